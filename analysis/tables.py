@@ -1,0 +1,168 @@
+"""What a reader returns: one contract for every capture format.
+
+Each `*_COLUMNS` tuple is the single list of a frame's columns, in order, with the unit in the name.
+A reader leaves out (empty frame, absent summary key, None) what the capture does not hold; it never
+writes 0 for "unknown". Times are integer nanoseconds on the capture's own clock and may be negative.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+
+class CaptureKind(StrEnum):
+    NSYS_SQLITE = "nsys_sqlite"
+    NSYS_REP = "nsys_rep"
+    NSYS_CSV = "nsys_csv"
+    NCU_REP = "ncu_rep"
+    NCU_CSV = "ncu_csv"
+    NCU_LOG = "ncu_log"
+    TORCH_TRACE = "torch_trace"
+    MEMORY_SNAPSHOT = "memory_snapshot"
+    LATENCY_CSV = "latency_csv"
+    BUNDLE = "bundle"
+
+
+KERNEL_COLUMNS = (
+    "name",  # str, full demangled name
+    "short_name",  # str, without template arguments and parameters
+    "grid",  # str "x,y,z" or None
+    "block",  # str "x,y,z" or None
+    "registers",  # Int64, a thread
+    "shared_bytes",  # Int64, static + dynamic, a block
+    "count",  # int64
+    "total_ns",  # int64
+    "min_ns",  # int64
+    "max_ns",  # int64
+    "is_opaque",  # bool: a whole CUDA graph launch whose kernels were not recorded
+)
+"""One row for each (name, grid, block). Opaque graph launches are rows too (`is_opaque`).
+
+On a CPU capture the rows are the operators' self time (`aten::mm`, ...).
+"""
+
+PHASE_COLUMNS = (
+    "path",  # str, range names from the outermost, joined with "/"
+    "process",  # int64, ordinal of the process in the capture, from 0
+    "num_ranges",  # int64
+    "host_ns",  # Int64, sum of the ranges' own duration
+    "projected_ns",  # Int64, sum over ranges of (last GPU end - first GPU start)
+    "kernel_ns",  # Int64, sum of kernel durations
+    "num_kernels",  # int64
+    "attribution",  # str: launch_thread | process_time | device_time
+    "first_start_ns",  # int64, start of the first range, for ordering
+)
+
+API_CALL_COLUMNS = ("name", "count", "total_ns", "min_ns", "max_ns", "num_failed", "is_sync")
+"""Host calls by name, version suffix (`_v7000`) removed; `is_sync` marks those that wait."""
+
+TRANSFER_COLUMNS = ("kind", "src", "dst", "count", "bytes", "total_ns")
+"""kind: HtoD DtoH DtoD PtoP HtoH memset unified; src/dst: pageable pinned device managed or None."""
+
+GAP_COLUMNS = ("cause", "count", "total_ns", "evidence")
+"""Idle time between the first and last kernel of a device, by cause.
+
+cause: launch (the next kernel's launch was issued in or after the gap), synchronisation (the host sat
+in a waiting call), transfer (a copy ran), host (no CUDA call in the gap), unknown (no API table).
+"""
+
+MEMORY_POINT_COLUMNS = ("time_ns", "device", "allocated_bytes", "reserved_bytes", "phase")
+"""The curve after each change; reserved_bytes Int64, phase str or None."""
+
+MEMORY_AT_PEAK_COLUMNS = ("device", "site", "phase", "bytes", "count")
+"""What lived at the peak, by allocation site ("file:line function", innermost user frame)."""
+
+COUNTER_COLUMNS = (
+    "launch",  # int64, order in the report from 0
+    "name",
+    "short_name",
+    "grid",
+    "block",
+    "registers",  # Int64
+    "duration_ns",  # float64 from here on; NaN is "not collected"
+    "sm_pct",
+    "memory_pct",
+    "dram_pct",
+    "l2_pct",
+    "occupancy_pct",
+    "theoretical_occupancy_pct",
+    "waves_per_sm",
+    "dram_bytes",
+    "flops",
+    "peak_flops_per_s",
+    "path",  # str or None: NVTX path if the report holds it
+)
+
+RULE_COLUMNS = ("launch", "kernel", "rule", "kind", "message", "estimated_speedup_pct")
+
+SAMPLE_COLUMNS = ("process", "iteration", "latency_ns")
+
+SPAN_COLUMNS = (
+    "start_ns",  # int64
+    "end_ns",  # int64
+    "device",  # int32
+    "stream",  # int32
+    "process",  # int32, ordinal
+    "kind",  # dictionary<str>: kernel memcpy memset graph
+    "name",  # dictionary<str>
+    "grid",  # dictionary<str> or null
+    "block",  # dictionary<str> or null
+    "path",  # dictionary<str> or null: deepest enclosing range path
+    "launch_start_ns",  # int64 or null
+    "bytes",  # int64 or null
+)
+"""One row a GPU operation, ordered by start_ns; a pyarrow Table written to Parquet."""
+
+RANGE_COLUMNS = ("start_ns", "end_ns", "process", "thread", "depth", "name", "path")
+"""One row a closed host range, for the timeline; kept beside the spans."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureWarning:
+    """Something the user must know about a capture; `code` is stable, snake_case."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureTables:
+    """Everything read from one capture."""
+
+    kind: CaptureKind
+    path: Path
+    tool: str
+    "`nsys`, `ncu`, `torch`, `csv`."
+    tool_version: str | None = None
+    gpu: Mapping[str, Any] = field(default_factory=dict)
+    "name, compute_capability, num_sms, memory_bytes, ... as far as the capture says; {} if not."
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    "Versions and settings that are not private: driver, cuda, torch, nsys options."
+    summary: Mapping[str, int | float] = field(default_factory=dict)
+    """num_kernels, kernel_time_ns, busy_ns, span_ns, idle_frac, opaque_graph_ns, num_graph_launches,
+    peak_memory_bytes, num_launches_without_kernel, num_kernels_without_launch, ... Absent if unknown."""
+    kernels: pd.DataFrame | None = None
+    phases: pd.DataFrame | None = None
+    api_calls: pd.DataFrame | None = None
+    transfers: pd.DataFrame | None = None
+    gaps: pd.DataFrame | None = None
+    memory_points: pd.DataFrame | None = None
+    memory_at_peak: pd.DataFrame | None = None
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    "peak_bytes, baseline_bytes, final_bytes, is_partial, oom{requested_bytes, phase, ...}."
+    counters: pd.DataFrame | None = None
+    rules: pd.DataFrame | None = None
+    samples: pd.DataFrame | None = None
+    spans: pa.Table | None = None
+    ranges: pa.Table | None = None
+    warnings: tuple[CaptureWarning, ...] = ()
+
+
+def empty(columns: tuple[str, ...]) -> pd.DataFrame:
+    """Return a frame with these columns and no rows."""
+    return pd.DataFrame({c: [] for c in columns})

@@ -1,0 +1,80 @@
+"""Where things lie in the data directory, and the settings read from the environment."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+"""The source checkout (or install) that holds the rooms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataDir:
+    """Name every path inside one data directory. Nothing is created until `ensure`."""
+
+    root: Path
+
+    @property
+    def db_path(self) -> Path:
+        return self.root / "warpboard.db"
+
+    @property
+    def captures(self) -> Path:
+        """`captures/RUN_ID/FILE`: the stored captures of each run."""
+        return self.root / "captures"
+
+    @property
+    def spans(self) -> Path:
+        """`spans/RUN_ID/CAPTURE_ID.parquet`: per-launch records."""
+        return self.root / "spans"
+
+    @property
+    def uploads(self) -> Path:
+        """Incomplete uploads and imports; safe to delete when nothing runs."""
+        return self.root / "uploads"
+
+    @property
+    def broker(self) -> Path:
+        """Folders of the embedded filesystem broker."""
+        return self.root / "broker"
+
+    @property
+    def spool(self) -> Path:
+        """Bundles that an embedded worker has made and the dashboard has not acknowledged."""
+        return self.root / "spool"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def token_path(self) -> Path:
+        """The token of the embedded workers, mode 0600."""
+        return self.root / "worker.token"
+
+    @property
+    def rules_path(self) -> Path:
+        """The user's own kernel rules (TOML); may be absent."""
+        return self.root / "rules.toml"
+
+    @property
+    def stack_path(self) -> Path:
+        """JSON of the running dashboard (pid, url), written by `up`; may be stale."""
+        return self.root / "stack.json"
+
+    def ensure(self) -> "DataDir":
+        """Create the folders (not the database) and return self."""
+        for path in (self.captures, self.spans, self.uploads, self.broker, self.spool, self.logs):
+            path.mkdir(parents=True, exist_ok=True)
+        return self
+
+
+def data_dir(explicit: str | Path | None = None) -> DataDir:
+    """Return the data directory: `--data`, else WARPBOARD_DATA, else ./data."""
+    chosen = explicit or os.environ.get("WARPBOARD_DATA") or "data"
+    return DataDir(root=Path(chosen).expanduser().absolute())
+
+
+def broker_url(data: DataDir) -> str:
+    """Return WARPBOARD_BROKER, or the embedded filesystem broker's URL."""
+    return os.environ.get("WARPBOARD_BROKER") or "filesystem://"

@@ -1,0 +1,45 @@
+"""Errors that a user can cause and mend. Everything else that is raised is a bug."""
+
+from pathlib import Path
+
+
+class AppError(Exception):
+    """Base of the expected failures; `exit_code` is what the command line returns for it."""
+
+    exit_code = 3
+
+
+class UserError(AppError):
+    """Report input that is wrong: name the field, the value and what is allowed."""
+
+    exit_code = 2
+
+
+class CaptureError(AppError):
+    """Report a file that cannot be read: which file, where in it, and what the user can do."""
+
+    exit_code = 2
+
+    def __init__(self, path: Path | str, where: str, remedy: str) -> None:
+        self.path = str(path)
+        self.where = where
+        self.remedy = remedy
+        super().__init__(f"{Path(self.path).name}: {where}. {remedy}")
+
+
+class ToolUnavailableError(AppError):
+    """Report a tool that this host lacks or may not use, with the fix."""
+
+    exit_code = 3
+
+    def __init__(self, tool: str, why: str, remedy: str) -> None:
+        self.tool = tool
+        self.why = why
+        self.remedy = remedy
+        super().__init__(f"{tool}: {why}. {remedy}")
+
+
+class RunFailedError(AppError):
+    """Report a job that ended without a result."""
+
+    exit_code = 3

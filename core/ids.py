@@ -1,0 +1,16 @@
+"""Short ids that sort by creation time."""
+
+import secrets
+import time
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford base 32, lower case
+
+
+def new_id(prefix: str = "r") -> str:
+    """Return e.g. `r1m3x9k2q7tz4`: prefix, 7 digits of seconds since 1970, 6 random digits."""
+    seconds = int(time.time())
+    head = ""
+    for _ in range(7):
+        seconds, digit = divmod(seconds, 32)
+        head = _ALPHABET[digit] + head
+    return prefix + head + "".join(secrets.choice(_ALPHABET) for _ in range(6))

@@ -1,0 +1,106 @@
+"""The job spec: what to run, in canonical form, with the hashes that name it."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from core.errors import UserError
+from core.states import PROFILER_PASSES, Pass
+
+SCHEMA_VERSION = 1
+ParamValue = str | int | float | bool | None
+MAX_SWEEP_JOBS = 2000
+MAX_REPEATS = 50
+
+
+def canonical_json(value: Any) -> str:
+    """Return JSON with sorted keys and no blanks: equal values give equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """One execution that is wanted."""
+
+    workload: str
+    params: Mapping[str, ParamValue] = field(default_factory=dict)
+    "Every field of the workload's Params, defaults filled in."
+    profilers: tuple[str, ...] = ()
+    "Profiler passes after the clean pass, a subset of PROFILER_PASSES, in that order."
+    repeats: int = 1
+    "Processes of the clean pass; noise between processes is larger than inside one."
+    gpu: str = "cpu"
+    "GPU model name as the worker registers it, or `cpu`."
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.repeats <= MAX_REPEATS:
+            raise UserError(f"repeats: {self.repeats} is not in 1..{MAX_REPEATS}")
+        allowed = {str(p) for p in PROFILER_PASSES}
+        for name in self.profilers:
+            if name not in allowed:
+                raise UserError(f"profilers: {name!r} is not one of {', '.join(sorted(allowed))}")
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "workload": self.workload,
+            "params": dict(self.params),
+            "profilers": list(self.profilers),
+            "repeats": self.repeats,
+            "gpu": self.gpu,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "JobSpec":
+        """Read `as_dict` output; UserError for a schema this version does not know."""
+        if data.get("schema_version") != SCHEMA_VERSION:
+            raise UserError(
+                f"job spec: schema_version {data.get('schema_version')!r} is not {SCHEMA_VERSION}"
+            )
+        return cls(
+            workload=data["workload"],
+            params=dict(data["params"]),
+            profilers=tuple(data["profilers"]),
+            repeats=data["repeats"],
+            gpu=data["gpu"],
+        )
+
+    @property
+    def spec_hash(self) -> str:
+        """Name the job: SHA-256 of the canonical JSON, first 16 hex digits."""
+        return _hash16(self.as_dict())
+
+    @property
+    def comparable_hash(self) -> str:
+        """Name what must be equal for two runs to be the same measurement.
+
+        Workload and params; the GPU, the profilers and the repeats are left out.
+        """
+        return _hash16({"workload": self.workload, "params": dict(self.params)})
+
+
+def _hash16(value: Any) -> str:
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
+
+
+def normalise_profilers(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the passes in the order they run, each once; UserError for an unknown one."""
+    wanted = {n.strip().lower() for n in names if n.strip()}
+    unknown = wanted - {str(p) for p in Pass}
+    if unknown:
+        allowed = ", ".join(str(p) for p in PROFILER_PASSES)
+        raise UserError(f"profilers: {sorted(unknown)[0]!r} is not one of {allowed}")
+    return tuple(str(p) for p in PROFILER_PASSES if str(p) in wanted)
+
+
+def expand_sweep(values: Mapping[str, tuple[ParamValue, ...]]) -> list[dict[str, ParamValue]]:
+    """Return every combination, the last field varying fastest; UserError past the limit."""
+    total = 1
+    for options in values.values():
+        total *= len(options)
+    if total > MAX_SWEEP_JOBS:
+        raise UserError(f"sweep: {total} jobs are more than {MAX_SWEEP_JOBS}; narrow one field")
+    return [dict(zip(values, combo, strict=True)) for combo in product(*values.values())]

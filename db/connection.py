@@ -1,0 +1,49 @@
+"""Open the database. One connection a call or a thread; nothing is shared."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from sqlite_utils import Database
+
+from core.errors import UserError
+from db.migrations import migrations
+
+BUSY_TIMEOUT_S = 30.0
+
+sqlite3.register_adapter(np.int64, int)
+sqlite3.register_adapter(np.int32, int)
+sqlite3.register_adapter(np.float64, float)
+sqlite3.register_adapter(np.bool_, int)
+
+
+def connect(path: Path) -> Database:
+    """Open (creating and migrating if needed) with WAL, foreign keys on and a 30 s busy wait.
+
+    UserError when the file is no SQLite database of ours.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+    except sqlite3.DatabaseError as exc:
+        connection.close()
+        raise UserError(f"{path}: not a database ({exc}); choose another --data folder") from exc
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute("PRAGMA foreign_keys=ON")
+    db = Database(connection)
+    if migrations.pending(db):
+        migrations.apply(db)
+    return db
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Database]:
+    """Open for one block and close."""
+    db = connect(path)
+    try:
+        yield db
+    finally:
+        db.close()

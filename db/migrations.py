@@ -1,0 +1,190 @@
+"""The schema: one decorated function for each change, never edited once released.
+
+All tables are STRICT. Times are ns, sizes bytes, both INTEGER. Everything that belongs to a run goes
+with it (ON DELETE CASCADE), so deleting or re-ingesting a run is one statement a table.
+"""
+
+from sqlite_utils import Database, Migrations
+
+migrations = Migrations("warpboard")
+
+_M001 = """
+CREATE TABLE sweeps (
+  id TEXT PRIMARY KEY, name TEXT, created_at TEXT NOT NULL
+) STRICT;
+CREATE TABLE gpus (
+  id TEXT PRIMARY KEY,            -- worker/uuid, or `import/<model>` for models seen only in files
+  worker_id TEXT, model TEXT NOT NULL, uuid TEXT, ordinal INTEGER,
+  compute_capability TEXT, num_sms INTEGER, memory_bytes INTEGER, driver TEXT,
+  info TEXT NOT NULL DEFAULT '{}', -- JSON: tools, permissions, clocks: the probe's result
+  noise_floor_frac REAL, probed_at TEXT
+) STRICT;
+CREATE TABLE gpu_peaks (
+  gpu_id TEXT NOT NULL REFERENCES gpus(id) ON DELETE CASCADE,
+  name TEXT NOT NULL,             -- copy_bytes_per_s, gemm_bf16_flops_per_s, launch_ns, ...
+  value REAL NOT NULL, unit TEXT NOT NULL, measured_at TEXT NOT NULL, sm_clock_mhz INTEGER,
+  PRIMARY KEY (gpu_id, name)
+) STRICT;
+CREATE TABLE workers (
+  id TEXT PRIMARY KEY, version TEXT NOT NULL, queues TEXT NOT NULL, -- JSON list
+  info TEXT NOT NULL DEFAULT '{}', started_at TEXT NOT NULL, seen_at TEXT NOT NULL,
+  stopped_at TEXT
+) STRICT;
+CREATE TABLE runs (
+  id TEXT PRIMARY KEY,
+  sweep_id TEXT REFERENCES sweeps(id),
+  name TEXT NOT NULL, source TEXT NOT NULL, -- submitted, imported, demo
+  status TEXT NOT NULL, workload TEXT, params TEXT NOT NULL DEFAULT '{}',
+  spec TEXT, spec_hash TEXT, comparable_hash TEXT,
+  gpu_model TEXT, gpu_id TEXT,
+  profilers TEXT NOT NULL DEFAULT '[]', repeats INTEGER NOT NULL DEFAULT 1,
+  created_at TEXT NOT NULL, started_at TEXT, finished_at TEXT,
+  worker_id TEXT, task_id TEXT, attempt INTEGER NOT NULL DEFAULT 0,
+  position REAL NOT NULL DEFAULT 0,     -- order in the queue, smaller first
+  cancel_requested INTEGER NOT NULL DEFAULT 0,
+  progress TEXT NOT NULL DEFAULT '{}',  -- JSON: pass, stage, done, total
+  error TEXT, oom TEXT,                 -- oom: JSON phase, requested_bytes, peak_bytes
+  notes TEXT NOT NULL DEFAULT '', content_hash TEXT,
+  info TEXT NOT NULL DEFAULT '{}'       -- JSON: cost model, verdict inputs, memory summary
+) STRICT;
+CREATE INDEX runs_status ON runs(status);
+CREATE INDEX runs_created ON runs(created_at);
+CREATE INDEX runs_comparable ON runs(comparable_hash, gpu_model);
+CREATE UNIQUE INDEX runs_content ON runs(content_hash) WHERE content_hash IS NOT NULL;
+CREATE TABLE captures (
+  id INTEGER PRIMARY KEY,
+  run_id TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  pass TEXT NOT NULL, process INTEGER NOT NULL DEFAULT 0,
+  kind TEXT NOT NULL, tool TEXT, tool_version TEXT,
+  file_name TEXT NOT NULL, bytes INTEGER NOT NULL, sha256 TEXT NOT NULL,
+  spans_path TEXT, num_spans INTEGER,
+  private_removed TEXT NOT NULL DEFAULT '[]', -- JSON list of what was taken out
+  UNIQUE (run_id, sha256, file_name)
+) STRICT;
+CREATE TABLE samples (
+  run_id TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  pass TEXT NOT NULL, process INTEGER NOT NULL, iteration INTEGER NOT NULL,
+  latency_ns INTEGER NOT NULL,
+  PRIMARY KEY (run_id, pass, process, iteration)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE metrics (
+  run_id TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  pass TEXT NOT NULL, phase TEXT NOT NULL DEFAULT '', name TEXT NOT NULL,
+  value REAL NOT NULL, unit TEXT NOT NULL,
+  PRIMARY KEY (run_id, pass, phase, name)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX metrics_name ON metrics(name);
+CREATE TABLE kernel_names (
+  name TEXT PRIMARY KEY, short_name TEXT NOT NULL, category TEXT NOT NULL, origin TEXT NOT NULL,
+  confidence REAL NOT NULL, rule TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE kernels (
+  run_id TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  capture_id INTEGER NOT NULL REFERENCES captures(id) ON DELETE CASCADE,
+  pass TEXT NOT NULL, name TEXT NOT NULL REFERENCES kernel_names(name),
+  grid TEXT, block TEXT, registers INTEGER, shared_bytes INTEGER,
+  count INTEGER NOT NULL, total_ns INTEGER NOT NULL, min_ns INTEGER NOT NULL,
+  max_ns INTEGER NOT NULL, is_opaque INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX kernels_run ON kernels(run_id, pass);
+CREATE INDEX kernels_name ON kernels(name);
+CREATE TABLE phases (
+  run_id TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  capture_id INTEGER NOT NULL REFERENCES captures(id) ON DELETE CASCADE,
+  pass TEXT NOT NULL, path TEXT NOT NULL, process INTEGER NOT NULL, num_ranges INTEGER NOT NULL,
+  host_ns INTEGER, projected_ns INTEGER, kernel_ns INTEGER, num_kernels INTEGER NOT NULL,
+  attribution TEXT NOT NULL, first_start_ns INTEGER NOT NULL
+) STRICT;
+CREATE INDEX phases_run ON phases(run_id, pass);
+CREATE TABLE api_calls (
+  run_id TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  capture_id INTEGER NOT NULL REFERENCES captures(id) ON DELETE CASCADE,
+  pass TEXT NOT NULL, name TEXT NOT NULL, count INTEGER NOT NULL, total_ns INTEGER NOT NULL,
+  min_ns INTEGER, max_ns INTEGER, num_failed INTEGER NOT NULL, is_sync INTEGER NOT NULL
+) STRICT;
+CREATE INDEX api_calls_run ON api_calls(run_id, pass);
+CREATE TABLE transfers (
+  run_id TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  capture_id INTEGER NOT NULL REFERENCES captures(id) ON DELETE CASCADE,
+  pass TEXT NOT NULL, kind TEXT NOT NULL, src TEXT, dst TEXT, count INTEGER NOT NULL,
+  bytes INTEGER, total_ns INTEGER NOT NULL
+) STRICT;
+CREATE INDEX transfers_run ON transfers(run_id, pass);
+CREATE TABLE gaps (
+  run_id TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  capture_id INTEGER NOT NULL REFERENCES captures(id) ON DELETE CASCADE,
+  pass TEXT NOT NULL, cause TEXT NOT NULL, count INTEGER NOT NULL, total_ns INTEGER NOT NULL,
+  evidence TEXT NOT NULL
+) STRICT;
+CREATE INDEX gaps_run ON gaps(run_id, pass);
+CREATE TABLE memory_points (
+  run_id TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  capture_id INTEGER NOT NULL REFERENCES captures(id) ON DELETE CASCADE,
+  pass TEXT NOT NULL, time_ns INTEGER NOT NULL, device INTEGER NOT NULL,
+  allocated_bytes INTEGER NOT NULL, reserved_bytes INTEGER, phase TEXT
+) STRICT;
+CREATE INDEX memory_points_run ON memory_points(run_id, pass, time_ns);
+CREATE TABLE memory_at_peak (
+  run_id TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  capture_id INTEGER NOT NULL REFERENCES captures(id) ON DELETE CASCADE,
+  pass TEXT NOT NULL, device INTEGER NOT NULL, site TEXT NOT NULL, phase TEXT,
+  bytes INTEGER NOT NULL, count INTEGER NOT NULL
+) STRICT;
+CREATE INDEX memory_at_peak_run ON memory_at_peak(run_id, pass);
+CREATE TABLE counters (
+  run_id TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  capture_id INTEGER NOT NULL REFERENCES captures(id) ON DELETE CASCADE,
+  launch INTEGER NOT NULL, name TEXT NOT NULL REFERENCES kernel_names(name),
+  grid TEXT, block TEXT, registers INTEGER, path TEXT,
+  duration_ns REAL, sm_pct REAL, memory_pct REAL, dram_pct REAL, l2_pct REAL,
+  occupancy_pct REAL, theoretical_occupancy_pct REAL, waves_per_sm REAL,
+  dram_bytes REAL, flops REAL, peak_flops_per_s REAL
+) STRICT;
+CREATE INDEX counters_run ON counters(run_id);
+CREATE TABLE rules (
+  run_id TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  capture_id INTEGER NOT NULL REFERENCES captures(id) ON DELETE CASCADE,
+  launch INTEGER, kernel TEXT NOT NULL, rule TEXT NOT NULL, kind TEXT,
+  message TEXT NOT NULL, estimated_speedup_pct REAL
+) STRICT;
+CREATE INDEX rules_run ON rules(run_id);
+CREATE TABLE warnings (
+  run_id TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  pass TEXT NOT NULL DEFAULT '', code TEXT NOT NULL, message TEXT NOT NULL
+) STRICT;
+CREATE INDEX warnings_run ON warnings(run_id);
+CREATE TABLE events (
+  id INTEGER PRIMARY KEY,
+  run_id TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  at TEXT NOT NULL, kind TEXT NOT NULL, -- state, progress, log
+  message TEXT NOT NULL
+) STRICT;
+CREATE INDEX events_run ON events(run_id, id);
+CREATE TABLE environments (
+  run_id TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (run_id, name)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE tags (
+  run_id TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE, tag TEXT NOT NULL,
+  PRIMARY KEY (run_id, tag)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX tags_tag ON tags(tag);
+CREATE TABLE baselines (
+  comparable_hash TEXT NOT NULL, gpu_model TEXT NOT NULL,
+  run_id TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+  pinned_at TEXT NOT NULL, PRIMARY KEY (comparable_hash, gpu_model)
+) STRICT;
+"""
+
+
+@migrations()
+def m001_create_all(db: Database) -> None:
+    """Create every table of the first release."""
+    _run(db, _M001)
+
+
+def _run(db: Database, script: str) -> None:
+    """Execute statements one by one: `executescript` would commit the migration's transaction."""
+    for statement in script.split(";\n"):
+        if statement.strip():
+            db.conn.execute(statement)
