@@ -1,0 +1,83 @@
+"""One run as everything above the database sees it: pages, command line, comparison and studies."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis.tables import CaptureWarning
+
+CLASSIFIED_KERNEL_COLUMNS = ("category", "origin", "confidence", "rule")
+"""Added to KERNEL_COLUMNS (and, the first two, to COUNTER_COLUMNS) from the stored classes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """What the database holds about a run besides its measurements."""
+
+    id: str
+    name: str
+    source: str
+    "`submitted`, `imported` or `demo`."
+    status: str
+    workload: str | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    gpu_model: str | None = None
+    gpu_id: str | None = None
+    profilers: tuple[str, ...] = ()
+    repeats: int = 1
+    sweep_id: str | None = None
+    created_at: str = ""
+    started_at: str | None = None
+    finished_at: str | None = None
+    worker_id: str | None = None
+    attempt: int = 0
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    error: str | None = None
+    oom: Mapping[str, Any] | None = None
+    notes: str = ""
+    tags: tuple[str, ...] = ()
+    is_baseline: bool = False
+    comparable_hash: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """A run with its measurements. Frames are empty, and summary keys absent, where unknown."""
+
+    run: RunRow
+    summary: Mapping[str, Any]
+    "The keys of the command line's `show --json` summary; `latency_ms` is a mapping."
+    primary_pass: str | None
+    "Which pass kernels, phases, api_calls, transfers and gaps come from: nsys, else trace."
+    samples: pd.DataFrame
+    "SAMPLE_COLUMNS of the clean pass."
+    profiled_samples: pd.DataFrame
+    "SAMPLE_COLUMNS plus `pass`: iterations under a profiler, for the overhead."
+    kernels: pd.DataFrame
+    "KERNEL_COLUMNS + CLASSIFIED_KERNEL_COLUMNS, largest total first."
+    phases: pd.DataFrame
+    api_calls: pd.DataFrame
+    transfers: pd.DataFrame
+    gaps: pd.DataFrame
+    memory: Mapping[str, Any]
+    memory_points: pd.DataFrame
+    memory_at_peak: pd.DataFrame
+    counters: pd.DataFrame
+    "COUNTER_COLUMNS + category, origin."
+    rules: pd.DataFrame
+    captures: pd.DataFrame
+    "id, pass, process, kind, tool, tool_version, file_name, bytes, sha256, spans_path, private_removed."
+    metrics: pd.DataFrame
+    "pass, phase, name, value, unit: every stored number, workload metrics included."
+    span_paths: tuple[Path, ...]
+    "Parquet files (SPAN_COLUMNS) of the primary pass; `X.parquet` has `X.ranges.parquet` beside it."
+    warnings: tuple[CaptureWarning, ...]
+    cost: Mapping[str, Any]
+    "The workload's cost model: flops, bytes, flops_dtype, num_tokens per iteration; {} if none."
+    peaks: Mapping[str, float]
+    "Measured peaks of that GPU (gpu_peaks names), {} if not measured."
+    noise_floor_frac: float | None
