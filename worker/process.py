@@ -1,0 +1,273 @@
+"""One child process with its whole tree: streamed output, events, time limits, cancel.
+
+What the child leaves is two files (stdout, stderr) and a `ProcessResult`. The tree is ended by
+`worker/supervisor.py`, which also does so when this process is killed.
+"""
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+SUPERVISOR = Path(__file__).with_name("supervisor.py")
+MAX_LINE_BYTES = 16_384
+"""A longer line is handed on in pieces."""
+TICK_S = 0.1
+CANCEL_GRACE_S = 0.7
+
+LineCallback = Callable[[str, str], None]
+EventCallback = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessLimits:
+    """When a child is told to stop, and when it is killed."""
+
+    soft_s: float | None = None
+    "SIGTERM to the whole tree after this many seconds; None is no limit."
+    grace_s: float = 15.0
+    "SIGKILL this many seconds after the SIGTERM."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessResult:
+    """How a child ended."""
+
+    returncode: int | None
+    "Negative is the signal that ended it; None if it could not be started or was lost."
+    stdout_path: Path
+    stderr_path: Path
+    duration_s: float
+    timed_out: bool = False
+    killed_by: str | None = None
+    "`timeout`, `cancel`, `supervisor lost`, or `signal N` sent by someone else; None if it ended itself."
+    error: str | None = None
+    "Why it could not be started."
+
+
+@dataclass(slots=True)
+class _Stream:
+    name: str
+    file: IO[bytes]
+    rest: bytes = b""
+
+
+def run_process(
+    command: Sequence[str],
+    *,
+    stdout_path: Path,
+    stderr_path: Path,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    events_path: Path | None = None,
+    pass_fds: Sequence[int] = (),
+    limits: ProcessLimits | None = None,
+    on_line: LineCallback | None = None,
+    on_event: EventCallback | None = None,
+    should_cancel: Callable[[], bool] | None = None,
+) -> ProcessResult:
+    """Run `command` to its end and return how it ended. Spawns processes; leaves none.
+
+    `events_path` is a file of JSON lines that the child appends to; it is a file, not a pipe, so
+    that a slow reader never holds the measured program up. Callbacks run in this thread.
+    """
+    with open(stdout_path, "wb") as out, open(stderr_path, "wb") as err:
+        child = _Child(
+            command=command,
+            limits=limits or ProcessLimits(),
+            streams=(_Stream("stdout", out), _Stream("stderr", err)),
+            on_line=on_line,
+            should_cancel=should_cancel or (lambda: False),
+            events=_EventTail(events_path, on_event),
+        )
+        started = time.monotonic()
+        try:
+            child.start(cwd=cwd, env=env, pass_fds=tuple(pass_fds))
+            child.follow()
+        finally:
+            child.end()
+        return ProcessResult(
+            returncode=child.returncode,
+            stdout_path=stdout_path,
+            stderr_path=stderr_path,
+            duration_s=time.monotonic() - started,
+            timed_out=child.killed_by == "timeout",
+            killed_by=child.killed_by or child.foreign_signal(),
+            error=child.error,
+        )
+
+
+class _EventTail:
+    """Reads complete JSON lines that another process appends to a file."""
+
+    def __init__(self, path: Path | None, callback: EventCallback | None) -> None:
+        self._path = path
+        self._callback = callback
+        self._offset = 0
+
+    def poll(self) -> None:
+        if self._path is None or self._callback is None or not self._path.exists():
+            return
+        with open(self._path, "rb") as file:
+            file.seek(self._offset)
+            data = file.read()
+        complete = data.rfind(b"\n") + 1
+        self._offset += complete
+        for line in data[:complete].splitlines():
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict):
+                self._callback(event)
+
+
+class _Child:
+    """A supervised command, from its start to the end of its tree."""
+
+    def __init__(
+        self,
+        *,
+        command: Sequence[str],
+        limits: ProcessLimits,
+        streams: tuple[_Stream, _Stream],
+        on_line: LineCallback | None,
+        should_cancel: Callable[[], bool],
+        events: _EventTail,
+    ) -> None:
+        self._command = list(command)
+        self._limits = limits
+        self._streams = streams
+        self._on_line = on_line
+        self._should_cancel = should_cancel
+        self._events = events
+        self._selector = selectors.DefaultSelector()
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._control_fd: int | None = None
+        self._status_fd: int | None = None
+        self._status = b""
+        self._kill_at: float | None = None
+        self.returncode: int | None = None
+        self.killed_by: str | None = None
+        self.error: str | None = None
+
+    def start(
+        self, *, cwd: Path | None, env: Mapping[str, str] | None, pass_fds: tuple[int, ...]
+    ) -> None:
+        control_read, self._control_fd = os.pipe()
+        self._status_fd, status_write = os.pipe()
+        head = [sys.executable, "-I", str(SUPERVISOR), str(control_read), str(status_write)]
+        try:
+            self._supervisor = subprocess.Popen(
+                [*head, ",".join(map(str, pass_fds)), "--", *self._command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=cwd,
+                env=dict(env) if env is not None else None,
+                pass_fds=(control_read, status_write, *pass_fds),
+                start_new_session=True,
+            )
+        finally:
+            os.close(control_read)
+            os.close(status_write)
+        pipes = (self._supervisor.stdout, self._supervisor.stderr)
+        for stream, pipe in zip(self._streams, pipes, strict=True):
+            assert pipe is not None
+            os.set_blocking(pipe.fileno(), False)
+            self._selector.register(pipe, selectors.EVENT_READ, stream)
+        self._selector.register(self._status_fd, selectors.EVENT_READ, None)
+
+    def follow(self) -> None:
+        """Return when the tree has ended and all its output is read."""
+        started = time.monotonic()
+        while self._selector.get_map():
+            for key, _ in self._selector.select(TICK_S):
+                self._read(key)
+            self._events.poll()
+            self._check_limits(time.monotonic() - started)
+        self._events.poll()
+        if self.returncode is None and self.error is None and self.killed_by is None:
+            self.killed_by = "supervisor lost"
+
+    def _read(self, key: selectors.SelectorKey) -> None:
+        try:
+            data = os.read(key.fd, 65_536)
+        except BlockingIOError:
+            return
+        if not data:
+            self._selector.unregister(key.fileobj)
+        if key.data is None:
+            self._read_status(data)
+        else:
+            self._read_output(key.data, data)
+
+    def _read_status(self, data: bytes) -> None:
+        *lines, self._status = (self._status + data).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            self.returncode = message.get("returncode", self.returncode)
+            self.error = message.get("error", self.error)
+
+    def _read_output(self, stream: _Stream, data: bytes) -> None:
+        stream.file.write(data)
+        stream.file.flush()
+        *lines, stream.rest = (stream.rest + data).split(b"\n")
+        if len(stream.rest) > MAX_LINE_BYTES or (not data and stream.rest):
+            lines.append(stream.rest)
+            stream.rest = b""
+        if self._on_line is not None:
+            for line in lines:
+                self._on_line(stream.name, line.decode(errors="replace").rstrip("\r"))
+
+    def _check_limits(self, elapsed_s: float) -> None:
+        if self._kill_at is not None:
+            if time.monotonic() >= self._kill_at:
+                self._close_control()
+            return
+        if self._should_cancel():
+            self._stop("cancel", CANCEL_GRACE_S)
+        elif self._limits.soft_s is not None and elapsed_s >= self._limits.soft_s:
+            self._stop("timeout", self._limits.grace_s)
+
+    def _stop(self, why: str, grace_s: float) -> None:
+        self.killed_by = why
+        self._kill_at = time.monotonic() + grace_s
+        if self._control_fd is not None:
+            try:
+                os.write(self._control_fd, b"T")
+            except BrokenPipeError:
+                pass
+
+    def _close_control(self) -> None:
+        if self._control_fd is not None:
+            os.close(self._control_fd)
+            self._control_fd = None
+
+    def end(self) -> None:
+        """End the tree if it still lives; called on every way out, exceptions included."""
+        self._close_control()
+        if self._supervisor is not None:
+            try:
+                self._supervisor.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                self._supervisor.kill()
+                self._supervisor.wait()
+            for pipe in (self._supervisor.stdout, self._supervisor.stderr):
+                if pipe is not None:
+                    pipe.close()
+        self._selector.close()
+        if self._status_fd is not None:
+            os.close(self._status_fd)
+            self._status_fd = None
+
+    def foreign_signal(self) -> str | None:
+        if self.returncode is not None and self.returncode < 0:
+            return f"signal {-self.returncode}"
+        return None

@@ -1,0 +1,123 @@
+"""Runs one command and ends its whole process tree when it, or the process that asked, is gone.
+
+`python -I supervisor.py CONTROL_FD STATUS_FD PASS_FDS -- COMMAND...`, started by `worker.process`.
+A process group is not enough: profilers put their helpers into sessions of their own. This process
+adopts every orphan below it (PR_SET_CHILD_SUBREAPER), so the tree can be found and ended whole. It
+notices the death of its parent, kill -9 included, because the control pipe then closes.
+Runs as a plain script: it must start in milliseconds and import nothing of the product.
+"""
+
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def main() -> int:
+    control_fd, status_fd = int(sys.argv[1]), int(sys.argv[2])
+    pass_fds = tuple(int(fd) for fd in sys.argv[3].split(",") if fd)
+    command = sys.argv[5:]
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    try:
+        child = subprocess.Popen(
+            command,
+            pass_fds=pass_fds,
+            start_new_session=True,
+            preexec_fn=lambda: _die_with_parent(libc),
+        )
+    except OSError as error:
+        _report(status_fd, {"error": f"{command[0]}: {error.strerror}"})
+        return 127
+    for fd in pass_fds:
+        os.close(fd)
+    _report(status_fd, {"pid": child.pid})
+    returncode = _wait(child, control_fd, wake_read)
+    kill_descendants()
+    _report(status_fd, {"returncode": returncode if returncode is not None else child.wait()})
+    return 0
+
+
+def _die_with_parent(libc: ctypes.CDLL) -> None:
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _report(status_fd: int, message: dict[str, object]) -> None:
+    try:
+        os.write(status_fd, (json.dumps(message) + "\n").encode())
+    except OSError:  # the process that asked is gone; there is nobody to tell
+        pass
+
+
+def _wait(child: "subprocess.Popen[bytes]", control_fd: int, wake_fd: int) -> int | None:
+    """Return the child's exit code, or None when it must be killed now."""
+    while True:
+        ready, _, _ = select.select([control_fd, wake_fd], [], [], 1.0)
+        if control_fd in ready:
+            order = os.read(control_fd, 64)
+            if not order:
+                return child.poll()
+            signal_descendants(signal.SIGTERM)
+        if wake_fd in ready:
+            numbers = os.read(wake_fd, 512)
+            if any(n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) for n in numbers):
+                return child.poll()
+        if child.poll() is not None:
+            return child.returncode
+
+
+def descendants(root: int) -> list[int]:
+    """Return every live process below `root`, read from /proc."""
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                state, parent = file.read().rsplit(b")", 1)[1].split()[:2]
+        except (OSError, IndexError, ValueError):
+            continue
+        if state != b"Z":
+            parents[int(name)] = int(parent)
+    found: set[int] = set()
+    grew = True
+    while grew:
+        below = {p for p, parent in parents.items() if parent == root or parent in found}
+        grew = below != found
+        found = below
+    return sorted(found)
+
+
+def signal_descendants(number: int) -> list[int]:
+    alive = descendants(os.getpid())
+    for pid in alive:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+    return alive
+
+
+def kill_descendants(limit_s: float = 10.0) -> None:
+    """Kill until nothing is left below this process; children of the killed arrive here."""
+    deadline = time.monotonic() + limit_s
+    while signal_descendants(signal.SIGKILL) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
