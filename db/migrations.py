@@ -1,7 +1,7 @@
 """The schema: one decorated function for each change, never edited once released.
 
-All tables are STRICT. Times are ns, sizes bytes, both INTEGER. Everything that belongs to a run goes
-with it (ON DELETE CASCADE), so deleting or re-ingesting a run is one statement a table.
+All tables are STRICT. Times are ns, sizes bytes, both INTEGER. Everything that belongs to a run
+goes with it (ON DELETE CASCADE), so deleting or re-ingesting a run is one statement a table.
 """
 
 from sqlite_utils import Database, Migrations
@@ -181,6 +181,30 @@ CREATE TABLE baselines (
 def m001_create_all(db: Database) -> None:
     """Create every table of the first release."""
     _run(db, _M001)
+
+
+_M002 = """
+ALTER TABLE runs ADD COLUMN summary TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE runs ADD COLUMN latency_ms REAL;
+ALTER TABLE runs ADD COLUMN latency_lo_ms REAL;
+ALTER TABLE runs ADD COLUMN latency_hi_ms REAL;
+ALTER TABLE runs ADD COLUMN num_samples INTEGER;
+ALTER TABLE runs ADD COLUMN kernel_time_ns INTEGER;
+ALTER TABLE runs ADD COLUMN idle_frac REAL;
+ALTER TABLE runs ADD COLUMN gemm_frac REAL;
+ALTER TABLE runs ADD COLUMN peak_memory_bytes INTEGER;
+CREATE INDEX runs_name ON runs(name);
+CREATE INDEX runs_sweep ON runs(sweep_id);
+CREATE TABLE worker_tokens (
+  token_sha256 TEXT PRIMARY KEY, label TEXT NOT NULL UNIQUE, created_at TEXT NOT NULL
+) STRICT
+"""
+
+
+@migrations()
+def m002_headline_numbers_and_tokens(db: Database) -> None:
+    """Keep each run's headline numbers in its own row, and a token for each worker (hashed)."""
+    _run(db, _M002)
 
 
 def _run(db: Database, script: str) -> None:

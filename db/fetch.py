@@ -1,0 +1,246 @@
+"""Read runs with their measurements back. Read-only; merging of several captures is by sum."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from sqlite_utils import Database
+
+from analysis import tables
+from analysis.runview import CLASSIFIED_KERNEL_COLUMNS, RunRow, RunView
+from analysis.tables import CaptureWarning
+from core.config import DataDir
+from core.errors import UserError
+from core.states import KERNEL_PASS_ORDER
+from db.frames import select
+from db.status import events, gpus, last_events, queue, workers
+
+__all__ = [
+    "CAPTURE_COLUMNS",
+    "METRIC_COLUMNS",
+    "captures_of",
+    "events",
+    "gpus",
+    "last_events",
+    "primary_pass",
+    "queue",
+    "run_row",
+    "run_view",
+    "warnings_of",
+    "workers",
+]
+
+CAPTURE_COLUMNS = (
+    "id",
+    "pass",
+    "process",
+    "kind",
+    "tool",
+    "tool_version",
+    "file_name",
+    "bytes",
+    "sha256",
+    "spans_path",
+    "num_spans",
+    "private_removed",
+)
+METRIC_COLUMNS = ("pass", "phase", "name", "value", "unit")
+
+_CLASSES = "n.category, n.origin, n.confidence, n.rule"
+_SQL = {
+    "kernels": "SELECT k.name, n.short_name, k.grid, k.block, k.registers, k.shared_bytes,"
+    " sum(k.count), sum(k.total_ns), min(k.min_ns), max(k.max_ns), max(k.is_opaque),"
+    f" {_CLASSES} FROM kernels k JOIN kernel_names n ON n.name = k.name"
+    " WHERE k.run_id = ? AND k.pass = ?"
+    " GROUP BY k.name, k.grid, k.block, k.registers, k.shared_bytes, k.is_opaque"
+    " ORDER BY sum(k.total_ns) DESC, k.name",
+    "phases": f"SELECT {', '.join(tables.PHASE_COLUMNS)} FROM phases"
+    " WHERE run_id = ? AND pass = ? ORDER BY process, first_start_ns, path",
+    "api_calls": "SELECT name, sum(count), sum(total_ns), min(min_ns), max(max_ns),"
+    " sum(num_failed), max(is_sync) FROM api_calls WHERE run_id = ? AND pass = ?"
+    " GROUP BY name ORDER BY sum(total_ns) DESC, name",
+    "transfers": "SELECT kind, src, dst, sum(count), sum(bytes), sum(total_ns) FROM transfers"
+    " WHERE run_id = ? AND pass = ? GROUP BY kind, src, dst ORDER BY sum(total_ns) DESC, kind",
+    "gaps": "SELECT cause, sum(count), sum(total_ns), group_concat(DISTINCT evidence) FROM gaps"
+    " WHERE run_id = ? AND pass = ? GROUP BY cause ORDER BY sum(total_ns) DESC",
+}
+_COLUMNS = {
+    "kernels": tables.KERNEL_COLUMNS + CLASSIFIED_KERNEL_COLUMNS,
+    "phases": tables.PHASE_COLUMNS,
+    "api_calls": tables.API_CALL_COLUMNS,
+    "transfers": tables.TRANSFER_COLUMNS,
+    "gaps": tables.GAP_COLUMNS,
+}
+
+
+def run_view(db: Database, data_dir: DataDir, run_id: str) -> RunView:
+    """Return everything stored about a run; UserError when it does not exist."""
+    row, stored, info = _run_row(db, run_id)
+    captures = captures_of(db, run_id)
+    primary = primary_pass(captures)
+    frames = {name: _by_pass(db, name, run_id, primary) for name in _SQL}
+    peaks, noise_floor_frac = _peaks(db, row.gpu_id, info)
+    return RunView(
+        run=row,
+        summary=stored,
+        primary_pass=primary,
+        samples=_samples(db, run_id, profiled=False),
+        profiled_samples=_samples(db, run_id, profiled=True),
+        memory=info.get("memory", {}),
+        memory_points=_memory_points(db, run_id),
+        memory_at_peak=_memory_at_peak(db, run_id),
+        counters=_counters(db, run_id),
+        rules=select(
+            db,
+            "SELECT launch, kernel, rule, kind, message, estimated_speedup_pct FROM rules"
+            " WHERE run_id = ? ORDER BY rowid",
+            (run_id,),
+            tables.RULE_COLUMNS,
+        ),
+        captures=captures,
+        metrics=select(
+            db,
+            f"SELECT {', '.join(METRIC_COLUMNS)} FROM metrics WHERE run_id = ?",
+            (run_id,),
+            METRIC_COLUMNS,
+        ),
+        span_paths=_span_paths(captures, data_dir, primary),
+        warnings=warnings_of(db, run_id),
+        cost=info.get("cost", {}),
+        peaks=peaks,
+        noise_floor_frac=noise_floor_frac,
+        **frames,
+    )
+
+
+def run_row(db: Database, run_id: str) -> RunRow:
+    """Return what the database holds about a run besides its measurements; UserError if none."""
+    return _run_row(db, run_id)[0]
+
+
+def _run_row(db: Database, run_id: str) -> tuple[RunRow, dict[str, Any], dict[str, Any]]:
+    found = list(db.query("SELECT * FROM runs WHERE id = ?", [run_id]))
+    if not found:
+        raise UserError(f"run {run_id!r} does not exist; `runs` lists them")
+    row = found[0]
+    tags = db.execute("SELECT tag FROM tags WHERE run_id = ? ORDER BY tag", [run_id]).fetchall()
+    pinned = db.execute("SELECT 1 FROM baselines WHERE run_id = ?", [run_id]).fetchone()
+    environment = db.execute(
+        "SELECT name, value FROM environments WHERE run_id = ? ORDER BY name", [run_id]
+    ).fetchall()
+    plain = ("id", "name", "source", "status", "workload", "gpu_model", "gpu_id", "repeats")
+    plain += ("sweep_id", "created_at", "started_at", "finished_at", "worker_id", "attempt")
+    plain += ("error", "notes", "comparable_hash")
+    return (
+        RunRow(
+            **{name: row[name] for name in plain},
+            params=json.loads(row["params"]),
+            profilers=tuple(json.loads(row["profilers"])),
+            progress=json.loads(row["progress"]),
+            oom=json.loads(row["oom"]) if row["oom"] else None,
+            tags=tuple(t for (t,) in tags),
+            is_baseline=pinned is not None,
+            environment=dict(environment),
+        ),
+        json.loads(row["summary"]),
+        json.loads(row["info"]),
+    )
+
+
+def captures_of(db: Database, run_id: str) -> pd.DataFrame:
+    """Return CAPTURE_COLUMNS; `private_removed` is a tuple of str, `spans_path` relative."""
+    frame = select(
+        db,
+        f"SELECT {', '.join(CAPTURE_COLUMNS)} FROM captures WHERE run_id = ? ORDER BY id",
+        (run_id,),
+        CAPTURE_COLUMNS,
+    )
+    frame["private_removed"] = frame["private_removed"].map(lambda t: tuple(json.loads(t)))
+    return frame
+
+
+def primary_pass(captures: pd.DataFrame) -> str | None:
+    """Return which pass kernels and phases are shown from: nsys, else trace, else None."""
+    present = set(captures["pass"])
+    return next((str(p) for p in KERNEL_PASS_ORDER if str(p) in present), None)
+
+
+def warnings_of(db: Database, run_id: str) -> tuple[CaptureWarning, ...]:
+    """Return a run's warnings in the order they were found."""
+    rows = db.execute(
+        "SELECT code, message FROM warnings WHERE run_id = ? ORDER BY rowid", [run_id]
+    )
+    return tuple(CaptureWarning(code=code, message=message) for code, message in rows)
+
+
+def _by_pass(db: Database, table: str, run_id: str, primary: str | None) -> pd.DataFrame:
+    return select(db, _SQL[table], (run_id, primary or ""), _COLUMNS[table])
+
+
+def _samples(db: Database, run_id: str, *, profiled: bool) -> pd.DataFrame:
+    columns = (*tables.SAMPLE_COLUMNS, "pass") if profiled else tables.SAMPLE_COLUMNS
+    return select(
+        db,
+        f"SELECT {', '.join(columns)} FROM samples WHERE run_id = ?"
+        f" AND pass {'<>' if profiled else '='} 'clean' ORDER BY pass, process, iteration",
+        (run_id,),
+        columns,
+    )
+
+
+def _memory_points(db: Database, run_id: str) -> pd.DataFrame:
+    columns = ", ".join(tables.MEMORY_POINT_COLUMNS)
+    return select(
+        db,
+        f"SELECT {columns} FROM memory_points WHERE run_id = ? AND pass = {_MEMORY_PASS}"
+        " ORDER BY capture_id, device, rowid",
+        (run_id, run_id),
+        tables.MEMORY_POINT_COLUMNS,
+    )
+
+
+def _memory_at_peak(db: Database, run_id: str) -> pd.DataFrame:
+    columns = ", ".join(tables.MEMORY_AT_PEAK_COLUMNS)
+    return select(
+        db,
+        f"SELECT {columns} FROM memory_at_peak WHERE run_id = ? ORDER BY bytes DESC, site",
+        (run_id,),
+        tables.MEMORY_AT_PEAK_COLUMNS,
+    )
+
+
+_MEMORY_PASS = (
+    "(SELECT pass FROM memory_points WHERE run_id = ?"
+    " ORDER BY CASE pass WHEN 'memory' THEN 0 WHEN 'nsys' THEN 1 ELSE 2 END LIMIT 1)"
+)
+
+
+def _counters(db: Database, run_id: str) -> pd.DataFrame:
+    columns = ", ".join(
+        "n.short_name" if c == "short_name" else f"c.{c}" for c in tables.COUNTER_COLUMNS
+    )
+    return select(
+        db,
+        f"SELECT {columns}, n.category, n.origin FROM counters c"
+        " JOIN kernel_names n ON n.name = c.name WHERE c.run_id = ? ORDER BY c.launch",
+        (run_id,),
+        (*tables.COUNTER_COLUMNS, "category", "origin"),
+    )
+
+
+def _span_paths(captures: pd.DataFrame, data_dir: DataDir, primary: str | None) -> tuple[Path, ...]:
+    kept = captures[(captures["pass"] == primary) & captures["spans_path"].notna()]
+    return tuple(data_dir.spans / p for p in kept["spans_path"])
+
+
+def _peaks(
+    db: Database, gpu_id: str | None, info: dict[str, Any]
+) -> tuple[dict[str, float], float | None]:
+    """Return the GPU's measured peaks and noise floor: the run's own, else the stored ones."""
+    rows = db.execute("SELECT name, value FROM gpu_peaks WHERE gpu_id = ?", [gpu_id]).fetchall()
+    floor = db.execute("SELECT noise_floor_frac FROM gpus WHERE id = ?", [gpu_id]).fetchone()
+    own_floor = info.get("noise_floor_frac")
+    stored_floor = floor[0] if floor else None
+    peaks = dict(rows) | info.get("peaks", {})
+    return peaks, own_floor if own_floor is not None else stored_floor

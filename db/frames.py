@@ -1,0 +1,94 @@
+"""Turn rows into frames whose dtypes follow the column contract, exactly.
+
+`pandas.read_sql` turns an INTEGER column with one NULL into floats (and loses nanoseconds) and
+gives an empty result no dtypes at all; here each column is built from Python values.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+from sqlite_utils import Database
+
+from analysis import tables
+
+NULLABLE_INT = frozenset(
+    {
+        "registers",
+        "shared_bytes",
+        "host_ns",
+        "projected_ns",
+        "kernel_ns",
+        "reserved_bytes",
+        "num_samples",
+        "kernel_time_ns",
+        "peak_memory_bytes",
+        "num_spans",
+    }
+)
+INT = frozenset(
+    {
+        "count",
+        "total_ns",
+        "min_ns",
+        "max_ns",
+        "process",
+        "num_ranges",
+        "num_kernels",
+        "first_start_ns",
+        "num_failed",
+        "time_ns",
+        "device",
+        "allocated_bytes",
+        "bytes",
+        "launch",
+        "iteration",
+        "latency_ns",
+        "attempt",
+        "repeats",
+    }
+)
+FLOAT = frozenset(
+    {
+        *tables.COUNTER_COLUMNS[6:17],
+        "estimated_speedup_pct",
+        "confidence",
+        "value",
+        "latency_ms",
+        "latency_lo_ms",
+        "latency_hi_ms",
+        "idle_frac",
+        "gemm_frac",
+        "noise_floor_frac",
+    }
+)
+BOOL = frozenset({"is_opaque", "is_sync", "is_baseline", "cancel_requested"})
+
+
+def build(rows: Sequence[Sequence[Any]], columns: Sequence[str]) -> pd.DataFrame:
+    """Return a frame: Int64 where NULL is possible, int64, float64, bool, else object with None."""
+    values = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
+    return pd.DataFrame(
+        {name: _series(name, column) for name, column in zip(columns, values, strict=True)}
+    )
+
+
+def select(
+    db: Database, sql: str, params: Sequence[Any] = (), columns: Sequence[str] = ()
+) -> pd.DataFrame:
+    """Run a SELECT whose columns are `columns` (its own names when empty). Read-only."""
+    cursor = db.conn.execute(sql, tuple(params))
+    names = list(columns) or [d[0] for d in cursor.description]
+    return build(cursor.fetchall(), names)
+
+
+def _series(name: str, values: Sequence[Any]) -> pd.Series:
+    if name in BOOL:
+        return pd.Series([bool(v) for v in values], dtype="bool")
+    if name in FLOAT:
+        return pd.Series(values, dtype="float64")
+    if name in NULLABLE_INT or (name in INT and any(v is None for v in values)):
+        return pd.Series(pd.array(list(values), dtype="Int64"))
+    if name in INT:
+        return pd.Series(values, dtype="int64")
+    return pd.Series(values, dtype="object")

@@ -1,0 +1,263 @@
+"""Runs: insert, list, find, change state, delete. Labels and queue moves come from beside."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from sqlite_utils import Database
+
+from core.errors import UserError
+from core.ids import new_id
+from core.spec import JobSpec, canonical_json
+from core.states import RunStatus, sources_of
+from db.clock import utc_now
+from db.events import add_events
+from db.frames import select
+from db.labels import pin, set_notes, set_tags, unpin
+from db.queue import interrupt_stale, move_up, request_cancel, retry
+from db.search import compile_query, param_keys
+
+__all__ = [
+    "LIST_COLUMNS",
+    "count_runs",
+    "delete_runs",
+    "insert_run",
+    "insert_sweep",
+    "interrupt_stale",
+    "list_runs",
+    "move_up",
+    "pin",
+    "request_cancel",
+    "resolve_run",
+    "resolve_runs",
+    "retry",
+    "set_notes",
+    "set_tags",
+    "transition",
+    "unknown_fields",
+    "unpin",
+]
+
+LIST_COLUMNS = (
+    "id",
+    "name",
+    "status",
+    "source",
+    "workload",
+    "params",  # dict
+    "gpu_model",
+    "profilers",  # tuple of str
+    "repeats",
+    "latency_ms",
+    "latency_lo_ms",
+    "latency_hi_ms",
+    "num_samples",
+    "kernel_time_ns",
+    "idle_frac",
+    "gemm_frac",
+    "peak_memory_bytes",
+    "tags",  # str, ", " between
+    "notes",
+    "is_baseline",
+    "sweep_id",
+    "created_at",
+    "started_at",
+    "finished_at",
+    "worker_id",
+    "attempt",
+    "progress",  # dict
+    "error",
+)
+"""One row a run; NaN, <NA> or None is unknown. `latency_lo_ms`..`latency_hi_ms`: 95 % interval."""
+
+_EXPRESSIONS = {
+    "tags": "coalesce((SELECT group_concat(tag, ', ') FROM"
+    " (SELECT tag FROM tags t WHERE t.run_id = r.id ORDER BY tag)), '')",
+    "is_baseline": "EXISTS (SELECT 1 FROM baselines b WHERE b.run_id = r.id)",
+}
+SORTABLE = frozenset(LIST_COLUMNS) - {"params", "progress", "profilers"}
+UPDATABLE = frozenset(
+    {"worker_id", "task_id", "gpu_id", "gpu_model", "started_at", "finished_at", "error", "oom"}
+    | {"progress", "cancel_requested"}
+)
+
+
+def insert_run(
+    db: Database,
+    *,
+    spec: JobSpec | None,
+    name: str,
+    sweep_id: str | None = None,
+    source: str = "submitted",
+) -> str:
+    """Insert a queued run and return its id."""
+    run_id = new_id()
+    row: dict[str, Any] = {"id": run_id, "name": name, "source": source, "sweep_id": sweep_id}
+    row |= {"status": str(RunStatus.QUEUED), "created_at": utc_now()}
+    if spec is not None:
+        row |= spec_fields(spec)
+    with db.atomic():
+        top = db.execute("SELECT coalesce(max(position), 0) FROM runs").fetchone()[0]
+        db.table("runs").insert(row | {"position": top + 1})
+        add_events(db, run_id, [(None, "state", "queued")])
+    return run_id
+
+
+def spec_fields(spec: JobSpec) -> dict[str, Any]:
+    """Return the columns of `runs` that a job spec fills."""
+    return {
+        "workload": spec.workload,
+        "params": canonical_json(dict(spec.params)),
+        "spec": canonical_json(spec.as_dict()),
+        "spec_hash": spec.spec_hash,
+        "comparable_hash": spec.comparable_hash,
+        "gpu_model": spec.gpu,
+        "profilers": json.dumps(list(spec.profilers)),
+        "repeats": spec.repeats,
+    }
+
+
+def insert_sweep(db: Database, name: str | None = None) -> str:
+    """Insert a sweep and return its id."""
+    sweep_id = new_id("s")
+    db.table("sweeps").insert({"id": sweep_id, "name": name, "created_at": utc_now()})
+    return sweep_id
+
+
+def transition(db: Database, run_id: str, to: RunStatus | str, **fields: Any) -> bool:
+    """Move a run to `to` if the table of moves allows it, with these columns; say if it moved.
+
+    One guarded UPDATE: of two callers at most one succeeds. ValueError for an unknown column.
+    """
+    target = RunStatus(to)
+    if unknown := set(fields) - UPDATABLE:
+        raise ValueError(f"transition cannot set {sorted(unknown)}")
+    sources = [str(s) for s in sources_of(target)]
+    values = {k: json.dumps(v) if isinstance(v, Mapping) else v for k, v in fields.items()}
+    sets = "".join(f", {column} = ?" for column in values)
+    marks = ", ".join("?" * len(sources))
+    with db.atomic():
+        cursor = db.conn.execute(
+            f"UPDATE runs SET status = ?{sets} WHERE id = ? AND status IN ({marks})",
+            (str(target), *values.values(), run_id, *sources),
+        )
+        moved = cursor.rowcount == 1
+        if moved:
+            text = f"{target}: {fields['error']}" if fields.get("error") else str(target)
+            add_events(db, run_id, [(None, "state", text)])
+    return moved
+
+
+def list_runs(
+    db: Database,
+    query: str | None = None,
+    *,
+    sort: str = "created_at",
+    descending: bool = True,
+    limit: int = 100,
+    offset: int = 0,
+) -> pd.DataFrame:
+    """Return one row a run (LIST_COLUMNS), unknown numbers last; QuerySyntaxError, UserError."""
+    if sort not in SORTABLE:
+        raise UserError(f"sort: {sort!r} is not one of {', '.join(sorted(SORTABLE))}")
+    clause = compile_query(query)
+    columns = ", ".join(_EXPRESSIONS.get(c, f"r.{c}") + f" AS {c}" for c in LIST_COLUMNS)
+    key = sort if sort in _EXPRESSIONS else f"r.{sort}"
+    way = "DESC" if descending else "ASC"
+    # The newest of equal rows first: ids sort by creation time.
+    order = f"{key} {way}" if sort == "created_at" else f"{key} IS NULL, {key} {way}"
+    frame = select(
+        db,
+        f"SELECT {columns} FROM runs r WHERE {clause.sql} ORDER BY {order}, r.id DESC"
+        " LIMIT ? OFFSET ?",
+        (*clause.params, limit, offset),
+        LIST_COLUMNS,
+    )
+    for column in ("params", "progress"):
+        frame[column] = frame[column].map(json.loads)
+    frame["profilers"] = frame["profilers"].map(lambda text: tuple(json.loads(text)))
+    return frame
+
+
+def count_runs(db: Database, query: str | None = None) -> int:
+    """Return how many runs a filter matches."""
+    clause = compile_query(query)
+    row = db.execute(f"SELECT count(*) FROM runs r WHERE {clause.sql}", clause.params).fetchone()
+    return int(row[0])
+
+
+def unknown_fields(db: Database, query: str | None) -> tuple[str, ...]:
+    """Return keys of a filter that are neither a field nor a parameter of any stored run."""
+    keys = param_keys(query)
+    if not keys:
+        return ()
+    known = {
+        row[0].lower()
+        for row in db.execute("SELECT DISTINCT e.key FROM runs r, json_each(r.params) e")
+    }
+    return tuple(k for k in keys if k not in known)
+
+
+def resolve_run(db: Database, text: str) -> str:
+    """Return the id that `text` names: an id, a unique start of one, or a unique name.
+
+    UserError when nothing or more than one run fits; the message lists the candidates.
+    """
+    text = text.strip()
+    exact = db.execute("SELECT id FROM runs WHERE id = ?", (text,)).fetchone()
+    if exact:
+        return str(exact[0])
+    rows = db.execute(
+        "SELECT id, name FROM runs WHERE name = ? OR (? <> '' AND substr(id, 1, length(?)) = ?)"
+        " ORDER BY created_at DESC LIMIT 6",
+        (text, text, text, text),
+    ).fetchall()
+    if len(rows) == 1:
+        return str(rows[0][0])
+    if not rows:
+        raise UserError(f"run {text!r}: no run has this id or name; `runs` lists them")
+    named = ", ".join(f"{run_id} ({name})" for run_id, name in rows[:5])
+    more = ", ..." if len(rows) > 5 else ""
+    raise UserError(f"run {text!r}: several runs fit: {named}{more}; give the id")
+
+
+def resolve_runs(db: Database, text: str) -> list[str]:
+    """Return the finished runs that `text` names: one run, or all a filter matches; UserError."""
+    try:
+        return [resolve_run(db, text)]
+    except UserError as single:
+        if not any(mark in text for mark in ":<>="):
+            raise
+        found = list_runs(db, f"{text} status:done,oom", limit=1000)["id"].tolist()
+        if not found:
+            raise UserError(f"{text!r}: no finished run matches this filter") from single
+        return found
+
+
+def delete_runs(db: Database, run_ids: list[str]) -> list[str]:
+    """Delete runs that are not at work, with all that belongs to them; return the folders' ids.
+
+    The caller removes `captures/ID` and `spans/ID`. UserError names a run that is still active.
+    """
+    marks = ", ".join("?" * len(run_ids))
+    with db.atomic():
+        busy = db.execute(
+            f"SELECT id, status FROM runs WHERE id IN ({marks})"
+            " AND status IN ('claimed', 'running', 'ingesting')",
+            run_ids,
+        ).fetchall()
+        if busy:
+            raise UserError(f"run {busy[0][0]} is {busy[0][1]}: cancel it before deleting")
+        db.conn.execute(f"DELETE FROM runs WHERE id IN ({marks})", run_ids)
+    return run_ids
+
+
+def remove_folders(roots: tuple[Path, ...], run_ids: list[str]) -> None:
+    """Remove each run's folder under these roots (captures and spans)."""
+    import shutil
+
+    for root in roots:
+        for run_id in run_ids:
+            shutil.rmtree(root / run_id, ignore_errors=True)

@@ -1,0 +1,157 @@
+"""What is going on: the queue, the log of a run, workers, GPUs, baselines. Read-only."""
+
+import json
+
+import pandas as pd
+from sqlite_utils import Database
+
+from db.clock import seconds_ago
+from db.frames import select
+
+ONLINE_S = 45.0
+"A worker that has been silent this long is shown as offline."
+
+QUEUE_COLUMNS = (
+    "id",
+    "name",
+    "status",
+    "workload",
+    "params",
+    "gpu_model",
+    "profilers",
+    "worker_id",
+    "progress",
+    "cancel_requested",
+    "created_at",
+    "started_at",
+    "attempt",
+    "sweep_id",
+    "has_worker",
+)
+EVENT_COLUMNS = ("id", "at", "kind", "message")
+WORKER_COLUMNS = ("id", "version", "queues", "info", "started_at", "seen_at", "stopped_at")
+GPU_COLUMNS = (
+    "id",
+    "worker_id",
+    "model",
+    "uuid",
+    "ordinal",
+    "compute_capability",
+    "num_sms",
+    "memory_bytes",
+    "driver",
+    "info",
+    "noise_floor_frac",
+    "probed_at",
+)
+
+
+def queue(db: Database) -> pd.DataFrame:
+    """Return the runs at work, then the waiting ones in order (QUEUE_COLUMNS).
+
+    `has_worker`: a worker that is online serves the run's GPU model; else it waits for one.
+    """
+    columns = ", ".join(QUEUE_COLUMNS[:-1])
+    frame = select(
+        db,
+        f"SELECT {columns}, 0 FROM runs"
+        " WHERE status IN ('queued', 'claimed', 'running', 'ingesting')"
+        " ORDER BY status = 'queued', position, id",
+        (),
+        QUEUE_COLUMNS,
+    )
+    for column in ("params", "progress"):
+        frame[column] = frame[column].map(json.loads)
+    frame["profilers"] = frame["profilers"].map(lambda text: tuple(json.loads(text)))
+    online = models_online(db)
+    frame["has_worker"] = frame["gpu_model"].isin(online)
+    return frame
+
+
+def models_online(db: Database) -> set[str]:
+    """Return the GPU models (and `cpu`) that a worker which is online serves."""
+    rows = db.execute(
+        "SELECT g.model FROM gpus g JOIN workers w ON w.id = g.worker_id"
+        " WHERE w.stopped_at IS NULL AND w.seen_at >= ?",
+        [seconds_ago(ONLINE_S)],
+    )
+    return {row[0] for row in rows}
+
+
+def events(db: Database, run_id: str, after_id: int = 0, limit: int = 500) -> pd.DataFrame:
+    """Return the log lines after `after_id`, oldest first (EVENT_COLUMNS)."""
+    return select(
+        db,
+        "SELECT id, at, kind, message FROM events WHERE run_id = ? AND id > ? ORDER BY id LIMIT ?",
+        (run_id, after_id, limit),
+        EVENT_COLUMNS,
+    )
+
+
+def last_events(db: Database, run_id: str, limit: int = 200) -> pd.DataFrame:
+    """Return the newest log lines, oldest first (EVENT_COLUMNS)."""
+    return select(
+        db,
+        "SELECT * FROM (SELECT id, at, kind, message FROM events WHERE run_id = ?"
+        " ORDER BY id DESC LIMIT ?) ORDER BY id",
+        (run_id, limit),
+        EVENT_COLUMNS,
+    )
+
+
+def workers(db: Database) -> pd.DataFrame:
+    """Return WORKER_COLUMNS + is_online, the newest first; `queues` a tuple, `info` a dict."""
+    frame = select(
+        db,
+        f"SELECT {', '.join(WORKER_COLUMNS)} FROM workers ORDER BY seen_at DESC",
+        (),
+        WORKER_COLUMNS,
+    )
+    frame["queues"] = frame["queues"].map(lambda text: tuple(json.loads(text)))
+    frame["info"] = frame["info"].map(json.loads)
+    frame["is_online"] = frame["stopped_at"].isna() & (frame["seen_at"] >= seconds_ago(ONLINE_S))
+    return frame
+
+
+def gpus(db: Database) -> pd.DataFrame:
+    """Return GPU_COLUMNS + is_online, num_runs, peaks (a dict of measured peaks; {} if none)."""
+    frame = select(
+        db, f"SELECT {', '.join(GPU_COLUMNS)} FROM gpus ORDER BY model, id", (), GPU_COLUMNS
+    )
+    online = set(workers(db).query("is_online")["id"])
+    counts = dict(db.execute("SELECT gpu_model, count(*) FROM runs GROUP BY gpu_model").fetchall())
+    frame["info"] = frame["info"].map(json.loads)
+    frame["is_online"] = frame["worker_id"].isin(online)
+    frame["num_runs"] = [counts.get(model, 0) for model in frame["model"]]
+    frame["peaks"] = [gpu_peaks(db, key) for key in frame["id"]]
+    return frame
+
+
+def gpu_peaks(db: Database, gpu_id: str | None) -> dict[str, float]:
+    """Return one GPU's measured peaks by name; {} when it was not measured."""
+    return dict(
+        db.execute("SELECT name, value FROM gpu_peaks WHERE gpu_id = ?", [gpu_id]).fetchall()
+    )
+
+
+def baselines(db: Database) -> pd.DataFrame:
+    """Return the pinned runs: comparable_hash, gpu_model, run_id, pinned_at."""
+    columns = ("comparable_hash", "gpu_model", "run_id", "pinned_at")
+    return select(db, f"SELECT {', '.join(columns)} FROM baselines", (), columns)
+
+
+def newest_against_baselines(db: Database) -> pd.DataFrame:
+    """Return, for each baseline, the newest other finished run of the same measurement.
+
+    Columns: baseline_id, run_id, workload, gpu_model.
+    """
+    columns = ("baseline_id", "run_id", "workload", "gpu_model")
+    return select(
+        db,
+        "SELECT b.run_id, r.id, r.workload, r.gpu_model FROM baselines b JOIN runs r ON r.id ="
+        " (SELECT id FROM runs n WHERE n.comparable_hash = b.comparable_hash"
+        " AND n.gpu_model = b.gpu_model AND n.id <> b.run_id AND n.status = 'done'"
+        " ORDER BY n.created_at DESC LIMIT 1)",
+        (),
+        columns,
+    )

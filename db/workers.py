@@ -1,0 +1,124 @@
+"""Workers and their GPUs: registration, heartbeat, measured peaks, tokens."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlite_utils import Database
+
+from core.errors import UserError
+from db.clock import utc_now
+
+GPU_FIELDS = ("model", "uuid", "ordinal", "compute_capability", "num_sms", "memory_bytes", "driver")
+
+
+def register_worker(
+    db: Database,
+    worker_id: str,
+    *,
+    version: str,
+    queues: Sequence[str],
+    gpus: Sequence[Mapping[str, Any]],
+    info: Mapping[str, Any],
+) -> None:
+    """Store a worker and its GPUs with their whole probe result; replaces what it said before."""
+    now = utc_now()
+    with db.atomic():
+        db.conn.execute(
+            "INSERT INTO workers (id, version, queues, info, started_at, seen_at)"
+            " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET version = excluded.version,"
+            " queues = excluded.queues, info = excluded.info, started_at = excluded.started_at,"
+            " seen_at = excluded.seen_at, stopped_at = NULL",
+            (worker_id, version, json.dumps(list(queues)), json.dumps(dict(info)), now, now),
+        )
+        for ordinal, gpu in enumerate(gpus):
+            store_gpu(db, gpu_id(worker_id, gpu, ordinal), worker_id, {"ordinal": ordinal, **gpu})
+
+
+def gpu_id(worker_id: str, gpu: Mapping[str, Any], ordinal: int) -> str:
+    """Name a physical GPU: its own uuid where it has one, else worker and ordinal."""
+    return str(gpu.get("uuid") or f"{worker_id}/{gpu.get('ordinal', ordinal)}")
+
+
+def store_gpu(db: Database, key: str, worker_id: str | None, gpu: Mapping[str, Any]) -> None:
+    """Insert or update one GPU with `gpu["peaks"]` (name -> value, or value and unit)."""
+    row = {field: gpu.get(field) for field in GPU_FIELDS}
+    row["model"] = row["model"] or gpu.get("name") or "unknown GPU"
+    info = {k: v for k, v in gpu.items() if k not in (*GPU_FIELDS, "peaks", "noise_floor_frac")}
+    columns = ("id", "worker_id", *row, "info", "probed_at")
+    values = (key, worker_id, *row.values(), json.dumps(info), utc_now())
+    updates = ", ".join(
+        f"{c} = coalesce(excluded.{c}, {c})" for c in columns if c not in ("id", "info")
+    )
+    with db.atomic():
+        db.conn.execute(
+            f"INSERT INTO gpus ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+            f" ON CONFLICT (id) DO UPDATE SET {updates}, info = excluded.info",
+            values,
+        )
+        if gpu.get("noise_floor_frac") is not None:
+            db.conn.execute(
+                "UPDATE gpus SET noise_floor_frac = ? WHERE id = ?", (gpu["noise_floor_frac"], key)
+            )
+        store_peaks(db, key, gpu.get("peaks") or {})
+
+
+def store_peaks(db: Database, key: str, peaks: Mapping[str, Any]) -> None:
+    """Replace measured peaks of one GPU by name; a value that is no positive number is left out."""
+    rows = []
+    for name, entry in peaks.items():
+        record = entry if isinstance(entry, Mapping) else {"value": entry}
+        value = record.get("value")
+        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+            unit = record.get("unit") or peak_unit(name)
+            at = record.get("measured_at") or utc_now()
+            rows.append((key, name, float(value), unit, at, record.get("sm_clock_mhz")))
+    db.conn.executemany("INSERT OR REPLACE INTO gpu_peaks VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+
+def peak_unit(name: str) -> str:
+    """Return the unit that a peak's name ends with."""
+    endings = {"_bytes_per_s": "B/s", "_flops_per_s": "FLOP/s", "_ns": "ns", "_s": "s"}
+    return next((unit for end, unit in endings.items() if name.endswith(end)), "")
+
+
+def heartbeat(db: Database, worker_id: str, running: Sequence[str]) -> list[str]:
+    """Note that a worker lives and return those of `running` that it should stop.
+
+    UserError for a worker that has not registered (the database was replaced): it registers again.
+    """
+    with db.atomic():
+        seen = db.conn.execute(
+            "UPDATE workers SET seen_at = ?, stopped_at = NULL WHERE id = ?", (utc_now(), worker_id)
+        ).rowcount
+        if not seen:
+            raise UserError(f"worker {worker_id!r} is not registered")
+        marks = ", ".join("?" * len(running))
+        rows = db.execute(
+            f"SELECT id FROM runs WHERE id IN ({marks}) AND (cancel_requested = 1"
+            " OR status NOT IN ('claimed', 'running') OR worker_id <> ?)",
+            (*running, worker_id),
+        )
+        return [row[0] for row in rows]
+
+
+def worker_stopped(db: Database, worker_id: str) -> None:
+    """Note that a worker has ended."""
+    db.conn.execute("UPDATE workers SET stopped_at = ? WHERE id = ?", (utc_now(), worker_id))
+    db.conn.commit()
+
+
+def add_token(db: Database, token: str, label: str) -> None:
+    """Accept a token for a label instead of its earlier one; only the SHA-256 is kept."""
+    digest = hashlib.sha256(token.encode()).hexdigest()
+    with db.atomic():
+        db.conn.execute("DELETE FROM worker_tokens WHERE label = ?", (label,))
+        db.conn.execute(
+            "INSERT OR REPLACE INTO worker_tokens VALUES (?, ?, ?)", (digest, label, utc_now())
+        )
+
+
+def token_digests(db: Database) -> dict[str, str]:
+    """Return the accepted tokens: SHA-256 -> label."""
+    return dict(db.execute("SELECT token_sha256, label FROM worker_tokens").fetchall())
