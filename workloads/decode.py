@@ -1,0 +1,146 @@
+"""Llama decode: one new token for each sequence, against a full KV cache.
+
+Every iteration computes the same position (the last of `context`), so that all samples measure the
+same work. Decode reads every weight for one token: it is bound by memory, or by launches.
+FLOPs and bytes: see `llama_params.decode_cost`.
+Source: https://arxiv.org/abs/2302.13971 (model), https://arxiv.org/abs/2211.05102 (decode costs).
+
+Ranges: forward > attention > (attention_scores, softmax, attention_output where naive), mlp. A
+compiled step, or a replayed CUDA graph, has `forward` only.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from core.errors import ToolUnavailableError, UserError
+from workloads.llama_params import (
+    DTYPE_BYTES,
+    LLAMA_PRESETS,
+    LLAMA_SOURCE,
+    LlamaParams,
+    decode_cost,
+    llama_memory_bytes,
+)
+from workloads.program import Context, Metric, Program, Timings
+from workloads.spec import Cost, WorkloadSpec, param
+
+if TYPE_CHECKING:
+    from workloads.models.llama import Llama
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Params(LlamaParams):
+    """Parameters of `decode`."""
+
+    context: int = param(
+        512, doc="tokens attended, the new one included", unit="tokens",
+        minimum=2, maximum=1_048_576, smallest=32, basic=True,
+    )  # fmt: skip
+    weights: str = param(
+        "native", doc="int8: weight-only quantisation by torchao", choices=("native", "int8")
+    )
+    cuda_graph: bool = param(False, doc="capture the step as one CUDA graph by hand", basic=True)
+    kv_cache: str = param(
+        "buffer",
+        doc="buffer: part of the model; argument: passed in and changed in place, for which "
+        "inductor skips CUDA graphs",
+        choices=("buffer", "argument"),
+    )
+
+    def __post_init__(self) -> None:
+        LlamaParams.__post_init__(self)
+        if self.cuda_graph and self.compile in ("reduce-overhead", "max-autotune"):
+            raise UserError(
+                f"cuda_graph: on cannot be combined with compile={self.compile}, "
+                "which captures its own; use compile=none or default"
+            )
+
+    @property
+    def weight_bytes(self) -> int:
+        return 1 if self.weights == "int8" else DTYPE_BYTES[self.dtype]
+
+
+def cost(p: Params) -> Cost:
+    """Return the work of one step; see `llama_params.decode_cost`."""
+    return decode_cost(p, context=p.context, weight_bytes=p.weight_bytes)
+
+
+def estimate_memory_bytes(p: Params) -> int:
+    """Return weights, cache and activations in bytes; see `llama_params.llama_memory_bytes`."""
+    return llama_memory_bytes(p, length=p.context, new_tokens=1, weight_bytes=p.weight_bytes)
+
+
+def build(p: Params, context: Context) -> Program:
+    """Return the decode step on the context's device."""
+    import torch
+
+    from workloads.models.execution import DTYPES, begin_step, capture, compiled, inner_ranges
+    from workloads.models.llama import build_llama, install_caches, make_caches
+
+    dtype, device = DTYPES[p.dtype], context.device
+    model = build_llama(
+        p.shape(), device=device, dtype=dtype, max_length=p.context,
+        ranges=inner_ranges(context, p.compile),
+    )  # fmt: skip
+    if p.weights == "int8":
+        _quantize(model)
+    caches = make_caches(model, p.batch, p.context, device, dtype)
+    passed = caches if p.kv_cache == "argument" else None
+    if passed is None:
+        install_caches(model, caches)
+    if p.vocab:
+        x = torch.randint(p.vocab, (p.batch, 1), device=device)
+    else:
+        x = torch.randn((p.batch, 1, p.d_model), device=device, dtype=dtype)
+    at_S = torch.tensor([p.context - 1], device=device)
+    forward = compiled(model, p.compile)
+
+    def run() -> Any:
+        with torch.no_grad():
+            return forward(x, at_S, passed)
+
+    replay: Callable[[], Any] = run
+    if p.cuda_graph:
+        run()
+        replay = capture(run, context)
+
+    def step() -> None:
+        with context.ranges.phase("forward"):
+            begin_step(p.compile)
+            replay()
+
+    def metrics(timings: Timings) -> list[Metric]:
+        latency_ns = timings.median_ns
+        if latency_ns is None:
+            return []
+        return [Metric(name="time_per_token", value=latency_ns / 1e6, unit="ms")]
+
+    return Program(step=step, compile_mode=p.compile, cuda_graph=p.cuda_graph, metrics=metrics)
+
+
+def _quantize(model: "Llama") -> None:
+    try:
+        from torchao.quantization import Int8WeightOnlyConfig, quantize_
+    except ImportError as error:
+        raise ToolUnavailableError(
+            "torchao", "weights=int8 needs it and it is not installed", "pip install torchao"
+        ) from error
+    quantize_(model, Int8WeightOnlyConfig())
+
+
+WORKLOAD = WorkloadSpec(
+    name="decode",
+    title="Llama decode",
+    about="A Llama layer stack with a KV cache produces one token a step.",
+    source=LLAMA_SOURCE,
+    params=Params,
+    presets=LLAMA_PRESETS,
+    default_preset="llama-7b-layer",
+    implementations=("none", "default", "reduce-overhead", "max-autotune"),
+    phases=("forward",),
+    modes=("decode",),
+    build=build,
+    cost=cost,
+    estimate_memory_bytes=estimate_memory_bytes,
+)

@@ -1,0 +1,208 @@
+"""Run one workload under one pass and return its result record.
+
+Order: memory cap, build, warm-up (compilation included), measured part, numbers. What is raised
+becomes a status: `oom` with the phase it came out of, or `failed` with one clear line.
+"""
+
+import sys
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core.errors import AppError
+from workloads.measure import oom
+from workloads.measure.compile_state import CompileWatch, require_compiler
+from workloads.measure.environment import device_facts, environment
+from workloads.measure.output import Events
+from workloads.measure.passes import (
+    PROFILED_ITERATIONS,
+    dump_memory_history,
+    make_ranges,
+    start_memory_history,
+    surround,
+)
+from workloads.measure.timing import measure, synchronize, warm_up
+from workloads.program import Context, Metric, Note, Program, Timings
+from workloads.spec import CommonParams, WorkloadSpec
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How one pass is run."""
+
+    pass_name: str
+    out: Path
+    iterations: int | None = None
+    warmup: int | None = None
+    device: str = ""
+    "`cuda`, `cpu`, or empty: cuda where there is one."
+
+
+@dataclass(slots=True, kw_only=True)
+class _State:
+    """What is known so far, so that a failure can say it too."""
+
+    result: dict[str, Any]
+    stage: str = "build"
+    limit_bytes: int | None = None
+    observer: oom.OomObserver = field(default_factory=oom.OomObserver)
+    captures: list[dict[str, str]] = field(default_factory=list)
+
+
+def run_workload(
+    spec: WorkloadSpec, params: CommonParams, options: RunOptions, events: Events
+) -> dict[str, Any]:
+    """Return the result record of one pass; never raises for what the workload does."""
+    import torch
+
+    on_gpu = options.device != "cpu" and torch.cuda.is_available()
+    device = torch.device("cuda" if on_gpu else "cpu")
+    state = _State(result={"status": "failed"})
+    context = Context(
+        device=device,
+        pass_name=options.pass_name,
+        ranges=make_ranges(options.pass_name, on_gpu=on_gpu),
+        progress=events.progress,
+    )
+    try:
+        state.result |= {"device": device_facts(on_gpu=on_gpu), "environment": environment()}
+        _run(spec, params, options, events, context, state)
+    except Exception as error:
+        _record_failure(error, context, state, options.out)
+    state.result["warnings"] = [{"code": n.code, "message": n.message} for n in context.notes]
+    state.result["captures"] = state.captures
+    return state.result
+
+
+def _run(
+    spec: WorkloadSpec,
+    params: CommonParams,
+    options: RunOptions,
+    events: Events,
+    context: Context,
+    state: _State,
+) -> None:
+    import torch
+
+    if spec.build is None:
+        raise AppError(f"workload {spec.name}: {spec.error or 'has no build'}")
+    torch.manual_seed(params.seed)
+    compile_mode = getattr(params, "compile", "none")
+    watch = CompileWatch(mode=compile_mode, on_gpu=context.on_gpu)
+    watch.start_listening()
+    if compile_mode != "none":
+        require_compiler(on_gpu=context.on_gpu)
+    if context.on_gpu:
+        state.observer.attach()
+        if context.pass_name == "memory":
+            start_memory_history()
+    if spec.cost is not None:
+        state.result["cost"] = spec.cost(params).as_dict()
+    state.limit_bytes = oom.apply_memory_cap(params.memory_cap_gib, on_gpu=context.on_gpu)
+    if state.limit_bytes is not None:
+        state.result["memory_limit_bytes"] = state.limit_bytes
+    events.progress("build", 0, 1)
+    program: Program = spec.build(params, context)
+    synchronize(context)
+    events.progress("build", 1, 1)
+    state.stage = "warmup"
+    warm_up(context, program, events, _warmup(params, options))
+    state.stage = "measure"
+    _measure(params, options, events, context, program, watch, state)
+
+
+def _warmup(params: CommonParams, options: RunOptions) -> int:
+    wanted = params.warmup if options.warmup is None else options.warmup
+    return max(1, wanted) if getattr(params, "compile", "none") != "none" else wanted
+
+
+def _iterations(params: CommonParams, options: RunOptions) -> int:
+    if options.iterations is not None:
+        return options.iterations
+    most = PROFILED_ITERATIONS.get(options.pass_name, params.iterations)
+    return min(params.iterations, most)
+
+
+def _measure(
+    params: CommonParams,
+    options: RunOptions,
+    events: Events,
+    context: Context,
+    program: Program,
+    watch: CompileWatch,
+    state: _State,
+) -> None:
+    if context.on_gpu:
+        import torch
+
+        state.result["memory"] = {"baseline_allocated_bytes": torch.cuda.memory_allocated()}
+        torch.cuda.reset_peak_memory_stats()
+    watch.start_of_measurement()
+    with surround(context, options.out, state.captures, program.step):
+        samples, phases = measure(context, program, events, _iterations(params, options))
+    memory = oom.memory_numbers(on_gpu=context.on_gpu)
+    state.result["memory"] = state.result.get("memory", {}) | memory
+    state.result["compile"], notes = watch.report()
+    if program.cuda_graph:
+        state.result["compile"]["cuda_graphs_used"] = True
+    context.notes.extend(notes)
+    state.result["samples_ns"] = samples
+    state.result["phase_samples_ns"] = phases
+    timings = Timings(samples_ns=samples if context.is_clean else [], phase_samples_ns=phases)
+    metrics = _common_metrics(state.result, timings)
+    metrics += program.metrics(timings) if program.metrics is not None else []
+    metrics += [
+        Metric(name="peak_allocated_bytes", value=peak, unit="B", phase=phase)
+        for phase, peak in context.peak_bytes.items()
+    ]
+    state.result["metrics"] = [
+        {"name": m.name, "value": m.value, "unit": m.unit, "phase": m.phase} for m in metrics
+    ]
+    if context.is_clean:
+        events.iterations(samples)
+    state.result["status"] = "ok"
+
+
+def _common_metrics(result: dict[str, Any], timings: Timings) -> list[Metric]:
+    latency_ns = timings.median_ns
+    if not latency_ns:
+        return []
+    cost = result.get("cost", {})
+    metrics = []
+    if cost.get("num_tokens"):
+        rate = cost["num_tokens"] / latency_ns * 1e9
+        metrics.append(Metric(name="tokens_per_s", value=rate, unit="tokens/s"))
+    if cost.get("flops"):
+        rate = cost["flops"] / latency_ns
+        metrics.append(Metric(name="model_gflop_per_s", value=rate, unit="GFLOP/s"))
+    if cost.get("bytes"):
+        rate = cost["bytes"] / latency_ns
+        metrics.append(Metric(name="model_gbyte_per_s", value=rate, unit="GB/s"))
+    return metrics
+
+
+def _record_failure(error: Exception, context: Context, state: _State, out: Path) -> None:
+    if oom.is_out_of_memory(error):
+        failed = context.ranges.failed
+        state.result["status"] = "oom"
+        state.result["oom"] = oom.oom_record(
+            error,
+            phase=failed[0] if failed else state.stage,
+            stage=state.stage,
+            limit=state.limit_bytes,
+            observer=state.observer,
+        )
+        if context.on_gpu and context.pass_name == "memory" and not state.captures:
+            dump_memory_history(out, state.captures)
+        return
+    if not isinstance(error, AppError):
+        traceback.print_exception(error, file=sys.stderr)
+    first_line = str(error).strip().split("\n")[0]
+    prefix = "" if isinstance(error, AppError) else f"{type(error).__name__}: "
+    state.result["error"] = f"{prefix}{first_line}"
+    state.result["stage"] = state.stage
+    if isinstance(error, AppError):
+        context.notes.append(Note(code="cannot_run", message=first_line))

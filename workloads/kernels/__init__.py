@@ -1,0 +1,1 @@
+"""Triton kernels of our own. Each module needs torch and triton; import inside functions only."""

@@ -1,0 +1,1 @@
+"""Parts of the harness: ranges, timing, out of memory, compile state, environment, passes."""

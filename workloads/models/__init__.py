@@ -1,0 +1,1 @@
+"""Models that several workloads share. Imported inside `build` only: they need torch."""

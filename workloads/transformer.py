@@ -1,0 +1,214 @@
+"""A GPT-style language model: forward, forward and backward, or a whole training step (AdamW).
+
+FLOPs of a forward pass: 2 a weight and token for every matrix, plus 4 * S * d_model a token and
+layer for scores and their use (the naive code, and this formula, compute the full square);
+sdpa is causal and counted at half of that. A backward pass is twice the forward pass
+(https://arxiv.org/abs/2001.08361 section 2.1; https://arxiv.org/abs/2204.02311 appendix B).
+Sizes are those of the GPT-2 and GPT-3 tables (small to 2.7B), with a vocabulary of 10 000.
+Source: https://arxiv.org/abs/2005.14165 table 2.1.
+
+Ranges: forward > attention > (attention_scores, softmax, attention_output where naive), mlp;
+backward; optimizer. Compiled: top-level phases only.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from core.errors import UserError
+from workloads.llama_params import COMPILE_MODES
+from workloads.program import Context, Program
+from workloads.spec import CommonParams, Cost, ParamValue, WorkloadSpec, param
+
+PRESETS: Mapping[str, Mapping[str, ParamValue]] = {
+    "small": {"d_model": 768, "layers": 12, "heads": 12, "ff": 3072},
+    "medium": {"d_model": 1024, "layers": 24, "heads": 16, "ff": 4096},
+    "large": {"d_model": 1280, "layers": 36, "heads": 20, "ff": 5120},
+    "xl": {"d_model": 1600, "layers": 48, "heads": 25, "ff": 6400},
+    "2.7B": {"d_model": 2560, "layers": 32, "heads": 32, "ff": 10240},
+}
+MODES = ("forward", "forward_backward", "train_step")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Params(CommonParams):
+    """Parameters of `transformer`."""
+
+    layers: int = param(12, doc="layers", minimum=1, maximum=512, smallest=2)
+    d_model: int = param(768, doc="model width", minimum=8, maximum=65536, smallest=64)
+    heads: int = param(12, doc="heads", minimum=1, maximum=1024, smallest=4)
+    ff: int = param(3072, doc="width of the MLP", minimum=8, smallest=128)
+    vocab: int = param(10_000, doc="vocabulary", minimum=2, smallest=256)
+    seq_len: int = param(
+        256, doc="tokens a sequence", unit="tokens", minimum=1, maximum=65536, smallest=32,
+        basic=True,
+    )  # fmt: skip
+    batch: int = param(4, doc="sequences at once", minimum=1, smallest=2, basic=True)
+    dtype: str = param(
+        "fp32",
+        doc="fp32; tf32: fp32 with TF32 matrix products; bf16: autocast over fp32 weights",
+        choices=("fp32", "tf32", "bf16"),
+        basic=True,
+    )
+    mode: str = param("forward", doc="what an iteration does", choices=MODES, basic=True)
+    attention: str = param(
+        "naive", doc="implementation of attention", choices=("naive", "sdpa"), basic=True
+    )
+    mlp: str = param("gelu", doc="MLP of two matrices, or three", choices=("gelu", "swiglu"))
+    compile: str = param("none", doc="torch.compile mode", choices=COMPILE_MODES, basic=True)
+    keep_graph: bool = param(
+        False, doc="mode forward: keep activations as for a backward pass (needs more memory)"
+    )
+    fused_optimizer: bool = param(False, doc="AdamW as fused kernels instead of foreach")
+
+    def __post_init__(self) -> None:
+        if self.d_model % self.heads:
+            raise UserError(f"d_model: {self.d_model} is not a multiple of heads={self.heads}")
+
+    @property
+    def num_matrix_weights(self) -> int:
+        """Weights of all matrices that multiply tokens: layers and head, not the embeddings."""
+        num_mlp = 3 if self.mlp == "swiglu" else 2
+        layer = 4 * self.d_model**2 + num_mlp * self.d_model * self.ff
+        return self.layers * layer + self.vocab * self.d_model
+
+    @property
+    def num_weights(self) -> int:
+        """All weights, biases and norms left out (under 1 %)."""
+        return self.num_matrix_weights + (self.vocab + self.seq_len) * self.d_model
+
+
+def cost(p: Params) -> Cost:
+    """Return the work of one iteration; formulas and sources are in the module's docstring.
+
+    Bytes: a forward pass reads each weight and writes the logits; a backward pass reads the weights
+    again and writes gradients; AdamW reads weight, gradient and two moments and writes three.
+    Activations between layers are left out: it is a floor.
+    """
+    tokens = p.batch * p.seq_len
+    square = 4 if p.attention == "naive" else 2
+    forward = 2 * tokens * p.num_matrix_weights + square * tokens * p.seq_len * p.d_model * p.layers
+    factor = 1 if p.mode == "forward" else 3
+    element = 2 if p.dtype == "bf16" else 4
+    moved = p.num_weights * 4 + tokens * p.vocab * element
+    if p.mode != "forward":
+        moved += 2 * p.num_weights * 4
+    if p.mode == "train_step":
+        moved += 7 * p.num_weights * 4
+    return Cost(
+        flops=float(factor * forward),
+        bytes=float(moved),
+        flops_dtype=p.dtype,
+        num_tokens=tokens,
+    )
+
+
+def estimate_memory_bytes(p: Params) -> int:
+    """Return weights, gradients, optimizer state and kept activations, in bytes.
+
+    Activations of one layer and token, in values (after https://arxiv.org/abs/2205.05198 section
+    4.1, without dropout): about 10 * d_model + 3 * ff, and with naive attention 3 * heads * S for
+    scores, mask result and weights. Without a graph only one layer's are alive.
+    """
+    tokens = p.batch * p.seq_len
+    element = 2 if p.dtype == "bf16" else 4
+    copies = {"forward": 1, "forward_backward": 2, "train_step": 4}[p.mode]
+    square = 3 * p.heads * p.seq_len if p.attention == "naive" else 0
+    layer = tokens * (10 * p.d_model + 3 * p.ff + square) * element
+    keeps = p.mode != "forward" or p.keep_graph
+    logits = tokens * p.vocab * 4 * (3 if p.mode != "forward" else 1)
+    weights = p.num_weights * 4
+    cast = p.num_matrix_weights * 2 if p.dtype == "bf16" else 0
+    return copies * weights + cast + layer * (p.layers if keeps else 1) + logits
+
+
+def build(p: Params, context: Context) -> Program:
+    """Return one iteration of `p.mode` on the context's device."""
+    import torch
+
+    from workloads.models.execution import begin_step, compiled, set_matmul_precision
+
+    set_matmul_precision(p.dtype, context)
+    device = context.device
+    model = _model(p, context)
+    tokens = torch.randint(p.vocab, (p.batch, p.seq_len), device=device)
+    targets = torch.randint(p.vocab, (p.batch, p.seq_len), device=device)
+    forward = compiled(model, p.compile)
+    learns = p.mode != "forward"
+    optimizer = _optimizer(p, model) if p.mode == "train_step" else None
+    kept: list[Any] = []
+
+    def autocast() -> Any:
+        return torch.autocast(device.type, torch.bfloat16, enabled=p.dtype == "bf16")
+
+    def run_forward() -> Any:
+        with torch.set_grad_enabled(learns or p.keep_graph), autocast():
+            logits = forward(tokens)
+            if not learns:
+                return logits
+            return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    def step() -> None:
+        begin_step(p.compile)
+        kept.clear()
+        with context.ranges.phase("forward"):
+            out = run_forward()
+        if not learns:
+            kept.append(out)
+            return
+        with context.ranges.phase("backward"):
+            out.backward()
+        if optimizer is None:
+            model.zero_grad(set_to_none=True)
+            return
+        with context.ranges.phase("optimizer"):
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+    return Program(step=step, compile_mode=p.compile)
+
+
+def _model(p: Params, context: Context) -> Any:
+    import torch
+
+    from workloads.models.execution import inner_ranges
+    from workloads.models.gpt import Gpt
+
+    with torch.device(context.device):
+        model = Gpt(
+            layers=p.layers,
+            d_model=p.d_model,
+            heads=p.heads,
+            ff=p.ff,
+            vocab=p.vocab,
+            seq_len=p.seq_len,
+            attention=p.attention,
+            mlp=p.mlp,
+            ranges=inner_ranges(context, p.compile),
+        )
+    return model.train(p.mode != "forward")
+
+
+def _optimizer(p: Params, model: Any) -> Any:
+    import torch
+
+    return torch.optim.AdamW(
+        model.parameters(), lr=1e-4, fused=p.fused_optimizer, foreach=not p.fused_optimizer
+    )
+
+
+WORKLOAD = WorkloadSpec(
+    name="transformer",
+    title="Transformer language model",
+    about="A GPT-style model from small to 2.7B: forward, backward and optimizer.",
+    source="https://arxiv.org/abs/2005.14165",
+    params=Params,
+    presets=PRESETS,
+    default_preset="small",
+    implementations=("naive", "sdpa"),
+    phases=("forward", "backward", "optimizer"),
+    modes=MODES,
+    build=build,
+    cost=cost,
+    estimate_memory_bytes=estimate_memory_bytes,
+)
