@@ -207,6 +207,15 @@ def m002_headline_numbers_and_tokens(db: Database) -> None:
     _run(db, _M002)
 
 
+@migrations()
+def m003_index_capture_ids(db: Database) -> None:
+    """Index what a deleted capture takes with it, and keep the hash before private fields went."""
+    children = ("kernels", "phases", "api_calls", "transfers", "gaps", "memory_points")
+    for table in (*children, "memory_at_peak", "counters", "rules"):
+        db.conn.execute(f"CREATE INDEX {table}_capture ON {table}(capture_id)")
+    db.conn.execute("ALTER TABLE captures ADD COLUMN source_sha256 TEXT")
+
+
 def _run(db: Database, script: str) -> None:
     """Execute statements one by one: `executescript` would commit the migration's transaction."""
     for statement in script.split(";\n"):

@@ -1,0 +1,230 @@
+"""Add to a run what its captures do not say themselves: kernel classes and the summary numbers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from analysis.latency import latency_ms
+from analysis.merge import merged_captures, pass_memory, pass_summary
+from analysis.rundata import (
+    AssembledRun,
+    NamedClass,
+    PassWarning,
+    RunCapture,
+    RunData,
+    RunMetric,
+)
+from analysis.tables import CaptureWarning
+from core.states import KERNEL_PASS_ORDER, Pass
+
+SUMMARY_UNITS = {
+    "num_kernels": "count",
+    "kernel_time_ns": "ns",
+    "busy_ns": "ns",
+    "span_ns": "ns",
+    "idle_frac": "fraction",
+    "gemm_frac": "fraction",
+    "attention_frac": "fraction",
+    "unclassified_frac": "fraction",
+    "opaque_graph_ns": "ns",
+    "num_graph_launches": "count",
+    "peak_memory_bytes": "B",
+    "num_launches_without_kernel": "count",
+    "num_kernels_without_launch": "count",
+    "mfu": "fraction",
+    "mbu": "fraction",
+}
+_MEMORY_ORDER = (Pass.MEMORY, Pass.NSYS, Pass.TRACE)
+
+
+def assemble(
+    data: RunData,
+    *,
+    user_rules: Sequence[Any] = (),
+    peaks: Mapping[str, float] | None = None,
+    gpu_model: str | None = None,
+) -> AssembledRun:
+    """Return the run with classes, summary and metrics. `peaks` are the GPU's measured ones."""
+    captures, merge_warnings = merged_captures(data.captures)
+    classes = classify_names(kernel_names(captures), user_rules)
+    by_pass = {p: [c for c in captures if c.pass_name == p] for p in map(str, Pass)}
+    primary = next((p for p in map(str, KERNEL_PASS_ORDER) if by_pass[p]), None)
+    summary: dict[str, Any] = {}
+    if primary:
+        summary |= pass_summary(by_pass[primary])
+        summary |= class_fractions(kernel_frame(by_pass[primary], classes))
+    summary |= _memory_peak(data, by_pass)
+    summary |= _latency(data)
+    utilised, found = _utilisation(data, summary, peaks or {}, gpu_model)
+    summary |= utilised
+    memory = pass_memory([c for p in _MEMORY_ORDER for c in by_pass[p]])
+    data = _with_captured_oom(data, memory)
+    return AssembledRun(
+        data=data,
+        captures=captures,
+        classes=classes,
+        summary={k: v for k, v in summary.items() if v is not None},
+        memory=memory,
+        metrics=data.metrics + _summary_metrics(by_pass, primary, summary),
+        warnings=tuple(dict.fromkeys(data.warnings + merge_warnings + found)),
+    )
+
+
+def kernel_names(captures: Sequence[RunCapture]) -> dict[str, bool]:
+    """Return every kernel name of the captures and whether it is an opaque graph launch."""
+    names: dict[str, bool] = {}
+    for capture in captures:
+        kernels, counters = capture.tables.kernels, capture.tables.counters
+        if kernels is not None:
+            names |= dict(zip(kernels["name"], kernels["is_opaque"].astype(bool), strict=True))
+        if counters is not None:
+            names |= {name: False for name in counters["name"] if name not in names}
+    return names
+
+
+def classify_names(
+    names: Mapping[str, bool], user_rules: Sequence[Any] = ()
+) -> tuple[NamedClass, ...]:
+    """Return the class of each name by the present rules, the user's own first."""
+    from analysis.classify import classify
+
+    found = []
+    for name, is_opaque in names.items():
+        if is_opaque:
+            found.append(_opaque(name))
+            continue
+        result = classify(name, user_rules)
+        found.append(
+            NamedClass(
+                name=name,
+                short_name=result.short_name,
+                category=str(result.category),
+                origin=str(result.origin),
+                confidence=float(result.confidence),
+                rule=result.rule,
+            )
+        )
+    return tuple(found)
+
+
+def _opaque(name: str) -> NamedClass:
+    """Return the class of a whole CUDA graph launch: its kernels were not recorded."""
+    return NamedClass(
+        name=name,
+        short_name=name,
+        category="opaque",
+        origin="unknown",
+        confidence=1.0,
+        rule="whole graph launch",
+    )
+
+
+def kernel_frame(captures: Sequence[RunCapture], classes: Sequence[NamedClass]) -> pd.DataFrame:
+    """Return the kernels of some captures with `category` and `origin`; empty without any."""
+    frames = [c.tables.kernels for c in captures if c.tables.kernels is not None]
+    frames = [f for f in frames if len(f)]
+    if not frames:
+        return pd.DataFrame()
+    by_name = {c.name: c for c in classes}
+    kernels = pd.concat(frames, ignore_index=True)
+    kernels["category"] = [by_name[n].category for n in kernels["name"]]
+    kernels["origin"] = [by_name[n].origin for n in kernels["name"]]
+    return kernels
+
+
+def class_fractions(kernels: pd.DataFrame) -> dict[str, float]:
+    """Return gemm_frac, attention_frac and unclassified_frac; {} without kernels."""
+    from analysis.classify import fractions
+
+    if kernels.empty or kernels["total_ns"].sum() <= 0:
+        return {}
+    wanted = ("gemm_frac", "attention_frac", "unclassified_frac")
+    return {k: v for k, v in fractions(kernels).items() if k in wanted and v is not None}
+
+
+def _memory_peak(data: RunData, by_pass: Mapping[str, list[RunCapture]]) -> dict[str, int]:
+    """Return the peak of allocated memory: the clean pass's own figure, else a capture's."""
+    own = data.memory_peaks.get("peak_allocated_bytes")
+    if own is not None:
+        return {"peak_memory_bytes": own}
+    for name in map(str, _MEMORY_ORDER):
+        peak = pass_summary(by_pass[name]).get("peak_memory_bytes")
+        peak = peak if peak is not None else pass_memory(by_pass[name]).get("peak_bytes")
+        if peak is not None:
+            return {"peak_memory_bytes": int(peak)}
+    return {}
+
+
+def _latency(data: RunData) -> dict[str, Any]:
+    clean = data.samples[data.samples["pass"] == str(Pass.CLEAN)]
+    stats = latency_ms(clean) if len(clean) else {}
+    return {"latency_ms": stats} if stats else {}
+
+
+def _utilisation(
+    data: RunData, summary: Mapping[str, Any], peaks: Mapping[str, float], gpu_model: str | None
+) -> tuple[dict[str, Any], tuple[PassWarning, ...]]:
+    """Return mfu and mbu where cost, latency and peak are known; above 1 a warning, no figure."""
+    median = (summary.get("latency_ms") or {}).get("median")
+    if not data.cost or median is None:
+        return {}, ()
+    from analysis.roofline import utilisation
+
+    result = utilisation(
+        cost=data.cost, latency_ns=median * 1e6, peaks=dict(peaks), gpu_model=gpu_model
+    )
+    return _as_figures(result)
+
+
+def _as_figures(result: Any) -> tuple[dict[str, Any], tuple[PassWarning, ...]]:
+    figures, warnings = {}, []
+    for name in ("mfu", "mbu"):
+        value = getattr(result, name, None)
+        if value is not None and value <= 1:
+            figures[name] = value
+        elif value is not None:
+            text = f"{name.upper()} would be {value:.0%}: the cost model or the peak is wrong"
+            warnings.append(
+                PassWarning(
+                    pass_name="", warning=CaptureWarning(code=f"{name}_above_one", message=text)
+                )
+            )
+    return figures, tuple(warnings)
+
+
+def _with_captured_oom(data: RunData, memory: Mapping[str, Any]) -> RunData:
+    """Take an out-of-memory event of a snapshot as the result of a run that says none itself."""
+    if data.oom or data.job is not None or not memory.get("oom"):
+        return data
+    return replace(data, status="oom", oom=memory["oom"])
+
+
+def _summary_metrics(
+    by_pass: Mapping[str, list[RunCapture]], primary: str | None, summary: Mapping[str, Any]
+) -> tuple[RunMetric, ...]:
+    """Return the summary's numbers as metrics with units, each under the pass it came from."""
+    found: dict[tuple[str, str], RunMetric] = {}
+
+    def add(pass_name: str, name: str, value: Any, unit: str) -> None:
+        if isinstance(value, int | float):
+            found[pass_name, name] = RunMetric(
+                pass_name=pass_name, phase="", name=name, value=float(value), unit=unit
+            )
+
+    for pass_name, captures in by_pass.items():
+        for name, value in pass_summary(captures).items():
+            add(pass_name, name, value, SUMMARY_UNITS.get(name, _unit_of(name)))
+    for name in ("gemm_frac", "attention_frac", "unclassified_frac"):
+        add(primary or "", name, summary.get(name), "fraction")
+    for name in ("mfu", "mbu"):
+        add(str(Pass.CLEAN), name, summary.get(name), "fraction")
+    for name, value in (summary.get("latency_ms") or {}).items():
+        add(str(Pass.CLEAN), f"latency_{name}", value, "count" if name[0] == "n" else "ms")
+    return tuple(found.values())
+
+
+def _unit_of(name: str) -> str:
+    endings: Sequence[tuple[str, str]] = (("_ns", "ns"), ("_bytes", "B"), ("_frac", "fraction"))
+    return next((unit for end, unit in endings if name.endswith(end)), "count")

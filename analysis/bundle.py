@@ -1,0 +1,107 @@
+"""Turn a bundle folder, or the loose files of one run, into `RunData`.
+
+The files are not changed. A copy without private fields is made, and the copy is what is read, so
+that the stored capture gives the stored numbers.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from analysis.capture_file import Staging, file_sha256, hash_of, read_capture, unique_name
+from analysis.manifest import MANIFEST, load_manifest
+from analysis.manifest_run import (
+    capture_samples,
+    capture_warnings,
+    environment_of,
+    first_of,
+    from_manifest,
+    pass_warning,
+)
+from analysis.rundata import PassWarning, RunCapture, RunData
+from analysis.tables import CaptureKind
+from core.errors import CaptureError, UserError
+
+NOT_CAPTURES = frozenset({"log", "text", "json", "result"})
+"""Kinds in a manifest that are kept but not read: they hold no measurements of their own."""
+
+
+def load_paths(paths: Sequence[Path], staging: Staging) -> RunData:
+    """Read one bundle folder, or files that make one run together; UserError, CaptureError."""
+    for path in paths:
+        if not path.exists():
+            raise UserError(f"{path}: no such file or folder")
+    folders = [p for p in paths if p.is_dir()]
+    if folders and len(paths) > 1:
+        raise UserError(f"{folders[0]}: a bundle folder is a run of its own; import it alone")
+    if folders:
+        return load_bundle(folders[0], staging)
+    if len(paths) == 1 and paths[0].name == MANIFEST:
+        return load_bundle(paths[0].parent, staging)
+    return load_files(paths, staging)
+
+
+def load_files(paths: Sequence[Path], staging: Staging) -> RunData:
+    """Read loose files as one run. Its hash depends on their contents, not on names or order."""
+    captures: list[RunCapture] = []
+    counts: dict[str, int] = {}
+    seen: set[str] = set()
+    for path in paths:
+        name = unique_name(path.name, {c.file_name for c in captures})
+        capture = read_capture(path, staging, name, kind=None, pass_name=None)
+        if capture.source_sha256 in seen:
+            continue  # the same file given twice
+        seen.add(capture.source_sha256)
+        process = counts.get(capture.pass_name, 0)
+        counts[capture.pass_name] = process + 1
+        captures.append(replace(capture, process=process))
+    captures.sort(key=lambda c: (c.pass_name, c.source_sha256))
+    return RunData(
+        status="done",
+        captures=tuple(captures),
+        samples=capture_samples(captures),
+        gpu=first_of(captures, "gpu"),
+        environment=environment_of(captures, {}),
+        warnings=capture_warnings(captures),
+        content_hash=hash_of(sorted(seen)),
+    )
+
+
+def load_bundle(folder: Path, staging: Staging) -> RunData:
+    """Read a bundle: check the manifest, then each capture's hash, then read the captures."""
+    if not (folder / MANIFEST).is_file():
+        remedy = "Give a folder that `warpboard run --out` left, or the capture files themselves"
+        raise CaptureError(folder, f"the folder has no {MANIFEST}", remedy)
+    manifest = load_manifest(folder)
+    captures: list[RunCapture] = []
+    broken: list[PassWarning] = []
+    for entry in manifest["passes"]:
+        for item in entry["captures"]:
+            path = _checked_file(folder, item)
+            if item["kind"] in NOT_CAPTURES:
+                continue
+            try:
+                captures.append(_bundle_capture(path, staging, entry, item))
+            except CaptureError as exc:
+                broken.append(pass_warning(entry["pass"], "capture_unreadable", str(exc)))
+    return from_manifest(manifest, tuple(captures), tuple(broken))
+
+
+def _checked_file(folder: Path, item: Mapping[str, Any]) -> Path:
+    path = folder / item["file"]
+    remedy = "Copy the bundle again, or make it again"
+    if not path.is_file() or path.is_symlink():
+        raise CaptureError(folder / MANIFEST, f"the file {item['file']} is missing", remedy)
+    if path.stat().st_size != item["bytes"] or file_sha256(path) != item["sha256"]:
+        raise CaptureError(path, "its contents differ from the hash in the manifest", remedy)
+    return path
+
+
+def _bundle_capture(
+    path: Path, staging: Staging, entry: Mapping[str, Any], item: Mapping[str, Any]
+) -> RunCapture:
+    kind = CaptureKind(item["kind"]) if item["kind"] in set(CaptureKind) else None
+    capture = read_capture(path, staging, item["file"], kind=kind, pass_name=entry["pass"])
+    removed = dict.fromkeys([*(item.get("private_removed") or ()), *capture.private_removed])
+    return replace(capture, process=entry.get("process", 0), private_removed=tuple(removed))

@@ -1,0 +1,84 @@
+"""Read one capture file for a run: hash it, take private fields out, read what is left."""
+
+import hashlib
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.rundata import RunCapture
+from analysis.tables import CaptureKind
+from core.errors import CaptureError
+from core.spec import canonical_json
+from core.states import Pass
+
+PASS_OF_KIND = {
+    CaptureKind.NSYS_SQLITE: Pass.NSYS,
+    CaptureKind.NSYS_REP: Pass.NSYS,
+    CaptureKind.NSYS_CSV: Pass.NSYS,
+    CaptureKind.NCU_REP: Pass.NCU,
+    CaptureKind.NCU_CSV: Pass.NCU,
+    CaptureKind.NCU_LOG: Pass.NCU,
+    CaptureKind.TORCH_TRACE: Pass.TRACE,
+    CaptureKind.MEMORY_SNAPSHOT: Pass.MEMORY,
+    CaptureKind.LATENCY_CSV: Pass.CLEAN,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staging:
+    """Where copies go and whether private fields stay in them."""
+
+    folder: Path
+    keep_private: bool = False
+
+
+def hash_of(value: Any) -> str:
+    """Return the SHA-256 of a value's canonical JSON."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """Return a file's SHA-256 in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_capture(
+    path: Path, staging: Staging, name: str, *, kind: CaptureKind | None, pass_name: str | None
+) -> RunCapture:
+    from analysis import privacy, readers
+
+    raw_sha256 = file_sha256(path)
+    kind = kind or CaptureKind(readers.detect(path))
+    stored = staging.folder / name
+    removed: tuple[str, ...] = ()
+    if staging.keep_private:
+        shutil.copyfile(path, stored)
+    else:
+        removed = tuple(privacy.scrub(path, kind, stored))
+    tables = readers.read(stored, kind)
+    if file_sha256(path) != raw_sha256:
+        raise CaptureError(path, "it changed while it was read", "Import it once it is complete")
+    return RunCapture(
+        pass_name=pass_name or str(PASS_OF_KIND[kind]),
+        process=0,
+        tables=tables,
+        file_name=name,
+        path=stored,
+        num_bytes=stored.stat().st_size,
+        sha256=raw_sha256 if staging.keep_private else file_sha256(stored),
+        source_sha256=raw_sha256,
+        private_removed=removed,
+    )
+
+
+def unique_name(name: str, taken: set[str]) -> str:
+    name = "".join(c if c.isprintable() and c not in '/\\"' else "_" for c in name)
+    name = name.lstrip(".")[-180:] or "capture"
+    candidate, count = name, 1
+    while candidate in taken:
+        count += 1
+        stem, dot, rest = name.partition(".")
+        candidate = f"{stem}-{count}{dot}{rest}"
+    return candidate

@@ -1,0 +1,115 @@
+"""Read and check `manifest.json` of a bundle: what `docs/architecture.md` calls a bundle."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from core.errors import CaptureError, UserError
+from core.spec import JobSpec
+from core.states import Pass
+
+MANIFEST = "manifest.json"
+SCHEMA_VERSION = 1
+MAX_MANIFEST_BYTES = 256 * 2**20
+STATUSES = ("done", "oom", "failed", "cancelled")
+_REMEDY = "The bundle is not one that `warpboard run` leaves, or it was changed; make it again"
+_MAX_SAMPLE_NS = 2**62
+
+
+def load_manifest(folder: Path) -> dict[str, Any]:
+    """Return the checked manifest of a bundle folder; CaptureError names the wrong field."""
+    path = folder / MANIFEST
+    if path.stat().st_size > MAX_MANIFEST_BYTES:
+        raise CaptureError(path, f"it is larger than {MAX_MANIFEST_BYTES} bytes", _REMEDY)
+    try:
+        data = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as exc:
+        raise CaptureError(path, f"it is no JSON ({exc})", _REMEDY) from exc
+    return check_manifest(data, path)
+
+
+def check_manifest(data: Any, path: Path | str = MANIFEST) -> dict[str, Any]:
+    """Return `data` when it has every field that is read later, of the right type; CaptureError."""
+    _expect(path, "manifest", data, dict)
+    if data.get("schema_version") != SCHEMA_VERSION:
+        version = data.get("schema_version")
+        remedy = "Import it with the version of Warpboard that wrote it, or a newer one"
+        raise CaptureError(path, f"schema_version is {version!r}, not {SCHEMA_VERSION}", remedy)
+    if data.get("status") not in STATUSES:
+        raise _wrong(path, "status", data.get("status"), " or ".join(STATUSES))
+    job = _expect(path, "job", data.get("job"), dict)
+    try:
+        JobSpec.from_dict(job)
+    except (KeyError, TypeError, ValueError, AttributeError, UserError) as exc:
+        raise CaptureError(path, f"job cannot be read ({exc!r})", _REMEDY) from exc
+    for name in ("gpu", "environment", "oom"):
+        _expect(path, name, data.get(name), dict, type(None))
+    _check_warnings(path, "warnings", data.get("warnings"))
+    for i, entry in enumerate(_expect(path, "passes", data.get("passes"), list)):
+        _check_pass(path, f"passes[{i}]", entry)
+    return dict(data)
+
+
+def _check_pass(path: Path | str, where: str, entry: Any) -> None:
+    _expect(path, where, entry, dict)
+    if entry.get("pass") not in set(Pass):
+        raise _wrong(path, f"{where}.pass", entry.get("pass"), ", ".join(Pass))
+    _expect(path, f"{where}.process", entry.get("process", 0), int)
+    _check_warnings(path, f"{where}.warnings", entry.get("warnings"))
+    result = _expect(path, f"{where}.result", entry.get("result"), dict, type(None)) or {}
+    _check_result(path, f"{where}.result", result)
+    for i, capture in enumerate(_expect(path, f"{where}.captures", entry.get("captures"), list)):
+        at = f"{where}.captures[{i}]"
+        _expect(path, at, capture, dict)
+        for field, kind in (("file", str), ("kind", str), ("sha256", str), ("bytes", int)):
+            _expect(path, f"{at}.{field}", capture.get(field), kind)
+        check_file_name(path, f"{at}.file", capture["file"])
+
+
+def check_file_name(path: Path | str, where: str, name: str) -> str:
+    """Return a file name that stays inside its folder; CaptureError otherwise."""
+    if not is_plain_name(name):
+        raise CaptureError(path, f"{where} {name!r} is not a plain file name", _REMEDY)
+    return name
+
+
+def is_plain_name(name: str) -> bool:
+    """Say whether this is one path component that names a visible file."""
+    plain = name == Path(name).name and "\\" not in name and name.isprintable()
+    return plain and not name.startswith(".") and 0 < len(name.encode()) <= 200
+
+
+def _check_result(path: Path | str, where: str, result: Mapping[str, Any]) -> None:
+    samples = _expect(path, f"{where}.samples_ns", result.get("samples_ns") or [], list)
+    for i, value in enumerate(samples):
+        if type(value) is not int or not 0 <= value < _MAX_SAMPLE_NS:
+            raise _wrong(path, f"{where}.samples_ns[{i}]", value, "a whole number of ns")
+    for i, metric in enumerate(
+        _expect(path, f"{where}.metrics", result.get("metrics") or [], list)
+    ):
+        at = f"{where}.metrics[{i}]"
+        _expect(path, at, metric, dict)
+        _expect(path, f"{at}.name", metric.get("name"), str)
+        _expect(path, f"{at}.value", metric.get("value"), int, float)
+    for name in ("cost", "memory", "device", "environment", "compile", "oom"):
+        _expect(path, f"{where}.{name}", result.get(name), dict, type(None))
+    _check_warnings(path, f"{where}.warnings", result.get("warnings"))
+
+
+def _check_warnings(path: Path | str, where: str, entries: Any) -> None:
+    for i, entry in enumerate(_expect(path, where, entries or [], list)):
+        _expect(path, f"{where}[{i}]", entry, dict)
+        for field in ("code", "message"):
+            _expect(path, f"{where}[{i}].{field}", entry.get(field), str)
+
+
+def _expect(path: Path | str, where: str, value: Any, *kinds: type) -> Any:
+    if isinstance(value, kinds) and not (isinstance(value, bool) and bool not in kinds):
+        return value
+    raise _wrong(path, where, value, " or ".join(k.__name__ for k in kinds))
+
+
+def _wrong(path: Path | str, where: str, value: Any, wanted: str) -> CaptureError:
+    shown = repr(value)[:60]
+    return CaptureError(path, f"{where} is {shown}, wanted {wanted}", _REMEDY)

@@ -1,0 +1,142 @@
+"""Turn a checked manifest and the captures beside it into `RunData`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from analysis.capture_file import hash_of
+from analysis.rundata import RUN_SAMPLE_COLUMNS, PassWarning, RunCapture, RunData, RunMetric
+from analysis.tables import CaptureWarning
+from core.spec import JobSpec
+from core.states import Pass
+
+
+def from_manifest(
+    manifest: Mapping[str, Any],
+    captures: tuple[RunCapture, ...],
+    broken: tuple[PassWarning, ...] = (),
+) -> RunData:
+    """Return the run that a checked manifest and its captures describe."""
+    passes = manifest["passes"]
+    results = [(p, p.get("result") or {}) for p in passes]
+    clean = [r for p, r in results if p["pass"] == Pass.CLEAN]
+    environment = dict(manifest.get("environment") or {})
+    for result in clean:
+        environment = dict(result.get("environment") or {}) | environment
+    frames = [_result_samples(p, r) for p, r in results]
+    return RunData(
+        status=manifest["status"],
+        job=JobSpec.from_dict(manifest["job"]),
+        run_id=manifest.get("run_id"),
+        captures=captures,
+        samples=pd.concat([*frames, capture_samples(list(captures))], ignore_index=True),
+        metrics=_result_metrics(results),
+        gpu={**first_of(list(captures), "gpu"), **_known(manifest.get("gpu") or {})},
+        environment=environment_of(list(captures), environment),
+        cost=next((r["cost"] for r in clean if r.get("cost")), {}),
+        memory_peaks=_memory_peaks(clean),
+        passes=tuple(_pass_record(p) for p in passes),
+        oom=manifest.get("oom") or next((r["oom"] for _, r in results if r.get("oom")), None),
+        error=manifest.get("error"),
+        warnings=_manifest_warnings(manifest) + broken + capture_warnings(list(captures)),
+        started_at=manifest.get("started_at"),
+        finished_at=manifest.get("finished_at"),
+        content_hash=hash_of(manifest),
+    )
+
+
+def first_of(captures: Sequence[RunCapture], field: str) -> dict[str, Any]:
+    found = (dict(getattr(c.tables, field)) for c in captures)
+    return next((value for value in found if value), {})
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in values.items() if v is not None}
+
+
+def environment_of(captures: Sequence[RunCapture], own: Mapping[str, Any]) -> dict[str, str]:
+    merged: dict[str, Any] = {}
+    for capture in captures:
+        merged = dict(capture.tables.environment) | merged
+    return {str(k): str(v) for k, v in (merged | dict(own)).items() if v is not None}
+
+
+def capture_samples(captures: Sequence[RunCapture]) -> pd.DataFrame:
+    frames = []
+    for capture in captures:
+        samples = capture.tables.samples
+        if samples is not None and len(samples):
+            own = samples.assign(**{"pass": capture.pass_name})
+            own["process"] = own["process"] + 1000 * capture.process
+            frames.append(own[list(RUN_SAMPLE_COLUMNS)])
+    empty = pd.DataFrame({c: [] for c in RUN_SAMPLE_COLUMNS})
+    return pd.concat(frames, ignore_index=True) if frames else empty
+
+
+def _result_samples(entry: Mapping[str, Any], result: Mapping[str, Any]) -> pd.DataFrame:
+    values = result.get("samples_ns") or []
+    return pd.DataFrame(
+        {
+            "pass": [entry["pass"]] * len(values),
+            "process": [entry.get("process", 0)] * len(values),
+            "iteration": list(range(len(values))),
+            "latency_ns": values,
+        }
+    )
+
+
+def _result_metrics(
+    results: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
+) -> tuple[RunMetric, ...]:
+    """Return the workload's own numbers, by pass; over several processes their mean."""
+    found: dict[tuple[str, str, str, str], list[float]] = {}
+    for entry, result in results:
+        for metric in result.get("metrics") or []:
+            key = (entry["pass"], metric.get("phase") or "", metric["name"], metric.get("unit", ""))
+            found.setdefault(key, []).append(float(metric["value"]))
+        for phase, values in (result.get("phase_samples_ns") or {}).items():
+            if values:
+                key = (entry["pass"], phase, "phase_latency", "ns")
+                found.setdefault(key, []).append(float(pd.Series(values).median()))
+    return tuple(
+        RunMetric(pass_name=p, phase=phase, name=name, unit=unit, value=sum(v) / len(v))
+        for (p, phase, name, unit), v in found.items()
+    )
+
+
+def _memory_peaks(clean: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    peaks: dict[str, int] = {}
+    for result in clean:
+        for name, value in (result.get("memory") or {}).items():
+            if isinstance(value, int) and not isinstance(value, bool):
+                peaks[name] = max(value, peaks.get(name, value))
+    return peaks
+
+
+def _pass_record(entry: Mapping[str, Any]) -> dict[str, Any]:
+    kept = ("pass", "process", "status", "outcome", "returncode", "duration_s", "command")
+    kept += ("error", "clocks", "started_at")
+    record = {k: entry[k] for k in kept if entry.get(k) is not None}
+    compiled = (entry.get("result") or {}).get("compile")
+    return record | ({"compile": compiled} if compiled else {})
+
+
+def pass_warning(pass_name: str, code: str, message: str) -> PassWarning:
+    return PassWarning(pass_name=pass_name, warning=CaptureWarning(code=code, message=message))
+
+
+def _manifest_warnings(manifest: Mapping[str, Any]) -> tuple[PassWarning, ...]:
+    found = [("", w) for w in manifest.get("warnings") or []]
+    for entry in manifest["passes"]:
+        own = (entry.get("result") or {}).get("warnings") or []
+        found += [(entry["pass"], w) for w in [*(entry.get("warnings") or []), *own]]
+    made = (pass_warning(p, w["code"], w["message"]) for p, w in found)
+    return tuple(dict.fromkeys(made))
+
+
+def capture_warnings(captures: Sequence[RunCapture]) -> tuple[PassWarning, ...]:
+    found = [
+        PassWarning(pass_name=c.pass_name, warning=w) for c in captures for w in c.tables.warnings
+    ]
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,154 @@
+"""Several captures of one pass as one: which tables count, and how their numbers add up.
+
+The rules: counts and times are summed over captures (ranks, devices), a peak is the largest. Clocks
+of different captures are not aligned, so the span is the sum of their spans and the idle fraction
+is 1 - busy / span of those sums. A vendor's CSV only fills in what no capture with the records
+gives. The same capture in a second form (`.nsys-rep` beside its `.sqlite`, raw page beside details
+page) is recognised by equal contents and counted once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from analysis.rundata import PassWarning, RunCapture
+from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
+from core.states import Pass
+
+SUMMED = (
+    "num_kernels",
+    "kernel_time_ns",
+    "busy_ns",
+    "span_ns",
+    "opaque_graph_ns",
+    "num_graph_launches",
+    "num_launches_without_kernel",
+    "num_kernels_without_launch",
+)
+FRAMES = (
+    "kernels",
+    "phases",
+    "api_calls",
+    "transfers",
+    "gaps",
+    "memory_points",
+    "memory_at_peak",
+    "counters",
+    "rules",
+    "samples",
+)
+_REPORT_KINDS = frozenset({CaptureKind.NSYS_CSV})
+
+
+def merged_captures(
+    captures: Sequence[RunCapture],
+) -> tuple[tuple[RunCapture, ...], tuple[PassWarning, ...]]:
+    """Return the captures with the tables that count, and what was left out as warnings."""
+    kept: list[RunCapture] = []
+    warnings: list[PassWarning] = []
+    records_first = sorted(captures, key=lambda c: c.tables.kind in _REPORT_KINDS)
+    for capture in records_first:
+        earlier = [c for c in kept if c.pass_name == capture.pass_name]
+        twin = next((c for c in earlier if _same_content(c.tables, capture.tables)), None)
+        if twin is not None and capture.pass_name == Pass.NCU:
+            kept[kept.index(twin)] = replace(twin, tables=_filled(twin.tables, capture.tables))
+        if twin is not None:
+            warnings.append(_counted_once(capture, twin))
+            capture = replace(capture, tables=_without(capture.tables, FRAMES))
+        elif capture.tables.kind in _REPORT_KINDS:
+            given = [n for n in FRAMES if any(_has(c.tables, n) for c in earlier if _records(c))]
+            capture = replace(capture, tables=_without(capture.tables, given))
+        kept.append(_apart(capture, earlier))
+    return tuple(kept), tuple(warnings)
+
+
+def pass_summary(captures: Sequence[RunCapture]) -> dict[str, int | float]:
+    """Return the summary of one pass's captures by the rules of this module."""
+    counted = [c.tables for c in captures if c.tables.summary]
+    if len(counted) == 1:
+        return dict(counted[0].summary)
+    merged: dict[str, int | float] = {}
+    for name in SUMMED:
+        values = [t.summary[name] for t in counted if name in t.summary]
+        if values:
+            merged[name] = sum(values)
+    peaks = [t.summary["peak_memory_bytes"] for t in counted if "peak_memory_bytes" in t.summary]
+    if peaks:
+        merged["peak_memory_bytes"] = max(peaks)
+    if merged.get("span_ns") and "busy_ns" in merged:
+        merged["idle_frac"] = 1 - merged["busy_ns"] / merged["span_ns"]
+    return merged
+
+
+def pass_memory(captures: Sequence[RunCapture]) -> dict[str, Any]:
+    """Return the memory summary of the capture with the highest peak; {} without any."""
+    found = [dict(c.tables.memory) for c in captures if c.tables.memory]
+    return max(found, key=lambda m: m.get("peak_bytes") or 0, default={})
+
+
+def _records(capture: RunCapture) -> bool:
+    return capture.tables.kind not in _REPORT_KINDS
+
+
+def _has(tables: CaptureTables, name: str) -> bool:
+    frame = getattr(tables, name)
+    return frame is not None and len(frame) > 0
+
+
+def _same_content(a: CaptureTables, b: CaptureTables) -> bool:
+    if _has(a, "counters") and _has(b, "counters"):
+        return _launches(a) == _launches(b)
+    fields = ("num_kernels", "kernel_time_ns", "span_ns", "busy_ns")
+    own = [a.summary.get(f) for f in fields]
+    return None not in own and bool(own[0]) and own == [b.summary.get(f) for f in fields]
+
+
+def _launches(tables: CaptureTables) -> list[tuple[Any, ...]]:
+    frame = tables.counters
+    assert frame is not None
+    return list(zip(frame["short_name"], frame["grid"], frame["block"], strict=True))
+
+
+def _filled(first: CaptureTables, second: CaptureTables) -> CaptureTables:
+    """Return the first capture's counters with gaps filled from the second of the same launches."""
+    assert first.counters is not None and second.counters is not None
+    counters = first.counters.reset_index(drop=True)
+    other = second.counters.reset_index(drop=True)
+    for name in counters.columns:
+        counters[name] = counters[name].where(counters[name].notna(), other[name])
+    rules = first.rules if _has(first, "rules") else second.rules
+    return replace(first, counters=counters, rules=rules)
+
+
+def _without(tables: CaptureTables, names: Sequence[str]) -> CaptureTables:
+    nothing: dict[str, Any] = dict.fromkeys(names)
+    covers_kernels = "kernels" in names
+    summary = {} if covers_kernels else tables.summary
+    spans = None if covers_kernels else tables.spans
+    ranges = None if covers_kernels else tables.ranges
+    return replace(tables, **nothing, summary=summary, spans=spans, ranges=ranges)
+
+
+def _apart(capture: RunCapture, earlier: Sequence[RunCapture]) -> RunCapture:
+    """Number processes and launches after those of the earlier captures of the pass."""
+    changes: dict[str, pd.DataFrame] = {}
+    for frame_name, column in (("phases", "process"), ("counters", "launch"), ("rules", "launch")):
+        frame = getattr(capture.tables, frame_name)
+        if frame is None or not len(frame):
+            continue
+        source = "counters" if column == "launch" else frame_name
+        before = [getattr(c.tables, source) for c in earlier if _has(c.tables, source)]
+        offset = max((int(f[column].max()) + 1 for f in before), default=0)
+        if offset:
+            changes[frame_name] = frame.assign(**{column: frame[column] + offset})
+    return replace(capture, tables=replace(capture.tables, **changes)) if changes else capture
+
+
+def _counted_once(capture: RunCapture, twin: RunCapture) -> PassWarning:
+    message = (
+        f"{capture.file_name} holds the same measurement as {twin.file_name}: it is counted once"
+    )
+    warning = CaptureWarning(code="duplicate_capture", message=message)
+    return PassWarning(pass_name=capture.pass_name, warning=warning)

@@ -1,0 +1,106 @@
+"""One run as it was read from its files, before it is stored; and the same with numbers added."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis.tables import CaptureTables, CaptureWarning
+from core.spec import JobSpec
+
+RUN_SAMPLE_COLUMNS = ("pass", "process", "iteration", "latency_ns")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCapture:
+    """One file of a run and what was read from it."""
+
+    pass_name: str
+    process: int
+    tables: CaptureTables
+    file_name: str
+    "Name under which it is stored; unique inside the run."
+    path: Path
+    "Where the file to store lies now: after removal of private fields."
+    num_bytes: int
+    sha256: str
+    source_sha256: str
+    "SHA-256 before anything was removed."
+    private_removed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunMetric:
+    """One number with a unit."""
+
+    pass_name: str
+    phase: str
+    name: str
+    value: float
+    unit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassWarning:
+    """A warning and the pass it belongs to (empty: the whole run)."""
+
+    pass_name: str
+    warning: CaptureWarning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunData:
+    """Everything the files of one run say. Absent (None, {}, empty) is unknown."""
+
+    status: str
+    "done, oom, failed or cancelled."
+    job: JobSpec | None = None
+    run_id: str | None = None
+    "The id under which a worker ran it; None for files."
+    captures: tuple[RunCapture, ...] = ()
+    samples: pd.DataFrame
+    "RUN_SAMPLE_COLUMNS of every pass that measured."
+    metrics: tuple[RunMetric, ...] = ()
+    gpu: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    cost: Mapping[str, Any] = field(default_factory=dict)
+    memory_peaks: Mapping[str, int] = field(default_factory=dict)
+    "peak_allocated_bytes, peak_reserved_bytes of the clean pass."
+    passes: tuple[Mapping[str, Any], ...] = ()
+    "What became of each pass: pass, process, status, outcome, duration_s, command, clocks."
+    oom: Mapping[str, Any] | None = None
+    error: str | None = None
+    warnings: tuple[PassWarning, ...] = ()
+    started_at: str | None = None
+    finished_at: str | None = None
+    content_hash: str
+    "Names these files: the same files give the same hash."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedClass:
+    """The class under which a kernel name is stored."""
+
+    name: str
+    short_name: str
+    category: str
+    origin: str
+    confidence: float
+    rule: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssembledRun:
+    """A run with the classes of its kernels and its summary: what `db.ingest` stores."""
+
+    data: RunData
+    captures: tuple[RunCapture, ...]
+    "The captures of `data`; tables that another capture of the pass already gives are left out."
+    classes: tuple[NamedClass, ...]
+    summary: Mapping[str, Any]
+    "The `summary` of the command line's `show --json`."
+    memory: Mapping[str, Any]
+    metrics: tuple[RunMetric, ...]
+    warnings: tuple[PassWarning, ...]

@@ -1,0 +1,254 @@
+"""Store an assembled run: its files, then every number in one transaction.
+
+Doing it again with the same run writes the same rows: what the run had is deleted first, inside the
+transaction, so a reader sees the old run or the new one and never a mixture.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from sqlite_utils import Database
+
+from analysis import tables
+from analysis.rundata import RUN_SAMPLE_COLUMNS, AssembledRun, NamedClass, RunCapture
+from core.config import DataDir
+from db.clock import utc_now
+from db.events import add_events
+
+_PER_CAPTURE: dict[str, tuple[str, ...]] = {
+    "kernels": tuple(c for c in tables.KERNEL_COLUMNS if c != "short_name"),
+    "phases": tables.PHASE_COLUMNS,
+    "api_calls": tables.API_CALL_COLUMNS,
+    "transfers": tables.TRANSFER_COLUMNS,
+    "gaps": tables.GAP_COLUMNS,
+    "memory_points": tables.MEMORY_POINT_COLUMNS,
+    "memory_at_peak": tables.MEMORY_AT_PEAK_COLUMNS,
+    "counters": tuple(c for c in tables.COUNTER_COLUMNS if c != "short_name"),
+    "rules": tables.RULE_COLUMNS,
+}
+"""Tables whose rows belong to one capture, with the frame's columns that they store."""
+_WITHOUT_PASS = frozenset({"counters", "rules"})
+
+
+def ingest_run(db: Database, data_dir: DataDir, run_id: str, run: AssembledRun) -> None:
+    """Store files and rows of a run that exists; its state moves on when it was `ingesting`.
+
+    Moves the capture files from where they lie to `captures/RUN_ID`. If the transaction fails the
+    files of a run that had none before are removed again.
+    """
+    had_files = (data_dir.captures / run_id).exists()
+    try:
+        spans = _store_files(data_dir, run_id, run.captures)
+        with db.atomic():
+            _delete_rows(db, run_id)
+            store_classes(db, run.classes)
+            for capture, span in zip(run.captures, spans, strict=True):
+                _insert_capture(db, run_id, capture, span)
+            _insert_run_rows(db, run_id, run)
+            _update_run(db, run_id, run)
+    except BaseException:
+        if not had_files:
+            for root in (data_dir.captures, data_dir.spans):
+                shutil.rmtree(root / run_id, ignore_errors=True)
+        raise
+
+
+def insert_imported(
+    db: Database,
+    data_dir: DataDir,
+    run_id: str,
+    run: AssembledRun,
+    row: Mapping[str, Any],
+) -> None:
+    """Insert a run from files (`row`: its columns of `runs`) and store it, all or nothing."""
+    content_hash = run.data.content_hash
+    with db.atomic():
+        db.table("runs").insert(
+            {
+                "id": run_id,
+                "created_at": utc_now(),
+                "status": run.data.status,
+                "content_hash": content_hash,
+                **row,
+            }
+        )
+        add_events(db, run_id, [(None, "state", f"{row['source']}: {run.data.status}")])
+        ingest_run(db, data_dir, run_id, run)
+
+
+def run_with_content(db: Database, content_hash: str) -> str | None:
+    """Return the run that was made from these very files, if any."""
+    row = db.execute("SELECT id FROM runs WHERE content_hash = ?", [content_hash]).fetchone()
+    return row[0] if row else None
+
+
+def store_classes(db: Database, classes: Sequence[NamedClass]) -> None:
+    """Write the class of each name for all runs; the newest rules win."""
+    rows = [(c.name, c.short_name, c.category, c.origin, c.confidence, c.rule) for c in classes]
+    db.conn.executemany(
+        "INSERT INTO kernel_names (name, short_name, category, origin, confidence, rule)"
+        " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET"
+        " short_name = excluded.short_name, category = excluded.category,"
+        " origin = excluded.origin, confidence = excluded.confidence, rule = excluded.rule",
+        rows,
+    )
+
+
+def _delete_rows(db: Database, run_id: str) -> None:
+    for table in ("captures", "samples", "metrics", "warnings", "environments"):
+        db.conn.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
+
+
+def _store_files(
+    data_dir: DataDir, run_id: str, captures: Sequence[RunCapture]
+) -> list[tuple[str, int] | None]:
+    folder = data_dir.captures / run_id
+    folder.mkdir(parents=True, exist_ok=True)
+    spans_folder = data_dir.spans / run_id
+    stored: list[tuple[str, int] | None] = []
+    for number, capture in enumerate(captures):
+        target = folder / capture.file_name
+        if capture.path != target:
+            os.replace(capture.path, target)
+        if capture.tables.spans is None:
+            stored.append(None)
+            continue
+        spans_folder.mkdir(parents=True, exist_ok=True)
+        name = f"{number}.parquet"
+        _write_parquet(capture.tables.spans, spans_folder / name)
+        if capture.tables.ranges is not None:
+            _write_parquet(capture.tables.ranges, spans_folder / f"{number}.ranges.parquet")
+        stored.append((f"{run_id}/{name}", capture.tables.spans.num_rows))
+    return stored
+
+
+def _write_parquet(table: pa.Table, path: Path) -> None:
+    partial = path.with_suffix(".partial")
+    pq.write_table(table, partial, compression="zstd")
+    os.replace(partial, path)
+
+
+def _insert_capture(
+    db: Database, run_id: str, capture: RunCapture, span: tuple[str, int] | None
+) -> None:
+    read = capture.tables
+    row = {
+        "run_id": run_id,
+        "pass": capture.pass_name,
+        "process": capture.process,
+        "kind": str(read.kind),
+        "tool": read.tool,
+        "tool_version": read.tool_version,
+        "file_name": capture.file_name,
+        "bytes": capture.num_bytes,
+        "sha256": capture.sha256,
+        "source_sha256": capture.source_sha256,
+        "spans_path": span[0] if span else None,
+        "num_spans": span[1] if span else None,
+        "private_removed": json.dumps(list(capture.private_removed)),
+    }
+    capture_id = db.conn.execute(
+        f"INSERT INTO captures ({', '.join(row)}) VALUES ({_marks(len(row))})", tuple(row.values())
+    ).lastrowid
+    for name, columns in _PER_CAPTURE.items():
+        frame = getattr(read, name)
+        if frame is None or not len(frame):
+            continue
+        shared: dict[str, Any] = {"run_id": run_id, "capture_id": capture_id}
+        if name not in _WITHOUT_PASS:
+            shared["pass"] = capture.pass_name
+        _insert_frame(db, name, frame, columns, shared)
+
+
+def _insert_frame(
+    db: Database,
+    table: str,
+    frame: pd.DataFrame,
+    columns: Sequence[str],
+    shared: Mapping[str, Any],
+) -> None:
+    values = [_plain(frame[c]) for c in columns]
+    head = tuple(shared.values())
+    names = ", ".join([*shared, *columns])
+    db.conn.executemany(
+        f"INSERT INTO {table} ({names}) VALUES ({_marks(len(shared) + len(columns))})",
+        ((*head, *row) for row in zip(*values, strict=True)),
+    )
+
+
+def _plain(column: pd.Series) -> list[Any]:
+    """Return Python values with None for what is missing: STRICT tables take no numpy types."""
+    return column.astype(object).where(column.notna(), None).tolist()
+
+
+def _insert_run_rows(db: Database, run_id: str, run: AssembledRun) -> None:
+    shared = {"run_id": run_id}
+    samples = run.data.samples
+    if len(samples):
+        whole = samples.astype({"process": int, "iteration": int, "latency_ns": int})
+        _insert_frame(db, "samples", whole, RUN_SAMPLE_COLUMNS, shared)
+    db.conn.executemany(
+        "INSERT OR REPLACE INTO metrics VALUES (?, ?, ?, ?, ?, ?)",
+        [(run_id, m.pass_name, m.phase, m.name, m.value, m.unit) for m in run.metrics],
+    )
+    db.conn.executemany(
+        "INSERT INTO warnings (run_id, pass, code, message) VALUES (?, ?, ?, ?)",
+        [(run_id, w.pass_name, w.warning.code, w.warning.message) for w in run.warnings],
+    )
+    db.conn.executemany(
+        "INSERT INTO environments VALUES (?, ?, ?)",
+        [(run_id, name, value) for name, value in run.data.environment.items()],
+    )
+
+
+def _update_run(db: Database, run_id: str, run: AssembledRun) -> None:
+    data, latency = run.data, run.summary.get("latency_ms") or {}
+    low, high = latency.get("ci95") or (None, None)
+    info = {"cost": dict(data.cost), "memory": dict(run.memory), "passes": list(data.passes)}
+    info |= {"peaks": _values_of(data.gpu.get("peaks") or {}), "gpu": _gpu_facts(data.gpu)}
+    info["noise_floor_frac"] = data.gpu.get("noise_floor_frac")
+    row = {
+        "summary": json.dumps(dict(run.summary)),
+        "latency_ms": latency.get("median"),
+        "latency_lo_ms": low,
+        "latency_hi_ms": high,
+        "num_samples": latency.get("n"),
+        "peak_memory_bytes": run.summary.get("peak_memory_bytes"),
+        "info": json.dumps(info),
+        "oom": json.dumps(data.oom) if data.oom else None,
+        "error": data.error,
+        "progress": "{}",
+    }
+    for name in ("kernel_time_ns", "idle_frac", "gemm_frac"):
+        row[name] = run.summary.get(name)
+    model = data.gpu.get("model") or data.gpu.get("name")
+    row |= {"gpu_model": model} if model else {}
+    sets = ", ".join(f"{name} = ?" for name in row)
+    moved = db.execute(
+        f"UPDATE runs SET {sets}, finished_at = coalesce(?, finished_at, ?),"
+        " cancel_requested = 0 WHERE id = ? RETURNING status",
+        (*row.values(), data.finished_at, utc_now(), run_id),
+    ).fetchone()
+    if moved and moved[0] == "ingesting":
+        db.conn.execute("UPDATE runs SET status = ? WHERE id = ?", (data.status, run_id))
+        add_events(db, run_id, [(None, "state", data.status)])
+
+
+def _values_of(peaks: Mapping[str, Any]) -> dict[str, float]:
+    plain = {k: v.get("value") if isinstance(v, Mapping) else v for k, v in peaks.items()}
+    return {k: float(v) for k, v in plain.items() if isinstance(v, int | float) and v > 0}
+
+
+def _gpu_facts(gpu: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in gpu.items() if isinstance(v, str | int | float) and v is not None}
+
+
+def _marks(count: int) -> str:
+    return ", ".join("?" * count)
