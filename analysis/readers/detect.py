@@ -1,0 +1,214 @@
+"""Tell what a file is by its content; its name is only ever quoted back to the user."""
+
+import re
+import sqlite3
+from pathlib import Path
+
+from analysis.pickle_data import PickleRefusedError
+from analysis.readers.latency_csv import latency_column
+from analysis.readers.opening import GZIP_MAGIC, decode_text, open_capture, reading
+from analysis.tables import CaptureKind
+from core.errors import CaptureError
+
+_HEAD_BYTES = 256 << 10
+_TEXT_HEAD_BYTES = 4 << 20
+"""Program output can stand before the table; this much of it is looked through."""
+
+_FOREIGN = (
+    (b"PK\x03\x04", "a zip archive", "Unpack it and import the files inside"),
+    (b"\x1f\x8b", "a gzip file inside another", "Decompress it once and import the result"),
+    (b"BZh", "a bzip2 archive", "Unpack it and import the file inside"),
+    (b"\xfd7zXZ", "an xz archive", "Unpack it and import the file inside"),
+    (b"7z\xbc\xaf", "a 7-Zip archive", "Unpack it and import the files inside"),
+    (b"\x28\xb5\x2f\xfd", "a zstd file", "Unpack it and import the file inside"),
+    (b"%PDF", "a PDF", "Import the capture itself"),
+    (b"\x89PNG", "a picture", "Import the capture itself"),
+    (b"\xff\xd8\xff", "a picture", "Import the capture itself"),
+    (b"\x7fELF", "a program", "Import the capture that a profiler made of it"),
+    (b"PAR1", "a Parquet file", "Import the nsys report or its SQLite export"),
+    (b"ARROW1", "an Arrow file", "Import the nsys report or its SQLite export"),
+    (b"\x0a\x8d\x01", "a Perfetto trace", "Import the PyTorch trace as JSON"),
+)
+_NOT_IN_GZIP = {
+    CaptureKind.NSYS_SQLITE: "SQLite database",
+    CaptureKind.NSYS_REP: "nsys report",
+    CaptureKind.NCU_REP: "ncu report",
+}
+_NSYS_HEADER = b"NVIDIA Tegra Profiler Report"
+_NCU_MAGIC = b"NVR\0"
+_ACCEPTED = (
+    "Accepted are nsys reports and SQLite exports, nsys and ncu CSV, ncu reports and logs, PyTorch "
+    "traces and memory snapshots, CSV with a latency column, and bundles"
+)
+_NCU_LINE = re.compile(r"^==(PROF|WARNING|ERROR|LOG)==", re.MULTILINE)
+_NCU_HEADER = re.compile(
+    r'^\ufeff?"?(ID"?[,;\t]"?(Process ID|Kernel Name)|Process ID"?[,;\t]"?Process Name)',
+    re.MULTILINE,
+)
+_NSYS_CSV = re.compile(
+    r'^"?(Time ?\(%\)|Start ?\(ns\)|Range|GridXYZ)"?[,;\t]|^SKIPPED: .*|'
+    r"^Processing \[.*(sqlite|stats)",
+    re.MULTILINE,
+)
+_SNAPSHOT_KEYS = (b"segments", b"device_traces")
+
+
+def detect(path: Path) -> CaptureKind:
+    """Return the kind of a file or bundle folder.
+
+    Raises CaptureError where it is none: the message says what it is instead and what to do.
+    """
+    with reading(path):
+        if path.is_dir():
+            return _detect_folder(path)
+        if not path.exists():
+            raise CaptureError(path, "there is no such file", "Check the path")
+        if not path.is_file():
+            raise CaptureError(path, "is no regular file", "Import a file or a bundle folder")
+        if path.stat().st_size == 0:
+            raise CaptureError(path, "the file is empty (0 bytes)", "Export or copy it again")
+        with open_capture(path) as stream:
+            head = stream.read(_HEAD_BYTES)
+            kind = _detect_head(path, head)
+            if kind in _NOT_IN_GZIP and path.open("rb").read(2) == GZIP_MAGIC:
+                raise CaptureError(
+                    path, f"this is a compressed {_NOT_IN_GZIP[kind]}", "Decompress it with gunzip"
+                )
+            if kind is CaptureKind.NSYS_SQLITE:
+                _check_is_nsys(path)
+            return kind or _detect_text(path, head + stream.read(_TEXT_HEAD_BYTES))
+
+
+def _detect_folder(path: Path) -> CaptureKind:
+    if (path / "manifest.json").is_file():
+        return CaptureKind.BUNDLE
+    raise CaptureError(
+        path, "the folder holds no manifest.json", "Import the files in it, or a bundle folder"
+    )
+
+
+def _detect_head(path: Path, head: bytes) -> CaptureKind | None:
+    if not head:
+        raise CaptureError(path, "the compressed file is empty", "Export or copy it again")
+    if head.startswith(b"version https://git-lfs"):
+        raise CaptureError(
+            path,
+            "this is a Git LFS pointer, not the file itself",
+            "Fetch the content with `git lfs pull` and import that",
+        )
+    if head.startswith(b"SQLite format 3\0"):
+        return CaptureKind.NSYS_SQLITE
+    if head.startswith(_NCU_MAGIC):
+        return CaptureKind.NCU_REP
+    if head.startswith(_NSYS_HEADER):
+        return CaptureKind.NSYS_REP
+    if _is_qdstrm(path, head):
+        raise CaptureError(
+            path,
+            "this is an unfinished nsys recording (.qdstrm): nsys was stopped before it made a report",
+            "Convert it with the QdstrmImporter of the nsys that recorded it, then import the report",
+        )
+    for magic, what, remedy in _FOREIGN:
+        if head.startswith(magic):
+            raise CaptureError(path, f"this is {what}", remedy)
+    if _is_pickle(head):
+        return _detect_pickle(path, head)
+    return None
+
+
+def _is_qdstrm(path: Path, head: bytes) -> bool:
+    return b"QDSTRM" in head[:256].upper() or (
+        path.suffix.lower() == ".qdstrm" and b"\0" in head[:4096]
+    )
+
+
+def _is_pickle(head: bytes) -> bool:
+    if head[0] == 0x80 and len(head) > 1 and head[1] <= 5:
+        return True
+    # Protocols 0 and 1 have no mark; a dictionary or list starts them.
+    return head[:3] in (b"(dp", b"(lp") or head[:2] in (b"}q", b"]q") or head[:2] in (b"}(", b"cp")
+
+
+def _detect_pickle(path: Path, head: bytes) -> CaptureKind:
+    if any(key in head for key in _SNAPSHOT_KEYS):
+        return CaptureKind.MEMORY_SNAPSHOT
+    if head[:1] == b"\x80" and b"torch" in head[:4096] and b"storage" in head:
+        raise CaptureError(path, "this is a saved PyTorch model", "Import a capture instead")
+    try:
+        from analysis.readers.memory_snapshot import load_snapshot
+
+        load_snapshot(path)
+    except PickleRefusedError as exc:  # pragma: no cover - load_snapshot wraps it
+        raise CaptureError(path, str(exc), _ACCEPTED) from exc
+    return CaptureKind.MEMORY_SNAPSHOT
+
+
+def _check_is_nsys(path: Path) -> None:
+    try:
+        connection = sqlite3.connect(f"file:{_quoted(path)}?mode=ro", uri=True)
+        try:
+            names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+        finally:
+            connection.close()
+    except sqlite3.Error:
+        return  # a damaged database is the reader's to explain
+    known = ("CUPTI_ACTIVITY", "NVTX_", "TARGET_INFO", "META_DATA_", "EXPORT_META_DATA", "OSRT_")
+    markers = {"StringIds", "ANALYSIS_DETAILS", "PROCESSES", "ThreadNames"}
+    if names and not markers & names and not any(n.startswith(known) for n in names):
+        shown = ", ".join(sorted(names)[:4])
+        raise CaptureError(
+            path,
+            f"the SQLite database is not from nsys (it has {shown})",
+            "Export one with `nsys export --type sqlite`",
+        )
+
+
+def _quoted(path: Path) -> str:
+    from urllib.parse import quote
+
+    return quote(str(path.absolute()))
+
+
+def _detect_text(path: Path, data: bytes) -> CaptureKind:
+    if b"\0" in data[:4096] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise CaptureError(path, "the content is of no known kind (binary)", _ACCEPTED)
+    text = decode_text(data)
+    start = text.lstrip("\ufeff \t\r\n")
+    if not start:
+        raise CaptureError(path, "the file holds only blanks", "Export or copy it again")
+    if re.match(r"<(!doctype html|html|head|body)", start[:64], re.IGNORECASE):
+        raise CaptureError(
+            path, "this is a web page, not a capture", "Download the raw file and import that"
+        )
+    if start[0] in "{[":
+        return _detect_json(path, start)
+    if _NCU_HEADER.search(text):
+        return CaptureKind.NCU_CSV
+    if _NSYS_CSV.search(text):
+        return CaptureKind.NSYS_CSV
+    if _NCU_LINE.search(text):
+        return CaptureKind.NCU_LOG
+    if latency_column(text):
+        return CaptureKind.LATENCY_CSV
+    raise CaptureError(path, f"the content is of no known kind ({_first_line(text)})", _ACCEPTED)
+
+
+def _detect_json(path: Path, start: str) -> CaptureKind:
+    if start[0] == "{" and '"traceEvents"' in start:
+        return CaptureKind.TORCH_TRACE
+    if re.match(r'\[\s*\{[^{}]{0,2000}?"(ph|ts|cat)"\s*:', start):
+        return CaptureKind.TORCH_TRACE
+    if re.match(r'\{\s*"(schemaVersion|deviceProperties|distributedInfo|displayTimeUnit)"', start):
+        return CaptureKind.TORCH_TRACE
+    if '"warpboard_version"' in start and '"passes"' in start:
+        raise CaptureError(
+            path, "this is a bundle's manifest alone", "Import the folder that it lies in"
+        )
+    if _NCU_LINE.search(start):
+        return CaptureKind.NCU_CSV if _NCU_HEADER.search(start) else CaptureKind.NCU_LOG
+    raise CaptureError(path, "the JSON holds no `traceEvents`: no PyTorch trace", _ACCEPTED)
+
+
+def _first_line(text: str) -> str:
+    line = next((li.strip() for li in text.splitlines() if li.strip()), "")
+    return f"it starts with {line[:40]!r}"

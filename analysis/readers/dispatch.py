@@ -1,0 +1,60 @@
+"""Hand a file to the reader of its kind, and notice when it changes meanwhile."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from analysis.readers.detect import detect
+from analysis.readers.opening import reading
+from analysis.tables import CaptureKind, CaptureTables
+from core.errors import CaptureError
+
+
+def read(path: Path, kind: CaptureKind | None = None) -> CaptureTables:
+    """Return everything in one capture; the kind is found by content unless given.
+
+    Raises CaptureError (file, place, remedy) for anything that cannot be read right, and
+    ToolUnavailableError where a report needs a tool that this host lacks.
+    """
+    before = _state(path)
+    chosen = kind or detect(path)
+    if chosen is CaptureKind.BUNDLE:
+        raise CaptureError(path, "this is a bundle of captures", "Import the folder as a whole")
+    with reading(path):
+        tables = _reader(chosen)(path)
+    if _state(path) != before:
+        raise CaptureError(
+            path, "the file changed while it was being read", "Import it once it is complete"
+        )
+    return tables
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    """Return what changes when a file is written to or replaced."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+def _reader(kind: CaptureKind) -> Callable[[Path], CaptureTables]:
+    """Import one reader only: the command line must start fast."""
+    if kind is CaptureKind.NSYS_SQLITE:
+        from analysis.readers.nsys_sqlite import read_nsys_sqlite as reader
+    elif kind is CaptureKind.NSYS_REP:
+        from analysis.readers.nsys_rep import read_nsys_rep as reader
+    elif kind is CaptureKind.NSYS_CSV:
+        from analysis.readers.nsys_csv import read_nsys_csv as reader
+    elif kind is CaptureKind.NCU_REP:
+        from analysis.readers.ncu_rep import read_ncu_rep as reader
+    elif kind is CaptureKind.NCU_CSV:
+        from analysis.readers.ncu_csv import read_ncu_csv as reader
+    elif kind is CaptureKind.NCU_LOG:
+        from analysis.readers.ncu_log import read_ncu_log as reader
+    elif kind is CaptureKind.TORCH_TRACE:
+        from analysis.readers.torch_trace import read_torch_trace as reader
+    elif kind is CaptureKind.MEMORY_SNAPSHOT:
+        from analysis.readers.memory_snapshot import read_memory_snapshot as reader
+    else:
+        from analysis.readers.latency_csv import read_latency_csv as reader
+    return reader

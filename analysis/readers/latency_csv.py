@@ -1,0 +1,143 @@
+"""Read a table of latencies that a user's own script wrote: one sample a row."""
+
+import csv
+import io
+import math
+import re
+from pathlib import Path
+
+import pandas as pd
+
+from analysis.numbers import (
+    PLAIN,
+    AmbiguousNumberError,
+    NumberStyle,
+    candidate_styles,
+    parse_number,
+)
+from analysis.readers.opening import read_text, reading
+from analysis.tables import SAMPLE_COLUMNS, CaptureKind, CaptureTables, CaptureWarning
+from core.errors import CaptureError
+
+_SCALE_NS = {"ns": 1, "us": 1e3, "\u00b5s": 1e3, "\u03bcs": 1e3, "ms": 1e6, "s": 1e9, "sec": 1e9}
+_COLUMN = re.compile(
+    r"^(?:\w*_)?latency[ _]*[\[(]?(ns|us|\u00b5s|\u03bcs|ms|s|sec)[\])]?$", re.IGNORECASE
+)
+_PROCESS = ("process", "process_id", "proc", "pid", "rank", "repeat")
+_ITERATION = ("iteration", "iter", "step", "index")
+_MAX_NS = 366 * 86_400 * 10**9
+_MAX_SHOWN = 5
+
+
+def latency_column(text: str) -> tuple[int, str, float, str] | None:
+    """Return line number from 0, delimiter, ns in a unit, and name of the latency column."""
+    for number, line in enumerate(text.split("\n", 50)[:50]):
+        for delimiter in ",;\t":
+            for cell in line.split(delimiter):
+                name = cell.strip().strip('"').lstrip("\ufeff")
+                found = _COLUMN.match(name)
+                if found:
+                    return number, delimiter, _SCALE_NS[found[1].lower()], name
+    return None
+
+
+def read_latency_csv(path: Path) -> CaptureTables:
+    """Return samples (SAMPLE_COLUMNS); rows that cannot be read are left out and named.
+
+    Raises CaptureError where no row is left, or the numbers fit two styles.
+    """
+    with reading(path):
+        text = read_text(path)
+    found = latency_column(text)
+    if found is None:
+        raise CaptureError(path, "no column is called latency_ms, _us, _s or _ns", "Name it so")
+    skip, delimiter, scale, name = found
+    body = "\n".join(text.split("\n")[skip:])
+    reader = csv.reader(io.StringIO(body), delimiter=delimiter, strict=True)
+    try:
+        lines = [(reader.line_num + skip, row) for row in reader if any(c.strip() for c in row)]
+    except csv.Error as exc:
+        where = f"line {reader.line_num + skip}: {exc}"
+        raise CaptureError(path, where, "Close its quotes or write the file again") from exc
+    header = [c.strip().lstrip("\ufeff") for c in lines[0][1]]
+    if len({h.lower() for h in header}) != len(header):
+        raise CaptureError(path, "two columns have the same name", "Rename one of them")
+    return _samples(path, header, lines[1:], name, scale)
+
+
+def _samples(
+    path: Path, header: list[str], lines: list[tuple[int, list[str]]], name: str, scale: float
+) -> CaptureTables:
+    column = header.index(name)
+    lower = [h.lower() for h in header]
+    process = next((lower.index(p) for p in _PROCESS if p in lower), None)
+    iteration = next((lower.index(i) for i in _ITERATION if i in lower), None)
+    style = _style(path, [r[column] for _, r in lines if len(r) == len(header)])
+    rows: list[tuple[int, int, int]] = []
+    bad: list[str] = []
+    counts: dict[str, int] = {}
+    for number, row in lines:
+        if len(row) != len(header):
+            bad.append(f"line {number} has {len(row)} columns, the header {len(header)}")
+            continue
+        try:
+            latency_ns = _latency_ns(row[column], style, scale)
+        except ValueError as exc:
+            bad.append(f"line {number}: {name} is {exc}")
+            continue
+        key = row[process].strip() if process is not None else ""
+        index = counts.setdefault(key, 0)
+        counts[key] += 1
+        stated = row[iteration].strip() if iteration is not None else ""
+        position = int(stated) if re.fullmatch(r"\d{1,9}", stated) else index
+        rows.append((list(counts).index(key), position, latency_ns))
+    if not rows:
+        why = bad[0] if bad else "the table has no rows"
+        raise CaptureError(path, why, f"Give one number in each row of {name}")
+    return CaptureTables(
+        kind=CaptureKind.LATENCY_CSV,
+        path=path,
+        tool="csv",
+        samples=pd.DataFrame(rows, columns=list(SAMPLE_COLUMNS)).astype("int64"),
+        warnings=_warnings(bad, rows),
+    )
+
+
+def _warnings(bad: list[str], rows: list[tuple[int, int, int]]) -> tuple[CaptureWarning, ...]:
+    found = []
+    if bad:
+        more = f" and {len(bad) - _MAX_SHOWN} more" if len(bad) > _MAX_SHOWN else ""
+        text = f"{len(bad)} rows were left out: {'; '.join(bad[:_MAX_SHOWN])}{more}."
+        found.append(CaptureWarning(code="rejected_rows", message=text))
+    if len({row[:2] for row in rows}) != len(rows):
+        text = "Some iterations are there twice in one process; all were kept."
+        found.append(CaptureWarning(code="repeated_iterations", message=text))
+    return tuple(found)
+
+
+def _style(path: Path, tokens: list[str]) -> NumberStyle:
+    """A script prints decimals and no groups unless a token proves otherwise."""
+    try:
+        styles = candidate_styles(tokens)
+    except AmbiguousNumberError as exc:
+        raise CaptureError(path, str(exc), "Write all numbers in one style") from exc
+    if len(styles) == 1:
+        return styles[0]
+    if PLAIN in styles:
+        return PLAIN
+    raise CaptureError(
+        path, "a comma may be a decimal or a thousands mark", "Write decimals with a point"
+    )
+
+
+def _latency_ns(token: str, style: NumberStyle, scale: float) -> int:
+    try:
+        value = parse_number(token, style)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"{token.strip()[:40]!r}, not a number")
+    latency_ns = round(value * scale)
+    if not 0 < latency_ns < _MAX_NS:
+        raise ValueError(f"{token.strip()[:40]!r}, which no iteration can take")
+    return latency_ns

@@ -1,0 +1,250 @@
+"""Replay one device's allocator history backwards-anchored: the final live set gives the baseline.
+
+Replaying from an empty set gives a curve that is too low by whatever lived before the recording began.
+The live set at the end is known exactly, so baseline = final live bytes - net change of the history.
+Memory stays busy from `alloc` to `free_completed`; `free_requested` changes nothing.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from analysis.readers.memory_curve import Point
+from analysis.readers.memory_sites import UNKNOWN_SITE, PhaseFinder, site_of_stack
+
+_ALLOCATED = {"alloc": 1, "free_completed": -1}
+_RESERVED = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
+_NEUTRAL = frozenset({"free_requested", "oom", "snapshot", "workspace_snapshot"})
+_LIVE = frozenset({"active_allocated", "active_pending_free", "active_awaiting_free"})
+_MAX_BYTES = 1 << 56
+
+
+@dataclass(slots=True, kw_only=True)
+class DeviceHistory:
+    """What the replay of one device found; peak and baseline are None without a history."""
+
+    device: int
+    num_events: int
+    final_bytes: int
+    final_reserved_bytes: int
+    baseline_bytes: int | None = None
+    peak_bytes: int | None = None
+    peak_time_ns: int | None = None
+    is_partial: bool = False
+    oom: dict[str, Any] | None = None
+    points: list[Point] = field(default_factory=list)
+    at_peak: list[tuple[int, str, str | None, int, int]] = field(default_factory=list)
+    warnings: list[tuple[str, str]] = field(default_factory=list)
+
+
+def replay(
+    device: int,
+    events: Sequence[Mapping[str, Any]],
+    segments: Sequence[Mapping[str, Any]],
+    finder: PhaseFinder,
+) -> DeviceHistory:
+    """Return the curve and the peak of one device.
+
+    Raises KeyError, TypeError or ValueError for records that are not as PyTorch writes them.
+    """
+    live = _live_blocks(segments)
+    reserved = sum(_size(s["total_size"], "total_size") for s in segments)
+    history = DeviceHistory(
+        device=device,
+        num_events=len(events),
+        final_bytes=sum(size for size, _ in live.values()),
+        final_reserved_bytes=reserved,
+    )
+    if events:
+        _check_segments(history, segments)
+        _walk(history, events, finder)
+        _live_at_peak(history, events, live)
+    return history
+
+
+def _size(value: object, name: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MAX_BYTES:
+        raise ValueError(f"`{name}` is {value!r}, not a number of bytes")
+    return value
+
+
+def _live_blocks(segments: Sequence[Mapping[str, Any]]) -> dict[int, tuple[int, Any]]:
+    """Return size asked for and stack of each live block, by address."""
+    live: dict[int, tuple[int, Any]] = {}
+    for segment in segments:
+        address = segment["address"]
+        for block in segment["blocks"]:
+            here = block.get("address", address)
+            address = here + _size(block["size"], "size")
+            if block["state"] in _LIVE:
+                size = _size(block.get("requested_size", block["size"]), "requested_size")
+                live[here] = (size, block.get("frames") or ())
+            elif block["state"] != "inactive":
+                raise ValueError(f"a block's `state` is {block['state']!r}")
+    return live
+
+
+def _check_segments(history: DeviceHistory, segments: Sequence[Mapping[str, Any]]) -> None:
+    """Compare the totals that each segment states with its own blocks."""
+    bad = 0
+    for segment in segments:
+        blocks = segment["blocks"]
+        total = sum(b["size"] for b in blocks)
+        active = sum(b["size"] for b in blocks if b["state"] in _LIVE)
+        asked = sum(b.get("requested_size", 0) for b in blocks if b["state"] in _LIVE)
+        stated = segment.get("requested_size", asked)
+        bad += total != segment["total_size"] or active != segment.get("active_size", active)
+        bad += stated != asked
+    if bad:
+        text = f"{bad} segments do not add up to the totals they state: the file may be damaged."
+        history.warnings.append(("inconsistent_snapshot", text))
+
+
+def _walk(history: DeviceHistory, events: Sequence[Mapping[str, Any]], finder: PhaseFinder) -> None:
+    net, net_reserved = _net(history, events)
+    allocated = history.final_bytes - net
+    reserved: int = history.final_reserved_bytes - net_reserved
+    history.baseline_bytes = history.peak_bytes = lowest = allocated
+    history.peak_time_ns = _time_ns(events[0], 0)
+    for index, event in enumerate(events):
+        action, phase = event["action"], finder.phase(event)
+        size = event.get("size", 0)
+        allocated += _ALLOCATED.get(action, 0) * size
+        reserved += _RESERVED.get(action, 0) * size
+        lowest = min(lowest, allocated)
+        time_ns = _time_ns(event, index)
+        if allocated > history.peak_bytes:
+            history.peak_bytes, history.peak_time_ns = allocated, time_ns
+        if action == "oom":
+            history.oom = history.oom or _oom(event, phase, allocated)
+        elif action in _ALLOCATED or action in _RESERVED:
+            known = reserved if reserved >= 0 else None
+            history.points.append((time_ns, history.device, allocated, known, phase))
+    if lowest < 0:
+        history.is_partial = True
+        text = f"the history frees {-lowest} B more than ever lived: records are missing."
+        history.warnings.append(("inconsistent_snapshot", text))
+
+
+def _net(history: DeviceHistory, events: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    net = net_reserved = 0
+    unknown: set[str] = set()
+    for event in events:
+        action = event["action"]
+        if action in _ALLOCATED:
+            net += _ALLOCATED[action] * _size(event["size"], "size")
+        elif action in _RESERVED:
+            net_reserved += _RESERVED[action] * _size(event["size"], "size")
+        elif action not in _NEUTRAL:
+            unknown.add(str(action)[:40])
+    if unknown:
+        text = f"actions that this version does not know were left out: {sorted(unknown)}."
+        history.warnings.append(("unknown_memory_action", text))
+    return net, net_reserved
+
+
+def _time_ns(event: Mapping[str, Any], index: int) -> int:
+    """Snapshots before PyTorch 2.2 have no times: the order stands in for them."""
+    time_us = event.get("time_us", index)
+    if not isinstance(time_us, int) or not 0 <= time_us < 1 << 53:
+        raise ValueError(f"`time_us` is {time_us!r}, not a time")
+    return time_us * 1000
+
+
+def _oom(event: Mapping[str, Any], phase: str | None, allocated: int) -> dict[str, Any]:
+    oom = {
+        "requested_bytes": _size(event["size"], "size"),
+        "allocated_bytes": allocated,
+        "phase": phase,
+        "site": site_of_stack(event.get("frames") or ()),
+    }
+    if isinstance(event.get("device_free"), int):
+        oom["device_free_bytes"] = event["device_free"]
+    return oom
+
+
+def _live_at_peak(
+    history: DeviceHistory,
+    events: Sequence[Mapping[str, Any]],
+    final: dict[int, tuple[int, Any]],
+) -> None:
+    """Fill `at_peak`, and judge the history's wholeness on the way."""
+    before = _live_before(history, events, final)
+    live: dict[int, tuple[int, str, str | None]] = {
+        addr: (size, site_of_stack(frames) if frames else UNKNOWN_SITE, None)
+        for addr, (size, frames) in before.items()
+    }
+    if history.peak_bytes != history.baseline_bytes:
+        level, finder_phases = history.baseline_bytes or 0, iter(history.points)
+        for event in events:
+            action = event["action"]
+            if action not in _ALLOCATED and action not in _RESERVED:
+                continue
+            phase = next(finder_phases)[4]
+            if action == "alloc":
+                live[event["addr"]] = (
+                    event["size"],
+                    site_of_stack(event.get("frames") or ()),
+                    phase,
+                )
+            elif action == "free_completed":
+                live.pop(event["addr"], None)
+            level += _ALLOCATED.get(action, 0) * event.get("size", 0)
+            if level == history.peak_bytes:
+                break
+    grouped: dict[tuple[str, str | None], list[int]] = defaultdict(list)
+    for size, site, phase in live.values():
+        grouped[site, phase].append(size)
+    rows = [(history.device, s, p, sum(v), len(v)) for (s, p), v in grouped.items()]
+    history.at_peak = sorted(rows, key=lambda row: -row[3])
+    _judge(history, rows)
+
+
+def _live_before(
+    history: DeviceHistory,
+    events: Sequence[Mapping[str, Any]],
+    final: dict[int, tuple[int, Any]],
+) -> dict[int, tuple[int, Any]]:
+    """Return what lived when the recording began: freed or still live, but never allocated in it."""
+    inside: dict[int, int] = {}
+    before: dict[int, tuple[int, Any]] = {}
+    seen: set[int] = set()
+    num_unknown = unknown_bytes = num_odd = 0
+    for event in events:
+        if event["action"] == "alloc":
+            num_odd += event["addr"] in inside
+            inside[event["addr"]] = event["size"]
+            seen.add(event["addr"])
+        elif event["action"] == "free_completed":
+            size = inside.pop(event["addr"], None)
+            if size is None and event["addr"] not in seen:
+                before[event["addr"]] = (event["size"], ())
+                num_unknown, unknown_bytes = num_unknown + 1, unknown_bytes + event["size"]
+            num_odd += size not in (None, event["size"]) or (size is None and event["addr"] in seen)
+            seen.add(event["addr"])
+    num_odd += sum(final.get(a, (None,))[0] != size for a, size in inside.items())
+    for addr, entry in final.items():
+        if addr not in inside:
+            num_odd += addr in seen
+            before[addr] = entry
+    if num_unknown:
+        history.is_partial = True
+        text = (
+            f"{num_unknown} frees ({unknown_bytes} B) are of memory allocated before the history "
+            "begins or whose records were overwritten (max_entries): the history is partial. The "
+            "curve is right, since it is anchored at the end; those blocks' sites are unknown."
+        )
+        history.warnings.append(("partial_history", text))
+    if num_odd:
+        history.is_partial = True
+        text = f"{num_odd} allocations do not match their frees or the final blocks."
+        history.warnings.append(("inconsistent_snapshot", text))
+    return before
+
+
+def _judge(history: DeviceHistory, rows: Sequence[tuple[int, str, str | None, int, int]]) -> None:
+    total = sum(row[3] for row in rows)
+    if total != history.peak_bytes:
+        text = f"{total} B can be told apart at the peak of {history.peak_bytes} B."
+        history.warnings.append(("inconsistent_snapshot", text))

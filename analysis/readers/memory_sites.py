@@ -1,0 +1,91 @@
+"""Say where an allocation came from and in which phase, from its stack and the annotations."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+UNKNOWN_SITE = "(allocated before the recording)"
+_LIBRARY = re.compile(r"(site|dist)-packages[/\\]|[/\\]lib[/\\]python3|^<|torch[/\\](nn|_|optim)")
+_ATEN_CALL = re.compile(r"at::_ops::(\w+)::call")
+_HOME = re.compile(r"^.*?[/\\]((?:site|dist)-packages[/\\].*)$")
+_AUTOGRAD = ("torch::autograd::Engine::thread_main", "torch::autograd::Engine::evaluate_function")
+_BY_FUNCTION = {"forward": "forward", "backward": "backward", "step": "optimizer"}
+
+
+class PhaseFinder:
+    """Find phases: the event's own metadata, the annotations that enclose it, else its stack."""
+
+    def __init__(self, annotations: Sequence[Mapping[str, Any]]) -> None:
+        self._marks = sorted(
+            (
+                (int(a["time_us"]), str(a["stage"]), str(a["name"]))
+                for a in annotations
+                if {"time_us", "stage", "name"} <= set(a)
+            ),
+            key=lambda mark: mark[0],
+        )
+        self._next = 0
+        self._open: list[str] = []
+        self._by_stack: dict[int, str | None] = {}
+
+    def phase(self, event: Mapping[str, Any]) -> str | None:
+        """Return the phase of an event. Call in order of time."""
+        time_us = event.get("time_us")
+        while time_us is not None and self._next < len(self._marks):
+            mark_us, stage, name = self._marks[self._next]
+            if mark_us > time_us:
+                break
+            self._next += 1
+            if stage == "START":
+                self._open.append(name)
+            elif name in self._open:
+                del self._open[len(self._open) - 1 - self._open[::-1].index(name)]
+        metadata = event.get("user_metadata")
+        if isinstance(metadata, str) and metadata:
+            return metadata
+        if self._open:
+            return "/".join(self._open)
+        frames = event.get("frames") or ()
+        key = id(frames)
+        if key not in self._by_stack:
+            self._by_stack[key] = phase_of_stack(frames)
+        return self._by_stack[key]
+
+
+def phase_of_stack(frames: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return backward, forward or optimizer where the stack shows it, else None."""
+    for frame in frames:
+        name, file = str(frame.get("name", "")), str(frame.get("filename", ""))
+        if name.startswith(_AUTOGRAD):
+            return "backward"
+        if file.endswith(".py") and name in _BY_FUNCTION:
+            is_library = _LIBRARY.search(file) is not None
+            if name == "step" and "optim" not in file and is_library:
+                continue
+            if name != "forward" or not is_library:
+                return _BY_FUNCTION[name]
+    return None
+
+
+def site_of_stack(frames: Sequence[Mapping[str, Any]]) -> str:
+    """Return "file:line function" of the innermost user frame, else the operator, else unknown."""
+    python = [f for f in frames if str(f.get("filename", "")).endswith(".py")]
+    own = [f for f in python if not _LIBRARY.search(str(f["filename"]))]
+    chosen = (own or python)[:1]
+    for frame in chosen:
+        file = short_path(str(frame["filename"]))
+        return f"{file}:{frame.get('line', 0)} {frame.get('name', '?')}"
+    for frame in frames:
+        found = _ATEN_CALL.search(str(frame.get("name", "")))
+        if found:
+            thread = " (autograd thread)" if phase_of_stack(frames) == "backward" else ""
+            return f"aten::{found[1]}{thread}"
+    return "(no stack recorded)" if not frames else "(native code)"
+
+
+def short_path(file: str) -> str:
+    """Return a path without the machine's folders: from site-packages on, else the last two parts."""
+    found = _HOME.match(file)
+    if found:
+        return found[1]
+    return "/".join(re.split(r"[/\\]", file)[-1:])

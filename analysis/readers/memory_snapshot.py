@@ -1,0 +1,168 @@
+"""Read a PyTorch CUDA memory snapshot: the curve, its peak and what lived there.
+
+The format is `torch.cuda.memory._snapshot()` pickled, as read from PyTorch 2.1 to 2.11. Sizes are those
+asked for; `max_memory_allocated` rounds each up to 512 bytes, so it lies a little above.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis.pickle_data import PickleRefusedError, load_data
+from analysis.readers.memory_curve import thin
+from analysis.readers.memory_replay import DeviceHistory, replay
+from analysis.readers.memory_sites import PhaseFinder
+from analysis.readers.opening import read_bytes, reading
+from analysis.tables import (
+    MEMORY_AT_PEAK_COLUMNS,
+    MEMORY_POINT_COLUMNS,
+    CaptureKind,
+    CaptureTables,
+    CaptureWarning,
+)
+from core.errors import CaptureError
+
+MAX_SNAPSHOT_BYTES = 2 << 30
+_REMEDY = "Dump it again with torch.cuda.memory._dump_snapshot()"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The validated top level of a snapshot file."""
+
+    segments: list[Mapping[str, Any]]
+    traces: list[list[Mapping[str, Any]]]
+    annotations: list[Mapping[str, Any]]
+    settings: Mapping[str, Any]
+
+
+def read_memory_snapshot(path: Path) -> CaptureTables:
+    """Return memory, memory_points and memory_at_peak; CaptureError where the file is damaged."""
+    with reading(path):
+        snapshot = load_snapshot(path)
+        try:
+            histories = _replay_all(snapshot)
+        except (KeyError, TypeError, AttributeError, OverflowError) as exc:
+            raise CaptureError(
+                path, f"an allocator record is not as PyTorch writes it ({exc!r})", _REMEDY
+            ) from exc
+        except ValueError as exc:
+            raise CaptureError(path, str(exc), _REMEDY) from exc
+    return _tables(path, snapshot, histories)
+
+
+def load_snapshot(path: Path) -> Snapshot:
+    """Return the snapshot in a pickle that holds data only, its shape checked."""
+    data = read_bytes(path, MAX_SNAPSHOT_BYTES)
+    try:
+        loaded = load_data(data)
+    except PickleRefusedError as exc:
+        raise CaptureError(
+            path, str(exc), "Only pickles of plain data are read; " + _REMEDY
+        ) from exc
+    if not isinstance(loaded, dict) or not isinstance(loaded.get("segments"), list):
+        raise CaptureError(path, "the pickle holds no `segments`: no memory snapshot", _REMEDY)
+    traces = loaded.get("device_traces", [])
+    annotations = loaded.get("external_annotations") or []
+    settings = loaded.get("allocator_settings") or {}
+    shapes = isinstance(traces, list) and all(isinstance(t, list) for t in traces)
+    if not shapes or not isinstance(annotations, list) or not isinstance(settings, dict):
+        raise CaptureError(path, "`device_traces` or its neighbours are no lists", _REMEDY)
+    # Shared lists could stand for more events than the file has bytes.
+    if sum(map(len, traces)) + len(loaded["segments"]) > max(1000, len(data)):
+        raise CaptureError(path, "it stands for more events than it has bytes", _REMEDY)
+    return Snapshot(
+        segments=loaded["segments"], traces=traces, annotations=annotations, settings=settings
+    )
+
+
+def _replay_all(snapshot: Snapshot) -> list[DeviceHistory]:
+    devices = set(range(len(snapshot.traces))) | {s["device"] for s in snapshot.segments}
+    histories = []
+    for device in sorted(devices):
+        if not isinstance(device, int) or isinstance(device, bool) or not 0 <= device < 4096:
+            raise ValueError(f"a segment is on device {device!r}")
+        events = snapshot.traces[device] if device < len(snapshot.traces) else []
+        segments = [s for s in snapshot.segments if s["device"] == device]
+        if events or segments:
+            finder = PhaseFinder(
+                [a for a in snapshot.annotations if a.get("device", device) == device]
+            )
+            histories.append(replay(device, events, segments, finder))
+    return histories
+
+
+def _tables(path: Path, snapshot: Snapshot, histories: list[DeviceHistory]) -> CaptureTables:
+    points = [p for h in histories for p in thin(h.points)]
+    at_peak = [row for h in histories for row in h.at_peak]
+    frame = pd.DataFrame(points, columns=list(MEMORY_POINT_COLUMNS))
+    frame["reserved_bytes"] = frame["reserved_bytes"].astype("Int64")
+    memory = _memory(histories)
+    summary = {}
+    if "peak_bytes" in memory:
+        summary["peak_memory_bytes"] = memory["peak_bytes"]
+    return CaptureTables(
+        kind=CaptureKind.MEMORY_SNAPSHOT,
+        path=path,
+        tool="torch",
+        environment={
+            f"allocator.{k}": v
+            for k, v in snapshot.settings.items()
+            if isinstance(v, (bool, int, float)) or (isinstance(v, str) and v)
+        },
+        summary=summary,
+        memory=memory,
+        memory_points=frame,
+        memory_at_peak=pd.DataFrame(at_peak, columns=list(MEMORY_AT_PEAK_COLUMNS)),
+        warnings=_warnings(histories),
+    )
+
+
+def _memory(histories: list[DeviceHistory]) -> dict[str, Any]:
+    if not histories:
+        return {}
+    top = max(histories, key=lambda h: (h.peak_bytes or 0, h.final_bytes))
+    memory: dict[str, Any] = {
+        "device": top.device,
+        "final_bytes": top.final_bytes,
+        "final_reserved_bytes": top.final_reserved_bytes,
+        "is_partial": any(h.is_partial for h in histories),
+    }
+    if top.peak_bytes is not None:
+        memory |= {
+            "peak_bytes": top.peak_bytes,
+            "peak_time_ns": top.peak_time_ns,
+            "baseline_bytes": top.baseline_bytes,
+            "num_events": top.num_events,
+        }
+    oom = next((h.oom for h in histories if h.oom), None)
+    if oom:
+        memory["oom"] = oom
+    if len(histories) > 1:
+        memory["devices"] = [
+            {
+                "device": h.device,
+                "baseline_bytes": h.baseline_bytes,
+                "peak_bytes": h.peak_bytes,
+                "final_bytes": h.final_bytes,
+            }
+            for h in histories
+        ]
+    return memory
+
+
+def _warnings(histories: list[DeviceHistory]) -> tuple[CaptureWarning, ...]:
+    if not any(h.num_events for h in histories):
+        text = (
+            "The snapshot holds no allocation history: only what lived when it was taken. Call "
+            "torch.cuda.memory._record_memory_history() before the part of interest."
+        )
+        return (CaptureWarning(code="no_memory_history", message=text),)
+    found = []
+    for history in histories:
+        for code, text in history.warnings:
+            found.append(CaptureWarning(code=code, message=f"Device {history.device}: {text}"))
+    return tuple(found)

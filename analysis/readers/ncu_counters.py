@@ -1,0 +1,196 @@
+"""Counters of one launch from ncu's metrics: names across versions, units, FLOP and byte formulas.
+
+Names and formulas: NVIDIA Nsight Compute documentation, "Metrics Reference" and the roofline section
+files, versions 2022.4 to 2025.3. A quantity whose metrics were not collected is NaN.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+Values = Mapping[tuple[str, str], float]
+"""(metric name, base unit) -> value in that unit; times are in ns."""
+
+NAN = float("nan")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counter:
+    """A column, the base unit, and the names that mean it, the best first."""
+
+    column: str
+    unit: str
+    names: tuple[str, ...]
+
+
+COUNTERS = (
+    Counter(
+        column="duration_ns",
+        unit="ns",
+        names=(
+            "gpu__time_duration.sum",
+            "gpu__time_duration.max",
+            "gpu__time_duration.avg",
+            "gpu__time_duration_measured_user.sum",
+            "gpu__time_active.sum",
+            "Duration",
+        ),
+    ),
+    Counter(
+        column="sm_pct",
+        unit="%",
+        names=(
+            "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+            "Compute (SM) Throughput",
+            "Compute (SM) [%]",
+            "SOL SM",
+            "SM [%]",
+        ),
+    ),
+    Counter(
+        column="memory_pct",
+        unit="%",
+        names=(
+            "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
+            "Memory Throughput",
+            "Memory [%]",
+            "SOL Memory",
+        ),
+    ),
+    Counter(
+        column="dram_pct",
+        unit="%",
+        names=(
+            "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+            "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+            "DRAM Throughput",
+            "SOL DRAM",
+        ),
+    ),
+    Counter(
+        column="l2_pct",
+        unit="%",
+        names=(
+            "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+            "L2 Cache Throughput",
+            "SOL L2 Cache",
+        ),
+    ),
+    Counter(
+        column="occupancy_pct",
+        unit="%",
+        names=("sm__warps_active.avg.pct_of_peak_sustained_active", "Achieved Occupancy"),
+    ),
+    Counter(
+        column="theoretical_occupancy_pct",
+        unit="%",
+        names=("sm__maximum_warps_per_active_cycle_pct", "Theoretical Occupancy"),
+    ),
+    Counter(
+        column="waves_per_sm",
+        unit="",
+        names=("launch__waves_per_multiprocessor", "Waves Per SM"),
+    ),
+)
+REGISTERS = ("launch__registers_per_thread", "Registers Per Thread")
+_SASS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
+_PRECISIONS = (("fadd", "fmul", "ffma"), ("dadd", "dmul", "dfma"), ("hadd", "hmul", "hfma"))
+_FFMA_PEAK = "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained"
+
+
+def any_unit(values: Values, names: tuple[str, ...]) -> float:
+    """Return the first of these metrics that was collected, whatever its unit; else NaN."""
+    for name in names:
+        for (found, _), value in values.items():
+            if found == name and not math.isnan(value):
+                return value
+    return NAN
+
+
+def counters_of(values: Values) -> dict[str, float]:
+    """Return the value of every numeric counter column; NaN is "not collected"."""
+    row = {c.column: _first(values, c.names, c.unit) for c in COUNTERS}
+    row["dram_bytes"] = _dram_bytes(values, row["duration_ns"])
+    row["flops"] = _flops(values, row["duration_ns"])
+    row["peak_flops_per_s"] = (
+        2 * _any(values, _FFMA_PEAK) * _any(values, "sm__cycles_elapsed.avg.per_second")
+    )
+    return row
+
+
+def _first(values: Values, names: tuple[str, ...], unit: str) -> float:
+    for name in names:
+        value = values.get((name, unit), NAN)
+        if not math.isnan(value):
+            return value
+    return NAN
+
+
+def _any(values: Values, name: str) -> float:
+    return any_unit(values, (name,))
+
+
+def _dram_bytes(values: Values, duration_ns: float) -> float:
+    """Bytes read + written; else the sum; else the mean rate (bytes/s) times the duration (s)."""
+    parts = _first(values, ("dram__bytes_read.sum",), "byte") + _first(
+        values, ("dram__bytes_write.sum",), "byte"
+    )
+    if not math.isnan(parts):
+        return parts
+    total = _first(values, ("dram__bytes.sum",), "byte")
+    if not math.isnan(total):
+        return total
+    rate = _first(values, ("dram__bytes.sum.per_second", "Memory Throughput"), "byte/s")
+    return rate * duration_ns / 1e9
+
+
+def _flops(values: Values, duration_ns: float) -> float:
+    """add + mul + 2 fma of every precision collected, in operations of the whole launch.
+
+    Tensor cores have counters of their own. Where they worked and those counters were not collected,
+    the sum would leave most of the work out, so the answer is NaN.
+    """
+    tensor = _tensor_flops(values)
+    if math.isnan(tensor):
+        return NAN
+    sums = [_precision_flops(values, ops, duration_ns) for ops in _PRECISIONS]
+    known = [s for s in sums if not math.isnan(s)]
+    return sum(known) + tensor if known else NAN
+
+
+def _precision_flops(values: Values, ops: tuple[str, str, str], duration_ns: float) -> float:
+    counts = [_executed(values, _SASS.format(op), duration_ns) for op in ops]
+    return counts[0] + counts[1] + 2 * counts[2]
+
+
+def _executed(values: Values, name: str, duration_ns: float) -> float:
+    """Instructions: the sum; else per cycle times cycles; else per second times the duration."""
+    total = _any(values, name)
+    if not math.isnan(total):
+        return total
+    per_cycle = _any(values, f"{name}.per_cycle_elapsed")
+    cycles = any_unit(values, ("sm__cycles_elapsed.avg", "smsp__cycles_elapsed.avg"))
+    if math.isnan(cycles):
+        clock = any_unit(
+            values, ("smsp__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second")
+        )
+        cycles = clock * duration_ns / 1e9
+    return per_cycle * cycles
+
+
+def _tensor_flops(values: Values) -> float:
+    """0 where no tensor core worked, their operations where counted, NaN where they are unknown."""
+    ops = {
+        name: value
+        for (name, _), value in values.items()
+        if name.startswith("sm__ops_path_tensor") and name.endswith(".sum")
+    }
+    dense = [v for n, v in ops.items() if "sparsity_on" not in n and not math.isnan(v)]
+    if dense:
+        return sum(dense)
+    activity = [
+        value
+        for (name, _), value in values.items()
+        if "tensor" in name and name.startswith(("sm__inst_executed_pipe", "sm__pipe_tensor"))
+    ]
+    return NAN if any(value > 0 for value in activity) else 0.0

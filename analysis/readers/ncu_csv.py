@@ -1,0 +1,177 @@
+"""Read Nsight Compute's CSV, raw page or details page, of any version and locale."""
+
+import math
+from collections import Counter as Tally
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis.numbers import NumberStyle, is_missing, looks_numeric, parse_number
+from analysis.readers.ncu_counters import NAN, REGISTERS, any_unit, counters_of
+from analysis.readers.ncu_log import log_warnings
+from analysis.readers.ncu_style import contradictions, table_style
+from analysis.readers.ncu_table import NcuLaunch, NcuTable, parse_ncu_table
+from analysis.readers.ncu_units import unit_scale
+from analysis.readers.opening import read_text, reading
+from analysis.readers.short_name import short_name
+from analysis.tables import (
+    COUNTER_COLUMNS,
+    RULE_COLUMNS,
+    CaptureKind,
+    CaptureTables,
+    CaptureWarning,
+)
+from core.errors import CaptureError
+
+_NO_NUMBER = frozenset({"launch", "name", "short_name", "grid", "block", "registers", "path"})
+_MAX_SHOWN = 3
+_MAX_DURATION_NS = 366 * 86_400e9
+
+
+def read_ncu_csv(path: Path) -> CaptureTables:
+    """Return counters (one row a launch) and rules; CaptureError names the line of a damaged row."""
+    with reading(path):
+        table = parse_ncu_table(read_text(path), path)
+    style = table_style(table, path)
+    values = [_values(launch, style, path) for launch in table.launches]
+    return tables_of(path, CaptureKind.NCU_CSV, table, values, _checks(table, style))
+
+
+def tables_of(
+    path: Path,
+    kind: CaptureKind,
+    table: NcuTable,
+    values: list[dict[tuple[str, str], float]],
+    checks: list[CaptureWarning],
+) -> CaptureTables:
+    """Return the capture's tables from launches and their metrics in base units."""
+    rows = [
+        _row(i, la, v, path) for i, (la, v) in enumerate(zip(table.launches, values, strict=True))
+    ]
+    counters = pd.DataFrame(rows, columns=list(COUNTER_COLUMNS))
+    counters["registers"] = counters["registers"].astype("Int64")
+    numeric = [c for c in COUNTER_COLUMNS if c not in _NO_NUMBER]
+    counters[numeric] = counters[numeric].astype("float64")
+    rules = [
+        (i, launch.kernel, r.rule, r.kind, r.message, _speedup(r.speedup))
+        for i, launch in enumerate(table.launches)
+        for r in launch.rules
+    ]
+    return CaptureTables(
+        kind=kind,
+        path=path,
+        tool="ncu",
+        gpu=_gpu(table.launches, values),
+        counters=counters,
+        rules=pd.DataFrame(rules, columns=list(RULE_COLUMNS)),
+        warnings=(*log_warnings(table.log), *checks, *_coverage(counters, table)),
+    )
+
+
+def _values(launch: NcuLaunch, style: NumberStyle, path: Path) -> dict[tuple[str, str], float]:
+    """Return the launch's metrics in base units; text values are left out, missing ones NaN."""
+    found: dict[tuple[str, str], float] = {}
+    for (name, unit), token in launch.tokens.items():
+        factor, base = unit_scale(unit)
+        if is_missing(token):
+            found.setdefault((name, base), NAN)
+        elif looks_numeric(token):
+            try:
+                found.setdefault((name, base), parse_number(token, style) * factor)
+            except ValueError as exc:
+                where = f"launch {launch.id} (line {launch.line}): {name}: {exc}"
+                raise CaptureError(
+                    path, where, "Export it again with LC_ALL=C, or import the .ncu-rep"
+                ) from exc
+    return found
+
+
+def _row(
+    index: int, launch: NcuLaunch, values: dict[tuple[str, str], float], path: Path
+) -> dict[str, Any]:
+    numbers = counters_of(values)
+    registers = any_unit(values, REGISTERS)
+    for name, value in numbers.items():
+        limit = _MAX_DURATION_NS if name == "duration_ns" else 1e30
+        if not math.isnan(value) and not 0 <= value < limit:
+            where = f"launch {launch.id} (line {launch.line}): {name} would be {value:g}"
+            raise CaptureError(path, where, "The file is damaged: export it again")
+    return {
+        "launch": index,
+        "name": launch.kernel,
+        "short_name": short_name(launch.kernel),
+        "grid": launch.grid,
+        "block": launch.block,
+        "registers": pd.NA if math.isnan(registers) else int(registers),
+        "path": launch.path,
+        **numbers,
+    }
+
+
+def _speedup(token: str) -> float:
+    """Estimated speed-up in per cent. It is below 1000, so its one mark is always the decimal."""
+    try:
+        return parse_number(token, NumberStyle(decimal="," if "," in token else "."))
+    except ValueError:
+        return NAN
+
+
+def _gpu(launches: list[NcuLaunch], values: list[dict[tuple[str, str], float]]) -> dict[str, Any]:
+    gpu: dict[str, Any] = {}
+    for launch, metrics in zip(launches[:1], values[:1], strict=True):
+        if launch.compute_capability:
+            gpu["compute_capability"] = launch.compute_capability
+        num_sms = any_unit(
+            metrics, ("device__attribute_multiprocessor_count", "launch__sm_count", "# SMs")
+        )
+        if not math.isnan(num_sms):
+            gpu["num_sms"] = int(num_sms)
+        name = launch.tokens.get(("device__attribute_display_name", ""))
+        if name:
+            gpu["name"] = name
+    return gpu
+
+
+def _checks(table: NcuTable, style: NumberStyle) -> list[CaptureWarning]:
+    """Warn where a launch contradicts itself, or rows are there twice."""
+    bad = [
+        f"launch {launch.id}: {text}"
+        for launch in table.launches
+        for text in contradictions(launch, style)[:1]
+    ]
+    found = []
+    if bad:
+        text = f"{len(bad)} launches contradict themselves: {'; '.join(bad[:_MAX_SHOWN])}."
+        found.append(CaptureWarning(code="inconsistent_counters", message=text))
+    if table.num_repeated_rows:
+        text = f"{table.num_repeated_rows} rows are there twice; each was counted once."
+        found.append(CaptureWarning(code="repeated_rows", message=text))
+    return found
+
+
+def _coverage(counters: pd.DataFrame, table: NcuTable) -> list[CaptureWarning]:
+    """Warn of counters that some launches lack, and of launches that the numbering skips."""
+    found = []
+    numeric = [c for c in COUNTER_COLUMNS if c not in _NO_NUMBER]
+    have = counters[numeric].notna().sum()
+    uneven = [f"{c} ({n} of {len(counters)})" for c, n in have.items() if 0 < n < len(counters)]
+    if uneven:
+        text = f"Some launches lack counters that others have: {', '.join(uneven)}."
+        found.append(CaptureWarning(code="uneven_counters", message=text))
+    if not have["duration_ns"]:
+        text = "No duration was collected: add the metric gpu__time_duration.sum."
+        found.append(CaptureWarning(code="no_durations", message=text))
+    sizes = Tally(len(launch.tokens) for launch in table.launches)
+    ids = [int(launch.id) for launch in table.launches]
+    skipped = sum(max(0, b - a - 1) for a, b in zip(ids, ids[1:], strict=False) if b > a)
+    if skipped or (len(sizes) > 1 and not table.is_raw and not uneven):
+        text = (
+            f"{skipped} launch numbers are skipped"
+            if skipped
+            else (f"launches hold {min(sizes)} to {max(sizes)} metrics each")
+        )
+        found.append(
+            CaptureWarning(code="incomplete_table", message=f"The table is uneven: {text}.")
+        )
+    return found
