@@ -1,0 +1,218 @@
+"""One job -> one bundle: the clean passes, then the profiler passes, then `manifest.json`.
+
+A profiler pass that fails never costs the clean numbers: the run is done, with a warning that says what
+is missing, why, and what helps. See docs/architecture.md for the bundle.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core import VERSION
+from core.spec import JobSpec
+from worker.joblog import EventSink, JobLog, utc_now
+from worker.outcomes import Outcome, OutcomeCode
+from worker.passes import GpuTarget, PassRunner
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLimits:
+    """Time limits of one process of a pass; the whole tree is told to stop, later killed."""
+
+    clean_s: float = 3600.0
+    profiled_s: float = 5400.0
+    grace_s: float = 15.0
+
+    def soft_s(self, pass_name: str) -> float:
+        return self.clean_s if pass_name == "clean" else self.profiled_s
+
+
+def execute(
+    spec: JobSpec,
+    out_dir: Path,
+    *,
+    on_event: EventSink | None = None,
+    should_cancel: Callable[[], bool] | None = None,
+    limits: JobLimits | None = None,
+    python: str | None = None,
+    gpu: GpuTarget | None = None,
+    run_id: str | None = None,
+    keep_private: bool = False,
+) -> dict[str, Any]:
+    """Run the job and return the manifest, which is also in `out_dir` beside the captures.
+
+    Spawns processes and ends them all. What the job does wrong is in the manifest's `status` and
+    `error`; only a fault of this host (disk full, no permission) raises.
+    """
+    job = Job(spec, out_dir, gpu=gpu or GpuTarget(), on_event=on_event, keep_private=keep_private)
+    job.prepare(python=python, limits=limits or JobLimits(), should_cancel=should_cancel)
+    try:
+        for process in range(spec.repeats):
+            job.run_clean(process)
+        job.run_profilers()
+        return job.finish(run_id)
+    finally:
+        job.close()
+
+
+class Job:
+    """The state of one job between its passes; `run_bundle` interleaves several of them."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        out_dir: Path,
+        *,
+        gpu: GpuTarget,
+        on_event: EventSink | None = None,
+        keep_private: bool = False,
+    ) -> None:
+        self.spec = spec
+        self.out_dir = out_dir
+        self._gpu = gpu
+        self._keep_private = keep_private
+        out_dir.mkdir(parents=True, exist_ok=True)
+        self.log = JobLog(out_dir / "log.txt", on_event)
+        self._started_at = utc_now()
+        self._passes: list[dict[str, Any]] = []
+        self._failure: Outcome | None = None
+        self._runner: PassRunner | None = None
+
+    def prepare(
+        self,
+        *,
+        python: str | None,
+        limits: JobLimits,
+        should_cancel: Callable[[], bool] | None,
+    ) -> None:
+        self._runner = PassRunner(
+            spec=self.spec,
+            bundle_dir=self.out_dir,
+            python=python or os.environ.get("WARPBOARD_PYTHON") or sys.executable,
+            gpu=self._gpu,
+            log=self.log,
+            soft_s=limits.soft_s,
+            grace_s=limits.grace_s,
+            should_cancel=should_cancel or (lambda: False),
+            keep_private=self._keep_private,
+            num_steps=self.spec.repeats + len(self.spec.profilers),
+        )
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether an earlier pass ended the job: nothing more is worth running."""
+        return self._failure is not None
+
+    def run_clean(self, process: int, order: int | None = None) -> None:
+        """Run one process of the clean pass; its failure is the job's."""
+        if self.is_stopped:
+            return
+        outcome = self._run("clean", process, order)
+        if not outcome.is_ok:
+            self._failure = outcome
+
+    def run_profilers(self) -> None:
+        """Run the wanted profiler passes; after an OOM only the memory pass, which shows why."""
+        for name in self.spec.profilers:
+            stopped = self._failure is not None
+            wants_history = stopped and name == "memory" and self._failure_is(OutcomeCode.OOM)
+            if stopped and not wants_history:
+                continue
+            if self._run(name, 0, None).code is OutcomeCode.CANCELLED:
+                self._failure = Outcome(code=OutcomeCode.CANCELLED, message="cancelled")
+
+    def _failure_is(self, code: OutcomeCode) -> bool:
+        return self._failure is not None and self._failure.code is code
+
+    def _run(self, name: str, process: int, order: int | None) -> Outcome:
+        assert self._runner is not None
+        record, outcome = self._runner.run(name, process)
+        if order is not None:
+            record["order"] = order
+        self._passes.append(record)
+        return outcome
+
+    def finish(self, run_id: str | None = None) -> dict[str, Any]:
+        """Write and return the manifest."""
+        status, error, oom = self._verdict()
+        results = [p["result"] for p in self._passes if p["result"]]
+        manifest = {
+            "schema_version": SCHEMA_VERSION,
+            "warpboard_version": VERSION,
+            "job": self.spec.as_dict(),
+            "run_id": run_id,
+            "status": status,
+            "error": error,
+            "oom": oom,
+            "started_at": self._started_at,
+            "finished_at": utc_now(),
+            "gpu": self._gpu_record(results),
+            "environment": _environment(results, self._gpu),
+            "passes": self._passes,
+            "warnings": _warnings(self._passes),
+            "log": self.log.path.name,
+        }
+        self.log.state(f"{status}{': ' + error if error else ''}")
+        write_json(self.out_dir / "manifest.json", manifest)
+        return manifest
+
+    def _verdict(self) -> tuple[str, str | None, Mapping[str, Any] | None]:
+        failure = self._failure
+        if failure is None:
+            return "done", None, None
+        if failure.code is OutcomeCode.CANCELLED:
+            return "cancelled", None, None
+        if failure.code is OutcomeCode.OOM:
+            return "oom", failure.sentence, failure.oom or {}
+        return "failed", failure.sentence, None
+
+    def _gpu_record(self, results: list[dict[str, Any]]) -> dict[str, Any]:
+        device = next((r["device"] for r in results if r.get("device")), {})
+        record = {
+            "model": device.get("name") or self.spec.gpu,
+            "uuid": None,
+            "compute_capability": device.get("compute_capability"),
+            "num_sms": device.get("num_sms"),
+            "memory_bytes": device.get("memory_bytes"),
+            "driver": None,
+            "peaks": {},
+            "noise_floor_frac": None,
+        }
+        return record | {k: v for k, v in self._gpu.facts.items() if v is not None}
+
+    def close(self) -> None:
+        if self._runner is not None:
+            self._runner.close()
+        self.log.close()
+
+
+def _environment(results: list[dict[str, Any]], gpu: GpuTarget) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for result in results:
+        merged = {**(result.get("environment") or {}), **merged}
+    if gpu.facts.get("driver"):
+        merged.setdefault("driver", gpu.facts["driver"])
+    return merged
+
+
+def _warnings(passes: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return the run's warnings: the passes' own, each once, and what failed with its remedy."""
+    seen: dict[tuple[str, str], dict[str, str]] = {}
+    for record in passes:
+        for warning in record["warnings"]:
+            key = (warning["code"], warning["message"])
+            seen.setdefault(key, {**warning, "pass": record["pass"]})
+    return list(seen.values())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a file that is either whole or absent."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n")
+    part.replace(path)

@@ -1,0 +1,228 @@
+"""What became of a pass, told from what the tools and the program really print, with the remedy.
+
+Texts were read off ncu and nsys 2022-2026, PyTorch 2.x and the CUDA driver; a line that no rule knows
+stays in the log and in the error.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from worker.process import ProcessResult
+
+
+class OutcomeCode(StrEnum):
+    OK = "ok"
+    OOM = "oom"
+    COUNTERS_NOT_PERMITTED = "counters_not_permitted"
+    NO_KERNEL_IMAGE = "no_kernel_image"
+    DRIVER_TOO_OLD = "driver_too_old"
+    TOOL_MISSING = "tool_missing"
+    TOOL_CRASHED = "tool_crashed"
+    TIMEOUT = "timeout"
+    NO_KERNELS_PROFILED = "no_kernels_profiled"
+    WORKLOAD_FAILED = "workload_failed"
+    CANCELLED = "cancelled"
+
+
+_C = OutcomeCode
+
+REMEDIES: dict[OutcomeCode, str] = {
+    _C.OK: "",
+    _C.OOM: "Choose a smaller batch, sequence or model, or a GPU with more memory.",
+    _C.COUNTERS_NOT_PERMITTED: (
+        "Only the host can allow it: set `options nvidia NVreg_RestrictProfilingToAdminUsers=0` in "
+        "/etc/modprobe.d and reboot, or give the worker's container SYS_ADMIN "
+        "(`docker compose --profile ncu up`)."
+    ),
+    _C.NO_KERNEL_IMAGE: (
+        "This build of PyTorch (or of the program) has no code for this GPU: install a build made "
+        "for its compute capability, or a newer container."
+    ),
+    _C.DRIVER_TOO_OLD: (
+        "Update the NVIDIA driver on the host, or use a PyTorch or Nsight build for an older CUDA."
+    ),
+    _C.TOOL_MISSING: "Install the tool or put it on PATH; `warpboard doctor` says where it looked.",
+    _C.TOOL_CRASHED: "Read the end of the log; run the command shown there by hand.",
+    _C.TIMEOUT: (
+        "Raise the time limit, take fewer iterations or a smaller size; under ncu leave out "
+        "collectives, which wait for each other when replayed."
+    ),
+    _C.NO_KERNELS_PROFILED: (
+        "The filter matched no kernel inside the measured part; the log lists the kernels there were."
+    ),
+    _C.WORKLOAD_FAILED: "Read the end of the log: the program itself ended with an error.",
+    _C.CANCELLED: "",
+}
+
+_COUNTERS = re.compile(
+    r"ERR_NVGPUCTRPERM|permission to access NVIDIA GPU Performance Counters", re.I
+)
+_NO_IMAGE = re.compile(
+    r"no kernel image is available|cudaErrorNoKernelImageForDevice|device kernel image is invalid",
+    re.I,
+)
+_OLD_DRIVER = re.compile(
+    r"driver version is insufficient|NVIDIA driver on your system is too old|"
+    r"PTX was compiled with an unsupported toolchain|driver is not compatible with|"
+    r"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH|unsupported display driver|"
+    r"requires? (?:a )?(?:newer|later) (?:CUDA )?driver",
+    re.I,
+)
+_DEVICE_OOM = re.compile(
+    r"OutOfMemoryError|CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"
+)
+_HOST_OOM = re.compile(
+    r"^MemoryError\b|std::bad_alloc|DefaultCPUAllocator: can't allocate memory|Cannot allocate memory",
+    re.M,
+)
+_NO_KERNELS = re.compile(r"No kernels were profiled", re.I)
+_TOOL_LOST = re.compile(
+    r"error while loading shared libraries: (\S+?):|Segmentation fault|Failed to initialize the profiler|"
+    r"==ERROR== (?!The application returned)(.+)|QdstrmImporter|Importer error|No reports were generated",
+)
+_APP_FAILED = re.compile(
+    r"==ERROR== The application returned an error code|application returned an error", re.I
+)
+_REQUESTED = re.compile(
+    r"Tried to allocate ([\d.]+) (GiB|MiB|KiB|bytes)|you tried to allocate (\d+) bytes"
+)
+_SCALE = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "bytes": 1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The one word for a pass, and the sentence a user reads."""
+
+    code: OutcomeCode
+    message: str = ""
+    oom: Mapping[str, Any] | None = None
+    "For `oom`: where (device or host), phase, requested_bytes ... as far as known."
+
+    @property
+    def is_ok(self) -> bool:
+        return self.code is OutcomeCode.OK
+
+    @property
+    def sentence(self) -> str:
+        """Return message and remedy, for a warning or an error."""
+        remedy = REMEDIES[self.code]
+        return f"{self.message.rstrip('.')}. {remedy}".strip() if remedy else self.message
+
+
+def judge(
+    *,
+    result: ProcessResult,
+    text: str,
+    workload_result: Mapping[str, Any] | None,
+    tool: str | None = None,
+) -> Outcome:
+    """Return the outcome of one finished process.
+
+    `text` is the end of its stdout and stderr, `workload_result` its result line if there was one,
+    `tool` the profiler it ran under. Pure.
+    """
+    if result.killed_by == "cancel":
+        return Outcome(code=_C.CANCELLED, message="cancelled")
+    if result.timed_out:
+        return Outcome(code=_C.TIMEOUT, message=f"no end after {result.duration_s:.0f} s")
+    if result.error is not None:
+        return Outcome(code=_C.TOOL_MISSING, message=result.error)
+    if tool == "ncu" and _COUNTERS.search(text):
+        return Outcome(
+            code=_C.COUNTERS_NOT_PERMITTED,
+            message="the driver keeps GPU performance counters to administrators (ERR_NVGPUCTRPERM)",
+        )
+    if workload_result is not None and workload_result.get("status") == "oom":
+        return Outcome(
+            code=_C.OOM,
+            message="out of GPU memory",
+            oom={"where": "device", **(workload_result.get("oom") or {})},
+        )
+    if workload_result is not None and workload_result.get("status") == "ok":
+        return _judge_tool(result, text, tool)
+    return _judge_failure(result, text, workload_result, tool)
+
+
+def _judge_tool(result: ProcessResult, text: str, tool: str | None) -> Outcome:
+    """Judge a process whose program ended well."""
+    if tool == "ncu" and _NO_KERNELS.search(text):
+        return Outcome(
+            code=_C.NO_KERNELS_PROFILED, message=f"no kernels profiled{_available(text)}"
+        )
+    if tool is not None and (_OLD_DRIVER.search(text)):
+        return Outcome(code=_C.DRIVER_TOO_OLD, message=_line_of(_OLD_DRIVER, text))
+    if result.returncode != 0 and tool is not None:
+        return Outcome(code=_C.TOOL_CRASHED, message=_crash_message(result, text, tool))
+    return Outcome(code=_C.OK)
+
+
+def _judge_failure(
+    result: ProcessResult,
+    text: str,
+    workload_result: Mapping[str, Any] | None,
+    tool: str | None,
+) -> Outcome:
+    """Judge a process without a good result line: the program or the tool failed."""
+    said = str((workload_result or {}).get("error") or "")
+    everything = f"{text}\n{said}"
+    for pattern, code in ((_NO_IMAGE, _C.NO_KERNEL_IMAGE), (_OLD_DRIVER, _C.DRIVER_TOO_OLD)):
+        if pattern.search(everything):
+            return Outcome(code=code, message=_line_of(pattern, everything))
+    if _DEVICE_OOM.search(everything):
+        return Outcome(
+            code=_C.OOM, message="out of GPU memory", oom=_oom_facts("device", everything)
+        )
+    if result.returncode == -9 or _HOST_OOM.search(everything):
+        return Outcome(
+            code=_C.OOM,
+            message="out of host memory"
+            + (" (the process was killed, signal 9)" if result.returncode == -9 else ""),
+            oom=_oom_facts("host", everything),
+        )
+    if tool is not None and not said and not _APP_FAILED.search(text) and _TOOL_LOST.search(text):
+        return Outcome(code=_C.TOOL_CRASHED, message=_crash_message(result, text, tool))
+    if workload_result is None and result.returncode == 0 and tool is None:
+        return Outcome(code=_C.WORKLOAD_FAILED, message="the program ended without a result line")
+    message = said.strip() or _last_error_line(text) or f"exit code {result.returncode}"
+    return Outcome(code=_C.WORKLOAD_FAILED, message=message)
+
+
+def _oom_facts(where: str, text: str) -> dict[str, Any]:
+    facts: dict[str, Any] = {"where": where}
+    match = _REQUESTED.search(text)
+    if match and match.group(3):
+        facts["requested_bytes"] = int(match.group(3))
+    elif match:
+        facts["requested_bytes"] = round(float(match.group(1)) * _SCALE[match.group(2)])
+    return facts
+
+
+def _available(text: str) -> str:
+    names = re.findall(r"^\d+\. (\S.*)$", text, re.M)
+    return f"; kernels there were: {', '.join(names[:5])}" if names else ""
+
+
+def _line_of(pattern: re.Pattern[str], text: str) -> str:
+    match = pattern.search(text)
+    assert match is not None
+    start = text.rfind("\n", 0, match.start()) + 1
+    end = text.find("\n", match.end())
+    return text[start : end if end >= 0 else None].strip()[:400]
+
+
+def _crash_message(result: ProcessResult, text: str, tool: str) -> str:
+    library = re.search(r"error while loading shared libraries: (\S+?):", text)
+    if library:
+        hint = " (Debian and Ubuntu: apt-get install libdw1)" if "libdw" in library.group(1) else ""
+        return f"{tool} lacks the library {library.group(1)}{hint}"
+    line = _line_of(_TOOL_LOST, text) if _TOOL_LOST.search(text) else _last_error_line(text)
+    return f"{tool} ended with code {result.returncode}: {line or 'it said nothing'}"
+
+
+def _last_error_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [ln for ln in lines if re.match(r"[\w.]*(Error|Exception)\b.*|.*\berror:.*", ln)]
+    return (errors or lines or [""])[-1][:400]

@@ -1,0 +1,281 @@
+"""Run one process of one pass and return its manifest record and outcome."""
+
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core.config import ROOT
+from core.spec import JobSpec
+from worker.clocks import ClockMonitor
+from worker.joblog import JobLog, utc_now
+from worker.outcomes import Outcome, OutcomeCode, judge
+from worker.process import ProcessLimits, ProcessResult, run_process
+from worker.profilers import PROFILERS
+from worker.profilers.spec import Capture, Collected, PassContext, ProfilerSpec
+from worker.results import load_result, tail_text
+from worker.scrub import Scrubber
+from worker.tools import Tool
+
+EXPORT_LIMIT_S = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuTarget:
+    """The GPU that a job runs on; the default is the CPU."""
+
+    visible_devices: str | None = None
+    "Value of CUDA_VISIBLE_DEVICES; None leaves the environment as it is."
+    smi_selector: str | None = None
+    "UUID or ordinal for nvidia-smi; None when there is no GPU."
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    "model, uuid, compute_capability, num_sms, memory_bytes, driver, peaks, noise_floor_frac."
+
+
+def child_environment(gpu: GpuTarget) -> dict[str, str]:
+    """Return the environment of workloads: rooms importable, the one GPU visible."""
+    env = dict(os.environ)
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
+    env["PYTHONUNBUFFERED"] = "1"
+    env["LC_ALL"] = "C.UTF-8"
+    if gpu.visible_devices is not None:
+        env["CUDA_VISIBLE_DEVICES"] = gpu.visible_devices
+    return env
+
+
+class PassRunner:
+    """Runs the passes of one job; keeps their scratch files until `close`."""
+
+    def __init__(
+        self,
+        *,
+        spec: JobSpec,
+        bundle_dir: Path,
+        python: str,
+        gpu: GpuTarget,
+        log: JobLog,
+        soft_s: Callable[[str], float],
+        grace_s: float,
+        should_cancel: Callable[[], bool],
+        keep_private: bool,
+        num_steps: int,
+    ) -> None:
+        self._spec = spec
+        self._bundle_dir = bundle_dir.absolute()
+        self._python = python
+        self._gpu = gpu
+        self._log = log
+        self._soft_s = soft_s
+        self._grace_s = grace_s
+        self._should_cancel = should_cancel
+        self._keep_private = keep_private
+        self._num_steps = num_steps
+        self._step = 0
+        self._scratch = Path(tempfile.mkdtemp(prefix="warpboard-"))
+        self._nsys_sqlite: Path | None = None
+        self._shorten = Scrubber().shorten
+
+    def run(self, pass_name: str, process: int) -> tuple[dict[str, Any], Outcome]:
+        """Return (manifest record, outcome). Spawns processes and ends them."""
+        profiler = PROFILERS[pass_name]
+        started_at = utc_now()
+        tool = profiler.probe() if profiler.needs_tool else None
+        if tool is not None and not tool.is_usable:
+            message = f"{pass_name}: {tool.fault}. {tool.fix}"
+            outcome = Outcome(code=OutcomeCode.TOOL_MISSING, message=message)
+            return self._skip(pass_name, process, started_at, outcome), outcome
+        work_dir = self._scratch / f"{pass_name}-{process}"
+        work_dir.mkdir(parents=True, exist_ok=True)
+        events_path = work_dir / "events.jsonl"
+        events_fd = os.open(events_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            context = self._context(profiler, process, tool, work_dir, events_path, events_fd)
+            command = profiler.command(context)
+            self._log.state(f"{pass_name} {process}: {self._shorten(shlex.join(command))[:2000]}")
+            monitor = ClockMonitor(self._gpu.smi_selector)
+            monitor.start()
+            try:
+                result = self._run_command(context, command)
+            finally:
+                clocks = monitor.stop()
+        finally:
+            os.close(events_fd)
+        record, outcome = self._record(profiler, context, command, result)
+        record |= {"started_at": started_at, "clocks": clocks}
+        self._log.state(f"{pass_name} {process}: {outcome.code} {outcome.sentence}".rstrip())
+        self._step += 1
+        return record, outcome
+
+    def _context(
+        self,
+        profiler: ProfilerSpec,
+        process: int,
+        tool: Tool | None,
+        work_dir: Path,
+        events_path: Path,
+        events_fd: int,
+    ) -> PassContext:
+        def run_tool(command: list[str], name: str) -> Path:
+            """Run a helper of the tool; return the file with its stdout."""
+            out = work_dir / name
+            self._log.state(
+                f"{profiler.name} {process}: {self._shorten(shlex.join(command))[:500]}"
+            )
+            run_process(
+                command,
+                stdout_path=out,
+                stderr_path=work_dir / f"{name}.err",
+                cwd=work_dir,
+                env=child_environment(self._gpu) | {"LC_ALL": "C"},
+                limits=ProcessLimits(soft_s=EXPORT_LIMIT_S, grace_s=self._grace_s),
+                should_cancel=self._should_cancel,
+            )
+            return out
+
+        return PassContext(
+            workload=self._spec.workload,
+            params=self._spec.params,
+            pass_name=profiler.name,
+            process=process,
+            python=self._python,
+            work_dir=work_dir,
+            bundle_dir=self._bundle_dir,
+            events_path=events_path,
+            events_fd=events_fd,
+            on_cpu=self._spec.gpu == "cpu",
+            tool=tool,
+            nsys_sqlite=self._nsys_sqlite,
+            keep_private=self._keep_private,
+            run_tool=run_tool,
+        )
+
+    def _run_command(self, context: PassContext, command: list[str]) -> ProcessResult:
+        base = {
+            "pass": context.pass_name,
+            "process": context.process,
+            "step": self._step,
+            "num_steps": self._num_steps,
+        }
+
+        def on_event(event: dict[str, Any]) -> None:
+            if event.get("event") == "progress":
+                stage = {k: event.get(k) for k in ("stage", "done", "total")}
+                self._log.progress(base | stage)
+
+        def on_line(stream: str, line: str) -> None:
+            if line.strip() and not line.lstrip().startswith('{"schema_version"'):
+                self._log.line(line)
+
+        self._log.progress(base | {"stage": "start", "done": 0, "total": 1})
+        return run_process(
+            command,
+            stdout_path=context.work_dir / "stdout.txt",
+            stderr_path=context.work_dir / "stderr.txt",
+            cwd=context.work_dir,
+            env=child_environment(self._gpu),
+            events_path=context.events_path,
+            pass_fds=(context.events_fd,),
+            limits=ProcessLimits(soft_s=self._soft_s(context.pass_name), grace_s=self._grace_s),
+            on_line=on_line,
+            on_event=on_event,
+            should_cancel=self._should_cancel,
+        )
+
+    def _record(
+        self,
+        profiler: ProfilerSpec,
+        context: PassContext,
+        command: list[str],
+        process: ProcessResult,
+    ) -> tuple[dict[str, Any], Outcome]:
+        result = load_result(process.stdout_path)
+        outcome = judge(
+            result=process,
+            text=tail_text(process.stderr_path, process.stdout_path),
+            workload_result=result,
+            tool=profiler.name if profiler.needs_tool else None,
+        )
+        outcome = self._check_device(outcome, result)
+        collected = Collected()
+        if outcome.code not in (OutcomeCode.CANCELLED, OutcomeCode.TOOL_MISSING):
+            collected = profiler.captures(context, result)
+        if outcome.is_ok and collected.outcome is not None:
+            outcome = collected.outcome
+        if profiler.name == "nsys" and collected.captures:
+            self._nsys_sqlite = collected.captures[0].path
+        warnings = [dict(w) for w in (result or {}).get("warnings", ())]
+        warnings += [{"code": code, "message": text} for code, text in collected.warnings]
+        if profiler.name != "clean" and not outcome.is_ok:
+            message = f"{profiler.name} pass: {outcome.sentence or outcome.code}"
+            warnings.append({"code": str(outcome.code), "message": message})
+        record = {
+            "pass": profiler.name,
+            "process": context.process,
+            "status": _status(outcome),
+            "returncode": process.returncode,
+            "duration_s": round(process.duration_s, 3),
+            "command": self._public_command(command),
+            "error": None if outcome.is_ok else outcome.sentence or None,
+            "outcome": str(outcome.code),
+            "result": result or {},
+            "captures": [c.as_dict() for c in self._kept(collected.captures)],
+            "warnings": warnings,
+        }
+        return record | ({"notes": context.notes} if context.notes else {}), outcome
+
+    def _kept(self, captures: tuple[Capture, ...]) -> list[Capture]:
+        return [c for c in captures if c.path.is_file()]
+
+    def _check_device(self, outcome: Outcome, result: Mapping[str, Any] | None) -> Outcome:
+        """Fail a GPU job that the program, finding no GPU, ran on the CPU."""
+        device = (result or {}).get("device") or {}
+        wants_gpu = self._spec.gpu != "cpu"
+        if outcome.is_ok and wants_gpu and device and not device.get("compute_capability"):
+            return Outcome(
+                code=OutcomeCode.WORKLOAD_FAILED,
+                message=f"PyTorch sees no CUDA device, it ran on {device.get('name', 'the CPU')}",
+            )
+        return outcome
+
+    def _public_command(self, command: list[str]) -> list[str]:
+        """Return the command without this host's folders."""
+        scratch = f"{self._scratch}/"
+        shown = [self._shorten(part.replace(scratch, "")) for part in command]
+        return [Path(p).name if p.startswith("/") else p for p in shown]
+
+    def _skip(
+        self, pass_name: str, process: int, started_at: str, outcome: Outcome
+    ) -> dict[str, Any]:
+        self._log.state(f"{pass_name} {process}: {outcome.code} {outcome.message}")
+        self._step += 1
+        warning = {"code": str(outcome.code), "message": outcome.message}
+        return {
+            "pass": pass_name,
+            "process": process,
+            "status": _status(outcome),
+            "returncode": None,
+            "duration_s": 0.0,
+            "started_at": started_at,
+            "command": [],
+            "error": outcome.message,
+            "outcome": str(outcome.code),
+            "result": {},
+            "clocks": {},
+            "captures": [],
+            "warnings": [warning],
+        }
+
+    def close(self) -> None:
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def _status(outcome: Outcome) -> str:
+    if outcome.code is OutcomeCode.OOM:
+        return "oom"
+    if outcome.code is OutcomeCode.CANCELLED:
+        return "cancelled"
+    return "ok" if outcome.is_ok else "failed"

@@ -1,0 +1,61 @@
+"""Take over the captures that the program itself wrote and named in its result line."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from worker.outcomes import Outcome, OutcomeCode
+from worker.profilers.spec import Capture, Collected, PassContext
+
+KINDS = {
+    "torch_trace": ("torch_trace",),
+    "memory_snapshot": ("memory_snapshot", "torch_memory"),
+}
+"""What programs call the captures of each kind."""
+NOT_POSSIBLE_HERE = "memory_history_unavailable"
+Move = Callable[[Path, Path], tuple[str, ...]]
+
+
+def collect(
+    context: PassContext,
+    result: Mapping[str, Any] | None,
+    *,
+    kind: str,
+    suffix: str,
+    move: Move,
+) -> Collected:
+    """Return the captures of `kind`, moved into the bundle as `PASS-PROCESS[-N].SUFFIX`.
+
+    An absent result line gives nothing; a result line without the capture is `tool_crashed`.
+    """
+    entries = [c for c in (result or {}).get("captures", ()) if c.get("kind") in KINDS[kind]]
+    found: list[Capture] = []
+    for number, entry in enumerate(entries):
+        source = context.work_dir / entry["path"]
+        if not source.is_file():
+            continue
+        tail = f"-{number}" if number else ""
+        target = context.bundle_dir / f"{context.pass_name}-{context.process}{tail}.{suffix}"
+        removed: tuple[str, ...] = ()
+        if context.keep_private:
+            shutil.copyfile(source, target)
+        else:
+            removed = move(source, target)
+        found.append(
+            Capture(
+                path=target,
+                kind=kind,
+                tool="torch",
+                tool_version=(result or {}).get("environment", {}).get("torch"),
+                private_removed=removed,
+            )
+        )
+    if found or result is None or result.get("status") != "ok":
+        return Collected(captures=tuple(found))
+    if any(w.get("code") == NOT_POSSIBLE_HERE for w in result.get("warnings", ())):
+        return Collected()
+    why = next(
+        (str(w.get("message")) for w in result.get("warnings", ())), "no capture was written"
+    )
+    return Collected(outcome=Outcome(code=OutcomeCode.TOOL_CRASHED, message=why))

@@ -1,0 +1,124 @@
+"""Nsight Systems: every kernel, API call and range of the measured part, as an SQLite export.
+
+`nsys stats` exits 0 on failure, so the export is what is checked. The report itself holds environment
+variables and paths; it leaves the host only when the operator keeps private facts.
+"""
+
+import shutil
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from worker.outcomes import Outcome, OutcomeCode
+from worker.profilers.spec import Capture, Collected, PassContext, ProfilerSpec
+from worker.scrub import scrub_nsys_sqlite
+from worker.tools import find_nsys
+
+
+def _command(context: PassContext) -> list[str]:
+    assert context.tool is not None and context.tool.path is not None
+    return [
+        *(context.tool.path, "profile"),
+        *("--trace", "cuda,nvtx,cublas"),
+        *("--sample=none", "--cpuctxsw=none", "--cuda-memory-usage=true"),
+        # NVTX names of PyTorch are not registered strings, which is all nsys triggers on by default.
+        *("--capture-range=nvtx", "--nvtx-capture=BENCHMARK"),
+        "--env-var=NSYS_NVTX_PROFILER_REGISTER_ONLY=0",
+        # The default, stop-shutdown, would end the program before it prints its result.
+        *("--capture-range-end=stop", "--kill=none", "--wait=primary"),
+        *("--cuda-graph-trace=node", "--stats=false", "--force-overwrite=true"),
+        *("--output", str(_report(context))),
+        *context.program_under_tool(),
+    ]
+
+
+def _report(context: PassContext) -> Path:
+    return context.work_dir / "report.nsys-rep"
+
+
+def _captures(context: PassContext, result: Mapping[str, Any] | None) -> Collected:
+    report = _report(context)
+    if not report.is_file():
+        if result is None:
+            return Collected()
+        return _crash(_why_no_report(context))
+    assert context.tool is not None and context.tool.path is not None
+    assert context.run_tool is not None
+    export = context.work_dir / "report.sqlite"
+    log = context.run_tool(
+        [
+            *(context.tool.path, "export", "--type=sqlite", "--force-overwrite=true"),
+            *("--output", str(export), str(report)),
+        ],
+        "nsys-export.txt",
+    )
+    if not export.is_file():
+        return _crash(f"nsys export wrote nothing: {_last_line(log)}")
+    target = context.bundle_dir / f"nsys-{context.process}.sqlite"
+    shutil.move(export, target)
+    try:
+        removed = () if context.keep_private else scrub_nsys_sqlite(target)
+        num_kernels = count_gpu_work(target)
+    except sqlite3.DatabaseError as error:
+        target.unlink()
+        return _crash(f"nsys export cannot be read: {error}")
+    captures = [_capture(context, target, "nsys_sqlite", removed)]
+    if context.keep_private:
+        kept = context.bundle_dir / f"nsys-{context.process}.nsys-rep"
+        shutil.move(report, kept)
+        captures.append(_capture(context, kept, "nsys_rep", ()))
+    context.notes["num_gpu_operations"] = num_kernels
+    if num_kernels == 0:
+        message = "nsys recorded no GPU activity in the measured part"
+        outcome = Outcome(code=OutcomeCode.NO_KERNELS_PROFILED, message=message)
+        return Collected(captures=tuple(captures), outcome=outcome)
+    return Collected(captures=tuple(captures))
+
+
+def _capture(context: PassContext, path: Path, kind: str, removed: tuple[str, ...]) -> Capture:
+    assert context.tool is not None
+    return Capture(
+        path=path,
+        kind=kind,
+        tool="nsys",
+        tool_version=context.tool.version,
+        private_removed=removed,
+    )
+
+
+def _crash(message: str) -> Collected:
+    return Collected(outcome=Outcome(code=OutcomeCode.TOOL_CRASHED, message=message))
+
+
+def _why_no_report(context: PassContext) -> str:
+    if any(context.work_dir.glob("*.qdstrm")):
+        return (
+            "nsys left an unconverted .qdstrm and no report: its importer did not run "
+            "(on Debian and Ubuntu it needs libdw1)"
+        )
+    return "nsys wrote no report: its capture range BENCHMARK was never opened"
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(errors="replace").strip().splitlines()
+    return lines[-1][:300] if lines else "it said nothing"
+
+
+def count_gpu_work(path: Path) -> int:
+    """Return the number of kernels and whole-graph launches in an export."""
+    total = 0
+    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        tables = {n for (n,) in db.execute("SELECT name FROM sqlite_master WHERE type='table'")}
+        for table in ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"):
+            if table in tables:
+                total += db.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]
+    finally:
+        db.close()
+    return total
+
+
+PROFILER = ProfilerSpec(
+    name="nsys", needs_tool=True, probe=find_nsys, command=_command, captures=_captures
+)

@@ -1,0 +1,113 @@
+"""What a profiler is: the seam between `worker.execute` and one tool."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from worker.outcomes import Outcome
+from worker.tools import Tool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassContext:
+    """One pass that is about to run, or has run."""
+
+    workload: str
+    params: Mapping[str, Any]
+    pass_name: str
+    process: int
+    "Ordinal of the process among those of the same pass, from 0."
+    python: str
+    work_dir: Path
+    "Folder of this pass's own files; the program's `--out`. Deleted afterwards."
+    bundle_dir: Path
+    "Folder of the bundle; captures go here."
+    events_path: Path
+    events_fd: int
+    on_cpu: bool = False
+    tool: Tool | None = None
+    nsys_sqlite: Path | None = None
+    "The nsys capture of the same run, if there is one."
+    keep_private: bool = False
+    run_tool: Callable[[list[str], str], Path] | None = None
+    "Runs a helper command of the tool, its stdout to a file of that name in work_dir; see execute."
+    notes: dict[str, Any] = field(default_factory=dict)
+    "Facts for the pass record, e.g. which kernels ncu was asked for."
+
+    @property
+    def spec_argv(self) -> list[str]:
+        device = "cpu" if self.on_cpu else "cuda"
+        spec = json.dumps(dict(self.params), sort_keys=True)
+        return ["--spec", spec, "--pass", self.pass_name, "--device", device]
+
+    def program(self, *extra: str) -> list[str]:
+        """Return the workload's own command, events on an inherited descriptor."""
+        return [
+            *(self.python, "-m", "workloads", self.workload),
+            *self.spec_argv,
+            *("--events-fd", str(self.events_fd), "--out", str(self.work_dir)),
+            *extra,
+        ]
+
+    def program_under_tool(self, *extra: str, switch: str = "") -> list[str]:
+        """Return the same for a program that a profiler starts; see `worker/child.py`."""
+        return [
+            *(self.python, "-m", "worker.child", str(self.events_path), switch, self.workload),
+            *self.spec_argv,
+            *("--out", str(self.work_dir)),
+            *extra,
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """One file of the bundle."""
+
+    path: Path
+    kind: str
+    "A value of `analysis.tables.CaptureKind`."
+    tool: str
+    tool_version: str | None = None
+    private_removed: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the manifest's entry; reads the whole file for its hash."""
+        digest = hashlib.sha256()
+        with open(self.path, "rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+        return {
+            "file": self.path.name,
+            "kind": self.kind,
+            "tool": self.tool,
+            "tool_version": self.tool_version,
+            "bytes": self.path.stat().st_size,
+            "sha256": digest.hexdigest(),
+            "private_removed": list(self.private_removed),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """What a pass left, and a worse outcome than the process itself told of."""
+
+    captures: tuple[Capture, ...] = ()
+    outcome: Outcome | None = None
+    warnings: tuple[tuple[str, str], ...] = ()
+    "(code, message)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfilerSpec:
+    """A tool: can it run here, how is it called, what does it leave."""
+
+    name: str
+    needs_tool: bool
+    probe: Callable[[], Tool]
+    "Finds the tool; `Tool.fault` says why it cannot be used. Spawns processes."
+    command: Callable[[PassContext], list[str]]
+    captures: Callable[[PassContext, Mapping[str, Any] | None], Collected]
+    "Takes the result line; moves files from work_dir into bundle_dir. May spawn processes."

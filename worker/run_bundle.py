@@ -1,0 +1,210 @@
+"""Run jobs here and leave bundles: no broker, no database, nothing but PyTorch.
+
+`python -m worker.run_bundle WORKLOAD [--set k=v[,v]...] --out DIR`. Several values make a sweep: one
+bundle folder a job under DIR. Progress goes to stderr; a table, or one JSON document, to stdout.
+"""
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from core.errors import AppError, UserError
+from core.spec import JobSpec, ParamValue, expand_sweep, normalise_profilers
+from worker.execute import Job, JobLimits
+from worker.passes import GpuTarget
+from worker.targets import CPU, find_targets
+from workloads.registry import parse_params
+
+EXIT_DONE, EXIT_USER, EXIT_FAILED, EXIT_INTERRUPTED = 0, 2, 3, 130
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    try:
+        model, gpu = find_targets(args.gpu)[0]
+        specs = build_specs(args, model)
+        folders = bundle_folders(args.out, specs)
+        manifests = run_all(specs, folders, gpu, args)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_USER
+    except AppError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    rows = [_row(folder, manifest) for folder, manifest in zip(folders, manifests, strict=True)]
+    print(json.dumps({"schema_version": 1, "runs": rows}) if args.json else _table(rows))
+    is_good = all(row["status"] in ("done", "oom") for row in rows)
+    return EXIT_DONE if is_good else EXIT_FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m worker.run_bundle", description=__doc__)
+    parser.add_argument("workload")
+    parser.add_argument("--set", action="append", default=[], metavar="K=V[,V]", dest="settings")
+    parser.add_argument("--profilers", default="", help="nsys,ncu,memory,trace")
+    parser.add_argument("--repeats", type=int, default=1, help="processes of the clean pass")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the bundle")
+    parser.add_argument("--gpu", default="all", help="ordinal, UUID, model or cpu; default: first")
+    parser.add_argument("--timeout", type=float, help="seconds for one process; default 1 h")
+    parser.add_argument("--interleave", action="store_true", help="repeat as A B A B, not A A B B")
+    parser.add_argument("--keep-private", action="store_true", help="keep host facts and reports")
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
+def build_specs(args: argparse.Namespace, model: str) -> list[JobSpec]:
+    """Return one spec for each combination of the given values; UserError names a wrong one."""
+    values = parse_settings(args.settings)
+    profilers = normalise_profilers(args.profilers.split(","))
+    return [
+        JobSpec(
+            workload=args.workload,
+            params=parse_params(args.workload, combination, gpu_is_cpu=model == CPU),
+            profilers=profilers,
+            repeats=args.repeats,
+            gpu=model,
+        )
+        for combination in expand_sweep(values)
+    ]
+
+
+def parse_settings(settings: list[str]) -> dict[str, tuple[ParamValue, ...]]:
+    """Read `k=v[,v]` texts; a value that starts with `[` or `{` is taken whole."""
+    values: dict[str, tuple[ParamValue, ...]] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name.strip():
+            raise UserError(f"--set {setting!r}: write it as name=value or name=value,value")
+        is_one = text.lstrip().startswith(("[", "{"))
+        parts = [text] if is_one else [part.strip() for part in text.split(",")]
+        values[name.strip()] = tuple(parts)
+    return values
+
+
+def bundle_folders(out: Path, specs: list[JobSpec]) -> list[Path]:
+    """Return an empty folder for each job: `out` itself for one, else one below it for each."""
+    varied = {k for k in specs[0].params if len({s.params[k] for s in specs}) > 1}
+    folders = [out] if len(specs) == 1 else [out / _name(i, s, varied) for i, s in enumerate(specs)]
+    for folder in folders:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UserError(f"--out {folder}: is not an empty folder; choose another")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"--out {folder}: {error.strerror}") from error
+    return folders
+
+
+def _name(index: int, spec: JobSpec, varied: set[str]) -> str:
+    parts = "_".join(f"{k}-{spec.params[k]}" for k in sorted(varied) if k != "preset")
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{index:02d}_{spec.workload}_{parts}")[:100].rstrip(
+        "_"
+    )
+
+
+def run_all(
+    specs: list[JobSpec], folders: list[Path], gpu: GpuTarget, args: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Run the jobs one after the other, or their clean passes in turn, and return the manifests."""
+    limits = JobLimits()
+    if args.timeout is not None:
+        limits = JobLimits(clean_s=args.timeout, profiled_s=args.timeout)
+    jobs = [
+        Job(spec, folder, gpu=gpu, on_event=_printer(folder.name), keep_private=args.keep_private)
+        for spec, folder in zip(specs, folders, strict=True)
+    ]
+    try:
+        for job in jobs:
+            job.prepare(python=None, limits=limits, should_cancel=None)
+        if not args.interleave:
+            manifests = []
+            for job in jobs:
+                for process in range(job.spec.repeats):
+                    job.run_clean(process)
+                job.run_profilers()
+                manifests.append(job.finish())
+            return manifests
+        order = 0
+        for process in range(args.repeats):
+            for job in jobs:
+                job.run_clean(process, order)
+                order += 1
+        for job in jobs:
+            job.run_profilers()
+        return [job.finish() for job in jobs]
+    finally:
+        for job in jobs:
+            job.close()
+
+
+def _printer(label: str) -> Any:
+    started = time.monotonic()
+
+    def show(event: Mapping[str, Any]) -> None:
+        progress = event.get("progress") or {}
+        text = str(event["message"])
+        if progress:
+            text = f"{text} {progress.get('done')}/{progress.get('total')}"
+        print(f"[{time.monotonic() - started:7.1f}] {label}: {text}", file=sys.stderr, flush=True)
+
+    return show
+
+
+def _row(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    clean = [p for p in manifest["passes"] if p["pass"] == "clean"]
+    samples = [ns for p in clean for ns in p["result"].get("samples_ns", ())]
+    medians = sorted(
+        _median(p["result"]["samples_ns"]) for p in clean if p["result"].get("samples_ns")
+    )
+    row = {
+        "bundle": str(folder),
+        "workload": manifest["job"]["workload"],
+        "params": manifest["job"]["params"],
+        "gpu": manifest["gpu"]["model"],
+        "status": manifest["status"],
+        "error": manifest["error"],
+        "outcomes": {f"{p['pass']}-{p['process']}": p["outcome"] for p in manifest["passes"]},
+        "num_processes": len(medians),
+        "num_samples": len(samples),
+        "warnings": manifest["warnings"],
+    }
+    if medians:
+        row["latency_ms"] = {
+            "median": _median(samples) / 1e6,
+            "process_medians": [ns / 1e6 for ns in medians],
+        }
+    return row
+
+
+def _median(values: list[Any]) -> float:
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return float(
+        ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+    )
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    lines = [f"{'status':9} {'median ms':>10} {'n':>5}  passes  bundle"]
+    for row in rows:
+        latency = row.get("latency_ms", {}).get("median")
+        shown = f"{latency:10.4f}" if latency is not None else f"{'-':>10}"
+        bad = {k: v for k, v in row["outcomes"].items() if v != "ok"}
+        passes = ", ".join(f"{k} {v}" for k, v in bad.items()) or f"{len(row['outcomes'])} ok"
+        lines.append(f"{row['status']:9} {shown} {row['num_samples']:5}  {passes}  {row['bundle']}")
+        lines += [f"          {w['code']}: {w['message']}" for w in row["warnings"]]
+        if row["error"]:
+            lines.append(f"          error: {row['error']}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""The GPUs of this host as places where jobs run."""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from core.errors import UserError
+from worker.passes import GpuTarget
+from worker.probe import Gpu, probe_gpus
+
+CPU = "cpu"
+
+
+def find_targets(wanted: str = "all") -> list[tuple[str, GpuTarget]]:
+    """Return (model, target) for `all`, `cpu`, an ordinal, a UUID or (part of) a model's name.
+
+    `all` without a GPU is the CPU. Raises UserError for a GPU that is not here.
+    """
+    if wanted == CPU:
+        return [(CPU, cpu_target())]
+    gpus, check = probe_gpus()
+    if wanted == "all":
+        return [(g.model, gpu_target(g)) for g in gpus] or [(CPU, cpu_target())]
+    found = [
+        g
+        for g in gpus
+        if wanted in (str(g.ordinal), g.uuid, g.model) or wanted.lower() in g.model.lower()
+    ]
+    if not found:
+        here = ", ".join(f"{g.ordinal}: {g.model}" for g in gpus) or check.found
+        raise UserError(f"gpu: {wanted!r} is not on this host ({here}); `cpu` always is")
+    exact = [g for g in found if wanted in (str(g.ordinal), g.uuid, g.model)]
+    return [(g.model, gpu_target(g)) for g in exact or found]
+
+
+def cpu_target() -> GpuTarget:
+    return GpuTarget(visible_devices="", facts={"model": CPU})
+
+
+def gpu_target(gpu: Gpu, measured: dict[str, Any] | None = None) -> GpuTarget:
+    """Return the target of one GPU, with its measured peaks if there are any."""
+    facts = {k: v for k, v in asdict(gpu).items() if k != "ordinal"}
+    selector = gpu.uuid or str(gpu.ordinal)
+    return GpuTarget(
+        visible_devices=selector,
+        smi_selector=selector,
+        facts=facts | _measured_facts(gpu.uuid or str(gpu.ordinal), measured),
+    )
+
+
+def measured_path(key: str) -> Path:
+    """Return where `worker.measure --save` keeps the peaks of one GPU on this host."""
+    root = Path(os.environ.get("WARPBOARD_DATA") or "data")
+    return root / "measured" / f"{key}.json"
+
+
+def _measured_facts(key: str, measured: dict[str, Any] | None) -> dict[str, Any]:
+    path = measured_path(key)
+    if measured is None and path.is_file():
+        measured = json.loads(path.read_text())
+    if not measured:
+        return {}
+    return {
+        "peaks": {p["name"]: p["value"] for p in measured.get("peaks", ())},
+        "noise_floor_frac": measured.get("noise_floor_frac"),
+    }

@@ -1,0 +1,122 @@
+"""Where the NVIDIA tools of this host are, which versions, and why one cannot be used."""
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+
+NSYS_PATTERNS = (
+    "/opt/nvidia/nsight-systems*/*/bin/nsys",
+    "/opt/nvidia/nsight-systems/*/target-linux-x64/nsys",
+    "/usr/local/cuda*/bin/nsys",
+    "/opt/nvidia/nsight-compute/*/host/target-linux-x64/nsys",
+)
+NCU_PATTERNS = ("/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda*/bin/ncu")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """One program, found or not."""
+
+    name: str
+    path: str | None = None
+    version: str | None = None
+    fault: str | None = None
+    "Why it cannot be used; None when it can."
+    fix: str | None = None
+
+    @property
+    def is_usable(self) -> bool:
+        return self.path is not None and self.fault is None
+
+
+def run_quietly(command: list[str], timeout_s: float = 20.0) -> tuple[int | None, str]:
+    """Return (exit code, stdout and stderr); the code is None if it could not run or hung."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"no answer within {timeout_s:.0f} s"
+    except OSError as error:
+        return None, str(error)
+    return done.returncode, done.stdout.decode(errors="replace")
+
+
+def _candidates(name: str, patterns: tuple[str, ...]) -> list[str]:
+    """Return where the tool may be: the operator's choice, PATH, then the newest installed."""
+    chosen = os.environ.get(f"WARPBOARD_{name.upper()}")
+    if chosen:
+        return [chosen]
+    on_path = shutil.which(name)
+    found = [
+        path for p in patterns for path in sorted(glob.glob(p), key=_version_key, reverse=True)
+    ]
+    return list(dict.fromkeys(([on_path] if on_path else []) + found))
+
+
+def _version_key(path: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in re.findall(r"\d+", path))
+
+
+def _probe(name: str, patterns: tuple[str, ...], product: str) -> Tool:
+    faults: list[Tool] = []
+    for path in _candidates(name, patterns):
+        code, text = run_quietly([path, "--version"])
+        version = re.search(r"[Vv]ersion (\d+(?:\.\d+)+)", text)
+        if code == 0 and version:
+            return Tool(name=name, path=path, version=version.group(1))
+        faults.append(_fault(name, path, text))
+    if faults:
+        return faults[0]
+    return Tool(
+        name=name,
+        fault=f"{name} is not installed",
+        fix=f"Install {product} (or NVIDIA's PyTorch container), or set WARPBOARD_{name.upper()} to its path",
+    )
+
+
+def _fault(name: str, path: str, text: str) -> Tool:
+    missing = re.search(r"error while loading shared libraries: (\S+?):", text)
+    if missing:
+        library = missing.group(1)
+        package = "libdw1" if library.startswith("libdw") else f"the package that holds {library}"
+        return Tool(
+            name=name,
+            path=path,
+            fault=f"{path} lacks the library {library}",
+            fix=f"Install {package} (Debian, Ubuntu: apt-get install {package})"
+            if package == "libdw1"
+            else f"Install {package}",
+        )
+    lines = [line for line in text.splitlines() if line.strip()]
+    return Tool(
+        name=name,
+        path=path,
+        fault=f"{path} --version failed: {lines[-1].strip() if lines else 'it said nothing'}",
+        fix=f"Reinstall it, or set WARPBOARD_{name.upper()} to another copy",
+    )
+
+
+@cache
+def find_nsys() -> Tool:
+    """Return Nsight Systems: PATH, its own folders, the copy inside Nsight Compute."""
+    return _probe("nsys", NSYS_PATTERNS, "NVIDIA Nsight Systems")
+
+
+@cache
+def find_ncu() -> Tool:
+    """Return Nsight Compute."""
+    return _probe("ncu", NCU_PATTERNS, "NVIDIA Nsight Compute")
+
+
+def find_nvidia_smi() -> str | None:
+    return shutil.which("nvidia-smi")
