@@ -21,6 +21,7 @@ __all__ = [
     "METRIC_COLUMNS",
     "captures_of",
     "events",
+    "gpu_facts",
     "gpus",
     "last_events",
     "primary_pass",
@@ -146,6 +147,13 @@ def _run_row(db: Database, run_id: str) -> tuple[RunRow, dict[str, Any], dict[st
         json.loads(row["summary"]),
         json.loads(row["info"]),
     )
+
+
+def gpu_facts(db: Database, run_id: str) -> dict[str, Any]:
+    """Return what a run's own files say about its GPU; {} if nothing."""
+    row = db.execute("SELECT info FROM runs WHERE id = ?", [run_id]).fetchone()
+    facts = json.loads(row[0]).get("gpu") if row else None
+    return {k: v for k, v in (facts or {}).items() if k not in ("model", "name")}
 
 
 def captures_of(db: Database, run_id: str) -> pd.DataFrame:

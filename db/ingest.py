@@ -5,15 +5,11 @@ transaction, so a reader sees the old run or the new one and never a mixture.
 """
 
 import json
-import os
 import shutil
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 from sqlite_utils import Database
 
 from analysis import tables
@@ -21,6 +17,7 @@ from analysis.rundata import RUN_SAMPLE_COLUMNS, AssembledRun, NamedClass, RunCa
 from core.config import DataDir
 from db.clock import utc_now
 from db.events import add_events
+from db.files import store_files
 
 _PER_CAPTURE: dict[str, tuple[str, ...]] = {
     "kernels": tuple(c for c in tables.KERNEL_COLUMNS if c != "short_name"),
@@ -45,7 +42,7 @@ def ingest_run(db: Database, data_dir: DataDir, run_id: str, run: AssembledRun) 
     """
     had_files = (data_dir.captures / run_id).exists()
     try:
-        spans = _store_files(data_dir, run_id, run.captures)
+        spans = store_files(data_dir, run_id, run.captures)
         with db.atomic():
             _delete_rows(db, run_id)
             store_classes(db, run.classes)
@@ -89,6 +86,15 @@ def run_with_content(db: Database, content_hash: str) -> str | None:
     return row[0] if row else None
 
 
+def ended_run(db: Database, run_id: str | None) -> str | None:
+    """Return `run_id` when that run is here and has a result (a worker's bundle given twice)."""
+    row = db.execute(
+        "SELECT id FROM runs WHERE id = ? AND status IN ('done', 'oom', 'failed', 'cancelled')",
+        [run_id],
+    ).fetchone()
+    return row[0] if row else None
+
+
 def store_classes(db: Database, classes: Sequence[NamedClass]) -> None:
     """Write the class of each name for all runs; the newest rules win."""
     rows = [(c.name, c.short_name, c.category, c.origin, c.confidence, c.rule) for c in classes]
@@ -104,35 +110,6 @@ def store_classes(db: Database, classes: Sequence[NamedClass]) -> None:
 def _delete_rows(db: Database, run_id: str) -> None:
     for table in ("captures", "samples", "metrics", "warnings", "environments"):
         db.conn.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
-
-
-def _store_files(
-    data_dir: DataDir, run_id: str, captures: Sequence[RunCapture]
-) -> list[tuple[str, int] | None]:
-    folder = data_dir.captures / run_id
-    folder.mkdir(parents=True, exist_ok=True)
-    spans_folder = data_dir.spans / run_id
-    stored: list[tuple[str, int] | None] = []
-    for number, capture in enumerate(captures):
-        target = folder / capture.file_name
-        if capture.path != target:
-            os.replace(capture.path, target)
-        if capture.tables.spans is None:
-            stored.append(None)
-            continue
-        spans_folder.mkdir(parents=True, exist_ok=True)
-        name = f"{number}.parquet"
-        _write_parquet(capture.tables.spans, spans_folder / name)
-        if capture.tables.ranges is not None:
-            _write_parquet(capture.tables.ranges, spans_folder / f"{number}.ranges.parquet")
-        stored.append((f"{run_id}/{name}", capture.tables.spans.num_rows))
-    return stored
-
-
-def _write_parquet(table: pa.Table, path: Path) -> None:
-    partial = path.with_suffix(".partial")
-    pq.write_table(table, partial, compression="zstd")
-    os.replace(partial, path)
 
 
 def _insert_capture(

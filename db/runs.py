@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -13,6 +12,7 @@ from core.ids import new_id
 from core.spec import JobSpec, canonical_json
 from core.states import RunStatus, sources_of
 from db.clock import utc_now
+from db.edit import delete_runs, relabel, remove_folders
 from db.events import add_events
 from db.frames import select
 from db.labels import pin, set_notes, set_tags, unpin
@@ -29,6 +29,8 @@ __all__ = [
     "list_runs",
     "move_up",
     "pin",
+    "relabel",
+    "remove_folders",
     "request_cancel",
     "resolve_run",
     "resolve_runs",
@@ -234,30 +236,3 @@ def resolve_runs(db: Database, text: str) -> list[str]:
         if not found:
             raise UserError(f"{text!r}: no finished run matches this filter") from single
         return found
-
-
-def delete_runs(db: Database, run_ids: list[str]) -> list[str]:
-    """Delete runs that are not at work, with all that belongs to them; return the folders' ids.
-
-    The caller removes `captures/ID` and `spans/ID`. UserError names a run that is still active.
-    """
-    marks = ", ".join("?" * len(run_ids))
-    with db.atomic():
-        busy = db.execute(
-            f"SELECT id, status FROM runs WHERE id IN ({marks})"
-            " AND status IN ('claimed', 'running', 'ingesting')",
-            run_ids,
-        ).fetchall()
-        if busy:
-            raise UserError(f"run {busy[0][0]} is {busy[0][1]}: cancel it before deleting")
-        db.conn.execute(f"DELETE FROM runs WHERE id IN ({marks})", run_ids)
-    return run_ids
-
-
-def remove_folders(roots: tuple[Path, ...], run_ids: list[str]) -> None:
-    """Remove each run's folder under these roots (captures and spans)."""
-    import shutil
-
-    for root in roots:
-        for run_id in run_ids:
-            shutil.rmtree(root / run_id, ignore_errors=True)

@@ -1,0 +1,7 @@
+"""Entry of `python -m app.cli`."""
+
+import sys
+
+from app.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,121 @@
+"""Parse the arguments, run one command, and turn every failure into one line and an exit code."""
+
+import importlib
+import logging
+import os
+import sys
+import traceback
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from collections.abc import Sequence
+from typing import NoReturn
+
+from app.cli.command import Command
+from app.cli.output import note, print_json
+from core import VERSION
+from core.config import DataDir, data_dir
+from core.errors import AppError
+
+COMMANDS = {
+    "up": "start the dashboard, its workers and the queue",
+    "submit": "queue a workload, or a sweep of several values",
+    "run": "run a workload here and leave a bundle",
+    "import": "store capture files or a bundle as a run",
+    "runs": "list runs",
+    "show": "show one run",
+    "compare": "compare two runs or groups of runs",
+    "study": "print a study's table",
+    "project": "project a run's latency onto another GPU",
+    "classify": "name the class of kernel names",
+    "reclassify": "apply the present kernel rules to all runs",
+    "tag": "add or remove tags",
+    "pin": "make a run the baseline of its kind",
+    "delete": "delete runs",
+    "cancel": "cancel a queued or running run",
+    "retry": "queue an ended run again",
+    "demo": "load the example runs",
+    "doctor": "check GPUs, tools, permissions and the broker",
+    "worker": "start a worker for a dashboard on another host",
+    "token": "make a token for a worker on another host",
+    "ingest": "start the process that reads finished runs",
+    "test": "run the test suite",
+}
+"""Every command, in the order of the help; `app/cli/NAME.py` (or `NAME_.py`) holds it."""
+_KEYWORDS = {"import": "import_"}
+EXIT_INTERRUPTED = 130
+
+
+class _Parser(ArgumentParser):
+    """Report a wrong argument in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see `{self.prog} --help`\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code; never lets a traceback out."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = _parser(next((a for a in arguments if a in COMMANDS), None))
+    options = parser.parse_args(arguments)
+    if getattr(options, "command", None) is None:
+        parser.print_help()
+        return 0
+    data = data_dir(getattr(options, "data", None))
+    return _run(options, data)
+
+
+def _run(options: Namespace, data: DataDir) -> int:
+    try:
+        code: int = options.run(options, data)
+        sys.stdout.flush()
+        return code
+    except AppError as exc:
+        return _fail(options, exc.exit_code, str(exc))
+    except KeyboardInterrupt:
+        return _fail(options, EXIT_INTERRUPTED, "stopped")
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): not our fault, nothing to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as exc:  # the border: whatever is left is a bug of ours
+        where = _log_bug(data)
+        return _fail(options, 3, f"internal error: {type(exc).__name__}: {exc} (details: {where})")
+
+
+def _fail(options: Namespace, code: int, message: str) -> int:
+    line = " ".join(message.split())
+    note(f"warpboard: {line}")
+    if getattr(options, "json", False):
+        print_json({"error": line, "exit_code": code})
+    return code
+
+
+def _log_bug(data: DataDir) -> str:
+    path = data.logs / "errors.log"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as log:
+            log.write(traceback.format_exc() + "\n")
+    except OSError:
+        logging.exception("no log could be written")
+        return "above"
+    return str(path)
+
+
+def _parser(wanted: str | None) -> ArgumentParser:
+    parser = _Parser(prog="warpboard", description="Run, keep and compare GPU profiling runs.")
+    parser.add_argument("--version", action="version", version=f"warpboard {VERSION}")
+    parser.add_argument("--data", metavar="DIR", help="data directory (WARPBOARD_DATA, ./data)")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=text.capitalize() + ".")
+        command.add_argument("--data", metavar="DIR", default=SUPPRESS, help="data directory")
+        if name == wanted:
+            _add(command, name)
+    return parser
+
+
+def _add(parser: ArgumentParser, name: str) -> None:
+    module = importlib.import_module(f"app.cli.{_KEYWORDS.get(name, name)}")
+    command: Command = module.COMMAND
+    command.arguments(parser)
+    parser.set_defaults(run=command.run)

@@ -1,0 +1,55 @@
+"""What goes to stdout (the answer) and to stderr (everything else)."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document; ValueError for NaN, which no reader of JSON accepts."""
+    json.dump(value, sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+def note(text: str) -> None:
+    """Print a line for the person at the terminal."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    """Print rows under headings, text to the left and numbers to the right."""
+    cells = [[_cell(row.get(c)) for c in columns] for row in rows]
+    widths = [max([len(c), *(len(r[i]) for r in cells)]) for i, c in enumerate(columns)]
+    numeric = [all(isinstance(r.get(c), int | float | None) for r in rows) for c in columns]
+    for line in [list(columns), *cells]:
+        padded = [
+            text.rjust(w) if right else text.ljust(w)
+            for text, w, right in zip(line, widths, numeric, strict=True)
+        ]
+        print("  ".join(padded).rstrip())
+
+
+def _cell(value: Any) -> str:
+    if value is None or value != value:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
+
+
+def milliseconds(value_ns: float | None) -> str:
+    """Return a time in ms with four digits, `-` when unknown."""
+    return "-" if value_ns is None else f"{value_ns / 1e6:.4g} ms"
+
+
+def percent(fraction: float | None) -> str:
+    """Return a fraction as a percentage, `-` when unknown."""
+    return "-" if fraction is None else f"{100 * fraction:.1f} %"
+
+
+def mebibytes(num_bytes: float | None) -> str:
+    """Return bytes in MiB, `-` when unknown."""
+    return "-" if num_bytes is None else f"{num_bytes / 2**20:,.1f} MiB"

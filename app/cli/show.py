@@ -1,0 +1,98 @@
+"""`warpboard show RUN`: everything stored about one run."""
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from app.cli.command import Command, add_json
+from app.cli.output import mebibytes, milliseconds, note, percent, print_json, print_table
+from core.config import DataDir
+
+_TOP = 15
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("id", metavar="RUN", help="id, start of an id, or name")
+    add_json(parser)
+
+
+def run(options: Namespace, data: DataDir) -> int:
+    from app.show import show_document
+    from db.connection import opened
+    from db.fetch import gpu_facts, run_view
+    from db.runs import resolve_run
+
+    with opened(data.db_path) as db:
+        run_id = resolve_run(db, options.id)
+        document = show_document(run_view(db, data, run_id), gpu_facts(db, run_id))
+    if options.json:
+        print_json(document)
+    else:
+        _print(document)
+    return 0
+
+
+def _print(document: dict[str, Any]) -> None:
+    run, summary = document["run"], document["summary"]
+    print(f"{run['id']}  {run['name']}  [{run['status']}]")
+    print(f"workload {run['workload'] or '-'}, GPU {(run['gpu'] or {}).get('name', '-')}")
+    if run["error"]:
+        print(f"error: {run['error']}")
+    latency = summary.get("latency_ms")
+    if latency:
+        low, high = latency.get("ci95", (None, None))
+        interval = f" (95 % interval {low:.4g} to {high:.4g})" if low is not None else ""
+        print(f"latency {latency['median']:.4g} ms{interval}, {latency['n']} samples")
+    print(
+        f"kernels {summary.get('num_kernels', '-')},"
+        f" kernel time {milliseconds(summary.get('kernel_time_ns'))},"
+        f" busy {milliseconds(summary.get('busy_ns'))}, span {milliseconds(summary.get('span_ns'))},"
+        f" idle {percent(summary.get('idle_frac'))}"
+    )
+    print(
+        f"GEMM {percent(summary.get('gemm_frac'))},"
+        f" attention {percent(summary.get('attention_frac'))},"
+        f" not recognised {percent(summary.get('unclassified_frac'))},"
+        f" peak memory {mebibytes(summary.get('peak_memory_bytes'))}"
+    )
+    _print_tables(document)
+    for warning in document["warnings"]:
+        note(f"warning ({warning['code']}): {warning['message']}")
+
+
+def _print_tables(document: dict[str, Any]) -> None:
+    if document["kernels"]:
+        rows = [_kernel_row(k) for k in document["kernels"][:_TOP]]
+        print()
+        print_table(rows, ("kernel", "category", "origin", "count", "total_ms"))
+    if document["phases"]:
+        rows = [_phase_row(p) for p in document["phases"] if p["path"].count("/") <= 2]
+        print()
+        print_table(
+            rows[:_TOP],
+            ("phase", "host_ms", "projected_ms", "kernels_ms", "num_kernels", "attribution"),
+        )
+
+
+def _kernel_row(kernel: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "kernel": kernel["short_name"][:70],
+        "category": kernel["category"],
+        "origin": kernel["origin"],
+        "count": kernel["count"],
+        "total_ms": kernel["total_ns"] / 1e6,
+    }
+
+
+def _phase_row(phase: dict[str, Any]) -> dict[str, Any]:
+    row = {"phase": phase["path"], "num_kernels": phase["num_kernels"]}
+    row["attribution"] = phase["attribution"]
+    for shown, stored in (
+        ("host_ms", "host_ns"),
+        ("projected_ms", "projected_ns"),
+        ("kernels_ms", "kernel_ns"),
+    ):
+        row[shown] = phase[stored] / 1e6 if stored in phase else None
+    return row
+
+
+COMMAND = Command(help="show one run", arguments=arguments, run=run)

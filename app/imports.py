@@ -1,0 +1,194 @@
+"""Import files as one run: stage, read, store. The database is untouched when a file is refused."""
+
+import shutil
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.rundata import AssembledRun, RunData
+from analysis.tables import CaptureWarning
+from core.config import DataDir
+from core.errors import UserError
+from core.ids import new_id
+from core.spec import JobSpec, canonical_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What became of an import."""
+
+    run_id: str
+    status: str
+    is_new: bool
+    "False when these very files were imported before: that run is returned."
+    warnings: tuple[CaptureWarning, ...]
+    removed: tuple[str, ...]
+    "Private fields that were taken out of the stored files."
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the document of `import --json`."""
+        warnings = [{"code": w.code, "message": w.message} for w in self.warnings]
+        return {
+            "run_id": self.run_id,
+            "status": self.status,
+            "is_new": self.is_new,
+            "warnings": warnings,
+            "removed": list(self.removed),
+        }
+
+
+def import_paths(
+    data_dir: DataDir,
+    paths: Sequence[Path],
+    *,
+    name: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    keep_private: bool = False,
+    source: str = "imported",
+) -> Imported:
+    """Store a bundle, or loose files, as one finished run; UserError and CaptureError if refused.
+
+    `params` describe files that do not say what they measured; `workload` among them names it.
+    The same contents give the same run again; a name or params given then replace the stored ones.
+    """
+    from analysis.bundle import load_paths
+    from analysis.capture_file import Staging
+
+    if not paths:
+        raise UserError("import: name at least one file or bundle folder")
+    folder = data_dir.ensure().uploads / new_id("i")
+    folder.mkdir()
+    try:
+        data = load_paths(paths, Staging(folder=folder, keep_private=keep_private))
+        return _store(data_dir, data, name, dict(params or {}), source, paths)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _store(
+    data_dir: DataDir,
+    data: RunData,
+    name: str | None,
+    params: dict[str, Any],
+    source: str,
+    paths: Sequence[Path],
+) -> Imported:
+    from db.connection import opened
+    from db.ingest import ended_run, insert_imported, run_with_content
+    from db.workers import store_gpu
+
+    workload = params.pop("workload", None)
+    with opened(data_dir.db_path) as db:
+        known = ended_run(db, data.run_id) or run_with_content(db, data.content_hash)
+        if known is None:
+            gpu_key, run = assembled(db, data_dir, data, None)
+            row = _row(data, name or _default_name(data, paths), workload, params, source)
+            run_id = new_id()
+            try:
+                if gpu_key is not None:
+                    store_gpu(db, gpu_key, None, _gpu_record(data.gpu))
+                insert_imported(db, data_dir, run_id, run, row | {"gpu_id": gpu_key})
+                return _result(db, run_id, is_new=True)
+            except sqlite3.IntegrityError:
+                # The same files were imported by somebody else in this moment.
+                known = run_with_content(db, data.content_hash)
+                if known is None:
+                    raise
+        _relabel(db, known, name, workload, params)
+        return _result(db, known, is_new=False)
+
+
+def assembled(
+    db: Any, data_dir: DataDir, data: RunData, gpu_id: str | None
+) -> tuple[str | None, AssembledRun]:
+    """Return the GPU's key and the run with classes and numbers, by present rules and peaks."""
+    from analysis.assemble import assemble
+    from db.status import gpu_peaks
+
+    model = data.gpu.get("model") or data.gpu.get("name")
+    key = gpu_id or (f"import/{model}" if model else None)
+    own = {k: v for k, v in (data.gpu.get("peaks") or {}).items() if isinstance(v, int | float)}
+    return key, assemble(
+        data,
+        user_rules=user_rules(data_dir),
+        peaks=gpu_peaks(db, key) | own,
+        gpu_model=model,
+    )
+
+
+def user_rules(data_dir: DataDir) -> tuple[Any, ...]:
+    """Return the user's own kernel rules (`rules.toml` in the data directory), () if none."""
+    if not data_dir.rules_path.exists():
+        return ()
+    from analysis.classify import load_user_rules
+
+    return tuple(load_user_rules(data_dir.rules_path))
+
+
+def _row(
+    data: RunData, name: str, workload: str | None, params: dict[str, Any], source: str
+) -> dict[str, Any]:
+    from db.runs import spec_fields
+
+    row: dict[str, Any] = {"name": name, "source": source}
+    if data.job is not None:
+        merged = {**data.job.params, **params}
+        job = JobSpec(
+            workload=workload or data.job.workload,
+            params=merged,
+            profilers=data.job.profilers,
+            repeats=data.job.repeats,
+            gpu=data.job.gpu,
+        )
+        row |= spec_fields(job)
+    else:
+        row |= _described(workload, params)
+    return row | {"started_at": data.started_at}
+
+
+def _described(workload: str | None, params: dict[str, Any]) -> dict[str, Any]:
+    row: dict[str, Any] = {"workload": workload, "params": canonical_json(params)}
+    if workload is not None:
+        row["comparable_hash"] = JobSpec(workload=workload, params=params).comparable_hash
+    return row
+
+
+def _relabel(
+    db: Any, run_id: str, name: str | None, workload: str | None, params: dict[str, Any]
+) -> None:
+    from db.runs import relabel
+
+    if name is not None or workload is not None or params:
+        relabel(db, run_id, name=name, workload=workload, params=params)
+
+
+def _gpu_record(gpu: Mapping[str, Any]) -> dict[str, Any]:
+    return {"model": gpu.get("model") or gpu.get("name"), **{k: v for k, v in gpu.items()}}
+
+
+def _default_name(data: RunData, paths: Sequence[Path]) -> str:
+    if data.job is not None:
+        return run_name(data.job.workload, data.job.params)
+    return paths[0].name.split(".")[0] or paths[0].name
+
+
+def run_name(workload: str, params: Mapping[str, Any]) -> str:
+    """Return a name that tells runs of one workload apart: `decode compile=none dtype=bf16`."""
+    shown = ("preset", "mode", "implementation", "compile", "dtype", "batch", "seq", "context")
+    parts = [f"{k}={params[k]}" for k in shown if params.get(k) not in (None, "", "custom")]
+    return " ".join([workload, *parts])
+
+
+def _result(db: Any, run_id: str, *, is_new: bool) -> Imported:
+    from db.fetch import captures_of, run_row, warnings_of
+
+    removed = dict.fromkeys(r for row in captures_of(db, run_id)["private_removed"] for r in row)
+    return Imported(
+        run_id=run_id,
+        status=run_row(db, run_id).status,
+        is_new=is_new,
+        warnings=warnings_of(db, run_id),
+        removed=tuple(removed),
+    )
