@@ -1,0 +1,29 @@
+"""Comparison of runs: what differs, is it faster, is it real, and where the time went."""
+
+from analysis.compare.engine import compare
+from analysis.compare.gate import gate
+from analysis.compare.records import (
+    Bar,
+    Comparison,
+    Difference,
+    KernelPair,
+    Mark,
+    MemoryGrowth,
+    ScoreRow,
+    Side,
+    Waterfall,
+)
+
+__all__ = [
+    "Bar",
+    "Comparison",
+    "Difference",
+    "KernelPair",
+    "Mark",
+    "MemoryGrowth",
+    "ScoreRow",
+    "Side",
+    "Waterfall",
+    "compare",
+    "gate",
+]

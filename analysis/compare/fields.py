@@ -1,0 +1,145 @@
+"""Which configuration fields differ, and what that means for a ratio."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.compare.metrics import Metric
+from analysis.compare.records import Difference, Effect
+from analysis.runview import RunView
+
+QUESTIONS = frozenset(
+    [
+        "compile",
+        "compile_mode",
+        "implementation",
+        "impl",
+        "attention",
+        "attention_impl",
+        "backend",
+        "variant",
+        "weights",
+        "tile",
+        "kernel",
+        "cuda_graphs",
+        "fused_optimizer",
+        "gpu",
+    ]
+)
+"""Fields that people vary on purpose. One of them may differ; two at once explain nothing."""
+NO_EFFECT = frozenset(["seed", "iterations", "warmup", "repeats", "name", "notes"])
+BREAKING_SETTING = re.compile(r"clock|power_limit|persistence|mig|throttl", re.I)
+TOOL_SETTING = re.compile(r"^(nsys|ncu|trace|profiler|tool)|cuda_graph_trace", re.I)
+
+
+def find_differences(
+    a: Sequence[RunView], b: Sequence[RunView], metric: Metric
+) -> tuple[Difference, ...]:
+    """Return the fields that differ between (or within) the sides, the weightiest first.
+
+    Sizes, dtype, mode, workload and clock limits break a ratio; so do tool settings for a metric
+    that was measured under the tool. A field known on one side only is `unknown`.
+    """
+    values_a, values_b = _values(a, metric), _values(b, metric)
+    found = []
+    gpu_differs = values_a.get("gpu") != values_b.get("gpu")
+    for name in sorted({*values_a, *values_b}):
+        in_a, in_b = values_a.get(name, set()), values_b.get(name, set())
+        if in_a == in_b and len(in_a) <= 1:
+            continue
+        mixed = len(in_a) > 1 or len(in_b) > 1
+        effect = _effect(name, mixed=mixed, gpu_differs=gpu_differs, metric=metric)
+        if effect == "breaks" and not (in_a and in_b):
+            effect = "unknown"
+        found.append(Difference(field=name, a=_text(in_a), b=_text(in_b), effect=effect))
+    rank = {"breaks": 0, "intended": 1, "unknown": 2, "noted": 3}
+    return tuple(sorted(found, key=lambda d: (rank[d.effect], d.field)))
+
+
+def intended_variable(differences: Sequence[Difference]) -> Difference | None:
+    """Return the one field that the comparison is about; None if none or several."""
+    questions = [d for d in differences if d.effect == "intended"]
+    return questions[0] if len(questions) == 1 else None
+
+
+def is_comparable(differences: Sequence[Difference]) -> bool:
+    """True when nothing that differs makes the ratio meaningless."""
+    num_questions = sum(d.effect == "intended" for d in differences)
+    return num_questions <= 1 and not any(d.effect == "breaks" for d in differences)
+
+
+def make_banner(differences: Sequence[Difference]) -> str | None:
+    """Return one sentence that names what differs before any ratio is read; None if nothing."""
+    if not differences:
+        return None
+    breaking = [d for d in differences if d.effect == "breaks"]
+    questions = [d for d in differences if d.effect == "intended"]
+    parts = []
+    if breaking:
+        parts.append(f"Not comparable: {_list(breaking)}; the ratio is for information only.")
+    if len(questions) > 1:
+        parts.append(f"Not comparable: several variables differ at once ({_list(questions)}).")
+    elif questions:
+        parts.append(f"The variable is {_list(questions)}.")
+    if unknown := [d for d in differences if d.effect == "unknown"]:
+        parts.append(f"Known on one side only: {_list(unknown)}.")
+    if noted := [d for d in differences if d.effect == "noted"]:
+        parts.append(f"Also different: {_list(noted)}.")
+    return " ".join(parts)
+
+
+def _list(differences: Sequence[Difference]) -> str:
+    return ", ".join(f"{d.field} {_or_unknown(d.a)} -> {_or_unknown(d.b)}" for d in differences)
+
+
+def _or_unknown(value: str | None) -> str:
+    return "unknown" if value is None else value
+
+
+def _effect(name: str, *, mixed: bool, gpu_differs: bool, metric: Metric) -> Effect:
+    if name in NO_EFFECT:
+        return "noted"
+    if name.startswith("environment."):
+        setting = name.removeprefix("environment.")
+        if BREAKING_SETTING.search(setting):
+            return "noted" if gpu_differs else "breaks"
+        if TOOL_SETTING.search(setting):
+            return "breaks" if metric.is_profiled else "noted"
+        return "noted"
+    if name == "tool":
+        return "breaks" if metric.is_profiled else "noted"
+    if name in QUESTIONS and not mixed:
+        return "intended"
+    return "breaks"
+
+
+def _values(views: Sequence[RunView], metric: Metric) -> dict[str, set[str]]:
+    """Return field -> the distinct values on one side, params under their own names."""
+    found: dict[str, set[str]] = {}
+    for view in views:
+        for name, value in _fields(view, metric).items():
+            if value is not None and value != "":
+                found.setdefault(name, set()).add(_plain(value))
+    return found
+
+
+def _fields(view: RunView, metric: Metric) -> Mapping[str, Any]:
+    run = view.run
+    fields: dict[str, Any] = {"workload": run.workload, "gpu": run.gpu_model}
+    fields |= run.params
+    fields |= {f"environment.{k}": v for k, v in run.environment.items()}
+    if metric.is_profiled and view.primary_pass:
+        fields["tool"] = view.primary_pass
+    return fields
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _text(values: set[str]) -> str | None:
+    return " | ".join(sorted(values)) if values else None

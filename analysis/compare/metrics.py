@@ -1,0 +1,197 @@
+"""The numbers that two runs can be compared by, and their samples grouped by process."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from analysis.compare.records import Side
+from analysis.runview import RunView
+from core.errors import UserError
+
+SUMMARY_METRICS = {
+    "kernel_time": ("kernel_time_ns", "ms"),
+    "busy": ("busy_ns", "ms"),
+    "span": ("span_ns", "ms"),
+    "peak_memory": ("peak_memory_bytes", "B"),
+    "idle_frac": ("idle_frac", ""),
+    "gemm_frac": ("gemm_frac", ""),
+    "attention_frac": ("attention_frac", ""),
+    "mfu": ("mfu", ""),
+    "mbu": ("mbu", ""),
+}
+PHASE_METRICS = {"host": "host_ns", "projected": "projected_ns", "kernel": "kernel_ns"}
+"""`host:forward`: time of a phase per iteration; the path may be any tail of its full path."""
+PROFILED = frozenset({"kernel_time", "busy", "span", "idle_frac", "gemm_frac", "attention_frac"})
+HIGHER_IS_BETTER = re.compile(r"/s$|^(mfu|mbu)$|throughput|speedup")
+ITERATION = re.compile(r"^iteration_\d+$")
+NS_PER_MS = 1e6
+MIN_RUNS_AS_GROUPS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One comparable number."""
+
+    name: str
+    unit: str
+
+    @property
+    def higher_is_better(self) -> bool:
+        return bool(HIGHER_IS_BETTER.search(self.unit) or HIGHER_IS_BETTER.search(self.name))
+
+    @property
+    def is_profiled(self) -> bool:
+        """Measured under a profiler, so that the tool's settings matter."""
+        return self.name in PROFILED or self.name.split(":", 1)[0] in PHASE_METRICS
+
+
+def resolve(name: str, a: Sequence[RunView], b: Sequence[RunView]) -> Metric:
+    """Return the metric called `name`; UserError lists those that both sides have."""
+    known_a, known_b = _union(a), _union(b)
+    if name == "latency":
+        return Metric(name=name, unit="ms")
+    unit = known_a.get(name, known_b.get(name))
+    if unit is None:
+        unit = _phase_unit(name, (*a, *b))
+    if unit is None:
+        both = sorted(set(known_a) & set(known_b))
+        names = ", ".join(both) or "none"
+        raise UserError(f"metric: {name!r} is not measured on both sides; available: {names}")
+    return Metric(name=name, unit=unit)
+
+
+def available(view: RunView) -> dict[str, str]:
+    """Return name -> unit of every metric of one run."""
+    found = {"latency": "ms"} if len(view.samples) else {}
+    for name, (key, unit) in SUMMARY_METRICS.items():
+        if view.summary.get(key) is not None:
+            found[name] = unit
+    for kind, column in PHASE_METRICS.items():
+        if len(view.phases):
+            known = view.phases[view.phases[column].notna()]
+            found |= {f"{kind}:{path}": "ms" for path in sorted(set(map(tail, known["path"])))}
+    for row in view.metrics.itertuples() if len(view.metrics) else ():
+        found.setdefault(row.name if not row.phase else f"{row.name}:{row.phase}", row.unit)
+    return found
+
+
+def normalise(path: str | None) -> str:
+    """Return the path with iteration numbers replaced: `BENCHMARK/iteration_*/forward`."""
+    parts = (path or "").split("/")
+    return "/".join("iteration_*" if ITERATION.match(p) else p for p in parts)
+
+
+def tail(path: str) -> str:
+    """Return the part below the iteration (or the whole normalised path)."""
+    return normalise(path).split("iteration_*/")[-1]
+
+
+def num_iterations(view: RunView) -> int | None:
+    """Return the number of iterations in the profiled capture; None when no range says so."""
+    if not len(view.phases):
+        return None
+    last = view.phases["path"].str.rsplit("/", n=1).str[-1]
+    found = view.phases[last.str.match(ITERATION)]
+    return int(found["num_ranges"].sum()) or None if len(found) else None
+
+
+def groups(view: RunView, metric: Metric, *, per_iteration: bool = False) -> list[np.ndarray]:
+    """Return the samples of each process of one run, in order; [] when the run lacks them.
+
+    Times in ms. `per_iteration` divides whole-capture times by the capture's iterations.
+    """
+    if metric.name == "latency":
+        return [
+            rows.sort_values("iteration")["latency_ns"].to_numpy(dtype=float) / NS_PER_MS
+            for _, rows in view.samples.groupby("process", sort=True)
+        ]
+    if metric.name in SUMMARY_METRICS:
+        key, unit = SUMMARY_METRICS[metric.name]
+        value = view.summary.get(key)
+        if value is None:
+            return []
+        scale = NS_PER_MS if unit == "ms" else 1.0
+        if per_iteration and metric.name in ("kernel_time", "busy", "span"):
+            scale *= num_iterations(view) or 1
+        return [np.array([float(value) / scale])]
+    kind, _, path = metric.name.partition(":")
+    if kind in PHASE_METRICS and (values := _phase_values(view, kind, path)) is not None:
+        return [values]
+    return _stored(view, metric.name)
+
+
+def _phase_values(view: RunView, kind: str, path: str) -> np.ndarray | None:
+    """Return one value per iteration: the sum over that iteration's ranges at the path."""
+    if not len(view.phases):
+        return None
+    wanted = normalise(path)
+    full = view.phases["path"].map(normalise)
+    rows = view.phases[(full == wanted) | full.str.endswith("/" + wanted)]
+    column = PHASE_METRICS[kind]
+    rows = rows[rows[column].notna()]
+    if not len(rows):
+        return None
+    iteration = rows["path"].str.extract(r"(?:^|/)(iteration_\d+)(?:/|$)", expand=False).fillna("")
+    order = rows.groupby([rows["process"], iteration], sort=False)
+    frame = pd.DataFrame({"value": order[column].sum(), "start": order["first_start_ns"].min()})
+    return frame.sort_values("start")["value"].to_numpy(dtype=float) / NS_PER_MS
+
+
+def _phase_unit(name: str, views: Sequence[RunView]) -> str | None:
+    kind, _, path = name.partition(":")
+    if kind in PHASE_METRICS and any(_phase_values(v, kind, path) is not None for v in views):
+        return "ms"
+    return None
+
+
+def _stored(view: RunView, name: str) -> list[np.ndarray]:
+    base, _, phase = name.partition(":")
+    if not len(view.metrics):
+        return []
+    rows = view.metrics[(view.metrics["name"] == base) & (view.metrics["phase"] == phase)]
+    return [rows["value"].to_numpy(dtype=float)[:1]] if len(rows) else []
+
+
+def _union(views: Sequence[RunView]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for view in views:
+        found |= available(view)
+    return found
+
+
+def side_groups(
+    views: Sequence[RunView], metric: Metric, *, per_iteration: bool
+) -> tuple[list[np.ndarray], str]:
+    """Return the independent groups of one side and what one is: `process`, or `run`.
+
+    The highest level that was repeated decides: with at least four runs of several processes a
+    run is the unit, and its processes enter by their medians.
+    """
+    by_run = [groups(v, metric, per_iteration=per_iteration) for v in _in_time(views)]
+    by_run = [g for g in by_run if g]
+    if len(by_run) >= MIN_RUNS_AS_GROUPS and any(len(g) > 1 for g in by_run):
+        return [np.array([np.median(p) for p in run]) for run in by_run], "run"
+    return [process for run in by_run for process in run], "process"
+
+
+def _in_time(views: Sequence[RunView]) -> list[RunView]:
+    return sorted(views, key=lambda v: v.run.started_at or v.run.created_at)
+
+
+def describe_side(
+    label: str, views: Sequence[RunView], found: list[np.ndarray], group: str, num_samples: int
+) -> Side:
+    """Return the record of one side."""
+    medians = tuple(float(np.median(g)) for g in found)
+    return Side(
+        label=label,
+        run_ids=tuple(v.run.id for v in views),
+        n_processes=len(found),
+        n_samples=num_samples,
+        median=float(np.median(medians)) if medians else None,
+        process_medians=medians,
+        group=group,
+    )

@@ -1,0 +1,205 @@
+"""What a comparison is made of: frozen records that pages, exports and the gate read."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Verdict = Literal["faster", "slower", "no_difference", "not_enough_samples", "not_comparable"]
+Effect = Literal["intended", "breaks", "noted", "unknown"]
+"""`breaks` makes the ratio meaningless, `unknown` is known on one side only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One configuration field that is not the same on both sides."""
+
+    field: str
+    a: str | None
+    b: str | None
+    effect: Effect
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One side of a comparison."""
+
+    label: str
+    run_ids: tuple[str, ...]
+    n_processes: int
+    n_samples: int
+    median: float | None
+    "Median over processes of each process's median, in the comparison's unit; None if unknown."
+    process_medians: tuple[float, ...]
+    group: str
+    "What was treated as one independent measurement: `process` or `run`."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Something about the samples that the reader must see; the samples stay in."""
+
+    code: str
+    "drift, outliers, noisy_process, trend, block_order."
+    side: str
+    message: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One step of the waterfall."""
+
+    name: str
+    kind: str
+    "kernel, overlap, transfer, idle, other."
+    a_ns: int
+    b_ns: int
+
+    @property
+    def delta_ns(self) -> int:
+        return self.b_ns - self.a_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waterfall:
+    """From A to B in steps that add up exactly: total_a_ns + sum of deltas = total_b_ns."""
+
+    mode: str
+    "`span` (first to last GPU operation) or `kernel_time`."
+    per: str
+    "`capture`, or `iteration` where the two captures hold different numbers of iterations."
+    total_a_ns: int
+    total_b_ns: int
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelPair:
+    """Kernels of A and of B that do the same work; None on a side that has no partner."""
+
+    a: str | None
+    b: str | None
+    match: str
+    "name, path+order, category, fused, or unmatched."
+    confidence: float
+    "0 to 1."
+    category: str
+    path: str | None
+    "Normalised range path the pair was found in, None without ranges."
+    a_ns: int
+    b_ns: int
+    a_count: int
+    b_count: int
+
+    @property
+    def delta_ns(self) -> int:
+        return self.b_ns - self.a_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRow:
+    """One GPU's latency, and what share of its own measured peaks that latency reaches."""
+
+    run_id: str
+    label: str
+    gpu: str
+    latency_ms: float
+    relative_latency: float
+    "Latency over the first row's."
+    bandwidth_frac: float | None
+    compute_frac: float | None
+    error: str | None
+    "Set when a share is over 100 %: the cost model is wrong, and the share is withheld."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryGrowth:
+    """Bytes alive at the peak from one allocation site, on both sides."""
+
+    site: str
+    a_bytes: int
+    b_bytes: int
+    a_count: int
+    b_count: int
+
+    @property
+    def delta_bytes(self) -> int:
+        return self.b_bytes - self.a_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """B against A. `ratio` is B / A of the metric; below 1 is faster for a time."""
+
+    metric: str
+    unit: str
+    higher_is_better: bool
+    comparable: bool
+    intended: Difference | None
+    differs: tuple[Difference, ...]
+    banner: str | None
+    verdict: Verdict
+    reason: str
+    next_step: str | None
+    ratio: float | None
+    ci95: tuple[float, float] | None
+    p_value: float | None
+    noise_floor_frac: float | None
+    a: Side
+    b: Side
+    marks: tuple[Mark, ...]
+    waterfall: Waterfall | None
+    kernel_waterfall: Waterfall | None
+    kernels: tuple[KernelPair, ...]
+    memory: tuple[MemoryGrowth, ...]
+    scoreboard: tuple[ScoreRow, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the document of `compare --format json`."""
+        falls = {"waterfall": self.waterfall, "kernel_waterfall": self.kernel_waterfall}
+        return {
+            "comparable": self.comparable,
+            "differs": [asdict(d) for d in self.differs],
+            "intended": asdict(self.intended) if self.intended else None,
+            "banner": self.banner,
+            "metric": self.metric,
+            "unit": self.unit,
+            "higher_is_better": self.higher_is_better,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "next_step": self.next_step,
+            "ratio": self.ratio,
+            "ci95": list(self.ci95) if self.ci95 else None,
+            "p_value": self.p_value,
+            "noise_floor_frac": self.noise_floor_frac,
+            "a": _side(self.a),
+            "b": _side(self.b),
+            "marks": [asdict(m) for m in self.marks],
+            "waterfall_mode": self.waterfall.mode if self.waterfall else None,
+            "waterfall_per": self.waterfall.per if self.waterfall else None,
+            "total_a_ns": self.waterfall.total_a_ns if self.waterfall else None,
+            "total_b_ns": self.waterfall.total_b_ns if self.waterfall else None,
+            **{name: _bars(fall) for name, fall in falls.items()},
+            "kernels": [_with_delta(k, "delta_ns") for k in self.kernels],
+            "kernels_without_partner": {
+                "a": [k.a for k in self.kernels if k.b is None],
+                "b": [k.b for k in self.kernels if k.a is None],
+            },
+            "memory_at_peak": [_with_delta(m, "delta_bytes") for m in self.memory],
+            "scoreboard": [asdict(row) for row in self.scoreboard],
+        }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {
+        **asdict(side),
+        "run_ids": list(side.run_ids),
+        "process_medians": list(side.process_medians),
+    }
+
+
+def _bars(fall: Waterfall | None) -> list[dict[str, Any]]:
+    return [_with_delta(bar, "delta_ns") for bar in fall.bars] if fall else []
+
+
+def _with_delta(record: Any, name: str) -> dict[str, Any]:
+    return {**asdict(record), name: getattr(record, name)}
