@@ -1,0 +1,26 @@
+"""Kernel classes from kernel names: ordered rules, each with an example and a reason."""
+
+from analysis.classify.classes import OPAQUE, Category, KernelClass, Origin, is_gemm_like
+from analysis.classify.decide import classify
+from analysis.classify.fractions import fractions
+from analysis.classify.names import short_name
+from analysis.classify.rule import Rule
+from analysis.classify.user_rules import load_user_rules
+
+categories = tuple(Category)
+origins = tuple(Origin)
+
+__all__ = [
+    "OPAQUE",
+    "Category",
+    "KernelClass",
+    "Origin",
+    "Rule",
+    "categories",
+    "classify",
+    "fractions",
+    "is_gemm_like",
+    "load_user_rules",
+    "origins",
+    "short_name",
+]

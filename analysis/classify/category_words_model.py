@@ -1,0 +1,187 @@
+"""Category rules on plain words for the parts of a model: attention, norms, losses, experts.
+
+Earlier rules win: the more specific word first (cross entropy before softmax before attention).
+"""
+
+from analysis.classify.classes import Category as C
+from analysis.classify.rule import Field as F
+from analysis.classify.rule import Rule
+
+
+def word_rule(
+    id: str,
+    words: str,
+    category: C,
+    example: str,
+    why: str,
+    confidence: float = 0.75,
+    *,
+    unless: str = "",
+) -> Rule:
+    """Make a rule; `words` is an alternation of whole words unless it is a pattern by itself."""
+    return Rule(
+        id=f"words.{id}",
+        where=F.WORDS,
+        pattern=words if words.startswith(("(?=", "_", "^")) else rf"_(?:{words})_",
+        category=category,
+        example=example,
+        why=why,
+        confidence=confidence,
+        unless=unless,
+    )
+
+
+MODEL_RULES = (
+    word_rule(
+        "collective",
+        r"all_?reduce\w*|all_?gather\w*|reduce_?scatter\w*|all_?to_?all\w*|a2a\w*|cross_device\w*"
+        r"|send_?recv|nvshmem\w*|nvls|multimem\w*|lamport\w*|halos?|one_?shot\w*|two_?shot\w*"
+        r"|quick_?reduce|barrier\w*|p2p\w*|internode\w*|intranode\w*|ncclx?|\w*user_?buffers?\w*|push_(?:recv|send)\w*",
+        C.COLLECTIVE,
+        "twoShotAllReduceKernel",
+        "communication between devices, fused extras included",
+    ),
+    word_rule(
+        "pointers",
+        r"(?=.*_(?:ptrs?|pointers?|problem_sizes?|gemm_starts|tensormaps?)_)",
+        C.OTHER,
+        "get_group_gemm_starts",
+        "prepares arguments of a later kernel",
+        0.5,
+    ),
+    word_rule(
+        "weight_layout",
+        r"\w*repack\w*|\w*prepack\w*|reconstruct\w*|quantize_mmq\w*|permute_(?:cols|rows)|shuffle_weight\w*",
+        C.COPY,
+        "gptq_marlin_repack_kernel",
+        "lays out weights for a later product",
+    ),
+    word_rule(
+        "cache_write",
+        r"(?=.*_(?:append|store|set|write|update|copy"
+        r"|swap|move|reshape|concat|gather|transfer|load|save|destindex)_)(?=.*_(?:\w*kv\w*|cache\w*"
+        r"|mla\w*|blocks)_)",
+        C.COPY,
+        "reshape_and_cache_flash_kernel",
+        "KV-cache writes and moves are copies",
+        unless=r"_(?:prefill|decode|attn|attention|norm)_",
+    ),
+    word_rule(
+        "state_space",
+        r"_(?:selective_\w*scan\w*|(?:ssm|ssd)(?!_conv)|chunk_scan\w*|chunk_state\w*|state_passing\w*"
+        r"|chunk_cumsum\w*|r?wkv\d*\w*|mamba\d*|\w*delta_rule\w*|fused_recurrent\w*|chunk_(?:fwd|bwd)"
+        r"\w*|recompute_w_u\w*|solve_tril\w*|chunk_local\w*|chunk_(?:gla|simple_gla|scaled_dot)\w*"
+        r"|linear_attn\w*|lightning_attn\w*)_",
+        C.OTHER,
+        "_chunk_scan_fwd_kernel",
+        "state-space and linear-recurrence scans",
+        unless=r"_(?:bmm|conv\w*)_",
+    ),
+    word_rule(
+        "conv",
+        r"_(?:conv|convs|conv[123]d\w*|convolutions?\w*|convolve\w*|deconv\w*|dgrad\w*"
+        r"|wgrad\w*|fprop\w*|im2col\w*|col2im\w*|depthwise\w*|winograd\w*|causal_conv\w*)_",
+        C.CONV,
+        "_causal_conv1d_update_kernel",
+        "convolutions",
+        unless=r"_gemm_",
+    ),
+    word_rule(
+        "moe_gemm",
+        r"(?=.*_(?:\w*moe\w*|experts?|router|grouped)_)(?=.*_(?:\w*gemm(?!a)\w*|mm|matmul|marlin"
+        r"|wna16|mul_mat\w*)_)|^_(?:fused|invoke_fused)?_?moe_kernel|_fused_moe_kernel",
+        C.GEMM,
+        "fused_moe_kernel_gptq_awq",
+        "grouped expert products",
+    ),
+    word_rule(
+        "moe",
+        r"\w*moe\w*|experts?\w*|topk_?gating\w*|gating\w*|routing\w*|router\w*|expand_input_rows"
+        r"|sort_chunks\w*|chunk_sort\w*|row_id_map\w*|(?:un)?permute_tokens|permute_with_mask\w*"
+        r"|unpermute_with\w*|token_permut\w*|tokens_per_\w+|grouped_topk\w*|mm_ids\w*|topk_softmax"
+        r"|finalize_kernel\w*|fused_mapping|regroup",
+        C.MOE,
+        "count_and_sort_expert_tokens_kernel",
+        "routing and expert dispatch",
+    ),
+    word_rule(
+        "loss",
+        r"\w*cross_?entropy\w*|\w*x_?entropy\w*|nll\w*|mse|bce\w*|kl_?div\w*|ctc\w*|\w*loss\w*|jsd\w*"
+        r"|tv_distance|huber\w*|fused_classifier|grpo\w*|dpo\w*|focal",
+        C.LOSS,
+        "fused_classifier_kernel5",
+        "losses, softmax fused in",
+    ),
+    word_rule(
+        "softmax",
+        r"(?=.*_(?:\w*softmax\w*|soft_max\w*|logsumexp\w*)_)",
+        C.SOFTMAX,
+        "attention_softmax_kernel1",
+        "softmax, of an unfused attention too",
+        unless=r"_(?:flash|fmha|sampl\w*)_",
+    ),
+    word_rule(
+        "attention_mask",
+        r"(?:attn|attention|causal)_mask\w*",
+        C.ELEMENTWISE,
+        "build_causal_attention_mask_kernel",
+        "builds or applies a mask",
+        0.6,
+    ),
+    word_rule(
+        "attention",
+        r"(?=.*_(?:flash\w*|fmha\w*|mha\w*|mmha"
+        r"|attention\w*|attn\w*|att|sage\w*|sdpa\w*|f?mla|xqa\w*|gqa\w*|mqa\w*|split_?kv\w*|merge_states?"
+        r"|merge_attn\w*|stream_k_fixup|tree_reduce_lse|merge_states_kernel)_)|_(?:prefill|decode)_"
+        r"with_\w*kv|_merge_states?_|^_(?:fwd|bwd)_(?:grouped_)?(?:kernel|preprocess)_|_lse_combine_"
+        r"|_(?:fwd|bwd)_(?:dq|dkdv|dk_dv|dkv)_|_bwd_kernel_d[kqv]",
+        C.ATTENTION,
+        "paged_attention_v2_reduce_kernel",
+        "fused attention, its split-KV merge and its backward's stages",
+        unless=r"_(?:permute|transpose|copy|indices|indptr)_",
+    ),
+    word_rule(
+        "table_batched_embedding",
+        r"split_embedding\w*|dense_embedding\w*|embedding_backward\w*|ssd_embedding\w*|tbe\w*",
+        C.EMBEDDING,
+        "split_embedding_backward_codegen_rowwise_adagrad_unweighted_kernel_cta_per_row_1",
+        "FBGEMM's table-batched embeddings update the table inside their backward",
+    ),
+    word_rule(
+        "optimizer",
+        r"\w*adam\w*|lamb(?!da)\w*|sgd\w*|lion\w*|adagrad\w*|rmsprop\w*|ademamix\w*|muon\w*"
+        r"|optimizer\w*|opt_step\w*|multi_tensor\w*|unscale\w*|clip_grad\w*|grad_clip\w*|gradient_clip"
+        r"\w*|precondition\w*|\w*param_update\w*|update_param\w*|apply_gradients?|global_norm\w*"
+        r"|grad_norm\w*|momentum\w*",
+        C.OPTIMIZER,
+        "adamw_kernel3",
+        "parameter update, gradient scaling and clipping",
+    ),
+    word_rule(
+        "rotary",
+        r"(?=.*_(?:m?rope\w*|rotary\w*|yarn|freqs_cis)_)",
+        C.ELEMENTWISE,
+        "rope_norm",
+        "rotary embedding is pointwise; llama.cpp calls its plain variant norm",
+        unless=r"_(?:\w*qk_norm|rms\w*|layer_?norm)_",
+    ),
+    word_rule(
+        "norm",
+        r"_(?:\w*(?:layer|rms|batch|group|instance|weight"
+        r"|qk|l2|channel|add|residual|adaptive)_?norm\w*|norms?|normali[sz]e|normali[sz]ation|ln|bn"
+        r"|gn|ln_\w+|bn_\w+|welford\w*|gamma_beta\w*|fused_residual|layer_norm\w*)_",
+        C.NORM,
+        "fused_residual_forward_kernel5",
+        "layer, RMS, batch, group norm; llm.c fuses the residual add into the norm",
+        unless=r"_(?:vector|grad|lp|frobenius|two)_norm",
+    ),
+    word_rule(
+        "embedding",
+        r"_(?:\w*embedding\w*|embed\w*|encoder_(?:forward|backward)\w*"
+        r"|w[tp]e\w*|vocab\w*|token_lookup)_",
+        C.EMBEDDING,
+        "encoder_forward_kernel3",
+        "table look-up; llm.c calls it encoder, wte and wpe",
+        unless=r"_(?:timestep|sinusoid\w*)_",
+    ),
+)

@@ -1,0 +1,108 @@
+"""Decide a name's class: the user's rules, then the library's own, then plain words."""
+
+import re
+from functools import lru_cache
+
+from analysis.classify.category_aten import ATEN_RULES
+from analysis.classify.category_cpu import CPU_RULES
+from analysis.classify.category_inductor import INDUCTOR_RULES
+from analysis.classify.category_library import (
+    ATTENTION_RULES,
+    BLAS_RULES,
+    COLLECTIVE_RULES,
+    CONV_RULES,
+    CUB_RULES,
+    OLD_TORCH_RULES,
+)
+from analysis.classify.category_words import SIGNATURE_RULES, WORD_RULES
+from analysis.classify.category_xla import XLA_RULES
+from analysis.classify.classes import Category, KernelClass, Origin
+from analysis.classify.names import NameView, short_name, view
+from analysis.classify.origin_rules import ATEN_BASE, ORIGIN_RULES
+from analysis.classify.rule import Field, Rule, first_match
+
+LIBRARY_RULES = (
+    COLLECTIVE_RULES + ATTENTION_RULES + CONV_RULES + BLAS_RULES + CUB_RULES + OLD_TORCH_RULES
+)
+
+_CPU_OPERATOR = re.compile(r"^(?:aten|mkldnn|mkl|quantized|onednn|prims)::")
+_GENERATED = re.compile(r"^triton_(?:poi|per|red|tem|for|spl|mix|unk|mm|bmm|convolution|flex)_?")
+_ATEN_HEAD = re.compile(r"^(?:at|c10|caffe2|at_cuda\w*)::(?!cuda_detail)")
+_ATEN_SHORT = re.compile(ATEN_BASE)
+_FAR_TEXT = ((Field.HEAD_WORDS, 0.9), (Field.INNER_WORDS, 0.6))
+
+
+@lru_cache(maxsize=65_536)
+def classify(name: str, *, user_rules: tuple[Rule, ...] = ()) -> KernelClass:
+    """Return the class of one kernel or CPU operator name. Pure and cached; never fails.
+
+    A user rule that gives only a category (or origin) leaves the other to the built-in rules.
+    Confidence: 1 for a user rule, 0.95 for a library's own spelling, less for plain words, 0 when
+    no rule knows the category.
+    """
+    seen = view(name)
+    by_user = first_match(user_rules, seen)
+    category_rule, scale = _category_rule(seen)
+    if by_user is not None and by_user.category is not None:
+        category_rule, scale = by_user, 1.0
+    origin_rule = first_match(ORIGIN_RULES, seen)
+    if by_user is not None and by_user.origin is not None:
+        origin_rule = by_user
+    return _combine(name, category_rule, scale, origin_rule)
+
+
+def _combine(
+    name: str, category_rule: Rule | None, scale: float, origin_rule: Rule | None
+) -> KernelClass:
+    category = Category.UNKNOWN
+    confidence = 0.0
+    if category_rule is not None and category_rule.category is not None:
+        category = category_rule.category
+        confidence = category_rule.confidence * scale
+    origin = Origin.UNKNOWN
+    origin_id = "none"
+    if origin_rule is not None and origin_rule.origin is not None:
+        origin, origin_id = origin_rule.origin, origin_rule.id
+        confidence = min(confidence, origin_rule.confidence)
+    elif category_rule is not None:
+        origin, origin_id = Origin.USER, "user.plain_name"
+        confidence = min(confidence, 0.5)
+    return KernelClass(
+        category=category,
+        origin=origin,
+        confidence=round(confidence, 2),
+        rule=f"{category_rule.id if category_rule else 'none'} / {origin_id}",
+        short_name=short_name(name),
+    )
+
+
+def _category_rule(seen: NameView) -> tuple[Rule | None, float]:
+    """Return the deciding category rule and the factor on its confidence."""
+    if _CPU_OPERATOR.match(seen.head):
+        return first_match(CPU_RULES, seen), 1.0
+    if _GENERATED.match(seen.base):
+        found = first_match(INDUCTOR_RULES, seen)
+        if found is not None:
+            return found, 1.0
+    if _ATEN_HEAD.match(seen.head) or _ATEN_SHORT.match(seen.base):
+        found = first_match(ATEN_RULES, seen)
+        if found is not None:
+            return found, 1.0
+    found = first_match(XLA_RULES, seen) or first_match(LIBRARY_RULES, seen)
+    if found is None:
+        found = first_match(WORD_RULES, seen)
+    if found is not None:
+        return found, 1.0
+    return _from_far_text(seen)
+
+
+def _from_far_text(seen: NameView) -> tuple[Rule | None, float]:
+    """Look for words in namespaces, then in a C++ signature's order, then in template arguments."""
+    for where, scale in _FAR_TEXT:
+        found = first_match(WORD_RULES, seen, instead=where)
+        if found is not None:
+            return found, scale
+        signature = first_match(SIGNATURE_RULES, seen)
+        if signature is not None:
+            return signature, 1.0
+    return None, 1.0

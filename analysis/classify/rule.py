@@ -1,0 +1,59 @@
+"""A rule: a pattern, the text of a name it looks in, and what it means. The first match decides."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from analysis.classify.classes import Category, Origin
+from analysis.classify.names import NameView
+
+
+class Field(StrEnum):
+    """Which text of `NameView` a pattern is searched in."""
+
+    TEXT = "text"
+    HEAD = "head"
+    BASE = "base"
+    WORDS = "words"
+    HEAD_WORDS = "head_words"
+    INNER_WORDS = "inner_words"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One ordered rule. A rule gives a category, an origin, or (user rules) both."""
+
+    id: str
+    where: Field
+    pattern: str
+    category: Category | None = None
+    origin: Origin | None = None
+    example: str
+    "A name that this rule decides; tested."
+    why: str
+    "The reason or the source of the family."
+    confidence: float = 0.9
+    unless: str = ""
+    "A second pattern in the same text; where it is found, the rule does not apply."
+    regex: re.Pattern[str] = field(init=False, repr=False, compare=False)
+    unless_regex: re.Pattern[str] | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "regex", re.compile(self.pattern))
+        unless = re.compile(self.unless) if self.unless else None
+        object.__setattr__(self, "unless_regex", unless)
+
+    def matches(self, seen: NameView, *, instead: Field | None = None) -> bool:
+        """Say whether the pattern is found in the rule's text of the name (or in `instead`)."""
+        text = getattr(seen, instead or self.where)
+        if self.regex.search(text) is None:
+            return False
+        return self.unless_regex is None or self.unless_regex.search(text) is None
+
+
+def first_match(
+    rules: Sequence[Rule], seen: NameView, *, instead: Field | None = None
+) -> Rule | None:
+    """Return the first rule that matches, or None; `instead` replaces the rules' own text."""
+    return next((rule for rule in rules if rule.matches(seen, instead=instead)), None)

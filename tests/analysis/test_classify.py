@@ -1,0 +1,145 @@
+"""Labelled names, the rules' own examples, and names as tools tear them."""
+
+import csv
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from analysis.classify import Category, Origin, classify, fractions, short_name
+from analysis.classify.category_aten import ATEN_RULES
+from analysis.classify.category_cpu import CPU_RULES
+from analysis.classify.category_inductor import INDUCTOR_RULES
+from analysis.classify.category_words import SIGNATURE_RULES, WORD_RULES
+from analysis.classify.category_xla import XLA_RULES
+from analysis.classify.decide import LIBRARY_RULES
+from analysis.classify.origin_rules import ORIGIN_RULES
+
+LABELLED = Path(__file__).parent.parent / "data" / "kernel_names.tsv"
+CATEGORY_RULES = (
+    ATEN_RULES + CPU_RULES + INDUCTOR_RULES + WORD_RULES + SIGNATURE_RULES + XLA_RULES
+) + LIBRARY_RULES
+
+
+def labelled() -> list[dict[str, str]]:
+    with LABELLED.open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def share_right(field: str) -> float:
+    rows = labelled()
+    right = [
+        getattr(classify(r["name"]), field)
+        in {r[field], *(r[f"{field}_also"] or r[field]).split("|")}
+        for r in rows
+    ]
+    return sum(right) / len(rows)
+
+
+def test_labelled_names_get_their_category():
+    assert share_right("category") >= 0.98
+
+
+def test_labelled_names_get_their_origin():
+    assert share_right("origin") >= 0.97
+
+
+def test_there_are_far_fewer_rules_than_names():
+    assert len(CATEGORY_RULES) < len(labelled()) / 2
+
+
+@pytest.mark.parametrize("rule", CATEGORY_RULES, ids=lambda r: r.id)
+def test_every_category_rule_decides_its_own_example(rule):
+    found = classify(rule.example)
+    assert found.rule.split(" / ")[0] == rule.id
+    assert found.category == rule.category
+
+
+@pytest.mark.parametrize("rule", ORIGIN_RULES, ids=lambda r: r.id)
+def test_every_origin_rule_decides_its_own_example(rule):
+    found = classify(rule.example)
+    assert found.rule.split(" / ")[1] == rule.id
+    assert found.origin == rule.origin
+
+
+def test_rule_ids_are_unique():
+    ids = [r.id for r in CATEGORY_RULES + ORIGIN_RULES]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize(
+    ("name", "category", "origin"),
+    [
+        ("_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEESt5arrayIPcLm1EEEEviT0_T1_",
+         Category.FILL, Origin.ATEN),
+        ("_ZN12_GLOBAL__N_120softmax_warp_forwardIfffLi8ELb0ELb0EEEvPT0_PKT_iiiPKbib",
+         Category.SOFTMAX, Origin.ATEN),
+        ("_Z10vector_addPKfS0_Pfi", Category.ELEMENTWISE, Origin.USER),
+        ("std::enable_if<!T7, void>::type internal::gemvx::kernel<int, int, __half, (b\u2026",
+         Category.GEMV, Origin.CUBLAS),
+        ("void at::native::<unnamed>::CatArrayBatchedCopy<T, (int)4>(char *, T2...",
+         Category.COPY, Origin.ATEN),
+        ("qqqq_zzzz", Category.UNKNOWN, Origin.UNKNOWN),
+        ("", Category.UNKNOWN, Origin.UNKNOWN),
+        ("<<<((((", Category.UNKNOWN, Origin.USER),
+    ],
+)  # fmt: skip
+def test_mangled_truncated_and_meaningless_names(name, category, origin):
+    found = classify(name)
+    assert (found.category, found.origin) == (category, origin)
+
+
+def test_unknown_has_no_confidence():
+    assert classify("qqqq_zzzz").confidence == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::X<a::b> >(int, T2)",
+         "vectorized_elementwise_kernel"),
+        ("void (anonymous namespace)::softmax_warp_forward<float>(float*)", "softmax_warp_forward"),
+        ("std::enable_if<!(false), void>::type internal::gemvx::kernel<int, 3>(P<int>)",
+         "gemvx::kernel"),
+        ("void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(T1::Params)",
+         "cutlass::Kernel2"),
+        ("void foo<bar<int>, at::native::baz<", "foo"),
+        ("nvjet_sm90_tst_128x8_64x12_4x1_v_bz_TNT", "nvjet_sm90_tst_128x8_64x12_4x1_v_bz_TNT"),
+        ("aten::mm", "aten::mm"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_short_name_drops_arguments_and_namespaces(name, short):
+    assert short_name(name) == short
+
+
+@pytest.mark.parametrize(
+    ("name", "category"),
+    [
+        ("triton_red_fused_mm_t_view_11", Category.GEMV),
+        ("triton_red_fused__to_copy__unsafe_view_add_mean_mm_mul_pow_rsqrt_10", Category.NORM),
+        ("triton_poi_fused__unsafe_view_copy_mm_slice_transpose_view_2", Category.COPY),
+    ],
+)
+def test_a_product_is_inside_a_generated_reduction_only_with_its_transpose(name, category):
+    assert classify(name).category == category
+
+
+def frame(*rows: tuple[str, int, bool]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["category", "total_ns", "is_opaque"])
+
+
+def test_opaque_time_is_in_every_denominator_and_counts_as_not_recognised():
+    found = fractions(
+        frame(("gemm", 20, False), ("gemv", 10, False), ("attention", 10, False),
+              ("unknown", 10, False), ("unknown", 50, True))
+    )  # fmt: skip
+    assert found["gemm_frac"] == 0.3
+    assert found["attention_frac"] == 0.1
+    assert found["unclassified_frac"] == 0.6
+    assert found["category_total_ns"]["opaque"] == 50
+
+
+def test_no_time_gives_no_fraction():
+    assert fractions(frame()) == {"category_total_ns": {}}
+    assert "gemm_frac" not in fractions(frame(("gemm", 0, False)))
