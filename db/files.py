@@ -16,7 +16,7 @@ def store_files(
 ) -> list[tuple[str, int] | None]:
     """Move captures to `captures/RUN_ID` and write their launches to `spans/RUN_ID`.
 
-    Returns, for each capture, the Parquet file's path below `spans` and its number of rows, or None.
+    Returns, for each capture, the Parquet file's path below `spans` and its row count, or None.
     """
     folder = data_dir.captures / run_id
     folder.mkdir(parents=True, exist_ok=True)

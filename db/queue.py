@@ -1,4 +1,4 @@
-"""Moves of the queue: claim, cancel, retry, order, and giving up runs whose worker is gone."""
+"""Moves of the queue that people and workers ask for: claim, cancel, retry, order."""
 
 import json
 from collections.abc import Mapping
@@ -116,36 +116,6 @@ def front_of_queue(db: Database, run_id: str) -> str | None:
         (run_id,),
     ).fetchone()
     return row[0] if row else None
-
-
-def interrupt_stale(
-    db: Database, *, worker_id: str | None = None, older_than: str | None = None
-) -> list[str]:
-    """Mark claimed and running runs as interrupted and return them.
-
-    Those of one worker that is known to be gone, or of every worker not seen since `older_than`.
-    """
-    if worker_id is not None:
-        where, params = "worker_id = ?", (worker_id,)
-        why = f"the worker {worker_id} ended in the middle of the run"
-    elif older_than is not None:
-        where = (
-            "worker_id IN (SELECT id FROM workers WHERE seen_at < ?)"
-            " AND coalesce(started_at, '') < ?"
-        )
-        params = (older_than, older_than)
-        why = "the worker has not been heard of"
-    else:
-        raise ValueError("name a worker or an age")
-    with db.atomic():
-        rows = db.execute(
-            f"UPDATE runs SET status = 'interrupted', error = ?, finished_at = ?"
-            f" WHERE status IN ('claimed', 'running') AND {where} RETURNING id",
-            (why, utc_now(), *params),
-        ).fetchall()
-        for (run_id,) in rows:
-            add_events(db, run_id, [(None, "state", f"interrupted: {why}")])
-    return [row[0] for row in rows]
 
 
 def _status(db: Database, run_id: str) -> str:

@@ -15,8 +15,9 @@ from db.clock import utc_now
 from db.edit import delete_runs, relabel, remove_folders
 from db.events import add_events
 from db.frames import select
+from db.handover import interrupt_stale
 from db.labels import pin, set_notes, set_tags, unpin
-from db.queue import interrupt_stale, move_up, request_cancel, retry
+from db.queue import move_up, request_cancel, retry
 from db.search import compile_query, param_keys
 
 __all__ = [

@@ -5,6 +5,7 @@ import json
 import pandas as pd
 from sqlite_utils import Database
 
+from core.queues import model_queue
 from db.clock import seconds_ago
 from db.frames import select
 
@@ -63,19 +64,26 @@ def queue(db: Database) -> pd.DataFrame:
     for column in ("params", "progress"):
         frame[column] = frame[column].map(json.loads)
     frame["profilers"] = frame["profilers"].map(lambda text: tuple(json.loads(text)))
-    online = models_online(db)
-    frame["has_worker"] = frame["gpu_model"].isin(online)
+    online = queues_online(db)
+    frame["has_worker"] = [model_queue(model) in online for model in frame["gpu_model"]]
     return frame
 
 
-def models_online(db: Database) -> set[str]:
-    """Return the GPU models (and `cpu`) that a worker which is online serves."""
+def queues_online(db: Database) -> set[str]:
+    """Return the Celery queues that a worker which is online serves."""
     rows = db.execute(
-        "SELECT g.model FROM gpus g JOIN workers w ON w.id = g.worker_id"
-        " WHERE w.stopped_at IS NULL AND w.seen_at >= ?",
+        "SELECT queues FROM workers WHERE stopped_at IS NULL AND seen_at >= ?",
         [seconds_ago(ONLINE_S)],
     )
-    return {row[0] for row in rows}
+    return {queue for row in rows for queue in json.loads(row[0])}
+
+
+def has_capture(db: Database, run_id: str, source_sha256: str) -> bool:
+    """Say whether a run has stored the capture that was uploaded under this hash."""
+    row = db.execute(
+        "SELECT 1 FROM captures WHERE run_id = ? AND source_sha256 = ?", [run_id, source_sha256]
+    ).fetchone()
+    return row is not None
 
 
 def events(db: Database, run_id: str, after_id: int = 0, limit: int = 500) -> pd.DataFrame:

@@ -122,3 +122,13 @@ def add_token(db: Database, token: str, label: str) -> None:
 def token_digests(db: Database) -> dict[str, str]:
     """Return the accepted tokens: SHA-256 -> label."""
     return dict(db.execute("SELECT token_sha256, label FROM worker_tokens").fetchall())
+
+
+def workers_with_active_runs(db: Database) -> list[tuple[str, bool]]:
+    """Return the workers that have claimed runs, and whether each is on this host."""
+    rows = db.execute(
+        "SELECT DISTINCT r.worker_id, coalesce(json_extract(w.info, '$.is_embedded'), 0)"
+        " FROM runs r LEFT JOIN workers w ON w.id = r.worker_id"
+        " WHERE r.status IN ('claimed', 'running') AND r.worker_id IS NOT NULL"
+    ).fetchall()
+    return [(worker_id, bool(is_embedded)) for worker_id, is_embedded in rows]

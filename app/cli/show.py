@@ -45,7 +45,8 @@ def _print(document: dict[str, Any]) -> None:
     print(
         f"kernels {summary.get('num_kernels', '-')},"
         f" kernel time {milliseconds(summary.get('kernel_time_ns'))},"
-        f" busy {milliseconds(summary.get('busy_ns'))}, span {milliseconds(summary.get('span_ns'))},"
+        f" busy {milliseconds(summary.get('busy_ns'))},"
+        f" span {milliseconds(summary.get('span_ns'))},"
         f" idle {percent(summary.get('idle_frac'))}"
     )
     print(

@@ -1,0 +1,83 @@
+"""Bearer tokens: compared in constant time, kept as hashes, failed tries limited by address."""
+
+import hashlib
+import hmac
+import os
+import secrets
+import time
+from collections import deque
+from pathlib import Path
+
+from starlette.requests import Request
+
+from app.api.errors import ApiError
+from app.api.state import ApiState, state_of
+from core.config import DataDir
+from core.errors import UserError
+from db.workers import token_digests
+
+EMBEDDED = "embedded"
+MAX_FAILURES = 20
+FAILURE_WINDOW_S = 60.0
+MAX_ADDRESSES = 10_000
+_failures: dict[str, deque[float]] = {}
+
+
+def token_path(data_dir: DataDir) -> Path:
+    """Return where the token of this host's workers lies (WARPBOARD_TOKEN_FILE overrides)."""
+    chosen = os.environ.get("WARPBOARD_TOKEN_FILE")
+    return Path(chosen) if chosen else data_dir.token_path
+
+
+def ensure_token(data_dir: DataDir) -> str:
+    """Return the token of this host's workers, made (mode 0600) if there is none."""
+    path = token_path(data_dir)
+    try:
+        token = path.read_text().strip()
+        if token:
+            return token
+    except FileNotFoundError:
+        pass
+    except OSError as exc:
+        raise UserError(f"{path}: the token cannot be read ({exc.strerror})") from exc
+    path.parent.mkdir(parents=True, exist_ok=True)
+    token = secrets.token_urlsafe(32)
+    partial = path.with_name(path.name + ".new")
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(token + "\n")
+    os.replace(partial, path)
+    return token
+
+
+def check_token(request: Request) -> str:
+    """Return the label of the caller's token; ApiError 401 without a good one, 429 after many."""
+    address = request.client.host if request.client else "unknown"
+    if _num_failures(address) >= MAX_FAILURES:
+        raise ApiError(429, "too many wrong tokens from this address; wait a minute")
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    label = _label_of(state_of(request), token.strip()) if scheme.lower() == "bearer" else None
+    if label is None:
+        _failures.setdefault(address, deque(maxlen=MAX_FAILURES)).append(time.monotonic())
+        raise ApiError(401, "a bearer token of this dashboard is needed")
+    return label
+
+
+def _label_of(state: ApiState, token: str) -> str | None:
+    presented = hashlib.sha256(token.encode()).hexdigest()
+    own = hashlib.sha256(ensure_token(state.data_dir).encode()).hexdigest()
+    known = {own: EMBEDDED, **token_digests(state.database())}
+    found = None
+    for digest, label in known.items():  # all of them, whichever fits: equal time
+        if hmac.compare_digest(digest, presented):
+            found = label
+    return found
+
+
+def _num_failures(address: str) -> int:
+    if len(_failures) > MAX_ADDRESSES:
+        _failures.clear()
+    recent = _failures.get(address)
+    if not recent:
+        return 0
+    limit = time.monotonic() - FAILURE_WINDOW_S
+    return sum(at > limit for at in recent)

@@ -1,0 +1,166 @@
+"""Routes of runs: what a worker does with one, and runs as JSON."""
+
+import json
+from typing import Any
+
+from sqlite_utils import Database
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from analysis.manifest import check_manifest
+from app.api.auth import check_token
+from app.api.errors import MAX_MANIFEST_BYTES, ApiError, field_of, read_json, route
+from app.api.state import ApiState, in_thread, state_of
+from app.api.uploads import check_run_id, upload_path
+from app.show import records, show_document
+from core.errors import CaptureError, UserError
+from db import handover
+from db import queue as db_queue
+from db.events import add_events
+from db.fetch import gpu_facts, run_view
+from db.runs import count_runs, list_runs, resolve_run
+from db.status import has_capture
+from db.workers import gpu_id, store_gpu
+
+KINDS = ("progress", "log", "state")
+MAX_EVENTS = 2000
+MAX_LISTED = 1000
+
+
+@route
+async def claim(request: Request) -> Response:
+    """Give a worker the run that is first in line for the queue its message came from."""
+    await in_thread(request, lambda _: check_token(request))
+    run_id = check_run_id(request.path_params["run_id"])
+    body = await read_json(request)
+    worker_id = field_of(body, "worker_id", str)
+    gpu = field_of(body, "gpu", dict, None) or {}
+    task_id = field_of(body, "task_id", str, None)
+    found = await in_thread(request, _claim, run_id, worker_id, gpu, task_id, body.get("any_run"))
+    if found is None:
+        raise ApiError(409, f"run {run_id} is not queued")
+    return JSONResponse({"run_id": found.run_id, "spec": found.spec, "attempt": found.attempt})
+
+
+def _claim(
+    db: Database,
+    run_id: str,
+    worker_id: str,
+    gpu: dict[str, Any],
+    task_id: str | None,
+    any_run: Any,
+) -> db_queue.Claim | None:
+    wanted = (db_queue.front_of_queue(db, run_id) if any_run is True else None) or run_id
+    key = None
+    if gpu and gpu.get("model"):
+        key = gpu_id(worker_id, gpu, 0)
+        store_gpu(db, key, worker_id, gpu)
+    return db_queue.claim_run(db, wanted, worker_id=worker_id, gpu_id=key, task_id=task_id)
+
+
+@route
+async def events(request: Request) -> Response:
+    """Take progress and log lines of a run at work; say whether to stop."""
+    await in_thread(request, lambda _: check_token(request))
+    run_id = check_run_id(request.path_params["run_id"])
+    body = await read_json(request)
+    attempt = field_of(body, "attempt", int)
+    lines = field_of(body, "events", list, [])
+    if len(lines) > MAX_EVENTS:
+        raise ApiError(413, f"more than {MAX_EVENTS} events at once")
+    progress = field_of(body, "progress", dict, None) or {}
+    cancel = await in_thread(request, _events, run_id, attempt, lines, progress)
+    return JSONResponse({"cancel": cancel})
+
+
+def _events(
+    db: Database, run_id: str, attempt: int, lines: list[Any], progress: dict[str, Any]
+) -> bool:
+    rows = []
+    for line in lines:
+        if not isinstance(line, dict) or line.get("kind") not in KINDS:
+            raise ApiError(400, f"events: each has a kind of {', '.join(KINDS)}")
+        at = line.get("at") if isinstance(line.get("at"), str) else None
+        rows.append((at, line["kind"], str(line.get("message", ""))))
+    with db.atomic():
+        is_ours = handover.start_running(db, run_id, attempt, progress)
+        if is_ours:
+            add_events(db, run_id, rows)
+    return not is_ours or db_queue.cancel_requested(db, run_id)
+
+
+@route
+async def finish(request: Request) -> Response:
+    """Take the manifest once every capture it names is here; then the run is read."""
+    await in_thread(request, lambda _: check_token(request))
+    run_id = check_run_id(request.path_params["run_id"])
+    body = await read_json(request, MAX_MANIFEST_BYTES)
+    try:
+        manifest = check_manifest(body)
+    except CaptureError as exc:
+        raise ApiError(422, str(exc)) from exc
+    status = await in_thread(request, _finish, state_of(request), run_id, manifest)
+    return JSONResponse({"status": status})
+
+
+def _finish(db: Database, state: ApiState, run_id: str, manifest: dict[str, Any]) -> str:
+    hashes = [c["sha256"] for p in manifest["passes"] for c in p["captures"]]
+    paths = {sha: upload_path(state.data_dir, run_id, sha) for sha in hashes}
+    missing = [
+        sha for sha, p in paths.items() if not p.exists() and not has_capture(db, run_id, sha)
+    ]
+    if not db_queue.run_exists(db, run_id):
+        raise ApiError(404, f"run {run_id} does not exist")
+    if missing:
+        raise ApiError(409, "captures are missing", missing=missing)
+    folder = state.data_dir.uploads / run_id
+    folder.mkdir(parents=True, exist_ok=True)
+    attempt = manifest.get("attempt")
+    try:
+        # The manifest must be there before the state says so: ingest may start at once.
+        partial = folder / "manifest.json.new"
+        partial.write_text(json.dumps(manifest))
+        partial.replace(folder / "manifest.json")
+        status = handover.hand_in(db, run_id, attempt if isinstance(attempt, int) else None)
+    except UserError as exc:
+        raise ApiError(409, str(exc)) from exc
+    if status == "ingesting":
+        state.send_ingest(run_id)
+    return status
+
+
+@route
+async def listed(request: Request) -> Response:
+    """Return runs that a filter matches."""
+    await in_thread(request, lambda _: check_token(request))
+    query = request.query_params.get("filter", "")
+    limit = _number(request, "limit", 100, MAX_LISTED)
+    offset = _number(request, "offset", 0, 10**9)
+    try:
+        frame = await in_thread(request, list_runs, query, limit=limit, offset=offset)
+        total = await in_thread(request, count_runs, query)
+    except UserError as exc:
+        raise ApiError(400, str(exc)) from exc
+    return JSONResponse({"runs": records(frame), "total": total})
+
+
+@route
+async def shown(request: Request) -> Response:
+    """Return one run: the document of `show --json`."""
+    await in_thread(request, lambda _: check_token(request))
+    data_dir = state_of(request).data_dir
+
+    def work(db: Database) -> dict[str, Any]:
+        run_id = resolve_run(db, request.path_params["run_id"])
+        return show_document(run_view(db, data_dir, run_id), gpu_facts(db, run_id))
+
+    return JSONResponse(await in_thread(request, work))
+
+
+def _number(request: Request, name: str, default: int, limit: int) -> int:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or int(text) > limit:
+        raise ApiError(400, f"{name}: {text!r} is not a whole number up to {limit}")
+    return int(text)

@@ -1,0 +1,63 @@
+"""What the routes share: the data directory, one database connection a thread, the senders."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import anyio.to_thread
+from sqlite_utils import Database
+from starlette.requests import Request
+
+from core.config import DataDir
+from db.connection import connect
+
+T = TypeVar("T")
+HEARTBEAT_S = 3.0
+EMBEDDED_SILENCE_S = 12.0
+"A worker on this host that has been silent this long is gone: its process answers every 3 s."
+REMOTE_SILENCE_S = 90.0
+"A worker elsewhere may lose its network for a while; a late bundle is still taken."
+
+
+@dataclass(slots=True)
+class ApiState:
+    """One API process. Times are monotonic: a jump of the wall clock interrupts nothing."""
+
+    data_dir: DataDir
+    send_job: Callable[[str, str], None]
+    "`send_job(run_id, gpu_model)` puts a message on the queue of that GPU model."
+    send_ingest: Callable[[str], None]
+    started_s: float = field(default_factory=time.monotonic)
+    seen_s: dict[str, float] = field(default_factory=dict)
+    "Worker id -> when it was last heard of."
+    embedded: set[str] = field(default_factory=set)
+    "Workers that came with this host's own token."
+    resent_s: dict[str, float] = field(default_factory=dict)
+    "GPU model -> when a message was last sent again."
+    _local: threading.local = field(default_factory=threading.local)
+
+    def database(self) -> Database:
+        """Return this thread's connection."""
+        found = getattr(self._local, "db", None)
+        if found is None:
+            found = connect(self.data_dir.db_path)
+            self._local.db = found
+        return found
+
+
+def state_of(request: Request) -> ApiState:
+    """Return the process's state."""
+    found: ApiState = request.app.state.api
+    return found
+
+
+async def in_thread(request: Request, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Run `work(db, *args)` in a thread: SQLite would block the event loop."""
+    state = state_of(request)
+
+    def call() -> T:
+        return work(state.database(), *args, **kwargs)
+
+    return await anyio.to_thread.run_sync(call)

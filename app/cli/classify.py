@@ -1,0 +1,43 @@
+"""`warpboard classify [NAME...]`: what a kernel name stands for, and by which rule."""
+
+import sys
+from argparse import ArgumentParser, Namespace
+
+from app.cli.command import Command, add_json
+from app.cli.output import print_json, print_table
+from core.config import DataDir
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="NAME", help="else stdin, one a line")
+    add_json(parser)
+
+
+def run(options: Namespace, data: DataDir) -> int:
+    from analysis.classify import classify
+    from app.imports import user_rules
+
+    rules = user_rules(data)
+    stdin = (line.rstrip("\r\n") for line in sys.stdin)
+    names = options.names or [line for line in stdin if line.strip()]
+    rows = []
+    for name in names:
+        found = classify(name, rules)
+        rows.append(
+            {
+                "name": name,
+                "short_name": found.short_name,
+                "category": str(found.category),
+                "origin": str(found.origin),
+                "confidence": found.confidence,
+                "rule": found.rule,
+            }
+        )
+    if options.json:
+        print_json(rows)
+    else:
+        print_table(rows, ("category", "origin", "confidence", "rule", "short_name"))
+    return 0
+
+
+COMMAND = Command(help="name the class of kernel names", arguments=arguments, run=run)

@@ -1,0 +1,60 @@
+"""`warpboard compare A B`: which is faster, is it real, why. With a limit: a check for CI."""
+
+from argparse import ArgumentParser, Namespace
+
+from app.cli.command import Command
+from app.cli.output import note, print_json
+from core.config import DataDir
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("a", metavar="A", help="a run, or a filter that names several")
+    parser.add_argument("b", metavar="B", help="what is held against A")
+    parser.add_argument("--metric", default="latency")
+    parser.add_argument(
+        "--fail-above",
+        type=float,
+        metavar="PCT",
+        help="exit with 1 when B is really worse than A by more than PCT percent",
+    )
+    parser.add_argument("--format", choices=("text", "md", "json", "html"), default="text")
+    parser.add_argument("--json", action="store_true", help="same as --format json")
+
+
+def run(options: Namespace, data: DataDir) -> int:
+    from analysis.compare import compare, gate
+    from db.connection import opened
+    from db.fetch import run_view
+    from db.runs import resolve_runs
+
+    with opened(data.db_path) as db:
+        sides = [
+            [run_view(db, data, run_id) for run_id in resolve_runs(db, text)]
+            for text in (options.a, options.b)
+        ]
+    result = compare(*sides, metric=options.metric)
+    _print(result, "json" if options.json else options.format)
+    if options.fail_above is None:
+        return 0
+    is_regression, reason = gate(result, options.fail_above)
+    note(reason)
+    return 1 if is_regression else 0
+
+
+def _print(result, chosen: str) -> None:
+    if chosen == "json":
+        from app.show import plain_document
+
+        print_json(plain_document(result.as_dict()))
+        return
+    if chosen == "text":
+        from app.cli.compare_text import compare_lines
+
+        print("\n".join(compare_lines(result)))
+        return
+    from analysis import export
+
+    print(export.to_markdown(result) if chosen == "md" else export.to_html(result))
+
+
+COMMAND = Command(help="compare two runs or groups of runs", arguments=arguments, run=run)

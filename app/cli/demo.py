@@ -1,0 +1,26 @@
+"""`warpboard demo`: load the example runs (once; again changes nothing)."""
+
+from argparse import ArgumentParser, Namespace
+
+from app.cli.command import Command, add_json
+from app.cli.output import note, print_json
+from core.config import DataDir
+
+
+def arguments(parser: ArgumentParser) -> None:
+    add_json(parser)
+
+
+def run(options: Namespace, data: DataDir) -> int:
+    from app.demo.load import load_demo
+
+    loaded = load_demo(data, lambda name: note(f"loading {name}"))
+    if options.json:
+        print_json({"runs": [r.as_dict() for r in loaded]})
+    else:
+        new = sum(r.is_new for r in loaded)
+        print(f"{len(loaded)} example runs, {new} of them new")
+    return 0
+
+
+COMMAND = Command(help="load the example runs", arguments=arguments, run=run)

@@ -1,0 +1,19 @@
+"""`warpboard ingest`: the process that reads finished runs, for a dashboard started on its own."""
+
+from argparse import ArgumentParser, Namespace
+
+from app.cli.command import Command
+from core.config import DataDir
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--check", action="store_true", help="exit with 0 when one answers")
+
+
+def run(options: Namespace, data: DataDir) -> int:
+    from app.ingest_worker import main
+
+    return main(["--data", str(data.root), *(["--check"] if options.check else [])])
+
+
+COMMAND = Command(help="read finished runs", arguments=arguments, run=run, has_json=False)

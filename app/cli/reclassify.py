@@ -1,0 +1,28 @@
+"""`warpboard reclassify`: the present kernel rules, for every stored run."""
+
+from argparse import ArgumentParser, Namespace
+
+from app.cli.command import Command, add_json
+from app.cli.output import print_json
+from core.config import DataDir
+
+
+def arguments(parser: ArgumentParser) -> None:
+    add_json(parser)
+
+
+def run(options: Namespace, data: DataDir) -> int:
+    from app.reclassify import reclassify
+
+    result = reclassify(data)
+    if options.json:
+        print_json(result)
+    else:
+        print(
+            f"{result['num_names']} kernel names in {result['num_runs']} runs:"
+            f" {result['num_changed']} names have another class now"
+        )
+    return 0
+
+
+COMMAND = Command(help="apply the present kernel rules to all runs", arguments=arguments, run=run)

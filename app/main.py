@@ -1,0 +1,74 @@
+"""Entry of the dashboard: navigation and style. Served by `app/asgi.py` or `streamlit run`."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+import streamlit as st  # noqa: E402
+
+from app.ui import style  # noqa: E402
+
+st.set_page_config(page_title="Warpboard", page_icon=":material/speed:", layout="wide")
+style.inject()
+
+PAGES = [
+    st.Page(
+        "pages/overview.py",
+        title="Overview",
+        icon=":material/dashboard:",
+        default=True,
+        help="What is here and what is running",
+    ),
+    st.Page(
+        "pages/submit.py",
+        title="Submit",
+        icon=":material/add_circle:",
+        help="Choose a workload, its sizes and a GPU, and run it",
+    ),
+    st.Page(
+        "pages/queue.py",
+        title="Queue",
+        icon=":material/pending_actions:",
+        help="What runs and what waits",
+    ),
+    st.Page(
+        "pages/runs.py", title="Runs", icon=":material/table_rows:", help="Every run, to filter"
+    ),
+    st.Page(
+        "pages/compare.py",
+        title="Compare",
+        icon=":material/compare_arrows:",
+        help="Which is faster, is it real, and why",
+    ),
+    st.Page(
+        "pages/studies.py",
+        title="Studies",
+        icon=":material/insights:",
+        help="Tables over many runs",
+    ),
+    st.Page("pages/gpus.py", title="GPUs", icon=":material/memory:", help="What each GPU can do"),
+    st.Page(
+        "pages/import_.py",
+        title="Import",
+        url_path="import",
+        icon=":material/upload_file:",
+        help="Read captures of your own program",
+    ),
+    st.Page(
+        "pages/definitions.py",
+        title="Definitions",
+        icon=":material/menu_book:",
+        help="What every number means",
+    ),
+    st.Page(
+        "pages/run.py",
+        title="Run",
+        icon=":material/query_stats:",
+        visibility="hidden",
+        help="One run",
+    ),
+]
+st.navigation(PAGES, position="top").run()

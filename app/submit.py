@@ -1,0 +1,153 @@
+"""Put jobs into the queue: check the params, expand the sweep, insert runs, send messages."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlite_utils import Database
+
+from app.imports import run_name
+from core.config import DataDir, broker_url
+from core.errors import AppError, UserError
+from core.queues import INGEST_QUEUE, INGEST_RUN_TASK, RUN_JOB_TASK, model_queue
+from core.spec import MAX_SWEEP_JOBS, JobSpec, expand_sweep, normalise_profilers
+from db import runs as db_runs
+from db.status import gpus
+
+CPU = "cpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """A sweep that is in the queue."""
+
+    sweep_id: str
+    run_ids: tuple[str, ...]
+    specs: tuple[JobSpec, ...]
+    "In the order of `run_ids`."
+
+
+def plan_jobs(
+    workload: str,
+    values: Mapping[str, Sequence[Any]],
+    gpu_models: Sequence[str],
+    profilers: Sequence[str] = (),
+    repeats: int = 1,
+) -> tuple[JobSpec, ...]:
+    """Return the jobs of a sweep, GPU by GPU; UserError names a wrong field, value, or the limit.
+
+    `values` has the choices of each param that is not left at its default.
+    """
+    from workloads.registry import parse_params
+
+    passes = normalise_profilers(profilers)
+    combinations = expand_sweep({name: tuple(options) for name, options in values.items()})
+    num_jobs = len(combinations) * len(gpu_models)
+    if num_jobs > MAX_SWEEP_JOBS:
+        raise UserError(f"sweep: {num_jobs} jobs are more than {MAX_SWEEP_JOBS}; narrow one field")
+    jobs = (
+        JobSpec(
+            workload=workload,
+            params=parse_params(workload, combination, gpu_is_cpu=model == CPU),
+            profilers=passes,
+            repeats=repeats,
+            gpu=model,
+        )
+        for model in gpu_models
+        for combination in combinations
+    )
+    return tuple({job.spec_hash: job for job in jobs}.values())
+
+
+def submit_jobs(
+    db: Database, data_dir: DataDir, jobs: Sequence[JobSpec], name: str | None = None
+) -> Submitted:
+    """Insert the runs of a sweep and send a message for each. All runs are in, or none."""
+    with db.atomic():
+        sweep_id = db_runs.insert_sweep(db, name)
+        run_ids = [
+            db_runs.insert_run(db, spec=job, name=_name(job, name, jobs), sweep_id=sweep_id)
+            for job in jobs
+        ]
+    sender = Sender(data_dir)
+    for run_id, job in zip(run_ids, jobs, strict=True):
+        sender.send_job(run_id, job.gpu)
+    return Submitted(sweep_id=sweep_id, run_ids=tuple(run_ids), specs=tuple(jobs))
+
+
+def retry_run(db: Database, data_dir: DataDir, run_id: str) -> None:
+    """Put an ended run back into the queue and send its message; UserError if it cannot be."""
+    db_runs.retry(db, run_id)
+    model = db.execute("SELECT spec ->> '$.gpu' FROM runs WHERE id = ?", [run_id]).fetchone()[0]
+    db.conn.execute("UPDATE runs SET gpu_model = ? WHERE id = ?", (model, run_id))
+    db.conn.commit()
+    Sender(data_dir).send_job(run_id, model)
+
+
+def resolve_gpus(db: Database, text: str | None) -> tuple[str, ...]:
+    """Return the GPU models that a text names (`,` between; `cpu`, a model, or a part of one).
+
+    None or empty is the first GPU model that has a worker, else the CPU. UserError lists the known.
+    """
+    frame = gpus(db)
+    known = frame[frame["worker_id"].notna() & (frame["model"] != CPU)]
+    models = list(dict.fromkeys(known.sort_values("is_online", ascending=False)["model"]))
+    if not text:
+        return (models[0],) if models else (CPU,)
+    return tuple(dict.fromkeys(_resolve_gpu(part.strip(), models) for part in text.split(",")))
+
+
+def _resolve_gpu(text: str, models: Sequence[str]) -> str:
+    if text.lower() == CPU:
+        return CPU
+    exact = [m for m in models if m.lower() == text.lower()]
+    found = exact or [m for m in models if text and text.lower() in m.lower()]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join([*models, CPU])
+    if not found:
+        raise UserError(f"gpu: no worker has a {text!r}; there are {known}")
+    raise UserError(f"gpu: {text!r} fits {', '.join(found)}; give the whole name")
+
+
+def _name(job: JobSpec, name: str | None, jobs: Sequence[JobSpec]) -> str:
+    """Return the given name, in a sweep with what varies in it, else one made from the params."""
+    if name is None:
+        return run_name(job.workload, job.params)
+    varied = [k for k in job.params if len({str(j.params.get(k)) for j in jobs}) > 1]
+    parts = [f"{k}={job.params[k]}" for k in varied]
+    if len({j.gpu for j in jobs}) > 1:
+        parts.append(job.gpu)
+    return " ".join([name, *parts])
+
+
+class Sender:
+    """Sends messages to workers and to ingest through the broker."""
+
+    def __init__(self, data_dir: DataDir) -> None:
+        from worker.celery_app import make_app
+
+        self._url = broker_url(data_dir)
+        self._app = make_app("warpboard.submit", self._url, data_dir.root)
+
+    def send_job(self, run_id: str, gpu_model: str) -> None:
+        """Say to the workers of a GPU model that there is one more run; AppError without a broker.
+
+        The run stays queued then, and a message is sent again once its worker is idle.
+        """
+        self._send(RUN_JOB_TASK, run_id, model_queue(gpu_model))
+
+    def send_ingest(self, run_id: str) -> None:
+        """Say to ingest that a bundle is complete."""
+        self._send(INGEST_RUN_TASK, run_id, INGEST_QUEUE)
+
+    def _send(self, task: str, run_id: str, queue: str) -> None:
+        from kombu.exceptions import OperationalError
+
+        try:
+            self._app.send_task(task, args=[run_id], queue=queue, retry=False)
+        except (OperationalError, OSError) as exc:
+            raise AppError(
+                f"broker {self._url}: run {run_id} is queued, but no worker could be told ({exc});"
+                " it starts once the broker answers"
+            ) from exc

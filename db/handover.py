@@ -1,0 +1,131 @@
+"""From a worker to the results: progress, hand-in, and giving up runs whose worker is gone."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlite_utils import Database
+
+from core.errors import UserError
+from core.queues import model_queue
+from db.clock import seconds_ago, utc_now
+from db.events import add_events
+
+CLAIM_GRACE_S = 8.0
+
+
+def interrupt_stale(
+    db: Database, *, worker_id: str | None = None, older_than: str | None = None
+) -> list[str]:
+    """Mark claimed and running runs as interrupted and return them.
+
+    Those of one worker that is known to be gone, or of every worker not seen since `older_than`.
+    """
+    if worker_id is not None:
+        where, params = "worker_id = ?", (worker_id,)
+        why = f"the worker {worker_id} ended in the middle of the run"
+    elif older_than is not None:
+        where = (
+            "worker_id IN (SELECT id FROM workers WHERE seen_at < ?)"
+            " AND coalesce(started_at, '') < ?"
+        )
+        params = (older_than, older_than)
+        why = "the worker has not been heard of"
+    else:
+        raise ValueError("name a worker or an age")
+    with db.atomic():
+        rows = db.execute(
+            f"UPDATE runs SET status = 'interrupted', error = ?, finished_at = ?"
+            f" WHERE status IN ('claimed', 'running') AND {where} RETURNING id",
+            (why, utc_now(), *params),
+        ).fetchall()
+        for (run_id,) in rows:
+            add_events(db, run_id, [(None, "state", f"interrupted: {why}")])
+    return [row[0] for row in rows]
+
+
+def interrupt_lost(db: Database, worker_id: str, running: Sequence[str]) -> list[str]:
+    """Mark what a live worker should be running, and says it is not, as interrupted.
+
+    Its process for the run was killed. Runs claimed in the last seconds are left alone: the worker
+    may have written its heartbeat before it had the claim.
+    """
+    why = "the process that ran it ended"
+    marks = ", ".join("?" * len(running))
+    with db.atomic():
+        rows = db.execute(
+            "UPDATE runs SET status = 'interrupted', error = ?, finished_at = ?"
+            " WHERE status IN ('claimed', 'running') AND worker_id = ? AND started_at < ?"
+            f" AND id NOT IN ({marks}) RETURNING id",
+            (why, utc_now(), worker_id, seconds_ago(CLAIM_GRACE_S), *running),
+        ).fetchall()
+        for (run_id,) in rows:
+            add_events(db, run_id, [(None, "state", f"interrupted: {why}")])
+    return [row[0] for row in rows]
+
+
+def waiting_for(db: Database, worker_id: str, older_than_s: float) -> list[tuple[str, str]]:
+    """Return `(run_id, gpu_model)` of the first run of each model that waits for this worker."""
+    row = db.execute("SELECT queues FROM workers WHERE id = ?", [worker_id]).fetchone()
+    queues = set(json.loads(row[0])) if row else set()
+    waiting = db.execute(
+        "SELECT gpu_model, id FROM runs r WHERE status = 'queued' AND position ="
+        " (SELECT min(position) FROM runs f WHERE f.status = 'queued'"
+        " AND f.gpu_model = r.gpu_model) AND created_at < ?",
+        [seconds_ago(older_than_s)],
+    ).fetchall()
+    return [(run_id, model) for model, run_id in waiting if model_queue(model) in queues]
+
+
+def start_running(db: Database, run_id: str, attempt: int, progress: Mapping[str, Any]) -> bool:
+    """Note progress of the present attempt; False when the run is not this attempt's any more."""
+    with db.atomic():
+        started = db.conn.execute(
+            "UPDATE runs SET status = 'running'"
+            " WHERE id = ? AND attempt = ? AND status = 'claimed'",
+            (run_id, attempt),
+        ).rowcount
+        if started:
+            add_events(db, run_id, [(None, "state", "running")])
+        if progress:
+            db.conn.execute(
+                "UPDATE runs SET progress = ? WHERE id = ? AND attempt = ? AND status = 'running'",
+                (json.dumps(dict(progress)), run_id, attempt),
+            )
+        row = db.execute("SELECT attempt, status FROM runs WHERE id = ?", [run_id]).fetchone()
+    return row is not None and row[0] == attempt and row[1] in ("running", "claimed")
+
+
+def hand_in(db: Database, run_id: str, attempt: int | None) -> str:
+    """Move a run whose bundle is here to `ingesting` and return the status it then has.
+
+    `ingesting` also when it already was; an ended run keeps its status (the bundle came twice). A
+    bundle of an attempt that was given up is taken as long as nothing newer has begun. UserError
+    when the run belongs to a newer attempt.
+    """
+    with db.atomic():
+        row = db.execute("SELECT status, attempt FROM runs WHERE id = ?", [run_id]).fetchone()
+        if row is None:
+            raise UserError(f"run {run_id!r} does not exist")
+        status, present = row
+        if attempt is not None and attempt != present:
+            raise UserError(f"run {run_id}: attempt {attempt} was given up for {present}")
+        if status not in ("claimed", "running", "interrupted"):
+            return str(status)
+        db.conn.execute(
+            "UPDATE runs SET status = 'ingesting', error = NULL WHERE id = ? AND status = ?",
+            (run_id, status),
+        )
+        add_events(db, run_id, [(None, "state", "ingesting")])
+    return "ingesting"
+
+
+def runs_to_ingest(db: Database) -> list[str]:
+    """Return the runs whose bundle is here and not yet read."""
+    rows = db.execute("SELECT id FROM runs WHERE status = 'ingesting' ORDER BY started_at, id")
+    return [row[0] for row in rows]
+
+
+def run_exists(db: Database, run_id: str) -> bool:
+    """Say whether there is such a run."""
+    return db.execute("SELECT 1 FROM runs WHERE id = ?", [run_id]).fetchone() is not None
