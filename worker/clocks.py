@@ -5,6 +5,7 @@ which a launch-bound measurement would feel.
 """
 
 import csv
+import ctypes
 import os
 import re
 import signal
@@ -29,6 +30,7 @@ FIELDS: dict[str, str] = {
 """nvidia-smi's field -> our name. The last one is a bit mask."""
 
 INTERVAL_MS = 1000
+_LIBC = ctypes.CDLL(None)  # loaded here: nothing may be imported between fork and exec
 THROTTLE_REASONS: dict[int, str] = {
     0x1: "gpu_idle",
     0x2: "applications_clocks_setting",
@@ -143,7 +145,5 @@ class ClockMonitor:
 
 
 def _die_with_parent() -> None:
-    import ctypes
-
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     os.setsid()

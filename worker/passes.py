@@ -95,7 +95,7 @@ class PassRunner:
         try:
             context = self._context(profiler, process, tool, work_dir, events_path, events_fd)
             command = profiler.command(context)
-            self._log.state(f"{pass_name} {process}: {self._shorten(shlex.join(command))[:2000]}")
+            self._log_command(f"{pass_name} {process}", command)
             monitor = ClockMonitor(self._gpu.smi_selector)
             monitor.start()
             try:
@@ -122,9 +122,7 @@ class PassRunner:
         def run_tool(command: list[str], name: str) -> Path:
             """Run a helper of the tool; return the file with its stdout."""
             out = work_dir / name
-            self._log.state(
-                f"{profiler.name} {process}: {self._shorten(shlex.join(command))[:500]}"
-            )
+            self._log_command(f"{profiler.name} {process}", command)
             run_process(
                 command,
                 stdout_path=out,
@@ -246,6 +244,9 @@ class PassRunner:
         scratch = f"{self._scratch}/"
         shown = [self._shorten(part.replace(scratch, "")) for part in command]
         return [Path(p).name if p.startswith("/") else p for p in shown]
+
+    def _log_command(self, label: str, command: list[str]) -> None:
+        self._log.state(f"{label}: {shlex.join(self._public_command(command))[:2000]}")
 
     def _skip(
         self, pass_name: str, process: int, started_at: str, outcome: Outcome

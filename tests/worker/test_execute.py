@@ -1,0 +1,208 @@
+"""A job becomes a bundle; what fails in it is named, and costs no more than it must."""
+
+import gzip
+import hashlib
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.spec import JobSpec
+from worker.execute import JobLimits, execute
+from worker.passes import GpuTarget
+
+H100 = GpuTarget(
+    visible_devices="0", smi_selector="0", facts={"model": "NVIDIA H100 80GB HBM3", "driver": "580"}
+)
+
+
+def run(
+    tmp_path: Path,
+    python: str,
+    *,
+    profilers: tuple[str, ...] = (),
+    repeats: int = 1,
+    gpu: str = "NVIDIA H100 80GB HBM3",
+    params: dict[str, Any] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    spec = JobSpec(
+        workload="decode", params=params or {}, profilers=profilers, repeats=repeats, gpu=gpu
+    )
+    return execute(spec, tmp_path / "bundle", python=python, gpu=H100, **options)
+
+
+def by_pass(manifest: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(p for p in manifest["passes"] if p["pass"] == name)
+
+
+@pytest.mark.usefixtures("gpu_host")
+def test_a_job_with_all_profilers_leaves_a_whole_bundle(tmp_path: Path, fake_python: str) -> None:
+    manifest = run(tmp_path, fake_python, profilers=("nsys", "ncu", "memory", "trace"), repeats=2)
+    assert manifest["status"] == "done"
+    assert manifest == json.loads((tmp_path / "bundle" / "manifest.json").read_text())
+    outcomes = [(p["pass"], p["process"], p["outcome"]) for p in manifest["passes"]]
+    assert outcomes == [
+        ("clean", 0, "ok"),
+        ("clean", 1, "ok"),
+        ("nsys", 0, "ok"),
+        ("ncu", 0, "ok"),
+        ("memory", 0, "ok"),
+        ("trace", 0, "ok"),
+    ]
+    captures = [c for p in manifest["passes"] for c in p["captures"]]
+    assert [c["kind"] for c in captures] == [
+        "nsys_sqlite",
+        "ncu_csv",
+        "ncu_csv",
+        "memory_snapshot",
+        "torch_trace",
+    ]
+    data = [(tmp_path / "bundle" / c["file"]).read_bytes() for c in captures]
+    assert [hashlib.sha256(d).hexdigest() for d in data] == [c["sha256"] for c in captures]
+    assert [len(d) for d in data] == [c["bytes"] for c in captures]
+
+
+@pytest.mark.usefixtures("gpu_host")
+def test_nsys_capture_keeps_its_numbers(tmp_path: Path, fake_python: str) -> None:
+    run(tmp_path, fake_python, profilers=("nsys",))
+    db = sqlite3.connect(tmp_path / "bundle" / "nsys-0.sqlite")
+    row = db.execute('SELECT COUNT(*), SUM("end" - start) FROM CUPTI_ACTIVITY_KIND_KERNEL')
+    assert row.fetchone() == (380, 2_184_310)
+    assert not list((tmp_path / "bundle").glob("*.nsys-rep"))
+
+
+@pytest.mark.usefixtures("gpu_host")
+def test_ncu_is_asked_for_the_kernels_that_take_the_most_time(
+    tmp_path: Path, fake_python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NCU_ARGV", str(tmp_path / "argv.json"))
+    manifest = run(tmp_path, fake_python, profilers=("nsys", "ncu"))
+    argv = json.loads((tmp_path / "argv.json").read_text())
+    notes = by_pass(manifest, "ncu")["notes"]
+    assert argv[argv.index("--kernel-name") + 1].startswith("regex:^(nvjet")
+    assert notes["kernel_time_share_frac"] >= 0.95
+    assert notes["num_launches"] == 38
+    with gzip.open(tmp_path / "bundle" / "ncu-0.raw.csv.gz", "rt") as file:
+        assert "Host Name" not in file.readline()
+
+
+@pytest.mark.usefixtures("gpu_host")
+def test_clocks_are_recorded_with_the_throttle_reason(tmp_path: Path, fake_python: str) -> None:
+    clocks = by_pass(run(tmp_path, fake_python), "clean")["clocks"]
+    assert clocks["before"]["sm_clock_mhz"] == 1980
+    assert clocks["during"]["temperature_c"]["max"] == 41
+    assert clocks["during"]["throttle_reasons"] == ["sw_power_cap"]
+
+
+@pytest.mark.usefixtures("gpu_host")
+@pytest.mark.parametrize(
+    ("variable", "fault", "outcome", "words"),
+    [
+        ("FAKE_NCU_FAULT", "counters", "counters_not_permitted", "NVreg_RestrictProfilingToAdmin"),
+        ("FAKE_NCU_FAULT", "no_kernels", "no_kernels_profiled", "lean_reduction_kernel"),
+        ("FAKE_NCU_FAULT", "crash", "tool_crashed", "Failed to initialize the profiler"),
+        ("FAKE_NSYS_FAULT", "no_libdw", "tool_missing", "libdw1"),
+        ("FAKE_NSYS_FAULT", "qdstrm", "tool_crashed", "Importer error"),
+        ("FAKE_NSYS_FAULT", "no_export", "tool_crashed", "export wrote nothing"),
+        ("FAKE_NSYS_CAPTURE", "no_gpu_work.sqlite", "no_kernels_profiled", "no GPU activity"),
+    ],
+)
+def test_profiler_fault_is_named_and_keeps_the_clean_numbers(
+    tmp_path: Path,
+    fake_python: str,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    fault: str,
+    outcome: str,
+    words: str,
+) -> None:
+    monkeypatch.setenv(variable, fault)
+    tool = "ncu" if "NCU" in variable else "nsys"
+    manifest = run(tmp_path, fake_python, profilers=(tool,))
+    assert manifest["status"] == "done"
+    assert len(by_pass(manifest, "clean")["result"]["samples_ns"]) == 12
+    assert by_pass(manifest, tool)["outcome"] == outcome
+    messages = [w["message"] for w in manifest["warnings"] if w["code"] == outcome]
+    assert words in messages[0]
+
+
+def test_missing_tool_is_named_with_the_fix(
+    tmp_path: Path, fake_python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WARPBOARD_NCU", "/nonexistent/ncu")
+    manifest = run(tmp_path, fake_python, profilers=("ncu",))
+    assert by_pass(manifest, "ncu")["outcome"] == "tool_missing"
+    assert "WARPBOARD_NCU" in manifest["warnings"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "outcome"),
+    [
+        ("oom", "oom", "oom"),
+        ("host_oom", "oom", "oom"),
+        ("no_kernel_image", "failed", "no_kernel_image"),
+        ("error", "failed", "workload_failed"),
+    ],
+)
+def test_failure_of_the_program_ends_the_job_with_its_reason(
+    tmp_path: Path, fake_python: str, fault: str, status: str, outcome: str
+) -> None:
+    manifest = run(tmp_path, fake_python, params={"fault": fault}, profilers=("trace",), repeats=3)
+    assert manifest["status"] == status
+    assert [p["outcome"] for p in manifest["passes"]] == [outcome]
+    assert manifest["error"]
+
+
+def test_oom_tells_phase_and_size(tmp_path: Path, fake_python: str) -> None:
+    manifest = run(tmp_path, fake_python, params={"fault": "oom"})
+    assert manifest["oom"] == {
+        "where": "device",
+        "phase": "backward",
+        "requested_bytes": 81920000,
+    }
+
+
+def test_warning_of_the_program_reaches_the_run(tmp_path: Path, fake_python: str) -> None:
+    manifest = run(tmp_path, fake_python, params={"fault": "cuda_graphs_skipped"})
+    assert [w["code"] for w in manifest["warnings"]] == ["cuda_graphs_skipped"]
+
+
+def test_gpu_job_that_ran_on_the_cpu_is_no_result(tmp_path: Path) -> None:
+    stand_in = tmp_path / "python"
+    line = {"workload": "decode", "status": "ok", "samples_ns": [1], "device": {"name": "cpu"}}
+    stand_in.write_text(f"#!/bin/sh\necho '{json.dumps(line)}'\n")
+    stand_in.chmod(0o755)
+    manifest = run(tmp_path, str(stand_in))
+    assert manifest["status"] == "failed"
+    assert "no CUDA device" in manifest["error"]
+
+
+def test_time_limit_is_an_outcome(tmp_path: Path, fake_python: str) -> None:
+    limits = JobLimits(clean_s=0.5, grace_s=0.5)
+    manifest = run(tmp_path, fake_python, params={"sleep_s": 600}, limits=limits)
+    assert (manifest["status"], manifest["passes"][0]["outcome"]) == ("failed", "timeout")
+
+
+def test_cancel_ends_the_job(tmp_path: Path, fake_python: str) -> None:
+    seen: list[str] = []
+    manifest = run(
+        tmp_path,
+        fake_python,
+        params={"sleep_s": 600},
+        profilers=("trace",),
+        on_event=lambda e: seen.append(e["message"]),
+        should_cancel=lambda: any(m.startswith("sleeping") for m in seen),
+    )
+    assert manifest["status"] == "cancelled"
+    assert [p["outcome"] for p in manifest["passes"]] == ["cancelled"]
+
+
+def test_log_and_manifest_name_no_folder_of_this_host(tmp_path: Path, fake_python: str) -> None:
+    run(tmp_path, fake_python)
+    written = (tmp_path / "bundle" / "log.txt").read_text()
+    written += (tmp_path / "bundle" / "manifest.json").read_text()
+    assert str(tmp_path) not in written
+    assert str(Path(fake_python).parent) not in written

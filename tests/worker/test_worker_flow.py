@@ -1,0 +1,156 @@
+"""`python -m worker` on the real embedded broker: one job from the queue to the dashboard."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.queues import RUN_JOB_TASK
+from core.spec import JobSpec
+from tests.worker.dashboard import TOKEN, Dashboard
+from worker.celery_app import make_app
+from worker.supervisor import descendants
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.timeout(120)
+
+
+def wait_for(condition: Callable[[], Any], limit_s: float = 40.0) -> Any:
+    deadline = time.monotonic() + limit_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+    return value
+
+
+def submit(data: Path, dashboard: Dashboard, run_id: str, **params: Any) -> None:
+    spec = JobSpec(workload="decode", params=params, profilers=("trace",), gpu="cpu")
+    dashboard.queued[run_id] = spec.as_dict()
+    send(data, run_id)
+
+
+def send(data: Path, run_id: str) -> None:
+    app = make_app("test", "filesystem://", data)
+    app.send_task(RUN_JOB_TASK, args=[run_id], queue="cpu")
+
+
+@contextmanager
+def started_worker(
+    data: Path, url: str, python: str, *, token: str = TOKEN
+) -> Iterator["subprocess.Popen[str]"]:
+    data.mkdir(exist_ok=True)
+    (data / "token").write_text(token)
+    env = {**os.environ, "WARPBOARD_PYTHON": python, "PYTHONPATH": str(ROOT)}
+    with open(data / "worker.err", "a") as log:
+        worker = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "worker", "--dashboard", url, "--gpu", "cpu"),
+                *("--data", str(data), "--token-file", str(data / "token")),
+            ],
+            env=env,
+            stderr=log,
+            text=True,
+        )
+    try:
+        yield worker
+    finally:
+        worker.terminate()
+        worker.wait(timeout=30)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def sleeper(dashboard: Dashboard) -> int | None:
+    """Return the pid of the job's grandchild, once the job has told it."""
+    lines = [e["message"] for e in list(dashboard.events) if "sleeping in" in e["message"]]
+    return int(lines[-1].rsplit(" ", 1)[1]) if lines else None
+
+
+def test_a_job_is_claimed_run_and_delivered(
+    tmp_path: Path, dashboard: Dashboard, fake_python: str
+) -> None:
+    with started_worker(tmp_path, dashboard.url, fake_python):
+        submit(tmp_path, dashboard, "r1")
+        wait_for(lambda: "r1" in dashboard.manifests)
+        send(tmp_path, "r1")  # a second delivery of the same message
+        submit(tmp_path, dashboard, "r2")
+        wait_for(lambda: "r2" in dashboard.manifests)
+    manifest = dashboard.manifests["r1"]
+    assert (manifest["status"], manifest["run_id"], manifest["attempt"]) == ("done", "r1", 1)
+    assert dashboard.claims == ["r1", "r2"]
+    assert dashboard.workers[0]["queues"] == ["cpu"]
+    assert any(p.get("stage") == "measure" for p in dashboard.progress)
+    assert "a line of the program" in dashboard.log()
+    assert not list((tmp_path / "spool").iterdir())
+
+
+def test_cancel_ends_the_job_within_seconds(
+    tmp_path: Path, dashboard: Dashboard, fake_python: str
+) -> None:
+    with started_worker(tmp_path, dashboard.url, fake_python):
+        submit(tmp_path, dashboard, "r1", sleep_s=600)
+        pid = wait_for(lambda: sleeper(dashboard))
+        wait_for(lambda: ["r1"] in dashboard.heartbeats)
+        dashboard.cancel.add("r1")
+        wait_for(lambda: "r1" in dashboard.manifests, limit_s=10)
+        assert dashboard.manifests["r1"]["status"] == "cancelled"
+        assert not is_alive(pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_end_of_the_worker_leaves_no_process(
+    tmp_path: Path, dashboard: Dashboard, fake_python: str, number: int
+) -> None:
+    with started_worker(tmp_path, dashboard.url, fake_python) as worker:
+        submit(tmp_path, dashboard, "r1", sleep_s=600)
+        pid = wait_for(lambda: sleeper(dashboard))
+        tree = descendants(worker.pid)
+        assert pid in tree
+        worker.send_signal(number)
+        worker.wait(timeout=30)
+        wait_for(lambda: not any(is_alive(p) for p in tree), limit_s=15)
+    assert "r1" not in dashboard.manifests
+
+
+def test_bundle_outlives_an_absent_dashboard_and_a_killed_worker(
+    tmp_path: Path, dashboard: Dashboard, fake_python: str
+) -> None:
+    with started_worker(tmp_path, dashboard.url, fake_python) as worker:
+        submit(tmp_path, dashboard, "r1", sleep_s=2)
+        wait_for(lambda: sleeper(dashboard))
+        dashboard.is_away = True
+        wait_for(lambda: (tmp_path / "spool" / "r1" / "delivery.json").exists())
+        worker.kill()
+        worker.wait()
+    assert "r1" not in dashboard.manifests
+    dashboard.is_away = False
+    with started_worker(tmp_path, dashboard.url, fake_python):
+        wait_for(lambda: "r1" in dashboard.manifests)
+    assert dashboard.manifests["r1"]["status"] == "done"
+
+
+def test_wrong_token_is_said(tmp_path: Path, dashboard: Dashboard, fake_python: str) -> None:
+    with started_worker(tmp_path, dashboard.url, fake_python, token="stolen") as worker:
+        assert worker.wait(timeout=30) == 2
+    assert "--token-file" in (tmp_path / "worker.err").read_text()
+
+
+def test_other_major_version_is_refused(
+    tmp_path: Path, dashboard: Dashboard, fake_python: str
+) -> None:
+    dashboard.version = "7.0.0"
+    with started_worker(tmp_path, dashboard.url, fake_python) as worker:
+        assert worker.wait(timeout=30) == 2
+    assert "7.0.0" in (tmp_path / "worker.err").read_text()

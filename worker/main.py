@@ -1,0 +1,279 @@
+"""`python -m worker`: register this host's GPUs and run one Celery worker for each.
+
+This process runs no job: it keeps the heartbeat, delivers what waits in the spool, restarts a Celery
+worker that ended, and ends everything on SIGTERM or Ctrl-C. Killed, it leaves no process either.
+"""
+
+import argparse
+import fcntl
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from core import VERSION
+from core.config import ROOT, DataDir, broker_url, data_dir
+from core.errors import AppError, UserError
+from core.ids import new_id
+from core.queues import device_queue, gpu_slug, model_queue
+from worker import spool
+from worker.client import DashboardAway, DashboardClient, Refused, version_complaint
+from worker.passes import GpuTarget
+from worker.probe import probe
+from worker.process import run_process
+from worker.settings import WorkerSettings
+from worker.targets import CPU, find_targets
+
+LOG = logging.getLogger("warpboard.worker")
+DEFAULT_HEARTBEAT_S = 5.0
+SWEEP_S = 30.0
+RESTART_DELAYS_S = (1.0, 2.0, 5.0, 15.0, 60.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One GPU (or the CPU) with its queues and its Celery worker's settings."""
+
+    name: str
+    queues: tuple[str, ...]
+    settings: WorkerSettings
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    logging.basicConfig(format="%(asctime)s %(name)s %(message)s", level=logging.INFO)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        host = WorkerHost(args, stop)
+        return host.run()
+    except AppError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m worker", description=__doc__)
+    parser.add_argument("--broker", help="redis://... or filesystem:// (default)")
+    parser.add_argument("--dashboard", default="http://127.0.0.1:8501", metavar="URL")
+    parser.add_argument(
+        "--token-file", metavar="F", help="default: worker.token in the data folder"
+    )
+    parser.add_argument("--data", metavar="DIR", help="spool and logs; default ./data")
+    parser.add_argument("--gpu", default="all", help="ordinal, UUID, model, cpu or all (default)")
+    return parser
+
+
+class WorkerHost:
+    """The Celery workers of this host and what is done beside them."""
+
+    def __init__(self, args: argparse.Namespace, stop: threading.Event) -> None:
+        self._stop = stop
+        self._data = data_dir(args.data).ensure()
+        self._dashboard_url = args.dashboard
+        self._broker_url = args.broker or broker_url(self._data)
+        self._token_file = Path(args.token_file or self._data.token_path).absolute()
+        self._wanted = args.gpu
+        self._id_file, self._worker_id = lock_identity(self._data, args.gpu)
+        self._spool = self._data.spool
+        self._heartbeat_s = DEFAULT_HEARTBEAT_S
+
+    def run(self) -> int:
+        os.environ["WARPBOARD_DATA"] = str(self._data.root)
+        targets = find_targets(self._wanted)
+        facts = probe()
+        places = [self._place(model, target, facts) for model, target in targets]
+        token = places[0].settings.load_token()
+        client = DashboardClient(self._dashboard_url, token)
+        record = self._record(places, facts)
+        if not self._register(client, record):
+            client.close()
+            return 0
+        threads = [
+            threading.Thread(target=self._keep_running, args=(place,), name=place.name)
+            for place in places
+        ]
+        threads.append(threading.Thread(target=self._sweep, args=(token,), name="sweep"))
+        for thread in threads:
+            thread.start()
+        try:
+            self._beat(client, record)
+        finally:
+            self._stop.set()
+            for thread in threads:
+                thread.join(timeout=20)
+            client.close()
+        return 0
+
+    def _place(self, model: str, target: GpuTarget, facts: Mapping[str, Any]) -> Place:
+        """Return one GPU's place; facts that only CUDA knows come from the probe."""
+        uuid = target.facts.get("uuid")
+        known = next((g for g in facts["gpus"] if uuid and g["uuid"] == uuid), {})
+        merged = {**known, **{k: v for k, v in target.facts.items() if v is not None}}
+        label = str(uuid or f"{socket.gethostname()}-{merged.get('ordinal', 0)}")
+        queues = (model_queue(model),)
+        if model != CPU:
+            queues += (device_queue(model, label),)
+        settings = WorkerSettings(
+            worker_id=self._worker_id,
+            dashboard_url=self._dashboard_url,
+            token_file=str(self._token_file),
+            broker_url=self._broker_url,
+            data_root=str(self._data.root),
+            model=model,
+            visible_devices=target.visible_devices,
+            smi_selector=target.smi_selector,
+            facts=merged,
+        )
+        return Place(
+            name=gpu_slug(label if model != CPU else CPU), queues=queues, settings=settings
+        )
+
+    def _record(self, places: list[Place], facts: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "worker_id": self._worker_id,
+            "version": VERSION,
+            "queues": sorted({queue for place in places for queue in place.queues}),
+            "gpus": [
+                {
+                    **place.settings.facts,
+                    "model": place.settings.model,
+                    "queues": list(place.queues),
+                }
+                for place in places
+            ],
+            "tools": facts["tools"],
+            "permissions": facts["permissions"],
+            "torch": facts["torch"],
+            "checks": facts["checks"],
+            "host_label": facts["host"]["label"],
+        }
+
+    def _register(self, client: DashboardClient, record: Mapping[str, Any]) -> bool:
+        """Announce this worker, waiting for the dashboard; False when told to stop meanwhile."""
+        warned = False
+        while not self._stop.is_set():
+            try:
+                answer = client.register(record)
+            except DashboardAway as error:
+                if not warned:
+                    LOG.warning("waiting for the dashboard: %s", error)
+                warned = True
+                self._stop.wait(2.0)
+                continue
+            except Refused as refusal:
+                hint = "; check --token-file" if refusal.status in (401, 403) else ""
+                raise UserError(f"{refusal}{hint}") from refusal
+            self._heartbeat_s = float(answer.get("heartbeat_s") or DEFAULT_HEARTBEAT_S)
+            complaint = version_complaint(str(answer.get("version") or VERSION))
+            if complaint is not None and complaint[0]:
+                raise UserError(complaint[1])
+            if complaint is not None:
+                LOG.warning(complaint[1])
+            LOG.info("registered as %s: %s", self._worker_id, ", ".join(record["queues"]))
+            return True
+        return False
+
+    def _beat(self, client: DashboardClient, record: Mapping[str, Any]) -> None:
+        """Send heartbeats until told to stop; register again where the dashboard forgot us."""
+        while not self._stop.wait(self._heartbeat_s):
+            try:
+                for run_id in client.heartbeat(self._worker_id, spool.running_runs(self._spool)):
+                    spool.ask_to_cancel(self._spool, run_id)
+            except DashboardAway as error:
+                LOG.info("no heartbeat: %s", error)
+            except Refused as refusal:
+                LOG.warning("heartbeat: %s", refusal)
+                if refusal.status == 404:
+                    self._register(client, record)
+
+    def _sweep(self, token: str) -> None:
+        client = DashboardClient(self._dashboard_url, token, timeout_s=60)
+        while not self._stop.is_set():
+            try:
+                spool.sweep(self._spool, client)
+            except OSError:
+                LOG.exception("spool")
+            self._stop.wait(SWEEP_S)
+        client.close()
+
+    def _keep_running(self, place: Place) -> None:
+        """Run the Celery worker of one place, again when it ends by itself."""
+        failures = 0
+        while not self._stop.is_set():
+            started = time.monotonic()
+            result = run_process(
+                celery_command(place),
+                stdout_path=self._data.logs / f"worker-{place.name}.out",
+                stderr_path=self._data.logs / f"worker-{place.name}.log",
+                cwd=ROOT,
+                env=_celery_environment(place.settings),
+                should_cancel=self._stop.is_set,
+            )
+            if self._stop.is_set():
+                return
+            failures = 0 if time.monotonic() - started > 60 else failures + 1
+            delay_s = RESTART_DELAYS_S[min(failures, len(RESTART_DELAYS_S)) - 1 if failures else 0]
+            LOG.warning(
+                "%s: worker ended (%s), starts again in %.0f s; see %s",
+                place.name,
+                result.killed_by or f"code {result.returncode}",
+                delay_s,
+                result.stderr_path,
+            )
+            self._stop.wait(delay_s)
+
+
+def celery_command(place: Place) -> list[str]:
+    """Return the command of one Celery worker: one process, one job at a time."""
+    return [
+        *(sys.executable, "-m", "celery", "-A", "worker.tasks", "worker"),
+        *("--pool", "prefork", "--concurrency", "1", "-O", "fair"),
+        *("--queues", ",".join(place.queues)),
+        *("--hostname", f"{place.name}@{place.settings.worker_id}"),
+        *("--loglevel", "INFO", "--without-gossip", "--without-mingle"),
+    ]
+
+
+def _celery_environment(settings: WorkerSettings) -> dict[str, str]:
+    env = {**os.environ, **settings.as_environment()}
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
+    if settings.visible_devices is not None:
+        env["CUDA_VISIBLE_DEVICES"] = settings.visible_devices
+    return env
+
+
+def lock_identity(data: DataDir, wanted: str) -> tuple[IO[str], str]:
+    """Return (open lock file, worker id); the id outlives restarts so that runs are found again.
+
+    Raises UserError when a worker for the same GPU and data folder is running.
+    """
+    path = data.root / f"worker-{gpu_slug(wanted)}.id"
+    file = open(path, "a+")  # noqa: SIM115 held open: the lock lives as long as the process
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise UserError(
+            f"a worker for --gpu {wanted} is already running on {data.root}; stop it, or give "
+            "this one its own --data folder"
+        ) from None
+    file.seek(0)
+    worker_id = file.read().strip()
+    if not worker_id:
+        worker_id = new_id("w")
+        file.write(worker_id)
+        file.flush()
+    return file, worker_id
+
+
+if __name__ == "__main__":
+    sys.exit(main())

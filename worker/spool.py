@@ -1,0 +1,139 @@
+"""Bundles that wait for the dashboard: nothing is deleted before every capture is acknowledged.
+
+`spool/RUN_ID/` is a bundle while it is made, with `.owner` (pid) beside; `delivery.json` marks it as
+complete. `spool/refused/` keeps what the dashboard will never take, with the reason.
+"""
+
+import json
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from worker.client import DashboardAway, DashboardClient, Refused
+from worker.execute import write_json
+
+LOG = logging.getLogger("warpboard.spool")
+MARK = "delivery.json"
+OWNER = ".owner"
+CANCEL = ".cancel"
+REFUSED = "refused"
+
+
+def open_bundle(spool: Path, run_id: str) -> Path:
+    """Return an empty folder for a run, owned by this process."""
+    folder = spool / run_id
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / OWNER).write_text(str(os.getpid()))
+    return folder
+
+
+def seal(folder: Path, run_id: str) -> None:
+    """Mark a bundle as complete: from now on it is delivered, by whichever process comes first."""
+    write_json(folder / MARK, {"run_id": run_id})
+
+
+def ask_to_cancel(spool: Path, run_id: str) -> None:
+    """Leave a note for the process that executes the run."""
+    if Path(run_id).name == run_id and (spool / run_id).is_dir():
+        (spool / run_id / CANCEL).touch()
+
+
+def is_cancel_asked(folder: Path) -> bool:
+    return (folder / CANCEL).exists()
+
+
+def running_runs(spool: Path) -> list[str]:
+    """Return the runs that a live process executes, or whose bundle waits to be delivered."""
+    at_work = {p.parent.name for p in spool.glob(f"*/{OWNER}") if _owner_lives(p)}
+    waiting = {p.parent.name for p in spool.glob(f"*/{MARK}") if p.parent.parent == spool}
+    return sorted(at_work | waiting)
+
+
+def _owner_lives(path: Path) -> bool:
+    try:
+        pid = int(path.read_text())
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (OSError, ValueError, IndexError):
+        return False
+    return state != "Z"
+
+
+def deliver(folder: Path, client: DashboardClient) -> bool:
+    """Upload a sealed bundle; True when it is acknowledged (or refused for good) and gone from here.
+
+    Raises DashboardAway when it must be tried later; nothing is lost then.
+    """
+    run_id = json.loads((folder / MARK).read_text())["run_id"]
+    manifest = json.loads((folder / "manifest.json").read_text())
+    try:
+        _upload_captures(folder, run_id, manifest, client)
+        for _ in range(3):
+            missing = set(client.finish(run_id, manifest))
+            if not missing:
+                shutil.rmtree(folder)
+                return True
+            _upload_captures(folder, run_id, manifest, client, only=missing)
+    except Refused as refusal:
+        if refusal.status in (401, 403):  # the operator can mend the token
+            raise DashboardAway(str(refusal)) from refusal
+        _set_aside(folder, refusal)
+        return True
+    raise DashboardAway(f"run {run_id}: the dashboard still misses captures")
+
+
+def _upload_captures(
+    folder: Path,
+    run_id: str,
+    manifest: dict[str, Any],
+    client: DashboardClient,
+    only: set[str] | None = None,
+) -> None:
+    for record in manifest["passes"]:
+        kept = []
+        for capture in record["captures"]:
+            try:
+                if only is None or capture["sha256"] in only:
+                    client.upload(run_id, folder / capture["file"], capture["sha256"])
+                kept.append(capture)
+            except Refused as refusal:
+                if refusal.status != 413:
+                    raise
+                message = (
+                    f"{capture['file']} ({capture['bytes']} bytes) is over the dashboard's limit"
+                )
+                warning = {"code": "capture_too_large", "message": message, "pass": record["pass"]}
+                manifest["warnings"].append(warning)
+        if len(kept) != len(record["captures"]):
+            record["captures"] = kept
+            write_json(folder / "manifest.json", manifest)
+
+
+def _set_aside(folder: Path, refusal: Refused) -> None:
+    LOG.warning("run %s: %s; its bundle is kept in spool/%s", folder.name, refusal, REFUSED)
+    kept = folder.parent / REFUSED / folder.name
+    kept.parent.mkdir(exist_ok=True)
+    shutil.rmtree(kept, ignore_errors=True)
+    shutil.move(folder, kept)
+    (kept / "reason.txt").write_text(f"{refusal}\n")
+
+
+def sweep(spool: Path, client: DashboardClient) -> int:
+    """Deliver every sealed bundle that no live process has, drop half-made ones; return how many left."""
+    left = 0
+    folders = (p for p in spool.iterdir() if p.is_dir() and p.name != REFUSED)
+    for folder in sorted(folders):
+        if _owner_lives(folder / OWNER):
+            continue
+        if not (folder / MARK).is_file():
+            LOG.warning("run %s: its worker died before the bundle was complete", folder.name)
+            shutil.rmtree(folder, ignore_errors=True)
+            continue
+        try:
+            deliver(folder, client)
+        except DashboardAway as error:
+            LOG.info("run %s waits: %s", folder.name, error)
+            left += 1
+    return left

@@ -1,0 +1,138 @@
+"""The Celery task of a GPU worker. Thin: claim, execute, deliver.
+
+Imported by `celery -A worker.tasks worker`, started by `worker.main`, which sets the environment.
+"""
+
+import ctypes
+import logging
+import os
+import signal
+import traceback
+from pathlib import Path
+from typing import Any
+
+from celery import Task
+from celery.signals import worker_process_init
+
+from core.config import data_dir
+from core.errors import UserError
+from core.queues import RUN_JOB_TASK
+from core.spec import JobSpec
+from worker import spool
+from worker.celery_app import make_app
+from worker.client import Claim, DashboardAway, DashboardClient
+from worker.events import EventPump
+from worker.execute import execute, write_json
+from worker.joblog import utc_now
+from worker.settings import WorkerSettings, load_settings
+from worker.supervisor import PR_SET_PDEATHSIG
+
+LOG = logging.getLogger("warpboard.tasks")
+SETTINGS = load_settings()
+app = make_app(
+    "warpboard.worker",
+    SETTINGS.broker_url if SETTINGS else os.environ.get("WARPBOARD_BROKER") or "filesystem://",
+    Path(SETTINGS.data_root) if SETTINGS else data_dir().root,
+)
+
+
+@worker_process_init.connect
+def _die_with_the_worker(**_: Any) -> None:
+    """A pool process whose worker was killed would go on with its job, claimed by nobody."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+@app.task(name=RUN_JOB_TASK, bind=True)
+def run_job(self: Task, run_id: str) -> None:
+    """Execute one run, if it is still queued, and deliver its bundle or leave it in the spool."""
+    assert SETTINGS is not None, "started by hand: use python -m worker"
+    client = DashboardClient(SETTINGS.dashboard_url, SETTINGS.load_token())
+    try:
+        # The answer of the database decides, not the message: it may be delivered twice.
+        claim = claim_patiently(client, run_id, SETTINGS, str(self.request.id))
+        if claim is None:
+            LOG.info("run %s: not queued any more", run_id)
+            return
+        folder = run_claimed(client, claim, SETTINGS)
+        try:
+            spool.deliver(folder, client)
+        except DashboardAway as error:
+            LOG.warning("run %s: kept in the spool: %s", claim.run_id, error)
+            (folder / spool.OWNER).unlink(missing_ok=True)
+    finally:
+        client.close()
+
+
+def claim_patiently(
+    client: DashboardClient, run_id: str, settings: WorkerSettings, task_id: str
+) -> Claim | None:
+    """Claim, waiting for a dashboard that is away: the message would be lost otherwise."""
+    body = {
+        "worker_id": settings.worker_id,
+        "gpu": dict(settings.facts) | {"model": settings.model},
+        "task_id": task_id,
+        "any_run": True,
+    }
+    while True:
+        try:
+            return client.claim(run_id, body)
+        except DashboardAway as error:
+            LOG.warning("run %s: waiting for the dashboard: %s", run_id, error)
+
+
+def run_claimed(client: DashboardClient, claim: Claim, settings: WorkerSettings) -> Path:
+    """Execute a claimed run and return its sealed bundle in the spool."""
+    run_id = claim.run_id
+    folder = spool.open_bundle(settings.spool, run_id)
+    pump = EventPump(client, run_id, claim.attempt)
+    pump.start()
+    try:
+        manifest = _execute(claim, folder, pump, settings)
+        write_json(
+            folder / "manifest.json",
+            manifest | {"attempt": claim.attempt, "worker_id": settings.worker_id},
+        )
+        spool.seal(folder, run_id)
+    finally:
+        pump.stop()
+    return folder
+
+
+def _execute(
+    claim: Claim, folder: Path, pump: EventPump, settings: WorkerSettings
+) -> dict[str, Any]:
+    """Return the manifest; a fault of this host becomes a failed run with its reason."""
+    try:
+        spec = JobSpec.from_dict(claim.spec)
+        return execute(
+            spec,
+            folder,
+            on_event=pump.put,
+            should_cancel=lambda: pump.is_cancelled() or spool.is_cancel_asked(folder),
+            gpu=settings.target,
+            run_id=claim.run_id,
+            keep_private=os.environ.get("WARPBOARD_KEEP_PRIVATE") == "1",
+        )
+    except (UserError, OSError) as error:
+        LOG.error("run %s: %s", claim.run_id, traceback.format_exc())
+        return failed_manifest(claim, str(error), settings)
+
+
+def failed_manifest(claim: Claim, error: str, settings: WorkerSettings) -> dict[str, Any]:
+    """Return the manifest of a job that could not be started on this host."""
+    now = utc_now()
+    return {
+        "schema_version": 1,
+        "run_id": claim.run_id,
+        "job": dict(claim.spec),
+        "status": "failed",
+        "error": error,
+        "oom": None,
+        "started_at": now,
+        "finished_at": now,
+        "gpu": dict(settings.facts) | {"model": settings.model},
+        "environment": {},
+        "passes": [],
+        "warnings": [],
+        "log": None,
+    }
