@@ -94,7 +94,7 @@ CONV_RULES = (
     _rule(
         "conv.xmma",
         F.TEXT,
-        r"(?:fprop|dgrad|wgrad|[Cc]onv(?:olution|2d|3d)?)\w*_(?:implicit|indexed|optimized|analytic"
+        r"(?:fprop|dgrad|wgrad|[Cc]onv(?:olution|2d|3d))\w*_(?:implicit|indexed|optimized|analytic"
         r"|warp_specialized|direct)|s\d+(?:fprop|dgrad|wgrad)|implicit_(?:convolve|gemm)"
         r"|xmma_(?:\w+_)?(?:fprop|dgrad|wgrad)|cutlass::conv::|ImplicitGemmConvolution",
         C.CONV,
@@ -236,7 +236,7 @@ CUB_RULES = (
     _rule(
         "cub.reduce",
         F.TEXT,
-        r"cub::.*Device(?:Segmented)?Reduce|thrust::.*[Rr]educe(?:Agent|_kernel)",
+        r"(?:cub::.*|^)Device(?:Segmented)?Reduce(?!ByKey)|thrust::.*[Rr]educe(?:Agent|_kernel)",
         C.REDUCTION,
         "void cub::DeviceReduceSingleTileKernel<cub::Policy600>(T*, int)",
         "CUB's device-wide reductions",

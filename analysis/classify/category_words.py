@@ -28,7 +28,7 @@ _PRODUCTS = (
         "gemm",
         r"_(?:(?!fbgemm)\w*gemm(?!a)\w*|\w*matmul\w*|mat_?mul\w*"
         r"|matrix_?mul\w*|matrix_product|mm|mmq?|mmf|bmm|addmm|baddbmm|\w*wmma\w*|w?gmma|mma"
-        r"|mul_mat\w*|linear\w*|\w*marlin\w*|machete|split_?k\w*|nvjet|\w*scaled_mm\w*|\w*_mm)_",
+        r"|mul_mat\w*|linear\w*|\w+_proj(?:ection)?\w*|projection\w*|\w*marlin\w*|machete|split_?k\w*|nvjet|\w*scaled_mm\w*|\w*_mm)_",
         C.GEMM,
         "tiledMatMul",
         "matrix product in any spelling",
@@ -71,7 +71,7 @@ _DATA = (
     word_rule(
         "activation",
         r"\w*silu\w*|\w*gelu\w*|\w*relu\w*|\w*glu|swiglu\w*|geglu\w*|sigmoid\w*|tanh\w*|softplus"
-        r"|mish|elu|selu|hard_?swish|activation\w*|act_and\w*|dropout\w*|softcap\w*|dyt|swish\w*",
+        r"|mish|elu|selu|hard_?swish|activation\w*|act_and\w*|dropout\w*|softcap\w*|dyt|swish\w*|d?gated_act\w*|\w*sigmoid\w*|\w*penalt\w*|temperature\w*",
         C.ELEMENTWISE,
         "_silu_and_mul_forward_kernel",
         "activations, quantised output or not",
@@ -79,7 +79,7 @@ _DATA = (
     word_rule(
         "quantise",
         r"(?=.*_(?:\w*quant\w*|\w*dequantize\w*|cast\w*|convert\w*|repack\w*|\w*_to_fp\d+"
-        r"|upcast\w*|downcast\w*)_)",
+        r"|upcast\w*|downcast\w*|\w*_to_(?:float|half|bf16|fp\w*|int\d*|lowp|e\dm\d\w*)|\w*qu?ati[sz]e\w*)_)",
         C.COPY,
         "per_token_group_quant_8bit_kernel",
         "quantise, dequantise, cast and repack change the format, not the value",
@@ -92,7 +92,7 @@ _DATA = (
         r"|non_?zero|unique\w*|histogram\w*|hist|bincount|bucketize\w*|searchsorted|binary_search"
         r"|select\w*|partition\w*|compact\w*|take|beam\w*|n_?gram\w*|verify\w*|req_to_token\w*"
         r"|slot_mapping\w*|position_ids|positions?|page_table\w*|block_table\w*|seq_?lens?|seqlens"
-        r"|get_rows\w*|set_rows\w*|extend_kernel|accept\w*|rejection\w*)_)",
+        r"|get_rows\w*|set_rows\w*|extend_kernel|accept\w*|rejection\w*|\w*cumsum\w*|lookup\w*|bad_words|stop_words|criterion)_)",
         C.INDEX,
         "radixTopKKernel",
         "gather, scatter, sort, top-k, scan, sampling and their bookkeeping",
@@ -127,7 +127,7 @@ _DATA = (
     ),
     word_rule(
         "copy",
-        r"\w*copy\w*|cpy\w*|transpose\w*|\w*permute\w*|concat\w*|cat|reshape\w*|pack\w*|unpack\w*"
+        r"\w*copy\w*|\w*cpy\w*|\w*swizzle\w*|jagged_to_\w+|dense_to_\w+|\w*col32\w*|row_major\w*|transpose\w*|\w*permute\w*|concat\w*|cat|reshape\w*|pack\w*|unpack\w*"
         r"|shuffle\w*|pad\w*|unpad\w*|layout\w*|nchw\w*|nhwc\w*|memcpy\w*|transfer\w*|roll|repeat\w*"
         r"|repkv|expand\w*|slice\w*|split\w*|contiguous|stack|interleave\w*|swap\w*|store|reorder\w*"
         r"|rearrange\w*|flip|tile|broadcast\w*|quantize\w*",
@@ -140,7 +140,7 @@ _DATA = (
         "pointwise",
         r"scal\w*|mask\w*|clamp\w*|clip\w*|penalt\w*|bcast\w*|unary\w*|binary\w*|tanh\w*|where|neg"
         r"|abs|pow|square|sin|cos|black_?scholes\w*|upscale\w*|upsampl\w*|interpolat\w*|timestep\w*"
-        r"|sinusoid\w*|\w*biases|ternary|apply\w*|hadamard\w*",
+        r"|sinusoid\w*|\w*biases|ternary|apply\w*|hadamard\w*|\w*alibi\w*|transducer_joint\w*|sinkhorn\w*|act",
         C.ELEMENTWISE,
         "vec_scaling",
         "weaker signs of pointwise work",
@@ -149,7 +149,7 @@ _DATA = (
     word_rule(
         "other",
         r"fft\w*|\w*rnn\w*|lstm\w*|gru\w*|stencil\w*|n_?body\w*|sleep\w*|spin\w*|empty|null\w*|nop|dummy|warm_?up\w*"
-        r"|heat\w*|jacobi\w*|spmv\w*|spmm\w*|solve\w*|delay\w*|bandwidth\w*|stream\w*",
+        r"|heat\w*|jacobi\w*|spmv\w*|spmm\w*|solve\w*|delay\w*|assert\w*|check\w*|print\w*|flush\w*|\w*kernel_args\w*|wait\w*|signal\w*|bandwidth\w*|stream\w*",
         C.OTHER,
         "empty_kernel",
         "recognised and none of the classes",

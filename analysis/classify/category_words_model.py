@@ -36,7 +36,7 @@ MODEL_RULES = (
         "collective",
         r"all_?reduce\w*|all_?gather\w*|reduce_?scatter\w*|all_?to_?all\w*|a2a\w*|cross_device\w*"
         r"|send_?recv|nvshmem\w*|nvls|multimem\w*|lamport\w*|halos?|one_?shot\w*|two_?shot\w*"
-        r"|quick_?reduce|barrier\w*|p2p\w*|internode\w*|intranode\w*|ncclx?|\w*user_?buffers?\w*|push_(?:recv|send)\w*",
+        r"|quick_?reduce|barrier\w*|p2p\w*|internode\w*|intranode\w*|ncclx?|wait_signal|send_signal|\w*user_?buffers?\w*|push_(?:recv|send)\w*",
         C.COLLECTIVE,
         "twoShotAllReduceKernel",
         "communication between devices, fused extras included",
@@ -69,8 +69,8 @@ MODEL_RULES = (
     word_rule(
         "state_space",
         r"_(?:selective_\w*scan\w*|(?:ssm|ssd)(?!_conv)|chunk_scan\w*|chunk_state\w*|state_passing\w*"
-        r"|chunk_cumsum\w*|r?wkv\d*\w*|mamba\d*|\w*delta_rule\w*|fused_recurrent\w*|chunk_(?:fwd|bwd)"
-        r"\w*|recompute_w_u\w*|solve_tril\w*|chunk_local\w*|chunk_(?:gla|simple_gla|scaled_dot)\w*"
+        r"|chunk_cumsum\w*|r?wkv\d*\w*|mamba\d*|\w*delta_rule\w*|fused_recurrent\w*|(?:fused_)?chunk(?:wise)?_\w*(?:fwd|bwd)"
+        r"\w*|recompute_w_u\w*|\w*wy_repr\w*|\w*_inverse|(?:parallel|fused)_(?:\w+_)?(?:gla|based|rebased)_\w*|solve_tril\w*|chunk_local\w*|chunk_(?:gla|simple_gla|scaled_dot)\w*"
         r"|linear_attn\w*|lightning_attn\w*)_",
         C.OTHER,
         "_chunk_scan_fwd_kernel",
@@ -80,7 +80,7 @@ MODEL_RULES = (
     word_rule(
         "conv",
         r"_(?:conv|convs|conv[123]d\w*|convolutions?\w*|convolve\w*|deconv\w*|dgrad\w*"
-        r"|wgrad\w*|fprop\w*|im2col\w*|col2im\w*|depthwise\w*|winograd\w*|causal_conv\w*)_",
+        r"|wgrad\w*|im2col\w*|col2im\w*|depthwise\w*|winograd\w*|causal_conv\w*)_",
         C.CONV,
         "_causal_conv1d_update_kernel",
         "convolutions",
@@ -99,14 +99,14 @@ MODEL_RULES = (
         r"\w*moe\w*|experts?\w*|topk_?gating\w*|gating\w*|routing\w*|router\w*|expand_input_rows"
         r"|sort_chunks\w*|chunk_sort\w*|row_id_map\w*|(?:un)?permute_tokens|permute_with_mask\w*"
         r"|unpermute_with\w*|token_permut\w*|tokens_per_\w+|grouped_topk\w*|mm_ids\w*|topk_softmax"
-        r"|finalize_kernel\w*|fused_mapping|regroup",
+        r"|finalize_(?:kernel|deep_?seek)\w*|fused_mapping|regroup",
         C.MOE,
         "count_and_sort_expert_tokens_kernel",
         "routing and expert dispatch",
     ),
     word_rule(
         "loss",
-        r"\w*cross_?entropy\w*|\w*x_?entropy\w*|nll\w*|mse|bce\w*|kl_?div\w*|ctc\w*|\w*loss\w*|jsd\w*"
+        r"\w*cross_?entropy\w*|\w*x_?entropy\w*|nll\w*|mse|bce\w*|kl_?div\w*|ctc\w*|\w*loss\w*|ce|jsd\w*"
         r"|tv_distance|huber\w*|fused_classifier|grpo\w*|dpo\w*|focal",
         C.LOSS,
         "fused_classifier_kernel5",
@@ -114,7 +114,7 @@ MODEL_RULES = (
     ),
     word_rule(
         "softmax",
-        r"(?=.*_(?:\w*softmax\w*|soft_max\w*|logsumexp\w*)_)",
+        r"(?=.*_(?:\w*softmax\w*|soft_max\w*|sparsemax\w*|logsumexp\w*)_)",
         C.SOFTMAX,
         "attention_softmax_kernel1",
         "softmax, of an unfused attention too",
@@ -131,14 +131,14 @@ MODEL_RULES = (
     word_rule(
         "attention",
         r"(?=.*_(?:flash\w*|fmha\w*|mha\w*|mmha"
-        r"|attention\w*|attn\w*|att|sage\w*|sdpa\w*|f?mla|xqa\w*|gqa\w*|mqa\w*|split_?kv\w*|merge_states?"
+        r"|attention\w*|attn\w*|att|sage\w*|sdpa\w*|f?mla|xqa\w*|gqa\w*|mqa\w*|split_?kv\w*|nsa|hstu|simplicial|lse|state_merge|merge_states?"
         r"|merge_attn\w*|stream_k_fixup|tree_reduce_lse|merge_states_kernel)_)|_(?:prefill|decode)_"
         r"with_\w*kv|_merge_states?_|^_(?:fwd|bwd)_(?:grouped_)?(?:kernel|preprocess)_|_lse_combine_"
         r"|_(?:fwd|bwd)_(?:dq|dkdv|dk_dv|dkv)_|_bwd_kernel_d[kqv]",
         C.ATTENTION,
         "paged_attention_v2_reduce_kernel",
         "fused attention, its split-KV merge and its backward's stages",
-        unless=r"_(?:permute|transpose|copy|indices|indptr)_",
+        unless=r"_(?:permute|transpose|copy|indices|indptr|(?<!num_)index|gather|scatter|penalty|padding)_",
     ),
     word_rule(
         "table_batched_embedding",
@@ -149,13 +149,14 @@ MODEL_RULES = (
     ),
     word_rule(
         "optimizer",
-        r"\w*adam\w*|lamb(?!da)\w*|sgd\w*|lion\w*|adagrad\w*|rmsprop\w*|ademamix\w*|muon\w*"
+        r"adam\w*|lamb(?!da)\w*|sgd\w*|lion\w*|adagrad\w*|rmsprop\w*|ademamix\w*|muon\w*"
         r"|optimizer\w*|opt_step\w*|multi_tensor\w*|unscale\w*|clip_grad\w*|grad_clip\w*|gradient_clip"
         r"\w*|precondition\w*|\w*param_update\w*|update_param\w*|apply_gradients?|global_norm\w*"
-        r"|grad_norm\w*|momentum\w*",
+        r"|grad_norm\w*|momentum\w*|(?:check_)?(?:non_?)?finite\w*|check_finite\w*",
         C.OPTIMIZER,
         "adamw_kernel3",
         "parameter update, gradient scaling and clipping",
+        unless=r"_(?:un)?(?:swizzle|pad|transpose|quantize|cast)_",
     ),
     word_rule(
         "rotary",
@@ -169,7 +170,7 @@ MODEL_RULES = (
         "norm",
         r"_(?:\w*(?:layer|rms|batch|group|instance|weight"
         r"|qk|l2|channel|add|residual|adaptive)_?norm\w*|norms?|normali[sz]e|normali[sz]ation|ln|bn"
-        r"|gn|ln_\w+|bn_\w+|welford\w*|gamma_beta\w*|fused_residual|layer_norm\w*)_",
+        r"|gn|ln_\w+|bn_\w+|welford\w*|gamma_beta\w*|rstd|fused_residual|layer_norm\w*)_",
         C.NORM,
         "fused_residual_forward_kernel5",
         "layer, RMS, batch, group norm; llm.c fuses the residual add into the norm",
