@@ -1,15 +1,30 @@
 """Put the parts of a comparison together."""
 
 from collections.abc import Sequence
+from typing import TypedDict
 
 import numpy as np
 
 from analysis.compare import fields, metrics, order
+from analysis.compare.kernels import match_kernels
+from analysis.compare.memory import compare_memory
 from analysis.compare.quality import find_marks
-from analysis.compare.records import Comparison, Mark, Side
+from analysis.compare.records import Comparison, KernelPair, Mark, MemoryGrowth, Side, Waterfall
+from analysis.compare.scoreboard import make_scoreboard
 from analysis.compare.verdict import ASSUMED_FLOOR_FRAC, Judgement, judge
+from analysis.compare.waterfall import make_waterfall, representative
 from analysis.runview import RunView
 from core.errors import UserError
+
+
+class Explanation(TypedDict):
+    """The parts of a comparison that come from captures."""
+
+    waterfall: Waterfall | None
+    kernel_waterfall: Waterfall | None
+    kernels: tuple[KernelPair, ...]
+    memory: tuple[MemoryGrowth, ...]
+
 
 LOST = ("oom", "failed", "cancelled", "interrupted")
 
@@ -53,12 +68,24 @@ def compare(a: Sequence[RunView], b: Sequence[RunView], *, metric: str = "latenc
         a=side_a,
         b=side_b,
         marks=_marks(groups_a, groups_b, when),
-        waterfall=None,
-        kernel_waterfall=None,
-        kernels=(),
-        memory=(),
-        scoreboard=(),
+        **_explain(a, b, chosen),
+        scoreboard=make_scoreboard((*a, *b)),
     )
+
+
+def _explain(a: Sequence[RunView], b: Sequence[RunView], metric: metrics.Metric) -> Explanation:
+    """Say where time and memory went, from one run a side: the newest that has the capture."""
+    found = Explanation(waterfall=None, kernel_waterfall=None, kernels=(), memory=())
+    one_a, one_b = representative(a), representative(b)
+    if one_a and one_b:
+        found["kernel_waterfall"] = make_waterfall(one_a, one_b, "kernel_time")
+        span = make_waterfall(one_a, one_b, "span") if metric.name != "kernel_time" else None
+        found["waterfall"] = span or found["kernel_waterfall"]
+        found["kernels"] = match_kernels(one_a, one_b)
+    with_memory = [[v for v in side if len(v.memory_at_peak)] for side in (a, b)]
+    if all(with_memory):
+        found["memory"] = compare_memory(with_memory[0][-1], with_memory[1][-1])
+    return found
 
 
 def _side(

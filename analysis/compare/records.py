@@ -67,6 +67,9 @@ class Waterfall:
     "`span` (first to last GPU operation) or `kernel_time`."
     per: str
     "`capture`, or `iteration` where the two captures hold different numbers of iterations."
+    run_a: str
+    run_b: str
+    "The runs whose captures are shown: the newest with kernels on each side."
     total_a_ns: int
     total_b_ns: int
     bars: tuple[Bar, ...]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.compare.records import Verdict
-from analysis.compare.stats import ALPHA, MIN_PROCESSES, Order, Test, compare_groups
+from analysis.compare.stats import MIN_PROCESSES, STRICT_ALPHA, Order, Test, compare_groups
 
-ASSUMED_FLOOR_FRAC = 0.01
+ASSUMED_FLOOR_FRAC = 0.012
 """Smallest change that is called while the GPU's own noise floor is not measured."""
 WIDE_FRAC = 0.05
 """With an interval wider than this to either side, "no difference" would promise too much."""
@@ -130,7 +130,7 @@ def _decide(n: _Numbers) -> tuple[str, str, str | None]:
     if n.test.is_significant and n.floor is None and n.effect <= math.log1p(n.assumed_floor):
         return (
             "no_difference",
-            f"{_change(n.ratio)} is steady but under {n.assumed_floor:.0%}, the least that is "
+            f"{_change(n.ratio)} is steady but under {n.assumed_floor:.1%}, the least that is "
             "called on a GPU whose noise floor has not been measured",
             "measure the noise floor of this GPU to call smaller changes",
         )
@@ -172,7 +172,7 @@ def _decide_few(n: _Numbers) -> tuple[str, str, str | None]:
         )
     factor = SINGLE_FACTOR if fewest == 1 else FEW_FACTOR
     is_far = n.effect > factor * math.log1p(n.floor)
-    if is_far and (n.test is None or n.test.p_value < ALPHA):
+    if is_far and (n.test is None or n.test.p_value < STRICT_ALPHA):
         return (
             "changed",
             f"{_change(n.ratio)} is over {factor:.0f} times the noise floor of this GPU "

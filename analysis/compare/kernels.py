@@ -1,0 +1,178 @@
+"""Match the kernels of two runs, whatever they are called, so that the differences add up.
+
+With per-launch spans: one iteration of each run is cut by range path (as deep as both runs have
+it), split-K reductions join their product, each path's two sequences are aligned, and what lies
+between aligned pairs is grouped with what took it in. The groups then claim every launch of the
+capture by its place in its iteration, or by path and name where an iteration differs. Without
+spans (or where they do not hold all kernel time) names, categories and shares decide.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from analysis.classify import short_name
+from analysis.compare.align import HEAVY, Unit, align
+from analysis.compare.grouping import Group, make_groups
+from analysis.compare.launches import Launch, Sequences, load_sequences
+from analysis.compare.leftovers import pair_leftovers
+from analysis.compare.metrics import num_iterations
+from analysis.compare.records import KernelPair
+from analysis.compare.rows import Row, Rows
+from analysis.runview import RunView
+
+SPLIT_K_WORDS = ("splitkreduce", "splitk_reduce", "split_k_reduce")
+MAX_NAMED = 4
+
+
+def match_kernels(a: RunView, b: RunView) -> tuple[KernelPair, ...]:
+    """Return pairs, the largest change first; their sums are each side's whole kernel time.
+
+    Times are of the whole capture, or per iteration (rounded so that sums hold) where the two
+    captures hold different numbers of iterations. Counts are of the whole capture.
+    """
+    sequences_a, sequences_b = load_sequences(a), load_sequences(b)
+    rows = Rows()
+    if sequences_a is not None and sequences_b is not None:
+        groups = _match_sequences(sequences_a, sequences_b)
+        _claim(groups, sequences_a, sequences_b, rows)
+    else:
+        _claim_totals(a, b, rows)
+    pair_leftovers(rows)
+    return rows.as_pairs(num_iterations(a), num_iterations(b))
+
+
+def _match_sequences(a: Sequences, b: Sequences) -> list[Group]:
+    shared = _prefixes(a.launches) & _prefixes(b.launches)
+    units_a, units_b = _units(a.launches, shared), _units(b.launches, shared)
+    total_a = max(1, sum(x.dur_ns for x in a.launches))
+    scale = sum(x.dur_ns for x in b.launches) / total_a
+    groups: list[Group] = []
+    for path in dict.fromkeys(u.path for u in (*units_a, *units_b)):
+        here_a = [u for u in units_a if u.path == path]
+        here_b = [u for u in units_b if u.path == path]
+        groups += make_groups(here_a, here_b, align(here_a, here_b), scale)
+    return groups
+
+
+def _prefixes(launches: Iterable[Launch]) -> set[str]:
+    found = {""}
+    for path in {x.path for x in launches}:
+        parts = path.split("/")
+        found |= {"/".join(parts[: i + 1]) for i in range(len(parts))}
+    return found
+
+
+def _units(launches: Sequence[Launch], shared: set[str]) -> list[Unit]:
+    units: list[Unit] = []
+    for i, launch in enumerate(launches):
+        path = launch.path
+        while path not in shared:
+            path = path.rpartition("/")[0]
+        is_split_k = any(word in launch.name.lower() for word in SPLIT_K_WORDS)
+        if is_split_k and units and units[-1].family in HEAVY and units[-1].path == path:
+            last = units[-1]
+            units[-1] = Unit((*last.launches, launch), (*last.positions, i), path)
+        else:
+            units.append(Unit((launch,), (i,), path))
+    return units
+
+
+def _claim(groups: Sequence[Group], a: Sequences, b: Sequences, rows: Rows) -> None:
+    """Give every launch of both captures to the row of its group; the rest by name."""
+    place: dict[str, dict[int, Row]] = {"a": {}, "b": {}}
+    for group in groups:
+        for row, side, unit_positions in _group_rows(group):
+            kept = rows.get(row)
+            for position in unit_positions:
+                place[side][position] = kept
+    for side, sequences in (("a", a), ("b", b)):
+        _claim_side(side, sequences, place[side], rows)
+
+
+def _group_rows(group: Group) -> Iterable[tuple[Row, str, tuple[int, ...]]]:
+    """Yield (row, side, positions): one row a group, or one a kernel where the names are equal."""
+    if len(group.a) == len(group.b) == 1 and group.a[0].names == group.b[0].names:
+        pairs = zip(group.a[0].launches, group.a[0].positions, group.b[0].positions, strict=True)
+        for launch, position_a, position_b in pairs:
+            row = Row(
+                a=launch.name,
+                b=launch.name,
+                match="name",
+                confidence=1.0,
+                category=launch.category,
+                path=group.a[0].path,
+            )
+            yield row, "a", (position_a,)
+            yield row, "b", (position_b,)
+        return
+    match, confidence = _how(group)
+    first = (group.b or group.a)[0]
+    heaviest = max((*group.a, *group.b), key=lambda u: (u.family in HEAVY, u.dur_ns))
+    row = Row(
+        a=_label(group.a),
+        b=_label(group.b),
+        match=match,
+        confidence=confidence,
+        category=heaviest.launches[0].category,
+        path=first.path,
+    )
+    for side in ("a", "b"):
+        for unit in group.side(side):
+            yield row, side, unit.positions
+
+
+def _how(group: Group) -> tuple[str, float]:
+    """Return how a group was found and how sure that is."""
+    if not group.a or not group.b:
+        return "unmatched", 0.0
+    families = {u.family for u in (*group.a, *group.b)}
+    if len(group.a) + len(group.b) > 2:
+        return "fused", 0.7 if families <= HEAVY else 0.5
+    x, y = group.a[0], group.b[0]
+    if x.launches[0].category == y.launches[0].category:
+        same_shape = x.launches[0].shape == y.launches[0].shape
+        return ("path+order", 0.9 if same_shape else 0.8) if x.path else ("category", 0.6)
+    return ("path+order", 0.6) if x.path and x.family == y.family else ("category", 0.4)
+
+
+def _label(units: Sequence[Unit]) -> str | None:
+    names = Counter(name for unit in units for name in unit.names)
+    if not names:
+        return None
+    if len(names) == 1 and names.total() == 1:
+        return next(iter(names))
+    shown = [
+        short_name(name) + (f" x{count}" if count > 1 else "")
+        for name, count in list(names.items())[:MAX_NAMED]
+    ]
+    more = len(names) - MAX_NAMED
+    return " + ".join(shown) + (f" + {more} more" if more > 0 else "")
+
+
+def _claim_side(side: str, sequences: Sequences, place: dict[int, Row], rows: Rows) -> None:
+    spans = sequences.spans
+    known = spans[spans["position"] >= 0].groupby("position")["dur_ns"].agg(["sum", "size"])
+    for position, total, count in known.itertuples():
+        place[position].add(side, int(total), int(count))
+    by_key: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)
+    for position, launch in enumerate(sequences.launches):
+        by_key[launch.path, launch.name][position] += launch.dur_ns
+        by_key["", launch.name][position] += launch.dur_ns
+    rest = spans[spans["position"] < 0]
+    for (path, name), group in rest.groupby(["path", "name"], sort=False)["dur_ns"]:
+        total, count = int(group.sum()), len(group)
+        near = by_key.get((path, name)) or by_key.get(("", name))
+        if near:
+            place[near.most_common(1)[0][0]].add(side, total, count)
+        else:
+            category = sequences.categories.get(name, "unknown")
+            rows.alone(side, name, category, path).add(side, total, count)
+
+
+def _claim_totals(a: RunView, b: RunView, rows: Rows) -> None:
+    for side, view in (("a", a), ("b", b)):
+        grouped = view.kernels.groupby(["name", "category"], sort=False)[
+            ["total_ns", "count"]
+        ].sum()
+        for (name, category), total, count in grouped.itertuples():
+            rows.alone(side, str(name), str(category), None).add(side, int(total), int(count))
