@@ -11,7 +11,7 @@ import streamlit as st  # noqa: E402
 
 from app.ui import style  # noqa: E402
 
-st.set_page_config(page_title="Warpboard", page_icon=":material/speed:", layout="wide")
+st.set_page_config(page_title="Warpboard", page_icon=str(ROOT / "app/static/icon.svg"), layout="wide")
 style.inject()
 
 PAGES = [
@@ -43,12 +43,6 @@ PAGES = [
         icon=":material/compare_arrows:",
         help="Which is faster, is it real, and why",
     ),
-    st.Page(
-        "pages/studies.py",
-        title="Studies",
-        icon=":material/insights:",
-        help="Tables over many runs",
-    ),
     st.Page("pages/gpus.py", title="GPUs", icon=":material/memory:", help="What each GPU can do"),
     st.Page(
         "pages/import_.py",
@@ -56,12 +50,6 @@ PAGES = [
         url_path="import",
         icon=":material/upload_file:",
         help="Read captures of your own program",
-    ),
-    st.Page(
-        "pages/definitions.py",
-        title="Definitions",
-        icon=":material/menu_book:",
-        help="What every number means",
     ),
     st.Page(
         "pages/run.py",

@@ -95,6 +95,17 @@ def ended_run(db: Database, run_id: str | None) -> str | None:
     return row[0] if row else None
 
 
+def num_ingest_starts(db: Database, run_id: str) -> int:
+    """Return how often reading was begun since the run's bundle came."""
+    row = db.execute(
+        "SELECT count(*) FROM events WHERE run_id = ? AND kind = 'ingest' AND id > coalesce(("
+        "SELECT max(id) FROM events WHERE run_id = ? AND kind = 'state' AND message = 'ingesting'"
+        "), 0)",
+        [run_id, run_id],
+    ).fetchone()
+    return int(row[0])
+
+
 def store_classes(db: Database, classes: Sequence[NamedClass]) -> None:
     """Write the class of each name for all runs; the newest rules win."""
     rows = [(c.name, c.short_name, c.category, c.origin, c.confidence, c.rule) for c in classes]

@@ -109,7 +109,7 @@ def _finish(db: Database, state: ApiState, run_id: str, manifest: dict[str, Any]
     missing = [
         sha for sha, p in paths.items() if not p.exists() and not has_capture(db, run_id, sha)
     ]
-    if not db_queue.run_exists(db, run_id):
+    if not handover.run_exists(db, run_id):
         raise ApiError(404, f"run {run_id} does not exist")
     if missing:
         raise ApiError(409, "captures are missing", missing=missing)

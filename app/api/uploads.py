@@ -17,7 +17,7 @@ from app.api.auth import check_token
 from app.api.errors import ApiError, route
 from app.api.state import in_thread, state_of
 from core.config import DataDir
-from db.queue import run_exists
+from db.handover import run_exists
 from db.status import has_capture
 
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")

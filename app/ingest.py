@@ -1,0 +1,89 @@
+"""Read the bundle of a finished run and store it. Runs where the database is."""
+
+import json
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from analysis.bundle import load_bundle
+from analysis.capture_file import Staging
+from analysis.manifest import MANIFEST, load_manifest
+from app.imports import assembled
+from core.config import DataDir
+from core.errors import AppError
+from core.states import RunStatus
+from db.connection import opened
+from db.events import add_events
+from db.ingest import ingest_run, num_ingest_starts
+from db.runs import transition
+
+LOG = logging.getLogger("warpboard.ingest")
+MAX_STARTS = 3
+
+
+def ingest(data_dir: DataDir, run_id: str) -> None:
+    """Read what a worker handed in; every failure ends in the run's state, none is raised.
+
+    Does nothing for a run that is not `ingesting`: the message may come twice.
+    """
+    with opened(data_dir.db_path) as db:
+        row = db.execute("SELECT status, gpu_id FROM runs WHERE id = ?", [run_id]).fetchone()
+        if row is None or row[0] != RunStatus.INGESTING:
+            return
+        if num_ingest_starts(db, run_id) >= MAX_STARTS:
+            why = f"reading its captures ended the ingest process {MAX_STARTS} times"
+            transition(db, run_id, RunStatus.FAILED, error=why)
+            return
+        add_events(db, run_id, [(None, "ingest", "reading captures")])
+        try:
+            _ingest(db, data_dir, run_id, row[1])
+        except AppError as exc:
+            transition(db, run_id, RunStatus.FAILED, error=f"its captures cannot be read: {exc}")
+        except Exception as exc:  # the border of the task: logged, and the run says so
+            LOG.exception("run %s", run_id)
+            why = f"reading its captures failed: {type(exc).__name__}: {exc}"
+            transition(db, run_id, RunStatus.FAILED, error=why)
+
+
+def _ingest(db: Any, data_dir: DataDir, run_id: str, gpu_id: str | None) -> None:
+    uploads = data_dir.uploads / run_id
+    bundle, staged = uploads / "bundle", uploads / "staged"
+    for folder in (bundle, staged):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+    manifest = load_manifest(uploads)
+    for entry in manifest["passes"]:
+        for capture in entry["captures"]:
+            _link(uploads / capture["sha256"], bundle / capture["file"])
+    shutil.copyfile(uploads / MANIFEST, bundle / MANIFEST)
+    data = load_bundle(bundle, Staging(folder=staged))
+    _, run = assembled(db, data_dir, data, gpu_id)
+    ingest_run(db, data_dir, run_id, run)
+    stored = {c.source_sha256: c for c in data.captures}
+    _store_manifest(manifest, stored, data_dir.captures / run_id)
+    shutil.rmtree(uploads, ignore_errors=True)
+
+
+def _link(source: Path, target: Path) -> None:
+    if target.exists():
+        return
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _store_manifest(manifest: dict[str, Any], stored: dict[str, Any], folder: Path) -> None:
+    """Keep the manifest beside the captures, with the hashes of what is stored: a bundle again."""
+    for entry in manifest["passes"]:
+        kept = []
+        for item in entry["captures"]:
+            capture = stored.get(item["sha256"])
+            if capture is not None:
+                item |= {"bytes": capture.num_bytes, "sha256": capture.sha256}
+                item["private_removed"] = list(capture.private_removed)
+                kept.append(item)
+        entry["captures"] = kept
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
