@@ -11,8 +11,11 @@ import streamlit as st  # noqa: E402
 
 from app.ui import style  # noqa: E402
 
-st.set_page_config(page_title="Warpboard", page_icon=str(ROOT / "app/static/icon.svg"), layout="wide")
+st.set_page_config(
+    page_title="Warpboard", page_icon=str(ROOT / "app/static/icon.svg"), layout="wide"
+)
 style.inject()
+st.logo(str(ROOT / "app/static/logo.svg"), icon_image=str(ROOT / "app/static/icon.svg"))
 
 PAGES = [
     st.Page(

@@ -1,0 +1,1 @@
+"""Tidy frame in, plotly Figure out. A chart computes nothing but layout."""

@@ -1,0 +1,84 @@
+"""What changed between two sides."""
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from app.charts.base import figure, plain, short
+from app.ui.colours import CATEGORY_COLOURS, NEUTRAL, RUN_A, RUN_B
+from app.ui.format import duration
+
+
+def waterfall(
+    steps: Sequence[tuple[str, float]], *, start_ns: float, labels: tuple[str, str], what: str
+) -> go.Figure:
+    """Draw how the time of A becomes the time of B; `steps` are (name, delta_ns)."""
+    shown = [s for s in steps if s[1]]
+    end_ns = start_ns + sum(delta for _, delta in steps)
+    fig = figure(height=380, y_title=f"{what} (\u00b5s)", legend=False)
+    names = [short(labels[0], 22), *(plain(n) for n, _ in shown), short(labels[1], 22)]
+    if names[0] == names[-1]:
+        names[0], names[-1] = f"A: {names[0]}", f"B: {names[-1]}"
+    base, bars, running = [0.0], [start_ns], start_ns
+    for _, delta in shown:
+        base.append(min(running, running + delta))
+        bars.append(abs(delta))
+        running += delta
+    base.append(0.0)
+    bars.append(end_ns)
+    colours = [
+        RUN_A,
+        *(CATEGORY_COLOURS.get(n, NEUTRAL) for n, _ in shown),
+        RUN_B,
+    ]
+    texts = [
+        duration(start_ns),
+        *(("+" if d > 0 else "\u2212") + duration(abs(d)) for _, d in shown),
+        duration(end_ns),
+    ]
+    fig.add_bar(
+        x=names,
+        y=[b / 1e3 for b in bars],
+        base=[b / 1e3 for b in base],
+        marker={"color": colours},
+        text=texts,
+        textposition="outside",
+        cliponaxis=False,
+        hovertext=[f"{n}: {t}" for n, t in zip(names, texts, strict=True)],
+        hoverinfo="text",
+    )
+    fig.update_xaxes(categoryorder="array", categoryarray=names)
+    return fig
+
+
+def interval(ratio: float, ci95: tuple[float, float], noise_floor_frac: float | None) -> go.Figure:
+    """Draw the ratio B / A with its interval, the line of equality and the noise floor."""
+    low, high = ci95
+    fig = figure(height=130, x_title="ratio B / A", legend=False)
+    if noise_floor_frac:
+        fig.add_vrect(
+            x0=1 - noise_floor_frac, x1=1 + noise_floor_frac, fillcolor=NEUTRAL, opacity=0.2,
+            line_width=0,
+        )  # fmt: skip
+    fig.add_vline(x=1, line={"color": NEUTRAL, "dash": "dot"})
+    fig.add_scatter(
+        x=[ratio],
+        y=[""],
+        mode="markers",
+        marker={"size": 11, "color": RUN_B},
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [high - ratio],
+            "arrayminus": [ratio - low],
+            "thickness": 3,
+            "width": 8,
+            "color": RUN_B,
+        },
+        hovertext=[f"{ratio:.4g} ({low:.4g} to {high:.4g})"],
+        hoverinfo="text",
+    )
+    margin = max(abs(low - 1), abs(high - 1), noise_floor_frac or 0, 0.02) * 1.25
+    fig.update_xaxes(range=[1 - margin, 1 + margin])
+    fig.update_yaxes(showticklabels=False, showgrid=False)
+    return fig

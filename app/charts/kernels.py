@@ -1,0 +1,50 @@
+"""Where the kernel time of one run went."""
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from app.charts.base import bar_height, figure, plain, unique_labels
+from app.ui.colours import category_colour, origin_colour
+from app.ui.format import duration, percent
+
+
+def top_kernels(kernels: pd.DataFrame) -> go.Figure:
+    """Draw total time a kernel.
+
+    Wants name, short_name, category, origin, total_ns, count, share_frac.
+    """
+    rows = kernels.iloc[::-1]
+    fig = figure(height=bar_height(len(rows)), x_title="total time (ms)", legend=False)
+    hover = [
+        f"{plain(r.short_name)}<br>{r.category}, {r.origin}<br>{duration(r.total_ns)} in {r.count} "
+        f"launches ({percent(r.share_frac)} of kernel time)"
+        for r in rows.itertuples()
+    ]
+    fig.add_bar(
+        y=unique_labels(rows["short_name"].astype(str).to_list()),
+        x=rows["total_ns"] / 1e6,
+        orientation="h",
+        marker={"color": [category_colour(c) for c in rows["category"]]},
+        hovertext=hover,
+        hoverinfo="text",
+    )
+    return fig
+
+
+def shares(frame: pd.DataFrame, *, by: str) -> go.Figure:
+    """Draw one bar a class; wants the columns `by`, total_ns and share_frac, largest first."""
+    colour = category_colour if by == "category" else origin_colour
+    rows = frame.iloc[::-1]
+    fig = figure(height=bar_height(len(rows)), x_title="share of kernel time (%)", legend=False)
+    fig.add_bar(
+        y=rows[by],
+        x=100 * rows["share_frac"],
+        orientation="h",
+        marker={"color": [colour(c) for c in rows[by]]},
+        text=[percent(v) for v in rows["share_frac"]],
+        textposition="outside",
+        cliponaxis=False,
+        hovertext=[f"{c}: {duration(t)}" for c, t in zip(rows[by], rows["total_ns"], strict=True)],
+        hoverinfo="text",
+    )
+    return fig

@@ -1,0 +1,132 @@
+"""Device memory over time, and what lived at the peak."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from app.charts.base import figure, plain, short
+from app.ui.colours import NEUTRAL, SERIES_COLOURS, stable_colour
+from app.ui.format import bytes_
+
+_MOST_POINTS = 4000
+
+
+def _thinned(points: pd.DataFrame) -> pd.DataFrame:
+    """Keep each bucket's maximum and its last point: peaks stay, the curve stays a step."""
+    if len(points) <= _MOST_POINTS:
+        return points
+    bucket = pd.Series(range(len(points)), index=points.index) * (_MOST_POINTS // 2) // len(points)
+    groups = points.groupby(bucket.to_numpy())["allocated_bytes"]
+    keep = groups.idxmax().to_list() + groups.apply(lambda g: g.index[-1]).to_list()
+    return points.loc[sorted(set(keep))]
+
+
+def memory_timeline(
+    points: pd.DataFrame,
+    *,
+    phases: Sequence[tuple[str, float, float]] = (),
+    oom: tuple[float, str] | None = None,
+) -> go.Figure:
+    """Draw allocated and reserved over time with the peak marked.
+
+    `points`: MEMORY_POINT_COLUMNS of one device. `phases`: (name, start_ns, end_ns) bands.
+    `oom`: time and label of the allocation that failed.
+    """
+    points = points.reset_index(drop=True)
+    origin = points["time_ns"].iloc[0]
+    peak = points.loc[points["allocated_bytes"].idxmax()]
+    shown = _thinned(points)
+    x = (shown["time_ns"] - origin) / 1e6
+    length = points["time_ns"].iloc[-1] - origin
+    fig = figure(height=420, x_title="time (ms)", y_title="bytes")
+    for i, (name, start, end) in enumerate(phases):
+        colour = SERIES_COLOURS[i % len(SERIES_COLOURS)]
+        fig.add_vrect(
+            x0=(start - origin) / 1e6,
+            x1=(end - origin) / 1e6,
+            fillcolor=colour,
+            opacity=0.09,
+            line_width=0,
+            annotation=_band_label(name) if end - start > 0.06 * length else None,
+            annotation_position="bottom left",
+        )
+    if shown["reserved_bytes"].notna().any():
+        reserved = shown["reserved_bytes"].astype(float)
+        line = {"color": NEUTRAL, "shape": "hv", "dash": "dot", "width": 1.5}
+        fig.add_scatter(x=x, y=reserved, name="reserved", line=line, mode="lines")
+    fig.add_scatter(
+        x=x,
+        y=shown["allocated_bytes"],
+        name="allocated",
+        mode="lines",
+        line={"color": SERIES_COLOURS[0], "shape": "hv", "width": 1.5},
+        fill="tozeroy",
+        fillcolor="rgba(0,114,178,0.16)",
+        hovertemplate="%{y:.4s}B at %{x:.3f} ms",
+    )
+    _mark(fig, (peak["time_ns"] - origin) / 1e6, peak["allocated_bytes"], "peak ")
+    if oom:
+        fig.add_vline(x=(oom[0] - origin) / 1e6, line={"color": "#d55e00", "width": 2})
+        fig.add_annotation(
+            x=(oom[0] - origin) / 1e6, y=1, yref="paper", text=plain(oom[1]), showarrow=False,
+            xanchor="right", yanchor="top",
+        )  # fmt: skip
+    highest = points[["allocated_bytes", "reserved_bytes"]].astype(float).max().max()
+    fig.update_yaxes(tickformat=".3s", ticksuffix="B", range=[0, 1.14 * highest], title=None)
+    return fig
+
+
+def _band_label(name: str) -> dict[str, Any]:
+    return {"text": plain(name), "font": {"size": 11}, "yanchor": "bottom"}
+
+
+def _mark(fig: go.Figure, x: float, y: float, prefix: str) -> None:
+    fig.add_annotation(
+        x=x, y=y, text=f"{prefix}{bytes_(y)}", arrowhead=2, ax=0, ay=-28, font={"size": 12}
+    )
+
+
+def memory_overlay(curves: Sequence[tuple[str, str, pd.DataFrame]]) -> go.Figure:
+    """Draw allocated bytes of several runs from their own first point; (label, colour, points)."""
+    fig = figure(height=380, x_title="time since the first event (ms)")
+    for label, colour, points in curves:
+        shown = _thinned(points.reset_index(drop=True))
+        fig.add_scatter(
+            x=(shown["time_ns"] - shown["time_ns"].iloc[0]) / 1e6,
+            y=shown["allocated_bytes"],
+            name=short(label, 32),
+            mode="lines",
+            line={"color": colour, "shape": "hv", "width": 1.6},
+            hovertemplate="%{y:.4s}B",
+        )
+    fig.update_yaxes(tickformat=".3s", ticksuffix="B", rangemode="tozero", title=None)
+    return fig
+
+
+def at_peak(sites: pd.DataFrame) -> go.Figure:
+    """Draw what lived at the peak as a treemap of phase and site; wants site, phase, bytes."""
+    rows = sites.nlargest(150, "bytes")
+    phases = rows["phase"].fillna("no phase").astype(str)
+    totals = rows.groupby(phases)["bytes"].sum()
+    labels = [plain(p) for p in totals.index] + [short(s, 60) for s in rows["site"]]
+    colours = [stable_colour(str(p)) for p in totals.index] + [
+        stable_colour(str(p)) for p in phases
+    ]
+    fig = figure(height=460, legend=False)
+    fig.add_treemap(
+        ids=[f"phase:{p}" for p in totals.index] + [f"site:{i}" for i in range(len(rows))],
+        labels=labels,
+        parents=[""] * len(totals) + [f"phase:{p}" for p in phases],
+        values=totals.to_list() + rows["bytes"].to_list(),
+        branchvalues="total",
+        marker={"colors": colours},
+        text=[bytes_(v) for v in [*totals.to_list(), *rows["bytes"].to_list()]],
+        textinfo="label+text",
+        hovertemplate="%{label}<br>%{text}<extra></extra>",
+        tiling={"pad": 1},
+        textfont={"color": "#10151d"},
+    )
+    fig.update_layout(margin={"t": 8, "l": 0, "r": 0, "b": 0})
+    return fig

@@ -1,0 +1,47 @@
+"""Latency samples: all of them, by process."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from app.charts.base import figure, short
+from app.ui.colours import SERIES_COLOURS
+
+
+def by_iteration(samples: pd.DataFrame) -> go.Figure:
+    """Draw each process's latencies in order; wants SAMPLE_COLUMNS."""
+    fig = figure(height=340, x_title="iteration", y_title="latency (ms)")
+    for process, rows in samples.groupby("process"):
+        fig.add_scatter(
+            x=rows["iteration"],
+            y=rows["latency_ns"] / 1e6,
+            name=f"process {process}",
+            mode="lines+markers",
+            marker={"size": 4},
+            line={"width": 1, "color": SERIES_COLOURS[int(str(process)) % len(SERIES_COLOURS)]},
+            hovertemplate="iteration %{x}: %{y:.4g} ms",
+        )
+    fig.update_yaxes(rangemode="tozero")
+    return fig
+
+
+def distribution(sides: Sequence[tuple[str, str, pd.DataFrame]]) -> go.Figure:
+    """Draw box and points of each (label, colour, samples), one box a process."""
+    fig = figure(height=340, y_title="latency (ms)")
+    for label, colour, samples in sides:
+        for i, (process, rows) in enumerate(samples.groupby("process")):
+            fig.add_box(
+                y=rows["latency_ns"] / 1e6,
+                name=f"{short(label, 24)} #{process}",
+                legendgroup=label,
+                showlegend=i == 0,
+                boxpoints="all" if len(rows) <= 400 else "outliers",
+                jitter=0.5,
+                pointpos=0,
+                marker={"color": colour, "size": 3, "opacity": 0.55},
+                line={"color": colour, "width": 1.2},
+                hovertemplate="%{y:.4g} ms",
+            )
+    fig.update_xaxes(showticklabels=sum(s["process"].nunique() for _, _, s in sides) <= 12)
+    return fig

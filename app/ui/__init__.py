@@ -1,0 +1,1 @@
+"""What pages share: cached reads, formatting, colours and small widgets."""

@@ -1,0 +1,110 @@
+"""One colour for each kernel class, origin, GPU and run, the same on every page and in both themes.
+
+The frequent classes take the Okabe-Ito hues, which stay apart under the usual colour-vision
+deficiencies; the rare ones take muted hues. All have enough contrast on white and on the dark
+background, so nothing depends on the theme.
+"""
+
+import hashlib
+
+CATEGORY_COLOURS: dict[str, str] = {
+    "gemm": "#0072b2",
+    "gemv": "#56b4e9",
+    "attention": "#d55e00",
+    "conv": "#7a68c8",
+    "softmax": "#b8860b",
+    "norm": "#009e73",
+    "loss": "#a8325e",
+    "optimizer": "#aa4499",
+    "embedding": "#44aa99",
+    "index": "#8c8c3a",
+    "reduction": "#3d8f4f",
+    "elementwise": "#e69f00",
+    "copy": "#cc79a7",
+    "fill": "#c9b458",
+    "random": "#b5651d",
+    "collective": "#5f7fd4",
+    "moe": "#6699cc",
+    "other": "#8a94a6",
+    "unknown": "#6b7280",
+}
+"Kernel class -> colour. The order is the order of legends."
+
+ORIGIN_COLOURS: dict[str, str] = {
+    "cublas": "#0072b2",
+    "cutlass": "#56b4e9",
+    "cudnn": "#d55e00",
+    "aten": "#cc79a7",
+    "flash_attention": "#e8782b",
+    "inductor": "#009e73",
+    "triton": "#44aa99",
+    "nccl": "#5f7fd4",
+    "cub": "#8c8c3a",
+    "vllm": "#7a68c8",
+    "tensorrt_llm": "#3d8f4f",
+    "apex": "#aa4499",
+    "user": "#e69f00",
+    "unknown": "#6b7280",
+}
+
+SERIES_COLOURS = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#7a68c8",
+    "#8c8c3a",
+)
+"Runs and GPUs: position in the comparison, or a stable hash of the name."
+
+IDLE = "rgba(128,138,152,0.28)"
+NEUTRAL = "#8a94a6"
+GOOD = "#009e73"
+BAD = "#d55e00"
+RUN_A = "#8a94a6"
+RUN_B = "#0072b2"
+HOST, PROJECTED, KERNEL_SUM = "#8a94a6", "#56b4e9", "#0072b2"
+
+GPU_COLOURS: dict[str, str] = {
+    "3060": "#e69f00",
+    "4090": "#009e73",
+    "5090": "#d55e00",
+    "A100": "#56b4e9",
+    "H100": "#0072b2",
+    "H200": "#7a68c8",
+    "B200": "#aa4499",
+    "cpu": "#8a94a6",
+}
+
+
+def category_colour(category: str | None) -> str:
+    """Return the class's colour; that of `unknown` for a class not in the table."""
+    return CATEGORY_COLOURS.get(category or "unknown", CATEGORY_COLOURS["unknown"])
+
+
+def origin_colour(origin: str | None) -> str:
+    """Return the origin's colour; that of `unknown` for an origin not in the table."""
+    return ORIGIN_COLOURS.get(origin or "unknown", ORIGIN_COLOURS["unknown"])
+
+
+def gpu_colour(model: str | None) -> str:
+    """Return a GPU's colour: by the model number it contains, else by a hash of the name."""
+    text = model or "cpu"
+    for key, colour in GPU_COLOURS.items():
+        if key.lower() in text.lower():
+            return colour
+    return stable_colour(text)
+
+
+def stable_colour(name: str) -> str:
+    """Return a series colour that is the same for this name on every page and in every session."""
+    digest = hashlib.sha256(name.encode()).digest()
+    return SERIES_COLOURS[digest[0] % len(SERIES_COLOURS)]
+
+
+def category_order(categories: list[str]) -> list[str]:
+    """Return the categories in legend order, those not in the table last."""
+    known = list(CATEGORY_COLOURS)
+    return sorted(categories, key=lambda c: (known.index(c) if c in known else len(known), c))

@@ -1,0 +1,184 @@
+"""The top of a comparison: the two sides, the verdict, the headline numbers."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from analysis.compare import Comparison
+from analysis.runview import RunView
+from app.charts.compare import interval
+from app.ui import data, style
+from app.ui.colours import BAD, GOOD, NEUTRAL
+from app.ui.format import UNKNOWN, bytes_, duration, percent, significant
+from app.ui.shape import num_iterations
+from app.ui.widgets import Card, cards, chart, plain_markdown
+
+_TITLES = {
+    "faster": "B is faster",
+    "slower": "B is slower",
+    "no_difference": "No difference",
+    "not_enough_samples": "Not enough samples to say",
+    "not_comparable": "Not comparable",
+}
+_ACCENTS = {"faster": GOOD, "slower": BAD}
+
+
+def inputs() -> tuple[str, str, str]:
+    """Draw the two sides and the metric; all three are in the address."""
+    recent, _ = data.list_runs("status:done,oom", limit=200)
+    names = dict(zip(recent["id"], recent["name"], strict=True))
+    bar = st.columns([4, 4, 2], vertical_alignment="bottom")
+    chosen = [_side(bar[i], names, key) for i, key in enumerate(("a", "b"))]
+    metric = bar[2].selectbox(
+        "Metric",
+        data.metric_names(chosen[0], chosen[1]),
+        key="metric",
+        bind="query-params",
+        help="Latency comes from the clean pass; the others from the profiled one.",
+    )
+    return chosen[0], chosen[1], str(metric or "latency")
+
+
+def _side(place: object, names: dict[str, str], key: str) -> str:
+    asked = st.query_params.get(key) or st.session_state.get(key) or ""
+    options = ["", *dict.fromkeys([*([asked] if asked else []), *names])]
+    chosen = place.selectbox(  # type: ignore[attr-defined]
+        f"Side {key.upper()}",
+        options,
+        key=key,
+        bind="query-params",
+        format_func=lambda value: _option(value, names),
+        accept_new_options=True,
+    )
+    return str(chosen or "")
+
+
+def _option(value: str, names: dict[str, str]) -> str:
+    if not value:
+        return "choose a run"
+    ids = value.split(",")
+    known = [names[i] for i in ids if i in names]
+    if len(ids) > 1 and known:
+        return f"{known[0]} and {len(ids) - 1} more"
+    return f"{names[value]}  ({value})" if value in names else value
+
+
+def names(a: Sequence[RunView], b: Sequence[RunView]) -> None:
+    """Draw the title from the two sides' names."""
+    gpus = list(dict.fromkeys(v.run.gpu_model or "GPU not known" for v in (*a, *b)))
+    work = list(dict.fromkeys(v.run.workload for v in (*a, *b) if v.run.workload))
+    style.header(f"{_name(a)} \u2192 {_name(b)}", [*work, *gpus])
+
+
+def _name(views: Sequence[RunView]) -> str:
+    more = f" (+{len(views) - 1})" if len(views) > 1 else ""
+    return views[0].run.name + more
+
+
+def verdict(found: Comparison, a: Sequence[RunView], b: Sequence[RunView]) -> None:
+    """Draw the banner, the verdict with its reason and next step, and the interval."""
+    if found.banner:
+        st.warning(plain_markdown(found.banner), icon=":material/difference:")
+    title = f"{_TITLES[found.verdict]}: {found.metric.replace('_', ' ')}"
+    if found.verdict in _ACCENTS and found.ratio:
+        title = f"{_TITLES[found.verdict]}: {_change(found)}"
+    figures = _figures(found)
+    lines = [found.reason[:1].upper() + found.reason[1:], figures]
+    if found.next_step:
+        lines.append(f"Next: {found.next_step}.")
+    style.verdict(
+        title,
+        [line for line in lines if line],
+        [m.message for m in found.marks],
+        _ACCENTS.get(found.verdict, NEUTRAL),
+    )
+    if found.ratio and found.ci95:
+        chart(
+            interval(found.ratio, found.ci95, found.noise_floor_frac),
+            alt=f"Ratio {found.ratio:.3g} with its 95 % interval and the noise floor",
+        )
+
+
+def _change(found: Comparison) -> str:
+    ratio = found.ratio or 1.0
+    what = "higher" if ratio > 1 else "lower"
+    interval_text = ""
+    if found.ci95:
+        low, high = (100 * (v - 1) for v in found.ci95)
+        interval_text = f" (95 %: {low:+.1f} to {high:+.1f} %)"
+    return f"{found.metric.replace('_', ' ')} {abs(100 * (ratio - 1)):.1f} % {what}{interval_text}"
+
+
+def _figures(found: Comparison) -> str:
+    sides = [
+        f"{label}: {_value(side.median, found.unit)} ({side.n_processes} "
+        f"{side.group}{'es' if side.group == 'process' and side.n_processes != 1 else ''}"
+        f"{'s' if side.group == 'run' and side.n_processes != 1 else ''}, "
+        f"{side.n_samples} samples)"
+        for label, side in (("A", found.a), ("B", found.b))
+    ]
+    ratio = f"; ratio B/A {significant(found.ratio)}" if found.ratio else ""
+    return ", ".join(sides) + ratio
+
+
+def _value(value: float | None, unit: str) -> str:
+    if value is None:
+        return UNKNOWN
+    if unit == "ms":
+        return duration(value * 1e6)
+    if unit == "B":
+        return bytes_(value)
+    return percent(value) if unit == "" and abs(value) <= 1 else f"{significant(value)} {unit}"
+
+
+def headline(a: RunView, b: RunView) -> None:
+    """Draw what changed in the profile, each side's first run."""
+    cards(
+        [
+            _per_iteration(a, b, "kernel_time_ns", "Kernel time / iteration", "Sum of kernels."),
+            _per_iteration(a, b, "num_kernels", "Launches / iteration", "Kernels an iteration."),
+            _share(a, b, "idle_frac", "GPU idle", "Span without a running kernel."),
+            _share(a, b, "gemm_frac", "GEMM and GEMV", "Share of kernel time."),
+            _share(a, b, "unclassified_frac", "Not recognised", "Kernel time without a rule."),
+            _memory(a, b),
+        ]
+    )
+
+
+def _per_iteration(a: RunView, b: RunView, key: str, label: str, text: str) -> Card:
+    shown, values = [], []
+    for view in (a, b):
+        total, iterations = view.summary.get(key), num_iterations(view.phases)
+        value = total / iterations if total is not None and iterations else None
+        values.append(value)
+        is_time = key.endswith("_ns")
+        shown.append(
+            UNKNOWN if value is None else duration(value) if is_time else significant(value)
+        )
+    known = values[0] and values[1] is not None
+    note = f"{significant(values[1] / values[0])} \u00d7" if known else "not known on both sides"  # type: ignore[operator]
+    return Card(label=label, value=" \u2192 ".join(shown), note=note, definition=text)
+
+
+def _share(a: RunView, b: RunView, key: str, label: str, text: str) -> Card:
+    left, right = a.summary.get(key), b.summary.get(key)
+    note = "not known on both sides"
+    if left is not None and right is not None:
+        note = f"{100 * (right - left):+.1f} percentage points"
+    return Card(
+        label=label, value=f"{percent(left)} \u2192 {percent(right)}", note=note, definition=text
+    )
+
+
+def _memory(a: RunView, b: RunView) -> Card:
+    left, right = (v.summary.get("peak_memory_bytes") for v in (a, b))
+    known = left is not None and right is not None
+    note = f"{bytes_(right - left)} more" if known and right >= left else "not known on both sides"  # type: ignore[operator]
+    if known and right < left:  # type: ignore[operator]
+        note = f"{bytes_(left - right)} less"  # type: ignore[operator]
+    return Card(
+        label="Peak memory",
+        value=f"{bytes_(left)} \u2192 {bytes_(right)}",
+        note=note,
+        definition="Largest allocated memory.",
+    )

@@ -1,0 +1,213 @@
+"""Every read that a page makes, cached by what it depends on; no page opens the database itself.
+
+Reads that depend on the database carry its files' change times in the cache key: a write anywhere
+makes the next read fresh. The timeline's key is the Parquet files instead.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+from sqlite_utils import Database
+
+from analysis.runview import RunRow, RunView
+from app.ui.timeline_data import Timeline, Window, load_timeline, window
+from core.config import DataDir, data_dir
+from core.errors import AppError
+from core.spec import JobSpec
+from db import fetch, runs, status
+from db.connection import opened
+
+Stamp = tuple[str, int, int]
+
+
+@contextmanager
+def database() -> Iterator[Database]:
+    """Open this server's database for one block."""
+    with opened(data_dir().db_path) as db:
+        yield db
+
+
+def stamp() -> Stamp:
+    """Return what changes with every write to the database."""
+    path = data_dir().db_path
+    return (str(path), _changed_ns(path), _changed_ns(path.with_name(path.name + "-wal")))
+
+
+def _changed_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@st.cache_resource(ttl=900, max_entries=48, show_spinner=False)
+def _view(run_id: str, key: Stamp) -> RunView:
+    with database() as db:
+        return fetch.run_view(db, data_dir(), run_id)
+
+
+def fetch_view(run_id: str) -> RunView:
+    """Return a run with its measurements, not to be changed; UserError when it does not exist."""
+    return _view(run_id, stamp())
+
+
+def fetch_row(run_id: str) -> RunRow:
+    """Return a run without its measurements; UserError when it does not exist."""
+    with database() as db:
+        return fetch.run_row(db, run_id)
+
+
+def resolve(text: str) -> list[str]:
+    """Return the runs that a text names: an id, a name, or a filter; UserError when none fits."""
+    with database() as db:
+        return runs.resolve_runs(db, text)
+
+
+@st.cache_data(ttl=900, max_entries=64, show_spinner=False)
+def _listed(key: Stamp, query: str, sort: str, down: bool, limit: int, offset: int) -> Any:
+    with database() as db:
+        frame = runs.list_runs(
+            db, query or None, sort=sort, descending=down, limit=limit, offset=offset
+        )
+        return frame, runs.count_runs(db, query or None)
+
+
+def list_runs(
+    query: str = "",
+    *,
+    sort: str = "created_at",
+    descending: bool = True,
+    limit: int = 100,
+    offset: int = 0,
+) -> tuple[pd.DataFrame, int]:
+    """Return one page of matching runs and how many match; QuerySyntaxError, UserError."""
+    frame, total = _listed(stamp(), query, sort, descending, limit, offset)
+    return frame, int(total)
+
+
+@st.cache_data(ttl=20, max_entries=4, show_spinner=False)
+def _gpus(key: Stamp) -> pd.DataFrame:
+    with database() as db:
+        return fetch.gpus(db)
+
+
+def list_gpus() -> pd.DataFrame:
+    """Return the registered GPUs with their peaks, newest state within 20 s."""
+    return _gpus(stamp())
+
+
+def fetch_queue() -> pd.DataFrame:
+    """Return the runs at work and waiting."""
+    with database() as db:
+        return fetch.queue(db)
+
+
+def fetch_workers() -> pd.DataFrame:
+    """Return the workers, newest first."""
+    with database() as db:
+        return fetch.workers(db)
+
+
+def log_tail(run_id: str, limit: int = 200) -> pd.DataFrame:
+    """Return the newest log lines of a run, oldest first."""
+    with database() as db:
+        return fetch.last_events(db, run_id, limit)
+
+
+@st.cache_data(ttl=900, max_entries=4, show_spinner=False)
+def _against_baselines(key: Stamp) -> pd.DataFrame:
+    with database() as db:
+        return status.newest_against_baselines(db)
+
+
+def newest_against_baselines() -> pd.DataFrame:
+    """Return, for each pinned baseline, the newest other run of the same measurement."""
+    return _against_baselines(stamp())
+
+
+@st.cache_resource(ttl=1800, max_entries=3, show_spinner="Reading the timeline")
+def _timeline(paths: tuple[str, ...], changed_ns: tuple[int, ...]) -> Timeline | None:
+    return load_timeline(tuple(Path(p) for p in paths))
+
+
+def fetch_timeline(view: RunView) -> Timeline | None:
+    """Return a run's spans, kept in memory for the last three runs; None when there are none."""
+    paths = tuple(p for p in view.span_paths if p.exists())
+    return _timeline(tuple(map(str, paths)), tuple(_changed_ns(p) for p in paths))
+
+
+def timeline_window(timeline: Timeline, asked: tuple[float, float] | None) -> Window:
+    """Return a window and half its width beyond both sides, so small moves need no answer."""
+    if asked is None:
+        return window(timeline)
+    margin = (asked[1] - asked[0]) / 2
+    return window(timeline, asked[0] - margin, asked[1] + margin)
+
+
+def paths() -> DataDir:
+    """Return the data directory of this server."""
+    return data_dir()
+
+
+def unknown_filter_fields(query: str) -> tuple[str, ...]:
+    """Return the keys of a filter that no stored run has."""
+    with database() as db:
+        return runs.unknown_fields(db, query or None)
+
+
+def resolve_one(text: str) -> str:
+    """Return the id of the run that a text names; UserError when none or several fit."""
+    with database() as db:
+        return runs.resolve_run(db, text)
+
+
+def resolve_side(text: str) -> tuple[str, ...]:
+    """Return the runs of one side: ids separated by commas, a name, or a filter; UserError."""
+    parts = [p for p in text.split(",") if p.strip()]
+    with database() as db:
+        if len(parts) > 1 and not any(mark in text for mark in ":<>="):
+            return tuple(runs.resolve_run(db, p) for p in parts)
+        return tuple(runs.resolve_runs(db, text))
+
+
+def fetch_views(run_ids: tuple[str, ...]) -> list[RunView]:
+    """Return several runs with their measurements."""
+    return [fetch_view(run_id) for run_id in run_ids]
+
+
+@st.cache_resource(ttl=900, max_entries=32, show_spinner="Comparing")
+def _compared(a: tuple[str, ...], b: tuple[str, ...], metric: str, key: Stamp) -> Any:
+    from analysis.compare import compare
+
+    return compare(fetch_views(a), fetch_views(b), metric=metric)
+
+
+def fetch_comparison(a: tuple[str, ...], b: tuple[str, ...], metric: str) -> Any:
+    """Return the comparison of two sides (analysis.compare.Comparison); UserError."""
+    return _compared(a, b, metric, stamp())
+
+
+def metric_names(a: str, b: str) -> list[str]:
+    """Return the metrics that both sides have, latency first; only latency while a side is open."""
+    from analysis.compare.metrics import available
+
+    try:
+        sides = [fetch_views(resolve_side(text)) for text in (a, b) if text]
+    except AppError:
+        return ["latency"]
+    if len(sides) < 2:
+        return ["latency"]
+    known = [set().union(*(available(v) for v in side)) for side in sides]
+    return ["latency", *sorted((known[0] & known[1]) - {"latency"})]
+
+
+def submit(jobs: list[JobSpec], *, name: str | None) -> list[str]:
+    """Queue jobs and tell the workers; return the run ids. AppError when the broker is away."""
+    from app.submit import submit_jobs
+
+    with database() as db:
+        return list(submit_jobs(db, data_dir(), jobs, name=name))

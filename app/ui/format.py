@@ -1,0 +1,117 @@
+"""Numbers as text: SI prefixes, three significant digits, and an em dash for what is not known."""
+
+import math
+from datetime import UTC, datetime
+
+UNKNOWN = "\u2014"
+_NBSP = "\u00a0"
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def is_known(value: object) -> bool:
+    """Say whether there is a number: None, NaN and pandas' NA are not."""
+    if value is None:
+        return False
+    try:
+        return not math.isnan(float(value))  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Return `value` with that many significant digits, integers beyond them kept whole."""
+    if value == 0:
+        return "0"
+    decimals = digits - 1 - math.floor(math.log10(abs(value)))
+    if decimals <= 0:
+        return f"{value:,.0f}".replace(",", "\u202f")
+    text = f"{value:.{decimals}f}"
+    rounded = float(text)
+    if rounded and digits - 1 - math.floor(math.log10(abs(rounded))) < decimals:
+        text = f"{value:.{max(decimals - 1, 0)}f}"
+    return text
+
+
+def duration(ns: float | None) -> str:
+    """Return nanoseconds as ns, us, ms or s."""
+    if not is_known(ns):
+        return UNKNOWN
+    value = float(ns)  # type: ignore[arg-type]
+    for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "\u00b5s")):
+        if abs(value) >= scale * 0.9995:
+            return f"{significant(value / scale)}{_NBSP}{unit}"
+    return f"{significant(value)}{_NBSP}ns"
+
+
+def scaled(value: float | None, unit: str) -> str:
+    """Return a number with an SI prefix: `2.88 GB`, `312 TFLOP/s`."""
+    if not is_known(value):
+        return UNKNOWN
+    number = float(value)  # type: ignore[arg-type]
+    for scale, prefix in _PREFIXES:
+        if abs(number) >= scale * 0.9995:
+            return f"{significant(number / scale)}{_NBSP}{prefix}{unit}"
+    return f"{significant(number)}{_NBSP}{unit}".rstrip()
+
+
+def bytes_(value: float | None) -> str:
+    """Return bytes in decimal units (1 GB is 10^9 B)."""
+    return scaled(value, "B")
+
+
+def percent(frac: float | None) -> str:
+    """Return a fraction (0-1) as a percentage."""
+    return UNKNOWN if not is_known(frac) else pct(float(frac) * 100)  # type: ignore[arg-type]
+
+
+def pct(value: float | None) -> str:
+    """Return a percentage (0-100) with one decimal, or two below one per cent."""
+    if not is_known(value):
+        return UNKNOWN
+    number = float(value)  # type: ignore[arg-type]
+    digits = 2 if 0 < abs(number) < 1 else 1
+    return f"{number:.{digits}f}{_NBSP}%"
+
+
+def count(value: float | None) -> str:
+    """Return a whole number with thin spaces between thousands."""
+    return UNKNOWN if not is_known(value) else f"{int(value):,}".replace(",", "\u202f")  # type: ignore[arg-type]
+
+
+def ratio(value: float | None) -> str:
+    """Return a ratio with three decimals at most and a multiplication sign."""
+    return UNKNOWN if not is_known(value) else f"{significant(float(value))}{_NBSP}\u00d7"  # type: ignore[arg-type]
+
+
+def when(stamp: str | None) -> str:
+    """Return a stored UTC timestamp as `27 Nov 2026, 22:10`; the text itself if it is none."""
+    if not stamp:
+        return UNKNOWN
+    try:
+        parsed = datetime.fromisoformat(stamp.replace("Z", "+00:00"))
+    except ValueError:
+        return stamp
+    return parsed.astimezone(UTC).strftime("%d %b %Y, %H:%M").lstrip("0")
+
+
+def ago(stamp: str | None, now: datetime | None = None) -> str:
+    """Return how long ago a stored UTC timestamp was, in the largest whole unit."""
+    if not stamp:
+        return UNKNOWN
+    try:
+        parsed = datetime.fromisoformat(stamp.replace("Z", "+00:00"))
+    except ValueError:
+        return stamp
+    if parsed.tzinfo is None:
+        parsed = parsed.replace(tzinfo=UTC)
+    seconds = max(0, int(((now or datetime.now(UTC)) - parsed).total_seconds()))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size}{_NBSP}{unit} ago"
+    return "just now" if seconds < 10 else f"{seconds}{_NBSP}s ago"
+
+
+def params_text(params: dict[str, object], keys: tuple[str, ...] = ()) -> str:
+    """Return params as `compile=none, batch=1`, the chosen keys first."""
+    ordered = [k for k in keys if k in params] + [k for k in params if k not in keys]
+    return ", ".join(f"{k}={params[k]}" for k in ordered)

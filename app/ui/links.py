@@ -1,0 +1,35 @@
+"""Where pages are, and the links that lead to them with their inputs."""
+
+from collections.abc import Iterable
+from urllib.parse import urlencode, urlsplit
+
+import streamlit as st
+
+OVERVIEW = "pages/overview.py"
+SUBMIT = "pages/submit.py"
+QUEUE = "pages/queue.py"
+RUNS = "pages/runs.py"
+RUN = "pages/run.py"
+COMPARE = "pages/compare.py"
+STUDIES = "pages/studies.py"
+GPUS = "pages/gpus.py"
+IMPORT = "pages/import_.py"
+DEFINITIONS = "pages/definitions.py"
+
+
+def open_run(run_id: str) -> None:
+    """Go to a run's page."""
+    st.switch_page(RUN, query_params={"run_id": run_id})
+
+
+def open_compare(a: Iterable[str], b: Iterable[str]) -> None:
+    """Go to the comparison of two sides."""
+    st.switch_page(COMPARE, query_params={"a": ",".join(a), "b": ",".join(b)})
+
+
+def share_url(page: str, **params: str) -> str:
+    """Return the absolute address of a page with these inputs, as this browser reaches it."""
+    parts = urlsplit(st.context.url or "")
+    origin = f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
+    query = urlencode({k: v for k, v in params.items() if v})
+    return f"{origin}/{page}" + (f"?{query}" if query else "")

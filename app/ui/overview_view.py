@@ -1,0 +1,128 @@
+"""The parts of the Overview."""
+
+from html import escape
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from app.ui import data, links, style
+from app.ui.colours import gpu_colour
+from app.ui.format import count, percent
+from app.ui.queue_view import progress_of
+from app.ui.runs_table import open_table
+from app.ui.widgets import plain_markdown, said_plainly, status_badge
+
+
+def first_steps() -> None:
+    """Say what an empty dashboard can do first."""
+    style.empty_state(
+        "Nothing here yet",
+        "Look at real H100 captures first, or run something on this machine: a CPU is enough.",
+    )
+    bar = st.container(horizontal=True)
+    if bar.button("Load the example data", type="primary", icon=":material/dataset:"):
+        with said_plainly(), st.spinner("Reading the example captures"):
+            data.load_demo()
+        st.rerun()
+    if bar.button("Submit a first run", icon=":material/add_circle:"):
+        st.switch_page(links.SUBMIT, query_params={"workload": "decode"})
+    if bar.button("Import my captures", icon=":material/upload_file:"):
+        st.switch_page(links.IMPORT)
+
+
+def gpus(frame: pd.DataFrame) -> None:
+    """Draw one tile a GPU, those online first."""
+    if frame.empty:
+        return
+    st.subheader("GPUs", anchor=False)
+    with st.grid("auto", min_column_width=250, border=True, gap="small"):
+        ordered = frame.sort_values("is_online", ascending=False, kind="stable")
+        for row in ordered.head(8).to_dict("records"):
+            st.html(_gpu_tile(row))
+
+
+def _gpu_tile(row: dict[str, Any]) -> str:
+    state = "online" if row["is_online"] else "offline" if row["worker_id"] else "from files"
+    dot = "#009e73" if row["is_online"] else "#8a94a6"
+    floor = row["noise_floor_frac"]
+    noise = f"noise floor {percent(floor)}" if pd.notna(floor) else "noise floor not measured"
+    peaks = "peaks measured" if row["peaks"] else "peaks not measured"
+    return (
+        f'<div style="font-weight:650"><span class="wb-dot" style="border-radius:.15rem;background:'
+        f'{gpu_colour(row["model"])}"></span>{escape(str(row["model"]))}</div>'
+        f'<div class="wb-muted" style="font-size:.86rem;line-height:1.6"><span class="wb-dot" '
+        f'style="background:{dot}"></span>{state} \u00b7 {count(row["num_runs"])} runs<br>'
+        f"{escape(peaks)} \u00b7 {escape(noise)}</div>"
+    )
+
+
+def running() -> None:
+    """Draw running jobs, polling only while there are some."""
+    if data.fetch_queue().empty:
+        return
+    st.subheader("Running and waiting", anchor=False)
+    _running_part()
+
+
+@st.fragment(run_every="2s")
+def _running_part() -> None:
+    frame = data.fetch_queue()
+    if frame.empty:
+        st.rerun()
+    active = frame[frame["status"] != "queued"]
+    for row in active.head(6).to_dict("records"):
+        line = st.container(horizontal=True, vertical_alignment="center")
+        with line:
+            status_badge(row["status"])
+        line.page_link(
+            links.RUN, label=plain_markdown(row["name"]), query_params={"run_id": row["id"]}
+        )
+        frac, text = progress_of(row["progress"], row["status"])
+        line.progress(frac, text=plain_markdown(text))
+    waiting = len(frame) - len(active)
+    if waiting:
+        stuck = frame[(frame["status"] == "queued") & ~frame["has_worker"]]
+        note = f"; {len(stuck)} of them for a GPU without a worker" if len(stuck) else ""
+        st.page_link(links.QUEUE, label=f"{waiting} waiting{note}", icon=":material/schedule:")
+
+
+def against_baselines() -> None:
+    """Draw the newest run of each pinned measurement against its baseline."""
+    pairs = data.newest_against_baselines()
+    if pairs.empty:
+        return
+    st.subheader("Against the pinned baselines", anchor=False)
+    rows = [_change(str(p.baseline_id), str(p.run_id)) for p in pairs.head(12).itertuples()]
+    event = st.dataframe(
+        pd.DataFrame([r for r in rows if r]),
+        hide_index=True,
+        on_select="rerun",
+        selection_mode="single-row",
+        key="baselines",
+        column_config={"change": st.column_config.TextColumn(alignment="right")},
+        alt="Newest runs against their baselines",
+    )
+    if event.selection.rows:
+        pair = pairs.iloc[event.selection.rows[0]]
+        links.open_compare([str(pair["baseline_id"])], [str(pair["run_id"])])
+    st.caption("Choose a row to see the comparison.")
+
+
+def _change(baseline_id: str, run_id: str) -> dict[str, str]:
+    found = data.fetch_comparison((baseline_id,), (run_id,), "latency")
+    change = f"{100 * (found.ratio - 1):+.1f} %" if found.ratio else "\u2014"
+    return {
+        "run": found.b.label,
+        "baseline": found.a.label,
+        "latency": found.verdict.replace("_", " "),
+        "change": change,
+        "why": found.reason,
+    }
+
+
+def newest(frame: pd.DataFrame, total: int) -> None:
+    """Draw the newest runs."""
+    st.subheader("Newest runs", anchor=False)
+    open_table(frame, key="newest")
+    st.page_link(links.RUNS, label=f"All {count(total)} runs", icon=":material/table_rows:")

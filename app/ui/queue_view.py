@@ -1,0 +1,162 @@
+"""The live part of the queue: only this is redrawn, and only while something is active."""
+
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from app.ui import data, links, style
+from app.ui.format import ago, params_text, when
+from app.ui.widgets import plain_markdown, status_badge
+from core.errors import AppError
+from db import runs
+
+LOG_LINES = 200
+_STAGES = {
+    "build": "building",
+    "compile": "compiling",
+    "warmup": "warming up",
+    "measure": "measuring",
+}
+
+
+def nothing_to_do() -> None:
+    """Say that the queue is empty and where work comes from."""
+    style.empty_state(
+        "Nothing is running or waiting", "Submit a run, or choose Run again on the page of one."
+    )
+    st.page_link(links.SUBMIT, label="Submit a run", icon=":material/add_circle:")
+
+
+@st.fragment(run_every="2s")
+def live() -> None:
+    """Draw running and waiting runs by GPU; reload the page once when the last one ended."""
+    frame = data.fetch_queue()
+    if frame.empty:
+        st.rerun()
+    for gpu, rows in frame.groupby("gpu_model", dropna=False, sort=False):
+        waiting = rows[rows["status"] == "queued"]
+        name = "no GPU chosen" if pd.isna(gpu) else str(gpu)
+        st.subheader(plain_markdown(name), anchor=False)
+        if len(waiting) and not bool(rows["has_worker"].iloc[0]):
+            st.warning(
+                f"No worker serves {plain_markdown(name)} now: its runs wait until one starts. "
+                "The GPUs page shows how to add one.",
+                icon=":material/power_off:",
+            )
+        for row in rows[rows["status"] != "queued"].to_dict("records"):
+            _running(row)
+        _waiting(waiting)
+
+
+def _running(row: dict[str, Any]) -> None:
+    with st.container(border=True):
+        head = st.container(horizontal=True, vertical_alignment="center")
+        with head:
+            status_badge(row["status"])
+        head.page_link(
+            links.RUN, label=plain_markdown(row["name"]), query_params={"run_id": row["id"]}
+        )
+        if row["cancel_requested"]:
+            head.caption("cancelling")
+        elif head.button("Cancel", key=f"cancel_{row['id']}", icon=":material/cancel:"):
+            _do(lambda: cancel(row["id"]))
+        frac, text = progress_of(row["progress"] or {}, row["status"])
+        st.progress(frac, text=plain_markdown(f"{text}, started {ago(row['started_at'])}"))
+        log = data.log_tail(row["id"], LOG_LINES)
+        with st.expander("Log", icon=":material/terminal:", key=f"log_{row['id']}"):
+            st.code(log_text(log) or "no output yet", language=None, height=260)
+
+
+def progress_of(progress: dict[str, Any], status: str) -> tuple[float, str]:
+    """Return the finished part of the present stage (0-1) and its words."""
+    if status == "ingesting":
+        return 1.0, "reading the captures"
+    done, total = progress.get("done"), progress.get("total")
+    stage = str(progress.get("stage", ""))
+    words = " ".join(
+        w for w in (str(progress.get("pass", "")), _STAGES.get(stage, stage or status)) if w
+    )
+    if isinstance(done, int | float) and isinstance(total, int | float) and total > 0:
+        return min(1.0, max(0.0, done / total)), f"{words}, {done:g} of {total:g}"
+    return 0.0, words
+
+
+def log_text(events: pd.DataFrame) -> str:
+    """Return log events as lines."""
+    return "\n".join(f"{e.at[11:19]}  {e.message}" for e in events.itertuples())
+
+
+def _waiting(rows: pd.DataFrame) -> None:
+    for place, row in enumerate(rows.to_dict("records"), start=1):
+        line = st.container(horizontal=True, vertical_alignment="center", border=True)
+        line.text(f"{place}.", width=28)
+        line.page_link(
+            links.RUN, label=plain_markdown(row["name"]), query_params={"run_id": row["id"]}
+        )
+        line.caption(plain_markdown(params_text(row["params"])[:160]), width="stretch")
+        if place > 1 and line.button(
+            "Move up", key=f"up_{row['id']}", icon=":material/vertical_align_top:"
+        ):
+            _do(lambda i=row["id"]: _move_up(i))
+        if line.button("Cancel", key=f"cancel_{row['id']}", icon=":material/cancel:"):
+            _do(lambda i=row["id"]: cancel(i))
+
+
+def cancel(run_id: str) -> None:
+    """Ask for a run to be cancelled; UserError when it has ended."""
+    with data.database() as db:
+        runs.request_cancel(db, run_id)
+
+
+def _move_up(run_id: str) -> None:
+    with data.database() as db:
+        runs.move_up(db, run_id)
+
+
+def _do(action: Any) -> None:
+    try:
+        action()
+    except AppError as exc:
+        st.toast(plain_markdown(str(exc)), icon=":material/error:")
+        return
+    st.rerun(scope="fragment")
+
+
+def ended() -> None:
+    """List what ended last, with Retry where it did not succeed."""
+    frame, _ = data.list_runs(
+        "source:submitted status:done,oom,failed,cancelled,interrupted",
+        sort="created_at",
+        limit=12,
+    )
+    if frame.empty:
+        return
+    st.subheader("Ended last", anchor=False)
+    for row in frame.to_dict("records"):
+        line = st.container(horizontal=True, vertical_alignment="center")
+        with line:
+            status_badge(row["status"])
+        line.page_link(
+            links.RUN, label=plain_markdown(row["name"]), query_params={"run_id": row["id"]}
+        )
+        line.caption(plain_markdown(f"{row['gpu_model'] or ''} \u00b7 {when(row['finished_at'])}"))
+        if row["error"]:
+            line.caption(plain_markdown(str(row["error"])[:160]), width="stretch")
+        if row["status"] in ("failed", "cancelled", "interrupted", "oom") and line.button(
+            "Retry", key=f"retry_{row['id']}", icon=":material/replay:"
+        ):
+            retry(row["id"])
+
+
+def retry(run_id: str) -> None:
+    """Queue an ended run again and reload the page."""
+    from app.submit import retry_run
+
+    try:
+        with data.database() as db:
+            retry_run(db, data.paths(), run_id)
+    except AppError as exc:
+        st.toast(plain_markdown(str(exc)), icon=":material/error:")
+        return
+    st.rerun()

@@ -1,0 +1,155 @@
+"""A run's hardware counters and its roofline."""
+
+import pandas as pd
+import streamlit as st
+
+from analysis.runview import RunView
+from app.charts.roofline import Ceiling, roofline
+from app.ui import style
+from app.ui.format import percent
+from app.ui.widgets import chart, plain_markdown
+from core import gpus as gpu_table
+
+
+def counters(view: RunView) -> None:
+    """Draw the roofline, one row a profiled launch, and what the tool's rules say."""
+    _roofline_part(view)
+    if view.counters.empty:
+        style.empty_state(
+            "No hardware counters",
+            "Run it again with the ncu pass; the GPUs page shows whether counters are permitted.",
+        )
+        return
+    _coverage(view)
+    _table(view.counters)
+    _rules(view.rules)
+
+
+def ceilings(view: RunView) -> list[Ceiling]:
+    """Return the roofs that are known for the run's GPU and FLOP type: measured, datasheet."""
+    dtype = str(view.cost.get("flops_dtype") or "bf16")
+    sheet = gpu_table.datasheet_peaks(view.run.gpu_model)
+    found = []
+    for peaks, label, is_measured in ((view.peaks, "measured", True), (sheet, "datasheet", False)):
+        flops = peaks.get(f"gemm_{dtype}_flops_per_s") or peaks.get(f"{dtype}_flops_per_s")
+        memory = peaks.get("copy_bytes_per_s") or peaks.get("dram_bytes_per_s")
+        if flops and memory:
+            found.append(
+                Ceiling(
+                    label=f"{label}, {dtype}",
+                    bytes_per_s=memory,
+                    flops_per_s=flops,
+                    is_measured=is_measured,
+                )
+            )
+    return found
+
+
+def counter_points(view: RunView) -> pd.DataFrame:
+    """Return label, intensity, flops_per_s, duration_ns, category of launches with all of them."""
+    found = view.counters
+    ok = (found["flops"] > 0) & (found["dram_bytes"] > 0) & (found["duration_ns"] > 0)
+    rows = found[ok]
+    return pd.DataFrame(
+        {
+            "label": rows["short_name"],
+            "intensity": rows["flops"] / rows["dram_bytes"],
+            "flops_per_s": rows["flops"] / rows["duration_ns"] * 1e9,
+            "duration_ns": rows["duration_ns"],
+            "category": rows["category"],
+        }
+    )
+
+
+def model_point(view: RunView) -> tuple[str, float, float] | None:
+    """Return the whole iteration by the cost model and the clean latency; None if unknown."""
+    flops, moved = view.cost.get("flops"), view.cost.get("bytes")
+    latency = view.summary.get("latency_ms")
+    median = latency.get("median") if isinstance(latency, dict) else None
+    if not flops or not moved or not median:
+        return None
+    return (view.run.name, flops / moved, flops / (median / 1e3))
+
+
+def _roofline_part(view: RunView) -> None:
+    points = counter_points(view)
+    model = model_point(view)
+    roofs = ceilings(view)
+    if points.empty and model is None:
+        st.caption(
+            "No roofline: it needs counters of floating-point work and DRAM traffic, or a workload "
+            "with a cost model and a measured latency."
+        )
+        return
+    chart(
+        roofline(points, roofs, [model] if model else []),
+        alt="Throughput against arithmetic intensity, under measured and datasheet ceilings",
+    )
+    if not roofs:
+        st.caption("No ceilings: the peaks of this GPU are neither measured nor in the table.")
+
+
+def _coverage(view: RunView) -> None:
+    names = set(view.counters["name"]) | set(view.counters["short_name"])
+    if view.kernels.empty:
+        return
+    mine = view.kernels["name"].isin(names) | view.kernels["short_name"].isin(names)
+    whole = float(view.kernels["total_ns"].sum()) or 1.0
+    share = float(view.kernels.loc[mine, "total_ns"].sum()) / whole
+    st.caption(
+        f"Counters were collected for {len(view.counters)} launches; kernels of these names are "
+        f"{percent(share)} of this run's kernel time."
+    )
+
+
+_LABELS = {
+    "short_name": "kernel",
+    "category": "category",
+    "duration_ns": "\u00b5s",
+    "sm_pct": "SM %",
+    "memory_pct": "memory %",
+    "dram_pct": "DRAM %",
+    "l2_pct": "L2 %",
+    "occupancy_pct": "occupancy %",
+    "theoretical_occupancy_pct": "theoretical %",
+    "waves_per_sm": "waves / SM",
+    "dram_bytes": "DRAM MB",
+    "flops": "MFLOP",
+    "grid": "grid",
+    "block": "block",
+    "registers": "registers",
+    "path": "range",
+}
+
+
+def _table(found: pd.DataFrame) -> None:
+    kept = [c for c in _LABELS if c in found and found[c].notna().any()]
+    table = found[kept].rename(columns=_LABELS)
+    for column, scale in (("\u00b5s", 1e3), ("DRAM MB", 1e6), ("MFLOP", 1e6)):
+        if column in table:
+            table[column] = table[column] / scale
+    numeric = [c for c in table if c.endswith("%") or c in ("\u00b5s", "waves / SM", "DRAM MB")]
+    config = {c: st.column_config.NumberColumn(format="%.3g") for c in [*numeric, "MFLOP"]}
+    config["kernel"] = st.column_config.TextColumn(pinned=True, width="large")
+    st.dataframe(
+        table,
+        hide_index=True,
+        column_config=config,
+        height=min(560, 40 + 35 * len(table)),
+        alt="Counters of each profiled launch",
+    )
+
+
+def _rules(rules: pd.DataFrame) -> None:
+    if rules.empty:
+        return
+    st.markdown("**What Nsight Compute says**")
+    grouped = rules.groupby(["rule", "message"], sort=False, dropna=False).agg(
+        launches=("launch", "nunique"), speedup=("estimated_speedup_pct", "max")
+    )
+    ordered = grouped.reset_index().sort_values("speedup", ascending=False, na_position="last")
+    for row in ordered.head(12).itertuples():
+        gain = f", up to {row.speedup:.0f} % by its estimate" if row.speedup == row.speedup else ""
+        title = plain_markdown(f"{row.rule}: {row.launches} launches{gain}")
+        with st.expander(title):
+            st.text(str(row.message))

@@ -1,0 +1,120 @@
+"""Where a run came from: environment, files, and how to do it again."""
+
+import shlex
+
+import pandas as pd
+import streamlit as st
+
+from analysis.runview import RunView
+from app.ui import data, links, style
+from app.ui.format import bytes_, when
+from app.ui.widgets import plain_markdown
+
+
+def environment(view: RunView) -> None:
+    """List the run's settings and the versions it ran with."""
+    run = view.run
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.markdown("**Run**")
+        style.facts(
+            [
+                ("id", run.id),
+                ("source", run.source),
+                ("workload", run.workload or "not known"),
+                ("GPU", run.gpu_model or "not known"),
+                ("profilers", ", ".join(run.profilers) or "none"),
+                ("processes of the clean pass", str(run.repeats)),
+                ("created", when(run.created_at)),
+                ("started", when(run.started_at)),
+                ("finished", when(run.finished_at)),
+                ("worker", run.worker_id or "none: not run here"),
+                *[(k, str(v)) for k, v in run.params.items()],
+            ]
+        )
+    with right:
+        st.markdown("**Versions and settings**")
+        if run.environment:
+            style.facts([(k, str(v)) for k, v in sorted(run.environment.items())])
+        else:
+            st.caption("The captures name no versions.")
+
+
+def files(view: RunView) -> None:
+    """List the captures, what was taken out of them, and offer them for download."""
+    if view.captures.empty:
+        style.empty_state("No captures stored", "This run left no profiler files.")
+        return
+    found = view.captures
+    table = pd.DataFrame(
+        {
+            "file": found["file_name"],
+            "pass": found["pass"],
+            "kind": found["kind"],
+            "tool": found["tool"].fillna("") + " " + found["tool_version"].fillna(""),
+            "size": [bytes_(b) for b in found["bytes"]],
+            "private removed": [", ".join(p) or "nothing found" for p in found["private_removed"]],
+            "SHA-256": found["sha256"],
+        }
+    )
+    st.dataframe(
+        table,
+        hide_index=True,
+        column_config={"size": st.column_config.TextColumn(alignment="right")},
+        alt="Captures of this run",
+    )
+    st.caption(
+        "Host names, users, paths, environment variables and device serials are removed when a "
+        "capture is stored. The hash is of the stored file."
+    )
+    _download(view)
+
+
+def _download(view: RunView) -> None:
+    folder = data.paths().captures / view.run.id
+    present = [n for n in view.captures["file_name"] if (folder / n).is_file()]
+    if not present:
+        st.caption("The files themselves are not kept in this data directory.")
+        return
+    bar = st.container(horizontal=True, vertical_alignment="bottom")
+    name = bar.selectbox("File", present, key="capture_file")
+    bar.download_button(
+        "Download",
+        data=lambda: (folder / str(name)).read_bytes(),
+        file_name=str(name),
+        icon=":material/download:",
+        on_click="ignore",
+    )
+
+
+def reproduce(view: RunView) -> None:
+    """Show the commands that make this measurement again."""
+    run = view.run
+    if not run.workload:
+        style.empty_state(
+            "Imported captures",
+            "The program that made them is not part of Warpboard: repeat it with your own command.",
+        )
+        return
+    st.text("In the queue of this dashboard:")
+    st.code(submit_command(view, "submit"), language="bash", wrap_lines=True)
+    st.text("Here and now, without dashboard and database, leaving a bundle that imports anywhere:")
+    st.code(submit_command(view, "run") + " --out bundle", language="bash", wrap_lines=True)
+    if st.button("Run again with a change", icon=":material/tune:", type="primary"):
+        st.switch_page(links.SUBMIT, query_params={"from": run.id})
+    st.caption(plain_markdown(f"Comparable runs share the hash {run.comparable_hash or 'none'}."))
+
+
+def submit_command(view: RunView, verb: str) -> str:
+    """Return the command line that submits or runs this run's job."""
+    run = view.run
+    parts = ["./warpboard", verb, run.workload or ""]
+    for name, value in run.params.items():
+        parts += ["--set", f"{name}={value}"]
+    if run.gpu_model:
+        parts += ["--gpu", run.gpu_model]
+    if run.profilers:
+        parts += ["--profilers", ",".join(run.profilers)]
+    if run.repeats != 1:
+        parts += ["--repeats", str(run.repeats)]
+    return shlex.join(parts)

@@ -1,0 +1,176 @@
+"""The top of a run's page: what it is, what limits it, the headline numbers."""
+
+import pandas as pd
+import streamlit as st
+
+from analysis.runview import RunRow, RunView
+from app.ui import data, links, style
+from app.ui.colours import IDLE, category_colour
+from app.ui.format import bytes_, percent, when
+from app.ui.queue_view import cancel, log_text, progress_of, retry
+from app.ui.shape import class_shares
+from app.ui.widgets import plain_markdown, said_plainly, status_badge
+from core.errors import AppError
+from core.states import FINAL
+from db import runs
+
+_SHOWN = ("dtype", "mode", "compile", "batch", "context", "sequence", "seq_len", "layers", "preset")
+
+
+def is_active(run: RunRow) -> bool:
+    """Say whether the run is still waiting or at work."""
+    return run.status not in FINAL
+
+
+def title(run: RunRow) -> None:
+    """Draw name, facts and what can be done."""
+    facts = [run.gpu_model or "GPU not known"]
+    facts += [f"{k} {run.params[k]}" for k in _SHOWN if run.params.get(k) not in (None, "")]
+    facts += ["example data"] if run.source == "demo" else []
+    facts += ["baseline"] if run.is_baseline else []
+    facts += [f"#{t}" for t in run.tags]
+    env = run.environment
+    tail = [f"{k} {env[k]}" for k in ("driver", "torch", "cuda", "triton") if env.get(k)]
+    tail.append(when(run.finished_at or run.created_at))
+    left, right = st.columns([3, 2], vertical_alignment="top")
+    with left:
+        style.header(run.name, facts, " \u00b7 ".join(tail))
+    bar = right.container(horizontal=True, horizontal_alignment="right")
+    with bar:
+        status_badge(run.status)
+    with bar.popover("Compare with", icon=":material/compare_arrows:"):
+        _compare_with(run)
+    if run.workload and bar.button("Run again with a change", icon=":material/tune:"):
+        st.switch_page(links.SUBMIT, query_params={"from": run.id})
+    with bar.popover("Share", icon=":material/link:"):
+        st.text("This page's address:")
+        st.code(links.share_url("run", run_id=run.id), language=None, wrap_lines=True)
+
+
+def _compare_with(run: RunRow) -> None:
+    query = f'workload:"{run.workload}"' if run.workload else ""
+    found, _ = data.list_runs(f"{query} status:done,oom".strip(), limit=60)
+    found = found[found["id"] != run.id]
+    if found.empty:
+        st.caption("There is no other finished run yet.")
+        return
+    names = dict(zip(found["id"], found["name"], strict=True))
+    other = st.selectbox(
+        "Against", list(names), format_func=lambda i: f"{names[i]}  ({i})", key="compare_with"
+    )
+    if st.button("Compare", type="primary", key="compare_go"):
+        links.open_compare([run.id], [str(other)])
+
+
+@st.fragment(run_every="2s")
+def live(run_id: str) -> None:
+    """Draw progress and log until the run ends, then load the page with its results."""
+    run = data.fetch_row(run_id)
+    if run.status in FINAL:
+        st.rerun()
+    frac, text = progress_of(dict(run.progress), run.status)
+    st.progress(frac, text=plain_markdown(text))
+    if run.status == "queued":
+        st.caption("Waiting for a worker that serves this GPU. The Queue shows its place.")
+    if st.button("Cancel", icon=":material/cancel:"):
+        with said_plainly():
+            cancel(run_id)
+        st.rerun(scope="fragment")
+    st.code(log_text(data.log_tail(run_id)) or "no output yet", language=None, height=320)
+
+
+def answer(view: RunView) -> None:
+    """Draw the verdict with its evidence and the bar of where the time went."""
+    run = view.run
+    if run.error:
+        st.error(plain_markdown(run.error), icon=":material/error:")
+    if run.status == "oom" and run.oom:
+        _oom(run)
+    if run.status in ("failed", "interrupted", "cancelled", "oom"):
+        if run.workload and st.button("Retry", icon=":material/replay:"):
+            retry(run.id)
+        log = data.log_tail(run.id)
+        if len(log):
+            with st.expander("Log", icon=":material/terminal:"):
+                st.code(log_text(log), language=None, height=320)
+
+
+def _oom(run: RunRow) -> None:
+    found = run.oom or {}
+    asked = found.get("requested_bytes")
+    lines = [
+        f"It asked for {bytes_(asked)} in {found.get('phase') or 'an unknown phase'}; "
+        f"the peak until then was {bytes_(found.get('peak_bytes'))}."
+    ]
+    if found.get("limit_bytes"):
+        lines.append(f"The limit was {bytes_(found['limit_bytes'])}.")
+    style.verdict("Out of memory: a result, not a failure", lines, [], "#d55e00")
+
+
+def composition(view: RunView) -> str:
+    """Return the bar of kernel classes and idle time, as HTML; empty without kernels."""
+    if view.kernels.empty:
+        return ""
+    shares = class_shares(view.kernels, "category")
+    idle = view.summary.get("idle_frac")
+    busy = 1.0 - idle if idle is not None else 1.0
+    rows = list(zip(shares["category"], shares["share_frac"], strict=True))
+    parts = [(f"{c} {percent(s)}", s * busy, category_colour(c)) for c, s in rows]
+    items = [(c, percent(s), category_colour(c)) for c, s in rows if s >= 0.005]
+    if idle is not None:
+        parts.append((f"idle {percent(idle)}", idle, IDLE))
+        items.append(("idle", f"{percent(idle)} of the span", IDLE))
+    items.append(("not recognised", percent(view.summary.get("unclassified_frac")), "transparent"))
+    label = "Where the time went: " + ", ".join(name for name, _, _ in parts)
+    return style.stacked_bar(parts, label) + style.legend(items)
+
+
+def warnings(view: RunView) -> None:
+    """Draw what the reader must know about the captures; identical ones once."""
+    found = list(dict.fromkeys((w.code, w.message) for w in view.warnings))
+    for _, message in found[:3]:
+        st.warning(plain_markdown(message), icon=":material/warning:")
+    if len(found) > 3:
+        with st.expander(f"{len(found) - 3} more warnings", icon=":material/warning:"):
+            st.dataframe(
+                pd.DataFrame(found[3:], columns=["code", "message"]),
+                hide_index=True,
+                alt="Warnings about the captures",
+            )
+
+
+def labels(run: RunRow) -> None:
+    """Draw tags, notes, pin and delete."""
+    with st.expander("Tags, notes, baseline", icon=":material/edit_note:"), st.form("labels"):
+        tags = st.text_input("Tags", value=" ".join(run.tags), key=f"tags_{run.id}")
+        notes = st.text_area("Notes", value=run.notes, key=f"notes_{run.id}")
+        pinned = st.checkbox(
+            "Baseline of its workload, parameters and GPU",
+            value=run.is_baseline,
+            key=f"pin_{run.id}",
+        )
+        if st.form_submit_button("Save", type="primary"):
+            try:
+                _save(run, set(tags.split()), notes, pinned)
+            except AppError as exc:
+                st.error(plain_markdown(str(exc)))
+                return
+            st.rerun()
+
+
+def _save(run: RunRow, tags: set[str], notes: str, pinned: bool) -> None:
+    with data.database() as db:
+        runs.set_tags(db, run.id, tags - set(run.tags), set(run.tags) - tags)
+        runs.set_notes(db, run.id, notes)
+        if pinned and not run.is_baseline:
+            runs.pin(db, run.id)
+        if run.is_baseline and not pinned:
+            runs.unpin(db, run.id)
+
+
+def headline(view: RunView) -> None:
+    """Draw the headline numbers."""
+    from app.ui.run_cards import run_cards
+    from app.ui.widgets import cards
+
+    cards(run_cards(view))

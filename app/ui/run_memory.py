@@ -1,0 +1,174 @@
+"""A run's memory and its latency samples."""
+
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from analysis.runview import RunView
+from app.charts import memory as memory_charts
+from app.charts import samples as sample_charts
+from app.ui import style
+from app.ui.colours import stable_colour
+from app.ui.format import bytes_, duration, percent
+from app.ui.widgets import Card, cards, chart
+
+
+def memory(view: RunView) -> None:
+    """Draw memory over time, what lived at the peak, and the failed allocation if there is one."""
+    if view.memory_points.empty and view.memory_at_peak.empty:
+        style.empty_state(
+            "No memory recorded",
+            "Run it again with the memory pass, or import a memory snapshot of your program.",
+        )
+        return
+    _figures(view)
+    if not view.memory_points.empty:
+        device = _device(view.memory_points)
+        points = view.memory_points[view.memory_points["device"] == device]
+        chart(
+            memory_charts.memory_timeline(points, phases=_bands(points), oom=_oom(view, points)),
+            alt="Allocated and reserved memory over time, peak marked",
+        )
+    if not view.memory_at_peak.empty:
+        st.markdown("**What lived at the peak**, by phase and allocation site")
+        chart(memory_charts.at_peak(view.memory_at_peak), alt="Treemap of live memory at the peak")
+        _peak_table(view.memory_at_peak)
+
+
+def _figures(view: RunView) -> None:
+    found, notes = view.memory, "from the snapshot; requested sizes"
+    items = [
+        Card(label=label, value=bytes_(found.get(key)), note=notes, definition=text)
+        for label, key, text in (
+            ("Peak allocated", "peak_bytes", "Largest sum of live allocations, in bytes."),
+            ("Before the step", "baseline_bytes", "Live allocations when recording began."),
+            ("After the step", "final_bytes", "Live allocations at the end of the recording."),
+        )
+        if found.get(key) is not None
+    ]
+    reserved = view.memory_points["reserved_bytes"]
+    if reserved.notna().any():
+        text = "Largest memory held by the allocator, live or not."
+        value = bytes_(float(reserved.max()))
+        items.append(
+            Card(label="Peak reserved", value=value, note="held by the allocator", definition=text)
+        )
+    if items:
+        cards(items)
+
+
+def _device(points: pd.DataFrame) -> int:
+    devices = sorted(set(points["device"]))
+    if len(devices) == 1:
+        return int(devices[0])
+    chosen = st.segmented_control(
+        "Device", devices, default=devices[0], key="memory_device", required=True
+    )
+    return int(chosen)
+
+
+def _bands(points: pd.DataFrame) -> list[tuple[str, float, float]]:
+    """Return the stretches of equal phase; none when there are too many to read."""
+    phase = points["phase"].fillna("")
+    if not (phase != "").any():
+        return []
+    block = (phase != phase.shift()).cumsum()
+    spans = points.groupby(block.to_numpy()).agg(
+        name=("phase", "first"), start=("time_ns", "min"), end=("time_ns", "max")
+    )
+    spans = spans[spans["name"].notna()]
+    return [(str(r.name_), r.start, r.end) for r in _renamed(spans)] if len(spans) <= 40 else []
+
+
+def _renamed(spans: pd.DataFrame) -> Any:
+    return spans.rename(columns={"name": "name_"}).itertuples()
+
+
+def _oom(view: RunView, points: pd.DataFrame) -> tuple[float, str] | None:
+    found = view.memory.get("oom") or view.run.oom
+    if not found:
+        return None
+    at = found.get("time_ns", points["time_ns"].iloc[-1])
+    asked = found.get("requested_bytes")
+    return float(at), f"out of memory: {bytes_(asked)} asked for"
+
+
+def _peak_table(sites: pd.DataFrame) -> None:
+    st.dataframe(
+        pd.DataFrame(
+            {
+                "site": sites["site"],
+                "phase": sites["phase"],
+                "MB": sites["bytes"] / 1e6,
+                "blocks": sites["count"],
+            }
+        ).head(500),
+        hide_index=True,
+        height=320,
+        column_config={
+            "site": st.column_config.TextColumn(width="large"),
+            "MB": st.column_config.NumberColumn(format="%.4g"),
+        },
+        alt="Live memory at the peak by allocation site",
+    )
+
+
+def samples(view: RunView) -> None:
+    """Draw every latency sample, and what profiling cost."""
+    if view.samples.empty:
+        style.empty_state(
+            "No clean pass",
+            "Latency is measured without a profiler; captures alone do not have it.",
+        )
+    else:
+        left, right = st.columns([3, 2], gap="large")
+        with left:
+            st.markdown("**In order**")
+            chart(sample_charts.by_iteration(view.samples), alt="Latency of each iteration")
+        with right:
+            st.markdown("**Spread by process**")
+            colour = stable_colour(view.run.id)
+            chart(
+                sample_charts.distribution([(view.run.name, colour, view.samples)]),
+                alt="Box and points of the latencies of each process",
+            )
+        _statistics(view)
+    _overhead(view)
+
+
+def _statistics(view: RunView) -> None:
+    latency = view.summary.get("latency_ms")
+    if not isinstance(latency, dict):
+        return
+    pairs = [
+        (name, f"{duration(value * 1e6)}")
+        for name, value in latency.items()
+        if name in ("median", "mean", "std", "min", "max", "p95") and value is not None
+    ]
+    if latency.get("ci95"):
+        low, high = latency["ci95"]
+        pairs.insert(1, ("95 % interval", f"{duration(low * 1e6)} to {duration(high * 1e6)}"))
+    if latency.get("cv") is not None:
+        pairs.append(("coefficient of variation", percent(latency["cv"])))
+    pairs.append(("samples", str(latency.get("n", len(view.samples)))))
+    style.facts(pairs)
+
+
+def _overhead(view: RunView) -> None:
+    if view.profiled_samples.empty:
+        return
+    st.markdown("**Under a profiler**")
+    clean = view.samples["latency_ns"].median() if len(view.samples) else None
+    rows = [
+        {
+            "pass": name,
+            "iterations": len(part),
+            "median": duration(part["latency_ns"].median()),
+            "against the clean pass": percent(part["latency_ns"].median() / clean - 1)
+            if clean
+            else "\u2014",
+        }
+        for name, part in view.profiled_samples.groupby("pass")
+    ]
+    st.dataframe(pd.DataFrame(rows), hide_index=True, alt="Latency under each profiler")

@@ -1,0 +1,19 @@
+"""The tabs of a run, one name each; only the open one is computed."""
+
+from app.ui.run_counters import counters
+from app.ui.run_files import environment, files, reproduce
+from app.ui.run_kernels import host, kernels, phases, timeline
+from app.ui.run_memory import memory, samples
+
+__all__ = [
+    "counters",
+    "environment",
+    "files",
+    "host",
+    "kernels",
+    "memory",
+    "phases",
+    "reproduce",
+    "samples",
+    "timeline",
+]

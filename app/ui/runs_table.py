@@ -1,0 +1,226 @@
+"""The table of runs, what can be done with chosen rows, and help with the filter."""
+
+import pandas as pd
+import streamlit as st
+
+from app.ui import data, links
+from app.ui.shape import params_columns, run_table, two_sides
+from app.ui.widgets import plain_markdown, said_plainly
+from core.errors import AppError
+from db import runs
+from db.search import QuerySyntaxError
+
+COLUMNS = [
+    "name",
+    "status",
+    "workload",
+    "GPU",
+    "parameters",
+    "latency ms",
+    "\u00b1 %",
+    "samples",
+    "kernel time ms",
+    "idle %",
+    "GEMM %",
+    "peak memory GB",
+    "tags",
+    "baseline",
+    "notes",
+    "source",
+    "age",
+    "created",
+    "id",
+    "error",
+]
+DEFAULT_COLUMNS = [
+    "name",
+    "status",
+    "GPU",
+    "parameters",
+    "latency ms",
+    "\u00b1 %",
+    "kernel time ms",
+    "idle %",
+    "GEMM %",
+    "peak memory GB",
+    "tags",
+    "age",
+]
+
+
+def _config() -> dict[str, object]:
+    number = st.column_config.NumberColumn
+    return {
+        "open": st.column_config.ButtonColumn(
+            "", key="runs_open", type="tertiary", pinned=True, width=44
+        ),
+        "name": st.column_config.TextColumn(width="medium"),
+        "status": st.column_config.TextColumn(width=92),
+        "GPU": st.column_config.TextColumn(width=150),
+        "latency ms": number(
+            format="%.4g", help="Median over the clean pass, without a profiler", width=92
+        ),
+        "\u00b1 %": number(format="%.1f", help="Half of the 95 % interval", width=60),
+        "kernel time ms": number(format="%.4g", help="Sum of kernel durations", width=112),
+        "idle %": number(format="%.1f", help="Span without a running kernel", width=66),
+        "GEMM %": number(format="%.1f", help="GEMM and GEMV share of kernel time", width=76),
+        "peak memory GB": number(format="%.3g", help="1 GB is 10^9 bytes", width=118),
+    }
+
+
+def draw(frame: pd.DataFrame, columns: list[str], total: int) -> list[int]:
+    """Draw one page of runs; return the chosen row numbers. An open button leads to the run."""
+    table = run_table(frame)
+    extra = params_columns(frame) if "parameters" in columns else pd.DataFrame(index=frame.index)
+    order: list[str] = ["open"]
+    for column in columns:
+        order += list(extra.columns) if column == "parameters" else [column]
+    shown = table.join(extra.rename(columns=lambda c: c if c not in table else f"{c} (param)"))
+    shown = shown[[c for c in shown if _has_value(shown[c])]]
+    shown.insert(0, "open", ":material/open_in_full:")
+    event = st.dataframe(
+        shown[[c for c in order if c in shown]],
+        column_config=_config(),
+        hide_index=True,
+        key="runs",
+        on_select="rerun",
+        selection_mode="multi-row",
+        height=min(720, 40 + 35 * len(frame)),
+        placeholder="",
+        alt="Runs that match the filter, one a row",
+    )
+    click = st.session_state.get("runs_open")
+    if click is not None:
+        links.open_run(str(frame["id"].iloc[click.row]))
+    shown_text = f"{len(frame)} of {total}" if total > len(frame) else f"{total}"
+    st.caption(
+        f"{shown_text} runs. Choose rows to compare, tag, pin or delete. "
+        "Columns without any value are left out."
+    )
+    return [r for r in event.selection.rows if r < len(frame)]
+
+
+def _has_value(column: pd.Series) -> bool:
+    """Say whether any cell says something: an all-empty column is left out."""
+    return bool(
+        (column.notna() & (column.astype(str) != "") & (column.astype(str) != "False")).any()
+    )
+
+
+def actions(frame: pd.DataFrame, chosen: list[int]) -> None:
+    """Draw what can be done with the chosen rows."""
+    if not chosen:
+        return
+    rows = frame.iloc[chosen]
+    ids = rows["id"].to_list()
+    bar = st.container(horizontal=True, vertical_alignment="bottom", border=True)
+    bar.markdown(f"**{len(ids)} chosen**", width="content")
+    if len(ids) == 1 and bar.button("Open", icon=":material/open_in_new:", type="primary"):
+        links.open_run(ids[0])
+    if len(ids) > 1 and bar.button("Compare", icon=":material/compare_arrows:", type="primary"):
+        links.open_compare(*two_sides(rows))
+    with bar.popover("Tag", icon=":material/label:"):
+        _tag_form(ids)
+    if len(ids) == 1 and bar.button(
+        "Pin as baseline",
+        icon=":material/keep:",
+        help="Newer runs of the same measurement are held against it on the Overview",
+    ):
+        _do(lambda: _pin(ids[0]), "Pinned as baseline")
+    if bar.button("Delete", icon=":material/delete:"):
+        confirm_delete(ids)
+
+
+def _tag_form(ids: list[str]) -> None:
+    with st.form("tag_form", border=False):
+        added = st.text_input("Add tags", placeholder="paper week-48")
+        removed = st.text_input("Remove tags")
+        if st.form_submit_button("Apply", type="primary"):
+            _do(lambda: _tag(ids, added.split(), removed.split()), "Tags changed")
+
+
+def _tag(ids: list[str], added: list[str], removed: list[str]) -> None:
+    with data.database() as db:
+        for run_id in ids:
+            runs.set_tags(db, run_id, added, removed)
+
+
+def _pin(run_id: str) -> None:
+    with data.database() as db:
+        runs.pin(db, run_id)
+
+
+@st.dialog("Delete runs?")
+def confirm_delete(ids: list[str]) -> None:
+    """Ask once, then delete runs with their captures."""
+    st.text(f"{len(ids)} run(s) with their measurements and stored captures go for good.")
+    if st.button("Delete", type="primary", icon=":material/delete:"):
+        with said_plainly():
+            delete(ids)
+        st.rerun()
+
+
+def delete(ids: list[str]) -> None:
+    """Delete runs, their captures and spans; UserError when one is at work."""
+    with data.database() as db:
+        runs.delete_runs(db, ids)
+    paths = data.paths()
+    runs.remove_folders((paths.captures, paths.spans), ids)
+
+
+def _do(action: object, said: str) -> None:
+    try:
+        action()  # type: ignore[operator]
+    except AppError as exc:
+        st.error(plain_markdown(str(exc)), icon=":material/error:")
+        return
+    st.toast(said, icon=":material/check:")
+    st.rerun()
+
+
+def syntax_error(query: str, exc: QuerySyntaxError) -> None:
+    """Show a filter's error under the place where it is."""
+    st.error(plain_markdown(str(exc)), icon=":material/error:")
+    st.code(f"{query}\n{' ' * exc.position}^", language=None)
+    with st.expander("What a filter can say", expanded=True):
+        filter_help()
+
+
+def filter_help() -> None:
+    """Explain the filter language."""
+    st.markdown(
+        """
+Terms are joined by *and*; a minus in front negates one: `gpu:H100 -tag:old`
+
+| kind | keys | example |
+| --- | --- | --- |
+| numbers | `latency` `kernel_time` (ms) `memory` `idle` `gemm` `samples` | `memory>2GB` |
+| part of a text | `gpu` `name` `notes` `error` `worker` | `name:decode` |
+| whole word | `status` `source` `tag` `id` `workload` | `status:done,oom` |
+| parameters | any name of a workload's field | `compile:none batch:1,8` |
+| free text | anything else, quotes keep blanks | `"max-autotune"` |
+"""
+    )
+
+
+def open_table(frame: pd.DataFrame, *, key: str) -> None:
+    """Draw a short table of runs whose rows open the run."""
+    table = run_table(frame)
+    shown = table[["name", "status", "GPU", "latency ms", "idle %", "peak memory GB", "age"]]
+    shown = shown[[c for c in shown if _has_value(shown[c])]]
+    shown.insert(0, "open", ":material/open_in_full:")
+    config = _config() | {
+        "open": st.column_config.ButtonColumn(
+            "", key=f"{key}_open", type="tertiary", pinned=True, width=44
+        )
+    }
+    st.dataframe(
+        shown,
+        column_config=config,
+        hide_index=True,
+        key=key,
+        alt="Runs, newest first",
+    )
+    click = st.session_state.get(f"{key}_open")
+    if click is not None:
+        links.open_run(str(frame["id"].iloc[click.row]))

@@ -1,0 +1,128 @@
+"""Frames as tables show them: labels, shares, text. Units are converted here, nowhere else."""
+
+from typing import Any
+
+import pandas as pd
+
+from app.ui.format import UNKNOWN, ago, when
+
+_BORING = frozenset({"iterations", "warmup", "seed", "memory_cap_gib"})
+
+
+def varying_params(params: list[dict[str, Any]]) -> list[str]:
+    """Return the parameters that differ between these runs, in their first order of appearance."""
+    names = list(dict.fromkeys(k for p in params for k in p))
+    return [n for n in names if len({str(p.get(n, UNKNOWN)) for p in params}) > 1]
+
+
+def label_of(name: str, params: dict[str, Any], varying: list[str]) -> str:
+    """Return a run's label inside a group: what differs, else its name."""
+    parts = [f"{k}={params[k]}" for k in varying if k in params]
+    return ", ".join(parts) or name
+
+
+def params_columns(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return one text column a parameter that varies among these runs (at most eight)."""
+    params = frame["params"].to_list()
+    chosen = [n for n in varying_params(params) if n not in _BORING][:8]
+    return pd.DataFrame({n: [str(p.get(n, "")) for p in params] for n in chosen}, index=frame.index)
+
+
+def run_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return runs with display units: ms, GB, per cent; unknown stays empty."""
+    memory = pd.to_numeric(frame["peak_memory_bytes"], errors="coerce").astype("float64")
+    kernel = pd.to_numeric(frame["kernel_time_ns"], errors="coerce").astype("float64")
+    half = (frame["latency_hi_ms"] - frame["latency_lo_ms"]) / 2
+    return pd.DataFrame(
+        {
+            "id": frame["id"],
+            "name": frame["name"],
+            "status": frame["status"],
+            "workload": frame["workload"].fillna(""),
+            "GPU": frame["gpu_model"].fillna(""),
+            "latency ms": frame["latency_ms"],
+            "\u00b1 %": 100 * half / frame["latency_ms"],
+            "samples": frame["num_samples"],
+            "kernel time ms": kernel / 1e6,
+            "idle %": 100 * frame["idle_frac"],
+            "GEMM %": 100 * frame["gemm_frac"],
+            "peak memory GB": memory / 1e9,
+            "tags": frame["tags"],
+            "baseline": frame["is_baseline"],
+            "notes": frame["notes"],
+            "source": frame["source"],
+            "created": [when(t) for t in frame["created_at"]],
+            "age": [ago(t) for t in frame["created_at"]],
+            "error": frame["error"].fillna(""),
+        }
+    )
+
+
+def two_sides(frame: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Split chosen runs (oldest first) into the sides of a comparison.
+
+    Runs that are repeats of one measurement (same workload, params and GPU) stay together; the
+    oldest run's measurement is side A, all others are side B.
+    """
+    ordered = frame.sort_values("created_at", kind="stable")
+    keys = [
+        (str(r.workload), str(sorted(r.params.items())), str(r.gpu_model))
+        for r in ordered.itertuples()
+    ]
+    side_a = [i for i, k in zip(ordered["id"], keys, strict=True) if k == keys[0]]
+    side_b = [i for i in ordered["id"] if i not in side_a]
+    if not side_b:
+        return side_a[:1], side_a[1:]
+    return side_a, side_b
+
+
+def num_iterations(phases: pd.DataFrame) -> int | None:
+    """Return how many iterations a capture measured: its `iteration_N` ranges; None if unknown."""
+    if phases.empty:
+        return None
+    leaf = phases["path"].astype(str).str.rsplit("/", n=1).str[-1]
+    found = phases[leaf.str.fullmatch(r"iteration_\d+")]
+    return int(found["num_ranges"].sum()) or None
+
+
+def kernel_shares(kernels: pd.DataFrame) -> pd.DataFrame:
+    """Return kernels with share_frac (of all kernel time) and mean_ns."""
+    total = float(kernels["total_ns"].sum()) or 1.0
+    return kernels.assign(
+        share_frac=kernels["total_ns"] / total, mean_ns=kernels["total_ns"] / kernels["count"]
+    )
+
+
+def class_shares(kernels: pd.DataFrame, by: str) -> pd.DataFrame:
+    """Return total_ns and share_frac of each class, largest first."""
+    totals = kernels.groupby(by, as_index=False)["total_ns"].sum()
+    whole = float(totals["total_ns"].sum()) or 1.0
+    return totals.assign(share_frac=totals["total_ns"] / whole).sort_values(
+        "total_ns", ascending=False
+    )
+
+
+def merged_phases(phases: pd.DataFrame) -> pd.DataFrame:
+    """Return phases summed over iterations: `iteration_N` becomes one `iteration`, plus `label`."""
+    if phases.empty:
+        return phases.assign(label=[])
+    path = phases["path"].astype(str).str.replace(r"iteration_\d+", "iteration", regex=True)
+    keyed = phases.assign(path=path)
+    summed = keyed.groupby(["path", "process", "attribution"], as_index=False, sort=False).agg(
+        num_ranges=("num_ranges", "sum"),
+        host_ns=("host_ns", _sum),
+        projected_ns=("projected_ns", _sum),
+        kernel_ns=("kernel_ns", _sum),
+        num_kernels=("num_kernels", "sum"),
+        first_start_ns=("first_start_ns", "min"),
+    )
+    depth = summed["path"].str.count("/")
+    leaf = summed["path"].str.rsplit("/", n=1).str[-1]
+    label = ["\u2003" * d + name for d, name in zip(depth, leaf, strict=True)]
+    order = summed.assign(label=label).sort_values(["process", "path"], kind="stable")
+    return order.reset_index(drop=True)
+
+
+def _sum(values: pd.Series) -> Any:
+    """Sum, unknown when all are unknown."""
+    return values.sum(min_count=1)

@@ -1,0 +1,108 @@
+"""The little CSS that the theme cannot say, and HTML blocks built from escaped text."""
+
+from html import escape
+
+import streamlit as st
+
+_LINE = "color-mix(in srgb, currentColor 16%, transparent)"
+_MUTED = "color-mix(in srgb, currentColor 68%, transparent)"
+
+CSS = f"""<style>
+[data-testid="stAppDeployButton"], [data-testid="stMainMenu"], #MainMenu, footer {{display:none}}
+[data-testid="stMainBlockContainer"] {{max-width:1720px}}
+[data-testid="stMetricValue"], [data-testid="stTable"] td {{font-variant-numeric:tabular-nums}}
+[data-testid="stMetricLabel"] p {{font-size:.85rem}}
+[data-testid="stHeadingWithActionElements"] a {{display:none}}
+.wb-brand {{font-weight:700}}
+.wb-crumb {{font-size:.85rem;color:{_MUTED}}}
+.wb-title {{font-size:1.75rem;font-weight:650;line-height:1.2;margin:.1rem 0 .4rem;
+  overflow-wrap:anywhere}}
+.wb-chips {{display:flex;flex-wrap:wrap;gap:.35rem;align-items:center;font-size:.82rem}}
+.wb-chip {{border:1px solid {_LINE};border-radius:999px;padding:.08rem .6rem;white-space:nowrap;
+  max-width:100%;overflow:hidden;text-overflow:ellipsis}}
+.wb-muted {{color:{_MUTED}}}
+.wb-verdict {{border:1px solid {_LINE};border-left:5px solid var(--wb-accent);border-radius:.5rem;
+  padding:1rem 1.2rem 1.05rem}}
+.wb-verdict h2 {{font-size:1.22rem;line-height:1.3;margin:0 0 .3rem;padding:0;font-weight:650}}
+.wb-verdict p {{margin:.15rem 0;line-height:1.5}}
+.wb-verdict ul {{margin:.3rem 0 .2rem;padding-left:1.15rem}}
+.wb-verdict li {{margin:.1rem 0;line-height:1.45;font-size:.95rem}}
+.wb-bar {{display:flex;height:1.35rem;border-radius:.3rem;overflow:hidden;margin:.75rem 0 .55rem;
+  background:{_LINE}}}
+.wb-bar span {{display:block;min-width:1px}}
+.wb-legend {{display:flex;flex-wrap:wrap;gap:.15rem 1rem;font-size:.82rem;
+  font-variant-numeric:tabular-nums}}
+.wb-legend i {{display:inline-block;width:.7rem;height:.7rem;border-radius:.15rem;
+  margin-right:.35rem;vertical-align:-.05rem}}
+.wb-empty {{border:1px dashed {_LINE};border-radius:.5rem;padding:1.1rem 1.2rem}}
+.wb-empty b {{display:block;margin-bottom:.15rem}}
+.wb-dot {{display:inline-block;width:.6rem;height:.6rem;border-radius:50%;margin-right:.4rem}}
+.wb-kv {{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem;font-size:.9rem}}
+.wb-kv dt {{color:{_MUTED}}} .wb-kv dd {{margin:0;overflow-wrap:anywhere}}
+@media (max-width:640px) {{
+  .wb-title {{font-size:1.35rem}} .wb-verdict {{padding:.8rem .85rem}}
+  .wb-verdict h2 {{font-size:1.08rem}}
+  .wb-kv {{grid-template-columns:1fr}} .wb-kv dd {{margin-bottom:.35rem}}
+}}
+</style>"""
+
+
+def inject() -> None:
+    """Put the style sheet into the page; called once by the entry script."""
+    st.html(CSS)
+
+
+def chips(texts: list[str], tail: str = "") -> str:
+    """Return short facts as chips; every text is escaped."""
+    items = "".join(f'<span class="wb-chip">{escape(t)}</span>' for t in texts if t)
+    return f'<div class="wb-chips">{items}<span class="wb-muted">{escape(tail)}</span></div>'
+
+
+def header(title: str, facts: list[str], tail: str = "") -> None:
+    """Draw a page title that came from data, with its facts beneath."""
+    heading = f'<h1 class="wb-title" style="padding:0">{escape(title)}</h1>'
+    st.html(heading + chips(facts, tail))
+
+
+def stacked_bar(parts: list[tuple[str, float, str]], label: str) -> str:
+    """Return a bar of (name, fraction of the whole, colour) with an accessible label."""
+    spans = "".join(
+        f'<span style="width:{100 * frac:.3f}%;background:{colour}" title="{escape(name)}"></span>'
+        for name, frac, colour in parts
+        if frac > 0
+    )
+    return f'<div class="wb-bar" role="img" aria-label="{escape(label)}">{spans}</div>'
+
+
+def legend(items: list[tuple[str, str, str]]) -> str:
+    """Return legend entries from (name, figure, colour)."""
+    cells = "".join(
+        f'<span><i style="background:{colour}"></i>{escape(name)} '
+        f'<span class="wb-muted">{escape(figure)}</span></span>'
+        for name, figure, colour in items
+    )
+    return f'<div class="wb-legend">{cells}</div>'
+
+
+def verdict(
+    title: str, lines: list[str], evidence: list[str], accent: str, extra: str = ""
+) -> None:
+    """Draw the answer of a page: title, sentences, evidence; `extra` is trusted HTML of ours."""
+    body = "".join(f"<p>{escape(line)}</p>" for line in lines if line)
+    points = "".join(f"<li>{escape(e)}</li>" for e in evidence if e)
+    listing = f"<ul>{points}</ul>" if points else ""
+    st.html(
+        f'<section class="wb-verdict" style="--wb-accent:{accent}"><h2>{escape(title)}</h2>'
+        f"{body}{listing}{extra}</section>"
+    )
+
+
+def empty_state(title: str, text: str) -> None:
+    """Say that there is nothing here, and what to do about it."""
+    st.html(f'<div class="wb-empty"><b>{escape(title)}</b>{escape(text)}</div>')
+
+
+def facts(pairs: list[tuple[str, str]]) -> None:
+    """Draw names and values as a description list; both are escaped."""
+    rows = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in pairs)
+    st.html(f'<dl class="wb-kv">{rows}</dl>')

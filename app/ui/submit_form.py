@@ -1,0 +1,191 @@
+"""The form of a sweep: every field of a workload takes several values, and their product runs."""
+
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from app.ui import data
+from app.ui.widgets import plain_markdown
+from core.errors import UserError
+from core.states import PROFILER_PASSES
+from workloads.registry import load_workloads
+from workloads.spec import ParamField, WorkloadSpec
+
+CPU = "cpu"
+_SUGGESTED = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+_PASS_HELP = {
+    "nsys": "kernels, phases, transfers and idle time (CUDA)",
+    "ncu": "hardware counters of chosen kernels (CUDA, needs permission)",
+    "memory": "allocator history and what lives at the peak",
+    "trace": "PyTorch profiler; the only kernel view on a CPU",
+}
+_CPU_PASSES = ("memory", "trace")
+
+
+def prefill(run_id: str) -> None:
+    """Set the form to a run's job, once for each `?from=`; UserError when there is no such run."""
+    if not run_id or st.session_state.get("submit_from") == run_id:
+        return
+    run = data.fetch_row(run_id)
+    workloads = load_workloads()
+    if run.workload not in workloads:
+        raise UserError(f"run {run_id}: its program is not one of the workloads here")
+    spec = workloads[str(run.workload)]
+    st.session_state["submit_from"] = run_id
+    st.session_state["workload"] = spec.name
+    st.session_state["gpus"] = [run.gpu_model] if run.gpu_model in gpu_options() else []
+    st.session_state["profilers"] = list(run.profilers)
+    st.session_state["repeats"] = run.repeats
+    for field in spec.fields:
+        if field.name in run.params:
+            value = _shown(field, run.params[field.name])
+            st.session_state[_key(spec, field)] = [value]
+
+
+def _key(spec: WorkloadSpec, field: ParamField) -> str:
+    return f"field_{spec.name}_{field.name}"
+
+
+def choose_workload() -> WorkloadSpec:
+    """Draw the choice of workload; a broken one is listed with its error and cannot be chosen."""
+    known = load_workloads()
+    usable = {n: w for n, w in known.items() if not w.error}
+    if not usable:
+        raise UserError("workloads: none can be loaded; see the server's log")
+    name = st.selectbox(
+        "Workload",
+        list(usable),
+        key="workload",
+        bind="query-params",
+        format_func=lambda n: f"{usable[n].title} ({n})",
+    )
+    st.caption(plain_markdown(usable[name].about))
+    for broken in (w for w in known.values() if w.error):
+        st.warning(plain_markdown(f"{broken.name}: {broken.error}"), icon=":material/warning:")
+    return usable[name]
+
+
+def gpu_options() -> list[str]:
+    """Return the GPU models that workers registered, those online first, and `cpu`."""
+    frame = data.list_gpus()
+    ours = frame[frame["worker_id"].notna()].sort_values("is_online", ascending=False)
+    return list(dict.fromkeys([*ours["model"], CPU]))
+
+
+def choose_gpus() -> list[str]:
+    """Draw the choice of GPUs; each chosen one gets the whole sweep."""
+    options = gpu_options()
+    st.session_state.setdefault("gpus", options[:1])
+    online = set(data.list_gpus().query("is_online")["model"])
+    chosen = st.multiselect(
+        "GPUs",
+        options,
+        key="gpus",
+        format_func=lambda m: m if m in online else f"{m} (no worker online)",
+        help="One job for each GPU and each combination of values",
+    )
+    if not chosen:
+        raise UserError("GPUs: choose at least one")
+    return list(chosen)
+
+
+def fields(spec: WorkloadSpec) -> dict[str, list[Any]]:
+    """Draw every field; return the values of those that were set."""
+    basic = [f for f in spec.fields if f.basic]
+    rest = [f for f in spec.fields if not f.basic]
+    found = _grid(spec, basic)
+    with st.expander("More fields", icon=":material/tune:"):
+        found |= _grid(spec, rest)
+    return found
+
+
+def _grid(spec: WorkloadSpec, shown: list[ParamField]) -> dict[str, list[Any]]:
+    found = {}
+    with st.grid("auto", min_column_width=230, gap="small"):
+        for field in shown:
+            if chosen := _draw(spec, field):
+                found[field.name] = chosen
+    return found
+
+
+def _draw(spec: WorkloadSpec, field: ParamField) -> list[Any]:
+    key = _key(spec, field)
+    present = st.session_state.get(key) or []
+    unit = f", {field.unit}" if field.unit else ""
+    limits = _limits(field)
+    return st.multiselect(
+        f"{field.name}{unit}",
+        list(dict.fromkeys([*present, *options_of(field)])),
+        key=key,
+        placeholder="preset's" if field.name in _dimensions(spec) else _shown(field, field.default),
+        help=plain_markdown(f"{field.doc}{limits}"),
+        accept_new_options=field.kind in ("int", "float") and not field.choices,
+    )
+
+
+def options_of(field: ParamField) -> list[str]:
+    """Return what the form offers for a field: its choices, on and off, or round numbers."""
+    if field.choices:
+        return [_shown(field, c) for c in field.choices if c != "custom"]
+    if field.kind == "bool":
+        return ["on", "off"]
+    if field.kind == "int":
+        low, high = field.minimum or 0, field.maximum or float("inf")
+        numbers = sorted({int(field.default), *(n for n in _SUGGESTED if low <= n <= high)})
+        return [str(n) for n in numbers]
+    return [_shown(field, field.default)]
+
+
+def _shown(field: ParamField, value: Any) -> str:
+    if field.kind == "bool":
+        return "on" if value else "off"
+    return str(value)
+
+
+def _dimensions(spec: WorkloadSpec) -> set[str]:
+    return {name for values in spec.presets.values() for name in values}
+
+
+def _limits(field: ParamField) -> str:
+    if field.minimum is None and field.maximum is None:
+        return ""
+    low = f"{field.minimum:g}" if field.minimum is not None else ""
+    high = f"{field.maximum:g}" if field.maximum is not None else ""
+    return f" ({low} to {high})" if high else f" (at least {low})"
+
+
+def passes(gpus: list[str]) -> tuple[tuple[str, ...], int]:
+    """Draw the profiler passes and the number of processes of the clean pass."""
+    only_cpu = gpus == [CPU]
+    offered = [str(p) for p in PROFILER_PASSES if not only_cpu or str(p) in _CPU_PASSES]
+    kept = [p for p in st.session_state.get("profilers", []) if p in offered]
+    if "profilers" not in st.session_state:
+        kept = ["trace"] if only_cpu else ["nsys"]
+    st.session_state["profilers"] = kept
+    left, right = st.columns([3, 1], vertical_alignment="bottom")
+    chosen = left.pills(
+        "Profiler passes after the clean pass",
+        offered,
+        selection_mode="multi",
+        key="profilers",
+        help="  \n".join(f"{p}: {_PASS_HELP[p]}" for p in offered),
+    )
+    repeats = right.number_input(
+        "Processes",
+        min_value=1,
+        max_value=50,
+        value=None if "repeats" in st.session_state else 3,
+        key="repeats",
+        help="The clean pass runs in this many processes: noise between processes is larger than "
+        "inside one, and a verdict needs several.",
+    )
+    order = [str(p) for p in PROFILER_PASSES]
+    return tuple(sorted(chosen or [], key=order.index)), int(repeats or 1)
+
+
+def memory_of(model: str) -> float | None:
+    """Return a registered GPU's memory in bytes; None when it is not known."""
+    frame = data.list_gpus()
+    sizes = pd.to_numeric(frame.loc[frame["model"] == model, "memory_bytes"], errors="coerce")
+    return float(sizes.min()) if sizes.notna().any() else None

@@ -1,0 +1,263 @@
+"""Read a run's spans for the timeline and thin them to what a screen can show.
+
+Spans narrower than a pixel of the asked window are joined with their neighbours in the same pixel
+of the same lane; wider ones stay as they are. The joined span carries how many it stands for and
+the name of the longest, so nothing is dropped silently.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+
+PIXELS = 4000
+"""Horizontal resolution of one answer: about two screens, so a small zoom needs no new one."""
+MAX_EXACT_SPANS = 20_000
+MAX_RANGES = 4_000
+_NAME_BITS = 20
+
+SPAN_FIELDS = ("start", "dur", "lane", "name", "count", "path", "launch", "fill")
+RANGE_FIELDS = ("start", "dur", "row", "name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """All spans of a run's primary pass, as arrays ordered by lane, then start."""
+
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    name: np.ndarray
+    path: np.ndarray
+    launch_ns: np.ndarray
+    "NaN where the launch is not known."
+    lane_bounds: np.ndarray
+    "Lane i holds the rows lane_bounds[i] to lane_bounds[i + 1]."
+    lanes: tuple[str, ...]
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+    "kernel, memcpy, memset or graph, one a name."
+    paths: tuple[str, ...]
+    ranges: pd.DataFrame
+    "start_ns, end_ns, row, name."
+    range_rows: tuple[str, ...]
+    origin_ns: int
+    "Time of the first event; times sent to the browser count from here."
+    extent_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What one view of the timeline shows."""
+
+    spans: pd.DataFrame
+    """SPAN_FIELDS: float ns from `origin_ns`; `launch` is the delay from launch to start, or NaN;
+    `fill` is the busy part (0-1) of a joined span."""
+    ranges: pd.DataFrame
+    "RANGE_FIELDS."
+    is_merged: bool
+    num_spans: int
+
+
+def load_timeline(span_paths: tuple[Path, ...]) -> Timeline | None:
+    """Read the Parquet files (and their `.ranges.parquet`); None when they hold nothing."""
+    parts = [_read_spans(p, i) for i, p in enumerate(span_paths) if p.exists()]
+    parts = [p for p in parts if len(p)]
+    if not parts:
+        return None
+    many = len(parts) > 1
+    frame = pd.concat(parts, ignore_index=True) if many else parts[0]
+    ranges = _read_ranges(span_paths)
+    return build_timeline(frame, ranges)
+
+
+def _read_spans(path: Path, capture: int) -> pd.DataFrame:
+    columns = ["start_ns", "end_ns", "device", "stream", "process", "kind", "name", "path"]
+    table = pq.read_table(path, columns=[*columns, "launch_start_ns"])
+    frame = table.to_pandas()
+    frame["capture"] = capture
+    return frame
+
+
+def _read_ranges(span_paths: tuple[Path, ...]) -> pd.DataFrame:
+    found = [p.with_suffix(".ranges.parquet") for p in span_paths]
+    frames = [pq.read_table(p).to_pandas() for p in found if p.exists()]
+    columns = ["start_ns", "end_ns", "process", "thread", "depth", "name"]
+    if not frames:
+        return pd.DataFrame({c: [] for c in columns})
+    return pd.concat([f[columns] for f in frames], ignore_index=True)
+
+
+def build_timeline(frame: pd.DataFrame, ranges: pd.DataFrame) -> Timeline:
+    """Order spans by lane and start, and replace text by codes."""
+    keys = [c for c in ("capture", "process", "device", "stream") if c in frame]
+    lane_keys = frame[keys].drop_duplicates().sort_values(keys).reset_index(drop=True)
+    lane_keys["lane"] = np.arange(len(lane_keys))
+    lane = frame[keys].merge(lane_keys, on=keys, how="left")["lane"].to_numpy()
+    order = np.lexsort((frame["start_ns"].to_numpy(), lane))
+    name_codes, names = pd.factorize(frame["name"].astype(str))
+    path_codes, paths = pd.factorize(frame["path"].astype("object").fillna(""))
+    kinds = pd.Series(frame["kind"].astype(str).to_numpy()).groupby(name_codes).first()
+    start = frame["start_ns"].to_numpy(dtype=np.int64)
+    end = frame["end_ns"].to_numpy(dtype=np.int64)
+    launch = pd.to_numeric(frame["launch_start_ns"], errors="coerce").to_numpy(dtype=np.float64)
+    origin = int(min(start.min(), ranges["start_ns"].min() if len(ranges) else start.min()))
+    last = int(max(end.max(), ranges["end_ns"].max() if len(ranges) else end.max()))
+    rows, labelled = _range_rows(ranges)
+    return Timeline(
+        start_ns=start[order] - origin,
+        end_ns=end[order] - origin,
+        name=name_codes[order].astype(np.int64),
+        path=path_codes[order].astype(np.int32),
+        launch_ns=(launch - origin)[order],
+        lane_bounds=np.searchsorted(lane[order], np.arange(len(lane_keys) + 1)),
+        lanes=tuple(_lane_label(row, lane_keys) for row in lane_keys.to_dict("records")),
+        names=tuple(map(str, names)),
+        kinds=tuple(kinds.to_list()),
+        paths=tuple(map(str, paths)),
+        ranges=labelled.assign(
+            start_ns=labelled["start_ns"] - origin, end_ns=labelled["end_ns"] - origin
+        ),
+        range_rows=rows,
+        origin_ns=origin,
+        extent_ns=max(1, last - origin),
+    )
+
+
+def _lane_label(row: Mapping[str, int], lane_keys: pd.DataFrame) -> str:
+    parts = [
+        f"{column} {row[column]}"
+        for column in ("process", "device")
+        if lane_keys[column].nunique() > 1
+    ]
+    return ", ".join([*parts, f"stream {row['stream']}"])
+
+
+def _range_rows(ranges: pd.DataFrame) -> tuple[tuple[str, ...], pd.DataFrame]:
+    """Give each (process, thread, depth) a row; label the first row of a thread."""
+    columns = ["start_ns", "end_ns", "row", "name"]
+    if ranges.empty:
+        return (), pd.DataFrame({c: [] for c in columns})
+    keys = ["process", "thread", "depth"]
+    table = ranges[keys].drop_duplicates().sort_values(keys).reset_index(drop=True)
+    table["row"] = np.arange(len(table))
+    first = ~table.duplicated(["process", "thread"])
+    labels = tuple(
+        f"thread {thread}" if is_first else ""
+        for thread, is_first in zip(table["thread"], first, strict=True)
+    )
+    return labels, ranges.merge(table, on=keys, how="left")[columns].sort_values("start_ns")
+
+
+def window(
+    timeline: Timeline, start_ns: float | None = None, end_ns: float | None = None
+) -> Window:
+    """Return what [start, end] (ns from the origin; default everything) looks like on a screen."""
+    low = 0.0 if start_ns is None else max(0.0, float(start_ns))
+    high = float(timeline.extent_ns) if end_ns is None else float(end_ns)
+    high = max(high, low + 1.0)
+    slices = [_lane_slice(timeline, i, low, high) for i in range(len(timeline.lanes))]
+    total = sum(s.stop - s.start for s in slices)
+    pixel = (high - low) / PIXELS
+    is_merged = total > MAX_EXACT_SPANS
+    parts = [
+        _merged(timeline, part, lane, pixel) if is_merged else _exact(timeline, part, lane)
+        for lane, part in enumerate(slices)
+        if part.stop > part.start
+    ]
+    columns = zip(*parts, strict=True) if parts else [[np.zeros(0)]] * len(SPAN_FIELDS)
+    spans = pd.DataFrame(
+        {
+            field: np.concatenate(list(values)).astype(_dtype(field))
+            for field, values in zip(SPAN_FIELDS, columns, strict=True)
+        }
+    )
+    return Window(
+        spans=spans,
+        ranges=_range_window(timeline, low, high, pixel),
+        is_merged=is_merged,
+        num_spans=int(total),
+    )
+
+
+def _dtype(field: str) -> type:
+    return np.float64 if field in ("start", "dur", "launch", "fill") else np.int32
+
+
+def _lane_slice(timeline: Timeline, lane: int, low: float, high: float) -> slice:
+    first, last = timeline.lane_bounds[lane], timeline.lane_bounds[lane + 1]
+    starts = timeline.start_ns[first:last]
+    begin = int(np.searchsorted(starts, low, side="left"))
+    while begin > 0 and timeline.end_ns[first + begin - 1] > low:
+        begin -= 1
+    stop = int(np.searchsorted(starts, high, side="right"))
+    return slice(int(first) + begin, int(first) + max(begin, stop))
+
+
+def _exact(timeline: Timeline, part: slice, lane: int) -> tuple[np.ndarray, ...]:
+    start = timeline.start_ns[part]
+    size = len(start)
+    return (
+        start,
+        timeline.end_ns[part] - start,
+        np.full(size, lane),
+        timeline.name[part],
+        np.ones(size),
+        timeline.path[part],
+        start - timeline.launch_ns[part],
+        np.ones(size),
+    )
+
+
+def _merged(timeline: Timeline, part: slice, lane: int, pixel: float) -> tuple[np.ndarray, ...]:
+    """Join sub-pixel spans that start in the same pixel and follow each other."""
+    start, end = timeline.start_ns[part], timeline.end_ns[part]
+    dur = end - start
+    cell = (start / pixel).astype(np.int64)
+    is_wide = dur >= pixel
+    opens = np.empty(len(start), dtype=bool)
+    opens[0] = True
+    opens[1:] = is_wide[1:] | is_wide[:-1] | (cell[1:] != cell[:-1])
+    first = np.flatnonzero(opens)
+    counts = np.diff(np.append(first, len(start)))
+    longest = np.maximum.reduceat((dur << _NAME_BITS) | timeline.name[part], first)
+    merged_end = np.maximum.reduceat(end, first)
+    single = counts == 1
+    paths = np.where(single, timeline.path[part][first], -1)
+    launch = np.where(single, start[first] - timeline.launch_ns[part][first], np.nan)
+    name = longest & ((1 << _NAME_BITS) - 1)
+    return (
+        start[first],
+        merged_end - start[first],
+        np.full(len(first), lane),
+        name,
+        counts,
+        paths,
+        launch,
+        np.add.reduceat(dur, first) / np.maximum(merged_end - start[first], 1),
+    )
+
+
+def _range_window(timeline: Timeline, low: float, high: float, pixel: float) -> pd.DataFrame:
+    ranges = timeline.ranges
+    if ranges.empty:
+        return pd.DataFrame({f: np.zeros(0) for f in RANGE_FIELDS[:3]} | {"name": []})
+    start = ranges["start_ns"].to_numpy()
+    end = ranges["end_ns"].to_numpy()
+    seen = (end > low) & (start < high)
+    if seen.sum() > MAX_RANGES:
+        seen &= (end - start) >= pixel
+    chosen = ranges[seen]
+    if len(chosen) > MAX_RANGES:
+        longest = (chosen["end_ns"] - chosen["start_ns"]).nlargest(MAX_RANGES).index
+        chosen = chosen.loc[longest].sort_values("start_ns")
+    return pd.DataFrame(
+        {
+            "start": chosen["start_ns"].to_numpy(dtype=np.float64),
+            "dur": (chosen["end_ns"] - chosen["start_ns"]).to_numpy(dtype=np.float64),
+            "row": chosen["row"].to_numpy(dtype=np.int32),
+            "name": chosen["name"].astype(str).to_numpy(),
+        }
+    )

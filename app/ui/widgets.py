@@ -1,0 +1,103 @@
+"""Small pieces that several pages draw."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pandas as pd
+import streamlit as st
+
+from app.charts.base import CONFIG
+from app.ui.format import UNKNOWN
+from core.errors import AppError
+
+log = logging.getLogger(__name__)
+
+STATUS_ICONS = {
+    "queued": ":material/schedule:",
+    "claimed": ":material/hourglass_top:",
+    "running": ":material/play_circle:",
+    "ingesting": ":material/database:",
+    "done": ":material/check_circle:",
+    "oom": ":material/memory:",
+    "failed": ":material/error:",
+    "cancelled": ":material/cancel:",
+    "interrupted": ":material/link_off:",
+}
+STATUS_COLOURS = {
+    "queued": "gray",
+    "claimed": "blue",
+    "running": "blue",
+    "ingesting": "blue",
+    "done": "green",
+    "oom": "orange",
+    "failed": "red",
+    "cancelled": "gray",
+    "interrupted": "orange",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One headline number."""
+
+    label: str
+    value: str
+    note: str
+    "How it was obtained, or why it is not known and how to get it."
+    definition: str
+    "Unit and definition, shown on hover."
+
+
+def plain_markdown(text: str) -> str:
+    """Return text that Streamlit's Markdown shows as it is."""
+    return "".join("\\" + c if c in "\\`*_{}[]()#+-.!|<>~$:&^=" else c for c in str(text))
+
+
+def cards(items: Sequence[Card]) -> None:
+    """Draw headline numbers in tiles that reflow with the width."""
+    grid = st.grid("auto", min_column_width=160, border=True, gap="small")
+    for card in items:
+        with grid.cell(), st.container(gap="xxsmall"):
+            st.metric(card.label, card.value, help=card.definition or None)
+            st.caption(plain_markdown(card.note))
+
+
+def chart(fig: object, *, alt: str, key: str | None = None) -> None:
+    """Draw a figure with its description for screen readers."""
+    st.plotly_chart(fig, key=key, config=CONFIG, alt=alt)
+
+
+def status_badge(status: str) -> None:
+    """Draw a run's state with icon and colour."""
+    st.badge(
+        status.upper() if status == "oom" else status,
+        icon=STATUS_ICONS.get(status),
+        color=STATUS_COLOURS.get(status, "gray"),  # type: ignore[arg-type]
+    )
+
+
+@contextmanager
+def said_plainly() -> Iterator[None]:
+    """Show an expected failure as one message; everything else goes on to the server's log."""
+    try:
+        yield
+    except AppError as exc:
+        st.error(plain_markdown(str(exc)), icon=":material/error:")
+        st.stop()
+
+
+def known_columns(frame: pd.DataFrame) -> list[str]:
+    """Return the columns that hold at least one value."""
+    return [c for c in frame.columns if frame[c].notna().any()]
+
+
+def hint(text: str) -> None:
+    """Draw a short explanation under a chart or table."""
+    st.caption(text)
+
+
+def dash(text: str | None) -> str:
+    """Return the text, or the sign for what is not known."""
+    return text if text else UNKNOWN
