@@ -36,6 +36,7 @@ SUMMARY_UNITS = {
     "mfu": "fraction",
     "mbu": "fraction",
 }
+MAX_OPAQUE_FRAC = 0.5
 _MEMORY_ORDER = (Pass.MEMORY, Pass.NSYS, Pass.TRACE)
 
 
@@ -95,7 +96,7 @@ def classify_names(
         if is_opaque:
             found.append(_opaque(name))
             continue
-        result = classify(name, user_rules)
+        result = classify(name, user_rules=user_rules)
         found.append(
             NamedClass(
                 name=name,
@@ -135,13 +136,20 @@ def kernel_frame(captures: Sequence[RunCapture], classes: Sequence[NamedClass]) 
 
 
 def class_fractions(kernels: pd.DataFrame) -> dict[str, float]:
-    """Return gemm_frac, attention_frac and unclassified_frac; {} without kernels."""
+    """Return gemm_frac, attention_frac and unclassified_frac; {} without kernels.
+
+    Where most of the GPU time is in opaque graph launches the first two are not known.
+    """
     from analysis.classify import fractions
 
-    if kernels.empty or kernels["total_ns"].sum() <= 0:
+    if kernels.empty:
         return {}
-    wanted = ("gemm_frac", "attention_frac", "unclassified_frac")
-    return {k: v for k, v in fractions(kernels).items() if k in wanted and v is not None}
+    found = fractions(kernels)
+    total_ns = sum(found["category_total_ns"].values())
+    wanted = ["unclassified_frac"]
+    if found["category_total_ns"].get("opaque", 0) <= MAX_OPAQUE_FRAC * total_ns:
+        wanted += ["gemm_frac", "attention_frac"]
+    return {k: found[k] for k in wanted if k in found}
 
 
 def _memory_peak(data: RunData, by_pass: Mapping[str, list[RunCapture]]) -> dict[str, int]:

@@ -47,7 +47,7 @@ def file_sha256(path: Path) -> str:
 def read_capture(
     path: Path, staging: Staging, name: str, *, kind: CaptureKind | None, pass_name: str | None
 ) -> RunCapture:
-    from analysis import privacy, readers
+    from analysis import readers
 
     raw_sha256 = file_sha256(path)
     kind = kind or CaptureKind(readers.detect(path))
@@ -56,6 +56,8 @@ def read_capture(
     if staging.keep_private:
         shutil.copyfile(path, stored)
     else:
+        from analysis import privacy
+
         removed = tuple(privacy.scrub(path, kind, stored))
     tables = readers.read(stored, kind)
     if file_sha256(path) != raw_sha256:

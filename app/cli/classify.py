@@ -22,7 +22,7 @@ def run(options: Namespace, data: DataDir) -> int:
     names = options.names or [line for line in stdin if line.strip()]
     rows = []
     for name in names:
-        found = classify(name, rules)
+        found = classify(name, user_rules=rules)
         rows.append(
             {
                 "name": name,
