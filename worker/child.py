@@ -1,15 +1,16 @@
 """Start a workload under a profiler: event file and profiler switch are set inside its process.
 
 `python -m worker.child EVENTS_PATH SWITCH NAME ARGS...` is `python -m workloads NAME ARGS...
---events-fd N`. Profilers close descriptors that they do not know before they start a program, so the
-descriptor is opened here. SWITCH is the name of a range, or empty: while that range is open the CUDA
-profiler API is on. ncu's own NVTX filter goes by the launching thread's ranges and so never sees a
-backward kernel, which autograd's thread launches.
+--events-fd N`. Profilers may close descriptors that they do not know before they start a program,
+so the descriptor is opened here. SWITCH is the name of a range, or empty: while that range is open
+the CUDA profiler API is on. ncu's own NVTX filter goes by the launching thread's ranges and so
+never sees a backward kernel, which autograd's thread launches.
 """
 
 import os
 import runpy
 import sys
+from typing import Any
 
 
 def main() -> None:
@@ -22,10 +23,11 @@ def main() -> None:
 
 
 def switch_profiler_with_range(name: str) -> None:
-    """Make the first push of NVTX range `name` start the CUDA profiler, and its pop stop it."""
+    """Make the push of NVTX range `name` start the CUDA profiler, and its pop stop it."""
     import torch
 
-    nvtx, profiler = torch.cuda.nvtx, torch.cuda.profiler
+    nvtx: Any = torch.cuda.nvtx
+    profiler: Any = torch.cuda.profiler
     push, pop = nvtx.range_push, nvtx.range_pop
     depth = 0
 

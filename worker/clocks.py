@@ -1,7 +1,7 @@
 """Clocks, temperature, power and throttle reasons of one GPU around and during a pass.
 
-One `nvidia-smi` in loop mode a pass, not one a sample: starting it costs tens of milliseconds of CPU,
-which a launch-bound measurement would feel.
+One `nvidia-smi` in loop mode a pass, not one a sample: starting it costs tens of milliseconds of
+CPU, which a launch-bound measurement would feel.
 """
 
 import csv
@@ -28,6 +28,8 @@ FIELDS: dict[str, str] = {
     "clocks_throttle_reasons.active": "throttle_mask",
 }
 """nvidia-smi's field -> our name. The last one is a bit mask."""
+RENAMED_FIELD = ("clocks_throttle_reasons.active", "clocks_event_reasons.active")
+"""The old name, and the one that drivers from 535 on know."""
 
 INTERVAL_MS = 1000
 _LIBC = ctypes.CDLL(None)  # loaded here: nothing may be imported between fork and exec
@@ -47,7 +49,7 @@ _HARMLESS = {"gpu_idle", "applications_clocks_setting", "display_clock_setting",
 
 
 def parse_sample(line: str) -> dict[str, Any] | None:
-    """Return one sample of our names; what the GPU does not tell is absent. None if it is no sample."""
+    """Return one sample by our names, or None; what the GPU does not tell is absent."""
     cells = next(csv.reader([line], skipinitialspace=True), [])
     if len(cells) != len(FIELDS):
         return None
@@ -100,10 +102,11 @@ class ClockMonitor:
         self._loop: subprocess.Popen[bytes] | None = None
         self._file: IO[bytes] | None = None
         self._before: dict[str, Any] | None = None
+        self._fields = ",".join(FIELDS)
 
     def _command(self) -> list[str]:
         assert self._program is not None and self._selector is not None
-        query = f"--query-gpu={','.join(FIELDS)}"
+        query = f"--query-gpu={self._fields}"
         return [self._program, "-i", self._selector, query, "--format=csv,noheader,nounits"]
 
     def _once(self) -> dict[str, Any] | None:
@@ -115,6 +118,9 @@ class ClockMonitor:
         if self._program is None:
             return
         self._before = self._once()
+        if self._before is None:
+            self._fields = self._fields.replace(*RENAMED_FIELD)
+            self._before = self._once()
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 closed in stop
         self._loop = subprocess.Popen(
             [*self._command(), "-lms", str(INTERVAL_MS)],

@@ -1,7 +1,7 @@
 """One job -> one bundle: the clean passes, then the profiler passes, then `manifest.json`.
 
-A profiler pass that fails never costs the clean numbers: the run is done, with a warning that says what
-is missing, why, and what helps. See docs/architecture.md for the bundle.
+A profiler pass that fails never costs the clean numbers: the run is done, with a warning that says
+what is missing, why, and what helps. See docs/architecture.md for the bundle.
 """
 
 import json
@@ -173,8 +173,8 @@ class Job:
         return "failed", failure.sentence, None
 
     def _gpu_record(self, results: list[dict[str, Any]]) -> dict[str, Any]:
-        device = next((r["device"] for r in results if r.get("device")), {})
-        record = {
+        device: Mapping[str, Any] = next((r["device"] for r in results if r.get("device")), {})
+        record: dict[str, Any] = {
             "model": device.get("name") or self.spec.gpu,
             "uuid": None,
             "compute_capability": device.get("compute_capability"),

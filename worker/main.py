@@ -1,7 +1,7 @@
 """`python -m worker`: register this host's GPUs and run one Celery worker for each.
 
-This process runs no job: it keeps the heartbeat, delivers what waits in the spool, restarts a Celery
-worker that ended, and ends everything on SIGTERM or Ctrl-C. Killed, it leaves no process either.
+This process runs no job: it keeps the heartbeat, delivers what waits in the spool, restarts a
+Celery worker that ended, and ends everything on SIGTERM or Ctrl-C. Killed, it leaves no process.
 """
 
 import argparse
@@ -117,10 +117,12 @@ class WorkerHost:
     def _place(self, model: str, target: GpuTarget, facts: Mapping[str, Any]) -> Place:
         """Return one GPU's place; facts that only CUDA knows come from the probe."""
         uuid = target.facts.get("uuid")
-        known = next((g for g in facts["gpus"] if uuid and g["uuid"] == uuid), {})
+        known: Mapping[str, Any] = next(
+            (g for g in facts["gpus"] if uuid and g["uuid"] == uuid), {}
+        )
         merged = {**known, **{k: v for k, v in target.facts.items() if v is not None}}
         label = str(uuid or f"{socket.gethostname()}-{merged.get('ordinal', 0)}")
-        queues = (model_queue(model),)
+        queues: tuple[str, ...] = (model_queue(model),)
         if model != CPU:
             queues += (device_queue(model, label),)
         settings = WorkerSettings(

@@ -1,7 +1,7 @@
 """What became of a pass, told from what the tools and the program really print, with the remedy.
 
-Texts were read off ncu and nsys 2022-2026, PyTorch 2.x and the CUDA driver; a line that no rule knows
-stays in the log and in the error.
+Texts were read off ncu and nsys 2022-2026, PyTorch 2.x and the CUDA driver; a line that no rule
+knows stays in the log and in the error.
 """
 
 import re
@@ -51,7 +51,7 @@ REMEDIES: dict[OutcomeCode, str] = {
         "collectives, which wait for each other when replayed."
     ),
     _C.NO_KERNELS_PROFILED: (
-        "The filter matched no kernel inside the measured part; the log lists the kernels there were."
+        "No kernel inside the measured part was matched; the log lists the kernels there were."
     ),
     _C.WORKLOAD_FAILED: "Read the end of the log: the program itself ended with an error.",
     _C.CANCELLED: "",
@@ -61,7 +61,8 @@ _COUNTERS = re.compile(
     r"ERR_NVGPUCTRPERM|permission to access NVIDIA GPU Performance Counters", re.I
 )
 _NO_IMAGE = re.compile(
-    r"no kernel image is available|cudaErrorNoKernelImageForDevice|device kernel image is invalid",
+    r"no kernel image is available|cudaErrorNoKernelImageForDevice|"
+    r"device kernel image is invalid",
     re.I,
 )
 _OLD_DRIVER = re.compile(
@@ -72,16 +73,19 @@ _OLD_DRIVER = re.compile(
     re.I,
 )
 _DEVICE_OOM = re.compile(
-    r"OutOfMemoryError|CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"
+    r"OutOfMemoryError|CUDA out of memory|CUDA error: out of memory|CUDA_ERROR_OUT_OF_MEMORY|"
+    r"cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED"
 )
 _HOST_OOM = re.compile(
-    r"^MemoryError\b|std::bad_alloc|DefaultCPUAllocator: can't allocate memory|Cannot allocate memory",
+    r"^MemoryError\b|std::bad_alloc|DefaultCPUAllocator: can't allocate memory|"
+    r"Cannot allocate memory",
     re.M,
 )
 _NO_KERNELS = re.compile(r"No kernels were profiled", re.I)
 _TOOL_LOST = re.compile(
-    r"error while loading shared libraries: (\S+?):|Segmentation fault|Failed to initialize the profiler|"
-    r"==ERROR== (?!The application returned)(.+)|QdstrmImporter|Importer error|No reports were generated",
+    r"error while loading shared libraries: \S+?:|Segmentation fault|"
+    r"Failed to initialize the profiler|==ERROR== (?!The application returned).+|"
+    r"QdstrmImporter|Importer error|No reports were generated",
 )
 _APP_FAILED = re.compile(
     r"==ERROR== The application returned an error code|application returned an error", re.I
@@ -133,7 +137,7 @@ def judge(
     if tool == "ncu" and _COUNTERS.search(text):
         return Outcome(
             code=_C.COUNTERS_NOT_PERMITTED,
-            message="the driver keeps GPU performance counters to administrators (ERR_NVGPUCTRPERM)",
+            message="the driver keeps GPU counters to administrators (ERR_NVGPUCTRPERM)",
         )
     if workload_result is not None and workload_result.get("status") == "oom":
         return Outcome(
@@ -149,9 +153,8 @@ def judge(
 def _judge_tool(result: ProcessResult, text: str, tool: str | None) -> Outcome:
     """Judge a process whose program ended well."""
     if tool == "ncu" and _NO_KERNELS.search(text):
-        return Outcome(
-            code=_C.NO_KERNELS_PROFILED, message=f"no kernels profiled{_available(text)}"
-        )
+        message = f"no kernels profiled{_available(text)}"
+        return Outcome(code=_C.NO_KERNELS_PROFILED, message=message)
     if tool is not None and (_OLD_DRIVER.search(text)):
         return Outcome(code=_C.DRIVER_TOO_OLD, message=_line_of(_OLD_DRIVER, text))
     if result.returncode != 0 and tool is not None:

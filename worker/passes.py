@@ -42,6 +42,7 @@ def child_environment(gpu: GpuTarget) -> dict[str, str]:
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
     env["PYTHONUNBUFFERED"] = "1"
     env["LC_ALL"] = "C.UTF-8"
+    env["NSYS_NVTX_PROFILER_REGISTER_ONLY"] = "0"
     if gpu.visible_devices is not None:
         env["CUDA_VISIBLE_DEVICES"] = gpu.visible_devices
     return env

@@ -16,10 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from worker.permissions import counter_permission
 from worker.tools import Tool, find_ncu, find_nsys, find_nvidia_smi, run_quietly
 
-DRIVER_PARAMS = Path("/proc/driver/nvidia/params")
-CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
 _SMI_FIELDS = ("index", "name", "uuid", "driver_version", "memory.total", "compute_cap")
 _TORCH_PROBE = """
 import json, sys
@@ -189,7 +188,10 @@ def _torch_checks(torch: dict[str, Any], gpus: list[Gpu]) -> list[Check]:
                 needed_for=needed,
             )
         ]
-    found = f"torch {torch['torch']}, CUDA {torch.get('cuda') or 'none'}, triton {torch.get('triton') or 'none'}"
+    versions = {"CUDA": torch.get("cuda"), "triton": torch.get("triton")}
+    found = f"torch {torch['torch']}, " + ", ".join(
+        f"{k} {v or 'none'}" for k, v in versions.items()
+    )
     fix = ""
     if gpus and not torch.get("cuda"):
         fix = "This PyTorch is a CPU build: install a CUDA build to use the GPU"
@@ -222,33 +224,6 @@ def _tool_check(tool: Tool, needed_for: str) -> Check:
     )
 
 
-def counter_permission(
-    params: Path = DRIVER_PARAMS, status: Path = Path("/proc/self/status")
-) -> dict[str, Any]:
-    """Return whether ncu may read counters here: `allowed` is None when that cannot be told."""
-    admin_only: bool | None = None
-    if params.is_file():
-        match = re.search(r"RmProfilingAdminOnly:\s*(\d)", params.read_text())
-        admin_only = match.group(1) == "1" if match else None
-    capabilities = _effective_capabilities(status)
-    has_capability = any(capabilities >> bit & 1 for bit in (CAP_SYS_ADMIN, CAP_PERFMON))
-    allowed = (
-        True if has_capability or admin_only is False else None if admin_only is None else False
-    )
-    return {
-        "counters_allowed": allowed,
-        "admin_only": admin_only,
-        "has_capability": has_capability,
-    }
-
-
-def _effective_capabilities(status: Path) -> int:
-    match = (
-        re.search(r"^CapEff:\s*([0-9a-f]+)", status.read_text(), re.M) if status.is_file() else None
-    )
-    return int(match.group(1), 16) if match else 0
-
-
 def _permission_check(permission: dict[str, Any], *, has_gpu: bool) -> Check:
     allowed = permission["counters_allowed"]
     found = {
@@ -256,8 +231,8 @@ def _permission_check(permission: dict[str, Any], *, has_gpu: bool) -> Check:
         False: "GPU counters are for administrators only",
     }.get(allowed, "not known: the driver's settings cannot be read here")
     fix = (
-        "On the host: options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, then "
-        "reboot; or give the container SYS_ADMIN"
+        "On the host: options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, "
+        "then reboot; or give the container SYS_ADMIN"
     )
     is_ok = allowed is not False if has_gpu else True
     if not has_gpu:

@@ -4,6 +4,7 @@ What the child leaves is two files (stdout, stderr) and a `ProcessResult`. The t
 `worker/supervisor.py`, which also does so when this process is killed.
 """
 
+import contextlib
 import json
 import os
 import selectors
@@ -46,7 +47,7 @@ class ProcessResult:
     duration_s: float
     timed_out: bool = False
     killed_by: str | None = None
-    "`timeout`, `cancel`, `supervisor lost`, or `signal N` sent by someone else; None if it ended itself."
+    "`timeout`, `cancel`, `supervisor lost`, or `signal N` of someone else; None: it ended itself."
     error: str | None = None
     "Why it could not be started."
 
@@ -240,10 +241,8 @@ class _Child:
         self.killed_by = why
         self._kill_at = time.monotonic() + grace_s
         if self._control_fd is not None:
-            try:
+            with contextlib.suppress(BrokenPipeError):
                 os.write(self._control_fd, b"T")
-            except BrokenPipeError:
-                pass
 
     def _close_control(self) -> None:
         if self._control_fd is not None:

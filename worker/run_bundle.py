@@ -1,7 +1,7 @@
 """Run jobs here and leave bundles: no broker, no database, nothing but PyTorch.
 
-`python -m worker.run_bundle WORKLOAD [--set k=v[,v]...] --out DIR`. Several values make a sweep: one
-bundle folder a job under DIR. Progress goes to stderr; a table, or one JSON document, to stdout.
+`python -m worker.run_bundle WORKLOAD [--set k=v[,v]...] --out DIR`. Several values make a sweep:
+one bundle folder a job under DIR. Progress goes to stderr, a table or one JSON document to stdout.
 """
 
 import argparse

@@ -4,6 +4,7 @@ Environment variables, host and user names, absolute paths and the list of other
 needed for any number the product shows. What a report's counters, kernels and ranges say stays.
 """
 
+import contextlib
 import csv
 import getpass
 import gzip
@@ -48,10 +49,8 @@ _TABLES_OF_EVENTS = (
 def private_words() -> tuple[str, ...]:
     """Return this host's and user's names, as far as they are telling."""
     words = {socket.gethostname(), socket.getfqdn(), os.environ.get("USER", "")}
-    try:
+    with contextlib.suppress(KeyError, OSError):  # a container's user may have no name
         words.add(getpass.getuser())
-    except (KeyError, OSError):  # a container's user without a name
-        pass
     dull = {"localhost", "root", "user", "ubuntu", "worker", "runner"}
     return tuple(sorted(w for w in words if len(w) >= 4 and w.lower() not in dull))
 

@@ -1,7 +1,8 @@
 """Bundles that wait for the dashboard: nothing is deleted before every capture is acknowledged.
 
-`spool/RUN_ID/` is a bundle while it is made, with `.owner` (pid) beside; `delivery.json` marks it as
-complete. `spool/refused/` keeps what the dashboard will never take, with the reason.
+`spool/RUN_ID/` is a bundle; `.owner` in it holds the pid of the process at work on it, and
+`delivery.json` marks it as complete. `spool/refused/` keeps what the dashboard will never take,
+with the reason.
 """
 
 import json
@@ -62,7 +63,7 @@ def _owner_lives(path: Path) -> bool:
 
 
 def deliver(folder: Path, client: DashboardClient) -> bool:
-    """Upload a sealed bundle; True when it is acknowledged (or refused for good) and gone from here.
+    """Upload a sealed bundle; True when it is acknowledged, or refused for good, and gone.
 
     Raises DashboardAway when it must be tried later; nothing is lost then.
     """
@@ -121,7 +122,10 @@ def _set_aside(folder: Path, refusal: Refused) -> None:
 
 
 def sweep(spool: Path, client: DashboardClient) -> int:
-    """Deliver every sealed bundle that no live process has, drop half-made ones; return how many left."""
+    """Deliver the sealed bundles that no live process has; return how many are left.
+
+    Half-made ones of dead processes are dropped.
+    """
     left = 0
     folders = (p for p in spool.iterdir() if p.is_dir() and p.name != REFUSED)
     for folder in sorted(folders):

@@ -7,6 +7,7 @@ notices the death of its parent, kill -9 included, because the control pipe then
 Runs as a plain script: it must start in milliseconds and import nothing of the product.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -57,10 +58,8 @@ def _die_with_parent(libc: ctypes.CDLL) -> None:
 
 
 def _report(status_fd: int, message: dict[str, object]) -> None:
-    try:
+    with contextlib.suppress(OSError):  # the process that asked may be gone
         os.write(status_fd, (json.dumps(message) + "\n").encode())
-    except OSError:  # the process that asked is gone; there is nobody to tell
-        pass
 
 
 def _wait(child: "subprocess.Popen[bytes]", control_fd: int, wake_fd: int) -> int | None:
@@ -105,10 +104,8 @@ def descendants(root: int) -> list[int]:
 def signal_descendants(number: int) -> list[int]:
     alive = descendants(os.getpid())
     for pid in alive:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-        except ProcessLookupError:
-            pass
     return alive
 
 

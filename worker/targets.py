@@ -21,6 +21,7 @@ def find_targets(wanted: str = "all") -> list[tuple[str, GpuTarget]]:
     if wanted == CPU:
         return [(CPU, cpu_target())]
     gpus, check = probe_gpus()
+    gpus = visible(gpus)
     if wanted == "all":
         return [(g.model, gpu_target(g)) for g in gpus] or [(CPU, cpu_target())]
     found = [
@@ -33,6 +34,15 @@ def find_targets(wanted: str = "all") -> list[tuple[str, GpuTarget]]:
         raise UserError(f"gpu: {wanted!r} is not on this host ({here}); `cpu` always is")
     exact = [g for g in found if wanted in (str(g.ordinal), g.uuid, g.model)]
     return [(g.model, gpu_target(g)) for g in exact or found]
+
+
+def visible(gpus: list[Gpu]) -> list[Gpu]:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES, if set, leaves: nvidia-smi does not heed it."""
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if allowed is None:
+        return gpus
+    names = [name.strip() for name in allowed.split(",") if name.strip()]
+    return [g for g in gpus if str(g.ordinal) in names or (g.uuid or "") in names]
 
 
 def cpu_target() -> GpuTarget:

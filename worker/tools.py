@@ -80,7 +80,8 @@ def _probe(name: str, patterns: tuple[str, ...], product: str) -> Tool:
     return Tool(
         name=name,
         fault=f"{name} is not installed",
-        fix=f"Install {product} (or NVIDIA's PyTorch container), or set WARPBOARD_{name.upper()} to its path",
+        fix=f"Install {product} (NVIDIA's PyTorch container has it), or set "
+        f"WARPBOARD_{name.upper()} to its path",
     )
 
 

@@ -1,7 +1,7 @@
 """Nsight Compute: hardware counters of the kernels that take the most time.
 
-A report of every launch would be gigabytes and hours. The kernels are chosen from the nsys capture of
-the same run, and the pass record says what share of the GPU time the chosen ones have.
+A report of every launch would be gigabytes and hours. The kernels are chosen from the nsys capture
+of the same run, and the pass record says what share of the GPU time the chosen ones have.
 """
 
 import csv
@@ -76,7 +76,7 @@ def _count_iterations(db: sqlite3.Connection, tables: set[str]) -> int:
         "SELECT COUNT(*) FROM NVTX_EVENTS n LEFT JOIN StringIds s ON s.id = n.textId "
         "WHERE COALESCE(n.text, s.value) GLOB 'iteration_[0-9]*'"
     ).fetchone()
-    return max(1, count)
+    return max(1, int(count))
 
 
 def kernel_regex(names: tuple[str, ...]) -> str:
@@ -155,11 +155,14 @@ def _coverage_warning(context: PassContext, num_launches: int) -> tuple[tuple[st
     wanted = context.notes.get("launches_per_iteration")
     share = context.notes.get("kernel_time_share_frac")
     if share is None:
-        text = f"ncu covers the first {num_launches} launches; without an nsys pass their share of the GPU time is not known"
+        text = (
+            f"ncu covers the first {num_launches} launches; without an nsys pass their share of "
+            "the GPU time is not known"
+        )
     elif wanted is not None and num_launches < wanted:
         text = (
-            f"ncu covers kernels with {share:.0%} of the GPU time, but only {num_launches} of their "
-            f"{wanted} launches an iteration"
+            f"ncu covers kernels with {share:.0%} of the GPU time, but only {num_launches} of "
+            f"their {wanted} launches an iteration"
         )
     else:
         return ()

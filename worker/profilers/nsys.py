@@ -1,7 +1,7 @@
 """Nsight Systems: every kernel, API call and range of the measured part, as an SQLite export.
 
-`nsys stats` exits 0 on failure, so the export is what is checked. The report itself holds environment
-variables and paths; it leaves the host only when the operator keeps private facts.
+`nsys stats` exits 0 on failure, so the export is what is checked. The report itself holds
+environment variables and paths; it leaves the host only when the operator keeps private facts.
 """
 
 import shutil
@@ -22,7 +22,7 @@ def _command(context: PassContext) -> list[str]:
         *(context.tool.path, "profile"),
         *("--trace", "cuda,nvtx,cublas"),
         *("--sample=none", "--cpuctxsw=none", "--cuda-memory-usage=true"),
-        # NVTX names of PyTorch are not registered strings, which is all nsys triggers on by default.
+        # PyTorch's NVTX names are not registered strings, all that nsys triggers on by default.
         *("--capture-range=nvtx", "--nvtx-capture=BENCHMARK"),
         "--env-var=NSYS_NVTX_PROFILER_REGISTER_ONLY=0",
         # The default, stop-shutdown, would end the program before it prints its result.
