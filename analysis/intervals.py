@@ -1,0 +1,77 @@
+"""Unions, overlaps and slice extremes of intervals in integer nanoseconds, all vectorised."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+def merge(start_ns: Ints, end_ns: Ints) -> tuple[Ints, Ints]:
+    """Return the union as disjoint intervals (starts, ends), sorted; touching ones become one."""
+    if len(start_ns) == 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    order = np.argsort(start_ns, kind="stable")
+    starts = start_ns[order]
+    reach = np.maximum.accumulate(end_ns[order])
+    opens = np.empty(len(starts), bool)
+    opens[0] = True
+    np.greater(starts[1:], reach[:-1], out=opens[1:])
+    first = np.flatnonzero(opens)
+    last = np.append(first[1:], len(starts)) - 1
+    return starts[first], reach[last]
+
+
+def union_ns(start_ns: Ints, end_ns: Ints) -> int:
+    """Return the length of the union of the intervals [ns]; overlaps count once."""
+    starts, ends = merge(start_ns, end_ns)
+    return int((ends - starts).sum())
+
+
+def overlap_ns(starts: Ints, ends: Ints, window_start: Ints, window_end: Ints) -> Ints:
+    """Return, for each window, how much of it the disjoint sorted intervals cover [ns]."""
+    if len(starts) == 0:
+        return np.zeros(len(window_start), np.int64)
+    done = np.concatenate(([0], np.cumsum(ends - starts)))
+
+    def covered_until(time_ns: Ints) -> Ints:
+        index = np.searchsorted(starts, time_ns, side="right")
+        inside = np.minimum(time_ns, ends[index - 1]) - starts[index - 1]
+        return np.where(index > 0, done[index - 1] + inside, 0)
+
+    return np.maximum(covered_until(window_end) - covered_until(window_start), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SliceMin:
+    """Answer the minimum over many slices of one array: a pyramid of pairwise minima."""
+
+    levels: tuple[Ints, ...]
+
+    @classmethod
+    def of(cls, values: Ints) -> "SliceMin":
+        levels = [values]
+        while len(levels[-1]) > 1:
+            below = levels[-1]
+            if len(below) % 2:
+                below = np.append(below, np.iinfo(np.int64).max)
+            levels.append(np.minimum(below[0::2], below[1::2]))
+        return cls(tuple(levels))
+
+    def query(self, first: NDArray[np.intp], last: NDArray[np.intp]) -> Ints:
+        """Return min(values[first:last]) of each pair; the int64 maximum for an empty slice."""
+        lo, hi = first.astype(np.int64), last.astype(np.int64)
+        best = np.full(len(lo), np.iinfo(np.int64).max)
+        for level in self.levels:
+            active = lo < hi
+            if not active.any():
+                break
+            take = active & (lo % 2 == 1)
+            best[take] = np.minimum(best[take], level[lo[take]])
+            lo = lo + take
+            take = active & (hi % 2 == 1) & (lo < hi)
+            best[take] = np.minimum(best[take], level[hi[take] - 1])
+            hi = hi - take
+            lo, hi = lo // 2, hi // 2
+        return best

@@ -1,0 +1,250 @@
+"""Open an Nsight Systems SQLite export read-only, and say which real tables and columns it has.
+
+Nothing is ever written next to the file. Only plain tables are read: a view, a virtual table, a
+generated column or a trigger on a table of ours could run somebody else's SQL.
+"""
+
+import re
+import shutil
+import sqlite3
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+from analysis.readers.opening import reading
+from core.errors import CaptureError
+
+SQLITE_MAGIC = b"SQLite format 3\0"
+LFS_MAGIC = b"version https://git-lfs"
+REPORT_MAGIC = b"NVIDIA Tegra Profiler Report"
+MAX_TEXT_BYTES = 64 << 20
+CHECK_LIMIT_S = 120.0
+"""After this long the structure check is given up: no sound file of a loadable size needs it."""
+NSYS_TABLE_PREFIXES = (
+    "CUPTI_ACTIVITY_KIND_",
+    "CUDA_GPU_MEMORY_",
+    "CUDA_GRAPH_",
+    "TARGET_INFO_",
+    "META_DATA_",
+    "ENUM_NSYS_",
+    "NVTX_",
+)
+NSYS_TABLES = frozenset(
+    {"StringIds", "EXPORT_META_DATA", "ANALYSIS_DETAILS", "DIAGNOSTIC_EVENT", "PROCESSES"}
+)
+_VALUE_FINDING = re.compile(r"value in |constraint failed")
+"Findings about single values, which reading counts itself; all others are about the structure."
+DAMAGED = "The file is damaged or incomplete: export the report again"
+
+
+def is_nsys_table(name: str) -> bool:
+    """Say whether Nsight Systems writes a table of this name that we read."""
+    return name in NSYS_TABLES or name.startswith(NSYS_TABLE_PREFIXES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NsysDatabase:
+    """An open export. `tables` maps each real table to its stored columns."""
+
+    path: Path
+    "The file as the user knows it; `uri` may point at a private copy."
+    uri: str
+    conn: sqlite3.Connection = field(repr=False)
+    tables: Mapping[str, tuple[str, ...]]
+
+    def has(self, table: str, *columns: str) -> bool:
+        """Say whether the table exists with all these columns."""
+        return table in self.tables and set(columns) <= set(self.tables[table])
+
+    def num_rows(self, table: str) -> int:
+        """Return the number of rows; 0 for a table that is not there."""
+        if table not in self.tables:
+            return 0
+        return int(self.conn.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0])
+
+
+@contextmanager
+def open_nsys(path: Path) -> Iterator[NsysDatabase]:
+    """Open `path` and check it; CaptureError for anything that is not a sound nsys export."""
+    with reading(path):
+        _check_header(path)
+        before = _stamp(path)
+        with tempfile.TemporaryDirectory(prefix="warpboard-nsys-") as private:
+            uri = _uri(path, Path(private))
+            with _damage_as_capture_error(path):
+                yield from _open_checked(path, uri)
+        if _stamp(path) != before:
+            raise CaptureError(path, "the file changed while it was read", "Import it again")
+
+
+def _open_checked(path: Path, uri: str) -> Iterator[NsysDatabase]:
+    conn = sqlite3.connect(uri, uri=True, isolation_level=None)
+    check = _StructureCheck(uri)
+    try:
+        harden(conn)
+        yield NsysDatabase(path=path, uri=uri, conn=conn, tables=_real_tables(path, conn))
+        check.raise_if_damaged(path)
+    finally:
+        check.stop()
+        conn.close()
+
+
+def harden(conn: sqlite3.Connection) -> None:
+    """Forbid writing, schema functions and giant values; read text that is not UTF-8."""
+    conn.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    conn.execute("PRAGMA trusted_schema=OFF")
+    conn.execute("PRAGMA query_only=ON")
+    conn.execute("PRAGMA mmap_size=0")
+    conn.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_TEXT_BYTES)
+
+
+@contextmanager
+def _damage_as_capture_error(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as exc:
+        raise CaptureError(path, f"SQLite cannot read it ({exc})", DAMAGED) from exc
+
+
+def _check_header(path: Path) -> None:
+    size = path.stat().st_size
+    with path.open("rb") as stream:
+        head = stream.read(100)
+    if size == 0:
+        raise CaptureError(path, "the file is empty (0 bytes)", "Export the report again")
+    if head.startswith(LFS_MAGIC):
+        raise CaptureError(
+            path,
+            "the file is a Git LFS pointer, not the capture itself",
+            "Run `git lfs pull` where it comes from and import the real file",
+        )
+    if head.startswith(REPORT_MAGIC):
+        raise CaptureError(
+            path,
+            "the file is an .nsys-rep report, not a SQLite export",
+            "Import it as .nsys-rep, or run `nsys export --type sqlite` on it",
+        )
+    if not head.startswith(SQLITE_MAGIC):
+        raise CaptureError(
+            path,
+            "the file is not a SQLite database (no SQLite header at byte 0)",
+            "Give the output of `nsys export --type sqlite`",
+        )
+    _check_length(path, head, size)
+
+
+def _check_length(path: Path, head: bytes, size: int) -> None:
+    page = int.from_bytes(head[16:18], "big")
+    page = 65536 if page == 1 else page
+    pages = int.from_bytes(head[28:32], "big")
+    is_count_valid = head[24:28] == head[92:96] and pages > 0
+    if len(head) < 100 or (is_count_valid and not _is_wal(head) and page * pages > size):
+        raise CaptureError(
+            path,
+            f"the file is cut off: its header announces {page * pages} bytes, it has {size}",
+            "Copy or export it again",
+        )
+
+
+def _is_wal(head: bytes) -> bool:
+    return head[18:20] == b"\x02\x02"
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns
+
+
+def _uri(path: Path, private: Path) -> str:
+    """Return an immutable URI, of a recovered private copy where a WAL or journal lies beside."""
+    sidecars = [path.with_name(path.name + end) for end in ("-wal", "-journal")]
+    if not any(side.is_file() and side.stat().st_size for side in sidecars):
+        return _immutable(path)
+    copy = private / "capture.sqlite"
+    shutil.copyfile(path, copy)
+    for side in sidecars:
+        if side.is_file():
+            shutil.copyfile(side, copy.with_name(copy.name + side.name[len(path.name) :]))
+    with _damage_as_capture_error(path):
+        recovering = sqlite3.connect(copy)
+        recovering.execute("PRAGMA trusted_schema=OFF")
+        recovering.execute("PRAGMA journal_mode=DELETE")
+        recovering.close()
+    return _immutable(copy)
+
+
+def _immutable(path: Path) -> str:
+    return f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
+
+
+def _real_tables(path: Path, conn: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
+    rows = conn.execute("SELECT type, name, tbl_name, rootpage, sql FROM sqlite_master").fetchall()
+    for kind, name, table, root, _sql in rows:
+        is_ours = is_nsys_table(str(table)) or is_nsys_table(str(name))
+        if is_ours and kind in ("view", "trigger"):
+            raise CaptureError(
+                path,
+                f"it holds a {kind} {name!r} where Nsight Systems writes plain tables",
+                f"Remove the {kind}, or export the report again",
+            )
+        if is_ours and kind == "table" and not root:
+            raise CaptureError(
+                path, f"{name!r} is a virtual table, not a plain one", "Export the report again"
+            )
+    names = [str(r[1]) for r in rows if r[0] == "table" and is_nsys_table(str(r[1]))]
+    if not names:
+        raise CaptureError(
+            path,
+            "the SQLite file holds no table of Nsight Systems",
+            "Give the output of `nsys export --type sqlite`",
+        )
+    return {name: _stored_columns(conn, name) for name in names}
+
+
+def _stored_columns(conn: sqlite3.Connection, table: str) -> tuple[str, ...]:
+    quoted = table.replace('"', '""')
+    rows = conn.execute(f'PRAGMA table_xinfo("{quoted}")').fetchall()
+    return tuple(str(r[1]) for r in rows if not r[6])
+
+
+class _StructureCheck:
+    """Run `PRAGMA quick_check` beside the reading: it finds pages that are lost, twice or foreign.
+
+    Reading alone meets only what is malformed on its way: a lost page would change a sum unseen.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self._finding: str | None = None
+        self._conn = sqlite3.connect(uri, uri=True, check_same_thread=False)
+        harden(self._conn)
+        deadline = time.monotonic() + CHECK_LIMIT_S
+        self._conn.set_progress_handler(lambda: time.monotonic() > deadline, 1_000_000)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            rows = self._conn.execute("PRAGMA quick_check(20)").fetchall()
+            found = (" ".join(str(row[0]).split()) for row in rows if row[0] != "ok")
+            self._finding = next((f for f in found if not _VALUE_FINDING.search(f)), None)
+        except sqlite3.OperationalError as exc:
+            self._finding = None if "interrupt" in str(exc) else str(exc)
+        except sqlite3.Error as exc:
+            self._finding = str(exc)
+
+    def raise_if_damaged(self, path: Path) -> None:
+        """Wait for the check; CaptureError with SQLite's finding."""
+        self._thread.join()
+        if self._finding is not None:
+            raise CaptureError(path, f"SQLite finds it damaged ({self._finding})", DAMAGED)
+
+    def stop(self) -> None:
+        with suppress(sqlite3.Error):
+            self._conn.interrupt()
+        self._thread.join()
+        self._conn.close()

@@ -1,0 +1,169 @@
+"""What an export says about itself: versions, options, the GPU, the driver, and nothing private."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from analysis.readers.nsys_database import NsysDatabase
+from analysis.readers.nsys_names import as_text
+
+KNOWN_SCHEMA_MAJOR = 3
+_OPTIONS = {
+    "CUDA_GRAPH_TRACE_OPTIONS:MODE": "nsys_cuda_graph_trace",
+    "COLLECT_GPU_MEMORY_USAGE": "nsys_cuda_memory_usage",
+    "CUDA_FLUSH_PERIOD": "nsys_cuda_flush_period",
+}
+_SYSTEM = {
+    "NvDriverVersion": "driver",
+    "CudaDriverVersion": "cuda_driver",
+    "OsDescription": "os",
+    "CpuDescription": "cpu",
+}
+_PATH = re.compile(r"(?<![\w.])(?:/[\w.+@~-]+){2,}/?")
+MAX_DIAGNOSTICS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Versions, options and devices, as far as the tables say."""
+
+    tool_version: str | None
+    environment: Mapping[str, Any]
+    gpus: tuple[Mapping[str, Any], ...]
+    "One a GPU, with `id` and `cuda_device` beside the facts."
+    device_of: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    "(process id, CUDA ordinal) -> GPU id, where the export has the map."
+    session_end_ns: int | None = None
+    diagnostics: tuple[tuple[int, str, int], ...] = ()
+    "(severity, text, how often) of warnings and errors, paths shortened."
+    is_new_schema: bool = False
+
+
+def load_facts(database: NsysDatabase) -> Facts:
+    """Read the description tables; each may be absent."""
+    export = _pairs(database, "META_DATA_EXPORT") or _pairs(database, "EXPORT_META_DATA")
+    capture = _pairs(database, "META_DATA_CAPTURE")
+    environment: dict[str, Any] = {}
+    schema = export.get("EXPORT_SCHEMA_VERSION", "")
+    if schema:
+        environment["nsys_schema_version"] = schema
+    for name, value in capture.items():
+        short = name.split(":", 1)[1] if name.startswith("PROCESS_") and ":" in name else name
+        if short in _OPTIONS and value:
+            environment[_OPTIONS[short]] = value
+    traced = _values(database, "META_DATA_CAPTURE", "CAPTURE_EVENT_TYPE")
+    if traced:
+        environment["nsys_trace"] = ",".join(sorted(set(traced)))
+    environment |= _system(database)
+    session = _first_row(database, "TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",))
+    if session and isinstance(session[0], int):
+        environment["session_start_utc_ns"] = session[0]
+    ending = _first_row(database, "ANALYSIS_DETAILS", ("duration",))
+    major = schema.split(".", 1)[0]
+    return Facts(
+        tool_version=export.get("EXPORT_PRODUCT_VERSION"),
+        environment=environment,
+        gpus=_gpus(database),
+        device_of=_device_map(database),
+        session_end_ns=ending[0] if ending and isinstance(ending[0], int) else None,
+        diagnostics=_diagnostics(database),
+        is_new_schema=major.isdigit() and int(major) > KNOWN_SCHEMA_MAJOR,
+    )
+
+
+def gpu_of(facts: Facts, device: int) -> Mapping[str, Any]:
+    """Return the facts of a device as the kernels name it; {} if the export has none."""
+    key = "id" if facts.device_of else "cuda_device"
+    found = [g for g in facts.gpus if g.get(key) == device]
+    return {k: v for k, v in found[0].items() if k not in ("id", "cuda_device")} if found else {}
+
+
+def _pairs(database: NsysDatabase, table: str) -> dict[str, str]:
+    if not database.has(table, "name", "value"):
+        return {}
+    rows = database.conn.execute(f"SELECT name, value FROM {table}")
+    return {as_text(n): as_text(v) for n, v in rows if n is not None and v is not None}
+
+
+def _values(database: NsysDatabase, table: str, name: str) -> list[str]:
+    if not database.has(table, "name", "value"):
+        return []
+    rows = database.conn.execute(f"SELECT value FROM {table} WHERE name = ?", (name,))
+    return [as_text(v) for (v,) in rows if v is not None]
+
+
+def _first_row(
+    database: NsysDatabase, table: str, columns: tuple[str, ...]
+) -> tuple[Any, ...] | None:
+    if not database.has(table, *columns):
+        return None
+    row = database.conn.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchone()
+    return tuple(row) if row else None
+
+
+def _system(database: NsysDatabase) -> dict[str, str]:
+    pairs = _pairs(database, "TARGET_INFO_SYSTEM_ENV")
+    found = {ours: pairs[theirs] for theirs, ours in _SYSTEM.items() if pairs.get(theirs)}
+    if "." not in found.get("driver", "."):
+        del found["driver"]  # 2022.4 wrote a packed number that nobody would recognise
+    return found
+
+
+_GPU_COLUMNS = {
+    "id": "id",
+    "cuDevice": "cuda_device",
+    "name": "name",
+    "smCount": "num_sms",
+    "totalMemory": "memory_bytes",
+    "memoryBandwidth": "memory_bandwidth_bytes_per_s",
+    "clockRate": "clock_hz",
+    "l2CacheSize": "l2_bytes",
+    "computeMajor": "major",
+    "computeMinor": "minor",
+}
+
+
+def _gpus(database: NsysDatabase) -> tuple[Mapping[str, Any], ...]:
+    table = "TARGET_INFO_GPU"
+    columns = [c for c in _GPU_COLUMNS if database.has(table, c)]
+    if not columns:
+        return ()
+    found = []
+    for row in database.conn.execute(f"SELECT {', '.join(columns)} FROM {table}"):
+        facts = {_GPU_COLUMNS[c]: v for c, v in zip(columns, row, strict=True) if v is not None}
+        major, minor = facts.pop("major", None), facts.pop("minor", None)
+        if isinstance(major, int) and isinstance(minor, int):
+            facts["compute_capability"] = f"{major}.{minor}"
+        found.append(facts)
+    return tuple(found)
+
+
+def _device_map(database: NsysDatabase) -> dict[tuple[int, int], int]:
+    table = "TARGET_INFO_CUDA_DEVICE"
+    if not database.has(table, "gpuId", "cudaId", "pid"):
+        return {}
+    rows = database.conn.execute(f"SELECT pid, cudaId, gpuId FROM {table}").fetchall()
+    return {(p, c): g for p, c, g in rows if all(isinstance(v, int) for v in (p, c, g))}
+
+
+def _diagnostics(database: NsysDatabase) -> tuple[tuple[int, str, int], ...]:
+    if not database.has("DIAGNOSTIC_EVENT", "severity", "text"):
+        return ()
+    sql = "SELECT severity, text, count(*) FROM DIAGNOSTIC_EVENT WHERE severity IN (2, 3)"
+    rows = database.conn.execute(
+        sql + " GROUP BY severity, text ORDER BY severity DESC, min(rowid)"
+    )
+    found = []
+    for severity, text, count in rows.fetchmany(500):
+        shown = without_paths(as_text(text)) if text is not None else ""
+        if shown and shown != "(path removed)":
+            found.append((int(severity), shown, int(count)))
+    return tuple(found[:MAX_DIAGNOSTICS])
+
+
+def without_paths(text: str) -> str:
+    """Return the text with absolute paths cut to their last part: folders name users and hosts."""
+    return _PATH.sub(lambda m: m.group().rstrip("/").rsplit("/", 1)[-1], " ".join(text.split()))[
+        :500
+    ]

@@ -1,0 +1,138 @@
+"""Split a device's idle time, between its first and last kernel, by what it waited for.
+
+Inside each gap, in this order: time in which a copy ran is `transfer`; time before the next
+kernel's launch in which the host sat in a waiting call is `synchronisation`; stretches of over
+HOST_STALL_NS before that launch in which its thread made no CUDA call, or sat in one that neither
+launches nor waits (an allocation, a module load), are `host`; the rest is `launch` when the launch
+was issued in the gap. A kernel that was queued before the gap and still did not start (start-up
+latency, a dependency between streams), or one without a recorded launch, leaves the rest `unknown`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analysis.intervals import merge, overlap_ns
+from analysis.readers.nsys_columns import MISSING, Ints
+from analysis.readers.nsys_events import GRAPH, KERNEL, TID_BITS, ApiCalls
+from analysis.readers.nsys_launches import GpuWork
+from analysis.tables import GAP_COLUMNS, empty
+
+HOST_STALL_NS = 100_000
+"""PyTorch's eager host work between two launches is 5 to 30 us; beyond 100 us it does else."""
+NO_TIME = np.iinfo(np.int64).min
+EVIDENCE = {
+    "transfer": "copies or memory sets ran on the device while no kernel did",
+    "synchronisation": "the host sat in a waiting call before it launched the next kernel",
+    "host": "for over 100 us before the next launch its thread made no CUDA call, or sat in an "
+    "allocation or module load",
+    "launch": "the next kernel's launch was issued while the device was idle",
+    "unknown": "the next kernel was launched before the gap, or its launch was not recorded",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCalls:
+    """The API calls with what each is for."""
+
+    calls: ApiCalls
+    is_wait: NDArray[np.bool_]
+    is_launch: NDArray[np.bool_]
+
+
+Intervals = tuple[Ints, Ints]
+
+
+def gaps_frame(work: GpuWork, host: HostCalls) -> pd.DataFrame:
+    """Return idle time by cause (GAP_COLUMNS); it sums to span - busy over all devices."""
+    runs = np.flatnonzero((work.kind == KERNEL) | (work.kind == GRAPH))
+    copies = np.flatnonzero((work.kind != KERNEL) & (work.kind != GRAPH))
+    totals = {cause: [0, 0] for cause in EVIDENCE}
+    stalls = _stalls(host, np.unique(host.calls.thread[work.launch[runs][work.launch[runs] >= 0]]))
+    for device in np.unique(work.device[runs]).tolist():
+        mine = runs[work.device[runs] == device]
+        beside = copies[work.device[copies] == device]
+        copy = merge(work.start_ns[beside], work.end_ns[beside])
+        for cause, spent in _split(work, host, mine, copy, stalls).items():
+            totals[cause][0] += int((spent > 0).sum())
+            totals[cause][1] += int(spent.sum())
+    rows = [
+        (cause, count, total, f"{count} gaps: {EVIDENCE[cause]}")
+        for cause, (count, total) in totals.items()
+        if total > 0
+    ]
+    if not rows:
+        return empty(GAP_COLUMNS)
+    frame = pd.DataFrame(rows, columns=list(GAP_COLUMNS))
+    return frame.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def _split(
+    work: GpuWork,
+    host: HostCalls,
+    mine: NDArray[np.intp],
+    copy: Intervals,
+    stalls: dict[int, Intervals],
+) -> dict[str, Ints]:
+    mine = mine[np.argsort(work.start_ns[mine], kind="stable")]
+    starts, ends = merge(work.start_ns[mine], work.end_ns[mine])
+    opened, closed = ends[:-1], starts[1:]
+    transfer = overlap_ns(*copy, opened, closed)
+    rest = closed - opened - transfer
+    if len(host.calls) == 0:
+        return {"transfer": transfer, "unknown": rest}
+    launch = work.launch[mine[np.searchsorted(work.start_ns[mine], closed)]]
+    issued = np.where(launch >= 0, host.calls.start_ns[launch], NO_TIME)
+    before = np.clip(issued, opened, closed)
+    waiting = _union(copy, _waits(work, host, mine))
+    copied = overlap_ns(*copy, opened, before)
+    waited = overlap_ns(*waiting, opened, before)
+    away = waited.copy()
+    thread = np.where(launch >= 0, host.calls.thread[launch], MISSING)
+    for tid, stall in stalls.items():
+        own = np.flatnonzero(thread == tid)
+        away[own] = overlap_ns(*_union(waiting, stall), opened[own], before[own])
+    rest = rest - (away - copied)
+    is_late = issued >= opened
+    return {
+        "transfer": transfer,
+        "synchronisation": waited - copied,
+        "host": away - waited,
+        "launch": np.where(is_late, rest, 0),
+        "unknown": np.where(is_late, 0, rest),
+    }
+
+
+def _waits(work: GpuWork, host: HostCalls, mine: NDArray[np.intp]) -> Intervals:
+    """Return the waiting calls of the processes that use the device."""
+    owners = np.unique(work.process[mine])
+    processes = work.processes[owners[owners >= 0]]
+    waits = np.flatnonzero(host.is_wait)
+    waits = waits[np.isin(host.calls.thread[waits] >> TID_BITS, processes)]
+    return host.calls.start_ns[waits], host.calls.end_ns[waits]
+
+
+def _stalls(host: HostCalls, threads: Ints) -> dict[int, Intervals]:
+    """Return when each launching thread was away from launching for longer than HOST_STALL_NS."""
+    calls = host.calls
+    order = np.argsort(calls.start_ns, kind="stable")
+    order = order[np.argsort(calls.thread[order], kind="stable")]
+    grouped = calls.thread[order]
+    found = {}
+    for tid in threads.tolist():
+        low, high = np.searchsorted(grouped, [tid, tid + 1])
+        own = order[low:high]
+        start, end = calls.start_ns[own], calls.end_ns[own]
+        reach = np.maximum.accumulate(end)[:-1]
+        silent = np.flatnonzero(start[1:] - reach >= HOST_STALL_NS)
+        is_long = ~host.is_wait[own] & ~host.is_launch[own] & (end - start >= HOST_STALL_NS)
+        from_ns = np.concatenate([reach[silent], start[is_long]])
+        to_ns = np.concatenate([start[1:][silent], end[is_long]])
+        found[tid] = merge(from_ns, to_ns)
+    return found
+
+
+def _union(a: Intervals, b: Intervals) -> Intervals:
+    return merge(np.concatenate([a[0], b[0]]), np.concatenate([a[1], b[1]]))

@@ -1,0 +1,115 @@
+"""Device memory asked of CUDA (`--cuda-memory-usage`): a curve a device, and its peak.
+
+These are the driver's allocations. A caching allocator such as PyTorch's asks for large segments,
+so this is its reserved memory, not what its tensors use.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.readers.nsys_columns import ColumnBatches, Ints
+from analysis.readers.nsys_database import NsysDatabase
+from analysis.readers.nsys_events import TID_BITS, Quarantine
+from analysis.tables import MEMORY_POINT_COLUMNS, empty
+
+TABLE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+ALLOCATION, RELEASE = 0, 1
+PINNED, DEVICE, MANAGED, STATIC = 1, 2, 4, 5
+MAX_POINTS = 5_000
+_COLUMNS = ("start", "deviceId", "bytes", "memKind", "memoryOperationType")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUse:
+    """The curve (MEMORY_POINT_COLUMNS) and its figures; empty without the option."""
+
+    points: pd.DataFrame
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+def load_memory(
+    database: NsysDatabase, device_of: Mapping[tuple[int, int], int], quarantine: Quarantine
+) -> MemoryUse:
+    """Return allocated device memory after each change; memory from before the capture is added
+    as far as its release shows it."""
+    data = _load(database, quarantine)
+    if len(data["start"]) == 0:
+        return MemoryUse(points=empty(MEMORY_POINT_COLUMNS))
+    for (pid, ordinal), gpu in device_of.items():
+        owner = (data["globalPid"] >> TID_BITS) & ((1 << TID_BITS) - 1)
+        data["deviceId"][(owner == pid) & (data["deviceId"] == ordinal)] = gpu
+    figures: dict[str, Any] = {"num_events": len(data["start"]), "source": "cuda_allocations"}
+    for kind, name in ((PINNED, "pinned"), (MANAGED, "managed"), (STATIC, "device_static")):
+        used = data["memKind"] == kind
+        if used.any():
+            figures[f"{name}_peak_bytes"] = _curve(data, used)[3]
+    frames, peaks, baselines, finals = [], [], [], []
+    for device in np.unique(data["deviceId"][data["memKind"] == DEVICE]).tolist():
+        times, level, baseline, peak = _curve(
+            data, (data["memKind"] == DEVICE) & (data["deviceId"] == device)
+        )
+        frames.append(_points(times, level, device))
+        peaks.append(peak)
+        baselines.append(baseline)
+        finals.append(int(level[-1]))
+    if not frames:
+        return MemoryUse(points=empty(MEMORY_POINT_COLUMNS), figures=figures)
+    figures |= {
+        "peak_bytes": max(peaks),
+        "baseline_bytes": sum(baselines),
+        "final_bytes": sum(finals),
+        "is_partial": any(baselines),
+    }
+    return MemoryUse(points=pd.concat(frames, ignore_index=True), figures=figures)
+
+
+def _load(database: NsysDatabase, quarantine: Quarantine) -> dict[str, Ints]:
+    batches = ColumnBatches(
+        database=database, table=TABLE, required=_COLUMNS, optional=("globalPid", "address")
+    )
+    names = (*_COLUMNS, "globalPid", "address")
+    parts = []
+    for batch in batches:
+        sound = (batch["bytes"] >= 0) & (batch["bytes"] < 1 << 50)
+        sound &= np.isin(batch["memoryOperationType"], (ALLOCATION, RELEASE))
+        batches.num_dropped += int((~sound).sum())
+        parts.append({n: batch[n][sound] for n in names})
+    data = {n: np.concatenate([p[n] for p in parts] or [np.empty(0, np.int64)]) for n in names}
+    quarantine.note(TABLE, batches.num_dropped, len(data["start"]) + batches.num_dropped)
+    return data
+
+
+def _curve(data: dict[str, Ints], used: np.ndarray) -> tuple[Ints, Ints, int, int]:
+    """Return times, level after each change, what was live before the capture, and the peak."""
+    chosen = np.flatnonzero(used)
+    chosen = chosen[np.argsort(data["start"][chosen], kind="stable")]
+    size = data["bytes"][chosen]
+    is_release = data["memoryOperationType"][chosen] == RELEASE
+    running = np.cumsum(np.where(is_release, -size, size))
+    address = data["address"][chosen]
+    is_foreign = is_release & ~np.isin(address, address[~is_release])
+    baseline = max(int(size[is_foreign].sum()), -int(running.min()), 0)
+    level = running + baseline
+    return data["start"][chosen], level, baseline, max(int(level.max()), baseline)
+
+
+def _points(times: Ints, level: Ints, device: int) -> pd.DataFrame:
+    """Return the curve, at most MAX_POINTS: of more, the highest of each stretch is kept."""
+    if len(times) > MAX_POINTS:
+        edges = np.linspace(0, len(times), MAX_POINTS, dtype=np.int64)[:-1]
+        highest = np.maximum.reduceat(level, edges)
+        times, level = times[edges], highest
+    return pd.DataFrame(
+        {
+            "time_ns": times,
+            "device": np.full(len(times), device),
+            "allocated_bytes": level,
+            "reserved_bytes": pd.array([pd.NA] * len(times), dtype="Int64"),
+            "phase": None,
+        },
+        columns=list(MEMORY_POINT_COLUMNS),
+    )

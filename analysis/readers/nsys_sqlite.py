@@ -1,0 +1,207 @@
+"""Read an Nsight Systems SQLite export (2021.3 to 2026.2) into tables."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.readers.nsys_attribution import Attribution, attribute
+from analysis.readers.nsys_database import DAMAGED, NsysDatabase, open_nsys
+from analysis.readers.nsys_events import (
+    GRAPH,
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    ApiCalls,
+    Quarantine,
+    load_api_calls,
+    load_gpu_ops,
+)
+from analysis.readers.nsys_facts import Facts, gpu_of, load_facts
+from analysis.readers.nsys_gaps import HostCalls, gaps_frame
+from analysis.readers.nsys_launches import GpuWork, join_work
+from analysis.readers.nsys_memory import MemoryUse, load_memory
+from analysis.readers.nsys_names import api_name, load_names
+from analysis.readers.nsys_nesting import RangeTree, build_tree
+from analysis.readers.nsys_nvtx import load_ranges
+from analysis.readers.nsys_phases import Phases, phases
+from analysis.readers.nsys_spans import ranges_table, spans_table
+from analysis.readers.nsys_summary import device_rows, summarise
+from analysis.readers.nsys_tables import (
+    api_calls_frame,
+    is_failed,
+    is_launch_call,
+    is_waiting_call,
+    kernels_frame,
+    transfers_frame,
+)
+from analysis.readers.nsys_warnings import (
+    file_warnings,
+    graph_warnings,
+    no_activity_warning,
+    range_warnings,
+    work_warnings,
+)
+from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
+from core.errors import CaptureError
+
+MAX_SUM_NS = float(1 << 62)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loaded:
+    """Everything read from the file, joined."""
+
+    facts: Facts
+    quarantine: Quarantine
+    calls: ApiCalls
+    work: GpuWork
+    tree: RangeTree
+    memory: MemoryUse
+    names: dict[int, str]
+
+
+def read_nsys_sqlite(path: Path) -> CaptureTables:
+    """Return everything the export holds. CaptureError for a file that is not a sound export.
+
+    Read-only; nothing is written beside the file. What was not recorded is absent, with a warning
+    that says so; `no_gpu_activity` is a state, not an error.
+    """
+    with open_nsys(path) as database:
+        loaded = _load(database)
+    return _tables(path, loaded)
+
+
+def _load(database: NsysDatabase) -> _Loaded:
+    quarantine = Quarantine()
+    facts = load_facts(database)
+    ops = [load_gpu_ops(database, kind, quarantine) for kind in (KERNEL, MEMCPY, MEMSET, GRAPH)]
+    calls = load_api_calls(database, quarantine)
+    ranges = load_ranges(database, quarantine)
+    work = join_work(ops, calls, ranges.thread, facts.device_of)
+    _check_sums(database.path, work)
+    wanted = {*np.unique(calls.name_id).tolist(), *work.ops[KERNEL].shapes[:, :2].ravel().tolist()}
+    return _Loaded(
+        facts=facts,
+        quarantine=quarantine,
+        calls=calls,
+        work=work,
+        tree=build_tree(ranges),
+        memory=load_memory(database, facts.device_of, quarantine),
+        names=load_names(database, wanted),
+    )
+
+
+def _check_sums(path: Path, work: GpuWork) -> None:
+    if np.sum(work.end_ns - work.start_ns, dtype=np.float64) > MAX_SUM_NS:
+        raise CaptureError(path, "durations of GPU operations add up to over 146 years", DAMAGED)
+
+
+def _tables(path: Path, loaded: _Loaded) -> CaptureTables:
+    work, calls, tree, facts = loaded.work, loaded.calls, loaded.tree, loaded.facts
+    given = attribute(work, calls, tree)
+    found = phases(work, given, tree)
+    failed = is_failed(calls, loaded.names)
+    is_launch = _calls_named(loaded, is_launch_call) & ~failed
+    is_wait = _calls_named(loaded, is_waiting_call)
+    graph_calls = _calls_named(loaded, lambda n: "GraphLaunch" in n) & ~failed
+    devices = device_rows(work)
+    summary = summarise(work, calls, is_launch, int(graph_calls.sum()), devices)
+    if "peak_bytes" in loaded.memory.figures:
+        summary["peak_memory_bytes"] = loaded.memory.figures["peak_bytes"]
+    api_calls = api_calls_frame(calls, failed, loaded.names)
+    warnings = [
+        *file_warnings(facts, loaded.quarantine),
+        *([] if devices else [no_activity_warning(work, calls, int(is_wait.sum()), tree.ranges)]),
+        *graph_warnings(work),
+        *work_warnings(work, calls, is_launch, facts),
+        *range_warnings(tree.ranges, tree.num_too_deep),
+        *_attribution_warnings(given, found),
+        *_failed_calls(api_calls),
+        *_memory_warnings(loaded.memory),
+    ]
+    return CaptureTables(
+        kind=CaptureKind.NSYS_SQLITE,
+        path=path,
+        tool="nsys",
+        tool_version=facts.tool_version,
+        gpu=gpu_of(facts, devices[0]["device"] if devices else 0),
+        environment=_environment(facts, devices),
+        summary=summary,
+        kernels=kernels_frame(work.ops[KERNEL], work.ops[GRAPH], loaded.names) if devices else None,
+        phases=found.frame,
+        api_calls=api_calls,
+        transfers=transfers_frame(work.ops[MEMCPY], work.ops[MEMSET]),
+        gaps=gaps_frame(work, HostCalls(calls=calls, is_wait=is_wait, is_launch=is_launch)),
+        memory_points=loaded.memory.points,
+        memory=loaded.memory.figures,
+        spans=spans_table(work, calls, given, tree, loaded.names) if len(work) else None,
+        ranges=ranges_table(tree, work.processes) if len(tree.ranges) else None,
+        warnings=tuple(warnings),
+    )
+
+
+def _calls_named(loaded: _Loaded, test: Any) -> NDArray[np.bool_]:
+    ids = np.unique(loaded.calls.name_id)
+    chosen = [i for i in ids.tolist() if i in loaded.names and test(api_name(loaded.names[i]))]
+    return np.isin(loaded.calls.name_id, chosen)
+
+
+def _environment(facts: Facts, devices: list[dict[str, int]]) -> dict[str, Any]:
+    environment = dict(facts.environment)
+    if len(devices) > 1:
+        rows = [{"name": gpu_of(facts, d["device"]).get("name"), **d} for d in devices]
+        environment["devices"] = json.dumps(rows)
+    return environment
+
+
+def _attribution_warnings(given: Attribution, found: Phases) -> Iterator[CaptureWarning]:
+    if given.num_ambiguous:
+        yield CaptureWarning(
+            code="ambiguous_ranges",
+            message=f"{given.num_ambiguous} GPU operations come from threads without a range while "
+            "several threads of the process had one open: they are given to none",
+        )
+    if given.by_device_time and len(found.frame) and len(given.own):
+        yield CaptureWarning(
+            code="ranges_by_device_time",
+            message="no API call was recorded: kernels are given to the ranges in which they ran, "
+            "not to those that launched them",
+        )
+    if found.num_left_out:
+        yield CaptureWarning(
+            code="phases_left_out",
+            message=f"{found.num_left_out} range paths are not listed: only the {len(found.frame)} "
+            "shallowest and longest are",
+        )
+    if found.num_uncounted:
+        yield CaptureWarning(
+            code="straddling_launches",
+            message=f"{found.num_uncounted} ranges include launches that outlast them",
+        )
+
+
+def _failed_calls(api_calls: Any) -> Iterator[CaptureWarning]:
+    failed = api_calls[api_calls["num_failed"] > 0] if len(api_calls) else api_calls
+    if len(failed):
+        named = ", ".join(f"{r.name} ({r.num_failed})" for r in _named(failed.head(5)))
+        total = int(failed["num_failed"].sum())
+        yield CaptureWarning(code="failed_api_calls", message=f"{total} CUDA calls failed: {named}")
+
+
+def _named(frame: Any) -> list[Any]:
+    return list(frame.itertuples(index=False))
+
+
+def _memory_warnings(memory: MemoryUse) -> Iterator[CaptureWarning]:
+    if memory.figures.get("is_partial"):
+        size = memory.figures["baseline_bytes"]
+        yield CaptureWarning(
+            code="memory_before_capture",
+            message=f"{size} bytes were allocated before the capture, as their release shows; what "
+            "was never released is unknown, so the curve is partial",
+        )

@@ -1,0 +1,227 @@
+"""Turn the loaded arrays into the frames and the spans of `analysis.tables`."""
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analysis.readers.nsys_columns import MISSING, Ints
+from analysis.readers.nsys_events import MEMSET, ApiCalls, GpuOps
+from analysis.readers.nsys_names import api_name
+from analysis.tables import API_CALL_COLUMNS, KERNEL_COLUMNS, TRANSFER_COLUMNS, empty
+
+GRAPH_NAME = "CUDA graph launch"
+"""The name of an opaque launch: its kernels were not recorded."""
+COPY_KINDS = {
+    1: "HtoD",
+    2: "DtoH",
+    3: "HtoD",
+    4: "DtoH",
+    5: "DtoD",
+    6: "DtoD",
+    7: "DtoD",
+    8: "DtoD",
+    9: "HtoH",
+    10: "PtoP",
+    11: "unified",
+    12: "unified",
+    13: "unified",
+}
+"""CUPTI's copyKind; arrays (3 to 7) live on the device."""
+MEMORY_KINDS = {
+    0: "pageable",
+    1: "pinned",
+    2: "device",
+    3: "device",
+    4: "managed",
+    5: "device",
+    6: "managed",
+}
+NOT_READY = 600
+"""cudaErrorNotReady, CUDA_ERROR_NOT_READY: a query's answer, not a failure."""
+_OLD_NOT_READY = 34
+_WAITS = re.compile(
+    r"Synchronize|^cudaMemcpy(2D|3D|Peer|3DPeer)?(ToArray|FromArray|ArrayToArray|ToSymbol|FromSymbol)?$"
+    r"|^cuMemcpy(?!.*Async)"
+)
+_LAUNCHES = re.compile(r"^(cuda|cu)(Graph)?Launch")
+
+
+class _Groups:
+    """Count, sum, minimum and maximum of durations by code."""
+
+    def __init__(self, codes: NDArray[np.integer], duration_ns: Ints, size: int) -> None:
+        self.count = np.bincount(codes, minlength=size)
+        self.total = np.zeros(size, np.int64)
+        np.add.at(self.total, codes, duration_ns)
+        self.least = np.full(size, np.iinfo(np.int64).max)
+        np.minimum.at(self.least, codes, duration_ns)
+        self.most = np.full(size, np.iinfo(np.int64).min)
+        np.maximum.at(self.most, codes, duration_ns)
+
+
+def kernel_names(kernels: GpuOps, names: Mapping[int, str]) -> tuple[list[str], list[str]]:
+    """Return the full and the short name of each launch shape."""
+    full, short = [], []
+    for name_id, short_id in kernels.shapes[:, :2].tolist():
+        unknown = f"unknown kernel (name id {max(name_id, short_id)})"
+        full.append(names.get(name_id) or names.get(short_id) or unknown)
+        short.append(names.get(short_id) or full[-1])
+    return full, short
+
+
+def dimensions(kernels: GpuOps) -> tuple[list[str | None], list[str | None]]:
+    """Return grid and block of each launch shape as "x,y,z"; None where one is not recorded."""
+
+    def text(values: list[int]) -> str | None:
+        return None if min(values) < 0 else ",".join(map(str, values))
+
+    rows = kernels.shapes.tolist()
+    return [text(r[2:5]) for r in rows], [text(r[5:8]) for r in rows]
+
+
+def kernels_frame(kernels: GpuOps, graphs: GpuOps, names: Mapping[int, str]) -> pd.DataFrame:
+    """Return one row for each (name, grid, block), and one for all opaque graph launches."""
+    full, short = kernel_names(kernels, names)
+    grid, block = dimensions(kernels)
+    keys = list(zip(full, grid, block, strict=True))
+    group_of = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    group = np.array([group_of[key] for key in keys], np.int64)
+    codes = group[kernels.detail] if len(kernels) else np.empty(0, np.int64)
+    sums = _Groups(codes, kernels.duration_ns, len(group_of))
+    first = [keys.index(key) for key in group_of] if len(keys) < 5000 else _firsts(group)
+    frame = pd.DataFrame(
+        {
+            "name": [key[0] for key in group_of],
+            "short_name": [short[i] for i in first],
+            "grid": [key[1] for key in group_of],
+            "block": [key[2] for key in group_of],
+            "registers": _shared_value(kernels.shapes[:, 8], group, len(group_of)),
+            "shared_bytes": _shared_value(_shared_bytes(kernels), group, len(group_of)),
+            "count": sums.count,
+            "total_ns": sums.total,
+            "min_ns": sums.least,
+            "max_ns": sums.most,
+            "is_opaque": np.zeros(len(group_of), bool),
+        },
+        columns=list(KERNEL_COLUMNS),
+    )
+    if len(graphs):
+        frame = pd.concat([frame, _graph_row(graphs)], ignore_index=True)
+    return frame.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def _firsts(group: Ints) -> list[int]:
+    return np.unique(group, return_index=True)[1].tolist()
+
+
+def _shared_bytes(kernels: GpuOps) -> Ints:
+    static, dynamic = kernels.shapes[:, 9], kernels.shapes[:, 10]
+    return np.where((static < 0) | (dynamic < 0), MISSING, static + dynamic)
+
+
+def _shared_value(values: Ints, group: Ints, size: int) -> pd.arrays.IntegerArray:
+    """Return the value that all shapes of a group have; missing where they differ or lack it."""
+    least = np.full(size, np.iinfo(np.int64).max)
+    np.minimum.at(least, group, values)
+    most = np.full(size, MISSING, np.int64)
+    np.maximum.at(most, group, values)
+    return pd.arrays.IntegerArray(np.maximum(most, 0), (least != most) | (most < 0))
+
+
+def _graph_row(graphs: GpuOps) -> pd.DataFrame:
+    duration = graphs.duration_ns
+    row = {
+        "name": GRAPH_NAME,
+        "short_name": GRAPH_NAME,
+        "grid": None,
+        "block": None,
+        "registers": pd.NA,
+        "shared_bytes": pd.NA,
+        "count": len(graphs),
+        "total_ns": int(duration.sum()),
+        "min_ns": int(duration.min()),
+        "max_ns": int(duration.max()),
+        "is_opaque": True,
+    }
+    frame = pd.DataFrame([row], columns=list(KERNEL_COLUMNS))
+    return frame.astype({"registers": "Int64", "shared_bytes": "Int64"})
+
+
+def is_waiting_call(name: str) -> bool:
+    """Say whether the call returns only when the GPU (or a copy) has finished."""
+    return _WAITS.search(name) is not None
+
+
+def is_launch_call(name: str) -> bool:
+    """Say whether the call starts a kernel or a graph."""
+    return _LAUNCHES.match(name) is not None
+
+
+def is_failed(calls: ApiCalls, name_of: Mapping[int, str]) -> NDArray[np.bool_]:
+    """Say which calls returned an error; "not ready" from a query is an answer."""
+    failed = (calls.result != 0) & (calls.result != MISSING)
+    suspects = np.flatnonzero(failed & np.isin(calls.result, (NOT_READY, _OLD_NOT_READY)))
+    for name_id in np.unique(calls.name_id[suspects]).tolist():
+        if "Query" in name_of.get(name_id, ""):
+            failed[suspects[calls.name_id[suspects] == name_id]] = False
+    return failed
+
+
+def api_calls_frame(
+    calls: ApiCalls, failed: NDArray[np.bool_], name_of: Mapping[int, str]
+) -> pd.DataFrame:
+    """Return the host calls by name, longest total first."""
+    if len(calls) == 0:
+        return empty(API_CALL_COLUMNS)
+    ids, codes = np.unique(calls.name_id, return_inverse=True)
+    texts = [api_name(name_of.get(i, f"unknown call (name id {i})")) for i in ids.tolist()]
+    distinct = list(dict.fromkeys(texts))
+    merged = np.array([distinct.index(t) for t in texts])[codes]
+    sums = _Groups(merged, calls.end_ns - calls.start_ns, len(distinct))
+    frame = pd.DataFrame(
+        {
+            "name": distinct,
+            "count": sums.count,
+            "total_ns": sums.total,
+            "min_ns": sums.least,
+            "max_ns": sums.most,
+            "num_failed": np.bincount(merged[failed], minlength=len(distinct)),
+            "is_sync": [is_waiting_call(n) for n in distinct],
+        },
+        columns=list(API_CALL_COLUMNS),
+    )
+    return frame.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def transfer_labels(ops: GpuOps) -> list[tuple[str, str | None, str | None]]:
+    """Return (kind, source memory, destination memory) of each shape of copies or sets."""
+    if ops.kind == MEMSET:
+        return [("memset", None, MEMORY_KINDS.get(dst)) for (dst,) in ops.shapes.tolist()]
+    return [
+        (COPY_KINDS.get(kind, "unknown"), MEMORY_KINDS.get(src), MEMORY_KINDS.get(dst))
+        for kind, src, dst in ops.shapes.tolist()
+    ]
+
+
+def transfers_frame(copies: GpuOps, sets: GpuOps) -> pd.DataFrame:
+    """Return copies and sets by kind, source and destination memory."""
+    rows = []
+    for ops in (copies, sets):
+        labels = transfer_labels(ops)
+        distinct = list(dict.fromkeys(labels))
+        if not distinct:
+            continue
+        codes = np.array([distinct.index(label) for label in labels])[ops.detail]
+        sums = _Groups(codes, ops.duration_ns, len(distinct))
+        sizes = np.zeros(len(distinct), np.int64)
+        assert ops.num_bytes is not None
+        np.add.at(sizes, codes, np.maximum(ops.num_bytes, 0))
+        has_gap = np.bincount(codes, weights=ops.num_bytes < 0, minlength=len(distinct)) > 0
+        for i, label in enumerate(distinct):
+            size = pd.NA if has_gap[i] else int(sizes[i])
+            rows.append((*label, int(sums.count[i]), size, int(sums.total[i])))
+    frame = pd.DataFrame(rows, columns=list(TRANSFER_COLUMNS)).astype({"bytes": "Int64"})
+    return frame.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)

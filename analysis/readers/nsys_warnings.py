@@ -1,0 +1,182 @@
+"""What a user must know before trusting the numbers of an export, each with its count or share."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from analysis.readers.nsys_columns import Ints
+from analysis.readers.nsys_events import GRAPH, KERNEL, TABLES, ApiCalls, Quarantine
+from analysis.readers.nsys_facts import Facts
+from analysis.readers.nsys_launches import GpuWork
+from analysis.readers.nsys_nvtx import Ranges
+from analysis.tables import CaptureWarning
+
+SESSION_SLACK_NS = 1_000_000_000
+NO_ACTIVITY_HINTS = (
+    "Likely causes: CUDA was not traced (--trace=cuda), the program forked its workers "
+    "(--trace-fork-before-exec=true), another CUPTI client such as torch.profiler was active, the "
+    "capture range never opened, or the platform (WSL2) or permissions forbid GPU tracing"
+)
+
+
+def _warn(code: str, message: str) -> CaptureWarning:
+    return CaptureWarning(code=code, message=message)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "all"
+
+
+def file_warnings(facts: Facts, quarantine: Quarantine) -> Iterator[CaptureWarning]:
+    """Give what concerns the file as such: schema, left-out rows, the tool's own diagnostics."""
+    if facts.is_new_schema:
+        version = facts.environment.get("nsys_schema_version")
+        yield _warn("unknown_schema", f"the export schema {version} is newer than the known 3.x")
+    for table, columns in quarantine.unreadable.items():
+        yield _warn(
+            "missing_columns", f"{table} has no column {', '.join(columns)}: it is not used"
+        )
+    for table, (dropped, total) in quarantine.dropped.items():
+        yield _warn(
+            "quarantined_rows",
+            f"{table}: {dropped} of {total} rows ({_share(dropped, total)}) are left out: "
+            "a value is missing or cannot be (no integer, end before start, absurd time or size)",
+        )
+    for severity, text, count in facts.diagnostics:
+        times = f" ({count} times)" if count > 1 else ""
+        level = "error" if severity == 3 else "warning"
+        yield _warn("nsys_diagnostic", f"Nsight Systems {level}: {text}{times}")
+
+
+def work_warnings(
+    work: GpuWork, calls: ApiCalls, is_launch: np.ndarray, facts: Facts
+) -> Iterator[CaptureWarning]:
+    """Give what is missing between launches and GPU operations."""
+    if len(calls) and len(work):
+        yield from _unlaunched(work)
+        yield from _unanswered(work, calls, is_launch)
+    if work.num_duplicate_ids:
+        yield _warn(
+            "duplicate_correlation_ids",
+            f"{work.num_duplicate_ids} calls repeat a correlation id of their process: "
+            "the first call of each id counts as the launch",
+        )
+    known = work.launch >= 0
+    early = known & (work.start_ns < np.append(calls.start_ns, 0)[work.launch])
+    if early.any():
+        yield _warn(
+            "operations_before_launch",
+            f"{int(early.sum())} GPU operations start before their launch: clocks or rows are off",
+        )
+    if facts.session_end_ns is not None:
+        late = int((work.end_ns > facts.session_end_ns + SESSION_SLACK_NS).sum())
+        if late:
+            yield _warn(
+                "operations_after_session",
+                f"{late} GPU operations end more than 1 s after the recorded session",
+            )
+
+
+def _unlaunched(work: GpuWork) -> Iterator[CaptureWarning]:
+    kernels = work.of(KERNEL)
+    alone = work.launch[kernels] < 0
+    if not alone.any():
+        return
+    duration = (work.end_ns - work.start_ns)[kernels]
+    count, total = int(alone.sum()), len(alone)
+    yield _warn(
+        "kernels_without_launch",
+        f"{count} of {total} kernels ({_share(count, total)}; "
+        f"{_share(int(duration[alone].sum()), int(duration.sum()))} of kernel time) "
+        "have no recorded launch: no range can claim them",
+    )
+
+
+def _unanswered(work: GpuWork, calls: ApiCalls, is_launch: np.ndarray) -> Iterator[CaptureWarning]:
+    unanswered = launches_without_work(work, is_launch)
+    launches = np.flatnonzero(is_launch)
+    if not len(unanswered):
+        return
+    yield _warn(
+        "launches_without_kernel",
+        f"{len(unanswered)} of {len(launches)} launch calls "
+        f"({_share(len(unanswered), len(launches))}) have no recorded kernel: captured into a "
+        "graph, cut off by the capture's end, or lost",
+    )
+    owner = calls.thread >> 24
+    busy = set(work.processes[np.unique(work.process[work.process >= 0])].tolist())
+    silent = [p for p in np.unique(owner[launches]).tolist() if p not in busy]
+    for process in silent:
+        count = int((owner[launches] == process).sum())
+        yield _warn(
+            "process_without_kernels",
+            f"process {process & 0xFFFFFF} made {count} launch calls but has no GPU activity",
+        )
+
+
+def launches_without_work(work: GpuWork, is_launch: np.ndarray) -> Ints:
+    """Return the launch calls that no GPU operation refers to."""
+    answered = np.zeros(len(is_launch), bool)
+    answered[work.launch[work.launch >= 0]] = True
+    return np.flatnonzero(is_launch & ~answered)
+
+
+def graph_warnings(work: GpuWork) -> Iterator[CaptureWarning]:
+    """Give the share of GPU time that is inside opaque graph launches."""
+    duration = work.end_ns - work.start_ns
+    opaque, kernel = int(duration[work.of(GRAPH)].sum()), int(duration[work.of(KERNEL)].sum())
+    count = work.of(GRAPH).stop - work.of(GRAPH).start
+    if count:
+        yield _warn(
+            "opaque_graphs",
+            f"{100 * opaque / max(opaque + kernel, 1):.5g} % of GPU time is in {count} CUDA graph "
+            "launches whose kernels were not recorded: kernel shares cover only the rest. Capture "
+            "again with --cuda-graph-trace=node",
+        )
+
+
+def no_activity_warning(
+    work: GpuWork, calls: ApiCalls, num_syncs: int, ranges: Ranges
+) -> CaptureWarning:
+    """Give the state of a capture without kernels, with what is there."""
+    copies = len(work)
+    there = (
+        f"{len(calls)} CUDA API calls, {num_syncs} of them waiting, {copies} copies and memory "
+        f"sets, {len(ranges)} ranges"
+    )
+    if copies:
+        return _warn("no_kernels", f"no kernel was recorded; there are {there}")
+    return _warn(
+        "no_gpu_activity", f"no GPU activity recorded; there are {there}. {NO_ACTIVITY_HINTS}"
+    )
+
+
+def range_warnings(ranges: Ranges, num_too_deep: int) -> Iterator[CaptureWarning]:
+    """Give the ranges that are not counted."""
+    if ranges.num_unclosed:
+        cut = ranges.num_closed_by_session_end
+        by_tool = f" ({cut} closed by the tool at the session's end)" if cut else ""
+        yield _warn(
+            "unclosed_ranges",
+            f"{ranges.num_unclosed} ranges were never closed by the program{by_tool}: "
+            "they are in no sum",
+        )
+    if ranges.num_cross_thread:
+        yield _warn(
+            "cross_thread_ranges",
+            f"{ranges.num_cross_thread} start/end ranges end on another thread than they began: "
+            "launches cannot be given to them and they are in no sum",
+        )
+    if num_too_deep:
+        yield _warn("deep_ranges", f"{num_too_deep} ranges nest deeper than 64 levels: left out")
+
+
+__all__ = [
+    "TABLES",
+    "file_warnings",
+    "graph_warnings",
+    "launches_without_work",
+    "no_activity_warning",
+    "range_warnings",
+    "work_warnings",
+]
