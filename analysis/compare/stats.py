@@ -85,7 +85,7 @@ def compare_groups(log_a: Array, log_b: Array, order: Order = "unknown", lead: f
             blocked = "rank"
         elif order == "block" and not _survives_trend(log_a, log_b):
             blocked = "trend"
-    half = _t_quantile(freedom, 0.975) * error
+    half = t_quantile(freedom, 0.975) * error
     return Test(
         log_ratio=difference,
         ci95_log=(difference - half, difference + half),
@@ -124,7 +124,7 @@ def _paired(log_a: Array, log_b: Array, lead: float) -> Test:
     p_value = _p(mean, error, n - 1)
     num_against = int((np.sign(differences) == -np.sign(mean)).sum())
     blocked = "rank" if p_value < STRICT_ALPHA and num_against > n // 5 else None
-    half = _t_quantile(n - 1, 0.975) * error
+    half = t_quantile(n - 1, 0.975) * error
     return Test(
         log_ratio=mean,
         ci95_log=(mean - half, mean + half),
@@ -189,7 +189,8 @@ def _p(difference: float, error: float, freedom: float) -> float:
     return float(2.0 * special.stdtr(freedom, -abs(difference) / error))
 
 
-def _t_quantile(freedom: float, probability: float) -> float:
+def t_quantile(freedom: float, probability: float) -> float:
+    """Return the quantile of Student's t distribution."""
     from scipy import special
 
     return float(special.stdtrit(freedom, probability))

@@ -1,0 +1,15 @@
+"""Studies: the tables that people publish, one declarative file each, filled from runs."""
+
+from analysis.studies.engine.records import Cell, FitRow, Pivot, Study, StudyTable
+from analysis.studies.engine.run import find_study, list_studies, run_study
+
+__all__ = [
+    "Cell",
+    "FitRow",
+    "Pivot",
+    "Study",
+    "StudyTable",
+    "find_study",
+    "list_studies",
+    "run_study",
+]

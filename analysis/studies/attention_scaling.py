@@ -1,0 +1,80 @@
+"""How attention grows with the sequence: latency, rate, error and the fitted exponent."""
+
+from analysis.studies.engine.records import Chart, Fit, Study, Table, Value
+
+STUDY = Study(
+    name="attention-scaling",
+    title="Attention: growth with sequence length",
+    about="Latency of one attention by implementation, on logarithmic axes; the exponent is the "
+    "slope of a least-squares line through the logarithms, with its 95 % interval. 2 is what the "
+    "work says; short sequences are launch-bound and pull it down.",
+    filters={"workload": ("attention",)},
+    tables=(
+        Table(
+            title="Latency",
+            rows=("gpu", "model", "mode", "dtype", "batch", "d_model"),
+            columns=("seq_len",),
+            values=(
+                Value(
+                    key="latency",
+                    label="latency",
+                    unit="ms",
+                    measure="latency",
+                    published=("latency",),
+                ),
+            ),
+            sources=("flash-kernels-playground-scaling", "flash-kernels-playground"),
+            where={"workload": ("attention",)},
+            chart=Chart(kind="loglog", x="seq_len", colour="model", value="latency"),
+            fit=Fit(x="seq_len", value="latency"),
+        ),
+        Table(
+            title="Forward and backward latency",
+            rows=("gpu", "model", "compile", "dtype", "batch", "d_model"),
+            columns=("seq_len",),
+            values=(
+                Value(
+                    key="forward",
+                    label="forward",
+                    unit="ms",
+                    measure="forward_latency",
+                    published=("forward_latency",),
+                ),
+                Value(
+                    key="backward",
+                    label="backward",
+                    unit="ms",
+                    measure="backward_latency",
+                    published=("backward_latency",),
+                ),
+            ),
+            sources=("cs336-a100-attention",),
+            chart=Chart(kind="loglog", x="seq_len", colour="compile", value="forward"),
+            fit=Fit(x="seq_len", value="forward"),
+        ),
+        Table(
+            title="Rate and error",
+            rows=("gpu", "model", "mode", "dtype", "batch", "d_model"),
+            columns=("seq_len",),
+            values=(
+                Value(
+                    key="rate",
+                    label="rate",
+                    unit="GFLOP/s",
+                    measure="gflop_per_s",
+                    published=("throughput|GFLOP/s",),
+                ),
+                Value(
+                    key="error",
+                    label="largest absolute error",
+                    unit="",
+                    measure="max_abs_error",
+                ),
+            ),
+            sources=("flash-kernels-playground-scaling",),
+            where={"workload": ("attention",)},
+            chart=Chart(kind="loglog", x="seq_len", colour="model", value="rate"),
+        ),
+    ),
+    job={"workload": "attention", "params": {}, "repeats": 3},
+)

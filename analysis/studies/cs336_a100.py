@@ -1,0 +1,59 @@
+"""Published: forward and backward of two model sizes in fp32 and bf16 on an A100."""
+
+from analysis.studies.engine.records import Study, Table, Value
+
+STUDY = Study(
+    name="cs336-a100",
+    title="cs336-a100: precision on an A100",
+    about="Mean, spread, median, rate and reserved memory by model, mode and dtype; one "
+    "cell ran out of memory.",
+    filters={"workload": ("transformer",)},
+    tables=(
+        Table(
+            title="Benchmark",
+            rows=("model", "batch", "seq_len", "mode", "dtype"),
+            columns=(),
+            values=(
+                Value(
+                    key="mean",
+                    label="mean",
+                    unit="ms",
+                    measure="latency_mean",
+                    published=("latency_mean",),
+                ),
+                Value(
+                    key="std",
+                    label="std",
+                    unit="ms",
+                    measure="latency_std",
+                    published=("latency_std",),
+                ),
+                Value(
+                    key="median",
+                    label="median",
+                    unit="ms",
+                    measure="latency",
+                    published=("latency_median", "latency"),
+                ),
+                Value(
+                    key="rate",
+                    label="rate",
+                    unit="tokens/s",
+                    measure="tokens_per_s",
+                    published=("throughput",),
+                ),
+                Value(
+                    key="reserved",
+                    label="reserved",
+                    unit="GB",
+                    measure="memory_reserved",
+                    published=("memory_reserved",),
+                ),
+            ),
+            where={"mode": ("forward", "forward_backward")},
+            sources=("cs336-a100",),
+        ),
+    ),
+    job={"workload": "transformer", "params": {"mode": "forward", "dtype": "bf16"}, "repeats": 3},
+    is_publication=True,
+)

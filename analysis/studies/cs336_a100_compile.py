@@ -1,0 +1,34 @@
+"""Published: the large transformer, eager against compiled, on an A100."""
+
+from analysis.studies.engine.records import Chart, Study, Table, Value
+
+STUDY = Study(
+    name="cs336-a100-compile",
+    title="cs336-a100-compile: torch.compile of the large model",
+    about="Forward pass, training step, and its backward and optimizer part.",
+    filters={"workload": ("transformer",)},
+    tables=(
+        Table(
+            title="Latency",
+            rows=("model", "mode"),
+            columns=("compile",),
+            values=(
+                Value(
+                    key="latency",
+                    label="latency",
+                    unit="ms",
+                    measure="latency",
+                    published=("latency",),
+                ),
+            ),
+            sources=("cs336-a100-compile",),
+            chart=Chart(kind="bars", x="mode", colour="compile", value="latency"),
+        ),
+    ),
+    job={
+        "workload": "transformer",
+        "params": {"mode": "train_step", "compile": "default"},
+        "repeats": 3,
+    },
+    is_publication=True,
+)

@@ -1,0 +1,110 @@
+"""Published: a transformer from small to 2.7B under Nsight Systems; OOM cells included."""
+
+from analysis.studies.engine.records import Chart, Study, Table, Value
+
+STUDY = Study(
+    name="cs336-nsys-new-base",
+    title="cs336-nsys-new-base: model size by sequence length",
+    about="Forward ranges, longest kernels, GEMM fraction, softmax against matmul, on a "
+    "GPU that the source does not name.",
+    filters={"workload": ("transformer",)},
+    tables=(
+        Table(
+            title="Forward range",
+            rows=("model",),
+            columns=("seq_len",),
+            values=(
+                Value(
+                    key="forward_range",
+                    label="forward",
+                    unit="ms",
+                    measure="forward_host",
+                    published=("forward_range",),
+                ),
+            ),
+            where={"mode": ("forward",)},
+            sources=("cs336-nsys-new-base",),
+            chart=Chart(kind="loglog", x="seq_len", colour="model", value="forward_range"),
+        ),
+        Table(
+            title="Longest kernel",
+            rows=("model", "seq_len"),
+            columns=("mode",),
+            values=(
+                Value(
+                    key="top_kernel",
+                    label="share",
+                    unit="%",
+                    measure="top_kernel_share",
+                    published=("top_kernel_share",),
+                ),
+            ),
+            sources=("cs336-nsys-new-base",),
+        ),
+        Table(
+            title="Longest kernel besides GEMM",
+            rows=("model",),
+            columns=("seq_len",),
+            values=(
+                Value(
+                    key="top_non_gemm",
+                    label="share",
+                    unit="%",
+                    measure="top_non_gemm_share",
+                    published=("top_non_gemm_share",),
+                ),
+            ),
+            where={"mode": ("forward",)},
+            sources=("cs336-nsys-new-base",),
+        ),
+        Table(
+            title="GEMM fraction",
+            rows=("model", "seq_len"),
+            columns=("mode",),
+            values=(
+                Value(
+                    key="gemm_fraction",
+                    label="GEMM",
+                    unit="%",
+                    measure="gemm_fraction",
+                    published=("gemm_fraction",),
+                ),
+            ),
+            where={"mode": ("forward", "train_step")},
+            sources=("cs336-nsys-new-base",),
+            chart=Chart(kind="heatmap", x="seq_len", colour="model", value="gemm_fraction"),
+        ),
+        Table(
+            title="Softmax and matmul",
+            rows=("model", "seq_len"),
+            columns=(),
+            values=(
+                Value(
+                    key="softmax",
+                    label="softmax",
+                    unit="ms",
+                    measure="softmax_kernels",
+                    published=("softmax_range",),
+                ),
+                Value(
+                    key="matmul",
+                    label="matmul",
+                    unit="ms",
+                    measure="matmul_kernels",
+                    published=("attention_matmul_range",),
+                ),
+                Value(
+                    key="ratio",
+                    label="softmax / matmul",
+                    unit="%",
+                    measure="softmax_to_matmul",
+                    published=("softmax_to_matmul",),
+                ),
+            ),
+            where={"mode": ("forward",)},
+            sources=("cs336-nsys-new-base",),
+        ),
+    ),
+    job={"workload": "transformer", "params": {"mode": "forward"}, "profilers": ["nsys"]},
+    is_publication=True,
+)

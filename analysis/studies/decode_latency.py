@@ -1,0 +1,32 @@
+"""Latency of one decoded token: GPU against torch.compile mode."""
+
+from analysis.studies.engine.records import Chart, Study, Table, Value
+
+LATENCY = Value(
+    key="latency", label="latency", unit="ms", measure="latency", published=("latency",)
+)
+
+STUDY = Study(
+    name="decode-latency",
+    title="Decode latency by GPU and compile mode",
+    about="Median time of one decode step of Llama-sized layers. Launch-bound where the model is "
+    "small: compile modes then change the number of launches more than the work.",
+    filters={"workload": ("decode",)},
+    tables=(
+        Table(
+            title="Latency of a decode step",
+            rows=("gpu", "model"),
+            columns=("compile",),
+            values=(LATENCY,),
+            sources=("nsight-minimal-llama",),
+            where={"workload": ("decode",)},
+            chart=Chart(kind="bars", x="gpu", colour="compile", value="latency"),
+        ),
+    ),
+    job={
+        "workload": "decode",
+        "params": {"compile": "none"},
+        "profilers": ["nsys"],
+        "repeats": 5,
+    },
+)

@@ -1,0 +1,1 @@
+"""What the declarative study files share: records, fields, measures, cells, pivots, fits."""

@@ -1,0 +1,200 @@
+"""From runs and published figures to one tidy frame of cells."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import pandas as pd
+
+from analysis.published import Figure, load_figures
+from analysis.runview import RunView
+from analysis.studies.engine.fields import fields_of
+from analysis.studies.engine.measures import MEASURES
+from analysis.studies.engine.records import Study, Table, Value
+
+MEASURED = "measured"
+CELL_COLUMNS = (
+    "table",
+    "from",
+    "provenance",
+    "source",
+    "value_key",
+    "value",
+    "text",
+    "unit",
+    "status",
+    "ci_low",
+    "ci_high",
+    "run_ids",
+    "position",
+)
+Record = dict[str, Any]
+
+
+def allowed(fields: Mapping[str, str], *rules: Mapping[str, tuple[str, ...]]) -> bool:
+    """True when every field that a rule names has one of its values."""
+    return all(fields.get(name) in values for rule in rules for name, values in rule.items())
+
+
+def make_frame(study: Study, views: Sequence[RunView], *, published: bool) -> pd.DataFrame:
+    """Return CELL_COLUMNS and a column for each field; runs of equal fields become one cell."""
+    records: list[Record] = []
+    shown = [(v, fields_of(v)) for v in views]
+    shown = [(v, f) for v, f in shown if allowed(f, study.filters)]
+    for table in study.tables:
+        mine = [(v, f) for v, f in shown if allowed(f, table.where)]
+        for value in table.values:
+            found = _measured(table, value, mine)
+            if published:
+                found += _published(table, value)
+            records += _relative(found, value) if value.relative_to else found
+    frame = pd.DataFrame(records)
+    for column in CELL_COLUMNS:
+        if column not in frame:
+            frame[column] = None
+    names = [c for c in frame.columns if c not in CELL_COLUMNS]
+    frame[names] = frame[names].astype(object).where(frame[names].notna(), "")
+    return frame[[*CELL_COLUMNS, *names]]
+
+
+def _measured(
+    table: Table, value: Value, shown: Sequence[tuple[RunView, dict[str, str]]]
+) -> list[Record]:
+    if value.measure == "":
+        return []
+    by_fields: dict[tuple[tuple[str, str], ...], list[Record]] = {}
+    for view, fields in shown:
+        for record in _of_run(table, value, view, fields):
+            key = tuple(sorted(record["fields"].items()))
+            by_fields.setdefault(key, []).append(record)
+    return [_combined(group) for group in by_fields.values()]
+
+
+def _of_run(table: Table, value: Value, view: RunView, fields: dict[str, str]) -> Iterable[Record]:
+    base = {
+        "table": table.title,
+        "from": MEASURED,
+        "provenance": MEASURED,
+        "source": None,
+        "value_key": value.key,
+        "unit": value.unit,
+        "run_ids": (view.run.id,),
+    }
+    readings = list(MEASURES[value.measure](view))
+    if not readings and view.run.status == "oom":
+        yield base | {"status": "oom", "value": None, "ci95": None, "fields": fields}
+    for reading in readings:
+        own = dict(reading.fields)
+        if value.extra and reading.extra is not None:
+            own[value.extra] = reading.extra
+        yield base | {
+            "status": "ok",
+            "value": reading.value,
+            "ci95": reading.ci95,
+            "fields": fields | own,
+        }
+
+
+def _combined(group: list[Record]) -> Record:
+    """Return one cell for runs of equal fields: the median; OOM only where no run got through."""
+    fine = [r for r in group if r["status"] == "ok"]
+    first = (fine or group)[0]
+    value = median(r["value"] for r in fine) if fine else None
+    ci95 = first["ci95"] if len(fine) == 1 else None
+    text = "OOM" if value is None else number(value)
+    return _record(first, value, text, ci95) | {
+        "run_ids": tuple(i for r in fine or group for i in r["run_ids"]),
+        "position": -1,
+    }
+
+
+def _record(
+    base: Record, value: float | None, text: str, ci95: tuple[float, float] | None
+) -> Record:
+    plain = {k: v for k, v in base.items() if k not in ("fields", "ci95")}
+    low, high = ci95 or (None, None)
+    shown = {"value": value, "text": text, "ci_low": low, "ci_high": high}
+    return base["fields"] | plain | shown
+
+
+def _published(table: Table, value: Value) -> list[Record]:
+    found = []
+    for position, figure in enumerate(load_figures()):
+        if figure.source not in table.sources:
+            continue
+        matched, extra = _is_metric(figure, value)
+        fields = dict(figure.fields) | ({value.extra: extra} if value.extra and extra else {})
+        if matched and allowed(fields, table.where):
+            record = _published_record(table, value, figure)
+            found.append(fields | record | {"position": position})
+    return found
+
+
+def _published_record(table: Table, value: Value, figure: Figure) -> Record:
+    texts = {"ok": figure.text, "oom": "OOM", "missing": "missing"}
+    return {
+        "table": table.title,
+        "from": f"published: {figure.source}",
+        "provenance": "published",
+        "source": figure.source,
+        "value_key": value.key,
+        "value": figure.value,
+        "text": texts[figure.status],
+        "unit": figure.unit,
+        "status": figure.status,
+        "ci_low": None,
+        "ci_high": None,
+        "run_ids": (),
+    }
+
+
+def _is_metric(figure: Figure, value: Value) -> tuple[bool, str | None]:
+    for wanted in value.published:
+        name, _, unit = wanted.partition("|")
+        if unit and unit != figure.unit:
+            continue
+        if name.endswith("*") and figure.metric.startswith(name[:-1]):
+            return True, figure.metric.removeprefix(name[:-1])
+        if name == figure.metric:
+            return True, None
+    return False, None
+
+
+def _relative(records: list[Record], value: Value) -> list[Record]:
+    """Replace each value by base / value, where base has the named field's value; else drop it."""
+    name, base_value = value.relative_to or ("", "")
+    bases = {_rest(r, name): r for r in records if r.get(name) == base_value and r["value"]}
+    found = []
+    for record in records:
+        base = bases.get(_rest(record, name))
+        if record.get(name) == base_value:
+            continue
+        if record["status"] != "ok":
+            found.append(record)
+        elif base is not None and record["value"]:
+            ratio = base["value"] / record["value"]
+            found.append(
+                record
+                | {
+                    "value": ratio,
+                    "text": f"{ratio:.2f}",
+                    "unit": value.unit,
+                    "ci_low": None,
+                    "ci_high": None,
+                }
+            )
+    return found
+
+
+def _rest(record: Record, name: str) -> tuple[tuple[str, Any], ...]:
+    skipped = {name, *CELL_COLUMNS} - {"from", "table"}
+    return tuple(sorted((k, v) for k, v in record.items() if k not in skipped))
+
+
+def number(value: float) -> str:
+    """Return four significant digits without an exponent."""
+    if value == 0:
+        return "0"
+    size = abs(value)
+    digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3
+    return f"{value:.{digits}f}" if size >= 0.1 else f"{value:.3g}"

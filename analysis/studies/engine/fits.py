@@ -1,0 +1,62 @@
+"""Growth exponents: value ~ x ** exponent, by least squares on logarithms."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from analysis.compare.stats import t_quantile
+from analysis.studies.engine.cells import CELL_COLUMNS
+from analysis.studies.engine.records import FitRow, Table
+
+
+def fit_table(table: Table, frame: pd.DataFrame) -> tuple[FitRow, ...]:
+    """Return one exponent for each group of cells that differ in the x field alone.
+
+    The 95 % interval is the t interval of the slope with n - 2 degrees of freedom; it holds the
+    scatter around a straight line, so it is wide where growth is not yet a power law.
+    """
+    fit = table.fit
+    if fit is None or fit.x not in frame:
+        return ()
+    rows = frame[(frame["table"] == table.title) & (frame["value_key"] == fit.value)]
+    rows = rows[(rows["status"] == "ok") & (rows[fit.x] != "")]
+    names = [c for c in frame.columns if c not in CELL_COLUMNS and c != fit.x]
+    names = ["from", *(n for n in names if rows[n].nunique() > 1 or n in table.rows)]
+    found = []
+    for key, group in rows.groupby(names, sort=False):
+        x = pd.to_numeric(group[fit.x], errors="coerce").to_numpy(dtype=float)
+        y = group["value"].to_numpy(dtype=float)
+        good = (x > 0) & (y > 0)
+        if len(set(x[good])) >= 2:
+            slope, ci95 = power_law(x[good], y[good])
+            texts = zip(names[1:], map(str, key[1:]), strict=True)
+            found.append(
+                FitRow(
+                    table=table.title,
+                    group=tuple((n, t) for n, t in texts if t and n != fit.x),
+                    provenance=str(key[0]),
+                    exponent=slope,
+                    ci95=ci95,
+                    num_points=int(good.sum()),
+                )
+            )
+    return tuple(found)
+
+
+def power_law(
+    x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray
+) -> tuple[float, tuple[float, float] | None]:
+    """Return the exponent of y ~ x ** exponent and its 95 % interval (None under 3 points)."""
+    log_x, log_y = np.log(x), np.log(y)
+    centred = log_x - log_x.mean()
+    norm = float(centred @ centred)
+    slope = float(centred @ log_y) / norm
+    n = len(log_x)
+    if n < 3:
+        return slope, None
+    residual = log_y - log_y.mean() - slope * centred
+    error = math.sqrt(float(residual @ residual) / (n - 2) / norm)
+    half = t_quantile(n - 2, 0.975) * error
+    return slope, (slope - half, slope + half)

@@ -1,0 +1,128 @@
+"""From the tidy frame to tables that can be printed, with the jobs for what is missing."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from analysis.runview import RunView
+from analysis.studies.engine.cells import CELL_COLUMNS, MEASURED
+from analysis.studies.engine.fields import fields_of, job_for, sort_key
+from analysis.studies.engine.records import Cell, Pivot, Table
+
+Key = tuple[str, ...]
+
+
+def make_pivot(table: Table, frame: pd.DataFrame, views: Sequence[RunView]) -> Pivot:
+    """Lay one table's cells out. A field that would put two cells in one place becomes a row field.
+
+    Ours come first, then each published source, in the order its author printed.
+    """
+    rows = frame[frame["table"] == table.title].reset_index(drop=True)
+    row_fields = ["from", *table.rows]
+    column_fields = [*table.columns, "value_key"]
+    for name in ("from", *table.rows, *table.columns):
+        if name not in rows:
+            rows[name] = ""
+    row_fields += _colliding(rows, [*row_fields, *column_fields])
+    labels = {v.key: f"{v.label} ({v.unit})" if v.unit else v.label for v in table.values}
+    row_keys = _keys(rows, row_fields)
+    column_keys = _keys(rows, column_fields, table)
+    places = {
+        (tuple(record[f] for f in row_fields), tuple(record[f] for f in column_fields)): record
+        for record in rows.to_dict("records")
+    }
+    makers = [(v, fields_of(v)) for v in views]
+    cells = tuple(
+        tuple(
+            _cell(places.get((r, c)), r, c, row_fields, column_fields, makers) for c in column_keys
+        )
+        for r in row_keys
+    )
+    columns = tuple(" / ".join([*(p for p in c[:-1] if p), labels[c[-1]]]) for c in column_keys)
+    return Pivot(
+        title=table.title,
+        row_fields=tuple(row_fields),
+        rows=tuple(row_keys),
+        columns=columns,
+        cells=cells,
+    )
+
+
+def _colliding(rows: pd.DataFrame, used: Sequence[str]) -> list[str]:
+    """Return the fields that tell apart cells which would fall on the same place."""
+    extra: list[str] = []
+    while True:
+        groups = rows.groupby([*used, *extra], sort=False, dropna=False)
+        crowded = rows[groups["value_key"].transform("size") > 1]
+        if not len(crowded):
+            return extra
+        names = [c for c in rows if c not in CELL_COLUMNS and c not in used and c not in extra]
+        counts = {
+            name: int((crowded.groupby([*used, *extra], dropna=False)[name].nunique() > 1).sum())
+            for name in names
+        }
+        best = max(counts, key=lambda n: counts[n], default=None)
+        if best is None or not counts[best]:
+            return extra
+        extra.append(best)
+
+
+def _keys(rows: pd.DataFrame, fields: Sequence[str], table: Table | None = None) -> list[Key]:
+    """Return the distinct keys: measured sorted by each field, published as printed."""
+    rows = rows.sort_values("position", kind="stable")
+    seen = list(dict.fromkeys(tuple(r) for r in rows[list(fields)].itertuples(index=False)))
+    if table is not None:
+        order = {v.key: i for i, v in enumerate(table.values)}
+        return sorted(seen, key=lambda k: (_sortable(fields[:-1], k[:-1]), order[k[-1]]))
+    ours = [k for k in seen if k[0] == MEASURED]
+    theirs = [k for k in seen if k[0] != MEASURED]
+    return sorted(ours, key=lambda k: _sortable(fields, k)) + theirs
+
+
+def _sortable(fields: Sequence[str], key: Key) -> tuple[tuple[int, float, str], ...]:
+    return tuple(sort_key(name, text) for name, text in zip(fields, key, strict=True))
+
+
+def _cell(
+    record: Mapping[Any, Any] | None,
+    row: Key,
+    column: Key,
+    row_fields: Sequence[str],
+    column_fields: Sequence[str],
+    makers: Sequence[tuple[RunView, dict[str, str]]],
+) -> Cell:
+    if record is None:
+        is_ours = row[0] == MEASURED
+        want = dict(zip(row_fields[1:], row[1:], strict=True))
+        want |= dict(zip(column_fields[:-1], column[:-1], strict=True))
+        return Cell(
+            text="",
+            value=None,
+            unit="",
+            status="missing",
+            provenance=MEASURED if is_ours else "published",
+            source=None if is_ours else row[0].removeprefix("published: "),
+            job=_job(want, makers) if is_ours else None,
+        )
+    value = record["value"]
+    return Cell(
+        text=record["text"],
+        value=None if value is None or value != value else float(value),
+        unit=record["unit"],
+        status=record["status"],
+        provenance=record["provenance"],
+        source=record["source"],
+        run_ids=tuple(record["run_ids"]),
+    )
+
+
+def _job(
+    want: Mapping[str, str], makers: Sequence[tuple[RunView, dict[str, str]]]
+) -> dict[str, Any] | None:
+    """Return the nearest run's job with the wanted fields; None when that run already has them."""
+    want = {name: value for name, value in want.items() if value}
+    best = max(makers, key=lambda m: sum(m[1].get(n) == v for n, v in want.items()), default=None)
+    if best is None or all(best[1].get(n) == v for n, v in want.items()):
+        return None
+    return job_for(best[0], best[1], want)

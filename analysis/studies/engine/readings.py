@@ -1,0 +1,83 @@
+"""One reading of a measure, and the small queries that measures share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pandas as pd
+import pyarrow.parquet as pq
+
+from analysis.compare.metrics import normalise, num_iterations
+from analysis.runview import RunView
+
+NS_PER_MS = 1e6
+GEMM_CATEGORIES = frozenset({"gemm", "gemv"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A number of one run; `extra` names what it belongs to inside the run."""
+
+    value: float
+    extra: str | None = None
+    fields: Mapping[str, str] = field(default_factory=dict)
+    "Fields that this reading has instead of the run's: mode `train_step/backward`."
+    ci95: tuple[float, float] | None = None
+
+
+def latency(view: RunView, what: str, scale: float = 1.0) -> float | None:
+    found = view.summary.get("latency_ms")
+    value = found.get(what) if isinstance(found, Mapping) else None
+    return None if value is None else float(value) * scale
+
+
+def stored(view: RunView, name: str, phase: str = "") -> float | None:
+    """Return a stored metric of the clean pass, or of any pass that has it."""
+    if not len(view.metrics):
+        return None
+    rows = view.metrics[(view.metrics["name"] == name) & (view.metrics["phase"] == phase)]
+    if not len(rows):
+        return None
+    clean = rows[rows["pass"] == "clean"]
+    return float((clean if len(clean) else rows)["value"].iloc[0])
+
+
+def phase_ns(view: RunView, tail: str, column: str) -> float | None:
+    """Return a phase's time per iteration in ns, summed over its ranges; None if unknown."""
+    if not len(view.phases):
+        return None
+    paths = view.phases["path"].map(normalise)
+    rows = view.phases[(paths == tail) | paths.str.endswith("/" + tail)]
+    values = rows[column].dropna()
+    if not len(values):
+        return None
+    return float(values.sum()) / (num_iterations(view) or 1)
+
+
+def phase_top_share(view: RunView, phase: str) -> tuple[str, float] | None:
+    """Return name and share of the longest kernel among those of one phase, from the spans."""
+    frames = [
+        pq.read_table(path, columns=["name", "path", "start_ns", "end_ns", "kind"]).to_pandas()
+        for path in view.span_paths
+        if path.exists()
+    ]
+    if not frames:
+        return None
+    spans = pd.concat(frames)
+    spans = spans[spans["kind"].astype(str) == "kernel"]
+    inside = spans["path"].astype("string").str.contains(rf"(?:^|/){phase}(?:/|$)", na=False)
+    spans = spans[inside]
+    sums = (spans["end_ns"] - spans["start_ns"]).groupby(spans["name"].astype(str)).sum()
+    if not len(sums) or not sums.sum():
+        return None
+    return str(sums.idxmax()), float(sums.max() / sums.sum())
+
+
+def kernel_shares(view: RunView, by: str) -> pd.Series:
+    """Return the share of kernel time by a column of the kernels, opaque launches counted."""
+    if not len(view.kernels):
+        return pd.Series(dtype=float)
+    total = float(view.kernels["total_ns"].sum())
+    if total <= 0:
+        return pd.Series(dtype=float)
+    sums = view.kernels.groupby(by)["total_ns"].sum().sort_values(ascending=False)
+    return sums / total

@@ -1,0 +1,84 @@
+"""Find the studies and run one on a set of runs."""
+
+import importlib
+import pkgutil
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import analysis.studies as package
+from analysis.runview import RunView
+from analysis.studies.engine.cells import allowed, make_frame
+from analysis.studies.engine.fields import fields_of
+from analysis.studies.engine.fits import fit_table
+from analysis.studies.engine.pivots import make_pivot
+from analysis.studies.engine.records import Pivot, Study, StudyTable
+from core.errors import UserError
+from core.spec import canonical_json
+
+PUBLISHED_NOTE = "Rows marked `published` are figures of others, as printed there; source: {names}."
+DERIVED_NOTE = "Ratios in published rows are made from the published figures of the same source."
+
+
+@cache
+def list_studies() -> tuple[Study, ...]:
+    """Return every module's STUDY, those of ours first, each by name."""
+    found = []
+    for module in pkgutil.iter_modules(package.__path__):
+        if not module.ispkg:
+            study = importlib.import_module(f"{package.__name__}.{module.name}").STUDY
+            assert study.name.replace("-", "_") == module.name, module.name
+            found.append(study)
+    return tuple(sorted(found, key=lambda s: (s.is_publication, s.name)))
+
+
+def find_study(name: str) -> Study:
+    """Return the study of this name; UserError names those there are."""
+    for study in list_studies():
+        if study.name == name:
+            return study
+    names = ", ".join(s.name for s in list_studies())
+    raise UserError(f"study: {name!r} is not one of {names}")
+
+
+def run_study(name: str, views: Sequence[RunView], *, published: bool = False) -> StudyTable:
+    """Lay the runs out as the study says; with `published`, others' figures beside them.
+
+    Cells are ok, oom (a result: the job ran out of memory) or missing; a missing cell of ours
+    carries the job that would fill it. UserError for an unknown name.
+    """
+    study = find_study(name)
+    mine = [v for v in views if allowed(fields_of(v), study.filters)]
+    frame = make_frame(study, mine, published=published)
+    pivots = tuple(make_pivot(table, frame, mine) for table in study.tables)
+    fits = tuple(row for table in study.tables for row in fit_table(table, frame))
+    return StudyTable(
+        study=study,
+        frame=frame,
+        pivots=pivots,
+        fits=fits,
+        jobs=_jobs(study, pivots, has_runs=bool(mine)),
+        notes=_notes(study, published=published),
+    )
+
+
+def _jobs(
+    study: Study, pivots: Sequence[Pivot], *, has_runs: bool
+) -> tuple[Mapping[str, Any], ...]:
+    if not has_runs:
+        return (study.job,) if study.job else ()
+    found: dict[str, Mapping[str, Any]] = {}
+    for pivot in pivots:
+        for cell in (c for row in pivot.cells for c in row):
+            if cell.job is not None:
+                found.setdefault(canonical_json(cell.job), cell.job)
+    return tuple(found.values())
+
+
+def _notes(study: Study, *, published: bool) -> tuple[str, ...]:
+    sources = list(dict.fromkeys(s for table in study.tables for s in table.sources))
+    if not published or not sources:
+        return ()
+    has_ratio = any(v.relative_to for table in study.tables for v in table.values)
+    note = PUBLISHED_NOTE.format(names=", ".join(sources))
+    return (note, DERIVED_NOTE) if has_ratio else (note,)

@@ -1,0 +1,39 @@
+"""Published: naive against Triton attention by batch and sequence length."""
+
+from analysis.studies.engine.records import Chart, Fit, Study, Table, Value
+
+STUDY = Study(
+    name="flash-kernels-playground-scaling",
+    title="flash-kernels-playground-scaling: attention by batch and sequence",
+    about="Latency and rate of a forward pass, fp16, on a laptop RTX 5090.",
+    filters={"workload": ("attention",)},
+    tables=(
+        Table(
+            title="Attention forward",
+            rows=("batch", "seq_len"),
+            columns=("model",),
+            values=(
+                Value(
+                    key="latency",
+                    label="latency",
+                    unit="ms",
+                    measure="latency",
+                    published=("latency",),
+                ),
+                Value(
+                    key="rate",
+                    label="rate",
+                    unit="GFLOP/s",
+                    measure="gflop_per_s",
+                    published=("throughput",),
+                ),
+            ),
+            where={"mode": ("forward",)},
+            sources=("flash-kernels-playground-scaling",),
+            chart=Chart(kind="loglog", x="seq_len", colour="model", value="latency"),
+            fit=Fit(x="seq_len", value="latency"),
+        ),
+    ),
+    job={"workload": "attention", "params": {}, "repeats": 3},
+    is_publication=True,
+)

@@ -1,0 +1,44 @@
+"""Forward time of the transformer by model size and sequence length."""
+
+from analysis.studies.engine.records import Chart, Study, Table, Value
+
+STUDY = Study(
+    name="forward-time",
+    title="Forward time by model size and sequence length",
+    about="Latency of a whole forward pass without a profiler, and the host range of the forward "
+    "phase under the profiler: the host range ends when the last kernel is launched, not when it "
+    "has run.",
+    filters={"workload": ("transformer",)},
+    tables=(
+        Table(
+            title="Forward time",
+            rows=("gpu", "dtype", "model"),
+            columns=("seq_len",),
+            values=(
+                Value(
+                    key="latency",
+                    label="latency",
+                    unit="ms",
+                    measure="latency",
+                    published=("latency", "latency_median"),
+                ),
+                Value(
+                    key="forward_range",
+                    label="host range",
+                    unit="ms",
+                    measure="forward_host",
+                    published=("forward_range",),
+                ),
+            ),
+            where={"mode": ("forward",)},
+            sources=("cs336-nsys-new-base", "cs336-a100"),
+            chart=Chart(kind="loglog", x="seq_len", colour="model", value="latency"),
+        ),
+    ),
+    job={
+        "workload": "transformer",
+        "params": {"mode": "forward"},
+        "profilers": ["nsys"],
+        "repeats": 5,
+    },
+)

@@ -1,0 +1,53 @@
+"""Tile size of a product with few rows: blocks in the grid and what of the GPU they use."""
+
+from analysis.studies.engine.records import Chart, Study, Table, Value
+
+STUDY = Study(
+    name="gemm-tiles",
+    title="GEMM tiles: blocks, throughput and rate",
+    about="With few rows a large tile leaves most SMs without a block. Blocks and waves from the "
+    "launch, throughput from the counters of the longest product.",
+    filters={"workload": ("gemm",)},
+    tables=(
+        Table(
+            title="Tiles",
+            rows=("gpu", "model"),
+            values=(
+                Value(
+                    key="blocks",
+                    label="grid",
+                    unit="blocks",
+                    measure="grid_blocks",
+                    published=("grid_blocks",),
+                ),
+                Value(key="waves", label="waves per SM", unit="", measure="waves_per_sm"),
+                Value(
+                    key="compute",
+                    label="compute throughput",
+                    unit="%",
+                    measure="compute_throughput",
+                    published=("compute_throughput",),
+                ),
+                Value(
+                    key="memory",
+                    label="memory throughput",
+                    unit="%",
+                    measure="memory_throughput",
+                    published=("memory_throughput",),
+                ),
+                Value(
+                    key="tokens",
+                    label="rate",
+                    unit="tokens/s",
+                    measure="tokens_per_s",
+                    published=("throughput|tokens/s",),
+                ),
+                Value(key="latency", label="latency", unit="ms", measure="latency"),
+            ),
+            sources=("nanochat-inferonly",),
+            where={"workload": ("gemm",)},
+            chart=Chart(kind="bars", x="model", colour="gpu", value="memory"),
+        ),
+    ),
+    job={"workload": "gemm", "params": {}, "profilers": ["ncu"]},
+)

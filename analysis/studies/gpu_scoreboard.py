@@ -1,0 +1,53 @@
+"""GPUs side by side: latency, and the share of each GPU's own peaks that it means."""
+
+from analysis.studies.engine.records import Chart, Study, Table, Value
+
+STUDY = Study(
+    name="gpu-scoreboard",
+    title="GPU scoreboard",
+    about="The same job on each GPU: latency, and that latency as a share of the bandwidth and "
+    "of the compute peak measured on that very GPU. Blank where a peak was not measured.",
+    filters={},
+    tables=(
+        Table(
+            title="Scoreboard",
+            rows=("workload", "model", "mode", "compile", "dtype", "seq_len", "gpu"),
+            values=(
+                Value(
+                    key="latency",
+                    label="latency",
+                    unit="ms",
+                    measure="latency",
+                    published=("latency", "latency_median"),
+                ),
+                Value(
+                    key="bandwidth",
+                    label="of measured bandwidth",
+                    unit="%",
+                    measure="bandwidth_share",
+                ),
+                Value(
+                    key="compute",
+                    label="of measured compute peak",
+                    unit="%",
+                    measure="compute_share",
+                ),
+                Value(
+                    key="tokens",
+                    label="rate",
+                    unit="tokens/s",
+                    measure="tokens_per_s",
+                    published=("throughput|tokens/s",),
+                ),
+            ),
+            sources=(
+                "nsight-minimal-llama",
+                "flash-kernels-playground",
+                "cs336-a100",
+                "cs336-a100-compile",
+            ),
+            chart=Chart(kind="bars", x="gpu", colour="compile", value="latency"),
+        ),
+    ),
+    job={"workload": "decode", "params": {"compile": "none"}, "repeats": 5},
+)

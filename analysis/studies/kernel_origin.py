@@ -1,0 +1,44 @@
+"""Whose kernels run: cuBLAS, Triton, ATen, ... by GPU and compile mode."""
+
+from analysis.studies.engine.records import Chart, Study, Table, Value
+
+STUDY = Study(
+    name="kernel-origin",
+    title="Kernel origin by GPU and compile mode",
+    about="Share of kernel time by whose code the kernels are, and by what they compute. "
+    "`unknown` is the share that no rule recognises.",
+    filters={},
+    tables=(
+        Table(
+            title="Share of kernel time by origin",
+            rows=("gpu", "workload", "model", "compile"),
+            columns=("origin",),
+            values=(
+                Value(
+                    key="origin",
+                    label="share",
+                    unit="%",
+                    measure="origin_share",
+                    extra="origin",
+                ),
+            ),
+            chart=Chart(kind="bars", x="compile", colour="origin", value="origin"),
+        ),
+        Table(
+            title="Share of kernel time by category",
+            rows=("gpu", "workload", "model", "compile"),
+            columns=("category",),
+            values=(
+                Value(
+                    key="category",
+                    label="share",
+                    unit="%",
+                    measure="category_share",
+                    extra="category",
+                ),
+            ),
+            chart=Chart(kind="bars", x="compile", colour="category", value="category"),
+        ),
+    ),
+    job={"workload": "decode", "params": {"compile": "none"}, "profilers": ["nsys"]},
+)

@@ -1,0 +1,48 @@
+"""Peak memory of each phase of a training step, and of the whole."""
+
+from analysis.studies.engine.records import Chart, Study, Table, Value
+
+STUDY = Study(
+    name="memory-phases",
+    title="Peak memory by phase",
+    about="Peak of allocated memory inside forward, backward and optimizer, over the whole, and "
+    "what the allocator had reserved (GB = 1e9 bytes).",
+    filters={},
+    tables=(
+        Table(
+            title="Peak by phase",
+            rows=("gpu", "workload", "model", "mode", "seq_len"),
+            columns=("phase",),
+            values=(
+                Value(
+                    key="phase_peak",
+                    label="allocated peak",
+                    unit="GB",
+                    measure="phase_memory",
+                    extra="phase",
+                ),
+            ),
+            chart=Chart(kind="bars", x="model", colour="phase", value="phase_peak"),
+        ),
+        Table(
+            title="Peak of the whole",
+            rows=("gpu", "workload", "model", "mode", "dtype", "seq_len"),
+            values=(
+                Value(key="peak", label="allocated peak", unit="GB", measure="peak_memory"),
+                Value(
+                    key="reserved",
+                    label="reserved",
+                    unit="GB",
+                    measure="memory_reserved",
+                    published=("memory_reserved",),
+                ),
+            ),
+            sources=("cs336-a100",),
+        ),
+    ),
+    job={
+        "workload": "transformer",
+        "params": {"mode": "train_step"},
+        "profilers": ["memory"],
+    },
+)

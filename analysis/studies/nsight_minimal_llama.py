@@ -1,0 +1,31 @@
+"""Published: decode of one Llama-7B layer, eager against max-autotune, on two GPUs."""
+
+from analysis.studies.engine.records import Chart, Study, Table, Value
+
+STUDY = Study(
+    name="nsight-minimal-llama",
+    title="nsight-minimal-llama: decode on RTX 3060 and 4090",
+    about="One layer of Llama 7B, one token a step; the table of the source: GPU by compile mode.",
+    filters={"workload": ("decode",)},
+    tables=(
+        Table(
+            title="Decode latency",
+            rows=("gpu",),
+            columns=("compile",),
+            values=(
+                Value(
+                    key="latency",
+                    label="latency",
+                    unit="ms",
+                    measure="latency",
+                    published=("latency",),
+                ),
+            ),
+            where={"model": ("llama-7b-layer",)},
+            sources=("nsight-minimal-llama",),
+            chart=Chart(kind="bars", x="gpu", colour="compile", value="latency"),
+        ),
+    ),
+    job={"workload": "decode", "params": {"layers": 1, "compile": "none"}, "repeats": 5},
+    is_publication=True,
+)

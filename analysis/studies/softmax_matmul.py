@@ -1,0 +1,55 @@
+"""Softmax against the matrix products of attention: time ratio beside FLOP ratio."""
+
+from analysis.studies.engine.records import Chart, Study, Table, Value
+
+STUDY = Study(
+    name="softmax-matmul",
+    title="Softmax against matmul inside attention",
+    about="Kernel time of the softmax range over that of the score and output products, beside "
+    "the ratio of their FLOPs (5 an element for softmax, 4 d_head for the products): the gap "
+    "between the two is memory traffic.",
+    filters={"workload": ("transformer",)},
+    tables=(
+        Table(
+            title="Softmax and matmul",
+            rows=("gpu", "mode", "model"),
+            columns=("seq_len",),
+            values=(
+                Value(
+                    key="softmax",
+                    label="softmax",
+                    unit="ms",
+                    measure="softmax_kernels",
+                    published=("softmax_range",),
+                ),
+                Value(
+                    key="matmul",
+                    label="matmul",
+                    unit="ms",
+                    measure="matmul_kernels",
+                    published=("attention_matmul_range",),
+                ),
+                Value(
+                    key="time_ratio",
+                    label="time ratio",
+                    unit="%",
+                    measure="softmax_to_matmul",
+                    published=("softmax_to_matmul",),
+                ),
+                Value(
+                    key="flop_ratio",
+                    label="FLOP ratio",
+                    unit="%",
+                    measure="softmax_to_matmul_flops",
+                ),
+            ),
+            sources=("cs336-nsys-new-base",),
+            chart=Chart(kind="bars", x="seq_len", colour="model", value="time_ratio"),
+        ),
+    ),
+    job={
+        "workload": "transformer",
+        "params": {"mode": "forward", "attention": "naive"},
+        "profilers": ["nsys"],
+    },
+)
