@@ -56,6 +56,17 @@ def read_memory_snapshot(path: Path) -> CaptureTables:
 
 def load_snapshot(path: Path) -> Snapshot:
     """Return the snapshot in a pickle that holds data only, its shape checked."""
+    loaded = load_snapshot_data(path)
+    return Snapshot(
+        segments=loaded["segments"],
+        traces=loaded.get("device_traces", []),
+        annotations=loaded.get("external_annotations") or [],
+        settings=loaded.get("allocator_settings") or {},
+    )
+
+
+def load_snapshot_data(path: Path) -> dict[str, Any]:
+    """Return the snapshot's dictionary as it is stored, its outer shape checked."""
     data = read_bytes(path, MAX_SNAPSHOT_BYTES)
     try:
         loaded = load_data(data)
@@ -74,9 +85,7 @@ def load_snapshot(path: Path) -> Snapshot:
     # Shared lists could stand for more events than the file has bytes.
     if sum(map(len, traces)) + len(loaded["segments"]) > max(1000, len(data)):
         raise CaptureError(path, "it stands for more events than it has bytes", _REMEDY)
-    return Snapshot(
-        segments=loaded["segments"], traces=traces, annotations=annotations, settings=settings
-    )
+    return loaded
 
 
 def _replay_all(snapshot: Snapshot) -> list[DeviceHistory]:

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter as Tally
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,17 @@ _MAX_DURATION_NS = 366 * 86_400e9
 def read_ncu_csv(path: Path) -> CaptureTables:
     """Return counters (one row a launch) and rules; CaptureError names the line of a damaged row."""
     with reading(path):
-        table = parse_ncu_table(read_text(path), path)
+        return read_ncu_text(path, read_text(path), CaptureKind.NCU_CSV)
+
+
+def read_ncu_text(
+    path: Path, text: str, kind: CaptureKind, notes: tuple[CaptureWarning, ...] = ()
+) -> CaptureTables:
+    """Return the tables in ncu's CSV output; `path` is the file that errors name."""
+    table = parse_ncu_table(text, path)
     style = table_style(table, path)
     values = [_values(launch, style, path) for launch in table.launches]
-    return tables_of(path, CaptureKind.NCU_CSV, table, values, _checks(table, style))
+    return tables_of(path, kind, table, values, [*notes, *_checks(table, style)])
 
 
 def tables_of(
@@ -159,12 +167,12 @@ def _coverage(counters: pd.DataFrame, table: NcuTable) -> list[CaptureWarning]:
     if uneven:
         text = f"Some launches lack counters that others have: {', '.join(uneven)}."
         found.append(CaptureWarning(code="uneven_counters", message=text))
-    if not have["duration_ns"]:
+    if len(counters) and not have["duration_ns"]:
         text = "No duration was collected: add the metric gpu__time_duration.sum."
         found.append(CaptureWarning(code="no_durations", message=text))
     sizes = Tally(len(launch.tokens) for launch in table.launches)
     ids = [int(launch.id) for launch in table.launches]
-    skipped = sum(max(0, b - a - 1) for a, b in zip(ids, ids[1:], strict=False) if b > a)
+    skipped = sum(max(0, b - a - 1) for a, b in pairwise(ids) if b > a)
     if skipped or (len(sizes) > 1 and not table.is_raw and not uneven):
         text = (
             f"{skipped} launch numbers are skipped"

@@ -1,5 +1,7 @@
 """Units as Nsight Compute prints them, in any version: `nsecond`, `ns`, `Kbyte/block`, `Ghz`, `%`."""
 
+from functools import cache
+
 _TIME_NS = {
     **dict.fromkeys(("ns", "nsecond", "nanosecond"), 1.0),
     **dict.fromkeys(("us", "usecond", "microsecond", "\u00b5s", "\u03bcs"), 1e3),
@@ -10,6 +12,7 @@ _PREFIX = {"K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _SCALED = ("byte", "cycle", "inst", "sector", "thread", "warp", "block", "request", "hz")
 
 
+@cache
 def unit_scale(unit: str) -> tuple[float, str]:
     """Return (factor to the base unit, base unit). Time's base is ns, a rate's is per second.
 

@@ -1,0 +1,154 @@
+"""Read an Nsight Compute report through NVIDIA's `ncu_report`, else through `ncu --import`."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from analysis.readers.ncu_csv import read_ncu_text, tables_of
+from analysis.readers.ncu_rep_layout import check_layout
+from analysis.readers.ncu_table import NcuLaunch, NcuRule, NcuTable
+from analysis.readers.ncu_units import unit_scale
+from analysis.readers.opening import reading
+from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
+from core.config import ROOT
+from core.errors import CaptureError
+
+_TIMEOUT_S = 300
+_REMEDY = (
+    "pip install ncu-report (NVIDIA's licence), or install Nsight Compute, or export it where ncu is: "
+    "`ncu --import FILE --csv --page raw`"
+)
+_DAMAGED = "The file is damaged or cut off, or its ncu is newer than the reader: copy it again"
+_NO_KERNELS = CaptureWarning(
+    code="no_kernels_profiled",
+    message="The report holds no profiled kernel: ncu's filter matched none.",
+)
+
+
+def read_ncu_rep(path: Path) -> CaptureTables:
+    """Return counters and rules; CaptureError where the report is damaged or no tool can open it."""
+    with reading(path):
+        num_results, version = check_layout(path)
+    if find_spec("ncu_report") is not None:
+        tables = _through_package(path)
+    else:
+        ncu = find_ncu()
+        if ncu is None:
+            raise CaptureError(path, "a .ncu-rep needs NVIDIA's reader, and none is here", _REMEDY)
+        tables = _through_ncu(path, ncu)
+    num_read = 0 if tables.counters is None else len(tables.counters)
+    if num_read != num_results:
+        where = f"it holds {num_results} results, of which {num_read} can be read"
+        raise CaptureError(path, where, _DAMAGED)
+    return replace(tables, tool_version=version)
+
+
+def find_ncu() -> str | None:
+    """Return the ncu on PATH, else the newest in NVIDIA's usual folders."""
+    found = shutil.which("ncu")
+    if found:
+        return found
+    places = [
+        *Path("/opt/nvidia/nsight-compute").glob("*/ncu"),
+        *Path("/usr/local").glob("cuda*/bin/ncu"),
+    ]
+    return str(max(places)) if places else None
+
+
+def _through_package(path: Path) -> CaptureTables:
+    command = [sys.executable, "-m", "analysis.readers.ncu_rep_child", str(path.absolute())]
+    out = _run(path, command)
+    try:
+        launches = json.loads(out)["launches"]
+    except (ValueError, KeyError, TypeError) as exc:
+        raise CaptureError(path, "NVIDIA's reader could not make sense of it", _DAMAGED) from exc
+    table, values = NcuTable(is_raw=True), []
+    for number, entry in enumerate(launches):
+        table.launches.append(_launch(number, entry))
+        values.append(
+            {
+                (name, unit_scale(unit)[1]): float("nan")
+                if value is None
+                else value * unit_scale(unit)[0]
+                for name, (value, unit) in entry["metrics"].items()
+                if not isinstance(value, str)
+            }
+        )
+    checks = [] if launches else [_NO_KERNELS]
+    return tables_of(path, CaptureKind.NCU_REP, table, values, checks)
+
+
+def _launch(number: int, entry: dict[str, Any]) -> NcuLaunch:
+    metrics = entry["metrics"]
+
+    def dims(kind: str) -> str | None:
+        sizes = [metrics.get(f"launch__{kind}_dim_{axis}", [None])[0] for axis in "xyz"]
+        return None if None in sizes else ",".join(str(int(s)) for s in sizes)
+
+    major, minor = (
+        metrics.get(f"device__attribute_compute_capability_{part}", [None])[0]
+        for part in ("major", "minor")
+    )
+    launch = NcuLaunch(
+        id=str(number),
+        line=number,
+        kernel=entry["kernel"],
+        grid=dims("grid"),
+        block=dims("block"),
+        device=str(metrics.get("launch__device_id", [""])[0]),
+        compute_capability=None if None in (major, minor) else f"{major}.{minor}",
+        path=entry["path"],
+    )
+    name = metrics.get("device__attribute_display_name", [None])[0]
+    if name:
+        launch.tokens["device__attribute_display_name", ""] = str(name)
+    launch.rules = [
+        NcuRule(
+            rule=r["rule"],
+            kind=r["kind"],
+            message=r["message"],
+            speedup="" if r["speedup"] is None else repr(float(r["speedup"])),
+        )
+        for r in entry["rules"]
+    ]
+    return launch
+
+
+def _through_ncu(path: Path, ncu: str) -> CaptureTables:
+    command = [ncu, "--import", str(path.absolute()), "--csv", "--page", "raw"]
+    with reading(path):
+        text = _run(path, [*command, "--print-units", "base"])
+    if "No kernels were profiled" in text or not text.strip():
+        return tables_of(path, CaptureKind.NCU_REP, NcuTable(is_raw=True), [], [_NO_KERNELS])
+    note = CaptureWarning(
+        code="rules_not_read",
+        message="Rule messages were not read: they need the ncu-report package.",
+    )
+    return read_ncu_text(path, text, CaptureKind.NCU_REP, (note,))
+
+
+def _run(path: Path, command: list[str]) -> str:
+    """Return the command's output; CaptureError where it fails, hangs or dies."""
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONPATH": str(ROOT)}
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            env=environment,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired as exc:
+        raise CaptureError(path, f"its reader did not end in {_TIMEOUT_S} s", _DAMAGED) from exc
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        why = said[-1][:200] if said else f"exit status {done.returncode}"
+        raise CaptureError(path, f"NVIDIA's reader failed on it ({why})", _DAMAGED)
+    return done.stdout.decode("utf-8", "replace")

@@ -1,0 +1,167 @@
+"""Stream the events of a Chrome trace of any size: one event in memory at a time, times unrounded.
+
+Python's own JSON scanner reads each event from a sliding buffer; floats stay text. It is tolerant of
+what PyTorch has really written: control characters, single backslashes in Windows paths, bytes that
+are not UTF-8. Everything else that is no JSON is an error with its byte offset.
+"""
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from core.errors import CaptureError
+
+_CHUNK_BYTES = 4 << 20
+_MAX_VALUE_CHARS = 64 << 20
+"""No event is longer: beyond this the text is damaged, whatever follows."""
+_BLANK = re.compile(r"[ \t\r\n]*")
+_ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|(\\)')
+_OPEN_ESCAPE = re.compile(r"\\+u?[0-9a-fA-F]{0,3}$")
+_REMEDY = "Export the trace again, or copy the whole file"
+
+
+class TraceStream:
+    """Read a trace once: iterate `events()`, then look at `header`."""
+
+    def __init__(self, stream: BinaryIO, path: Path) -> None:
+        self.header: dict[str, Any] = {}
+        self.num_repaired = 0
+        self._stream = stream
+        self._path = path
+        self._decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
+        self._scan = json.JSONDecoder(parse_float=str, strict=False).scan_once
+        self._text = ""
+        self._at = 0
+        self._num_bytes = 0
+        self._is_end = False
+
+    def events(self) -> Iterator[Any]:
+        """Yield each element of `traceEvents` (or of a bare array), then check the rest."""
+        self._more()
+        self._text = self._text.removeprefix("\ufeff")
+        opening = self._peek()
+        if opening == "[":
+            yield from self._array()
+        elif opening == "{":
+            yield from self._object()
+        else:
+            raise self._error("it does not start as JSON")
+        if self._peek():
+            raise self._error("text follows the end of the JSON")
+
+    def _object(self) -> Iterator[Any]:
+        self._at += 1
+        if self._peek() == "}":
+            self._at += 1
+            return
+        while True:
+            key = self._value()
+            if not isinstance(key, str) or self._peek() != ":":
+                raise self._error("a key and a colon should be here")
+            if key in self.header:
+                raise self._error(f"`{key[:40]}` is there twice")
+            self._at += 1
+            if key == "traceEvents":
+                self.header[key] = None
+                if self._peek() != "[":
+                    raise self._error("`traceEvents` is no list")
+                yield from self._array()
+            else:
+                self._peek()
+                self.header[key] = self._value()
+            if not self._has_next("}"):
+                return
+
+    def _array(self) -> Iterator[Any]:
+        self._at += 1
+        if self._peek() == "]":
+            self._at += 1
+            return
+        while True:
+            yield self._value()
+            if not self._has_next("]"):
+                return
+
+    def _has_next(self, closing: str) -> bool:
+        char = self._peek()
+        if char not in (",", closing) or not char:
+            raise self._error("a comma or the end should be here")
+        self._at += 1
+        if char == ",":
+            self._peek()
+        return char == ","
+
+    def _peek(self) -> str:
+        """Skip blanks and return the next character, "" at the end of the file."""
+        while True:
+            self._at = _BLANK.match(self._text, self._at).end()  # type: ignore[union-attr]
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._more():
+                return ""
+
+    def _value(self) -> Any:
+        while True:
+            try:
+                value, end = self._scan(self._text, self._at)
+            except StopIteration as exc:
+                place, what = int(exc.value), "no value is here"
+            except json.JSONDecodeError as exc:
+                place, what = exc.pos, exc.msg
+            else:
+                if end < len(self._text) or not self._more():
+                    self._at = end
+                    return value
+                continue
+            if "escape" in what and self._repair():
+                continue
+            if len(self._text) - self._at > _MAX_VALUE_CHARS or not self._more():
+                raise self._error(what, place)
+
+    def _repair(self) -> bool:
+        """Double the backslashes that start no escape; False where there is none to mend."""
+        rest = self._text[self._at :]
+        cut = _OPEN_ESCAPE.search(rest)
+        tail = rest[cut.start() :] if cut else ""
+        body = rest[: len(rest) - len(tail)]
+        mended = _ESCAPE.sub(lambda m: "\\\\" if m[1] else m[0], body)
+        if mended == body:
+            return False
+        self.num_repaired += len(mended) - len(body)
+        self._text, self._at = mended + tail, 0
+        return True
+
+    def _more(self) -> bool:
+        """Slide the buffer on; False where the file has no more."""
+        if self._is_end:
+            return False
+        # A long value grows its buffer by doubling, so that it is scanned few times.
+        chunk = self._stream.read(max(_CHUNK_BYTES, len(self._text) - self._at))
+        self._is_end = not chunk
+        self._num_bytes += len(chunk)
+        self._text = self._text[self._at :] + self._decode(chunk, self._is_end)
+        self._at = 0
+        return not self._is_end
+
+    def _error(self, what: str, place: int | None = None) -> CaptureError:
+        at = self._at if place is None else place
+        if self._is_end and not self._text[self._at :].strip():
+            what = "the JSON is cut off"
+        elif self._is_end and place is not None and "nterminated" in what:
+            what = "the JSON is cut off within a text"
+        rest = len(self._text[at:].encode("utf-8", "surrogateescape"))
+        return CaptureError(self._path, f"{what} at byte {self._num_bytes - rest}", _REMEDY)
+
+
+def clean_text(text: str) -> str:
+    """Return the text without what cannot be stored: bytes that were not UTF-8, lone surrogates."""
+    return (
+        text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if _odd(text) else text
+    )
+
+
+def _odd(text: str) -> bool:
+    return not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text)
