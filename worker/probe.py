@@ -83,11 +83,12 @@ def probe(python: str | None = None) -> dict[str, Any]:
     gpus = [_with_torch_facts(g, torch.get("devices", ())) for g in gpus]
     nsys, ncu = find_nsys(), find_ncu()
     permission = counter_permission()
+    is_cpu_host = gpu_check.is_ok and not gpus
     checks = [
         gpu_check,
         *_torch_checks(torch, gpus),
-        _tool_check(nsys, "timeline, kernels and ranges"),
-        _tool_check(ncu, "hardware counters"),
+        _tool_check(nsys, "timeline, kernels and ranges", has_gpu=not is_cpu_host),
+        _tool_check(ncu, "hardware counters", has_gpu=not is_cpu_host),
         _permission_check(permission, has_gpu=bool(gpus)),
         _compiler_check(),
     ]
@@ -109,15 +110,16 @@ def probe_gpus() -> tuple[list[Gpu], Check]:
     smi = find_nvidia_smi()
     needed = "every GPU job"
     if smi is None:
-        has_device = Path("/dev/nvidiactl").exists()
+        has_device = has_nvidia_device()
         fix = (
             "The device is there but nvidia-smi is not: start the container with the utility "
             "capability (NVIDIA_DRIVER_CAPABILITIES=compute,utility)"
             if has_device
-            else "On a GPU host install the NVIDIA driver; in a container the NVIDIA container "
-            "toolkit and a GPU reservation. Without a GPU jobs run on the CPU"
+            else "If this host has a GPU: install the NVIDIA driver; in a container the NVIDIA "
+            "container toolkit and a GPU reservation"
         )
-        return [], Check(name="gpu", is_ok=False, found="no nvidia-smi", fix=fix, needed_for=needed)
+        found = "a GPU, but no nvidia-smi" if has_device else "none: jobs run on the CPU"
+        return [], Check(name="gpu", is_ok=not has_device, found=found, fix=fix, needed_for=needed)
     query = f"--query-gpu={','.join(_SMI_FIELDS)}"
     code, text = run_quietly([smi, query, "--format=csv,noheader,nounits"])
     gpus = [gpu for line in text.splitlines() if (gpu := parse_gpu(line)) is not None]
@@ -132,6 +134,11 @@ def probe_gpus() -> tuple[list[Gpu], Check]:
         )
     found = "; ".join(f"{g.model} (driver {g.driver})" for g in gpus)
     return gpus, Check(name="gpu", is_ok=True, found=found, needed_for=needed)
+
+
+def has_nvidia_device() -> bool:
+    """Return whether the kernel shows an NVIDIA GPU, whatever tools there are."""
+    return Path("/dev/nvidiactl").exists() or Path("/proc/driver/nvidia/version").exists()
 
 
 def parse_gpu(line: str) -> Gpu | None:
@@ -217,10 +224,12 @@ def _arch_fix(torch: dict[str, Any]) -> str:
     return ""
 
 
-def _tool_check(tool: Tool, needed_for: str) -> Check:
+def _tool_check(tool: Tool, needed_for: str, *, has_gpu: bool) -> Check:
+    """Return the check of a profiler: on a host without a GPU its absence is no fault."""
     found = tool.fault or f"{tool.path} {tool.version}"
+    is_ok = tool.is_usable or (tool.path is None and not has_gpu)
     return Check(
-        name=tool.name, is_ok=tool.is_usable, found=found, fix=tool.fix or "", needed_for=needed_for
+        name=tool.name, is_ok=is_ok, found=found, fix=tool.fix or "", needed_for=needed_for
     )
 
 
@@ -272,7 +281,7 @@ def main(argv: list[str] | None = None) -> int:
             mark = "ok   " if check["is_ok"] else "FAULT"
             print(f"{mark} {check['name']:9} {check['found']}")
             if check["fix"]:
-                print(f"      fix: {check['fix']}")
+                print(f"      {'note' if check['is_ok'] else 'fix'}: {check['fix']}")
     return 0 if all(c["is_ok"] for c in facts["checks"]) else 1
 
 

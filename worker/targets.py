@@ -46,7 +46,7 @@ def visible(gpus: list[Gpu]) -> list[Gpu]:
 
 
 def cpu_target() -> GpuTarget:
-    return GpuTarget(visible_devices="", facts={"model": CPU})
+    return GpuTarget(visible_devices="", facts={"model": CPU} | _measured_facts(CPU, None))
 
 
 def gpu_target(gpu: Gpu, measured: dict[str, Any] | None = None) -> GpuTarget:
@@ -73,6 +73,6 @@ def _measured_facts(key: str, measured: dict[str, Any] | None) -> dict[str, Any]
     if not measured:
         return {}
     return {
-        "peaks": {p["name"]: p["value"] for p in measured.get("peaks", ())},
+        "peaks": {name: record["value"] for name, record in measured["peaks"].items()},
         "noise_floor_frac": measured.get("noise_floor_frac"),
     }

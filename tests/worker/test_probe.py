@@ -1,0 +1,94 @@
+"""What a host has and lacks, each fault with its fix."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.worker.conftest import FAKE_TOOLS
+from worker import tools
+from worker.clocks import parse_sample, summarise
+from worker.permissions import counter_permission
+from worker.probe import parse_gpu, probe_gpus
+from worker.targets import find_targets
+
+
+@pytest.mark.usefixtures("gpu_host")
+def test_tools_are_found_with_their_versions() -> None:
+    assert (tools.find_nsys().version, tools.find_ncu().version) == ("2025.3.2.474", "2025.3.1.0")
+    assert tools.find_nsys().path == str(FAKE_TOOLS / "nsys")
+
+
+@pytest.mark.usefixtures("gpu_host")
+def test_missing_library_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_NSYS_FAULT", "no_libdw")
+    found = tools.find_nsys()
+    assert not found.is_usable
+    assert "libdw.so.1" in (found.fault or "")
+    assert "apt-get install libdw1" in (found.fix or "")
+
+
+@pytest.mark.usefixtures("gpu_host")
+def test_gpus_are_listed_by_the_driver() -> None:
+    gpus, check = probe_gpus()
+    assert check.is_ok
+    assert [(g.model, g.memory_bytes, g.compute_capability) for g in gpus] == [
+        ("NVIDIA H100 80GB HBM3", 81559 << 20, "9.0")
+    ]
+
+
+@pytest.mark.usefixtures("gpu_host")
+def test_hidden_gpu_is_no_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_targets()[0][0] == "NVIDIA H100 80GB HBM3"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    assert find_targets()[0][0] == "cpu"
+
+
+def test_broken_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(
+        "#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'\nexit 18\n"
+    )
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    _, check = probe_gpus()
+    assert not check.is_ok
+    assert "mismatch" in check.found
+    assert "Reboot" in check.fix
+
+
+def test_unknown_value_of_a_gpu_is_none() -> None:
+    gpu = parse_gpu("1, NVIDIA GB10, [N/A], 580.1, [N/A], 12.1")
+    assert gpu is not None
+    assert (gpu.ordinal, gpu.uuid, gpu.memory_bytes) == (1, None, None)
+
+
+@pytest.mark.parametrize(
+    ("params", "capabilities", "allowed"),
+    [
+        ("RmProfilingAdminOnly: 0\n", "0000000000000000", True),
+        ("RmProfilingAdminOnly: 1\n", "0000000000000000", False),
+        ("RmProfilingAdminOnly: 1\n", "0000000000200000", True),
+        ("RmProfilingAdminOnly: 1\n", "0000004000000000", True),
+        ("", "0000000000000000", None),
+    ],
+)
+def test_counter_permission(
+    tmp_path: Path, params: str, capabilities: str, allowed: bool | None
+) -> None:
+    (tmp_path / "params").write_text(params)
+    (tmp_path / "status").write_text(f"Name:\tx\nCapEff:\t{capabilities}\n")
+    found = counter_permission(tmp_path / "params", tmp_path / "status")
+    assert found["counters_allowed"] is allowed
+
+
+def test_clock_that_the_gpu_does_not_tell_is_absent() -> None:
+    sample = parse_sample("1410, [N/A], 30, [Not Supported], 99, 0x0000000000000040")
+    assert sample == {
+        "sm_clock_mhz": 1410,
+        "temperature_c": 30,
+        "utilization_pct": 99,
+        "throttle_mask": 0x40,
+    }
+    summary = summarise([sample])
+    assert summary["is_throttled"] is True
+    assert "power_w" not in summary

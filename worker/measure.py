@@ -1,0 +1,249 @@
+"""What this very GPU (or CPU) reaches: copy bandwidth, GEMM rates, launch overhead, noise floor.
+
+`python -m worker.measure [--json] [--gpu ...] [--save]`. A datasheet's peak is out of reach for
+some cards and clocks; utilisation is held against these numbers. torch only. Each figure is the
+median of many timed repetitions after a warm-up; the noise floor is the relative spread of the
+medians of one GPU-bound job over several processes: a difference below it is no difference.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from core.config import ROOT
+from core.errors import AppError, UserError
+from worker.clocks import ClockMonitor
+from worker.execute import write_json
+from worker.joblog import utc_now
+from worker.passes import GpuTarget
+from worker.targets import CPU, find_targets, measured_path
+from worker.timing import Timer, median
+
+NOISE_PROCESSES = 6
+CPU_GEMM_SIZE = 1024
+GPU_GEMM_SIZE = 8192
+CPU_COPY_BYTES = 256 << 20
+GPU_COPY_BYTES = 1 << 30
+MEMORY_SHARE_FRAC = 0.2
+"""At most this part of the free memory is used for one operand."""
+LAUNCHES = 2000
+
+
+def measure(target: GpuTarget, model: str, *, with_noise: bool = True) -> dict[str, Any]:
+    """Return peaks, noise floor, clocks and date. Spawns processes; takes about a minute."""
+    monitor = ClockMonitor(target.smi_selector)
+    monitor.start()
+    try:
+        peaks = _in_own_process("--peaks-only", target)
+        medians = (
+            [_in_own_process("--noise-job", target)["median_ns"] for _ in range(NOISE_PROCESSES)]
+            if with_noise
+            else []
+        )
+    finally:
+        clocks = monitor.stop()
+    at = utc_now()
+    clock_mhz = clocks.get("during", {}).get("sm_clock_mhz", {}).get("max")
+    return {
+        "schema_version": 1,
+        "measured_at": at,
+        "gpu": {"model": model, **{k: v for k, v in target.facts.items() if k != "peaks"}},
+        "device": peaks["device"],
+        "environment": peaks["environment"],
+        "peaks": {
+            name: {**record, "measured_at": at}
+            | ({"sm_clock_mhz": round(clock_mhz)} if clock_mhz is not None else {})
+            for name, record in peaks["peaks"].items()
+        },
+        "noise_floor_frac": noise_floor(medians) if with_noise else None,
+        "noise": {"process_medians_ns": medians},
+        "clocks": clocks,
+        "skipped": peaks["skipped"],
+    }
+
+
+def noise_floor(medians_ns: list[float]) -> float | None:
+    """Return (largest - smallest) / median of the process medians; None below two processes."""
+    if len(medians_ns) < 2:
+        return None
+    return (max(medians_ns) - min(medians_ns)) / median(medians_ns)
+
+
+def _in_own_process(what: str, target: GpuTarget) -> dict[str, Any]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    if target.visible_devices is not None:
+        env["CUDA_VISIBLE_DEVICES"] = target.visible_devices
+    python = os.environ.get("WARPBOARD_PYTHON") or sys.executable
+    done = subprocess.run(
+        [python, "-m", "worker.measure", what],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode != 0 or not lines:
+        said = done.stderr.strip().splitlines()
+        raise AppError(f"measurement failed: {said[-1] if said else 'no output'}")
+    return dict(json.loads(lines[-1]))
+
+
+def measure_peaks() -> dict[str, Any]:
+    """Return peaks by name with units; what the device cannot do is in `skipped` and why."""
+    import torch
+
+    timer = Timer()
+    peaks: dict[str, dict[str, Any]] = {}
+    skipped: dict[str, str] = {}
+    jobs: dict[str, tuple[str, Callable[[], float]]] = {
+        "copy_bytes_per_s": ("B/s", lambda: _copy_rate(timer))
+    }
+    for dtype in _gemm_dtypes(timer):
+        jobs[f"gemm_{dtype}_flops_per_s"] = ("FLOP/s", partial(_gemm_rate, timer, dtype))
+    if timer.on_gpu:
+        jobs["launch_ns"] = ("ns", lambda: _launch_ns(timer))
+    for name, (unit, job) in jobs.items():
+        try:
+            peaks[name] = {"value": job(), "unit": unit}
+        except RuntimeError as error:  # a dtype that this device or build does not have
+            skipped[name] = str(error).splitlines()[0][:300]
+        if timer.on_gpu:
+            torch.cuda.empty_cache()
+    environment = {"torch": torch.__version__, "cuda": torch.version.cuda}
+    return {
+        "peaks": peaks,
+        "skipped": skipped,
+        "device": timer.device_name,
+        "environment": {k: v for k, v in environment.items() if v},
+    }
+
+
+def _gemm_dtypes(timer: Timer) -> tuple[str, ...]:
+    return ("fp32", "tf32", "bf16", "fp16", "fp8") if timer.on_gpu else ("fp32",)
+
+
+def _copy_rate(timer: Timer) -> float:
+    """Return bytes read plus bytes written per second of a device-to-device copy."""
+    import torch
+
+    wanted = GPU_COPY_BYTES if timer.on_gpu else CPU_COPY_BYTES
+    size = min(wanted, int(timer.free_bytes() * MEMORY_SHARE_FRAC))
+    source = torch.ones(size, dtype=torch.uint8, device=timer.device)
+    target = torch.empty_like(source)
+    return 2 * size / timer.median_s(lambda: target.copy_(source))
+
+
+def _gemm_rate(timer: Timer, dtype: str) -> float:
+    """Return 2 n^3 over the time of a square product; random data, since zeros run faster."""
+    import torch
+
+    size = GPU_GEMM_SIZE if timer.on_gpu else CPU_GEMM_SIZE
+    while size > 512 and 4 * size * size > timer.free_bytes() * MEMORY_SHARE_FRAC:
+        size //= 2
+    kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
+    kind = kinds.get(dtype, torch.float32)
+    a = torch.randn(size, size, device=timer.device).to(kind)
+    b = torch.randn(size, size, device=timer.device).to(kind)
+    flops = 2 * size**3
+    if dtype == "fp8":
+        return flops / timer.median_s(_fp8_product(a, b))
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
+    out = torch.empty(size, size, device=timer.device, dtype=kind)
+    try:
+        return flops / timer.median_s(lambda: torch.mm(a, b, out=out))
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _fp8_product(a: Any, b: Any) -> Callable[[], Any]:
+    import torch
+
+    one = torch.ones((), device=a.device)
+    left = a.to(torch.float8_e4m3fn)
+    right = b.to(torch.float8_e4m3fn).t().contiguous().t()
+    return lambda: torch._scaled_mm(
+        left, right, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True
+    )
+
+
+def _launch_ns(timer: Timer) -> float:
+    """Return the time from one launch to the next in a stream of kernels that do nothing."""
+    import torch
+
+    x = torch.zeros(1, device=timer.device)
+
+    def launches() -> None:
+        for _ in range(LAUNCHES):
+            x.zero_()
+
+    return timer.median_s(launches) / LAUNCHES * 1e9
+
+
+def noise_job() -> dict[str, Any]:
+    """Return the median time of a small job that keeps the device busy."""
+    import torch
+
+    timer = Timer()
+    size = 4096 if timer.on_gpu else 512
+    kind = torch.bfloat16 if timer.on_gpu else torch.float32
+    x = torch.randn(size, size, device=timer.device).to(kind)
+
+    def job() -> None:
+        y = x
+        for _ in range(8):
+            y = torch.relu(y @ x)
+
+    return {"median_ns": timer.median_s(job) * 1e9}
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m worker.measure", description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--gpu", default="all", help="ordinal, UUID, model, cpu; default: first")
+    parser.add_argument("--save", action="store_true", help="keep for workers of this data folder")
+    parser.add_argument("--no-noise", action="store_true", help="leave the noise floor out")
+    parser.add_argument("--peaks-only", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--noise-job", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.peaks_only or args.noise_job:
+        print(json.dumps(measure_peaks() if args.peaks_only else noise_job()))
+        return 0
+    try:
+        model, target = find_targets(args.gpu)[0]
+        facts = measure(target, model, with_noise=not args.no_noise)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except AppError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 3
+    if args.save:
+        path = measured_path(str(target.facts.get("uuid") or CPU))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(Path(path), facts)
+    print(json.dumps(facts) if args.json else _table(facts))
+    return 0
+
+
+def _table(facts: Mapping[str, Any]) -> str:
+    scale = {"B/s": (1e9, "GB/s"), "FLOP/s": (1e12, "TFLOP/s"), "ns": (1e3, "us")}
+    lines = [f"{facts['device']}, {facts['measured_at']}"]
+    for name, record in facts["peaks"].items():
+        divisor, unit = scale[record["unit"]]
+        lines.append(f"{name:26} {record['value'] / divisor:10.3f} {unit}")
+    lines += [f"{name:26} not measured: {why}" for name, why in facts["skipped"].items()]
+    if facts["noise_floor_frac"] is not None:
+        lines.append(f"{'noise floor':26} {facts['noise_floor_frac'] * 100:10.2f} %")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
