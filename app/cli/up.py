@@ -1,0 +1,58 @@
+"""`warpboard up`: everything on this host, until Ctrl-C."""
+
+import signal
+import threading
+from argparse import ArgumentParser, Namespace
+
+from app.cli.command import Command
+from app.cli.output import note
+from core.config import DataDir
+
+POLL_S = 0.25
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--port", type=int, default=8501)
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    parser.add_argument("--no-demo", action="store_true", help="leave an empty database empty")
+    parser.add_argument("--no-worker", action="store_true", help="start no worker on this host")
+    parser.add_argument(
+        "--dashboard-only",
+        action="store_true",
+        help="pages and API alone: ingest and workers are started elsewhere",
+    )
+    parser.add_argument("--gpu", default="all", help="GPUs of the worker: all, cpu, ordinal, model")
+
+
+def run(options: Namespace, data: DataDir) -> int:
+    from app.stack import Stack, StackOptions
+
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: stop.set())
+    stack = Stack(
+        data,
+        StackOptions(
+            host=options.host,
+            port=options.port,
+            has_ingest=not options.dashboard_only,
+            has_worker=not (options.no_worker or options.dashboard_only),
+            has_demo=not options.no_demo,
+            worker_gpu=options.gpu,
+        ),
+        note,
+    )
+    stack.start()
+    try:
+        note(f"dashboard: {stack.url}  (data in {data.root}; Ctrl-C stops everything)")
+        while not stop.wait(POLL_S):
+            stack.step()
+        note("stopping")
+    finally:
+        stack.stop()
+    return 0
+
+
+COMMAND = Command(
+    help="start the dashboard, its workers and the queue", arguments=arguments, run=run
+)

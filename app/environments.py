@@ -1,0 +1,209 @@
+"""Make and find the virtual environments: `python3 -m app.environments app|worker|run|dev`.
+
+Prints the path of the Python to use, alone, on stdout; progress goes to stderr. Standard
+library only, since it runs before anything is installed. The dashboard's environment (`.venv`) never
+has torch, the worker's (`.venv-worker`) never pandas; a host whose Python has torch (NVIDIA's
+container) lends it to the worker. WARPBOARD_PYTHON names a Python with torch, WARPBOARD_TORCH which
+torch to install: `cpu`, `cuda` or a pip requirement.
+"""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+REQUIREMENTS = ROOT / "requirements"
+TORCH = "torch==2.13.0"
+TORCH_CPU = TORCH + "+cpu"
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+"""PyTorch's own index of CPU builds, asked only where pip's configured places have none."""
+STAMP = "installed.txt"
+Say = Callable[[str], None]
+
+
+class EnvironmentFailure(Exception):
+    """Say in one line why an environment cannot be made, and what to do."""
+
+
+def say(text: str) -> None:
+    """Print progress to stderr."""
+    print(f"warpboard: {text}", file=sys.stderr, flush=True)
+
+
+def python_for(purpose: str, tell: Say = say) -> Path:
+    """Return the Python for `app`, `worker`, `run` or `dev`, making its environment if needed."""
+    if purpose == "app":
+        return ensure(".venv", ["app"], None, optional="ncu", tell=tell)
+    if purpose == "dev":
+        return ensure(".venv-dev", ["dev"], torch_choice(dev=True), tell=tell)
+    chosen = os.environ.get("WARPBOARD_PYTHON")
+    if chosen:
+        return Path(chosen)
+    host = host_python_with_torch()
+    if purpose == "run" and host is not None:
+        return host
+    if host is not None:
+        return ensure(".venv-worker", ["worker"], None, base=host, tell=tell)
+    return ensure(".venv-worker", ["worker"], torch_choice(), tell=tell)
+
+
+def made_worker_python() -> Path | None:
+    """Return the worker's Python if it is there already; makes nothing."""
+    chosen = os.environ.get("WARPBOARD_PYTHON")
+    if chosen:
+        return Path(chosen)
+    made = ROOT / ".venv-worker" / "bin" / "python"
+    if (ROOT / ".venv-worker" / STAMP).exists():
+        return made
+    return host_python_with_torch()
+
+
+def host_python_with_torch() -> Path | None:
+    """Return the host's own python3 when torch is installed for it, as in NVIDIA's container."""
+    found = shutil.which("python3", path=_path_without_venv())
+    if found is None:
+        return None
+    code = "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"
+    has_torch = subprocess.run([found, "-c", code], capture_output=True, check=False, cwd="/")
+    return Path(found) if has_torch.returncode == 0 else None
+
+
+def torch_choice(*, dev: bool = False) -> str:
+    """Return the requirement of torch: WARPBOARD_TORCH, else by whether this host has a GPU."""
+    chosen = os.environ.get("WARPBOARD_TORCH", "").strip()
+    if chosen == "cuda":
+        return TORCH
+    if chosen and chosen != "cpu":
+        return chosen
+    wants_cuda = not chosen and not dev and has_gpu()
+    return TORCH if wants_cuda else TORCH_CPU
+
+
+def has_gpu() -> bool:
+    """Say whether an NVIDIA GPU's driver is on this host."""
+    return Path("/dev/nvidiactl").exists() or shutil.which("nvidia-smi") is not None
+
+
+def ensure(
+    name: str,
+    locks: list[str],
+    torch: str | None,
+    *,
+    base: Path | None = None,
+    optional: str | None = None,
+    tell: Say = say,
+) -> Path:
+    """Return the Python of an environment, (re)made when what it should hold has changed."""
+    folder = ROOT / name
+    wanted = _wanted(locks, torch, base, optional)
+    with open(ROOT / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two commands at once: the second waits
+        if _read(folder / STAMP) != wanted or not (folder / "bin" / "python").exists():
+            _make(folder, locks, torch, base, tell)
+            if optional is not None:
+                _install_optional(folder, optional, tell)
+            (folder / STAMP).write_text(wanted)
+    return folder / "bin" / "python"
+
+
+def _wanted(locks: list[str], torch: str | None, base: Path | None, optional: str | None) -> str:
+    names = locks + ([optional] if optional else [])
+    texts = [(REQUIREMENTS / f"{n}.lock").read_text() for n in names]
+    return "\n".join([f"torch: {torch or '-'} base: {base or '-'}", *texts])
+
+
+def _make(folder: Path, locks: list[str], torch: str | None, base: Path | None, tell: Say) -> None:
+    (folder / STAMP).unlink(missing_ok=True)
+    if not (folder / "bin" / "python").exists():
+        tell(f"making {folder.name}")
+        shared = ["--system-site-packages"] if base is not None else []
+        maker = str(base or sys.executable)
+        _run([maker, "-m", "venv", *shared, str(folder)], f"cannot make {folder.name}", _venv_fix())
+    for name in locks:
+        tell(f"installing {name} packages into {folder.name} (once; takes a minute or two)")
+        # NVIDIA's container pins packages for its own environment; ours only adds beside it.
+        _pip(folder, ["-r", str(REQUIREMENTS / f"{name}.lock")])
+    if torch is not None:
+        tell(f"installing {torch} into {folder.name} (large; takes some minutes)")
+        _install_torch(folder, torch)
+    tell(f"{folder.name} is ready")
+
+
+def _install_torch(folder: Path, torch: str) -> None:
+    try:
+        _pip(folder, [torch, "numpy"])
+    except EnvironmentFailure:
+        if not torch.endswith("+cpu"):
+            raise
+        _pip(folder, [torch, "--index-url", CPU_INDEX])
+        _pip(folder, ["numpy"])
+
+
+def _install_optional(folder: Path, name: str, tell: Say) -> None:
+    if os.environ.get("WARPBOARD_WITHOUT_NCU_REPORT"):
+        return
+    try:
+        _pip(folder, ["-r", str(REQUIREMENTS / f"{name}.lock")])
+    except EnvironmentFailure as exc:
+        tell(f"left out {name} ({exc})")
+
+
+def _pip(folder: Path, arguments: list[str]) -> None:
+    command = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+    command += ["--disable-pip-version-check", "--no-input", *arguments]
+    fix = "Check the network and pip's configuration, then run the same command again"
+    _run(command, f"pip could not install {arguments[0]} {arguments[-1]}", fix)
+
+
+def _run(command: list[str], what: str, fix: str) -> None:
+    environment = {k: v for k, v in os.environ.items() if k not in ("PIP_CONSTRAINT", "PYTHONPATH")}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode != 0:
+        lines = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
+        errors = [line for line in lines if "error" in line.lower()] or lines
+        raise EnvironmentFailure(f"{what}: {errors[-1].strip()}. {fix}")
+
+
+def _venv_fix() -> str:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return f"Install it: sudo apt-get install python{version}-venv (or python3-venv)"
+
+
+def _path_without_venv() -> str:
+    own = os.environ.get("VIRTUAL_ENV")
+    folders = os.environ.get("PATH", "").split(os.pathsep)
+    ours = {str(ROOT / n / "bin") for n in (".venv", ".venv-worker", ".venv-dev")}
+    ours |= {str(Path(own) / "bin")} if own else set()
+    return os.pathsep.join(f for f in folders if f not in ours)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def main(arguments: list[str]) -> int:
+    """Print the Python for one purpose."""
+    purposes = ("app", "worker", "run", "dev")
+    if len(arguments) != 1 or arguments[0] not in purposes:
+        say(f"name one of {', '.join(purposes)}")
+        return 2
+    try:
+        print(python_for(arguments[0]))
+    except EnvironmentFailure as exc:
+        say(str(exc))
+        return 3
+    except KeyboardInterrupt:
+        say("stopped")
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

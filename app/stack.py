@@ -1,0 +1,237 @@
+"""The running product on one host: dashboard and API, ingest, worker, started and watched together.
+
+One thread: the loop of the caller (`up`, `submit --wait`) calls `step` a few times a second. What is
+going on is written to `stack.json`, which the Overview shows.
+"""
+
+import fcntl
+import json
+import os
+import socket
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from app.environments import made_worker_python
+from app.parts import Part, stop_all
+from core.config import ROOT, DataDir
+from core.errors import AppError, UserError
+
+HEALTH_TIMEOUT_S = 90.0
+MAX_DASHBOARD_FAILURES = 3
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackOptions:
+    """What to start."""
+
+    host: str = "127.0.0.1"
+    port: int = 8501
+    has_pages: bool = True
+    "Streamlit pages beside the API."
+    has_ingest: bool = True
+    has_worker: bool = True
+    has_demo: bool = True
+    "Load the example runs into an empty database."
+    worker_gpu: str = "all"
+
+
+class Stack:
+    """The processes of one data directory."""
+
+    def __init__(self, data: DataDir, options: StackOptions, tell: Say) -> None:
+        self._data = data
+        self._options = options
+        self._tell = tell
+        self._lock: IO[str] | None = None
+        self._parts: dict[str, Part] = {}
+        self._worker_note = "off"
+        self._written = ""
+        self.url = f"http://127.0.0.1:{options.port}"
+
+    def start(self) -> None:
+        """Lock the data directory and serve the dashboard; returns once it answers.
+
+        UserError for a port in use or a data directory that another stack serves.
+        """
+        self._data.ensure()
+        self._lock = _locked(self._data)
+        check_port(self._options.host, self._options.port)
+        # Made here, once, so that no two processes migrate at the same time.
+        from db.connection import opened
+
+        with opened(self._data.db_path):
+            pass
+        self._add("dashboard", self._dashboard_command())
+        self._wait_for_health()
+        if self._options.has_ingest:
+            self._add("ingest", [sys.executable, "-m", "app.ingest_worker"])
+        if self._options.has_demo and self._is_empty():
+            self._add("demo", [sys.executable, "-m", "app.cli", "demo"], once=True)
+        if self._options.has_worker:
+            self._start_worker_or_environment()
+        self._write()
+
+    def step(self) -> None:
+        """Notice what ended, start it again, go on with what is being prepared."""
+        for part in list(self._parts.values()):
+            before = part.state
+            part.poll()
+            if part.state != before and part.state in ("restarting", "failed"):
+                self._tell(f"{part.name} ended (code {part.returncode}): {part.last_line()}")
+        environment = self._parts.get("environment")
+        if environment is not None:
+            self._worker_note = environment.last_line().removeprefix("warpboard: ")
+            if environment.state == "done":
+                del self._parts["environment"]
+                self._start_worker()
+            elif environment.state == "failed":
+                self._worker_note = f"failed: {self._worker_note}"
+        self._write()
+
+    def stop(self) -> None:
+        """End every process and give the data directory free."""
+        order = ("environment", "demo", "worker", "ingest", "dashboard")
+        stop_all([self._parts[name] for name in order if name in self._parts])
+        self._data.stack_path.unlink(missing_ok=True)
+        if self._lock is not None:
+            self._lock.close()
+
+    def _start_worker_or_environment(self) -> None:
+        if os.environ.get("WARPBOARD_PYTHON"):
+            self._start_worker()
+            return
+        self._worker_note = "making the worker's environment"
+        self._tell("preparing the worker in the background")
+        log = self._data.logs / "environment.log"
+        log.unlink(missing_ok=True)
+        self._add("environment", [sys.executable, "-m", "app.environments", "worker"], once=True)
+
+    def _start_worker(self) -> None:
+        python = made_worker_python()
+        if python is None:
+            self._worker_note = "failed: no Python with torch; see logs/environment.log"
+            return
+        self._worker_note = "running"
+        command = [str(python), "-m", "worker", "--dashboard", self.url]
+        command += ["--data", str(self._data.root), "--gpu", self._options.worker_gpu]
+        self._add("worker", command)
+        self._tell("worker started")
+
+    def _dashboard_command(self) -> list[str]:
+        host, port = self._options.host, str(self._options.port)
+        if not self._options.has_pages:
+            return [sys.executable, "-m", "app.api.server", "--host", host, "--port", port]
+        shown = "localhost" if host in ("0.0.0.0", "::") else host
+        return [
+            *(sys.executable, "-m", "streamlit", "run", str(ROOT / "app" / "asgi.py")),
+            *("--server.address", host, "--server.port", port, "--server.headless", "true"),
+            *("--browser.serverAddress", shown, "--browser.gatherUsageStats", "false"),
+            *("--server.fileWatcherType", "none"),
+        ]
+
+    def _add(self, name: str, command: list[str], *, once: bool = False) -> None:
+        env = {"WARPBOARD_DATA": str(self._data.root)}
+        part = Part(name, command, self._data.logs / f"{name}.log", env=env, once=once)
+        part.start()
+        self._parts[name] = part
+
+    def _wait_for_health(self) -> None:
+        path = "/_stcore/health" if self._options.has_pages else "/api/v1/health"
+        part = self._parts["dashboard"]
+        deadline_s = time.monotonic() + HEALTH_TIMEOUT_S
+        while time.monotonic() < deadline_s:
+            if _answers(self.url + path):
+                return
+            part.poll()
+            if part.num_failures >= MAX_DASHBOARD_FAILURES:
+                break
+            time.sleep(0.1)
+        line = part.last_line()
+        self.stop()
+        raise AppError(f"the dashboard does not start: {line}; see {part.log_path}")
+
+    def _is_empty(self) -> bool:
+        from db.connection import opened
+        from db.runs import count_runs
+
+        with opened(self._data.db_path) as db:
+            return count_runs(db) == 0
+
+    def _write(self) -> None:
+        """Write stack.json when something changed."""
+        parts = {
+            p.name: {"state": p.state, "pid": p.pid, "num_failures": p.num_failures}
+            for p in self._parts.values()
+        }
+        state: dict[str, Any] = {"pid": os.getpid(), "url": self.url, "parts": parts}
+        state["worker"] = self._worker_note
+        text = json.dumps(state)
+        if text != self._written:
+            partial = self._data.stack_path.with_suffix(".new")
+            partial.write_text(text)
+            partial.replace(self._data.stack_path)
+            self._written = text
+
+
+def running_stack(data: DataDir) -> dict[str, Any] | None:
+    """Return `stack.json` of a stack that serves this data directory now, else None."""
+    if not (data.root / "stack.lock").exists():
+        return None
+    try:
+        _locked(data).close()
+    except UserError:
+        try:
+            return dict(json.loads(data.stack_path.read_text()))
+        except (OSError, ValueError):
+            return {}
+    return None
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise UserError when the port cannot be listened on."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except (OSError, OverflowError) as exc:
+            why = getattr(exc, "strerror", None) or str(exc)
+            raise UserError(
+                f"port {port} on {host} cannot be used ({why}); choose another with --port"
+            ) from exc
+
+
+def _locked(data: DataDir) -> IO[str]:
+    path: Path = data.root / "stack.lock"
+    file = path.open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as exc:
+        file.close()
+        raise UserError(
+            f"{data.root} is already served by another `warpboard up`; stop it, or name another"
+            " data directory with --data"
+        ) from exc
+    return file
+
+
+def _answers(url: str) -> bool:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
