@@ -9,12 +9,12 @@ from typing import Any
 
 from core.errors import UserError
 from workloads.measure.output import Events, ResultLine
+from workloads.measure.passes import PASSES
 from workloads.params import load_params
 from workloads.registry import find_workload, load_workloads
 from workloads.spec import WorkloadSpec
 
 EXIT_OK, EXIT_USER, EXIT_FAILED = 0, 2, 3
-PASSES = ("clean", "nsys", "ncu", "memory", "trace")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -4,6 +4,7 @@ Order: memory cap, build, warm-up (compilation included), measured part, numbers
 becomes a status: `oom` with the phase it came out of, or `failed` with one clear line.
 """
 
+import math
 import sys
 import traceback
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from core.errors import AppError
 from workloads.measure import oom
 from workloads.measure.compile_state import CompileWatch, require_compiler
 from workloads.measure.environment import device_facts, environment
+from workloads.measure.failures import describe
 from workloads.measure.output import Events
 from workloads.measure.passes import (
     PROFILED_ITERATIONS,
@@ -23,7 +25,7 @@ from workloads.measure.passes import (
     surround,
 )
 from workloads.measure.timing import measure, synchronize, warm_up
-from workloads.program import Context, Metric, Note, Program, Timings
+from workloads.program import Context, Metric, Program, Timings
 from workloads.spec import CommonParams, WorkloadSpec
 
 SCHEMA_VERSION = 1
@@ -58,16 +60,17 @@ def run_workload(
     """Return the result record of one pass; never raises for what the workload does."""
     import torch
 
-    on_gpu = options.device != "cpu" and torch.cuda.is_available()
+    on_gpu = options.device == "cuda" or (options.device != "cpu" and torch.cuda.is_available())
     device = torch.device("cuda" if on_gpu else "cpu")
     state = _State(result={"status": "failed"})
     context = Context(
         device=device,
         pass_name=options.pass_name,
         ranges=make_ranges(options.pass_name, on_gpu=on_gpu),
-        progress=events.progress,
     )
     try:
+        if on_gpu:
+            torch.cuda.init()  # says what is wrong with the driver, where is_available only says no
         state.result |= {"device": device_facts(on_gpu=on_gpu), "environment": environment()}
         _run(spec, params, options, events, context, state)
     except Exception as error:
@@ -158,12 +161,21 @@ def _measure(
         Metric(name="peak_allocated_bytes", value=peak, unit="B", phase=phase)
         for phase, peak in context.peak_bytes.items()
     ]
-    state.result["metrics"] = [
-        {"name": m.name, "value": m.value, "unit": m.unit, "phase": m.phase} for m in metrics
-    ]
+    state.result["metrics"] = _finite(metrics, context)
     if context.is_clean:
         events.iterations(samples)
     state.result["status"] = "ok"
+
+
+def _finite(metrics: list[Metric], context: Context) -> list[dict[str, Any]]:
+    """Return the metrics as JSON; one that is not a finite number becomes a warning."""
+    kept = []
+    for m in metrics:
+        if math.isfinite(m.value):
+            kept.append({"name": m.name, "value": m.value, "unit": m.unit, "phase": m.phase})
+        else:
+            context.warn("metric_not_finite", f"{m.name} is {m.value}: the output is wrong")
+    return kept
 
 
 def _common_metrics(result: dict[str, Any], timings: Timings) -> list[Metric]:
@@ -200,9 +212,5 @@ def _record_failure(error: Exception, context: Context, state: _State, out: Path
         return
     if not isinstance(error, AppError):
         traceback.print_exception(error, file=sys.stderr)
-    first_line = str(error).strip().split("\n")[0]
-    prefix = "" if isinstance(error, AppError) else f"{type(error).__name__}: "
-    state.result["error"] = f"{prefix}{first_line}"
-    state.result["stage"] = state.stage
-    if isinstance(error, AppError):
-        context.notes.append(Note(code="cannot_run", message=first_line))
+    failure = describe(error)
+    state.result |= {"error": failure.error, "outcome": failure.outcome, "stage": state.stage}

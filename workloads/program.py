@@ -39,7 +39,6 @@ class Context:
     notes: list[Note] = field(default_factory=list)
     peak_bytes: dict[str, int] = field(default_factory=dict)
     "Peak of allocated bytes in each top-level phase (memory pass on a GPU)."
-    progress: Callable[[str, int, int], None] = lambda stage, done, total: None
 
     @property
     def on_gpu(self) -> bool:

@@ -53,7 +53,7 @@ def gemm_kernel(a, b, c, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
         else:
             vector = tl.load(a + k + steps, mask=k + steps < K, other=0.0)
             acc += weights.to(tl.float32) * vector.to(tl.float32)[None, :]
-    if USE_DOT:
+    if USE_DOT:  # noqa: SIM108
         out = acc
     else:
         out = tl.sum(acc, 1)[None, :]

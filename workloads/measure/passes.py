@@ -71,6 +71,7 @@ def _memory_history(context: Context, out: Path, captures: list[dict[str, str]])
         )
         yield
         return
+    start_memory_history()  # again, which forgets build and warm-up: they would drown the rest
     peaks = PhasePeaks()
     context.ranges.at_phase = peaks.at_phase
     try:
@@ -82,9 +83,10 @@ def _memory_history(context: Context, out: Path, captures: list[dict[str, str]])
 
 
 def start_memory_history() -> None:
-    """Record from before the build, so that an out of memory in any stage has its history."""
+    """Record from now on. Begun before the build, so that running out there has its history."""
     import torch
 
+    torch.cuda.memory._record_memory_history(enabled=None)
     torch.cuda.memory._record_memory_history(
         enabled="all", context="alloc", stacks="python", max_entries=1_000_000
     )

@@ -56,6 +56,21 @@ def capture(function: Callable[[], Any], context: Context) -> Callable[[], None]
     return graph.replay
 
 
+def capture_calls(
+    calls: list[Callable[[], Any]], num_calls: int, context: Context
+) -> Callable[[], None]:
+    """Return the replay of a graph of `num_calls` calls that takes turns among `calls`.
+
+    Short kernels are timed so: events around one launch measure the launch.
+    """
+
+    def run() -> None:
+        for index in range(num_calls):
+            calls[index % len(calls)]()
+
+    return capture(run, context)
+
+
 def set_matmul_precision(dtype: str, context: Context) -> None:
     """Turn TF32 on for `tf32` and off otherwise; says so where the device has none."""
     allowed = dtype == "tf32"
