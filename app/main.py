@@ -15,47 +15,53 @@ st.set_page_config(
     page_title="Warpboard", page_icon=str(ROOT / "app/static/icon.svg"), layout="wide"
 )
 style.inject()
-st.logo(str(ROOT / "app/static/logo.svg"), icon_image=str(ROOT / "app/static/icon.svg"))
+st.logo(str(ROOT / "app/static/logo.svg"))
 
 PAGES = [
     st.Page(
-        "pages/overview.py",
+        "page/overview.py",
         title="Overview",
         icon=":material/dashboard:",
         default=True,
         help="What is here and what is running",
     ),
     st.Page(
-        "pages/submit.py",
+        "page/submit.py",
         title="Submit",
         icon=":material/add_circle:",
         help="Choose a workload, its sizes and a GPU, and run it",
     ),
     st.Page(
-        "pages/queue.py",
+        "page/queue.py",
         title="Queue",
         icon=":material/pending_actions:",
         help="What runs and what waits",
     ),
     st.Page(
-        "pages/runs.py", title="Runs", icon=":material/table_rows:", help="Every run, to filter"
+        "page/runs.py", title="Runs", icon=":material/table_rows:", help="Every run, to filter"
     ),
     st.Page(
-        "pages/compare.py",
+        "page/compare.py",
         title="Compare",
         icon=":material/compare_arrows:",
         help="Which is faster, is it real, and why",
     ),
-    st.Page("pages/gpus.py", title="GPUs", icon=":material/memory:", help="What each GPU can do"),
     st.Page(
-        "pages/import_.py",
+        "page/studies.py",
+        title="Studies",
+        icon=":material/insights:",
+        help="Tables over many runs, as people publish them",
+    ),
+    st.Page("page/gpus.py", title="GPUs", icon=":material/memory:", help="What each GPU can do"),
+    st.Page(
+        "page/import_.py",
         title="Import",
         url_path="import",
         icon=":material/upload_file:",
         help="Read captures of your own program",
     ),
     st.Page(
-        "pages/run.py",
+        "page/run.py",
         title="Run",
         icon=":material/query_stats:",
         visibility="hidden",

@@ -47,4 +47,5 @@ def shares(frame: pd.DataFrame, *, by: str) -> go.Figure:
         hovertext=[f"{c}: {duration(t)}" for c, t in zip(rows[by], rows["total_ns"], strict=True)],
         hoverinfo="text",
     )
+    fig.update_xaxes(range=[0, 118 * rows["share_frac"].max()])
     return fig

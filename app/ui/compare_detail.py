@@ -14,7 +14,7 @@ from app.charts.samples import distribution
 from app.ui import data, links
 from app.ui.colours import RUN_A, RUN_B
 from app.ui.run_counters import ceilings, counter_points, model_point
-from app.ui.widgets import chart, plain_markdown, said_plainly
+from app.ui.widgets import chart, plain_markdown, said_plainly, show_table, table_height
 from core.spec import JobSpec
 
 REPEATS = 5
@@ -90,14 +90,13 @@ def differences(found: Comparison) -> None:
     if found.intended:
         title += f", the variable is {found.intended.field}"
     with st.expander(plain_markdown(title), expanded=not found.comparable):
-        st.dataframe(
+        show_table(
             pd.DataFrame(
                 [
                     {"field": d.field, "A": d.a, "B": d.b, "effect": _EFFECTS[d.effect]}
                     for d in found.differs
                 ]
             ),
-            hide_index=True,
             alt="Configuration fields that differ",
         )
 
@@ -112,7 +111,8 @@ _EFFECTS = {
 
 def waterfalls(found: Comparison) -> None:
     """Draw where the time went: the whole span, and kernel time by class."""
-    falls = [f for f in (found.waterfall, found.kernel_waterfall) if f is not None]
+    both = [f for f in (found.waterfall, found.kernel_waterfall) if f is not None]
+    falls = list({f.mode: f for f in both}.values())
     if not falls:
         return
     st.subheader("Where the time went", anchor=False)
@@ -154,10 +154,9 @@ def kernel_pairs(found: Comparison) -> None:
         for k in found.kernels
     ]
     number = st.column_config.NumberColumn
-    st.dataframe(
+    show_table(
         pd.DataFrame(rows),
-        hide_index=True,
-        height=min(520, 40 + 35 * len(rows)),
+        height=table_height(rows, 520),
         column_config={
             "A": st.column_config.TextColumn(width="medium"),
             "B": st.column_config.TextColumn(width="medium"),
@@ -176,7 +175,7 @@ def overlays(a: Sequence[RunView], b: Sequence[RunView]) -> None:
     sides = [("A", RUN_A, v) for v in a] + [("B", RUN_B, v) for v in b]
     samples = [(f"{s}: {v.run.name}", c, v.samples) for s, c, v in sides if len(v.samples)]
     memory = [(f"{s}: {v.run.name}", c, v.memory_points) for s, c, v in sides]
-    memory = [m for m in memory if len(m[2])]
+    memory = [m for m in memory if len(m[2]) > 1]
     if samples:
         st.subheader("Samples", anchor=False)
         chart(distribution(samples), alt="Latency samples of both sides by process")

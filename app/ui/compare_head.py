@@ -11,7 +11,7 @@ from app.ui import data, style
 from app.ui.colours import BAD, GOOD, NEUTRAL
 from app.ui.format import UNKNOWN, bytes_, duration, percent, significant
 from app.ui.shape import num_iterations
-from app.ui.widgets import Card, cards, chart, plain_markdown
+from app.ui.widgets import Card, cards, chart, linked_select, plain_markdown
 
 _TITLES = {
     "faster": "B is faster",
@@ -40,17 +40,16 @@ def inputs() -> tuple[str, str, str]:
 
 
 def _side(place: object, names: dict[str, str], key: str) -> str:
-    asked = st.query_params.get(key) or st.session_state.get(key) or ""
+    asked = st.query_params.get(key) or st.session_state.get(f"choice_{key}") or ""
     options = ["", *dict.fromkeys([*([asked] if asked else []), *names])]
-    chosen = place.selectbox(  # type: ignore[attr-defined]
+    return linked_select(
+        place,
         f"Side {key.upper()}",
         options,
-        key=key,
-        bind="query-params",
+        param=key,
         format_func=lambda value: _option(value, names),
         accept_new_options=True,
     )
-    return str(chosen or "")
 
 
 def _option(value: str, names: dict[str, str]) -> str:
@@ -111,14 +110,17 @@ def _change(found: Comparison) -> str:
 
 def _figures(found: Comparison) -> str:
     sides = [
-        f"{label}: {_value(side.median, found.unit)} ({side.n_processes} "
-        f"{side.group}{'es' if side.group == 'process' and side.n_processes != 1 else ''}"
-        f"{'s' if side.group == 'run' and side.n_processes != 1 else ''}, "
-        f"{side.n_samples} samples)"
+        f"{label}: {_value(side.median, found.unit)} "
+        f"({_many(side.n_processes, side.group)}, {_many(side.n_samples, 'sample')})"
         for label, side in (("A", found.a), ("B", found.b))
     ]
     ratio = f"; ratio B/A {significant(found.ratio)}" if found.ratio else ""
     return ", ".join(sides) + ratio
+
+
+def _many(number: int, what: str) -> str:
+    plural = {"process": "processes"}.get(what, f"{what}s")
+    return f"{number} {what if number == 1 else plural}"
 
 
 def _value(value: float | None, unit: str) -> str:

@@ -210,4 +210,24 @@ def submit(jobs: list[JobSpec], *, name: str | None) -> list[str]:
     from app.submit import submit_jobs
 
     with database() as db:
-        return list(submit_jobs(db, data_dir(), jobs, name=name))
+        return list(submit_jobs(db, data_dir(), jobs, name=name).run_ids)
+
+
+@st.cache_resource(ttl=900, max_entries=24, show_spinner="Filling the tables")
+def _study(name: str, query: str, published: bool, key: Stamp) -> Any:
+    from analysis.studies import find_study, run_study
+
+    wanted = ",".join(find_study(name).filters.get("workload", ()))
+    terms = " ".join(t for t in (query, f"workload:{wanted}" if wanted else "", _ENDED) if t)
+    with database() as db:
+        found = runs.list_runs(db, terms, limit=MAX_STUDY_RUNS)["id"].to_list()
+    return run_study(name, fetch_views(tuple(found)), published=published)
+
+
+_ENDED = "status:done,oom"
+MAX_STUDY_RUNS = 1000
+
+
+def fetch_study(name: str, query: str, published: bool) -> Any:
+    """Return a study of the newest runs that match (analysis.studies.StudyTable); UserError."""
+    return _study(name, query, published, stamp())

@@ -9,7 +9,7 @@ import streamlit as st
 from app.ui import links
 from app.ui.colours import gpu_colour
 from app.ui.format import UNKNOWN, ago, bytes_, count, percent, scaled, when
-from app.ui.widgets import plain_markdown
+from app.ui.widgets import plain_markdown, show_table
 from core import gpus as gpu_table
 
 
@@ -72,9 +72,8 @@ def _peaks(row: dict[str, Any]) -> None:
         }
     )
     right = st.column_config.TextColumn(alignment="right")
-    st.dataframe(
+    show_table(
         table,
-        hide_index=True,
         column_config={c: right for c in ("measured", "datasheet", "reached")},
         alt=f"Measured and datasheet peaks of {row['model']}",
     )
@@ -110,9 +109,8 @@ def _tools(info: dict[str, Any]) -> None:
         st.caption("No worker has looked at this GPU's host: nothing is known about its tools.")
         return
     rows = [_tool_row(name, found) for name, found in sorted(tools.items())]
-    st.dataframe(
+    show_table(
         pd.DataFrame(rows, columns=["tool", "state", "what to do"]),
-        hide_index=True,
         alt="Profiling tools and permissions of the host",
     )
 
@@ -132,7 +130,7 @@ def workers(frame: pd.DataFrame) -> None:
     if frame.empty:
         return
     st.subheader("Workers", anchor=False)
-    st.dataframe(
+    show_table(
         pd.DataFrame(
             {
                 "worker": frame["id"],
@@ -142,7 +140,6 @@ def workers(frame: pd.DataFrame) -> None:
                 "last heard of": [ago(t) for t in frame["seen_at"]],
             }
         ),
-        hide_index=True,
         alt="Workers and when they were last heard of",
     )
 

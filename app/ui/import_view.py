@@ -12,7 +12,7 @@ from analysis.runview import RunView
 from app.imports import import_paths
 from app.ui import data, links, style
 from app.ui.format import bytes_, count
-from app.ui.widgets import plain_markdown
+from app.ui.widgets import plain_markdown, show_table
 from core.errors import AppError, UserError
 from core.ids import new_id
 
@@ -79,7 +79,7 @@ def result() -> None:
     st.success(plain_markdown(f"{said}: {view.run.name}"), icon=":material/check_circle:")
     if st.button("Open the run", type="primary", icon=":material/open_in_new:"):
         links.open_run(run_id)
-    st.dataframe(_files(view), hide_index=True, alt="Recognised files")
+    show_table(_files(view), alt="Recognised files")
     style.facts([(k, v) for k, v in _contents(view) if v])
     for warning in view.warnings:
         st.warning(plain_markdown(warning.message), icon=":material/warning:")

@@ -5,16 +5,16 @@ from urllib.parse import urlencode, urlsplit
 
 import streamlit as st
 
-OVERVIEW = "pages/overview.py"
-SUBMIT = "pages/submit.py"
-QUEUE = "pages/queue.py"
-RUNS = "pages/runs.py"
-RUN = "pages/run.py"
-COMPARE = "pages/compare.py"
-STUDIES = "pages/studies.py"
-GPUS = "pages/gpus.py"
-IMPORT = "pages/import_.py"
-DEFINITIONS = "pages/definitions.py"
+OVERVIEW = "page/overview.py"
+SUBMIT = "page/submit.py"
+QUEUE = "page/queue.py"
+RUNS = "page/runs.py"
+RUN = "page/run.py"
+COMPARE = "page/compare.py"
+STUDIES = "page/studies.py"
+GPUS = "page/gpus.py"
+IMPORT = "page/import_.py"
+DEFINITIONS = "page/definitions.py"
 
 
 def open_run(run_id: str) -> None:

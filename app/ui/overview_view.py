@@ -11,7 +11,7 @@ from app.ui.colours import gpu_colour
 from app.ui.format import count, percent
 from app.ui.queue_view import progress_of
 from app.ui.runs_table import open_table
-from app.ui.widgets import plain_markdown, said_plainly, status_badge
+from app.ui.widgets import plain_markdown, said_plainly, show_table, status_badge
 
 
 def first_steps() -> None:
@@ -94,9 +94,8 @@ def against_baselines() -> None:
         return
     st.subheader("Against the pinned baselines", anchor=False)
     rows = [_change(str(p.baseline_id), str(p.run_id)) for p in pairs.head(12).itertuples()]
-    event = st.dataframe(
+    event = show_table(
         pd.DataFrame([r for r in rows if r]),
-        hide_index=True,
         on_select="rerun",
         selection_mode="single-row",
         key="baselines",

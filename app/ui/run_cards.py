@@ -3,7 +3,7 @@
 from typing import Any
 
 from analysis.runview import RunView
-from app.ui.format import UNKNOWN, bytes_, count, duration, percent
+from app.ui.format import UNKNOWN, bytes_, count, duration, is_known, percent
 from app.ui.shape import num_iterations
 from app.ui.widgets import Card
 from core.states import Pass
@@ -38,9 +38,9 @@ def _latency(view: RunView) -> Card:
     host = _host_iteration_ns(view)
     if host is not None:
         return Card(
-            label="Latency (host range, profiled)",
+            label="Latency, profiled",
             value=duration(host),
-            note=f"{num_iterations(view.phases)} iterations; no clean pass, so no interval",
+            note=f"host range of {num_iterations(view.phases)} iterations; no clean pass",
             definition="Mean host range of an iteration under the profiler: it contains the "
             "profiler's own cost.",
         )
@@ -144,6 +144,6 @@ def _memory(view: RunView) -> Card:
         why = "no memory pass recorded"
         return Card(label="Peak memory", value=UNKNOWN, note=why, definition=text)
     reserved = view.memory_points["reserved_bytes"].max() if len(view.memory_points) else None
-    known = reserved is not None and reserved == reserved
+    known = is_known(reserved)
     note = f"reserved {bytes_(float(reserved))}" if known else "allocated; reserved not recorded"
     return Card(label="Peak memory", value=bytes_(peak), note=note, definition=text)

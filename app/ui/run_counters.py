@@ -7,7 +7,7 @@ from analysis.runview import RunView
 from app.charts.roofline import Ceiling, roofline
 from app.ui import style
 from app.ui.format import percent
-from app.ui.widgets import chart, plain_markdown
+from app.ui.widgets import chart, plain_markdown, show_table, table_height
 from core import gpus as gpu_table
 
 
@@ -130,12 +130,11 @@ def _table(found: pd.DataFrame) -> None:
             table[column] = table[column] / scale
     numeric = [c for c in table if c.endswith("%") or c in ("\u00b5s", "waves / SM", "DRAM MB")]
     config = {c: st.column_config.NumberColumn(format="%.3g") for c in [*numeric, "MFLOP"]}
-    config["kernel"] = st.column_config.TextColumn(pinned=True, width="large")
-    st.dataframe(
+    config["kernel"] = st.column_config.TextColumn(width="large")
+    show_table(
         table,
-        hide_index=True,
         column_config=config,
-        height=min(560, 40 + 35 * len(table)),
+        height=table_height(table, 560),
         alt="Counters of each profiled launch",
     )
 

@@ -8,7 +8,7 @@ import streamlit as st
 from analysis.runview import RunView
 from app.ui import data, links, style
 from app.ui.format import bytes_, when
-from app.ui.widgets import plain_markdown
+from app.ui.widgets import plain_markdown, show_table
 
 
 def environment(view: RunView) -> None:
@@ -57,9 +57,8 @@ def files(view: RunView) -> None:
             "SHA-256": found["sha256"],
         }
     )
-    st.dataframe(
+    show_table(
         table,
-        hide_index=True,
         column_config={"size": st.column_config.TextColumn(alignment="right")},
         alt="Captures of this run",
     )

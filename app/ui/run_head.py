@@ -9,7 +9,7 @@ from app.ui.colours import IDLE, category_colour
 from app.ui.format import bytes_, percent, when
 from app.ui.queue_view import cancel, log_text, progress_of, retry
 from app.ui.shape import class_shares
-from app.ui.widgets import plain_markdown, said_plainly, status_badge
+from app.ui.widgets import plain_markdown, said_plainly, show_table, status_badge
 from core.errors import AppError
 from core.states import FINAL
 from db import runs
@@ -126,15 +126,15 @@ def composition(view: RunView) -> str:
 
 
 def warnings(view: RunView) -> None:
-    """Draw what the reader must know about the captures; identical ones once."""
+    """Draw what the reader must know about the captures in one block; identical ones once."""
     found = list(dict.fromkeys((w.code, w.message) for w in view.warnings))
-    for _, message in found[:3]:
-        st.warning(plain_markdown(message), icon=":material/warning:")
+    if found:
+        lines = [plain_markdown(message) for _, message in found[:3]]
+        st.warning("  \n".join(lines), icon=":material/info:")
     if len(found) > 3:
-        with st.expander(f"{len(found) - 3} more warnings", icon=":material/warning:"):
-            st.dataframe(
+        with st.expander(f"{len(found) - 3} more notes about the captures"):
+            show_table(
                 pd.DataFrame(found[3:], columns=["code", "message"]),
-                hide_index=True,
                 alt="Warnings about the captures",
             )
 

@@ -10,7 +10,7 @@ from app.ui import data, style
 from app.ui.format import bytes_, duration, percent, scaled
 from app.ui.shape import class_shares, kernel_shares, merged_phases, num_iterations
 from app.ui.timeline import draw_timeline
-from app.ui.widgets import chart, plain_markdown
+from app.ui.widgets import chart, plain_markdown, show_table, table_height
 
 _TOP = 15
 
@@ -79,15 +79,14 @@ def kernel_table(
     if per:
         table.insert(6, "\u00b5s / iteration", shares["total_ns"] / 1e3 / per)
     number = st.column_config.NumberColumn
-    st.dataframe(
+    show_table(
         table,
-        hide_index=True,
         key=key,
-        height=height or min(640, 40 + 35 * len(table)),
+        height=height or table_height(table, 640),
         column_config={
-            "kernel": st.column_config.TextColumn(pinned=True, width="large"),
+            "kernel": st.column_config.TextColumn(width="large"),
             "share": st.column_config.ProgressColumn(
-                "share of kernel time", format="%.1f %%", min_value=0, max_value=100, width="small"
+                "share", format="%.1f %%", min_value=0, max_value=100, width="small"
             ),
             "total ms": number(format="%.4g"),
             "\u00b5s / iteration": number(format="%.4g"),
@@ -115,7 +114,7 @@ def phases(view: RunView) -> None:
     )
     used = sorted(set(merged["attribution"]))
     st.caption(" ".join(_ATTRIBUTION[a] for a in used if a in _ATTRIBUTION))
-    st.dataframe(
+    show_table(
         pd.DataFrame(
             {
                 "phase": merged["label"],
@@ -129,8 +128,7 @@ def phases(view: RunView) -> None:
                 "path": merged["path"],
             }
         ),
-        hide_index=True,
-        height=min(640, 40 + 35 * len(merged)),
+        height=table_height(merged, 640),
         column_config={
             c: st.column_config.NumberColumn(format="%.4g", help=h)
             for c, h in (
@@ -215,7 +213,7 @@ def host(view: RunView) -> None:
     _transfers(view.transfers)
     if not view.api_calls.empty:
         with st.expander("All host calls"):
-            st.dataframe(_call_table(view.api_calls), hide_index=True, alt="Host API calls")
+            show_table(_call_table(view.api_calls), alt="Host API calls")
 
 
 def _transfers(transfers: pd.DataFrame) -> None:
@@ -240,7 +238,7 @@ def _transfers(transfers: pd.DataFrame) -> None:
     )
     right = st.column_config.TextColumn(alignment="right")
     config = {c: right for c in ("size", "time", "rate")}
-    st.dataframe(table, hide_index=True, column_config=config, alt="Transfers by kind")
+    show_table(table, column_config=config, alt="Transfers by kind")
 
 
 def _call_table(calls: pd.DataFrame) -> pd.DataFrame:

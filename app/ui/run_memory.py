@@ -11,7 +11,7 @@ from app.charts import samples as sample_charts
 from app.ui import style
 from app.ui.colours import stable_colour
 from app.ui.format import bytes_, duration, percent
-from app.ui.widgets import Card, cards, chart
+from app.ui.widgets import Card, cards, chart, show_table
 
 
 def memory(view: RunView) -> None:
@@ -23,7 +23,7 @@ def memory(view: RunView) -> None:
         )
         return
     _figures(view)
-    if not view.memory_points.empty:
+    if len(view.memory_points) > 1:
         device = _device(view.memory_points)
         points = view.memory_points[view.memory_points["device"] == device]
         chart(
@@ -95,7 +95,7 @@ def _oom(view: RunView, points: pd.DataFrame) -> tuple[float, str] | None:
 
 
 def _peak_table(sites: pd.DataFrame) -> None:
-    st.dataframe(
+    show_table(
         pd.DataFrame(
             {
                 "site": sites["site"],
@@ -104,7 +104,6 @@ def _peak_table(sites: pd.DataFrame) -> None:
                 "blocks": sites["count"],
             }
         ).head(500),
-        hide_index=True,
         height=320,
         column_config={
             "site": st.column_config.TextColumn(width="large"),
@@ -171,4 +170,4 @@ def _overhead(view: RunView) -> None:
         }
         for name, part in view.profiled_samples.groupby("pass")
     ]
-    st.dataframe(pd.DataFrame(rows), hide_index=True, alt="Latency under each profiler")
+    show_table(pd.DataFrame(rows), alt="Latency under each profiler")

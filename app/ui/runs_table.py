@@ -5,7 +5,7 @@ import streamlit as st
 
 from app.ui import data, links
 from app.ui.shape import params_columns, run_table, two_sides
-from app.ui.widgets import plain_markdown, said_plainly
+from app.ui.widgets import plain_markdown, said_plainly, show_table, table_height
 from core.errors import AppError
 from db import runs
 from db.search import QuerySyntaxError
@@ -78,15 +78,13 @@ def draw(frame: pd.DataFrame, columns: list[str], total: int) -> list[int]:
     shown = table.join(extra.rename(columns=lambda c: c if c not in table else f"{c} (param)"))
     shown = shown[[c for c in shown if _has_value(shown[c])]]
     shown.insert(0, "open", ":material/open_in_full:")
-    event = st.dataframe(
+    event = show_table(
         shown[[c for c in order if c in shown]],
         column_config=_config(),
-        hide_index=True,
         key="runs",
         on_select="rerun",
         selection_mode="multi-row",
-        height=min(720, 40 + 35 * len(frame)),
-        placeholder="",
+        height=table_height(frame, 720),
         alt="Runs that match the filter, one a row",
     )
     click = st.session_state.get("runs_open")
@@ -214,10 +212,9 @@ def open_table(frame: pd.DataFrame, *, key: str) -> None:
             "", key=f"{key}_open", type="tertiary", pinned=True, width=44
         )
     }
-    st.dataframe(
+    show_table(
         shown,
         column_config=config,
-        hide_index=True,
         key=key,
         alt="Runs, newest first",
     )

@@ -13,7 +13,7 @@ CSS = f"""<style>
 [data-testid="stMetricValue"], [data-testid="stTable"] td {{font-variant-numeric:tabular-nums}}
 [data-testid="stMetricLabel"] p {{font-size:.85rem}}
 [data-testid="stHeadingWithActionElements"] a {{display:none}}
-.wb-brand {{font-weight:700}}
+[data-testid="stMetricValue"] > div {{white-space:normal;overflow:visible}}
 .wb-crumb {{font-size:.85rem;color:{_MUTED}}}
 .wb-title {{font-size:1.75rem;font-weight:650;line-height:1.2;margin:.1rem 0 .4rem;
   overflow-wrap:anywhere}}

@@ -6,10 +6,10 @@ import pandas as pd
 import streamlit as st
 
 from app.ui import data
-from app.ui.widgets import plain_markdown
+from app.ui.widgets import linked_select, plain_markdown
 from core.errors import UserError
 from core.states import PROFILER_PASSES
-from workloads.registry import load_workloads
+from workloads.registry import load_workloads, parse_params
 from workloads.spec import ParamField, WorkloadSpec
 
 CPU = "cpu"
@@ -33,7 +33,7 @@ def prefill(run_id: str) -> None:
         raise UserError(f"run {run_id}: its program is not one of the workloads here")
     spec = workloads[str(run.workload)]
     st.session_state["submit_from"] = run_id
-    st.session_state["workload"] = spec.name
+    st.session_state["choice_workload"] = spec.name
     st.session_state["gpus"] = [run.gpu_model] if run.gpu_model in gpu_options() else []
     st.session_state["profilers"] = list(run.profilers)
     st.session_state["repeats"] = run.repeats
@@ -53,11 +53,11 @@ def choose_workload() -> WorkloadSpec:
     usable = {n: w for n, w in known.items() if not w.error}
     if not usable:
         raise UserError("workloads: none can be loaded; see the server's log")
-    name = st.selectbox(
+    name = linked_select(
+        st,
         "Workload",
         list(usable),
-        key="workload",
-        bind="query-params",
+        param="workload",
         format_func=lambda n: f"{usable[n].title} ({n})",
     )
     st.caption(plain_markdown(usable[name].about))
@@ -90,26 +90,41 @@ def choose_gpus() -> list[str]:
     return list(chosen)
 
 
-def fields(spec: WorkloadSpec) -> dict[str, list[Any]]:
+def fields(spec: WorkloadSpec, gpus: list[str]) -> dict[str, list[Any]]:
     """Draw every field; return the values of those that were set."""
     basic = [f for f in spec.fields if f.basic]
     rest = [f for f in spec.fields if not f.basic]
-    found = _grid(spec, basic)
+    base = _defaults(spec, gpus)
+    found = _grid(spec, basic, base)
     with st.expander("More fields", icon=":material/tune:"):
-        found |= _grid(spec, rest)
+        found |= _grid(spec, rest, base)
     return found
 
 
-def _grid(spec: WorkloadSpec, shown: list[ParamField]) -> dict[str, list[Any]]:
+def _defaults(spec: WorkloadSpec, gpus: list[str]) -> dict[str, Any]:
+    """Return what an untouched field will be; a dimension is left out when presets differ in it."""
+    key = f"field_{spec.name}_preset"
+    chosen = [{"preset": p} for p in st.session_state.get(key) or []] or [{}]
+    found = [
+        parse_params(spec.name, values, gpu_is_cpu=is_cpu)
+        for values in chosen
+        for is_cpu in {g == CPU for g in gpus}
+    ]
+    return {k: v for k, v in found[0].items() if all(f[k] == v for f in found)}
+
+
+def _grid(
+    spec: WorkloadSpec, shown: list[ParamField], base: dict[str, Any]
+) -> dict[str, list[Any]]:
     found = {}
     with st.grid("auto", min_column_width=230, gap="small"):
         for field in shown:
-            if chosen := _draw(spec, field):
+            if chosen := _draw(spec, field, base):
                 found[field.name] = chosen
     return found
 
 
-def _draw(spec: WorkloadSpec, field: ParamField) -> list[Any]:
+def _draw(spec: WorkloadSpec, field: ParamField, base: dict[str, Any]) -> list[Any]:
     key = _key(spec, field)
     present = st.session_state.get(key) or []
     unit = f", {field.unit}" if field.unit else ""
@@ -118,7 +133,7 @@ def _draw(spec: WorkloadSpec, field: ParamField) -> list[Any]:
         f"{field.name}{unit}",
         list(dict.fromkeys([*present, *options_of(field)])),
         key=key,
-        placeholder="preset's" if field.name in _dimensions(spec) else _shown(field, field.default),
+        placeholder=_shown(field, base[field.name]) if field.name in base else "the preset's",
         help=plain_markdown(f"{field.doc}{limits}"),
         accept_new_options=field.kind in ("int", "float") and not field.choices,
     )
@@ -141,10 +156,6 @@ def _shown(field: ParamField, value: Any) -> str:
     if field.kind == "bool":
         return "on" if value else "off"
     return str(value)
-
-
-def _dimensions(spec: WorkloadSpec) -> set[str]:
-    return {name for values in spec.presets.values() for name in values}
 
 
 def _limits(field: ParamField) -> str:

@@ -12,7 +12,7 @@ from app.ui import data, links
 from app.ui.format import UNKNOWN, bytes_
 from app.ui.shape import varying_params
 from app.ui.submit_form import CPU, memory_of
-from app.ui.widgets import said_plainly
+from app.ui.widgets import said_plainly, show_table, table_height
 from core.errors import UserError
 from core.spec import MAX_SWEEP_JOBS, JobSpec, expand_sweep
 from workloads.registry import estimate_memory_bytes, parse_params
@@ -138,11 +138,10 @@ def _cells(plan: Plan) -> None:
         for c in plan.cells[:_SHOWN_CELLS]
     ]
     right = st.column_config.TextColumn(alignment="right")
-    st.dataframe(
+    show_table(
         pd.DataFrame(rows),
-        hide_index=True,
         column_config={"memory needed": right, "of the GPU's": right},
-        height=min(380, 40 + 35 * len(rows)),
+        height=table_height(rows, 380),
         alt="Jobs of the sweep with their memory estimate",
     )
     more = len(plan.cells) - _SHOWN_CELLS

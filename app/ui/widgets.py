@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -57,7 +58,7 @@ def plain_markdown(text: str) -> str:
 
 def cards(items: Sequence[Card]) -> None:
     """Draw headline numbers in tiles that reflow with the width."""
-    grid = st.grid("auto", min_column_width=160, border=True, gap="small")
+    grid = st.grid(min(7, len(items)), min_column_width=160, border=True, gap="small")
     for card in items:
         with grid.cell(), st.container(gap="xxsmall"):
             st.metric(card.label, card.value, help=card.definition or None)
@@ -65,8 +66,38 @@ def cards(items: Sequence[Card]) -> None:
 
 
 def chart(fig: object, *, alt: str, key: str | None = None) -> None:
-    """Draw a figure with its description for screen readers."""
-    st.plotly_chart(fig, key=key, config=CONFIG, alt=alt)
+    """Draw a figure with its description for screen readers, unique on its page."""
+    st.plotly_chart(fig, key=key or f"chart {alt}", config=CONFIG, alt=alt)
+
+
+def show_table(frame: pd.DataFrame, **options: Any) -> Any:
+    """Draw a table without row numbers; an empty cell shows the sign for what is not known."""
+    return st.dataframe(frame, hide_index=True, placeholder=UNKNOWN, **options)
+
+
+def linked_select(
+    place: Any, label: str, options: Sequence[str], *, param: str, **options_of_widget: Any
+) -> str:
+    """Draw a choice whose value, not its label, stands in the address under `param`.
+
+    A bound select box would write the label into the link, which changes with names and wording.
+    """
+    key = f"choice_{param}"
+    asked = st.query_params.get(param)
+    if key not in st.session_state and asked in options:
+        st.session_state[key] = asked
+    chosen = str(place.selectbox(label, options, key=key, **options_of_widget) or "")
+    if chosen != (asked or ""):
+        if chosen:
+            st.query_params[param] = chosen
+        else:
+            st.query_params.pop(param, None)
+    return chosen
+
+
+def table_height(frame: object, most: int) -> int:
+    """Return the height in pixels that shows all rows, at most `most`."""
+    return min(most, 38 + 35 * max(1, len(frame)))  # type: ignore[arg-type]
 
 
 def status_badge(status: str) -> None:

@@ -1,0 +1,130 @@
+"""The three shapes of a study: log-log lines, grouped bars with intervals, heat map with OOM."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from app.charts.base import figure, plain, short
+from app.ui.colours import SERIES_COLOURS, gpu_colour
+
+PUBLISHED_DASH = "dot"
+_MOST_SERIES = 24
+
+
+def draw(
+    frame: pd.DataFrame, *, kind: str, x: str, colour: str, fields: Sequence[str]
+) -> go.Figure:
+    """Draw one value of one table of a study.
+
+    `frame`: tidy rows of that value with `value`, `unit`, `status`, `provenance`, `from`, `ci_low`,
+    `ci_high` and the field columns. `fields` are the columns that may tell series apart.
+    """
+    unit = str(frame["unit"].iloc[0])
+    others = [f for f in fields if f not in (x, colour) and f in frame and frame[f].nunique() > 1]
+    keyed = frame.assign(series=_series(frame, [colour, *others]))
+    if kind == "heatmap":
+        return _heatmap(keyed, x, unit)
+    return _lines(keyed, x, unit) if kind == "loglog" else _bars(keyed, x, colour, unit)
+
+
+def _series(frame: pd.DataFrame, columns: list[str]) -> pd.Series:
+    kept = [c for c in columns if c in frame]
+    texts = frame[kept].fillna("").astype(str).agg(", ".join, axis=1) if kept else frame["from"]
+    published = frame["provenance"] == "published"
+    sources = " (" + frame["from"].astype(str) + ")"
+    return texts.str.strip(", ").where(~published, texts.str.strip(", ") + sources)
+
+
+def _lines(frame: pd.DataFrame, x: str, unit: str) -> go.Figure:
+    fig = figure(height=430, x_title=x.replace("_", " "), y_title=unit)
+    shown = frame[frame["value"].notna()]
+    for i, (name, rows) in enumerate(list(shown.groupby("series", sort=False))[:_MOST_SERIES]):
+        points = rows.assign(at=pd.to_numeric(rows[x], errors="coerce")).sort_values("at")
+        is_published = (points["provenance"] == "published").any()
+        fig.add_scatter(
+            x=points["at"],
+            y=points["value"],
+            name=short(name, 48),
+            mode="lines+markers",
+            line={
+                "color": SERIES_COLOURS[i % len(SERIES_COLOURS)],
+                "dash": PUBLISHED_DASH if is_published else "solid",
+            },
+            marker={"symbol": "circle-open" if is_published else "circle", "size": 8},
+            error_y=_interval(points),
+            hovertemplate=f"{short(name, 60)}<br>%{{x}}: %{{y:.4g}} {unit}<extra></extra>",
+        )
+    fig.update_xaxes(type="log")
+    fig.update_yaxes(type="log")
+    return fig
+
+
+def _bars(frame: pd.DataFrame, x: str, colour: str, unit: str) -> go.Figure:
+    fig = figure(height=430, y_title=unit, barmode="group")
+    shown = frame[frame["value"].notna()]
+    for i, (name, rows) in enumerate(list(shown.groupby("series", sort=False))[:_MOST_SERIES]):
+        is_published = (rows["provenance"] == "published").any()
+        fill = gpu_colour(str(name)) if colour == "gpu" else SERIES_COLOURS[i % 8]
+        fig.add_bar(
+            x=[short(v, 34) for v in rows[x].fillna("")],
+            y=rows["value"],
+            name=short(name, 48),
+            marker={
+                "color": fill,
+                "opacity": 0.55 if is_published else 1.0,
+                "pattern": {"shape": "/" if is_published else ""},
+            },
+            error_y=_interval(rows),
+            hovertext=[f"{short(name, 60)}<br>{plain(t)} {unit}" for t in rows["text"]],
+            hoverinfo="text",
+        )
+    return fig
+
+
+def _interval(rows: pd.DataFrame) -> dict[str, object] | None:
+    if not {"ci_low", "ci_high"} <= set(rows) or rows["ci_low"].isna().all():
+        return None
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": (rows["ci_high"] - rows["value"]).astype(float),
+        "arrayminus": (rows["value"] - rows["ci_low"]).astype(float),
+        "thickness": 1.5,
+        "width": 4,
+    }
+
+
+def _heatmap(frame: pd.DataFrame, x: str, unit: str) -> go.Figure:
+    rows = list(dict.fromkeys(frame["series"]))
+    columns = sorted(dict.fromkeys(frame[x].astype(str)), key=_numeric)
+    place = {(r, c): None for r in rows for c in columns}
+    text = dict.fromkeys(place, "")
+    for cell in frame.to_dict("records"):
+        key = (cell["series"], str(cell[x]))
+        known = cell["value"] is not None and cell["value"] == cell["value"]
+        place[key] = cell["value"] if known else place[key]
+        text[key] = "OOM" if cell["status"] == "oom" else str(cell["text"] or "")
+    fig = figure(height=min(900, 120 + 34 * len(rows)), x_title=x.replace("_", " "), legend=False)
+    fig.add_heatmap(
+        z=[[place[r, c] for c in columns] for r in rows],
+        x=columns,
+        y=[short(r, 44) for r in rows],
+        text=[[text[r, c] for c in columns] for r in rows],
+        texttemplate="%{text}",
+        colorscale="Cividis",
+        colorbar={"title": {"text": unit}},
+        xgap=2,
+        ygap=2,
+        hovertemplate=f"%{{y}}<br>%{{x}}: %{{text}} {unit}<extra></extra>",
+    )
+    fig.update_xaxes(type="category")
+    fig.update_yaxes(autorange="reversed", type="category")
+    return fig
+
+
+def _numeric(text: str) -> tuple[int, float, str]:
+    try:
+        return (0, float(text), text)
+    except ValueError:
+        return (1, 0.0, text)

@@ -1,0 +1,17 @@
+"""What can each GPU do?"""
+
+import streamlit as st
+
+from app.ui import data, gpu_view, style
+
+st.title("GPUs")
+frame = data.list_gpus()
+if frame.empty:
+    style.empty_state(
+        "No GPU is registered",
+        "A worker registers its GPUs when it starts; a capture names the GPU it was made on.",
+    )
+for row in frame.sort_values("is_online", ascending=False, kind="stable").to_dict("records"):
+    gpu_view.draw(row)
+gpu_view.workers(data.fetch_workers())
+gpu_view.how_to_add()

@@ -1,0 +1,12 @@
+"""Where is my job?"""
+
+import streamlit as st
+
+from app.ui import data, queue_view
+
+st.title("Queue")
+if data.fetch_queue().empty:
+    queue_view.nothing_to_do()
+else:
+    queue_view.live()
+queue_view.ended()

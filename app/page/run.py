@@ -1,0 +1,41 @@
+"""What happened in this run, and what limits it?"""
+
+import streamlit as st
+
+from app.ui import data, links, run_head, run_tabs, style
+from app.ui.widgets import said_plainly
+
+TABS = {
+    "Kernels": run_tabs.kernels,
+    "Phases": run_tabs.phases,
+    "Timeline": run_tabs.timeline,
+    "Memory": run_tabs.memory,
+    "API and transfers": run_tabs.host,
+    "Counters and roofline": run_tabs.counters,
+    "Samples": run_tabs.samples,
+    "Environment": run_tabs.environment,
+    "Files": run_tabs.files,
+    "Reproduce": run_tabs.reproduce,
+}
+
+run_id = st.query_params.get("run_id", "")
+if not run_id:
+    style.empty_state("No run chosen", "Choose one in the table of runs.")
+    st.page_link(links.RUNS, label="Runs", icon=":material/table_rows:")
+    st.stop()
+with said_plainly():
+    view = data.fetch_view(data.resolve_one(run_id))
+
+run_head.title(view.run)
+if run_head.is_active(view.run):
+    run_head.live(view.run.id)
+    st.stop()
+run_head.answer(view)
+run_head.warnings(view)
+run_head.headline(view)
+opened = st.tabs(list(TABS), key="tab", on_change="rerun", bind="query-params")
+for tab, draw in zip(opened, TABS.values(), strict=True):
+    if tab.open:
+        with tab:
+            draw(view)
+run_head.labels(view.run)

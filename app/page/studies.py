@@ -1,0 +1,16 @@
+"""The tables that people publish, filled from these runs."""
+
+import streamlit as st
+
+from app.ui import data, study_view
+from app.ui.widgets import said_plainly
+
+st.title("Studies")
+name, query, published = study_view.inputs()
+with said_plainly():
+    found = data.fetch_study(name, query, published)
+study_view.head(found, query)
+for table, pivot in zip(found.study.tables, found.pivots, strict=True):
+    study_view.draw_table(found, table, pivot)
+study_view.fits(found)
+study_view.notes(found)

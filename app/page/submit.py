@@ -1,0 +1,16 @@
+"""What should run, and where?"""
+
+import streamlit as st
+
+from app.ui import submit_form, submit_plan
+from app.ui.widgets import said_plainly
+
+st.title("Submit")
+with said_plainly():
+    submit_form.prefill(st.query_params.get("from", ""))
+    workload = submit_form.choose_workload()
+    gpus = submit_form.choose_gpus()
+    values = submit_form.fields(workload, gpus)
+    profilers, repeats = submit_form.passes(gpus)
+    plan = submit_plan.make_plan(workload, values, gpus, profilers, repeats)
+submit_plan.draw(plan)

@@ -1,0 +1,173 @@
+"""One study: its charts, its tables as they would be printed, and the jobs that fill the gaps."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from analysis.studies import Pivot, StudyTable, list_studies
+from app.charts import studies as charts
+from app.ui import data, links, style
+from app.ui.format import UNKNOWN, significant
+from app.ui.widgets import (
+    chart,
+    linked_select,
+    plain_markdown,
+    said_plainly,
+    show_table,
+    table_height,
+)
+from core.errors import UserError
+from core.spec import JobSpec
+from workloads.registry import parse_params
+
+
+def inputs() -> tuple[str, str, bool]:
+    """Draw the choice of study, the filter of runs, and whether to lay published figures beside."""
+    known = {s.name: s for s in list_studies()}
+    bar = st.columns([3, 3, 2], vertical_alignment="bottom")
+    name = linked_select(
+        bar[0],
+        "Study",
+        list(known),
+        param="name",
+        format_func=lambda n: known[n].title + (" (published)" if known[n].is_publication else ""),
+    )
+    query = bar[1].text_input(
+        "Runs that take part",
+        key="filter",
+        bind="query-params",
+        placeholder="every run that fits, or gpu:H100 tag:paper",
+    )
+    published = bar[2].toggle(
+        "Published figures beside",
+        key="published",
+        bind="query-params",
+        help="Figures of others, as printed there; always marked as published",
+    )
+    return str(name), query or "", bool(published) or known[str(name)].is_publication
+
+
+def head(found: StudyTable, query: str) -> None:
+    """Draw what the study asks, the export, and the jobs that would fill the missing cells."""
+    st.caption(plain_markdown(found.study.about))
+    jobs = fillable(found.jobs)
+    bar = st.container(horizontal=True)
+    if jobs and bar.button(
+        f"Run {len(jobs)} missing job{'s' if len(jobs) != 1 else ''}",
+        icon=":material/play_arrow:",
+        help="On the GPUs that the table names, as far as a worker serves them",
+    ):
+        with said_plainly():
+            data.submit(jobs, name=found.study.name)
+        st.switch_page(links.QUEUE)
+    with bar.popover("Share", icon=":material/link:"):
+        st.code(
+            links.share_url("studies", name=found.study.name, filter=query),
+            language=None,
+            wrap_lines=True,
+        )
+    if found.frame.empty:
+        style.empty_state(
+            "No run fits this study yet",
+            "Run the job it suggests, import captures, or lay published figures beside.",
+        )
+
+
+def fillable(jobs: tuple[Mapping[str, Any], ...]) -> list[JobSpec]:
+    """Return the jobs that workers here can run; those of a GPU without a worker are left out."""
+    from app.ui.submit_form import gpu_options
+
+    served = gpu_options()
+    found = []
+    for job in jobs:
+        gpu = str(job.get("gpu") or served[0])
+        if gpu not in served:
+            continue
+        try:
+            params = parse_params(
+                str(job["workload"]), dict(job.get("params") or {}), gpu_is_cpu=gpu == "cpu"
+            )
+        except UserError:
+            continue
+        found.append(
+            JobSpec(
+                workload=str(job["workload"]),
+                params=params,
+                profilers=tuple(job.get("profilers") or ()) if gpu != "cpu" else ("trace",),
+                repeats=int(job.get("repeats") or 1),
+                gpu=gpu,
+            )
+        )
+    return found
+
+
+def draw_table(found: StudyTable, table: Any, pivot: Pivot) -> None:
+    """Draw one table of the study: its chart where it has one, then its cells."""
+    if not pivot.rows:
+        return
+    st.subheader(plain_markdown(table.title), anchor=False)
+    if table.chart is not None:
+        rows = found.frame[
+            (found.frame["table"] == table.title) & (found.frame["value_key"] == table.chart.value)
+        ]
+        if rows["value"].notna().any():
+            fig = charts.draw(
+                rows,
+                kind=table.chart.kind,
+                x=table.chart.x,
+                colour=table.chart.colour,
+                fields=(*table.rows, *table.columns),
+            )
+            chart(fig, alt=f"{table.title}, as {table.chart.kind}")
+    show_table(
+        cells(pivot),
+        key=f"study_{table.title}",
+        height=table_height(pivot.rows, 640),
+        alt=f"Table: {table.title}",
+    )
+
+
+def cells(pivot: Pivot) -> pd.DataFrame:
+    """Return the pivot as texts: OOM where it ran out of memory, a dash where nothing is known."""
+    table: dict[str, list[str]] = {}
+    for i, name in enumerate(pivot.row_fields):
+        table[name] = [row[i] for row in pivot.rows]
+    for j, name in enumerate(pivot.columns):
+        label = name if name not in table else f"{name} "
+        table[label] = [_text(row[j]) for row in pivot.cells]
+    return pd.DataFrame(table)
+
+
+def _text(cell: Any) -> str:
+    if cell.status == "oom":
+        return "OOM"
+    return cell.text or UNKNOWN
+
+
+def fits(found: StudyTable) -> None:
+    """Draw the fitted exponents."""
+    if not found.fits:
+        return
+    st.subheader("Fitted growth", anchor=False)
+    rows = [
+        {
+            "table": f.table,
+            "series": ", ".join(f"{k} {v}" for k, v in f.group),
+            "from": f.provenance,
+            "exponent": significant(f.exponent),
+            "95 % interval": f"{f.ci95[0]:.2f} to {f.ci95[1]:.2f}" if f.ci95 else UNKNOWN,
+            "points": f.num_points,
+        }
+        for f in found.fits
+    ]
+    show_table(
+        pd.DataFrame(rows), height=table_height(rows, 420), alt="Fitted exponents with intervals"
+    )
+
+
+def notes(found: StudyTable) -> None:
+    """Draw where published figures come from."""
+    for note in found.notes:
+        st.caption(plain_markdown(note))

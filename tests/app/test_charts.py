@@ -1,0 +1,108 @@
+"""Charts draw what the frame says and never read a name as markup."""
+
+import pandas as pd
+import pytest
+
+from app.charts import compare, kernels, memory, phases, roofline
+from app.ui.colours import CATEGORY_COLOURS, category_colour, category_order
+
+NAMES = ["void at::native::elementwise<4, f<float>>", "gemm_a" + "x" * 60 + "1"]
+
+
+def kernel_frame(names: list[str]) -> pd.DataFrame:
+    size = len(names)
+    return pd.DataFrame(
+        {
+            "name": names,
+            "short_name": names,
+            "category": ["elementwise"] * size,
+            "origin": ["aten"] * size,
+            "total_ns": [3_000_000] * size,
+            "count": [2] * size,
+            "share_frac": [1 / size] * size,
+        }
+    )
+
+
+def test_template_arguments_are_shown_as_text() -> None:
+    fig = kernels.top_kernels(kernel_frame(NAMES))
+    assert "&lt;" in fig.data[0].y[1] and "<" not in fig.data[0].y[1]
+
+
+def test_names_that_look_alike_when_cut_keep_their_own_bars() -> None:
+    alike = ["k" * 90 + end for end in ("one", "one")]
+    fig = kernels.top_kernels(kernel_frame(alike))
+    assert len(set(fig.data[0].y)) == 2
+
+
+def test_a_category_has_one_colour_in_every_chart() -> None:
+    frame = kernel_frame(["a"]).assign(category="gemm")
+    bar = kernels.top_kernels(frame).data[0].marker.color[0]
+    share = kernels.shares(frame, by="category").data[0].marker.color[0]
+    assert bar == share == category_colour("gemm")
+
+
+def test_no_two_categories_share_a_colour() -> None:
+    assert len(set(CATEGORY_COLOURS.values())) == len(CATEGORY_COLOURS)
+
+
+def test_categories_keep_legend_order_and_new_ones_come_last() -> None:
+    assert category_order(["brand_new", "copy", "gemm"]) == ["gemm", "copy", "brand_new"]
+
+
+def test_waterfall_ends_at_the_other_side() -> None:
+    steps = [("gemm", -332_600.0), ("gemv", 301_300.0), ("idle", 0.0)]
+    fig = compare.waterfall(steps, start_ns=436_900.0, labels=("a", "b"), what="kernel time")
+    assert fig.data[0].y[-1] == pytest.approx(405.6)
+    assert list(fig.data[0].x) == ["a", "gemm", "gemv", "b"]
+
+
+def test_waterfall_of_two_runs_of_one_name_keeps_both_bars() -> None:
+    fig = compare.waterfall([], start_ns=1e3, labels=("same", "same"), what="span")
+    assert list(fig.data[0].x) == ["A: same", "B: same"]
+
+
+def test_an_unknown_phase_time_is_left_out_not_drawn_as_zero() -> None:
+    frame = pd.DataFrame(
+        {
+            "label": ["forward"],
+            "host_ns": pd.array([5_000_000], dtype="Int64"),
+            "projected_ns": pd.array([None], dtype="Int64"),
+            "kernel_ns": pd.array([2_000_000], dtype="Int64"),
+        }
+    )
+    drawn = {t.name: len(t.y) for t in phases.phase_times(frame).data}
+    assert drawn == {"host range": 1, "GPU projection": 0, "kernel sum": 1}
+
+
+def points(size: int) -> pd.DataFrame:
+    level = pd.Series(range(size)).mod(997)
+    level.iloc[size // 2] = 5000
+    return pd.DataFrame(
+        {
+            "time_ns": range(size),
+            "device": 0,
+            "allocated_bytes": level,
+            "reserved_bytes": pd.array([6000] * size, dtype="Int64"),
+            "phase": None,
+        }
+    )
+
+
+def test_thinning_a_long_memory_curve_keeps_its_peak() -> None:
+    fig = memory.memory_timeline(points(50_000))
+    allocated = next(t for t in fig.data if t.name == "allocated")
+    assert max(allocated.y) == 5000 and len(allocated.y) <= 4000
+
+
+def test_roofline_tells_measured_and_datasheet_ceilings_apart() -> None:
+    roofs = [
+        roofline.Ceiling(label=name, bytes_per_s=3e12, flops_per_s=9e14, is_measured=known)
+        for name, known in (("measured", True), ("datasheet", False))
+    ]
+    empty = pd.DataFrame(
+        {c: [] for c in ("label", "intensity", "flops_per_s", "duration_ns", "category")}
+    )
+    fig = roofline.roofline(empty, roofs, [("run", 1.0, 1e12)])
+    assert [t.line.dash for t in fig.data[:2]] == ["solid", "dash"]
+    assert fig.data[2].marker.symbol == "diamond"

@@ -1,0 +1,46 @@
+"""Numbers as text: SI, three significant digits, a dash for what is not known."""
+
+from datetime import UTC, datetime
+
+import pandas as pd
+import pytest
+
+from app.ui import format as fmt
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (12_578_217, "12.6\u00a0ms"),
+        (999.96, "1.00\u00a0\u00b5s"),
+        (436_862, "437\u00a0\u00b5s"),
+        (0, "0\u00a0ns"),
+        (61e9, "61.0\u00a0s"),
+        (None, fmt.UNKNOWN),
+        (float("nan"), fmt.UNKNOWN),
+        (pd.NA, fmt.UNKNOWN),
+    ],
+)
+def test_duration(ns: float | None, text: str) -> None:
+    assert fmt.duration(ns) == text
+
+
+def test_bytes_are_decimal() -> None:
+    assert fmt.bytes_(2_876_290_056) == "2.88\u00a0GB"
+
+
+def test_rounding_up_does_not_add_a_digit() -> None:
+    assert fmt.significant(9.996) == "10.0"
+
+
+def test_unknown_is_never_zero() -> None:
+    assert fmt.percent(None) == fmt.count(None) == fmt.ratio(None) == fmt.UNKNOWN
+
+
+def test_age_is_in_the_largest_unit() -> None:
+    now = datetime(2026, 11, 27, 12, tzinfo=UTC)
+    assert fmt.ago("2026-11-27T10:30:00Z", now) == "1\u00a0h ago"
+
+
+def test_a_timestamp_that_cannot_be_read_is_shown_as_it_is() -> None:
+    assert fmt.when("yesterday") == "yesterday"

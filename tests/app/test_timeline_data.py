@@ -1,0 +1,98 @@
+"""The timeline's thinning, on real spans and on a long made-up stream of them."""
+
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from app.ui.timeline_data import (
+    MAX_EXACT_SPANS,
+    PIXELS,
+    Timeline,
+    build_timeline,
+    load_timeline,
+    window,
+)
+
+CAPTURE = Path(__file__).parents[1] / "data/h100/nsys/decode_eager.sqlite"
+NO_RANGES = pd.DataFrame(
+    {c: [] for c in ("start_ns", "end_ns", "process", "thread", "depth", "name")}
+)
+
+
+def spans_of(start: np.ndarray, dur: np.ndarray, stream: np.ndarray) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "start_ns": start,
+            "end_ns": start + dur,
+            "device": 0,
+            "stream": stream,
+            "process": 0,
+            "kind": "kernel",
+            "name": [f"k{i % 7}" for i in range(len(start))],
+            "path": None,
+            "launch_start_ns": start - 5000,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def eager() -> Timeline:
+    with sqlite3.connect(f"file:{CAPTURE}?mode=ro", uri=True) as db:
+        rows = pd.read_sql(
+            'SELECT start, "end", streamId FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY start', db
+        )
+    start = rows["start"].to_numpy()
+    dur = rows["end"].to_numpy() - start
+    return build_timeline(spans_of(start, dur, rows["streamId"].to_numpy()), NO_RANGES)
+
+
+@pytest.fixture(scope="module")
+def many() -> Timeline:
+    size = 120_000
+    dur = np.full(size, 900, dtype=np.int64)
+    start = np.arange(size, dtype=np.int64) * 1000 - 3_000_000
+    return build_timeline(spans_of(start, dur, np.arange(size) % 2), NO_RANGES)
+
+
+def test_a_real_capture_is_sent_whole(eager: Timeline) -> None:
+    view = window(eager)
+    assert (view.num_spans, view.is_merged, len(view.spans)) == (380, False, 380)
+    assert view.spans["dur"].sum() == 2_184_310
+
+
+def test_launch_delay_is_from_launch_to_start(eager: Timeline) -> None:
+    assert set(window(eager).spans["launch"]) == {5000.0}
+
+
+def test_joined_spans_keep_every_operation_in_their_counts(many: Timeline) -> None:
+    view = window(many)
+    assert view.is_merged
+    assert view.spans["count"].sum() == view.num_spans == 120_000
+    assert len(view.spans) <= len(many.lanes) * (PIXELS + 1)
+
+
+def test_joined_spans_cover_first_start_to_last_end(many: Timeline) -> None:
+    lane = window(many).spans.query("lane == 0")
+    assert lane["start"].min() == 0.0
+    assert (lane["start"] + lane["dur"]).max() == 119_998 * 1000 + 900
+
+
+def test_a_small_window_is_exact_and_holds_only_what_it_shows(many: Timeline) -> None:
+    view = window(many, 50_000_000, 51_000_000)
+    assert not view.is_merged
+    ends = view.spans["start"] + view.spans["dur"]
+    assert ends.min() > 50_000_000 - 1 and view.spans["start"].max() <= 51_000_000
+    assert view.num_spans < MAX_EXACT_SPANS
+
+
+def test_a_span_that_began_before_the_window_is_in_it() -> None:
+    start, dur = np.array([0, 1_000_000]), np.array([900_000, 10])
+    found = build_timeline(spans_of(start, dur, np.array([7, 7])), NO_RANGES)
+    assert window(found, 500_000, 600_000).spans["start"].to_list() == [0.0]
+
+
+def test_missing_span_files_are_no_timeline(tmp_path: Path) -> None:
+    assert load_timeline((tmp_path / "absent.parquet",)) is None
