@@ -30,11 +30,14 @@ MAX_REPORT_BYTES = 16 << 20
 class Choice:
     """Which kernels ncu is asked for."""
 
-    names: tuple[str, ...]
-    "Base names, largest total time first."
-    share_frac: float
-    "Part of all kernel time of the nsys capture that kernels of these names have."
+    shares: Mapping[str, float]
+    "Base name -> part of all kernel time in the nsys capture, largest first."
     launches_per_iteration: int
+    "Launches of these names in one iteration."
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.shares)
 
 
 def choose_kernels(nsys_sqlite: Path) -> Choice | None:
@@ -54,19 +57,15 @@ def choose_kernels(nsys_sqlite: Path) -> Choice | None:
     total_ns = sum(ns for _, ns, _ in rows)
     if not total_ns:
         return None
-    names: list[str] = []
+    shares: dict[str, float] = {}
     chosen_ns = launches = 0
     for name, ns, count in rows[:MAX_KERNEL_NAMES]:
-        names.append(name)
+        shares[name] = ns / total_ns
         chosen_ns += ns
         launches += count
         if chosen_ns >= WANTED_SHARE_FRAC * total_ns:
             break
-    return Choice(
-        names=tuple(names),
-        share_frac=chosen_ns / total_ns,
-        launches_per_iteration=-(-launches // iterations),
-    )
+    return Choice(shares=shares, launches_per_iteration=-(-launches // iterations))
 
 
 def _count_iterations(db: sqlite3.Connection, tables: set[str]) -> int:
@@ -92,8 +91,7 @@ def _command(context: PassContext) -> list[str]:
     if choice is not None:
         launches = min(MAX_LAUNCHES, choice.launches_per_iteration)
         filters = ["--kernel-name-base", "function", "--kernel-name", kernel_regex(choice.names)]
-        context.notes["kernels"] = list(choice.names)
-        context.notes["kernel_time_share_frac"] = choice.share_frac
+        context.notes["kernel_shares"] = dict(choice.shares)
         context.notes["launches_per_iteration"] = choice.launches_per_iteration
     else:
         launches = LAUNCHES_WITHOUT_NSYS
@@ -125,7 +123,7 @@ def _captures(context: PassContext, result: Mapping[str, Any] | None) -> Collect
         message = "ncu wrote no report"
         return Collected(outcome=Outcome(code=OutcomeCode.NO_KERNELS_PROFILED, message=message))
     captures: list[Capture] = []
-    num_launches = 0
+    launched: dict[str, str] = {}
     for page in ("raw", "details"):
         printed = _print_page(context, report, page)
         target = context.bundle_dir / f"ncu-{context.process}.{page}.csv.gz"
@@ -134,13 +132,13 @@ def _captures(context: PassContext, result: Mapping[str, Any] | None) -> Collect
             removed: tuple[str, ...] = ()
         else:
             removed = scrub_ncu_csv(printed, target)
-        launches = count_launches(target)
-        if not launches:
+        on_page = load_launches(target)
+        if not on_page:
             target.unlink()
             continue
-        num_launches = max(num_launches, launches)
+        launched |= on_page
         captures.append(_capture(context, target, "ncu_csv", removed))
-    context.notes["num_launches"] = num_launches
+    context.notes["num_launches"] = len(launched)
     if not captures:
         message = "the ncu report holds no kernel"
         return Collected(outcome=Outcome(code=OutcomeCode.NO_KERNELS_PROFILED, message=message))
@@ -148,24 +146,31 @@ def _captures(context: PassContext, result: Mapping[str, Any] | None) -> Collect
         kept = context.bundle_dir / f"ncu-{context.process}.ncu-rep"
         shutil.move(report, kept)
         captures.append(_capture(context, kept, "ncu_rep", ()))
-    return Collected(captures=tuple(captures), warnings=_coverage_warning(context, num_launches))
+    return Collected(captures=tuple(captures), warnings=_coverage_warning(context, launched))
 
 
-def _coverage_warning(context: PassContext, num_launches: int) -> tuple[tuple[str, str], ...]:
-    wanted = context.notes.get("launches_per_iteration")
-    share = context.notes.get("kernel_time_share_frac")
-    if share is None:
+def _coverage_warning(
+    context: PassContext, launched: Mapping[str, str]
+) -> tuple[tuple[str, str], ...]:
+    """Note what share of the GPU time the report covers; warn unless it is whole iterations."""
+    count = len(launched)
+    if "kernel_shares" not in context.notes:
         text = (
-            f"ncu covers the first {num_launches} launches; without an nsys pass their share of "
-            "the GPU time is not known"
+            f"ncu covers the first {count} launches; without an nsys pass their share of the GPU "
+            "time is not known"
         )
-    elif wanted is not None and num_launches < wanted:
-        text = (
-            f"ncu covers kernels with {share:.0%} of the GPU time, but only {num_launches} of "
-            f"their {wanted} launches an iteration"
-        )
-    else:
+        return (("ncu_partial_coverage", text),)
+    seen = " ".join(set(launched.values()))
+    shares: Mapping[str, float] = context.notes["kernel_shares"]
+    share = sum(frac for name, frac in shares.items() if name in seen)
+    context.notes["kernel_time_share_frac"] = share
+    wanted = context.notes["launches_per_iteration"]
+    if count >= wanted:
         return ()
+    text = (
+        f"ncu covers kernels with {share:.0%} of the GPU time, and {count} of the {wanted} "
+        "launches that they have in one iteration"
+    )
     return (("ncu_partial_coverage", text),)
 
 
@@ -181,11 +186,18 @@ def _compress(source: Path, target: Path) -> None:
         shutil.copyfileobj(file, out)
 
 
-def count_launches(page: Path) -> int:
-    """Return the number of launches in a page written by `_captures`."""
+def load_launches(page: Path) -> dict[str, str]:
+    """Return launch id -> kernel name of a page written by `_captures`."""
     csv.field_size_limit(1 << 24)
+    column = 0
+    launches: dict[str, str] = {}
     with gzip.open(page, "rt", newline="", encoding="utf-8", errors="replace") as file:
-        return len({row[0] for row in csv.reader(file) if row and row[0].isdigit()})
+        for row in csv.reader(file):
+            if row and row[0] == "ID" and "Kernel Name" in row:
+                column = row.index("Kernel Name")
+            elif column and len(row) > column and row[0].isdigit():
+                launches[row[0]] = row[column]
+    return launches
 
 
 def _capture(context: PassContext, path: Path, kind: str, removed: tuple[str, ...]) -> Capture:
