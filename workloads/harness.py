@@ -118,8 +118,7 @@ def _run(
 
 
 def _warmup(params: CommonParams, options: RunOptions) -> int:
-    wanted = params.warmup if options.warmup is None else options.warmup
-    return max(1, wanted) if getattr(params, "compile", "none") != "none" else wanted
+    return params.warmup if options.warmup is None else options.warmup
 
 
 def _iterations(params: CommonParams, options: RunOptions) -> int:

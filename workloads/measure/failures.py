@@ -37,4 +37,9 @@ def describe(error: BaseException) -> Failure:
             error="the NVIDIA driver is older than this PyTorch build needs; update the driver or "
             f"install an older build ({first_line})",
         )
+    if "not compiled with CUDA" in text:
+        return Failure(
+            outcome="tool_missing",
+            error="this PyTorch build has no CUDA; install a CUDA build or run with --device cpu",
+        )
     return Failure(outcome="workload_failed", error=f"{type(error).__name__}: {first_line}")
