@@ -9,8 +9,10 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-MAX_NAME_CHARS = 20_000
-"""Longer names are cut before matching; real template names stay under 10 000 characters."""
+MAX_NAME_CHARS = 4_000
+"""Longer names are cut before matching: what decides stands in front, and matching stays quick."""
+
+MAX_WORDS_CHARS = 240
 
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}|_GLOBAL__N__\w*?(?=::)")
 _CAST = re.compile(r"\((?:bool|char|short|int|long|unsigned \w+|unsigned)\)(?=-?[\w])")
@@ -102,11 +104,13 @@ def short_name(name: str) -> str:
 
 
 def to_words(text: str) -> str:
-    """Return `_lower_case_words_` of identifiers in any case style, framed by underscores."""
+    """Return `_lower_case_words_` of identifiers in any case style, at most MAX_WORDS_CHARS."""
     for pattern, replacement in _FIXED_CASE:
         text = pattern.sub(replacement, text)
     plain = _NOT_WORD.sub("_", _CAMEL.sub("_", text)).lower()
     framed = re.sub("_+", "_", f"_{plain}_")
+    if len(framed) > MAX_WORDS_CHARS:
+        framed = framed[:MAX_WORDS_CHARS].rsplit("_", 1)[0] + "_"
     return _KERNEL_NUMBER.sub("_kernel", framed)
 
 

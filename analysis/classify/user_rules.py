@@ -69,7 +69,7 @@ def _read(where: str, number: int, entry: Mapping[str, Any]) -> Rule:
 
 def _pattern(where: str, entry: Mapping[str, Any]) -> str:
     if "contains" in entry:
-        return re.escape(entry["contains"])
+        return re.escape(str(entry["contains"]))
     pattern: str = entry["match"]
     if len(pattern) > MAX_PATTERN_CHARS:
         raise UserError(f"{where}: match is longer than {MAX_PATTERN_CHARS} characters")
