@@ -178,7 +178,10 @@ def _utilisation(
     median = (summary.get("latency_ms") or {}).get("median")
     if not data.cost or median is None:
         return {}, ()
-    from analysis.roofline import utilisation
+    try:
+        from analysis.roofline import utilisation
+    except ModuleNotFoundError:
+        return {}, ()
 
     result = utilisation(
         cost=data.cost, latency_ns=median * 1e6, peaks=dict(peaks), gpu_model=gpu_model

@@ -1,10 +1,10 @@
 """Make and find the virtual environments: `python3 -m app.environments app|worker|run|dev`.
 
-Prints the path of the Python to use, alone, on stdout; progress goes to stderr. Standard
-library only, since it runs before anything is installed. The dashboard's environment (`.venv`) never
-has torch, the worker's (`.venv-worker`) never pandas; a host whose Python has torch (NVIDIA's
-container) lends it to the worker. WARPBOARD_PYTHON names a Python with torch, WARPBOARD_TORCH which
-torch to install: `cpu`, `cuda` or a pip requirement.
+Prints the path of the Python to use, alone, on stdout; progress goes to stderr. Standard library
+only, since it runs before anything is installed. The dashboard's environment (`.venv`) never has
+torch, the worker's (`.venv-worker`) never pandas; a host whose Python has torch (NVIDIA's
+container) lends it to the worker. WARPBOARD_PYTHON names a Python with torch, WARPBOARD_TORCH
+which torch to install: `cpu`, `cuda` or a pip requirement.
 """
 
 import fcntl

@@ -1,4 +1,4 @@
-"""One process of the running stack: started, watched, started again, and ended with its children."""
+"""One process of the stack: started, watched, started again, and ended with its children."""
 
 import os
 import signal

@@ -1,7 +1,7 @@
-"""The running product on one host: dashboard and API, ingest, worker, started and watched together.
+"""The running product on one host: dashboard and API, ingest and worker, watched together.
 
-One thread: the loop of the caller (`up`, `submit --wait`) calls `step` a few times a second. What is
-going on is written to `stack.json`, which the Overview shows.
+One thread: the loop of the caller (`up`, `submit --wait`) calls `step` a few times a second. What
+is going on is written to `stack.json`, which the Overview shows.
 """
 
 import fcntl
@@ -86,13 +86,25 @@ class Stack:
                 self._tell(f"{part.name} ended (code {part.returncode}): {part.last_line()}")
         environment = self._parts.get("environment")
         if environment is not None:
-            self._worker_note = environment.last_line().removeprefix("warpboard: ")
+            said = environment.last_line().removeprefix("warpboard: ")
+            self._worker_note = said or self._worker_note
             if environment.state == "done":
                 del self._parts["environment"]
                 self._start_worker()
             elif environment.state == "failed":
                 self._worker_note = f"failed: {self._worker_note}"
         self._write()
+
+    @property
+    def worker_note(self) -> str:
+        """Return what the worker, or the making of its environment, is at; `failed: ...` if so."""
+        return self._worker_note
+
+    @property
+    def is_worker_running(self) -> bool:
+        """Say whether the worker's process is there."""
+        worker = self._parts.get("worker")
+        return worker is not None and worker.state == "running"
 
     def stop(self) -> None:
         """End every process and give the data directory free."""

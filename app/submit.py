@@ -12,7 +12,7 @@ from core.errors import AppError, UserError
 from core.queues import INGEST_QUEUE, INGEST_RUN_TASK, RUN_JOB_TASK, model_queue
 from core.spec import MAX_SWEEP_JOBS, JobSpec, expand_sweep, normalise_profilers
 from db import runs as db_runs
-from db.status import gpus
+from db.status import gpus, worker_info
 
 CPU = "cpu"
 
@@ -57,6 +57,21 @@ def plan_jobs(
         for combination in combinations
     )
     return tuple({job.spec_hash: job for job in jobs}.values())
+
+
+def default_profilers(db: Database, gpu_model: str) -> tuple[str, ...]:
+    """Return the profiler passes of a submit that names none: what the model's workers have.
+
+    On the CPU the PyTorch trace; on a GPU nsys (or the trace where nsys is missing), ncu where
+    counters are permitted, and the memory history.
+    """
+    if gpu_model == CPU:
+        return ("trace",)
+    info = worker_info(db, gpu_model)
+    tools, allowed = info.get("tools") or {}, info.get("permissions") or {}
+    has_nsys = bool((tools.get("nsys") or {}).get("path"))
+    has_ncu = bool((tools.get("ncu") or {}).get("path")) and allowed.get("counters_allowed") is not False
+    return ("nsys" if has_nsys else "trace", *(("ncu",) if has_ncu else ()), "memory")
 
 
 def submit_jobs(

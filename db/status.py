@@ -1,6 +1,7 @@
 """What is going on: the queue, the log of a run, workers, GPUs, baselines. Read-only."""
 
 import json
+from typing import Any
 
 import pandas as pd
 from sqlite_utils import Database
@@ -121,6 +122,16 @@ def workers(db: Database) -> pd.DataFrame:
     return frame
 
 
+def worker_info(db: Database, gpu_model: str) -> dict[str, Any]:
+    """Return what the newest worker with this GPU model said about its host; {} without one."""
+    row = db.execute(
+        "SELECT w.info FROM workers w JOIN gpus g ON g.worker_id = w.id WHERE g.model = ?"
+        " ORDER BY w.seen_at DESC LIMIT 1",
+        [gpu_model],
+    ).fetchone()
+    return dict(json.loads(row[0])) if row else {}
+
+
 def gpus(db: Database) -> pd.DataFrame:
     """Return GPU_COLUMNS + is_online, num_runs, peaks (a dict of measured peaks; {} if none)."""
     frame = select(
@@ -163,3 +174,11 @@ def newest_against_baselines(db: Database) -> pd.DataFrame:
         (),
         columns,
     )
+
+
+def integrity(db: Database) -> list[str]:
+    """Return what SQLite finds wrong with the file; [] when it is sound."""
+    found = [row[0] for row in db.execute("PRAGMA quick_check(5)")]
+    broken = db.execute("PRAGMA foreign_key_check").fetchall()
+    faults = [text for text in found if text != "ok"]
+    return faults + ([f"{len(broken)} rows point nowhere"] if broken else [])

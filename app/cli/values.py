@@ -28,3 +28,14 @@ def scalar(text: str) -> Any:
     except ValueError:
         return text
     return value if isinstance(value, int | float | bool) else text
+
+
+def parse_sweep(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return name -> choices of `--set name=a,b`; a value that starts with `[` or `{` is whole."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, text in parse_assignments(texts).items():
+        parts = (text,) if text[0] in "[{" else tuple(p.strip() for p in text.split(","))
+        if not all(parts):
+            raise UserError(f"--set {name}={text}: a value between commas is empty")
+        found[name] = tuple(dict.fromkeys(parts))
+    return found

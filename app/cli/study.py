@@ -1,0 +1,61 @@
+"""`warpboard study NAME`: one study's table; `--list` names them."""
+
+from argparse import ArgumentParser, Namespace
+
+from app.cli.command import Command, add_json
+from app.cli.output import print_json, print_table
+from core.config import DataDir
+from core.errors import UserError
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="NAME")
+    parser.add_argument("--list", action="store_true", help="list the studies")
+    parser.add_argument("--filter", default="", metavar="QUERY", help="which runs go in")
+    parser.add_argument("--published", action="store_true", help="add published figures, marked")
+    parser.add_argument("--format", choices=("md", "csv", "json", "html"), default="md")
+    add_json(parser)
+
+
+def run(options: Namespace, data: DataDir) -> int:
+    from analysis.studies import list_studies
+
+    if options.list:
+        rows = [{"name": s.name, "title": s.title, "about": s.about} for s in list_studies()]
+        if options.json or options.format == "json":
+            print_json(rows)
+        else:
+            print_table(rows, ("name", "title", "about"))
+        return 0
+    if not options.name:
+        raise UserError("study: name one, or see `study --list`")
+    result = _result(options, data)
+    _print(result, "json" if options.json else options.format)
+    return 0
+
+
+def _result(options: Namespace, data: DataDir):  # type: ignore[no-untyped-def]
+    from analysis.studies import run_study
+    from db.connection import opened
+    from db.fetch import run_view
+    from db.runs import list_runs
+
+    with opened(data.db_path) as db:
+        frame = list_runs(db, options.filter, limit=5000)
+        ended = frame[frame["status"].isin(("done", "oom", "failed"))]
+        views = [run_view(db, data, run_id) for run_id in ended["id"]]
+    return run_study(options.name, views, published=options.published)
+
+
+def _print(result, chosen: str) -> None:  # type: ignore[no-untyped-def]
+    from analysis import export
+    from app.show import plain_document
+
+    if chosen == "json":
+        print_json(plain_document(result.as_dict()))
+        return
+    make = {"md": export.to_markdown, "csv": export.to_csv, "html": export.to_html}[chosen]
+    print(make(result))
+
+
+COMMAND = Command(help="print a study's table", arguments=arguments, run=run)

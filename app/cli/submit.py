@@ -1,0 +1,77 @@
+"""`warpboard submit WORKLOAD`: one job or a sweep; with --wait to the end, showing progress."""
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from app.cli.command import Command, add_json
+from app.cli.output import note, print_json
+from app.cli.values import parse_sweep
+from core.config import DataDir
+
+EXIT_FAILED = 3
+GOOD = ("done", "oom")
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("workload", metavar="WORKLOAD")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE[,VALUE]",
+        help="a parameter; several values make a sweep",
+    )
+    parser.add_argument("--gpu", metavar="NAME", help="cpu, a GPU model or part of it, or several")
+    parser.add_argument(
+        "--profilers", metavar="P[,P]", help="nsys,ncu,memory,trace or none; else what is there"
+    )
+    parser.add_argument("--repeats", type=int, default=1, help="processes of the clean pass")
+    parser.add_argument("--name", help="name of the run or sweep")
+    parser.add_argument("--wait", action="store_true", help="wait for the end, showing progress")
+    add_json(parser)
+
+
+def run(options: Namespace, data: DataDir) -> int:
+    from app.waiting import Wanted, has_stack, submit_and_wait, submit_only
+    from workloads.registry import find_workload
+
+    find_workload(options.workload)
+    wanted = Wanted(
+        workload=options.workload,
+        values=parse_sweep(options.set),
+        gpu=options.gpu,
+        profilers=_profilers(options.profilers),
+        repeats=options.repeats,
+        name=options.name,
+    )
+    if options.wait:
+        result = submit_and_wait(data, wanted, note)
+    else:
+        result = submit_only(data, wanted)
+        if not has_stack(data):
+            note("queued; nothing runs yet: start `warpboard up`, or submit with --wait")
+    if options.json:
+        print_json(result)
+    else:
+        _print(result["runs"])
+    is_bad = options.wait and any(r["status"] not in GOOD for r in result["runs"])
+    return EXIT_FAILED if is_bad else 0
+
+
+def _profilers(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    return () if text.strip().lower() in ("", "none") else tuple(text.split(","))
+
+
+def _print(runs: list[dict[str, Any]]) -> None:
+    for row in runs:
+        latency = row.get("latency_ms")
+        shown = f"  {latency:.4g} ms" if latency is not None else ""
+        error = f"  {row['error']}" if row.get("error") else ""
+        print(f"{row['run_id']}  {row['status']}  {row['name']}{shown}{error}")
+
+
+COMMAND = Command(
+    help="queue a workload, or a sweep of several values", arguments=arguments, run=run
+)

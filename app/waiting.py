@@ -1,0 +1,203 @@
+"""Submit and wait for the end. Without a running dashboard, API and worker are started for it."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlite_utils import Database
+
+from app.environments import has_gpu
+from app.stack import Stack, StackOptions, free_port, running_stack
+from app.submit import CPU, default_profilers, plan_jobs, resolve_gpus, submit_jobs
+from core.config import DataDir
+from core.errors import AppError, RunFailedError, UserError
+from core.spec import JobSpec
+from core.states import FINAL
+from db.connection import opened
+from db.runs import list_runs, request_cancel
+from db.status import gpus
+
+POLL_S = 0.3
+REGISTER_TIMEOUT_S = 120.0
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What was asked for on the command line."""
+
+    workload: str
+    values: Mapping[str, Sequence[Any]]
+    gpu: str | None
+    profilers: Sequence[str] | None
+    "None: what the worker has."
+    repeats: int
+    name: str | None
+
+    def check(self) -> None:
+        """Raise UserError for a wrong workload, name or value, before a GPU is looked for."""
+        plan_jobs(self.workload, self.values, [CPU], self.profilers or (), self.repeats)
+
+    def jobs(self, db: Database, models: Sequence[str]) -> tuple[JobSpec, ...]:
+        """Return the jobs on these GPU models; UserError for a wrong value."""
+        planned: list[JobSpec] = []
+        for model in models:
+            passes = default_profilers(db, model) if self.profilers is None else self.profilers
+            planned += plan_jobs(self.workload, self.values, [model], passes, self.repeats)
+        return tuple(planned)
+
+
+def has_stack(data: DataDir) -> bool:
+    """Say whether workers and ingest are started elsewhere: by `up`, or beside an own broker."""
+    return bool(os.environ.get("WARPBOARD_BROKER")) or running_stack(data) is not None
+
+
+def submit_only(data: DataDir, wanted: Wanted) -> dict[str, Any]:
+    """Queue the jobs and return the document of `submit --json`."""
+    wanted.check()
+    with opened(data.ensure().db_path) as db:
+        jobs = wanted.jobs(db, resolve_gpus(db, wanted.gpu))
+        submitted = submit_jobs(db, data, jobs, wanted.name)
+    return _document(data, submitted.sweep_id, submitted.run_ids)
+
+
+def submit_and_wait(data: DataDir, wanted: Wanted, tell: Say) -> dict[str, Any]:
+    """Queue the jobs, wait until all have ended, and return the document of `submit --json`."""
+    wanted.check()
+    data.ensure()
+    stop = threading.Event()
+    previous = {n: signal.signal(n, lambda *_: stop.set()) for n in (signal.SIGINT, signal.SIGTERM)}
+    stack = None if has_stack(data) else _own_stack(data, wanted, tell)
+    try:
+        if stack is not None:
+            stack.start()
+        models = _models(data, wanted, stack, stop, tell)
+        with opened(data.db_path) as db:
+            submitted = submit_jobs(db, data, wanted.jobs(db, models), wanted.name)
+        _wait(data, submitted.run_ids, stack, stop, tell)
+        return _document(data, submitted.sweep_id, submitted.run_ids)
+    finally:
+        if stack is not None:
+            stack.stop()
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _own_stack(data: DataDir, wanted: Wanted, tell: Say) -> Stack:
+    is_cpu_only = (wanted.gpu or "").lower() == CPU or not has_gpu()
+    options = StackOptions(
+        port=free_port(), has_pages=False, has_demo=False, worker_gpu=CPU if is_cpu_only else "all"
+    )
+    return Stack(data, options, tell)
+
+
+def _models(
+    data: DataDir, wanted: Wanted, stack: Stack | None, stop: threading.Event, tell: Say
+) -> tuple[str, ...]:
+    """Return the GPU models to run on, waiting for the own worker to say what it has."""
+    if stack is None or (wanted.gpu or "").lower() == CPU:
+        with opened(data.db_path) as db:
+            return resolve_gpus(db, wanted.gpu)
+    _until_registered(data, stack, stop, tell)
+    with opened(data.db_path) as db:
+        return resolve_gpus(db, wanted.gpu)
+
+
+def _until_registered(data: DataDir, stack: Stack, stop: threading.Event, tell: Say) -> None:
+    shown = ""
+    running_since_s: float | None = None
+    while not stop.is_set():
+        stack.step()
+        shown = _tell_worker(stack, shown, tell)
+        with opened(data.db_path) as db:
+            if gpus(db)["is_online"].any():
+                return
+        if stack.is_worker_running:
+            running_since_s = running_since_s or time.monotonic()
+            if time.monotonic() - running_since_s > REGISTER_TIMEOUT_S:
+                raise AppError(f"the worker does not register; see {data.logs / 'worker.log'}")
+        stop.wait(POLL_S)
+    raise KeyboardInterrupt
+
+
+def _wait(
+    data: DataDir,
+    run_ids: Sequence[str],
+    stack: Stack | None,
+    stop: threading.Event,
+    tell: Say,
+) -> None:
+    shown: dict[str, str] = {}
+    worker = ""
+    final = {str(s) for s in FINAL}
+    while True:
+        with opened(data.db_path) as db:
+            frame = list_runs(db, _filter(run_ids), limit=len(run_ids))
+        for row in frame.itertuples():
+            text = _progress(row)
+            if shown.get(row.id) != text:
+                shown[row.id] = text
+                tell(f"{row.id} {row.name}: {text}")
+        if len(frame) < len(run_ids):
+            raise UserError("a run was deleted while it was waited for")
+        if set(frame["status"]) <= final:
+            return
+        if stack is not None:
+            stack.step()
+            worker = _tell_worker(stack, worker, tell)
+        if stop.wait(POLL_S):
+            if stack is not None:
+                _cancel(data, run_ids)
+            raise KeyboardInterrupt
+
+
+def _tell_worker(stack: Stack, shown: str, tell: Say) -> str:
+    """Print what the worker's environment is at, when it changed; RunFailedError if it failed."""
+    note = stack.worker_note
+    if note.startswith("failed"):
+        raise RunFailedError(f"no worker: {note.removeprefix('failed: ')}")
+    if note != shown and note not in ("", "running"):
+        tell(note)
+    return note
+
+
+def _progress(row: Any) -> str:
+    progress = row.progress or {}
+    stage = " ".join(str(progress[k]) for k in ("pass", "stage") if progress.get(k))
+    counts = ""
+    if progress.get("done") is not None and progress.get("total"):
+        counts = f" {progress['done']}/{progress['total']}"
+    error = f": {row.error}" if row.error else ""
+    return f"{row.status}{' ' + stage if stage else ''}{counts}{error}"
+
+
+def _cancel(data: DataDir, run_ids: Sequence[str]) -> None:
+    with opened(data.db_path) as db:
+        for run_id in run_ids:
+            try:
+                request_cancel(db, run_id)
+            except UserError:
+                continue  # it has ended
+
+
+def _filter(run_ids: Sequence[str]) -> str:
+    return f"id:{','.join(run_ids)}"
+
+
+def _document(data: DataDir, sweep_id: str, run_ids: Sequence[str]) -> dict[str, Any]:
+    from app.show import records
+
+    shown = ("name", "status", "workload", "params", "gpu_model", "latency_ms", "error")
+    with opened(data.db_path) as db:
+        frame = list_runs(db, _filter(run_ids), limit=len(run_ids))
+    by_id = {row["id"]: row for row in records(frame)}
+    rows = [
+        {"run_id": run_id, "id": run_id}
+        | {k: by_id[run_id][k] for k in shown if k in by_id[run_id]}
+        for run_id in run_ids
+    ]
+    return {"sweep_id": sweep_id, "runs": rows}
