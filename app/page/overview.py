@@ -5,6 +5,7 @@ import streamlit as st
 from app.ui import data, overview_view
 
 st.title("Overview")
+overview_view.worker_environment()
 newest, total = data.list_runs(limit=10)
 if total == 0:
     overview_view.first_steps()

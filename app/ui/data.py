@@ -231,3 +231,19 @@ MAX_STUDY_RUNS = 1000
 def fetch_study(name: str, query: str, published: bool) -> Any:
     """Return a study of the newest runs that match (analysis.studies.StudyTable); UserError."""
     return _study(name, query, published, stamp())
+
+
+def load_demo() -> int:
+    """Load the example runs; return how many there are. Loading again changes nothing."""
+    from app.demo.load import load_demo as load
+
+    return len(load(data_dir(), lambda name: None))
+
+
+def worker_note() -> str:
+    """Return what the embedded worker is at, empty when it runs or is none of this dashboard's."""
+    from app.stack import running_stack
+
+    found = running_stack(data_dir()) or {}
+    note = str(found.get("worker") or "")
+    return "" if note in ("running", "off") else note

@@ -125,3 +125,23 @@ def newest(frame: pd.DataFrame, total: int) -> None:
     st.subheader("Newest runs", anchor=False)
     open_table(frame, key="newest")
     st.page_link(links.RUNS, label=f"All {count(total)} runs", icon=":material/table_rows:")
+
+
+def worker_environment() -> None:
+    """Show how far the worker's own environment is, while it is being made."""
+    if data.worker_note():
+        _environment_part()
+
+
+@st.fragment(run_every="2s")
+def _environment_part() -> None:
+    note = data.worker_note()
+    if not note:
+        st.rerun()
+    if note.startswith("failed"):
+        st.error(plain_markdown(f"The worker cannot start. {note}"), icon=":material/error:")
+    else:
+        st.info(
+            plain_markdown(f"Preparing the worker: {note}. Jobs wait until it is ready."),
+            icon=":material/downloading:",
+        )

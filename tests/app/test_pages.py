@@ -1,0 +1,163 @@
+"""Every page, on real captures and on an empty database: no exception, and the answer is there."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.imports import import_paths
+from core.config import data_dir
+
+ROOT = Path(__file__).parents[2]
+CAPTURES = ROOT / "tests/data/h100"
+TABS = (
+    "Kernels",
+    "Phases",
+    "Timeline",
+    "Memory",
+    "API and transfers",
+    "Counters and roofline",
+    "Samples",
+    "Environment",
+    "Files",
+    "Reproduce",
+)
+PAGES = ("overview", "submit", "queue", "runs", "compare", "studies", "gpus", "import_")
+TIMEOUT_S = 60
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    folder = tmp_path_factory.mktemp("pages")
+    files = {
+        "eager": (["nsys/decode_eager.sqlite", "ncu/decode_eager.raw.csv"], "none"),
+        "autotune": (["nsys/decode_max_autotune.sqlite"], "max-autotune"),
+        "memory": (["memory/train_oom.pickle"], None),
+    }
+    made = {"data": str(folder)}
+    for name, (paths, mode) in files.items():
+        params = {"workload": "decode", "compile": mode} if mode else {}
+        found = import_paths(
+            data_dir(folder), [CAPTURES / p for p in paths], name=name, params=params
+        )
+        made[name] = found.run_id
+    yield made
+
+
+def open_page(monkeypatch: pytest.MonkeyPatch, folder: str, page: str, **query: str) -> AppTest:
+    monkeypatch.setenv("WARPBOARD_DATA", folder)
+    at = AppTest.from_file(str(ROOT / "app/main.py"), default_timeout=TIMEOUT_S)
+    at.run()
+    at.switch_page(f"page/{page}.py")
+    for key, value in query.items():
+        at.query_params[key] = value
+    return at.run()
+
+
+def texts(at: AppTest) -> str:
+    parts = [*at.markdown, *at.caption, *at.error, *at.warning, *at.text, *at.code, *at.title]
+    html = [str(e.proto.body) for e in at.get("html")]
+    return "\n".join([*(str(p.value) for p in parts), *html])
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_opens_on_an_empty_database(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = open_page(monkeypatch, str(tmp_path), page)
+    assert not at.exception
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_opens_on_example_runs(
+    page: str, runs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = open_page(monkeypatch, runs["data"], page)
+    assert not at.exception
+
+
+@pytest.mark.parametrize("tab", TABS)
+@pytest.mark.parametrize("name", ["eager", "memory"])
+def test_every_tab_of_a_run_opens(
+    tab: str, name: str, runs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = open_page(monkeypatch, runs["data"], "run", run_id=runs[name], tab=tab)
+    assert not at.exception and not at.error
+
+
+def test_run_page_shows_the_numbers_of_the_capture(
+    runs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = open_page(monkeypatch, runs["data"], "run", run_id=runs["eager"])
+    shown = {m.label: m.value for m in at.metric}
+    assert shown["GPU busy"] == "17.3\u00a0%"
+    assert shown["GEMM fraction"] == "76.1\u00a0%"
+    assert shown["Kernel time / iteration"] == "437\u00a0\u00b5s"
+    assert shown["MFU"] == "\u2014"
+
+
+def test_an_unknown_run_is_one_plain_message(
+    runs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = open_page(monkeypatch, runs["data"], "run", run_id="nothing")
+    assert not at.exception
+    assert "nothing" in at.error[0].value and len(at.error) == 1
+
+
+def test_out_of_memory_is_shown_as_a_result(
+    runs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = open_page(monkeypatch, runs["data"], "run", run_id=runs["memory"])
+    assert "Out of memory: a result" in texts(at) and "81.9\u00a0MB" in texts(at)
+
+
+def test_a_filter_error_points_at_its_place(
+    runs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = open_page(monkeypatch, runs["data"], "runs", q='gpu:H100 "open')
+    assert not at.exception
+    assert at.code[0].value == 'gpu:H100 "open\n         ^'
+
+
+def test_a_filter_in_the_link_chooses_the_rows(
+    runs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = open_page(monkeypatch, runs["data"], "runs", q="compile:max-autotune")
+    assert at.dataframe[0].value["name"].to_list() == ["autotune"]
+
+
+def test_a_compare_link_names_what_differs_before_any_ratio(
+    runs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = open_page(monkeypatch, runs["data"], "compare", a=runs["eager"], b=runs["autotune"])
+    assert not at.exception
+    assert "Not enough samples" in texts(at)
+    assert "compile none" in texts(at).replace("\\", "")
+
+
+def test_a_wide_sweep_counts_jobs_and_shows_the_command(
+    runs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = open_page(monkeypatch, runs["data"], "submit", workload="decode")
+    at.multiselect(key="field_decode_compile").set_value(["none", "default"]).run()
+    at.multiselect(key="field_decode_batch").set_value(["1", "2", "4"]).run()
+    assert at.subheader[0].value.startswith("6 jobs")
+    assert "--set batch=1,2,4 --set compile=none,default" in at.code[0].value
+
+
+def test_a_combination_that_cannot_run_is_named_and_left_out(
+    runs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = open_page(monkeypatch, runs["data"], "submit", workload="decode")
+    at.multiselect(key="field_decode_compile").set_value(["none", "max-autotune"]).run()
+    at.multiselect(key="field_decode_cuda_graph").set_value(["on"]).run()
+    assert "1 job" in at.subheader[0].value and "1 not possible" in at.subheader[0].value
+    assert "cuda_graph" in at.dataframe[0].value["note"].iloc[1]
+
+
+def test_empty_overview_offers_the_example_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = open_page(monkeypatch, str(tmp_path), "overview")
+    assert [b.label for b in at.button][:2] == ["Load the example data", "Submit a first run"]
