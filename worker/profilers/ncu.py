@@ -21,7 +21,7 @@ from worker.tools import find_ncu
 
 MAX_KERNEL_NAMES = 12
 WANTED_SHARE_FRAC = 0.95
-MAX_LAUNCHES = 60
+MAX_LAUNCHES = 120
 LAUNCHES_WITHOUT_NSYS = 40
 MAX_REPORT_BYTES = 16 << 20
 
@@ -57,15 +57,39 @@ def choose_kernels(nsys_sqlite: Path) -> Choice | None:
     total_ns = sum(ns for _, ns, _ in rows)
     if not total_ns:
         return None
-    shares: dict[str, float] = {}
-    chosen_ns = launches = 0
-    for name, ns, count in rows[:MAX_KERNEL_NAMES]:
-        shares[name] = ns / total_ns
-        chosen_ns += ns
-        launches += count
-        if chosen_ns >= WANTED_SHARE_FRAC * total_ns:
+    each = [(name, ns / total_ns, -(-count // iterations)) for name, ns, count in rows]
+    chosen = _most_time(each)
+    if sum(launches for _, _, launches in chosen) > MAX_LAUNCHES:
+        chosen = _longest_that_fit(each) or chosen[:1]
+    return Choice(
+        shares={name: share for name, share, _ in chosen},
+        launches_per_iteration=sum(launches for _, _, launches in chosen),
+    )
+
+
+def _most_time(each: list[tuple[str, float, int]]) -> list[tuple[str, float, int]]:
+    """Return the names with the most time, up to the wanted share."""
+    chosen: list[tuple[str, float, int]] = []
+    for entry in each[:MAX_KERNEL_NAMES]:
+        chosen.append(entry)
+        if sum(share for _, share, _ in chosen) >= WANTED_SHARE_FRAC:
             break
-    return Choice(shares=shares, launches_per_iteration=-(-launches // iterations))
+    return chosen
+
+
+def _longest_that_fit(each: list[tuple[str, float, int]]) -> list[tuple[str, float, int]]:
+    """Return the names with the longest launches, all launches of an iteration within the limit.
+
+    ncu takes the first launches that match: a name with hundreds of short ones would use up the
+    limit before a backward or optimizer kernel is reached.
+    """
+    chosen: list[tuple[str, float, int]] = []
+    left = MAX_LAUNCHES
+    for entry in sorted(each, key=lambda e: e[1] / e[2], reverse=True):
+        if entry[2] <= left and len(chosen) < MAX_KERNEL_NAMES:
+            chosen.append(entry)
+            left -= entry[2]
+    return sorted(chosen, key=lambda e: e[1], reverse=True)
 
 
 def _count_iterations(db: sqlite3.Connection, tables: set[str]) -> int:
