@@ -1,12 +1,12 @@
 """How often a verdict is wrong: false alarms on equal builds, and true changes found.
 
-    python -m bench.verdicts [--trials 3000] [--seed 1]
+    python -m bench.verdicts [--trials 2000] [--seed 1]
 
 Prints a table and, last, one JSON line. Equal builds (A/A): simulated with quiet and heavy-tailed
 noise, drift, noisy processes and two-state machines, and the real H100 data of
 `tests/data/h100/noise` in random and in all splits. Goals: at most 1 % false faster/slower in every
 row; of true 3 % changes (1 % noise between processes, 1 % inside, 30 samples) at least 95 % found
-from 10 interleaved process pairs and 80 % from 5. Takes about a minute on one core.
+from 10 interleaved process pairs and 80 % from 5. Takes about three minutes on one core.
 """
 
 import argparse
@@ -33,7 +33,7 @@ Scenario = Callable[[Rng, int], tuple[Groups, Groups]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Rates of wrong and right verdicts.")
-    parser.add_argument("--trials", type=int, default=3000)
+    parser.add_argument("--trials", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     rng = np.random.default_rng(args.seed)

@@ -91,13 +91,13 @@ def _best_path(scores: np.ndarray) -> list[tuple[int, int]]:
     pairs, i, j = [], rows, columns
     while i and j:
         here = best[i, j]
-        if here == best[i, j - 1]:
-            j -= 1
-        elif here == best[i - 1, j]:
-            i -= 1
-        else:
+        if here == best[i - 1, j - 1] + scores[i - 1, j - 1]:
             i, j = i - 1, j - 1
             pairs.append((i, j))
+        elif here == best[i, j - 1]:
+            j -= 1
+        else:
+            i -= 1
     return pairs[::-1]
 
 
@@ -121,7 +121,8 @@ def _scores(a: Sequence[Unit], b: Sequence[Unit]) -> np.ndarray:
 def _kinds(units: Sequence[Unit]) -> tuple[list[Unit], list[int]]:
     """Return units that differ in names, path or shape, and for each unit the index of its kind."""
     seen: dict[tuple[object, ...], int] = {}
-    kinds, codes = [], []
+    kinds: list[Unit] = []
+    codes: list[int] = []
     for unit in units:
         key = (unit.names, unit.path, unit.launches[0].shape)
         if key not in seen:

@@ -11,6 +11,7 @@ from analysis.compare.memory import compare_memory
 from analysis.compare.quality import find_marks
 from analysis.compare.records import Comparison, KernelPair, Mark, MemoryGrowth, Side, Waterfall
 from analysis.compare.scoreboard import make_scoreboard
+from analysis.compare.stats import Order
 from analysis.compare.verdict import ASSUMED_FLOOR_FRAC, Judgement, judge
 from analysis.compare.waterfall import make_waterfall, representative
 from analysis.runview import RunView
@@ -108,7 +109,7 @@ def _judge(
     b: Sequence[RunView],
     groups_a: list[np.ndarray],
     groups_b: list[np.ndarray],
-    when: order.Order,
+    when: Order,
     floor: float | None,
     metric: metrics.Metric,
 ) -> Judgement:
@@ -158,7 +159,7 @@ def _noise_floor(a: Sequence[RunView], b: Sequence[RunView]) -> float | None:
     return max(known) if known else None
 
 
-def _marks(a: list[np.ndarray], b: list[np.ndarray], when: order.Order) -> tuple[Mark, ...]:
+def _marks(a: list[np.ndarray], b: list[np.ndarray], when: Order) -> tuple[Mark, ...]:
     marks = (*find_marks(a, "A"), *find_marks(b, "B"))
     if when == "block" and min(len(a), len(b)) > 1:
         text = (

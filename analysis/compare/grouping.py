@@ -60,6 +60,9 @@ def _join_products(
             staying.append(unit)
             continue
         best = max(fitting, key=lambda g: _room_ns(g, side, scale))
+        own_ns = unit.dur_ns * (scale if side == "a" else 1.0)
+        if before in fitting and _room_ns(fitting[0], side, scale) >= own_ns / 2:
+            best = fitting[0]  # a reduction belongs to the product it follows
         if _room_ns(best, side, scale) > 0:
             best.side(side).append(unit)
         else:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pandas as pd
 import pyarrow.parquet as pq
 
-from analysis.compare.metrics import ITERATION, normalise
+from analysis.compare.metrics import iteration_of, normalise
 from analysis.runview import RunView
 
 COLUMNS = ["start_ns", "end_ns", "process", "device", "kind", "name", "grid", "block", "path"]
@@ -89,14 +89,6 @@ def _load_spans(view: RunView) -> pd.DataFrame | None:
     spans["dur_ns"] = spans["end_ns"] - spans["start_ns"]
     spans["name"] = spans["name"].astype(str)
     raw = spans["path"].astype("string").fillna("").astype(str)
-    spans["iteration"] = raw.map({p: _iteration_of(p) for p in raw.unique()})
+    spans["iteration"] = raw.map({p: iteration_of(p) for p in raw.unique()})
     spans["path"] = raw.map({p: normalise(p) for p in raw.unique()})
     return spans
-
-
-def _iteration_of(path: str) -> str:
-    parts = path.split("/")
-    for i, part in enumerate(parts):
-        if ITERATION.match(part):
-            return "/".join(parts[: i + 1])
-    return ""

@@ -26,7 +26,8 @@ PHASE_METRICS = {"host": "host_ns", "projected": "projected_ns", "kernel": "kern
 """`host:forward`: time of a phase per iteration; the path may be any tail of its full path."""
 PROFILED = frozenset({"kernel_time", "busy", "span", "idle_frac", "gemm_frac", "attention_frac"})
 HIGHER_IS_BETTER = re.compile(r"/s$|^(mfu|mbu)$|throughput|speedup")
-ITERATION = re.compile(r"^iteration_\d+$")
+ITERATION = re.compile(r"^(?:iteration|iter|step|ProfilerStep)[ _#]?\d+$", re.I)
+COUNTER = re.compile(r"\b(seq|op_id|step|iteration|batch)(\s*[=:#]\s*)\d+", re.I)
 NS_PER_MS = 1e6
 MIN_RUNS_AS_GROUPS = 4
 
@@ -79,9 +80,23 @@ def available(view: RunView) -> dict[str, str]:
 
 
 def normalise(path: str | None) -> str:
-    """Return the path with iteration numbers replaced: `BENCHMARK/iteration_*/forward`."""
+    """Return the path with running numbers replaced: `BENCHMARK/iteration_*/forward`.
+
+    Numbers that autograd's ranges carry (`aten::mm, seq = 12, op_id = 34`) become `*` too.
+    """
     parts = (path or "").split("/")
-    return "/".join("iteration_*" if ITERATION.match(p) else p for p in parts)
+    return "/".join(
+        "iteration_*" if ITERATION.match(p) else COUNTER.sub(r"\1\2*", p) for p in parts
+    )
+
+
+def iteration_of(path: str | None) -> str:
+    """Return the path down to its iteration, numbers kept; empty outside iterations."""
+    parts = (path or "").split("/")
+    for i, part in enumerate(parts):
+        if ITERATION.match(part):
+            return "/".join(parts[: i + 1])
+    return ""
 
 
 def tail(path: str) -> str:
@@ -134,10 +149,10 @@ def _phase_values(view: RunView, kind: str, path: str) -> np.ndarray | None:
     rows = rows[rows[column].notna()]
     if not len(rows):
         return None
-    iteration = rows["path"].str.extract(r"(?:^|/)(iteration_\d+)(?:/|$)", expand=False).fillna("")
+    iteration = rows["path"].map(iteration_of)
     order = rows.groupby([rows["process"], iteration], sort=False)
     frame = pd.DataFrame({"value": order[column].sum(), "start": order["first_start_ns"].min()})
-    return frame.sort_values("start")["value"].to_numpy(dtype=float) / NS_PER_MS
+    return np.asarray(frame.sort_values("start")["value"], dtype=float) / NS_PER_MS
 
 
 def _phase_unit(name: str, views: Sequence[RunView]) -> str | None:

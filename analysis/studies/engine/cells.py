@@ -114,7 +114,7 @@ def _record(
     plain = {k: v for k, v in base.items() if k not in ("fields", "ci95")}
     low, high = ci95 or (None, None)
     shown = {"value": value, "text": text, "ci_low": low, "ci_high": high}
-    return base["fields"] | plain | shown
+    return {**base["fields"], **plain, **shown}
 
 
 def _published(table: Table, value: Value) -> list[Record]:

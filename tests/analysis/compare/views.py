@@ -1,10 +1,12 @@
 """Views built by hand: the comparison knows nothing of databases and files."""
 
-from collections.abc import Callable
+from pathlib import Path
 
 import pandas as pd
-import pytest
+import pyarrow.parquet as pq
 
+from analysis.classify import classify
+from analysis.readers.nsys_sqlite import read_nsys_sqlite
 from analysis.runview import RunRow, RunView
 from analysis.tables import (
     API_CALL_COLUMNS,
@@ -20,7 +22,6 @@ from analysis.tables import (
     empty,
 )
 
-MakeView = Callable[..., RunView]
 RUN_FIELDS = set(RunRow.__dataclass_fields__)
 
 
@@ -68,6 +69,31 @@ def build_view(processes: tuple[tuple[float, ...], ...] = (), **changes: object)
     return RunView(run=RunRow(**run), **view)  # type: ignore[arg-type]
 
 
-@pytest.fixture
-def make_view() -> MakeView:
-    return build_view
+def read_view(path: Path, folder: Path, **changes: object) -> RunView:
+    """Return the view of a real nsys export, read as an import would read it."""
+    tables = read_nsys_sqlite(path)
+    spans_path = folder / f"{path.stem}.parquet"
+    pq.write_table(tables.spans, spans_path)
+    kernels = tables.kernels.sort_values("total_ns", ascending=False, ignore_index=True)
+    classes = {name: classify(name) for name in kernels["name"].unique()}
+    for column in ("category", "origin", "confidence", "rule"):
+        kernels[column] = [
+            getattr(classes[n], column)
+            if column == "confidence"
+            else str(getattr(classes[n], column))
+            for n in kernels["name"]
+        ]
+    view: dict[str, object] = {
+        "id": path.stem,
+        "name": path.stem,
+        "source": "imported",
+        "params": {},
+        "summary": tables.summary,
+        "primary_pass": "nsys",
+        "kernels": kernels,
+        "phases": tables.phases,
+        "transfers": tables.transfers,
+        "gaps": tables.gaps,
+        "span_paths": (spans_path,),
+    }
+    return build_view(**(view | changes))  # type: ignore[arg-type]

@@ -1,0 +1,128 @@
+"""From samples to a word: what is called, what is not, and what is said instead."""
+
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.compare.verdict import judge
+from bench import verdicts
+
+RNG = np.random.default_rng(5)
+Groups = list[np.ndarray]
+
+
+def processes(n: int, level: float = 2.0, noise: float = 0.01) -> Groups:
+    return [
+        level * np.exp(RNG.normal(0, noise)) * np.exp(RNG.normal(0, noise, 30)) for _ in range(n)
+    ]
+
+
+def test_a_large_change_in_ten_processes_is_slower_one_way_and_faster_the_other() -> None:
+    a, b = processes(10), processes(10, level=2.2)
+
+    assert judge(a, b).verdict == "slower"
+    assert judge(b, a).verdict == "faster"
+
+
+def test_higher_is_better_turns_the_word_round() -> None:
+    a, b = processes(6, level=100.0), processes(6, level=150.0)
+
+    assert judge(a, b, higher_is_better=True).verdict == "faster"
+
+
+def test_ratio_and_interval_are_of_process_medians() -> None:
+    a, b = processes(6), processes(6, level=3.0)
+
+    found = judge(a, b)
+
+    expected = np.median([np.median(g) for g in b]) / np.median([np.median(g) for g in a])
+    assert found.ratio == pytest.approx(expected)
+    assert found.ci95 is not None
+    assert found.ci95[0] < expected < found.ci95[1]
+    assert found.ci95[0] > 1
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_few_processes_and_no_noise_floor_are_not_enough(n: int) -> None:
+    found = judge(processes(n), processes(n, level=4.0))
+
+    assert found.verdict == "not_enough_samples"
+    assert "not enough repeats" in found.reason
+    assert "interleaved" in (found.next_step or "")
+    assert found.ratio == pytest.approx(2.0, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("level", "word"), [(2.02, "no_difference"), (2.12, "not_enough_samples"), (4.0, "slower")]
+)
+def test_one_process_a_side_needs_three_known_noise_floors(level: float, word: str) -> None:
+    a, b = [np.full(30, 2.0)], [np.full(30, level)]
+
+    assert judge(a, b, noise_floor_frac=0.03).verdict == word
+
+
+def test_a_difference_below_the_noise_floor_is_none() -> None:
+    a, b = processes(10, noise=0.001), processes(10, level=2.04, noise=0.001)
+
+    assert judge(a, b).verdict == "slower"
+    assert judge(a, b, noise_floor_frac=0.05).verdict == "no_difference"
+
+
+def test_equal_quiet_processes_show_no_difference_and_say_what_is_ruled_out() -> None:
+    side = processes(5, noise=0.005)
+
+    found = judge(side, [g * 1.0005 for g in side])
+
+    assert found.verdict == "no_difference"
+    assert "ruled out" in found.reason
+
+
+def test_noise_too_large_to_tell_asks_for_more_pairs() -> None:
+    found = judge(processes(5, noise=0.3), processes(5, noise=0.3))
+
+    assert found.verdict == "not_enough_samples"
+    assert "more process pairs" in (found.next_step or "")
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_no_split_of_the_real_processes_of_one_build_is_called(n: int) -> None:
+    words = {
+        judge(a, b).verdict
+        for group in verdicts.load_real().values()
+        for a, b in verdicts.all_splits(group, n)
+    }
+
+    assert words == {"not_enough_samples"}
+
+
+def test_real_equal_processes_drawn_again_are_called_at_most_once_in_a_hundred() -> None:
+    rng = np.random.default_rng(3)
+    group = verdicts.load_real()[512]
+    calls = [
+        judge(*verdicts._resample(rng, group, 5)).verdict in ("faster", "slower")
+        for _ in range(200)
+    ]
+
+    assert sum(calls) <= 5  # 1 in 200 expected at most; 6 would be a chance of 1 in 60 000
+
+
+def test_simulated_rates_are_near_their_goals() -> None:
+    rng = np.random.default_rng(4)
+    found = [judge(a, [g * 1.03 for g in b]) for a, b in _quiet(rng, 10, 100)]
+    false = [judge(a, b) for a, b in _quiet(rng, 5, 200)]
+
+    assert sum(j.verdict == "slower" for j in found) >= 93
+    assert sum(j.verdict in ("faster", "slower") for j in false) <= 7
+
+
+def _quiet(rng: np.random.Generator, n: int, trials: int) -> list[tuple[Groups, Groups]]:
+    return [verdicts.quiet(rng, n) for _ in range(trials)]
+
+
+def test_splits_of_six_are_all_there() -> None:
+    group = [np.array([float(i)]) for i in range(6)]
+
+    assert len(list(verdicts.all_splits(group, 3))) == len(list(combinations(range(6), 3)))
+    assert Path(verdicts.NOISE_FILE).exists()
