@@ -37,8 +37,8 @@ NSYS_TABLE_PREFIXES = (
 NSYS_TABLES = frozenset(
     {"StringIds", "EXPORT_META_DATA", "ANALYSIS_DETAILS", "DIAGNOSTIC_EVENT", "PROCESSES"}
 )
-_VALUE_FINDING = re.compile(r"value in |constraint failed")
-"Findings about single values, which reading counts itself; all others are about the structure."
+_VALUE_FINDING = re.compile(r"(TEXT|NUMERIC) value in |constraint failed")
+"Findings that reading judges itself. A NULL where none may be is a row of another table."
 DAMAGED = "The file is damaged or incomplete: export the report again"
 
 

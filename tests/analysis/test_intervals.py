@@ -1,0 +1,39 @@
+import numpy as np
+
+from analysis.intervals import SliceMin, merge, overlap_ns, union_ns
+
+
+def ints(*values):
+    return np.array(values, np.int64)
+
+
+def test_union_counts_overlaps_once_and_keeps_negative_times():
+    assert union_ns(ints(-10, 5, 0), ints(-2, 8, 6)) == 16
+
+
+def test_touching_intervals_become_one():
+    starts, ends = merge(ints(0, 5, 20), ints(5, 9, 21))
+    assert (starts.tolist(), ends.tolist()) == ([0, 20], [9, 21])
+
+
+def test_union_of_nothing_is_zero():
+    assert union_ns(ints(), ints()) == 0
+
+
+def test_overlap_is_per_window():
+    found = overlap_ns(ints(0, 10), ints(5, 20), ints(-5, 3, 6, 0), ints(3, 12, 9, 100))
+    assert found.tolist() == [3, 4, 0, 15]
+
+
+def test_slice_minimum_agrees_with_numpy_on_random_slices():
+    random = np.random.default_rng(7)
+    values = random.integers(-1000, 1000, 1001)
+    first = random.integers(0, 1001, 400)
+    last = np.minimum(first + random.integers(1, 400, 400), 1001)
+    expected = [values[a:b].min() for a, b in zip(first, last, strict=True)]
+    assert SliceMin.of(values).query(first, last).tolist() == expected
+
+
+def test_slice_minimum_of_an_empty_slice_is_the_largest_integer():
+    found = SliceMin.of(ints(3, 1)).query(np.array([1]), np.array([1]))
+    assert found.tolist() == [np.iinfo(np.int64).max]
