@@ -1,9 +1,9 @@
 """Load pickles that hold data only: dictionaries, lists, flat tuples, numbers and text.
 
-A pickle is a program. Before anything is built, the whole program is scanned: every opcode that could
-name or call code is refused, and so is what could exhaust memory or time (a memo index beyond the
-file, lengths beyond the file, tuples in tuples, whose hash can take exponential time). Only then does
-the standard unpickler run, with `find_class` refusing as a second wall.
+A pickle is a program. Before anything is built, the whole program is scanned: every opcode that
+could name or call code is refused, and so is what could exhaust memory or time (a memo index beyond
+the file, lengths beyond the file, tuples in tuples, whose hash can take exponential time). Only
+then does the standard unpickler run, with `find_class` refusing as a second wall.
 """
 
 import io

@@ -1,18 +1,20 @@
 """Write the copy of a capture that is stored, with what names a person or a machine taken out.
 
-Only what identifies: host and user names, home folders, command lines, environment variables. Kernel
-names, times and sizes stay as they are. Formats that cannot be rewritten safely are copied whole, and
-the answer says what may still be in them.
+Only what identifies: host and user names, home folders, command lines, environment variables.
+Kernel names, times and sizes stay as they are. Formats that cannot be rewritten safely are copied
+whole, and the answer says what may still be in them.
 """
 
 import gzip
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import IO
 
 from analysis.privacy_snapshot import scrub_snapshot
-from analysis.readers.opening import GZIP_MAGIC, open_capture, reading
+from analysis.readers.opening import is_gzip, open_capture, reading
 from analysis.tables import CaptureKind
 from core.errors import CaptureError
 
@@ -70,11 +72,8 @@ def _write(path: Path, kind: CaptureKind, dest: Path) -> tuple[str, ...]:
 
 
 def _scrub_text(path: Path, kind: CaptureKind, dest: Path) -> tuple[str, ...]:
-    with path.open("rb") as probe:
-        is_packed = probe.read(2) == GZIP_MAGIC
     removed: dict[str, int] = {}
-    opened = gzip.open(dest, "wb", compresslevel=4) if is_packed else dest.open("wb")
-    with open_capture(path) as source, opened as out:
+    with open_capture(path) as source, _created(dest, is_packed=is_gzip(path)) as out:
         blocks = iter(lambda: source.read(_CHUNK_BYTES), b"")
         for block in _whole_lines(blocks, path):
             if block.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -82,6 +81,10 @@ def _scrub_text(path: Path, kind: CaptureKind, dest: Path) -> tuple[str, ...]:
                 block = text.encode("utf-8")
             out.write(_clean(block, kind, removed))
     return tuple(removed)
+
+
+def _created(dest: Path, *, is_packed: bool) -> AbstractContextManager[IO[bytes]]:
+    return gzip.open(dest, "wb", compresslevel=4) if is_packed else dest.open("wb")
 
 
 def _whole_lines(blocks: Iterator[bytes], path: Path) -> Iterator[bytes]:

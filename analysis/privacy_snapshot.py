@@ -13,8 +13,8 @@ from analysis.readers.opening import reading
 def scrub_snapshot(path: Path, dest: Path) -> tuple[str, ...]:
     """Write the snapshot with short file names; return what was removed.
 
-    Frames keep the path from site-packages on, or the file's own name. Lists and frames that the file
-    shares stay shared, so the copy is not larger.
+    Frames keep the path from site-packages on, or the file's own name. Lists and frames that the
+    file shares stay shared, so the copy is not larger.
     """
     with reading(path):
         data = load_snapshot_data(path)

@@ -24,7 +24,18 @@ from analysis.tables import CaptureTables
 from core.errors import CaptureError, ToolUnavailableError
 
 MAX_MEMORY_BYTES = 6 << 30
-_FRAMES = ["kernels", "phases", "api_calls", "transfers", "gaps", "memory_points", "memory_at_peak", "counters", "rules", "samples"]
+_FRAMES = [
+    "kernels",
+    "phases",
+    "api_calls",
+    "transfers",
+    "gaps",
+    "memory_points",
+    "memory_at_peak",
+    "counters",
+    "rules",
+    "samples",
+]
 _STRUCTURAL = frozenset({"cat", "ph", "action", "state", "stage"})
 """Fields whose value says what a record is, so that another value is another structure."""
 
@@ -165,7 +176,7 @@ def _sqlite_structure(path: Path, digest: Any) -> None:
 def reading_worker(
     context: SpawnContext, num_workers: int, seconds: int
 ) -> Iterator[Callable[[list[Task]], list[Fingerprint]]]:
-    """Give a function that reads tasks in processes; a process that dies counts against its task."""
+    """Give a function that reads tasks in processes; one that dies counts against its task."""
     pools: list[Any] = []
 
     def start() -> Any:

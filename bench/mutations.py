@@ -1,12 +1,14 @@
 """Damage real captures in many seeded ways and read each: `python -m bench.mutations [--count N]`.
 
 Every damaged file must give one CaptureError, the same numbers, or numbers with a warning that the
-whole file does not give. Never a traceback, a hang, memory without bound, or other numbers in silence.
+whole file does not give. Never a traceback, a hang, memory without bound, or other numbers in
+silence.
 
 One class cannot be told by any reader: damage that leaves a well-formed file of the same structure,
-with another value in one place (a digit in a table, a bit in an integer). No format here has a checksum
-over it, save gzip. Such files are shown in a row of their own, `valid other value`: an independent
-parse must find the same structure (keys, rows, kinds of records), or the file counts as a failure.
+with another value in one place (a digit in a table, a bit in an integer). No format here has a
+checksum over it, save gzip. Such files are shown in a row of their own, `valid other value`: an
+independent parse must find the same structure (keys, rows, kinds of records), or the file counts as
+a failure.
 """
 
 import argparse

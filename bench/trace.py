@@ -1,9 +1,9 @@
 """Time the trace reader on a grown real trace: `python -m bench.trace [--mib 1024]`.
 
-The real training-step trace is repeated, each time shifted in time and correlation id, to a file of the
-wanted size. In one run: decompress + tokenise it (ijson's C backend, no work on the tokens), then read
-it to complete tables. Goal: at most 3 times the tokeniser's time. Each part runs in a process of its
-own, so that its peak memory is its own.
+The real training-step trace is repeated, each time shifted in time and correlation id, to a file of
+the wanted size. In one run: decompress + tokenise it (ijson's C backend, no work on the tokens),
+then read it to complete tables. Goal: at most 3 times the tokeniser's time. Each part runs in a
+process of its own, so that its peak memory is its own.
 """
 
 import argparse

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from analysis.pickle_data import PickleRefusedError
 from analysis.readers.latency_csv import latency_column
-from analysis.readers.opening import GZIP_MAGIC, decode_text, open_capture, reading
+from analysis.readers.opening import decode_text, is_gzip, open_capture, reading
 from analysis.tables import CaptureKind
 from core.errors import CaptureError
 
@@ -70,7 +70,7 @@ def detect(path: Path) -> CaptureKind:
         with open_capture(path) as stream:
             head = stream.read(_HEAD_BYTES)
             kind = _detect_head(path, head)
-            if kind in _NOT_IN_GZIP and path.open("rb").read(2) == GZIP_MAGIC:
+            if kind in _NOT_IN_GZIP and is_gzip(path):
                 raise CaptureError(
                     path, f"this is a compressed {_NOT_IN_GZIP[kind]}", "Decompress it with gunzip"
                 )
@@ -105,8 +105,9 @@ def _detect_head(path: Path, head: bytes) -> CaptureKind | None:
     if _is_qdstrm(path, head):
         raise CaptureError(
             path,
-            "this is an unfinished nsys recording (.qdstrm): nsys was stopped before it made a report",
-            "Convert it with the QdstrmImporter of the nsys that recorded it, then import the report",
+            "this is an unfinished nsys recording (.qdstrm): nsys was stopped before it made a "
+            "report",
+            "Convert it with the QdstrmImporter of the nsys that recorded it and import the report",
         )
     for magic, what, remedy in _FOREIGN:
         if head.startswith(magic):

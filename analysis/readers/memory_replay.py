@@ -1,8 +1,8 @@
 """Replay one device's allocator history backwards-anchored: the final live set gives the baseline.
 
-Replaying from an empty set gives a curve that is too low by whatever lived before the recording began.
-The live set at the end is known exactly, so baseline = final live bytes - net change of the history.
-Memory stays busy from `alloc` to `free_completed`; `free_requested` changes nothing.
+Replaying from an empty set gives a curve that is too low by whatever lived before the recording
+began. The live set at the end is known exactly, so baseline = final live bytes - net change of the
+history. Memory stays busy from `alloc` to `free_completed`; `free_requested` changes nothing.
 """
 
 from collections import defaultdict
@@ -206,7 +206,7 @@ def _live_before(
     events: Sequence[Mapping[str, Any]],
     final: dict[int, tuple[int, Any]],
 ) -> dict[int, tuple[int, Any]]:
-    """Return what lived when the recording began: freed or still live, but never allocated in it."""
+    """Return what lived when the recording began: freed or live, never allocated in it."""
     inside: dict[int, int] = {}
     before: dict[int, tuple[int, Any]] = {}
     seen: set[int] = set()

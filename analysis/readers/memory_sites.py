@@ -84,7 +84,7 @@ def site_of_stack(frames: Sequence[Mapping[str, Any]]) -> str:
 
 
 def short_path(file: str) -> str:
-    """Return a path without the machine's folders: from site-packages on, else the last two parts."""
+    """Return a path from site-packages on, else the file's own name."""
     found = _HOME.match(file)
     if found:
         return found[1]

@@ -1,7 +1,7 @@
 """Read a PyTorch CUDA memory snapshot: the curve, its peak and what lived there.
 
-The format is `torch.cuda.memory._snapshot()` pickled, as read from PyTorch 2.1 to 2.11. Sizes are those
-asked for; `max_memory_allocated` rounds each up to 512 bytes, so it lies a little above.
+The format is `torch.cuda.memory._snapshot()` pickled, as read from PyTorch 2.1 to 2.11. Sizes are
+those asked for; `max_memory_allocated` rounds each up to 512 bytes, so it lies a little above.
 """
 
 from collections.abc import Mapping

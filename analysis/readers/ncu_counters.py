@@ -1,7 +1,7 @@
 """Counters of one launch from ncu's metrics: names across versions, units, FLOP and byte formulas.
 
-Names and formulas: NVIDIA Nsight Compute documentation, "Metrics Reference" and the roofline section
-files, versions 2022.4 to 2025.3. A quantity whose metrics were not collected is NaN.
+Names and formulas: NVIDIA Nsight Compute documentation, "Metrics Reference" and the roofline
+section files, versions 2022.4 to 2025.3. A quantity whose metrics were not collected is NaN.
 """
 
 import math
@@ -147,8 +147,8 @@ def _dram_bytes(values: Values, duration_ns: float) -> float:
 def _flops(values: Values, duration_ns: float) -> float:
     """add + mul + 2 fma of every precision collected, in operations of the whole launch.
 
-    Tensor cores have counters of their own. Where they worked and those counters were not collected,
-    the sum would leave most of the work out, so the answer is NaN.
+    Tensor cores have counters of their own. Where they worked and those counters were not
+    collected, the sum would leave most of the work out, so the answer is NaN.
     """
     tensor = _tensor_flops(values)
     if math.isnan(tensor):

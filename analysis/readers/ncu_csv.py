@@ -31,7 +31,7 @@ _MAX_DURATION_NS = 366 * 86_400e9
 
 
 def read_ncu_csv(path: Path) -> CaptureTables:
-    """Return counters (one row a launch) and rules; CaptureError names the line of a damaged row."""
+    """Return counters (one row a launch) and rules; CaptureError names a damaged row's line."""
     with reading(path):
         return read_ncu_text(path, read_text(path), CaptureKind.NCU_CSV)
 

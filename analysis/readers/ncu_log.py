@@ -18,24 +18,24 @@ _KNOWN = (
     (
         "counters_not_permitted",
         re.compile(r"ERR_NVGPUCTRPERM|permission to access NVIDIA GPU Performance Counters", re.I),
-        "The driver lets only administrators read GPU counters. On the host (a container cannot do it): "
-        "set `options nvidia NVreg_RestrictProfilingToAdminUsers=0` and reload the driver, or run the "
-        "container with --cap-add=SYS_ADMIN.",
+        "The driver lets only administrators read GPU counters. On the host (a container cannot): "
+        "set `options nvidia NVreg_RestrictProfilingToAdminUsers=0` and reload the driver, or run "
+        "the container with --cap-add=SYS_ADMIN.",
     ),
     (
         "profiler_busy",
         re.compile(
             r"Driver resource|already in use by|another (?:tool|profiler)|InsufficientDriver", re.I
         ),
-        "Another profiler held the GPU's counters: stop it (DCGM, nsys, another ncu) and profile again.",
+        "Another profiler held the GPU's counters: stop it (DCGM, nsys, ncu) and profile again.",
     ),
     (
         "profiling_incomplete",
         re.compile(
             r"Launching the workload is taking more time than expected|timed out|hang", re.I
         ),
-        "A launch did not come back under replay: the log is incomplete. Kernels that wait for others "
-        "(NCCL) cannot be replayed one by one: leave them out with --kernel-name, or use "
+        "A launch did not come back under replay: the log is incomplete. Kernels that wait for "
+        "others (NCCL) cannot be replayed one by one: leave them out with --kernel-name, or use "
         "--replay-mode application or range.",
     ),
     (

@@ -21,7 +21,7 @@ from core.errors import CaptureError
 
 _TIMEOUT_S = 300
 _REMEDY = (
-    "pip install ncu-report (NVIDIA's licence), or install Nsight Compute, or export it where ncu is: "
+    "pip install ncu-report (NVIDIA's licence), or install Nsight Compute, or export it there: "
     "`ncu --import FILE --csv --page raw`"
 )
 _DAMAGED = "The file is damaged or cut off, or its ncu is newer than the reader: copy it again"
@@ -32,7 +32,7 @@ _NO_KERNELS = CaptureWarning(
 
 
 def read_ncu_rep(path: Path) -> CaptureTables:
-    """Return counters and rules; CaptureError where the report is damaged or no tool can open it."""
+    """Return counters and rules; CaptureError for a damaged report, or without a tool for it."""
     with reading(path):
         num_results, version = check_layout(path)
     if find_spec("ncu_report") is not None:

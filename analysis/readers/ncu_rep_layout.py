@@ -1,8 +1,8 @@
 """The outer layout of a .ncu-rep: enough to see that it is whole before native code opens it.
 
-Layout (NVIDIA's file format notes in Nsight Compute's extras, format version 7): `NVR\\0`, a sized file
-header, then blocks of a sized header and a payload. A header is a protobuf message whose fields 1, 2
-and 5 are the number of sources, the number of results and the payload's bytes.
+Layout (NVIDIA's file format notes in Nsight Compute's extras, format version 7): `NVR\\0`, a sized
+file header, then blocks of a sized header and a payload. A header is a protobuf message whose
+fields 1, 2 and 5 are the number of sources, the number of results and the payload's bytes.
 """
 
 import re
@@ -63,7 +63,7 @@ def _sized(file: BinaryIO, path: Path, end: int) -> bytes:
 
 
 def _varint_fields(data: bytes) -> dict[int, int]:
-    """Return the whole-number fields of a protobuf message; ValueError or IndexError if it is none."""
+    """Return a protobuf message's whole numbers; ValueError or IndexError if it is none."""
     found: dict[int, int] = {}
     at = 0
     while at < len(data):

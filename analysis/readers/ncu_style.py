@@ -1,4 +1,6 @@
-"""Find the number style of an ncu table, with what ncu says twice where the marks alone leave it open."""
+"""Find the number style of an ncu table, with what ncu says twice where the marks alone leave it
+open.
+"""
 
 import math
 from collections.abc import Iterator

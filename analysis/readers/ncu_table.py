@@ -12,15 +12,10 @@ from pathlib import Path
 
 from core.errors import CaptureError
 
-_IDENTITY = (
-    "ID",
-    "Process ID",
-    "Process Name",
-    "Host Name",
-    "Kernel Name",
-    "Kernel Time",
-    "Context",
-) + ("Stream", "Block Size", "Grid Size", "Device", "CC", "API Call ID", "Invocations")
+_IDENTITY = frozenset(
+    {"ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context"}
+    | {"Stream", "Block Size", "Grid Size", "Device", "CC", "API Call ID", "Invocations"}
+)
 _REMEDY = "Export it again with `ncu --import FILE --csv --page raw`"
 _MAX_RECORD_LINES = 2000
 _DIMS = re.compile(r"\(?\s*(\d+)\s*[,;]\s*(\d+)\s*[,;]\s*(\d+)\s*\)?")

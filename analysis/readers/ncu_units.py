@@ -1,4 +1,4 @@
-"""Units as Nsight Compute prints them, in any version: `nsecond`, `ns`, `Kbyte/block`, `Ghz`, `%`."""
+"""Units as Nsight Compute of any version prints them: `nsecond`, `ns`, `Kbyte/block`, `Ghz`."""
 
 from functools import cache
 

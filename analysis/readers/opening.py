@@ -78,6 +78,12 @@ def reading(path: Path) -> Iterator[None]:
         ) from exc
 
 
+def is_gzip(path: Path) -> bool:
+    """Return whether the file is gzip, by its first bytes."""
+    with path.open("rb") as file:
+        return file.read(2) == GZIP_MAGIC
+
+
 @contextmanager
 def open_capture(path: Path) -> Iterator[BinaryIO]:
     """Give a binary stream of the file's content, decompressed if it is gzip, capped."""

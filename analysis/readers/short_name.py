@@ -7,7 +7,7 @@ _ANONYMOUS = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}|`anony
 
 
 def short_name(name: str) -> str:
-    """Return `gemv2T_kernel_val` of `void gemv2T_kernel_val<int, 4>(Params)`; odd names unchanged."""
+    """Return `gemv2T_kernel_val` of `void gemv2T_kernel_val<int, 4>(Params)`."""
     if _CLEAN.fullmatch(name):
         return name
     head = _head(_ANONYMOUS.sub("_anon_", name))

@@ -205,7 +205,8 @@ def _cpu_tables(
         )
     notes.append(CaptureWarning(code="cpu_operators", message=text))
     if len(shown.start) < len(ops.start):
-        text = f"{len(ops.start) - len(shown.start)} operators of the first profiler step were left out."
+        num_left = len(ops.start) - len(shown.start)
+        text = f"{num_left} operators of the first profiler step were left out."
         notes.append(CaptureWarning(code="first_step_excluded", message=text))
     return CaptureTables(
         **common,

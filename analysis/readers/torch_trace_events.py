@@ -1,4 +1,4 @@
-"""Sort a trace's events into compact columns: GPU operations, host calls, operators, annotations."""
+"""Sort a trace's events into columns: GPU operations, host calls, operators, annotations."""
 
 import re
 from array import array
@@ -22,7 +22,32 @@ _KINDS = {
     "Trace": WINDOW,
 }
 _IGNORED = frozenset(
-    ["gpu_user_annotation", "python_function", "overhead", "cuda_sync", "cuda_event", "ac2g", "fwdbwd", "async_cpu_to_gpu", "cpu_instant_event", "Overhead", "cuda_profiler_range", "gpu_pm_counter", "glow_runtime", "mtia_ccp_events", "mtia_insight", "collective_comm", "privateuse1_runtime", "privateuse1_driver", "hpu_op", "Python", "mtia_counters", "forward_backward", "cuda_sync_events", "xpu_driver"]
+    [
+        "gpu_user_annotation",
+        "python_function",
+        "overhead",
+        "cuda_sync",
+        "cuda_event",
+        "ac2g",
+        "fwdbwd",
+        "async_cpu_to_gpu",
+        "cpu_instant_event",
+        "Overhead",
+        "cuda_profiler_range",
+        "gpu_pm_counter",
+        "glow_runtime",
+        "mtia_ccp_events",
+        "mtia_insight",
+        "collective_comm",
+        "privateuse1_runtime",
+        "privateuse1_driver",
+        "hpu_op",
+        "Python",
+        "mtia_counters",
+        "forward_backward",
+        "cuda_sync_events",
+        "xpu_driver",
+    ]
 )
 _PHASES = frozenset("XBEbeniIsftMCPNODSTFpcvRaG(")
 _PLAIN_TIME = re.compile(r"\d{1,16}\.\d{1,3}")
@@ -116,7 +141,7 @@ class TraceEvents:
                 self._add_host(kind, start, dur, clean_text(name), event, args)
 
     def _note_odd(self, category: Any, kind: int | None, phase: Any) -> None:
-        """Count what is neither used nor known to be of no use: a sign of damage, or of a new kind."""
+        """Count what is neither used nor known to be of no use: damage, or a new kind."""
         if type(phase) is not str or phase not in _PHASES:
             odd = f"phase {phase!r:.40}"
         elif (
@@ -208,7 +233,7 @@ def _key(value: Any) -> str | int:
 
 def _dims(value: Any) -> str | None:
     if type(value) is list and 0 < len(value) <= 3 and all(type(v) is int for v in value):
-        return ",".join(map(str, (value + [1, 1])[:3]))
+        return ",".join(map(str, [*value, 1, 1][:3]))
     return None
 
 
@@ -235,7 +260,21 @@ def gpu_facts(header: Mapping[str, Any], device: int) -> dict[str, Any]:
 
 def environment_of(header: Mapping[str, Any]) -> dict[str, Any]:
     """Return versions and settings in the header; nothing that names a host or a person."""
-    wanted = ["schemaVersion", "cuda_driver_version", "cuda_runtime_version", "cupti_version", "hip_driver_version", "hip_runtime_version", "roctracer_version", "pytorch_version", "record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules"]
+    wanted = [
+        "schemaVersion",
+        "cuda_driver_version",
+        "cuda_runtime_version",
+        "cupti_version",
+        "hip_driver_version",
+        "hip_runtime_version",
+        "roctracer_version",
+        "pytorch_version",
+        "record_shapes",
+        "profile_memory",
+        "with_stack",
+        "with_flops",
+        "with_modules",
+    ]
     found = {k: header[k] for k in wanted if isinstance(header.get(k), (int, str))}
     info = header.get("distributedInfo")
     if isinstance(info, dict):

@@ -1,8 +1,9 @@
 """The tree of annotated ranges, and what ran on the GPU for each of them.
 
-An operation belongs to every range that encloses its launch on the launching thread. Autograd launches
-the backward pass from threads of its own: those operations belong to the `backward` range of the
-process that encloses the launch in time. A trace without launches goes by the operation's own start.
+An operation belongs to every range that encloses its launch on the launching thread. Autograd
+launches the backward pass from threads of its own: those operations belong to the `backward` range
+of the process that encloses the launch in time. A trace without launches goes by the operation's
+own start.
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ LAUNCH_THREAD, PROCESS_TIME, DEVICE_TIME = "launch_thread", "process_time", "dev
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeTree:
-    """All closed annotations; `parent` is a row or -1, rows of a parent come before its children."""
+    """All closed annotations; `parent` is a row or -1, and comes before its children."""
 
     start: Ints
     end: Ints
@@ -62,7 +63,7 @@ class RangeTree:
 
 
 def range_tree(events: TraceEvents) -> RangeTree:
-    """Return the annotations as trees, one a thread; a range that only partly overlaps starts anew."""
+    """Return the annotations as trees, one a thread; a partly overlapping range starts anew."""
     process = process_of_threads(events)
     found = sorted(events.annotations, key=lambda a: (a[2], a[0], -a[1]))
     parent, depth, paths, stack = [], [], [], list[int]()

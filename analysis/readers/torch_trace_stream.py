@@ -1,8 +1,8 @@
 """Stream the events of a Chrome trace of any size: one event in memory at a time, times unrounded.
 
-Python's own JSON scanner reads each event from a sliding buffer; floats stay text. It is tolerant of
-what PyTorch has really written: control characters, single backslashes in Windows paths, bytes that
-are not UTF-8. Everything else that is no JSON is an error with its byte offset.
+Python's own JSON scanner reads each event from a sliding buffer; floats stay text. It is tolerant
+of what PyTorch has really written: control characters, single backslashes in Windows paths, bytes
+that are not UTF-8. Everything else that is no JSON is an error with its byte offset.
 """
 
 import codecs
@@ -61,8 +61,8 @@ class TraceStream:
             key = self._value()
             if not isinstance(key, str) or self._peek() != ":":
                 raise self._error("a key and a colon should be here")
-            if key in self.header:
-                raise self._error(f"`{key[:40]}` is there twice")
+            if key == "traceEvents" and key in self.header:
+                raise self._error("`traceEvents` is there twice")
             self._at += 1
             if key == "traceEvents":
                 self.header[key] = None
@@ -118,8 +118,9 @@ class TraceStream:
                 continue
             if "escape" in what and self._repair():
                 continue
+            ahead = place - self._at
             if len(self._text) - self._at > _MAX_VALUE_CHARS or not self._more():
-                raise self._error(what, place)
+                raise self._error(what, self._at + ahead)
 
     def _repair(self) -> bool:
         """Double the backslashes that start no escape; False where there is none to mend."""

@@ -86,7 +86,7 @@ def _finished(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def call_table(events: TraceEvents, calls: pd.DataFrame, since_ns: int | None) -> pd.DataFrame:
-    """Return API_CALL_COLUMNS of the host calls begun after `since_ns`; PyTorch notes no failures."""
+    """Return API_CALL_COLUMNS of calls begun after `since_ns`; PyTorch notes no failures."""
     chosen = calls if since_ns is None else calls[calls["start"] >= since_ns]
     if chosen.empty:
         return empty(API_CALL_COLUMNS)
@@ -111,7 +111,8 @@ def transfer_table(events: TraceEvents, ops: GpuOps) -> pd.DataFrame:
         return empty(TRANSFER_COLUMNS)
     names = events.names.values
     kinds = [
-        _transfer_kind(str(names[i]), int(k)) for i, k in zip(ops.name[chosen], ops.kind[chosen])
+        _transfer_kind(str(names[i]), int(k))
+        for i, k in zip(ops.name[chosen], ops.kind[chosen], strict=True)
     ]
     frame = pd.DataFrame(kinds, columns=["kind", "src", "dst"], dtype=object)
     sizes = pd.Series(ops.bytes[chosen]).astype("Int64")
@@ -141,7 +142,8 @@ def gpu_summary(
 ) -> dict[str, Any]:
     """Return counts and times of kernels outside the first profiler step.
 
-    busy: union of kernel intervals on each device, added up; span: first start to last end likewise.
+    busy: union of kernel intervals on each device, added up; span: first start to last end
+    likewise.
     """
     chosen = (ops.kind == KERNEL) & ~ops.is_first_step
     start, end = ops.start[chosen], ops.end[chosen]

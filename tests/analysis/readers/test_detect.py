@@ -1,0 +1,111 @@
+"""Files are told apart by content, and what is no capture is named for what it is."""
+
+import gzip
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from analysis.readers import detect, read
+from analysis.tables import CaptureKind
+from core.errors import CaptureError
+
+DATA = Path(__file__).resolve().parents[2] / "data" / "h100"
+KINDS = {
+    "nsys/decode_eager.sqlite": CaptureKind.NSYS_SQLITE,
+    "nsys/no_gpu_work.sqlite": CaptureKind.NSYS_SQLITE,
+    "nsys/decode_eager.cuda_gpu_kern_sum.csv": CaptureKind.NSYS_CSV,
+    "nsys/decode_eager.cuda_api_sum.csv": CaptureKind.NSYS_CSV,
+    "nsys/decode_eager.nvtx_sum.csv": CaptureKind.NSYS_CSV,
+    "ncu/decode_eager.raw.csv": CaptureKind.NCU_CSV,
+    "ncu/decode_eager.details.csv.gz": CaptureKind.NCU_CSV,
+    "ncu/decode_max_autotune.ncu-rep": CaptureKind.NCU_REP,
+    "ncu/decode_max_autotune.ncu.log": CaptureKind.NCU_LOG,
+    "ncu/no_kernels_profiled.ncu.log": CaptureKind.NCU_LOG,
+    "kineto/train_bf16.json.gz": CaptureKind.TORCH_TRACE,
+    "memory/train_oom.pickle": CaptureKind.MEMORY_SNAPSHOT,
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_kind_is_found_whatever_the_name(name: str, tmp_path: Path) -> None:
+    renamed = tmp_path / "upload.bin"
+    shutil.copy(DATA / name, renamed)
+    assert detect(renamed) is KINDS[name]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 9\n", "Git LFS pointer"),
+        (b"", "empty"),
+        (b" \n\n", "only blanks"),
+        (b"<!DOCTYPE html><html>", "web page"),
+        (b"PK\x03\x04abc", "zip archive"),
+        (b"QDSTRM\0\0\1", "unfinished nsys recording"),
+        (b'{"a": 1}', "no `traceEvents`"),
+        (b"hello\n", "no known kind"),
+        (gzip.compress(gzip.compress(b"x")), "gzip file inside another"),
+        (gzip.compress(b"NVR\0rest"), "compressed ncu report"),
+    ],
+)
+def test_what_is_no_capture_is_named(content: bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace.sqlite"
+    path.write_bytes(content)
+    with pytest.raises(CaptureError, match=said) as caught:
+        read(path)
+    assert str(caught.value).startswith("trace.sqlite: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_header_lines_of_nsys_reports_are_known(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"NVIDIA Tegra Profiler Report 2026@1@2@63-261237296639v0.\n\0\1")
+    assert detect(path) is CaptureKind.NSYS_REP
+
+
+def test_another_sqlite_database_is_refused_with_its_tables(tmp_path: Path) -> None:
+    path = tmp_path / "app.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE customers (id INTEGER)")
+    with pytest.raises(CaptureError, match="not from nsys.*customers"):
+        detect(path)
+
+
+def test_missing_file_and_plain_folder_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="no such file"):
+        read(tmp_path / "gone.sqlite")
+    with pytest.raises(CaptureError, match=r"manifest\.json"):
+        detect(tmp_path)
+
+
+def test_folder_with_manifest_is_a_bundle(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("{}")
+    assert detect(tmp_path) is CaptureKind.BUNDLE
+
+
+def test_gzip_bomb_is_refused_before_it_unfolds(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.json.gz"
+    with gzip.open(path, "wb") as out:
+        out.write(b'{"traceEvents": [')
+        for _ in range(300):
+            out.write(b" " * (1 << 20))
+    with pytest.raises(CaptureError, match="grows beyond"):
+        read(path)
+
+
+def test_file_that_changes_while_read_is_refused(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "latency.csv"
+    path.write_text("latency_ms\n1.5\n")
+    from analysis.readers import dispatch, latency_csv
+
+    def grow_and_read(found: Path):
+        tables = latency_csv.read_latency_csv(found)
+        with found.open("a") as out:
+            out.write("2.5\n")
+        return tables
+
+    monkeypatch.setattr(dispatch, "_reader", lambda kind: grow_and_read)
+    with pytest.raises(CaptureError, match="changed while"):
+        read(path)

@@ -1,0 +1,68 @@
+"""A user's own latency table becomes samples; odd rows are named, never shifted."""
+
+from pathlib import Path
+
+import pytest
+
+from analysis.readers import read
+from analysis.tables import SAMPLE_COLUMNS
+from core.errors import CaptureError
+
+
+def _read(tmp_path: Path, text: str):
+    path = tmp_path / "bench.csv"
+    path.write_text(text, encoding="utf-8")
+    return read(path)
+
+
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [
+        ("latency_ms", "2.5"),
+        ("latency_us", "2500"),
+        ("latency_s", "0.0025"),
+        ("latency_ns", "2500000"),
+        ("Latency (ms)", "2.5"),
+        ("latency [us]", "2500.0"),
+        ("mean_latency_ms", "2.5e0"),
+    ],
+)
+def test_every_unit_gives_nanoseconds(header: str, value: str, tmp_path: Path) -> None:
+    tables = _read(tmp_path, f"model,{header}\na,{value}\nb,{value}\n")
+    assert tuple(tables.samples.columns) == SAMPLE_COLUMNS
+    assert tables.samples["latency_ns"].tolist() == [2_500_000, 2_500_000]
+
+
+def test_processes_are_numbered_and_iterations_kept(tmp_path: Path) -> None:
+    tables = _read(tmp_path, "process,iteration,latency_ms\n901,0,1\n901,1,2\n902,0,3\n902,1,4\n")
+    assert tables.samples.to_numpy().tolist() == [
+        [0, 0, 1_000_000],
+        [0, 1, 2_000_000],
+        [1, 0, 3_000_000],
+        [1, 1, 4_000_000],
+    ]
+
+
+def test_longer_rows_and_words_are_left_out_with_their_lines(tmp_path: Path) -> None:
+    tables = _read(tmp_path, "size,latency_ms\n1,1.0\n2,2.0,extra\n3,OOM\n4,4.0\n")
+    assert tables.samples["latency_ns"].tolist() == [1_000_000, 4_000_000]
+    (warning,) = tables.warnings
+    assert warning.code == "rejected_rows"
+    assert "line 3 has 3 columns" in warning.message
+    assert "line 4: latency_ms is 'OOM'" in warning.message
+
+
+@pytest.mark.parametrize("value", ["-1", "0", "1e30", "inf", ""])
+def test_a_table_without_one_latency_is_an_error(value: str, tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match=r"bench\.csv: .*line 2"):
+        _read(tmp_path, f"a,latency_ms\nx,{value}\n")
+
+
+def test_decimal_commas_are_read(tmp_path: Path) -> None:
+    tables = _read(tmp_path, "a;latency_ms\nx;2,5\ny;3,25\n")
+    assert tables.samples["latency_ns"].tolist() == [2_500_000, 3_250_000]
+
+
+def test_comma_that_may_group_thousands_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="decimal or a thousands"):
+        _read(tmp_path, "a;latency_us\nx;2,512\ny;3,250\n")

@@ -1,0 +1,197 @@
+"""The curve is anchored at the final live set; the figures are those of a slow, separate reading."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.readers import read
+from analysis.readers.memory_curve import thin
+from analysis.tables import MEMORY_AT_PEAK_COLUMNS, MEMORY_POINT_COLUMNS, CaptureTables
+from core.errors import CaptureError
+
+MEMORY = Path(__file__).resolve().parents[2] / "data" / "h100" / "memory"
+
+
+def _event(action: str, addr: int, size: int, time_us: int, **more: Any) -> dict[str, Any]:
+    event = {"action": action, "addr": addr, "size": size, "stream": 0, "time_us": time_us}
+    return event | {"frames": [], "user_metadata": ""} | more
+
+
+def _block(address: int, size: int, state: str, requested: int | None = None) -> dict[str, Any]:
+    return {
+        "address": address,
+        "size": size,
+        "requested_size": size if requested is None else requested,
+        "state": state,
+        "frames": [],
+    }
+
+
+def _segment(device: int, address: int, blocks: list[dict[str, Any]]) -> dict[str, Any]:
+    live = [b for b in blocks if b["state"] != "inactive"]
+    return {
+        "device": device,
+        "address": address,
+        "total_size": sum(b["size"] for b in blocks),
+        "active_size": sum(b["size"] for b in live),
+        "requested_size": sum(b["requested_size"] for b in live),
+        "blocks": blocks,
+        "frames": [],
+    }
+
+
+def _read(tmp_path: Path, protocol: int = 4, **parts: Any) -> CaptureTables:
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [], **parts}, protocol))
+    return read(path)
+
+
+def _codes(tables: CaptureTables) -> set[str]:
+    return {w.code for w in tables.warnings}
+
+
+def test_training_step_has_the_known_baseline_and_peak() -> None:
+    tables = read(MEMORY / "train_fp32.pickle")
+    assert tables.memory["baseline_bytes"] == 1_610_621_952
+    assert tables.memory["peak_bytes"] == 2_876_290_056
+    assert tables.summary == {"peak_memory_bytes": 2_876_290_056}
+    assert tuple(tables.memory_points.columns) == MEMORY_POINT_COLUMNS
+    assert tables.memory_points["allocated_bytes"].max() == 2_876_290_056
+    assert {"forward", "backward"} <= set(tables.memory_points["phase"].dropna())
+
+
+def test_what_lived_at_the_peak_adds_up_to_it() -> None:
+    tables = read(MEMORY / "train_fp32.pickle")
+    assert tuple(tables.memory_at_peak.columns) == MEMORY_AT_PEAK_COLUMNS
+    assert tables.memory_at_peak["bytes"].sum() == 2_876_290_056
+
+
+def test_out_of_memory_is_read_with_what_was_asked() -> None:
+    tables = read(MEMORY / "train_oom.pickle")
+    assert tables.memory["baseline_bytes"] == 1_610_621_952
+    assert tables.memory["peak_bytes"] == 3_977_339_904
+    assert tables.memory["oom"]["requested_bytes"] == 81_920_000
+    assert tables.memory["oom"]["allocated_bytes"] == 3_977_339_904
+    assert tables.memory["is_partial"] is True
+    assert "partial_history" in _codes(tables)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_memory_is_busy_until_free_completed(protocol: int, tmp_path: Path) -> None:
+    trace = [
+        _event("alloc", 0, 100, 1),
+        _event("free_requested", 0, 100, 2),
+        _event("alloc", 512, 50, 3),
+        _event("free_completed", 0, 100, 4),
+    ]
+    blocks = [_block(0, 512, "inactive"), _block(512, 512, "active_allocated", 50)]
+    tables = _read(tmp_path, protocol, segments=[_segment(0, 0, blocks)], device_traces=[trace])
+    assert tables.memory_points["allocated_bytes"].tolist() == [100, 150, 50]
+    assert tables.memory["baseline_bytes"] == 0
+    assert tables.memory["is_partial"] is False
+    assert tables.warnings == ()
+
+
+def test_overwritten_history_is_partial_and_the_curve_still_right(tmp_path: Path) -> None:
+    trace = [_event("free_completed", 0, 300, 1), _event("alloc", 512, 50, 2)]
+    blocks = [_block(0, 512, "inactive"), _block(512, 512, "active_allocated", 50)]
+    tables = _read(tmp_path, segments=[_segment(0, 0, blocks)], device_traces=[trace])
+    assert tables.memory["baseline_bytes"] == tables.memory["peak_bytes"] == 300
+    assert tables.memory["is_partial"] is True
+    assert "partial_history" in _codes(tables)
+
+
+def test_expandable_segments_change_what_is_reserved(tmp_path: Path) -> None:
+    trace = [
+        _event("segment_map", 0, 2048, 1),
+        _event("alloc", 0, 1000, 2),
+        _event("segment_map", 2048, 2048, 3),
+        _event("segment_unmap", 2048, 2048, 4),
+    ]
+    blocks = [_block(0, 1024, "active_allocated", 1000), _block(1024, 1024, "inactive")]
+    tables = _read(tmp_path, segments=[_segment(0, 0, blocks)], device_traces=[trace])
+    assert tables.memory_points["reserved_bytes"].tolist() == [2048, 2048, 4096, 2048]
+    assert tables.memory["peak_bytes"] == 1000
+
+
+def test_devices_are_kept_apart(tmp_path: Path) -> None:
+    segments = [
+        _segment(0, 0, [_block(0, 512, "active_allocated", 10)]),
+        _segment(1, 0, [_block(0, 512, "active_allocated", 500)]),
+    ]
+    traces = [[_event("alloc", 0, 10, 1)], [_event("alloc", 0, 500, 1)]]
+    tables = _read(tmp_path, segments=segments, device_traces=traces)
+    assert [d["peak_bytes"] for d in tables.memory["devices"]] == [10, 500]
+    assert tables.memory["device"] == 1
+
+
+def test_phase_comes_from_annotations_then_the_stack(tmp_path: Path) -> None:
+    python = [{"name": "forward", "filename": "/home/x/model.py", "line": 3}]
+    trace = [
+        _event("alloc", 0, 10, 1, frames=python),
+        _event("alloc", 512, 10, 5, frames=python),
+        _event("alloc", 1024, 10, 9, user_metadata="prefill"),
+    ]
+    blocks = [_block(i * 512, 512, "active_allocated", 10) for i in range(3)]
+    marks = [
+        {"stage": "START", "name": "step", "device": 0, "time_us": 4},
+        {"stage": "END", "name": "step", "device": 0, "time_us": 6},
+    ]
+    tables = _read(
+        tmp_path,
+        segments=[_segment(0, 0, blocks)],
+        device_traces=[trace],
+        external_annotations=marks,
+    )
+    assert tables.memory_points["phase"].tolist() == ["forward", "step", "prefill"]
+    assert tables.memory_at_peak["site"].value_counts()["model.py:3 forward"] == 2
+
+
+def test_sizes_that_contradict_each_other_are_warned_of(tmp_path: Path) -> None:
+    trace = [_event("alloc", 0, 100, 1), _event("free_completed", 0, 90, 2)]
+    blocks = [_block(0, 512, "inactive")]
+    tables = _read(tmp_path, segments=[_segment(0, 0, blocks)], device_traces=[trace])
+    assert "inconsistent_snapshot" in _codes(tables)
+
+
+def test_without_history_no_peak_is_claimed(tmp_path: Path) -> None:
+    blocks = [_block(0, 512, "active_allocated", 100)]
+    tables = _read(tmp_path, segments=[_segment(0, 0, blocks)], device_traces=[[]])
+    assert tables.memory["final_bytes"] == 100
+    assert "peak_bytes" not in tables.memory
+    assert _codes(tables) == {"no_memory_history"}
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        [{"action": "alloc", "addr": 0, "size": -1, "time_us": 1}],
+        [{"action": "alloc", "addr": 0, "size": 1 << 70, "time_us": 1}],
+        [{"action": "alloc", "addr": 0, "size": "big", "time_us": 1}],
+        [{"action": "alloc", "addr": 0, "time_us": 1}],
+        [{"action": "alloc", "addr": 0, "size": 1, "time_us": 1 << 80}],
+        ["alloc"],
+        [None],
+    ],
+)
+def test_odd_records_are_one_error(trace: list[Any], tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match=r"snapshot\.pickle: "):
+        _read(tmp_path, device_traces=[trace])
+
+
+def test_lists_that_stand_for_more_events_than_bytes_are_refused(tmp_path: Path) -> None:
+    shared = [None] * 5000
+    with pytest.raises(CaptureError, match="more events than it has bytes"):
+        _read(tmp_path, device_traces=[shared] * 5000)
+
+
+def test_thinning_keeps_first_last_and_extremes() -> None:
+    points = [(i, 0, (i * 7919) % 100_003, i % 977, None) for i in range(60_000)]
+    kept = thin(points)
+    assert len(kept) <= 5000
+    assert kept[0] == points[0] and kept[-1] == points[-1]
+    assert max(p[2] for p in kept) == max(p[2] for p in points)
+    assert min(p[2] for p in kept) == min(p[2] for p in points)
+    assert [p[0] for p in kept] == sorted(p[0] for p in kept)

@@ -1,0 +1,21 @@
+"""Damaged captures: a small seeded part of what `python -m bench.mutations` does with thousands."""
+
+from pathlib import Path
+
+from bench.mutations import DATA, FAILURES, captures, plan, run
+
+SKIPPED = (".ncu-rep",)  # a process of its own each: the bench has them
+
+
+def test_damage_is_an_error_or_a_warning_never_a_silent_number(tmp_path: Path) -> None:
+    files = [f for f in captures(DATA) if f.suffix not in SKIPPED]
+    results = run(plan(files, 90, seed=20261127), tmp_path)
+    assert len(results) >= 90
+    assert [r for r in results if r[2] in FAILURES] == []
+    assert {"error", "same numbers"} <= {r[2] for r in results}
+
+
+def test_the_same_seed_makes_the_same_damage() -> None:
+    files = captures(DATA)
+    assert plan(files, 40, seed=3) == plan(files, 40, seed=3)
+    assert plan(files, 40, seed=3) != plan(files, 40, seed=4)

@@ -1,0 +1,58 @@
+"""One token can be two numbers; the file around it decides, or nobody does."""
+
+import math
+
+import pytest
+
+from analysis.numbers import AmbiguousNumberError, NumberStyle, infer_style, parse_number
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        ["6.23", "567961", "431.65"],
+        ["6.23", "567,961", "431.65"],
+        ["6,23", "567.961", "431,65"],
+        ["6,23", "567 961", "431,65"],
+        ["6,23", "567\u202f961", "431,65"],
+        ["6,23", "567\u00a0961", "431,65"],
+        ["6.23", "567'961", "431.65"],
+        ["6.23", "567\u2019961", "431.65"],
+        ["6.23", "5,67,961", "431.65"],
+    ],
+)
+def test_every_locale_gives_the_same_values(tokens: list[str]) -> None:
+    style = infer_style(tokens)
+    assert [parse_number(t, style) for t in tokens] == [6.23, 567961.0, 431.65]
+
+
+@pytest.mark.parametrize("tokens", [["567.961"], ["567,961", "12", "n/a"], ["1.234", "9.876"]])
+def test_undecided_tokens_are_refused(tokens: list[str]) -> None:
+    with pytest.raises(AmbiguousNumberError):
+        infer_style(tokens)
+
+
+def test_tokens_of_two_styles_are_refused() -> None:
+    with pytest.raises(AmbiguousNumberError, match="two styles"):
+        infer_style(["6.23", "6,23"])
+
+
+def test_several_groups_decide() -> None:
+    assert infer_style(["1.234.567", "1.234"]) == NumberStyle(decimal=",", group=".")
+
+
+@pytest.mark.parametrize("token", ["12,34", "1,2345", "1.2.3", "abc", "1 234"])
+def test_a_token_that_breaks_the_style_is_no_number(token: str) -> None:
+    with pytest.raises(ValueError):
+        parse_number(token, NumberStyle(decimal=".", group=","))
+
+
+@pytest.mark.parametrize("token", ["", "n/a", "nan", "inf"])
+def test_missing_is_not_zero(token: str) -> None:
+    assert math.isnan(parse_number(token, NumberStyle(decimal=".")))
+
+
+def test_exponents_and_signs() -> None:
+    style = NumberStyle(decimal=".")
+    assert parse_number("-1.5e-3", style) == -0.0015
+    assert parse_number("2E6", style) == 2e6

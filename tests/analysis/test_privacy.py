@@ -1,0 +1,89 @@
+"""The stored copy names no person and no machine, and its numbers are those of the original."""
+
+import gzip
+import json
+import pickle
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from analysis.privacy import MAY_REMAIN, scrub
+from analysis.readers import detect, read
+from core.errors import CaptureError
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "h100"
+SECRETS = (b"alice", b"gpu-box-7", b"--api-key")
+
+
+def _scrubbed(source: Path, dest: Path) -> tuple[bytes, tuple[str, ...]]:
+    removed = scrub(source, detect(source), dest)
+    data = dest.read_bytes()
+    return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data), removed
+
+
+def test_trace_loses_homes_hosts_and_command_lines(tmp_path: Path) -> None:
+    real = gzip.decompress((DATA / "kineto" / "train_bf16.json.gz").read_bytes())
+    private = (
+        b'"hostname": "gpu-box-7", "cwd": "/home/alice", '
+        b'"command_line": "python x.py --api-key 1", "file": "C:\\\\Users\\\\alice\\\\x.py", '
+        b'"kernel_file": "/tmp/torchinductor_alice/c.py", "schemaVersion"'
+    )
+    source = tmp_path / "t.json.gz"
+    source.write_bytes(gzip.compress(real.replace(b'"schemaVersion"', private, 1)))
+    data, removed = _scrubbed(source, tmp_path / "clean.gz")
+    assert not [s for s in SECRETS if s in data]
+    assert json.loads(data)["file"] == "C:\\Users\\user\\x.py"
+    assert {"home folders", "host, user and command line fields"} <= set(removed)
+    pd.testing.assert_frame_equal(read(tmp_path / "clean.gz").kernels, read(source).kernels)
+
+
+def test_ncu_table_loses_host_and_process_path(tmp_path: Path) -> None:
+    text = (DATA / "ncu" / "decode_eager.raw.csv").read_bytes()
+    source = tmp_path / "p.csv"
+    source.write_bytes(
+        b"==PROF== Connected to process 5 (/home/alice/bin/py)\n"
+        + text.replace(b'"python3.12","127.0.0.1"', b'"/opt/alice/python","gpu-box-7"')
+    )
+    data, removed = _scrubbed(source, tmp_path / "clean.csv")
+    assert not [s for s in SECRETS if s in data]
+    assert {"host name", "process paths"} <= set(removed)
+    pd.testing.assert_frame_equal(read(tmp_path / "clean.csv").counters, read(source).counters)
+
+
+def test_snapshot_keeps_base_names_and_packages(tmp_path: Path) -> None:
+    source = DATA / "memory" / "train_fp32.pickle"
+    value = pickle.loads(source.read_bytes())
+    shared = value["device_traces"][0][0]["frames"]
+    shared.insert(0, {"name": "f", "filename": "/home/alice/lab/model.py", "line": 1})
+    shared.insert(
+        1, {"name": "g", "filename": "/home/alice/v/lib/python3.12/site-packages/a/b.py", "line": 2}
+    )
+    private = tmp_path / "s.pickle"
+    private.write_bytes(pickle.dumps(value, 4))
+    data, removed = _scrubbed(private, tmp_path / "clean.pickle")
+    assert b"alice" not in data and b"site-packages/a/b.py" in data and b"model.py" in data
+    assert removed == ("folders in stack frames",)
+    assert len(data) < 1.1 * len(private.read_bytes())
+    assert read(tmp_path / "clean.pickle").memory == read(private).memory
+
+
+def test_clean_file_stays_as_it_is(tmp_path: Path) -> None:
+    source = DATA / "ncu" / "decode_max_autotune.raw.csv"
+    data, removed = _scrubbed(source, tmp_path / "clean.csv")
+    assert removed == () and data == source.read_bytes()
+
+
+def test_report_that_cannot_be_rewritten_says_what_may_remain(tmp_path: Path) -> None:
+    source = DATA / "ncu" / "decode_max_autotune.ncu-rep"
+    data, removed = _scrubbed(source, tmp_path / "x.ncu-rep")
+    assert data == source.read_bytes()
+    assert len(removed) == 1 and removed[0].startswith(MAY_REMAIN)
+
+
+def test_damaged_file_leaves_no_copy(tmp_path: Path) -> None:
+    source = tmp_path / "t.json.gz"
+    source.write_bytes((DATA / "kineto" / "train_bf16.json.gz").read_bytes()[:200_000])
+    with pytest.raises(CaptureError, match="cut off"):
+        scrub(source, detect(source), tmp_path / "copy.gz")
+    assert [p.name for p in tmp_path.iterdir()] == ["t.json.gz"]
