@@ -190,19 +190,13 @@ def _utilisation(
 
 
 def _as_figures(result: Any) -> tuple[dict[str, Any], tuple[PassWarning, ...]]:
-    figures, warnings = {}, []
-    for name in ("mfu", "mbu"):
-        value = getattr(result, name, None)
-        if value is not None and value <= 1:
-            figures[name] = value
-        elif value is not None:
-            text = f"{name.upper()} would be {value:.0%}: the cost model or the peak is wrong"
-            warnings.append(
-                PassWarning(
-                    pass_name="", warning=CaptureWarning(code=f"{name}_above_one", message=text)
-                )
-            )
-    return figures, tuple(warnings)
+    values = {"mfu": result.mfu, "mbu": result.mbu}
+    figures = {name: value for name, value in values.items() if value is not None}
+    warnings = tuple(
+        PassWarning(pass_name="", warning=CaptureWarning(code=f"{name}_above_one", message=message))
+        for name, message in result.errors
+    )
+    return figures, warnings
 
 
 def _with_captured_oom(data: RunData, memory: Mapping[str, Any]) -> RunData:

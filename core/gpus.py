@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from core.errors import UserError
 from core.queues import gpu_slug
 
-__all__ = ["GPUS", "GpuFacts", "find_gpu", "gpu_slug", "match_gpu_name"]
+__all__ = ["GPUS", "GpuFacts", "datasheet_peaks", "find_gpu", "gpu_slug", "match_gpu_name"]
 
 _T = 1e12
 _GB = 10**9
@@ -132,6 +132,18 @@ def find_gpu(model: str) -> GpuFacts | None:
         return None
     plain = _plain(model)
     return next((g for g in GPUS if re.fullmatch(g.pattern, plain)), None)
+
+
+def datasheet_peaks(model: str | None) -> dict[str, float]:
+    """Return the datasheet's rates under the names of measured peaks; {} for an unknown model.
+
+    `copy_bytes_per_s` (B/s) and `gemm_DTYPE_flops_per_s` (FLOP/s, dense).
+    """
+    facts = find_gpu(model or "")
+    if facts is None:
+        return {}
+    rates = {f"gemm_{d}_flops_per_s": rate for d, rate in facts.flops_per_s.items()}
+    return {"copy_bytes_per_s": float(facts.memory_bytes_per_s), **rates}
 
 
 def match_gpu_name(wanted: str, available: list[str]) -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from core.errors import UserError
-from core.gpus import GPUS, find_gpu, gpu_slug, match_gpu_name
+from core.gpus import GPUS, datasheet_peaks, find_gpu, gpu_slug, match_gpu_name
 
 
 @pytest.mark.parametrize(
@@ -102,3 +102,10 @@ def test_none_or_several_are_an_error_that_lists_them(wanted, says):
 
 def test_slug_is_a_queue_name():
     assert gpu_slug("NVIDIA H100 80GB HBM3") == "nvidia-h100-80gb-hbm3"
+
+
+def test_datasheet_peaks_bear_the_names_of_measured_ones():
+    peaks = datasheet_peaks("NVIDIA H100 80GB HBM3")
+    assert peaks["copy_bytes_per_s"] == 3350e9
+    assert peaks["gemm_bf16_flops_per_s"] == pytest.approx(989.4e12)
+    assert datasheet_peaks("A card of tomorrow") == datasheet_peaks(None) == {}
