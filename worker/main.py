@@ -29,7 +29,7 @@ from worker.passes import GpuTarget
 from worker.probe import probe
 from worker.process import run_process
 from worker.settings import WorkerSettings
-from worker.targets import CPU, find_targets
+from worker.targets import CPU, find_targets, load_measured
 
 LOG = logging.getLogger("warpboard.worker")
 DEFAULT_HEARTBEAT_S = 5.0
@@ -106,7 +106,7 @@ class WorkerHost:
         for thread in threads:
             thread.start()
         try:
-            self._beat(client, record)
+            self._beat(client, places, facts)
         finally:
             self._stop.set()
             for thread in threads:
@@ -140,19 +140,22 @@ class WorkerHost:
             name=gpu_slug(label if model != CPU else CPU), queues=queues, settings=settings
         )
 
+    def _gpu_record(self, place: Place) -> dict[str, Any]:
+        facts = place.settings.facts
+        record = {**facts, "model": place.settings.model, "queues": list(place.queues)}
+        measured = load_measured(place.settings.smi_selector or CPU)
+        if measured is not None:
+            record["peaks"] = measured["peaks"]
+            record["noise_floor_frac"] = measured.get("noise_floor_frac")
+            record["measured_at"] = measured["measured_at"]
+        return record
+
     def _record(self, places: list[Place], facts: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "worker_id": self._worker_id,
             "version": VERSION,
             "queues": sorted({queue for place in places for queue in place.queues}),
-            "gpus": [
-                {
-                    **place.settings.facts,
-                    "model": place.settings.model,
-                    "queues": list(place.queues),
-                }
-                for place in places
-            ],
+            "gpus": [self._gpu_record(place) for place in places],
             "tools": facts["tools"],
             "permissions": facts["permissions"],
             "torch": facts["torch"],
@@ -185,10 +188,18 @@ class WorkerHost:
             return True
         return False
 
-    def _beat(self, client: DashboardClient, record: Mapping[str, Any]) -> None:
-        """Send heartbeats until told to stop; register again where the dashboard forgot us."""
+    def _beat(self, client: DashboardClient, places: list[Place], facts: Mapping[str, Any]) -> None:
+        """Send heartbeats until told to stop.
+
+        Registers again where the dashboard forgot us, and after a new measurement.
+        """
+        known = self._record(places, facts)
         while not self._stop.wait(self._heartbeat_s):
+            record = self._record(places, facts)
             try:
+                if record != known:
+                    client.register(record)
+                    known = record
                 for run_id in client.heartbeat(self._worker_id, spool.running_runs(self._spool)):
                     spool.ask_to_cancel(self._spool, run_id)
             except DashboardAway as error:

@@ -208,7 +208,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m worker.measure", description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--gpu", default="all", help="ordinal, UUID, model, cpu; default: first")
-    parser.add_argument("--save", action="store_true", help="keep for workers of this data folder")
+    parser.add_argument("--save", action="store_true", help="keep for the data folder's workers")
     parser.add_argument("--no-noise", action="store_true", help="leave the noise floor out")
     parser.add_argument("--peaks-only", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--noise-job", action="store_true", help=argparse.SUPPRESS)
@@ -225,7 +225,7 @@ def main(argv: list[str] | None = None) -> int:
     except AppError as error:
         print(f"error: {error}", file=sys.stderr)
         return 3
-    if args.save:
+    if args.save or os.environ.get("WARPBOARD_DATA"):
         path = measured_path(str(target.facts.get("uuid") or CPU))
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(Path(path), facts)

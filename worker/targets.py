@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from core.config import data_dir
 from core.errors import UserError
 from worker.passes import GpuTarget
 from worker.probe import Gpu, probe_gpus
@@ -46,31 +47,35 @@ def visible(gpus: list[Gpu]) -> list[Gpu]:
 
 
 def cpu_target() -> GpuTarget:
-    return GpuTarget(visible_devices="", facts={"model": CPU} | _measured_facts(CPU, None))
+    return GpuTarget(visible_devices="", facts={"model": CPU} | _measured_facts(CPU))
 
 
-def gpu_target(gpu: Gpu, measured: dict[str, Any] | None = None) -> GpuTarget:
+def gpu_target(gpu: Gpu) -> GpuTarget:
     """Return the target of one GPU, with its measured peaks if there are any."""
-    facts = {k: v for k, v in asdict(gpu).items() if k != "ordinal"}
     selector = gpu.uuid or str(gpu.ordinal)
     return GpuTarget(
         visible_devices=selector,
         smi_selector=selector,
-        facts=facts | _measured_facts(gpu.uuid or str(gpu.ordinal), measured),
+        facts=asdict(gpu) | _measured_facts(selector),
     )
 
 
 def measured_path(key: str) -> Path:
-    """Return where `worker.measure --save` keeps the peaks of one GPU on this host."""
-    root = Path(os.environ.get("WARPBOARD_DATA") or "data")
-    return root / "measured" / f"{key}.json"
+    """Return where `worker.measure` keeps the figures of one GPU (or `cpu`) on this host."""
+    return data_dir().root / "measured" / f"{key}.json"
 
 
-def _measured_facts(key: str, measured: dict[str, Any] | None) -> dict[str, Any]:
-    path = measured_path(key)
-    if measured is None and path.is_file():
-        measured = json.loads(path.read_text())
-    if not measured:
+def load_measured(key: str) -> dict[str, Any] | None:
+    """Return what `worker.measure` kept, or None; an unreadable file is as good as none."""
+    try:
+        return dict(json.loads(measured_path(key).read_text()))
+    except (OSError, ValueError):
+        return None
+
+
+def _measured_facts(key: str) -> dict[str, Any]:
+    measured = load_measured(key)
+    if measured is None:
         return {}
     return {
         "peaks": {name: record["value"] for name, record in measured["peaks"].items()},
