@@ -72,8 +72,13 @@ def _bars(frame: pd.DataFrame, x: str, colour: str, unit: str) -> go.Figure:
             name=short(name, 48),
             marker={
                 "color": fill,
-                "opacity": 0.55 if is_published else 1.0,
-                "pattern": {"shape": "/" if is_published else ""},
+                "opacity": 0.75 if is_published else 1.0,
+                "pattern": {
+                    "shape": "/" if is_published else "",
+                    "fillmode": "overlay",
+                    "fgcolor": "rgba(255,255,255,0.55)",
+                    "size": 7,
+                },
             },
             error_y=_interval(rows),
             hovertext=[f"{short(name, 60)}<br>{plain(t)} {unit}" for t in rows["text"]],

@@ -6,6 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis.compare import Comparison, Waterfall
+from analysis.roofline import counter_points
 from analysis.runview import RunView
 from app.charts.compare import waterfall
 from app.charts.memory import memory_overlay
@@ -13,8 +14,15 @@ from app.charts.roofline import roofline
 from app.charts.samples import distribution
 from app.ui import data, links
 from app.ui.colours import RUN_A, RUN_B
-from app.ui.run_counters import ceilings, counter_points, model_point
-from app.ui.widgets import chart, plain_markdown, said_plainly, show_table, table_height
+from app.ui.run_counters import ceilings, model_point
+from app.ui.widgets import (
+    chart,
+    export_buttons,
+    plain_markdown,
+    said_plainly,
+    show_table,
+    table_height,
+)
 from core.spec import JobSpec
 
 REPEATS = 5
@@ -38,7 +46,7 @@ def actions(
     ):
         _submit(jobs, a[0], b[0])
     with bar.popover("Export", icon=":material/download:"):
-        _export(found, ids_a, ids_b)
+        export_buttons(found, f"compare-{ids_a[0]}-{ids_b[0]}")
     with bar.popover("Share", icon=":material/link:"):
         st.text("This comparison's address:")
         address = links.share_url(
@@ -62,23 +70,6 @@ def _submit(jobs: list[JobSpec], a: RunView, b: RunView) -> None:
     with said_plainly():
         data.submit(jobs, name=f"repeats of {a.run.name} and {b.run.name}")
     st.switch_page(links.QUEUE)
-
-
-def _export(found: Comparison, ids_a: tuple[str, ...], ids_b: tuple[str, ...]) -> None:
-    for label, suffix, mime in (
-        ("Markdown", "md", "text/markdown"),
-        ("CSV", "csv", "text/csv"),
-        ("JSON", "json", "application/json"),
-        ("One-file HTML", "html", "text/html"),
-    ):
-        st.download_button(
-            label,
-            data=lambda s=suffix: data.export_comparison(ids_a, ids_b, found.metric, s),
-            file_name=f"compare-{ids_a[0]}-{ids_b[0]}.{suffix}",
-            mime=mime,
-            on_click="ignore",
-            width="stretch",
-        )
 
 
 def differences(found: Comparison) -> None:
@@ -187,7 +178,7 @@ def overlays(a: Sequence[RunView], b: Sequence[RunView]) -> None:
 
 def _rooflines(a: RunView, b: RunView) -> None:
     sides = (("A", a), ("B", b))
-    points = [counter_points(v).assign(side=s) for s, v in sides]
+    points = [counter_points(v.counters).assign(side=s) for s, v in sides]
     models = [(f"{s}: {m[0]}", m[1], m[2]) for s, v in sides if (m := model_point(v)) is not None]
     both = pd.concat(points, ignore_index=True)
     if both.empty and not models:

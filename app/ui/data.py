@@ -247,3 +247,24 @@ def worker_note() -> str:
     found = running_stack(data_dir()) or {}
     note = str(found.get("worker") or "")
     return "" if note in ("running", "off") else note
+
+
+EXPORTS = (
+    ("Markdown", "md", "text/markdown"),
+    ("CSV", "csv", "text/csv"),
+    ("JSON", "json", "application/json"),
+    ("One-file HTML", "html", "text/html"),
+)
+
+
+def export(what: Any, suffix: str) -> str:
+    """Return a comparison or study as the text of a file of that kind."""
+    from analysis import export as writers
+
+    write = {
+        "md": writers.to_markdown,
+        "csv": writers.to_csv,
+        "json": writers.to_json,
+        "html": writers.to_html,
+    }
+    return write[suffix](what)

@@ -3,12 +3,13 @@
 import pandas as pd
 import streamlit as st
 
+from analysis.roofline import MEASURED, cost_point, counter_points
+from analysis.roofline import ceilings as known_ceilings
 from analysis.runview import RunView
 from app.charts.roofline import Ceiling, roofline
 from app.ui import style
 from app.ui.format import percent
 from app.ui.widgets import chart, plain_markdown, show_table, table_height
-from core import gpus as gpu_table
 
 
 def counters(view: RunView) -> None:
@@ -26,53 +27,29 @@ def counters(view: RunView) -> None:
 
 
 def ceilings(view: RunView) -> list[Ceiling]:
-    """Return the roofs that are known for the run's GPU and FLOP type: measured, datasheet."""
-    dtype = str(view.cost.get("flops_dtype") or "bf16")
-    sheet = gpu_table.datasheet_peaks(view.run.gpu_model)
-    found = []
-    for peaks, label, is_measured in ((view.peaks, "measured", True), (sheet, "datasheet", False)):
-        flops = peaks.get(f"gemm_{dtype}_flops_per_s") or peaks.get(f"{dtype}_flops_per_s")
-        memory = peaks.get("copy_bytes_per_s") or peaks.get("dram_bytes_per_s")
-        if flops and memory:
-            found.append(
-                Ceiling(
-                    label=f"{label}, {dtype}",
-                    bytes_per_s=memory,
-                    flops_per_s=flops,
-                    is_measured=is_measured,
-                )
-            )
-    return found
-
-
-def counter_points(view: RunView) -> pd.DataFrame:
-    """Return label, intensity, flops_per_s, duration_ns, category of launches with all of them."""
-    found = view.counters
-    ok = (found["flops"] > 0) & (found["dram_bytes"] > 0) & (found["duration_ns"] > 0)
-    rows = found[ok]
-    return pd.DataFrame(
-        {
-            "label": rows["short_name"],
-            "intensity": rows["flops"] / rows["dram_bytes"],
-            "flops_per_s": rows["flops"] / rows["duration_ns"] * 1e9,
-            "duration_ns": rows["duration_ns"],
-            "category": rows["category"],
-        }
-    )
+    """Return the known roofs of the run's GPU for the dtype of its cost model, else bf16."""
+    dtype = str(view.cost.get("flops_dtype") or view.run.params.get("dtype") or "bf16")
+    return [
+        Ceiling(
+            label=f"{roof.source}, {roof.dtype}",
+            bytes_per_s=roof.bytes_per_s,
+            flops_per_s=roof.flops_per_s,
+            is_measured=roof.source == MEASURED,
+        )
+        for roof in known_ceilings(view.peaks, view.run.gpu_model, dtype).itertuples()
+    ]
 
 
 def model_point(view: RunView) -> tuple[str, float, float] | None:
     """Return the whole iteration by the cost model and the clean latency; None if unknown."""
-    flops, moved = view.cost.get("flops"), view.cost.get("bytes")
     latency = view.summary.get("latency_ms")
-    median = latency.get("median") if isinstance(latency, dict) else None
-    if not flops or not moved or not median:
-        return None
-    return (view.run.name, flops / moved, flops / (median / 1e3))
+    median_ms = latency.get("median") if isinstance(latency, dict) else None
+    point = cost_point(view.cost, median_ms * 1e6 if median_ms else None)
+    return (view.run.name, *point) if point else None
 
 
 def _roofline_part(view: RunView) -> None:
-    points = counter_points(view)
+    points = counter_points(view.counters)
     model = model_point(view)
     roofs = ceilings(view)
     if points.empty and model is None:

@@ -5,7 +5,7 @@ import streamlit as st
 
 from analysis.runview import RunRow, RunView
 from app.ui import data, links, style
-from app.ui.colours import IDLE, category_colour
+from app.ui.colours import BAD, IDLE, category_colour
 from app.ui.format import bytes_, percent, when
 from app.ui.queue_view import cancel, log_text, progress_of, retry
 from app.ui.shape import class_shares
@@ -85,7 +85,7 @@ def answer(view: RunView) -> None:
     if run.error:
         st.error(plain_markdown(run.error), icon=":material/error:")
     if run.status == "oom" and run.oom:
-        _oom(run)
+        _oom(view)
     if run.status in ("failed", "interrupted", "cancelled", "oom"):
         if run.workload and st.button("Retry", icon=":material/replay:"):
             retry(run.id)
@@ -95,16 +95,16 @@ def answer(view: RunView) -> None:
                 st.code(log_text(log), language=None, height=320)
 
 
-def _oom(run: RunRow) -> None:
-    found = run.oom or {}
-    asked = found.get("requested_bytes")
-    lines = [
-        f"It asked for {bytes_(asked)} in {found.get('phase') or 'an unknown phase'}; "
-        f"the peak until then was {bytes_(found.get('peak_bytes'))}."
-    ]
+def _oom(view: RunView) -> None:
+    found = view.run.oom or {}
+    phase = f" in {found['phase']}" if found.get("phase") else ""
+    peak = found.get("peak_bytes") or view.summary.get("peak_memory_bytes")
+    lines = [f"It asked for {bytes_(found.get('requested_bytes'))}{phase}."]
+    if peak:
+        lines.append(f"The peak until then was {bytes_(peak)}.")
     if found.get("limit_bytes"):
         lines.append(f"The limit was {bytes_(found['limit_bytes'])}.")
-    style.verdict("Out of memory: a result, not a failure", lines, [], "#d55e00")
+    style.verdict("Out of memory: a result, not a failure", [" ".join(lines)], [], BAD)
 
 
 def composition(view: RunView) -> str:

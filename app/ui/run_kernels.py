@@ -86,7 +86,7 @@ def kernel_table(
         column_config={
             "kernel": st.column_config.TextColumn(width="large"),
             "share": st.column_config.ProgressColumn(
-                "share", format="%.1f %%", min_value=0, max_value=100, width="small"
+                "share", format="%.1f %%", min_value=0, max_value=100, width=130
             ),
             "total ms": number(format="%.4g"),
             "\u00b5s / iteration": number(format="%.4g"),

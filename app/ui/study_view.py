@@ -12,6 +12,7 @@ from app.ui import data, links, style
 from app.ui.format import UNKNOWN, significant
 from app.ui.widgets import (
     chart,
+    export_buttons,
     linked_select,
     plain_markdown,
     said_plainly,
@@ -62,6 +63,8 @@ def head(found: StudyTable, query: str) -> None:
         with said_plainly():
             data.submit(jobs, name=found.study.name)
         st.switch_page(links.QUEUE)
+    with bar.popover("Export", icon=":material/download:"):
+        export_buttons(found, found.study.name)
     with bar.popover("Share", icon=":material/link:"):
         st.code(
             links.share_url("studies", name=found.study.name, filter=query),

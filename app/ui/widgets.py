@@ -10,6 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from app.charts.base import CONFIG
+from app.ui import data
 from app.ui.format import UNKNOWN
 from core.errors import AppError
 
@@ -95,9 +96,22 @@ def linked_select(
     return chosen
 
 
+def export_buttons(what: Any, name: str) -> None:
+    """Draw one download a format; the file is made when its button is pressed."""
+    for label, suffix, mime in data.EXPORTS:
+        st.download_button(
+            label,
+            data=lambda s=suffix: data.export(what, s),
+            file_name=f"{name}.{suffix}",
+            mime=mime,
+            on_click="ignore",
+            width="stretch",
+        )
+
+
 def table_height(frame: object, most: int) -> int:
     """Return the height in pixels that shows all rows, at most `most`."""
-    return min(most, 38 + 35 * max(1, len(frame)))  # type: ignore[arg-type]
+    return min(most, 3 + 33 * (1 + max(1, len(frame))))  # type: ignore[arg-type]
 
 
 def status_badge(status: str) -> None:
