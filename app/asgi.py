@@ -9,8 +9,11 @@ if str(ROOT) not in sys.path:
 
 import streamlit as st  # noqa: E402
 
-from app.api.app import lifespan_for, routes  # noqa: E402
+from app.api.app import Box, lifespan_for, routes  # noqa: E402
 from core.config import data_dir  # noqa: E402
 
+box = Box()
 # The path is absolute: a relative one would be looked up in the directory of the caller.
-app = st.App(str(ROOT / "app" / "main.py"), routes=routes(), lifespan=lifespan_for(data_dir()))
+app = st.App(
+    str(ROOT / "app" / "main.py"), routes=routes(box), lifespan=lifespan_for(data_dir(), box)
+)

@@ -70,7 +70,8 @@ def default_profilers(db: Database, gpu_model: str) -> tuple[str, ...]:
     info = worker_info(db, gpu_model)
     tools, allowed = info.get("tools") or {}, info.get("permissions") or {}
     has_nsys = bool((tools.get("nsys") or {}).get("path"))
-    has_ncu = bool((tools.get("ncu") or {}).get("path")) and allowed.get("counters_allowed") is not False
+    may_count = allowed.get("counters_allowed") is not False
+    has_ncu = bool((tools.get("ncu") or {}).get("path")) and may_count
     return ("nsys" if has_nsys else "trace", *(("ncu",) if has_ncu else ()), "memory")
 
 

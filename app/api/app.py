@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -12,6 +13,7 @@ from starlette.routing import Route
 
 from app.api import docs, runs, uploads, workers
 from app.api.auth import ensure_token
+from app.api.errors import Handler
 from app.api.state import ApiState
 from app.api.watch import watch
 from app.submit import Sender
@@ -27,23 +29,45 @@ async def health(request: Request) -> Response:
     return JSONResponse({"status": "ok", "version": VERSION})
 
 
-def routes() -> list[Route]:
+@dataclass(slots=True)
+class Box:
+    """Where the lifespan puts the state and the routes find it.
+
+    Not the application's own `state`: inside Streamlit's application the routes belong to another.
+    """
+
+    state: ApiState | None = None
+
+
+def routes(box: Box) -> list[Route]:
     """Return every route of the API."""
+
+    def with_state(handler: Handler) -> Handler:
+        async def found(request: Request) -> Response:
+            request.scope["warpboard"] = box.state
+            return await handler(request)
+
+        return found
+
+    return [Route(path, with_state(handler), methods=[m]) for m, path, handler in _routes()]
+
+
+def _routes() -> list[tuple[str, str, Handler]]:
     run = PREFIX + "/runs/{run_id}"
     capture = run + "/captures/{sha256}"
     return [
-        Route(PREFIX + "/health", health, methods=["GET"]),
-        Route(PREFIX + "/workers", workers.register, methods=["POST"]),
-        Route(PREFIX + "/workers/{worker_id}/heartbeat", workers.heartbeat, methods=["POST"]),
-        Route(PREFIX + "/runs", runs.listed, methods=["GET"]),
-        Route(run, runs.shown, methods=["GET"]),
-        Route(run + "/claim", runs.claim, methods=["POST"]),
-        Route(run + "/events", runs.events, methods=["POST"]),
-        Route(run + "/finish", runs.finish, methods=["POST"]),
-        Route(capture, uploads.head, methods=["HEAD"]),
-        Route(capture, uploads.put, methods=["PUT"]),
-        Route("/api/docs", docs.page, methods=["GET"]),
-        Route("/api/openapi.json", docs.openapi, methods=["GET"]),
+        ("GET", PREFIX + "/health", health),
+        ("POST", PREFIX + "/workers", workers.register),
+        ("POST", PREFIX + "/workers/{worker_id}/heartbeat", workers.heartbeat),
+        ("GET", PREFIX + "/runs", runs.listed),
+        ("GET", run, runs.shown),
+        ("POST", run + "/claim", runs.claim),
+        ("POST", run + "/events", runs.events),
+        ("POST", run + "/finish", runs.finish),
+        ("HEAD", capture, uploads.head),
+        ("PUT", capture, uploads.put),
+        ("GET", "/api/docs", docs.page),
+        ("GET", "/api/openapi.json", docs.openapi),
     ]
 
 
@@ -57,13 +81,13 @@ def make_state(data_dir: DataDir) -> ApiState:
     return ApiState(data_dir=data_dir, send_job=sender.send_job, send_ingest=sender.send_ingest)
 
 
-def lifespan_for(data_dir: DataDir) -> Any:
-    """Return the lifespan that puts the state on the application and watches the workers."""
+def lifespan_for(data_dir: DataDir, box: Box) -> Any:
+    """Return the lifespan that makes the state and watches the workers."""
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[dict[str, Any]]:
         state = make_state(data_dir)
-        app.state.api = state
+        box.state = state
         async with anyio.create_task_group() as background:
             background.start_soon(watch, state)
             yield {}
@@ -74,4 +98,5 @@ def lifespan_for(data_dir: DataDir) -> Any:
 
 def make_api(data_dir: DataDir) -> Starlette:
     """Return the API on its own, without the pages."""
-    return Starlette(routes=routes(), lifespan=lifespan_for(data_dir))
+    box = Box()
+    return Starlette(routes=routes(box), lifespan=lifespan_for(data_dir, box))

@@ -49,7 +49,7 @@ class ApiState:
 
 def state_of(request: Request) -> ApiState:
     """Return the process's state."""
-    found: ApiState = request.app.state.api
+    found: ApiState = request.scope["warpboard"]
     return found
 
 
