@@ -1,0 +1,243 @@
+"""What limits a run: one answer, its evidence, and what to do next.
+
+The order of the questions: did it end (out of memory), is it a CPU run, is there GPU work at all,
+are its kernels recorded (opaque graphs), does the GPU wait (and for what), and only for a busy GPU:
+memory or arithmetic. Where the captures cannot tell, the verdict says so and what to record.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from analysis.classify import fractions
+from analysis.runview import RunView
+from analysis.verdict_busy import BusyLimit, busy_limit, limit_without_kernels
+from analysis.verdict_facts import (
+    graphs_not_used,
+    idle_causes,
+    launches_per_iteration,
+    median_gap_ns,
+    milliseconds,
+    percent,
+)
+
+__all__ = ["RunVerdict", "VerdictKind", "graphs_not_used", "run_verdict"]
+
+IDLE_FRAC = 0.3
+"""From this idle share on, what the GPU waits for limits more than what its kernels do."""
+OPAQUE_FRAC = 0.5
+"""From this share of opaque graph time on, nothing is said about kernels."""
+_OPERATOR = re.compile(r"^(?:aten|mkldnn|onednn|torch|quantized)::")
+
+
+class VerdictKind(StrEnum):
+    LAUNCH_BOUND = "launch_bound"
+    HOST_BOUND = "host_bound"
+    SYNC_BOUND = "sync_bound"
+    TRANSFER_BOUND = "transfer_bound"
+    MEMORY_BOUND = "memory_bound"
+    COMPUTE_BOUND = "compute_bound"
+    OPAQUE = "opaque"
+    CPU = "cpu"
+    OOM = "oom"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunVerdict:
+    """The answer to "what limits this run?"."""
+
+    kind: VerdictKind
+    headline: str
+    evidence: tuple[str, ...]
+    next_steps: tuple[str, ...]
+    bar: tuple[tuple[str, int], ...]
+    "(label, ns): kernel time by category, then idle time by cause; () where unknown."
+
+
+_IDLE_WORDS = {
+    "launch": (VerdictKind.LAUNCH_BOUND, "Launch-bound"),
+    "host": (VerdictKind.HOST_BOUND, "Host-bound"),
+    "synchronisation": (VerdictKind.SYNC_BOUND, "Synchronisation-bound"),
+    "transfer": (VerdictKind.TRANSFER_BOUND, "Transfer-bound"),
+}
+_IDLE_STEPS = {
+    "launch": "Launch less: CUDA graphs (compile=reduce-overhead), fusion (torch.compile), or more "
+    "work a launch (a larger batch)",
+    "host": "See in the timeline what the program does between CUDA calls: data loading, Python, "
+    "allocation, module loading or compilation inside the measured part",
+    "synchronisation": "Remove waits inside the iteration: .item(), .cpu(), printing a tensor, "
+    "torch.cuda.synchronize",
+    "transfer": "Overlap copies with kernels: pinned memory, non_blocking=True, a stream of their "
+    "own; or keep the data on the GPU",
+}
+
+
+def run_verdict(view: RunView) -> RunVerdict:
+    """Return what limits the run. Reads the span files for the median gap, else only `view`."""
+    if view.run.status == "oom" or view.run.oom:
+        return _oom(view.run.oom or {})
+    if view.kernels.empty:
+        return _no_kernels(view)
+    if view.kernels["name"].map(lambda n: bool(_OPERATOR.match(str(n)))).all():
+        return _cpu(view)
+    opaque_ns = int(view.summary.get("opaque_graph_ns") or 0)
+    total_ns = int(view.kernels["total_ns"].sum())
+    if total_ns > 0 and opaque_ns / total_ns >= OPAQUE_FRAC:
+        return _opaque(view, opaque_ns / total_ns)
+    idle_frac = view.summary.get("idle_frac")
+    if idle_frac is not None and idle_frac >= IDLE_FRAC:
+        return _idle(view, float(idle_frac))
+    return _busy(view)
+
+
+def _bar(view: RunView) -> tuple[tuple[str, int], ...]:
+    classes = fractions(view.kernels)["category_total_ns"]
+    idle = [(f"idle: {cause}", ns) for cause, ns in idle_causes(view).items()]
+    span_ns, busy_ns = view.summary.get("span_ns"), view.summary.get("busy_ns")
+    if not idle and span_ns is not None and busy_ns is not None and span_ns > busy_ns:
+        idle = [("idle", int(span_ns - busy_ns))]
+    return (*classes.items(), *idle)
+
+
+def _oom(oom: Mapping[str, Any]) -> RunVerdict:
+    phase = f" in {oom['phase']}" if oom.get("phase") else ""
+    evidence = []
+    for key, words in (
+        ("requested_bytes", "asked for"),
+        ("peak_bytes", "peak before it"),
+        ("limit_bytes", "limit"),
+    ):
+        if oom.get(key) is not None:
+            evidence.append(f"{words} {oom[key] / 2**30:.2f} GiB")
+    return RunVerdict(
+        kind=VerdictKind.OOM,
+        headline=f"Out of memory{phase}: a result, there is no latency",
+        evidence=tuple(evidence),
+        next_steps=(
+            "See what lived at the peak on the Memory tab",
+            "A smaller batch or sequence, bf16, or recomputing activations",
+        ),
+        bar=(),
+    )
+
+
+def _no_kernels(view: RunView) -> RunVerdict:
+    limit = limit_without_kernels(view)
+    if limit is not None:
+        return _from_limit(limit)
+    calls = int(view.api_calls["count"].sum()) if len(view.api_calls) else 0
+    if view.primary_pass is None:
+        headline = "Cannot tell what limits it: no profile was recorded"
+        steps: tuple[str, ...] = ("Run again with the nsys profiler",)
+    else:
+        headline = "No GPU activity recorded"
+        steps = (
+            "Check that the program uses the GPU, that nsys traces cuda, and that counters or "
+            "tracing are permitted (WSL2 and some containers record API calls only)",
+        )
+    evidence = (f"{calls} CUDA API calls were recorded, but no kernel",) if calls else ()
+    return RunVerdict(
+        kind=VerdictKind.UNKNOWN, headline=headline, evidence=evidence, next_steps=steps, bar=()
+    )
+
+
+def _from_limit(limit: BusyLimit) -> RunVerdict:
+    return RunVerdict(
+        kind=VerdictKind(limit.kind),
+        headline=limit.headline,
+        evidence=limit.evidence,
+        next_steps=limit.next_steps,
+        bar=(),
+    )
+
+
+def _cpu(view: RunView) -> RunVerdict:
+    top = view.kernels.groupby("name")["total_ns"].sum().sort_values(ascending=False)
+    total_ns = int(top.sum())
+    shares = [f"{name} {percent(ns / total_ns)}" for name, ns in top.head(3).items()]
+    return RunVerdict(
+        kind=VerdictKind.CPU,
+        headline=f"CPU run: {milliseconds(total_ns)} of operator time, most in {top.index[0]}",
+        evidence=(f"self time: {', '.join(shares)}",),
+        next_steps=("Run it on a GPU to see what limits it there",),
+        bar=_bar(view),
+    )
+
+
+def _opaque(view: RunView, opaque_frac: float) -> RunVerdict:
+    count = view.summary.get("num_graph_launches")
+    launches = f"{count} whole CUDA graph launches" if count else "whole CUDA graph launches"
+    return RunVerdict(
+        kind=VerdictKind.OPAQUE,
+        headline=f"Opaque: {percent(opaque_frac)} of the GPU time is {launches}, "
+        "their kernels were not recorded",
+        evidence=_idle_evidence(view),
+        next_steps=("Record again with --cuda-graph-trace=node to see the kernels",),
+        bar=_bar(view),
+    )
+
+
+def _idle(view: RunView, idle_frac: float) -> RunVerdict:
+    causes = idle_causes(view)
+    known = {cause: ns for cause, ns in causes.items() if cause in _IDLE_WORDS}
+    idles = f"the GPU idles {percent(idle_frac)}{_of_span(view)}"
+    if not known:
+        return RunVerdict(
+            kind=VerdictKind.UNKNOWN,
+            headline=f"Cannot tell what limits it: {idles}, and the capture does not say why",
+            evidence=_idle_evidence(view),
+            next_steps=("Record CUDA API calls too: nsys profile --trace=cuda,nvtx",),
+            bar=_bar(view),
+        )
+    cause = max(known, key=lambda c: known[c])
+    kind, word = _IDLE_WORDS[cause]
+    launches = launches_per_iteration(view)
+    tail = f", {launches}" if launches and cause == "launch" else ""
+    skipped = graphs_not_used(view)
+    steps = (_IDLE_STEPS[cause],)
+    if skipped:
+        steps = ("Find why CUDA graphs were skipped (TORCH_LOGS=perf_hints): often an input "
+                 "mutated in place, such as a KV cache", *steps)  # fmt: skip
+    return RunVerdict(
+        kind=kind,
+        headline=f"{word}: {idles}{tail}",
+        evidence=((skipped,) if skipped else ()) + _idle_evidence(view),
+        next_steps=steps,
+        bar=_bar(view),
+    )
+
+
+def _of_span(view: RunView) -> str:
+    span_ns = view.summary.get("span_ns")
+    return f" of {milliseconds(span_ns)}" if span_ns else ""
+
+
+def _idle_evidence(view: RunView) -> tuple[str, ...]:
+    found = []
+    causes = idle_causes(view)
+    idle_ns = sum(causes.values())
+    if idle_ns:
+        shares = [f"{cause} {percent(ns / idle_ns)}" for cause, ns in causes.items()]
+        found.append(f"idle {milliseconds(idle_ns)}: {', '.join(shares)}")
+    gap_ns = median_gap_ns(view.span_paths)
+    if gap_ns is not None:
+        found.append(f"median gap between kernels {gap_ns / 1000:.1f} us")
+    time_ns, count = view.summary.get("kernel_time_ns"), view.summary.get("num_kernels")
+    if time_ns and count:
+        found.append(f"mean kernel {time_ns / count / 1000:.1f} us over {count} kernels")
+    return tuple(found)
+
+
+def _busy(view: RunView) -> RunVerdict:
+    limit = busy_limit(view)
+    skipped = graphs_not_used(view)
+    idle_frac = view.summary.get("idle_frac")
+    evidence = list(limit.evidence)
+    if idle_frac is not None:
+        evidence.append(f"the GPU is busy {percent(1 - idle_frac)}{_of_span(view)}")
+    if skipped:
+        evidence.append(skipped)
+    return replace(_from_limit(limit), evidence=tuple(evidence), bar=_bar(view))

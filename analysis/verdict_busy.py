@@ -1,0 +1,162 @@
+"""For a busy GPU: is it memory or arithmetic? From counters, else from the cost model."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from analysis.classify import OPAQUE, fractions
+from analysis.roofline import utilisation
+from analysis.runview import RunView
+from analysis.verdict_facts import milliseconds, percent
+
+HIGH_PCT = 60.0
+"""Nsight Compute's own limit: above 60 % of a unit's peak that unit is what limits a kernel."""
+HIGH_FRAC = 0.5
+"""An iteration that reaches half of a peak is said to be limited by it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusyLimit:
+    """Memory, compute or unknown, with its evidence."""
+
+    kind: str
+    headline: str
+    evidence: tuple[str, ...]
+    next_steps: tuple[str, ...]
+
+
+_STEPS = {
+    "memory_bound": (
+        "Move fewer bytes: fuse pointwise work (torch.compile), a smaller dtype or quantised "
+        "weights, a larger batch for the same weights",
+    ),
+    "compute_bound": (
+        "Do the arithmetic in a faster dtype (tf32, bf16, fp8) or do less of it; compare MFU with "
+        "the measured peak",
+    ),
+}
+_RECORD = (
+    "Record hardware counters (the ncu profiler) for the longest kernels",
+    "Measure this GPU's peaks (warpboard doctor --measure) and give the workload a cost model",
+)
+
+
+def busy_limit(view: RunView) -> BusyLimit:
+    """Return the limit of a GPU that seldom waits: counters first, then cost model and peaks."""
+    return _from_counters(view) or _from_cost(view) or _cannot_tell(view)
+
+
+def limit_without_kernels(view: RunView) -> BusyLimit | None:
+    """Return the limit of a run that has counters or a cost model but no kernel table."""
+    return _from_counters(view) or _from_cost(view)
+
+
+def _from_counters(view: RunView) -> BusyLimit | None:
+    """Weigh the launches' own utilisation by their duration: share = sum(pct * ns) / sum(ns)."""
+    counters = view.counters
+    if counters.empty or counters["duration_ns"].isna().all():
+        return None
+    memory_pct = _weighted(counters, _larger(counters, "memory_pct", "dram_pct"))
+    sm_pct = _weighted(counters, counters["sm_pct"])
+    if memory_pct is None or sm_pct is None:
+        return None
+    evidence = (
+        f"counters of {len(counters)} launches, weighed by time: memory {memory_pct:.0f} %, "
+        f"SM {sm_pct:.0f} % of peak",
+        *_coverage(view),
+    )
+    if max(memory_pct, sm_pct) < HIGH_PCT:
+        return BusyLimit(
+            kind="unknown",
+            headline=f"Neither memory ({memory_pct:.0f} %) nor SM ({sm_pct:.0f} %) is near its "
+            "peak: latency or too little parallelism in the profiled kernels",
+            evidence=evidence,
+            next_steps=("See waves per SM and occupancy on the Counters tab: a larger batch or "
+                        "other tiles fill the GPU",),
+        )  # fmt: skip
+    kind = "memory_bound" if memory_pct >= sm_pct else "compute_bound"
+    word = "Memory-bound: memory" if kind == "memory_bound" else "Compute-bound: the SMs"
+    return BusyLimit(
+        kind=kind,
+        headline=f"{word} at {max(memory_pct, sm_pct):.0f} % of peak in the profiled kernels",
+        evidence=evidence,
+        next_steps=_STEPS[kind],
+    )
+
+
+def _larger(counters: pd.DataFrame, first: str, second: str) -> pd.Series:
+    return counters[[first, second]].max(axis=1)
+
+
+def _weighted(counters: pd.DataFrame, values: pd.Series) -> float | None:
+    known = values.notna() & counters["duration_ns"].notna()
+    weights = counters.loc[known, "duration_ns"]
+    if not known.any() or weights.sum() <= 0:
+        return None
+    return float(np.average(values[known], weights=weights))
+
+
+def _coverage(view: RunView) -> tuple[str, ...]:
+    """Say what share of the kernel pass's GPU time has kernels of the profiled names."""
+    total_ns = 0 if view.kernels.empty else int(view.kernels["total_ns"].sum())
+    if not total_ns:
+        return ()
+    names = set(view.counters["short_name"])
+    covered_ns = int(view.kernels.loc[view.kernels["short_name"].isin(names), "total_ns"].sum())
+    return (f"kernels of these names are {percent(covered_ns / total_ns)} of the GPU time",)
+
+
+def _from_cost(view: RunView) -> BusyLimit | None:
+    median_ms = (view.summary.get("latency_ms") or {}).get("median")
+    if not view.cost or not median_ms:
+        return None
+    used = utilisation(
+        cost=view.cost,
+        latency_ns=median_ms * 1e6,
+        peaks=view.peaks,
+        gpu_model=view.run.gpu_model,
+    )
+    shares = {
+        "memory_bound": (used.mbu, used.mbu_peak, "memory", "MBU"),
+        "compute_bound": (used.mfu, used.mfu_peak, "arithmetic", "MFU"),
+    }
+    known = {k: v for k, v in shares.items() if v[0] is not None and v[1] is not None}
+    if used.errors or not known:
+        return None
+    evidence = tuple(
+        f"{label} {percent(share or 0)} of the {peak.source} peak"
+        for share, peak, _, label in known.values()
+        if peak is not None
+    )
+    kind = max(known, key=lambda k: known[k][0] or 0)
+    share, _, noun, label = known[kind]
+    if (share or 0) < HIGH_FRAC:
+        return BusyLimit(
+            kind="unknown",
+            headline=f"Cannot tell from the cost model: {label} is only {percent(share or 0)}",
+            evidence=evidence,
+            next_steps=_RECORD[:1],
+        )
+    word = "Memory-bound" if kind == "memory_bound" else "Compute-bound"
+    return BusyLimit(
+        kind=kind,
+        headline=f"{word}: {percent(share or 0)} of the peak {noun} rate over a whole iteration",
+        evidence=evidence,
+        next_steps=_STEPS[kind],
+    )
+
+
+def _cannot_tell(view: RunView) -> BusyLimit:
+    totals = fractions(view.kernels)["category_total_ns"]
+    total_ns = sum(totals.values())
+    known = {k: ns for k, ns in totals.items() if k != OPAQUE}
+    top = max(known, key=lambda k: known[k]) if known else "unknown"
+    share = percent(known.get(top, 0) / total_ns) if total_ns else "unknown"
+    return BusyLimit(
+        kind="unknown",
+        headline=f"The GPU is busy, {share} of its time in {top}; memory or arithmetic: cannot "
+        "tell without counters or a cost model",
+        evidence=(f"kernel time {milliseconds(total_ns)}",),
+        next_steps=_RECORD,
+    )

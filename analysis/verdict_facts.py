@@ -1,0 +1,107 @@
+"""Facts that a verdict cites: launches an iteration, gaps, idle causes, CUDA graphs skipped."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from analysis.runview import RunView
+
+GRAPH_MODES = ("reduce-overhead", "max-autotune")
+"""torch.compile modes that ask for CUDA graphs."""
+_ITERATION = re.compile(r"(?:^|/)iteration_?\d+$")
+_LAUNCH = re.compile(r"^(?:cuda|cu|hip)(?:LaunchKernel|LaunchCooperative|GraphLaunch)")
+
+
+def percent(frac: float) -> str:
+    """Return e.g. `83 %`; shares next to 0 and 1 keep a digit so that they do not read as all."""
+    value = 100 * frac
+    digits = 1 if 0 < value < 1 or 99 < value < 100 else 0
+    return f"{value:.{digits}f} %"
+
+
+def milliseconds(ns: float) -> str:
+    """Return e.g. `12.6 ms`, three digits."""
+    value = ns / 1e6
+    return f"{value:.0f} ms" if value >= 100 else f"{value:.3g} ms"
+
+
+def idle_causes(view: RunView) -> dict[str, int]:
+    """Return idle ns by cause, largest first; {} where the capture holds none."""
+    if view.gaps.empty:
+        return {}
+    totals = view.gaps.groupby("cause")["total_ns"].sum().sort_values(ascending=False)
+    return {str(cause): int(ns) for cause, ns in totals.items() if ns > 0}
+
+
+def launches_per_iteration(view: RunView) -> str | None:
+    """Return e.g. `76 launches an iteration`, or the total where no iteration is marked.
+
+    Launch calls over iterations, if all kernels lie inside the iterations; else the iterations' own
+    kernels, named so. None without either.
+    """
+    launches = _launch_calls(view)
+    if view.phases.empty:
+        return f"{launches} launches" if launches else None
+    rows = view.phases[view.phases["path"].map(lambda p: bool(_ITERATION.search(str(p))))]
+    num_iterations = int(rows["num_ranges"].sum())
+    if not num_iterations:
+        return f"{launches} launches" if launches else None
+    kernels = int(rows["num_kernels"].sum())
+    if launches and kernels == view.summary.get("num_kernels"):
+        return f"{_rounded(launches / num_iterations)} launches an iteration"
+    return f"{_rounded(kernels / num_iterations)} kernels an iteration" if kernels else None
+
+
+def _launch_calls(view: RunView) -> int:
+    if view.api_calls.empty:
+        return 0
+    is_launch = view.api_calls["name"].map(lambda n: bool(_LAUNCH.match(str(n))))
+    return int(view.api_calls.loc[is_launch, "count"].sum())
+
+
+def _rounded(value: float) -> str:
+    return f"{value:.0f}" if abs(value - round(value)) < 0.05 else f"{value:.1f}"
+
+
+def median_gap_ns(span_paths: Sequence[Path]) -> float | None:
+    """Return the median idle time between a device's successive GPU operations, in ns.
+
+    A gap is start - the latest end before it, where positive. Reads start, end and device of the
+    span files; None without files or without a gap.
+    """
+    gaps: list[np.ndarray] = []
+    for path in span_paths:
+        if not path.exists():
+            continue
+        table = pq.read_table(path, columns=["start_ns", "end_ns", "device"])
+        start = table["start_ns"].to_numpy()
+        end = table["end_ns"].to_numpy()
+        device = table["device"].to_numpy()
+        for one in np.unique(device):
+            mine = device == one
+            reached = np.maximum.accumulate(end[mine])
+            idle = start[mine][1:] - reached[:-1]
+            gaps.append(idle[idle > 0])
+    merged = np.concatenate(gaps) if gaps else np.array([])
+    return float(np.median(merged)) if len(merged) else None
+
+
+def graphs_not_used(view: RunView) -> str | None:
+    """Return a sentence when CUDA graphs were asked for and no graph was launched, else None.
+
+    Asked for: `compile` is a mode that uses them. Not used: the kernel pass counted its graph
+    launches and found none, or the program itself reported that they were skipped.
+    """
+    mode = str(view.run.params.get("compile") or "")
+    if mode not in GRAPH_MODES:
+        return None
+    reported = any("cuda_graphs_skipped" in w.code for w in view.warnings)
+    counted = view.summary.get("num_graph_launches")
+    if counted == 0 and view.summary.get("num_kernels"):
+        return f"CUDA graphs were asked for and not used (compile={mode}, no graph launch recorded)"
+    if reported and not counted:
+        return f"CUDA graphs were asked for and not used (compile={mode}, skipped by the compiler)"
+    return None

@@ -1,0 +1,171 @@
+"""What limits the stored H100 runs, and what is said where a capture cannot tell."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from analysis.tables import CaptureWarning
+from analysis.verdict import VerdictKind, graphs_not_used, run_verdict
+from analysis.verdict_facts import median_gap_ns
+from tests.analysis.run_views import COUNTERS, empty_view, nsys_view
+
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+def test_eager_decode_is_launch_bound_with_its_numbers():
+    found = run_verdict(nsys_view("decode_eager", compile="none"))
+    assert found.kind == VerdictKind.LAUNCH_BOUND
+    assert found.headline == (
+        "Launch-bound: the GPU idles 83 % of 12.6 ms, 76 launches an iteration"
+    )
+    assert found.next_steps
+
+
+def test_the_bar_sums_to_kernel_time_and_idle_time():
+    view = nsys_view("decode_eager")
+    bar = dict(run_verdict(view).bar)
+    idle_ns = sum(ns for label, ns in bar.items() if label.startswith("idle"))
+    assert idle_ns == view.summary["span_ns"] - view.summary["busy_ns"]
+    assert sum(bar.values()) - idle_ns == view.summary["kernel_time_ns"]
+    assert bar["gemm"] == 1663084
+
+
+def test_reduce_overhead_without_graphs_is_said():
+    found = run_verdict(nsys_view("decode_reduce_overhead", compile="reduce-overhead"))
+    assert found.kind == VerdictKind.LAUNCH_BOUND
+    assert found.evidence[0].startswith("CUDA graphs were asked for and not used")
+    assert "mutated in place" in found.next_steps[0]
+
+
+@pytest.mark.parametrize(
+    ("capture", "mode"),
+    [
+        ("decode_eager", "none"),
+        ("decode_cuda_graph_node", "reduce-overhead"),
+        ("decode_cuda_graph_whole", "reduce-overhead"),
+        ("no_gpu_work", "reduce-overhead"),
+    ],
+)
+def test_graphs_that_were_used_not_asked_for_or_not_seen_are_no_complaint(capture, mode):
+    assert graphs_not_used(nsys_view(capture, compile=mode)) is None
+
+
+def test_the_programs_own_report_of_skipped_graphs_counts():
+    warning = CaptureWarning(code="cuda_graphs_skipped", message="mutated inputs")
+    view = empty_view(warnings=(warning,))
+    asked = replace(view, run=replace(view.run, params={"compile": "reduce-overhead"}))
+    assert graphs_not_used(view) is None
+    assert "not used" in graphs_not_used(asked)
+
+
+def test_whole_graphs_are_opaque_and_the_remedy_is_named():
+    found = run_verdict(nsys_view("decode_cuda_graph_whole"))
+    assert found.kind == VerdictKind.OPAQUE
+    assert "100 %" in found.headline and "5 whole CUDA graph launches" in found.headline
+    assert "--cuda-graph-trace=node" in found.next_steps[0]
+
+
+def test_a_busy_gpu_without_counters_or_cost_model_cannot_be_told():
+    found = run_verdict(nsys_view("forward_fp32"))
+    assert found.kind == VerdictKind.UNKNOWN
+    assert "cannot tell" in found.headline and "82 %" in found.headline
+    assert any("ncu" in step for step in found.next_steps)
+
+
+def test_no_gpu_work_is_a_state_and_not_zero():
+    found = run_verdict(nsys_view("no_gpu_work"))
+    assert (found.kind, found.bar) == (VerdictKind.UNKNOWN, ())
+    assert found.headline == "No GPU activity recorded"
+
+
+def test_an_idle_gpu_without_a_known_cause_cannot_be_told():
+    view = nsys_view("decode_eager")
+    found = run_verdict(replace(view, gaps=view.gaps.iloc[:0]))
+    assert found.kind == VerdictKind.UNKNOWN
+    assert "83 %" in found.headline and "does not say why" in found.headline
+    assert ("idle", view.summary["span_ns"] - view.summary["busy_ns"]) in found.bar
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind"),
+    [
+        ("transfer", VerdictKind.TRANSFER_BOUND),
+        ("synchronisation", VerdictKind.SYNC_BOUND),
+        ("host", VerdictKind.HOST_BOUND),
+    ],
+)
+def test_the_largest_known_cause_of_idling_names_the_limit(cause, kind):
+    view = nsys_view("decode_eager")
+    gaps = pd.DataFrame(
+        [(cause, 3, 9_000_000, ""), ("launch", 9, 1_000_000, ""), ("unknown", 9, 9_500_000, "")],
+        columns=["cause", "count", "total_ns", "evidence"],
+    )
+    assert run_verdict(replace(view, gaps=gaps)).kind == kind
+
+
+def counters(memory_pct: float, sm_pct: float) -> pd.DataFrame:
+    row = {
+        **dict.fromkeys(COUNTERS), "short_name": "triu_tril_kernel", "duration_ns": 1e5,
+        "memory_pct": memory_pct, "dram_pct": float("nan"), "sm_pct": sm_pct,
+    }  # fmt: skip
+    return pd.DataFrame([row])
+
+
+@pytest.mark.parametrize(
+    ("memory_pct", "sm_pct", "kind"),
+    [
+        (85.0, 30.0, VerdictKind.MEMORY_BOUND),
+        (30.0, 85.0, VerdictKind.COMPUTE_BOUND),
+        (30.0, 20.0, VerdictKind.UNKNOWN),
+        (float("nan"), 90.0, VerdictKind.UNKNOWN),
+    ],
+)
+def test_counters_decide_for_a_busy_gpu_and_say_their_coverage(memory_pct, sm_pct, kind):
+    view = replace(nsys_view("forward_fp32"), counters=counters(memory_pct, sm_pct))
+    assert run_verdict(view).kind == kind
+
+
+def test_counters_say_what_share_of_the_time_they_cover():
+    view = replace(nsys_view("forward_fp32"), counters=counters(85.0, 30.0))
+    assert "kernels of these names are 0.2 % of the GPU time" in run_verdict(view).evidence
+
+
+@pytest.mark.parametrize(
+    ("cost", "kind"),
+    [
+        ({"flops": 1e9, "bytes": 2.5e9, "flops_dtype": "bf16"}, VerdictKind.MEMORY_BOUND),
+        ({"flops": 0.7e12, "bytes": 1e8, "flops_dtype": "bf16"}, VerdictKind.COMPUTE_BOUND),
+        ({"flops": 1e9, "bytes": 1e8, "flops_dtype": "bf16"}, VerdictKind.UNKNOWN),
+        ({"flops": 1e9, "bytes": 9e9, "flops_dtype": "bf16"}, VerdictKind.UNKNOWN),
+    ],
+)
+def test_without_counters_the_cost_model_decides(cost, kind):
+    view = nsys_view("forward_fp32")
+    summary = {**view.summary, "latency_ms": {"median": 1.0}}
+    assert run_verdict(replace(view, cost=cost, summary=summary)).kind == kind
+
+
+def test_out_of_memory_is_a_result_with_its_bytes():
+    view = empty_view()
+    run = replace(view.run, status="oom", oom={"phase": "backward", "requested_bytes": 2**30})
+    found = run_verdict(replace(view, run=run))
+    assert found.kind == VerdictKind.OOM
+    assert "in backward" in found.headline and found.evidence == ("asked for 1.00 GiB",)
+
+
+def test_operators_make_a_cpu_run():
+    view = nsys_view("forward_fp32")
+    kernels = view.kernels.iloc[:2].assign(name=["aten::mm", "aten::add"], total_ns=[300, 100])
+    found = run_verdict(replace(view, kernels=kernels, summary={}))
+    assert found.kind == VerdictKind.CPU
+    assert "aten::mm 75 %" in found.evidence[0]
+
+
+def test_median_gap_ignores_overlap_and_other_devices(tmp_path):
+    rows = pd.DataFrame(
+        {"start_ns": [0, 5, 20, 50, 7], "end_ns": [10, 8, 30, 60, 9], "device": [0, 0, 0, 0, 1]}
+    )
+    rows.to_parquet(tmp_path / "s.parquet")
+    assert median_gap_ns((tmp_path / "s.parquet",)) == 15
+    assert median_gap_ns((tmp_path / "absent.parquet",)) is None
