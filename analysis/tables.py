@@ -95,6 +95,7 @@ COUNTER_COLUMNS = (
     "dram_bytes",
     "flops",
     "peak_flops_per_s",
+    "elapsed_cycles",
     "path",  # str or None: NVTX path if the report holds it
 )
 

@@ -50,7 +50,7 @@ INT = frozenset(
 )
 FLOAT = frozenset(
     {
-        *tables.COUNTER_COLUMNS[6:17],
+        *tables.COUNTER_COLUMNS[6:18],
         "estimated_speedup_pct",
         "confidence",
         "value",

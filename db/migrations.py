@@ -216,6 +216,12 @@ def m003_index_capture_ids(db: Database) -> None:
     db.conn.execute("ALTER TABLE captures ADD COLUMN source_sha256 TEXT")
 
 
+@migrations()
+def m004_elapsed_cycles_of_launches(db: Database) -> None:
+    """Keep the GPU cycles of each profiled launch: they check its duration and clock."""
+    db.conn.execute("ALTER TABLE counters ADD COLUMN elapsed_cycles REAL")
+
+
 def _run(db: Database, script: str) -> None:
     """Execute statements one by one: `executescript` would commit the migration's transaction."""
     for statement in script.split(";\n"):

@@ -92,6 +92,7 @@ COUNTERS = (
         names=("launch__waves_per_multiprocessor", "Waves Per SM"),
     ),
 )
+CYCLES = ("gpc__cycles_elapsed.max", "Elapsed Cycles", "sm__cycles_elapsed.max")
 REGISTERS = ("launch__registers_per_thread", "Registers Per Thread")
 _SASS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 _PRECISIONS = (("fadd", "fmul", "ffma"), ("dadd", "dmul", "dfma"), ("hadd", "hmul", "hfma"))
@@ -115,6 +116,7 @@ def counters_of(values: Values) -> dict[str, float]:
     row["peak_flops_per_s"] = (
         2 * _any(values, _FFMA_PEAK) * _any(values, "sm__cycles_elapsed.avg.per_second")
     )
+    row["elapsed_cycles"] = any_unit(values, CYCLES)
     return row
 
 

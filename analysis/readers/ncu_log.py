@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from analysis.readers.ncu_table import NO_KERNELS
 from analysis.readers.opening import read_text, reading
 from analysis.tables import COUNTER_COLUMNS, CaptureKind, CaptureTables, CaptureWarning, empty
 
@@ -78,7 +79,7 @@ def _plain(line: str) -> str:
 
 
 def _no_kernels(lines: Sequence[str]) -> list[CaptureWarning]:
-    if not any("No kernels were profiled" in li for li in lines):
+    if not any(NO_KERNELS in li for li in lines):
         return []
     start = next((i for i, li in enumerate(lines) if li.startswith("Available Kernels")), None)
     names = []

@@ -17,6 +17,7 @@ _IDENTITY = frozenset(
     | {"Stream", "Block Size", "Grid Size", "Device", "CC", "API Call ID", "Invocations"}
 )
 _REMEDY = "Export it again with `ncu --import FILE --csv --page raw`"
+NO_KERNELS = "No kernels were profiled"
 _MAX_RECORD_LINES = 2000
 _DIMS = re.compile(r"\(?\s*(\d+)\s*[,;]\s*(\d+)\s*[,;]\s*(\d+)\s*\)?")
 _RANGE = re.compile(r'"((?:[^"\\]|\\.)*)"')
@@ -79,7 +80,7 @@ def parse_ncu_table(text: str, path: Path) -> NcuTable:
             _add_raw(table, part, header, units or [""] * len(header), cells, line, path)
         else:
             _add_details(table, part, header, row, cells, line, path)
-    if not table.launches:
+    if not table.launches and not any(NO_KERNELS in line for line in table.log):
         raise CaptureError(path, "the table has no profiled launch in it", _REMEDY)
     return table
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
+from analysis.readers.nsys_csv_checks import check_summaries
 from analysis.readers.nsys_csv_frames import (
     api_frame,
     kernel_frame,
@@ -52,6 +53,9 @@ class SummaryRow:
     grid: str | None = None
     block: str | None = None
     num_bytes: int | None = None
+    share_pct: float | None = None
+    mean_ns: float | None = None
+    style: str = ""
 
 
 def read_nsys_csv(path: Path) -> CaptureTables:
@@ -68,6 +72,7 @@ def read_nsys_csv(path: Path) -> CaptureTables:
     if not blocks:
         _refuse_other_content(path, lines)
         warnings.append(_warn("no_data", _no_data_message(lines)))
+    warnings.extend(check_summaries(blocks))
     names = [row.name for rows in blocks.values() for row in rows]
     cut = sum(1 for name in names if _ELLIPSIS.search(name))
     if cut:
@@ -211,6 +216,8 @@ def _row(path: Path, where: str, cells: dict[str, str]) -> SummaryRow:
     times: dict[str, int | None] = {"total": None, "least": None, "most": None}
     count, name, size = 0, "", None
     extra: dict[str, str | None] = {"grid": None, "block": None}
+    share_pct = mean_ns = None
+    style = ""
     for header, cell in cells.items():
         base = _base(header)
         if base in _COUNT_COLUMNS:
@@ -221,6 +228,13 @@ def _row(path: Path, where: str, cells: dict[str, str]) -> SummaryRow:
         elif base == "total" and _unit(header).upper() in _UNIT_BYTES:
             scale = _UNIT_BYTES[_unit(header).upper()]
             size = int(_scaled(path, f"{where}, {header}", cell, scale))
+        elif base in ("avg", "average") and _unit(header).lower() in _UNIT_NS:
+            scale = _UNIT_NS[_unit(header).lower()]
+            mean_ns = float(_exact(path, f"{where}, {header}", cell)) * scale
+        elif base in ("time", "time(%)") and "%" in header:
+            share_pct = float(_exact(path, f"{where}, {header}", cell))
+        elif base == "style":
+            style = cell
         elif base in ("name", "operation", "range"):
             name = cell
         elif base in ("gridxyz", "blockxyz"):
@@ -232,16 +246,23 @@ def _row(path: Path, where: str, cells: dict[str, str]) -> SummaryRow:
         min_ns=times["least"],
         max_ns=times["most"],
         num_bytes=size,
+        share_pct=share_pct,
+        mean_ns=mean_ns,
+        style=style,
         **extra,
     )
 
 
 def _scaled(path: Path, where: str, cell: str, scale: int) -> Decimal:
+    return (_exact(path, where, cell) * scale).to_integral_value()
+
+
+def _exact(path: Path, where: str, cell: str) -> Decimal:
     plain = cell.replace(",", "") if _GROUPED.match(cell) else cell
     try:
         if not _NUMBER.match(plain):
             raise InvalidOperation
-        return (Decimal(plain) * scale).to_integral_value()
+        return Decimal(plain)
     except InvalidOperation:
         raise CaptureError(
             path, f"{where}: {cell[:40]!r} is not a number", "Write the report again as CSV"

@@ -103,6 +103,17 @@ def test_every_locale_of_the_real_table_gives_the_same(
     pd.testing.assert_frame_equal(tables.counters, details.counters)
 
 
+def test_elapsed_cycles_are_kept(raw: CaptureTables, details: CaptureTables) -> None:
+    assert raw.counters["elapsed_cycles"].iloc[0] == 10180
+    assert details.counters["elapsed_cycles"].tolist() == raw.counters["elapsed_cycles"].tolist()
+
+
+def test_table_of_a_filter_that_matched_nothing_is_a_state(tmp_path: Path) -> None:
+    tables = _read(tmp_path, f"==WARNING== No kernels were profiled.\n{HEAD}\n")
+    assert tables.counters.empty
+    assert "no_kernels_profiled" in _codes(tables)
+
+
 def test_number_that_nothing_decides_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match=r"profile\.csv: '567\.961' can be read"):
         _read(tmp_path, _details(("Elapsed Cycles", "cycle", "567.961")))
