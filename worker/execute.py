@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from core import VERSION
+from core.errors import UserError
 from core.spec import JobSpec
 from worker.joblog import EventSink, JobLog, utc_now
 from worker.outcomes import Outcome, OutcomeCode
@@ -28,6 +29,23 @@ class JobLimits:
     clean_s: float = 3600.0
     profiled_s: float = 5400.0
     grace_s: float = 15.0
+
+    @classmethod
+    def from_environment(cls) -> "JobLimits":
+        """Return the limits of this host: WARPBOARD_TIME_LIMIT_S is for one process of any pass.
+
+        UserError if it is no positive number.
+        """
+        text = os.environ.get("WARPBOARD_TIME_LIMIT_S")
+        if not text:
+            return cls()
+        try:
+            limit_s = float(text)
+        except ValueError:
+            limit_s = 0.0
+        if not limit_s > 0:
+            raise UserError(f"WARPBOARD_TIME_LIMIT_S: {text!r} is not a positive number of seconds")
+        return cls(clean_s=limit_s, profiled_s=limit_s)
 
     def soft_s(self, pass_name: str) -> float:
         return self.clean_s if pass_name == "clean" else self.profiled_s

@@ -5,7 +5,6 @@ Celery worker that ended, and ends everything on SIGTERM or Ctrl-C. Killed, it l
 """
 
 import argparse
-import fcntl
 import logging
 import os
 import signal
@@ -14,18 +13,17 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from core import VERSION
-from core.config import ROOT, DataDir, broker_url, data_dir
+from core.config import ROOT, broker_url, data_dir
 from core.errors import AppError, UserError
-from core.ids import new_id
 from core.queues import device_queue, gpu_slug, model_queue
 from worker import spool
 from worker.client import DashboardAway, DashboardClient, Refused, version_complaint
 from worker.passes import GpuTarget
+from worker.places import Place, celery_command, celery_environment, lock_identity
 from worker.probe import probe
 from worker.process import run_process
 from worker.settings import WorkerSettings
@@ -35,15 +33,6 @@ LOG = logging.getLogger("warpboard.worker")
 DEFAULT_HEARTBEAT_S = 5.0
 SWEEP_S = 30.0
 RESTART_DELAYS_S = (1.0, 2.0, 5.0, 15.0, 60.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """One GPU (or the CPU) with its queues and its Celery worker's settings."""
-
-    name: str
-    queues: tuple[str, ...]
-    settings: WorkerSettings
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -229,7 +218,7 @@ class WorkerHost:
                 stdout_path=self._data.logs / f"worker-{place.name}.out",
                 stderr_path=self._data.logs / f"worker-{place.name}.log",
                 cwd=ROOT,
-                env=_celery_environment(place.settings),
+                env=celery_environment(place.settings),
                 should_cancel=self._stop.is_set,
             )
             if self._stop.is_set():
@@ -244,48 +233,6 @@ class WorkerHost:
                 result.stderr_path,
             )
             self._stop.wait(delay_s)
-
-
-def celery_command(place: Place) -> list[str]:
-    """Return the command of one Celery worker: one process, one job at a time."""
-    return [
-        *(sys.executable, "-m", "celery", "-A", "worker.tasks", "worker"),
-        *("--pool", "prefork", "--concurrency", "1", "-O", "fair"),
-        *("--queues", ",".join(place.queues)),
-        *("--hostname", f"{place.name}@{place.settings.worker_id}"),
-        *("--loglevel", "INFO", "--without-gossip", "--without-mingle"),
-    ]
-
-
-def _celery_environment(settings: WorkerSettings) -> dict[str, str]:
-    env = {**os.environ, **settings.as_environment()}
-    env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
-    if settings.visible_devices is not None:
-        env["CUDA_VISIBLE_DEVICES"] = settings.visible_devices
-    return env
-
-
-def lock_identity(data: DataDir, wanted: str) -> tuple[IO[str], str]:
-    """Return (open lock file, worker id); the id outlives restarts so that runs are found again.
-
-    Raises UserError when a worker for the same GPU and data folder is running.
-    """
-    path = data.root / f"worker-{gpu_slug(wanted)}.id"
-    file = open(path, "a+")  # noqa: SIM115 held open: the lock lives as long as the process
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise UserError(
-            f"a worker for --gpu {wanted} is already running on {data.root}; stop it, or give "
-            "this one its own --data folder"
-        ) from None
-    file.seek(0)
-    worker_id = file.read().strip()
-    if not worker_id:
-        worker_id = new_id("w")
-        file.write(worker_id)
-        file.flush()
-    return file, worker_id
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ LOG = logging.getLogger("warpboard.spool")
 MARK = "delivery.json"
 OWNER = ".owner"
 CANCEL = ".cancel"
+NEW = ".new-"
 REFUSED = "refused"
 
 
@@ -26,9 +27,17 @@ def open_bundle(spool: Path, run_id: str) -> Path:
     """Return an empty folder for a run, owned by this process."""
     folder = spool / run_id
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    (folder / OWNER).write_text(str(os.getpid()))
-    return folder
+    # Made whole under another name: a sweep must never see the folder without its owner.
+    new = spool / f"{NEW}{run_id}"
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    (new / OWNER).write_text(str(os.getpid()))
+    return new.rename(folder)
+
+
+def let_go(folder: Path) -> None:
+    """Say that this process is done with a bundle: the next sweep delivers or drops it."""
+    (folder / OWNER).unlink(missing_ok=True)
 
 
 def seal(folder: Path, run_id: str) -> None:
@@ -128,7 +137,7 @@ def sweep(spool: Path, client: DashboardClient) -> int:
     """
     left = 0
     folders = (p for p in spool.iterdir() if p.is_dir() and p.name != REFUSED)
-    for folder in sorted(folders):
+    for folder in sorted(p for p in folders if not p.name.startswith(NEW)):
         if _owner_lives(folder / OWNER):
             continue
         if not (folder / MARK).is_file():

@@ -22,7 +22,7 @@ from worker import spool
 from worker.celery_app import make_app
 from worker.client import Claim, DashboardAway, DashboardClient
 from worker.events import EventPump
-from worker.execute import execute, write_json
+from worker.execute import JobLimits, execute, write_json
 from worker.joblog import utc_now
 from worker.settings import WorkerSettings, load_settings
 from worker.supervisor import PR_SET_PDEATHSIG
@@ -53,12 +53,7 @@ def run_job(self: Task, run_id: str) -> None:
         if claim is None:
             LOG.info("run %s: not queued any more", run_id)
             return
-        folder = run_claimed(client, claim, SETTINGS)
-        try:
-            spool.deliver(folder, client)
-        except DashboardAway as error:
-            LOG.warning("run %s: kept in the spool: %s", claim.run_id, error)
-            (folder / spool.OWNER).unlink(missing_ok=True)
+        run_claimed(client, claim, SETTINGS)
     finally:
         client.close()
 
@@ -80,28 +75,31 @@ def claim_patiently(
             LOG.warning("run %s: waiting for the dashboard: %s", run_id, error)
 
 
-def run_claimed(client: DashboardClient, claim: Claim, settings: WorkerSettings) -> Path:
-    """Execute a claimed run and return its sealed bundle in the spool."""
+def run_claimed(client: DashboardClient, claim: Claim, settings: WorkerSettings) -> None:
+    """Execute a claimed run and deliver its bundle, or leave it sealed in the spool."""
     run_id = claim.run_id
     folder = spool.open_bundle(settings.spool, run_id)
-    pump = EventPump(client, run_id, claim.attempt)
-    pump.start()
     try:
-        manifest = _execute(claim, folder, pump, settings)
-        write_json(
-            folder / "manifest.json",
-            manifest | {"attempt": claim.attempt, "worker_id": settings.worker_id},
-        )
-        spool.seal(folder, run_id)
+        pump = EventPump(client, run_id, claim.attempt)
+        pump.start()
+        try:
+            manifest = _execute(claim, folder, pump, settings)
+            ours = {"attempt": claim.attempt, "worker_id": settings.worker_id}
+            write_json(folder / "manifest.json", manifest | ours)
+            spool.seal(folder, run_id)
+        finally:
+            pump.stop()
+        spool.deliver(folder, client)
+    except DashboardAway as error:
+        LOG.warning("run %s: kept in the spool: %s", run_id, error)
     finally:
-        pump.stop()
-    return folder
+        spool.let_go(folder)
 
 
 def _execute(
     claim: Claim, folder: Path, pump: EventPump, settings: WorkerSettings
 ) -> dict[str, Any]:
-    """Return the manifest; a fault of this host becomes a failed run with its reason."""
+    """Return the manifest; what goes wrong outside the job's own processes fails the run."""
     try:
         spec = JobSpec.from_dict(claim.spec)
         return execute(
@@ -109,6 +107,7 @@ def _execute(
             folder,
             on_event=pump.put,
             should_cancel=lambda: pump.is_cancelled() or spool.is_cancel_asked(folder),
+            limits=JobLimits.from_environment(),
             gpu=settings.target,
             run_id=claim.run_id,
             keep_private=os.environ.get("WARPBOARD_KEEP_PRIVATE") == "1",
@@ -116,6 +115,10 @@ def _execute(
     except (UserError, OSError) as error:
         LOG.error("run %s: %s", claim.run_id, traceback.format_exc())
         return failed_manifest(claim, str(error), settings)
+    except Exception as error:  # the border of the task: told with the run, traceback in the log
+        LOG.exception("run %s", claim.run_id)
+        pump.put({"at": utc_now(), "kind": "log", "message": traceback.format_exc()})
+        return failed_manifest(claim, f"{type(error).__name__}: {error}", settings)
 
 
 def failed_manifest(claim: Claim, error: str, settings: WorkerSettings) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """`python -m worker` on the real embedded broker: one job from the queue to the dashboard."""
 
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +20,7 @@ from tests.worker.dashboard import TOKEN, Dashboard
 from worker.celery_app import make_app
 from worker.supervisor import descendants
 
+EMBEDDED = "filesystem://"
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.timeout(120)
 
@@ -30,20 +33,22 @@ def wait_for(condition: Callable[[], Any], limit_s: float = 40.0) -> Any:
     return value
 
 
-def submit(data: Path, dashboard: Dashboard, run_id: str, **params: Any) -> None:
+def submit(
+    data: Path, dashboard: Dashboard, run_id: str, *, broker: str = EMBEDDED, **params: Any
+) -> None:
     spec = JobSpec(workload="decode", params=params, profilers=("trace",), gpu="cpu")
     dashboard.queued[run_id] = spec.as_dict()
-    send(data, run_id)
+    send(data, run_id, broker)
 
 
-def send(data: Path, run_id: str) -> None:
-    app = make_app("test", "filesystem://", data)
+def send(data: Path, run_id: str, broker: str = EMBEDDED) -> None:
+    app = make_app("test", broker, data)
     app.send_task(RUN_JOB_TASK, args=[run_id], queue="cpu")
 
 
 @contextmanager
 def started_worker(
-    data: Path, url: str, python: str, *, token: str = TOKEN
+    data: Path, url: str, python: str, *, token: str = TOKEN, broker: str = EMBEDDED
 ) -> Iterator["subprocess.Popen[str]"]:
     data.mkdir(exist_ok=True)
     (data / "token").write_text(token)
@@ -52,7 +57,7 @@ def started_worker(
         worker = subprocess.Popen(
             [
                 *(sys.executable, "-m", "worker", "--dashboard", url, "--gpu", "cpu"),
-                *("--data", str(data), "--token-file", str(data / "token")),
+                *("--data", str(data), "--token-file", str(data / "token"), "--broker", broker),
             ],
             env=env,
             stderr=log,
@@ -94,6 +99,45 @@ def test_a_job_is_claimed_run_and_delivered(
     assert any(p.get("stage") == "measure" for p in dashboard.progress)
     assert "a line of the program" in dashboard.log()
     assert not list((tmp_path / "spool").iterdir())
+
+
+@pytest.fixture
+def redis_url(tmp_path: Path) -> Iterator[str]:
+    if shutil.which("redis-server") is None:
+        pytest.skip("no redis-server")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = ("--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path))
+    server = subprocess.Popen(["redis-server", *options], stdout=subprocess.DEVNULL)
+    wait_for(lambda: not socket.socket().connect_ex(("127.0.0.1", port)))
+    yield f"redis://127.0.0.1:{port}/0"
+    server.terminate()
+    server.wait()
+
+
+def test_the_same_worker_takes_jobs_from_redis(
+    tmp_path: Path, dashboard: Dashboard, fake_python: str, redis_url: str
+) -> None:
+    with started_worker(tmp_path, dashboard.url, fake_python, broker=redis_url):
+        submit(tmp_path, dashboard, "r1", broker=redis_url)
+        wait_for(lambda: "r1" in dashboard.manifests)
+    assert dashboard.claims == ["r1"]
+
+
+def test_killed_job_process_is_replaced_and_the_queue_goes_on(
+    tmp_path: Path, dashboard: Dashboard, fake_python: str
+) -> None:
+    with started_worker(tmp_path, dashboard.url, fake_python):
+        submit(tmp_path, dashboard, "r1", sleep_s=600)
+        pid = wait_for(lambda: sleeper(dashboard))
+        owner = int((tmp_path / "spool" / "r1" / ".owner").read_text())
+        os.kill(owner, signal.SIGKILL)
+        wait_for(lambda: not is_alive(pid))
+        wait_for(lambda: dashboard.heartbeats[-1] == [])
+        submit(tmp_path, dashboard, "r2")
+        wait_for(lambda: "r2" in dashboard.manifests)
+    assert "r1" not in dashboard.manifests
 
 
 def test_cancel_ends_the_job_within_seconds(

@@ -124,7 +124,7 @@ def _command(context: PassContext) -> list[str]:
     switch = [] if is_own_program else ["--profile-from-start", "off"]
     return [
         context.tool.path,
-        *("--set", "detailed", "--section", "SpeedOfLight_RooflineChart"),
+        *("--set", "detailed"),
         *("--target-processes", "all", "--nvtx", *switch, *filters),
         *("--launch-count", str(launches)),
         *("--clock-control", "none", "--import-source", "no"),
