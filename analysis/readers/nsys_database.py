@@ -61,6 +61,16 @@ class NsysDatabase:
         """Say whether the table exists with all these columns."""
         return table in self.tables and set(columns) <= set(self.tables[table])
 
+    def expected_rows(self, table: str) -> int:
+        """Return about how many rows a table has, at once: its largest row id."""
+        if table not in self.tables:
+            return 0
+        try:
+            last = self.conn.execute(f'SELECT max(_rowid_) FROM "{table}"').fetchone()[0]
+        except sqlite3.OperationalError:  # WITHOUT ROWID: nsys makes none
+            return 0
+        return min(max(int(last or 0), 0), self.path.stat().st_size // 16) + 1
+
     def num_rows(self, table: str) -> int:
         """Return the number of rows; 0 for a table that is not there."""
         if table not in self.tables:
@@ -83,7 +93,7 @@ def open_nsys(path: Path) -> Iterator[NsysDatabase]:
 
 
 def _open_checked(path: Path, uri: str) -> Iterator[NsysDatabase]:
-    conn = sqlite3.connect(uri, uri=True, isolation_level=None)
+    conn = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
     check = _StructureCheck(uri)
     try:
         harden(conn)

@@ -3,11 +3,13 @@
 Names stay ids, launch shapes become codes: 1.6 million kernels take 60 MB here.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.readers.nsys_arrays import GrowingArrays
 from analysis.readers.nsys_columns import (
     MAX_TIME_NS,
     MISSING,
@@ -65,7 +67,8 @@ class GpuOps:
     stream: Codes
     process: Ints
     "globalPid without the thread bits; MISSING where the export has none."
-    correlation: Ints
+    correlation: NDArray[np.uint32]
+    "0 where there is none."
     detail: Codes
     "KERNEL: index into `shapes`; MEMCPY, MEMSET: index into `shapes` too; GRAPH: 0."
     shapes: Ints
@@ -89,8 +92,12 @@ class ApiCalls:
     end_ns: Ints
     thread: Ints
     "globalTid"
-    correlation: Ints
-    name_id: Codes
+    correlation: NDArray[np.uint32]
+    "0 where there is none."
+    name: Codes
+    "Index into `name_ids`."
+    name_ids: tuple[int, ...]
+    "StringIds ids of the distinct names."
     result: Codes
     "Return code, MISSING if not recorded."
 
@@ -110,10 +117,28 @@ def sound_times(start_ns: Ints, end_ns: Ints) -> NDArray[np.bool_]:
     return (start_ns <= end_ns) & (start_ns > -bound) & (end_ns < bound)
 
 
+_OP_TYPES = {
+    "start": np.int64,
+    "end": np.int64,
+    "device": np.int32,
+    "stream": np.int32,
+    "process": np.int64,
+    "correlation": np.uint32,
+    "detail": np.int32,
+}
+_CALL_TYPES = {
+    "start": np.int64,
+    "end": np.int64,
+    "thread": np.int64,
+    "correlation": np.uint32,
+    "name": np.int32,
+    "result": np.int32,
+}
+
+
 def load_gpu_ops(database: NsysDatabase, kind: int, quarantine: Quarantine) -> GpuOps:
     """Read all operations of a kind; an absent table gives none."""
-    table = TABLES[kind]
-    columns = _DETAIL_FIELDS[kind]
+    table, columns = TABLES[kind], _DETAIL_FIELDS[kind]
     details = tuple(c for c in columns if c != "bytes")
     batches = ColumnBatches(
         database=database,
@@ -122,39 +147,35 @@ def load_gpu_ops(database: NsysDatabase, kind: int, quarantine: Quarantine) -> G
         optional=(*_WHERE_FIELDS, *columns),
     )
     codes = ShapeCodes(num_fields=len(details))
-    parts: list[tuple[NDArray[np.generic], ...]] = []
-    num_all = 0
-    for batch in batches:
-        sound = sound_times(batch["start"], batch["end"])
-        if not sound.all():
-            batches.num_dropped += int((~sound).sum())
-            batch = {name: values[sound] for name, values in batch.items()}
-        num_all += len(batch["start"])
-        parts.append(
-            (
-                batch["start"],
-                batch["end"],
-                narrow(batch["deviceId"]),
-                narrow(batch["streamId"]),
-                _process_of(batch["globalPid"]),
-                batch["correlationId"],
-                codes.encode([batch[c] for c in details], len(batch["start"])),
-                batch["bytes"] if "bytes" in columns else batch["start"][:0],
-            )
+    has_bytes = "bytes" in columns
+    types = _OP_TYPES | ({"bytes": np.int64} if has_bytes else {})
+    found = GrowingArrays(types, expected=database.expected_rows(table))
+    for batch in _sound_batches(batches):
+        num_rows = len(batch["start"])
+        found.append(
+            {
+                "start": batch["start"],
+                "end": batch["end"],
+                "device": narrow(batch["deviceId"]),
+                "stream": narrow(batch["streamId"]),
+                "process": _process_of(batch["globalPid"]),
+                "correlation": _correlation(batch["correlationId"]),
+                "detail": codes.encode([batch[c] for c in details], num_rows),
+                "bytes": batch.get("bytes", batch["start"]),
+            }
         )
-    _note(quarantine, database, table, batches, num_all)
-    start, end, device, stream, process, correlation, detail, num_bytes = _join(parts, 8)
+    _note(quarantine, database, batches, len(found))
     return GpuOps(
         kind=kind,
-        start_ns=start,
-        end_ns=end,
-        device=device,
-        stream=stream,
-        process=process,
-        correlation=correlation,
-        detail=detail,
+        start_ns=found["start"],
+        end_ns=found["end"],
+        device=found["device"],
+        stream=found["stream"],
+        process=found["process"],
+        correlation=found["correlation"],
+        detail=found["detail"],
         shapes=codes.rows(),
-        num_bytes=num_bytes if "bytes" in columns else None,
+        num_bytes=found["bytes"] if has_bytes else None,
         has_process=database.has(table, "globalPid"),
     )
 
@@ -167,28 +188,44 @@ def load_api_calls(database: NsysDatabase, quarantine: Quarantine) -> ApiCalls:
         required=("start", "end", "globalTid"),
         optional=("correlationId", "nameId", "returnValue"),
     )
-    parts: list[tuple[NDArray[np.generic], ...]] = []
-    num_all = 0
+    codes = ShapeCodes(num_fields=1)
+    found = GrowingArrays(_CALL_TYPES, expected=database.expected_rows(API_TABLE))
+    for batch in _sound_batches(batches):
+        found.append(
+            {
+                "start": batch["start"],
+                "end": batch["end"],
+                "thread": batch["globalTid"],
+                "correlation": _correlation(batch["correlationId"]),
+                "name": codes.encode([batch["nameId"]], len(batch["start"])),
+                "result": narrow(batch["returnValue"]),
+            }
+        )
+    _note(quarantine, database, batches, len(found))
+    return ApiCalls(
+        start_ns=found["start"],
+        end_ns=found["end"],
+        thread=found["thread"],
+        correlation=found["correlation"],
+        name=found["name"],
+        name_ids=tuple(codes.rows()[:, 0].tolist()),
+        result=found["result"],
+    )
+
+
+def _sound_batches(batches: ColumnBatches) -> Iterator[Mapping[str, Ints]]:
+    """Give the batches without rows whose times cannot be, which are counted as dropped."""
     for batch in batches:
         sound = sound_times(batch["start"], batch["end"])
         if not sound.all():
             batches.num_dropped += int((~sound).sum())
             batch = {name: values[sound] for name, values in batch.items()}
-        num_all += len(batch["start"])
-        ids = (narrow(batch["nameId"]), narrow(batch["returnValue"]))
-        parts.append(
-            (batch["start"], batch["end"], batch["globalTid"], batch["correlationId"], *ids)
-        )
-    _note(quarantine, database, API_TABLE, batches, num_all)
-    start, end, thread, correlation, name_id, result = _join(parts, 6)
-    return ApiCalls(
-        start_ns=start,
-        end_ns=end,
-        thread=thread,
-        correlation=correlation,
-        name_id=name_id,
-        result=result,
-    )
+        yield batch
+
+
+def _correlation(values: Ints) -> Ints:
+    """Return ids that fit CUPTI's 32 bits; 0, which is never given out, for others."""
+    return np.where((values > 0) & (values < 1 << 32), values, 0)
 
 
 def _process_of(global_pid: Ints) -> Ints:
@@ -196,22 +233,9 @@ def _process_of(global_pid: Ints) -> Ints:
 
 
 def _note(
-    quarantine: Quarantine, database: NsysDatabase, table: str, batches: ColumnBatches, kept: int
+    quarantine: Quarantine, database: NsysDatabase, batches: ColumnBatches, num_kept: int
 ) -> None:
-    quarantine.note(table, batches.num_dropped, kept + batches.num_dropped)
-    lacking = missing_columns(database, table, batches.required)
+    quarantine.note(batches.table, batches.num_dropped, num_kept + batches.num_dropped)
+    lacking = missing_columns(database, batches.table, batches.required)
     if lacking:
-        quarantine.unreadable[table] = lacking
-
-
-def _join(parts: list[tuple[NDArray[np.generic], ...]], num_columns: int) -> list[NDArray]:
-    """Concatenate column by column, freeing each column's pieces as it goes."""
-    if not parts:
-        return [np.empty(0, np.int64) for _ in range(num_columns)]
-    columns = [list(pieces) for pieces in zip(*parts, strict=True)]
-    parts.clear()
-    joined = []
-    for pieces in columns:
-        joined.append(np.concatenate(pieces))
-        pieces.clear()
-    return joined
+        quarantine.unreadable[batches.table] = lacking

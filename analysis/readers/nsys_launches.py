@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from analysis.readers.nsys_columns import MISSING, Ints
 from analysis.readers.nsys_events import KERNEL, TID_BITS, ApiCalls, Codes, GpuOps
 
-MAX_CORRELATION = (1 << 32) - 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuWork:
@@ -98,11 +96,11 @@ def _ordinals(part: GpuOps, processes: Ints) -> Ints:
 
 
 def _key(process: Ints, correlation: Ints) -> Ints:
-    return (process << 32) | correlation
+    return (process.astype(np.int64) << 32) | correlation.astype(np.int64)
 
 
 def _sorted_keys(process: Ints, correlation: Ints) -> tuple[Ints, NDArray[np.intp], int]:
-    usable = np.flatnonzero((correlation > 0) & (correlation <= MAX_CORRELATION))
+    usable = np.flatnonzero(correlation)
     keys = _key(process[usable], correlation[usable])
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
@@ -115,7 +113,7 @@ def _find(keys: Ints, owners: NDArray[np.intp], process: Ints, correlation: Ints
     wanted = _key(process, correlation)
     at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     is_known = (keys[at] == wanted) & (process >= 0)
-    is_known &= (correlation > 0) & (correlation <= MAX_CORRELATION)
+    is_known &= correlation > 0
     return np.where(is_known, owners[at], MISSING).astype(np.int32)
 
 

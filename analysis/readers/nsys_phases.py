@@ -90,8 +90,10 @@ def _add_thread(
     where: slice,
     members: NDArray[np.intp],
 ) -> None:
-    members = members[np.argsort(given.first_ns[members], kind="stable")]
-    first, last = given.first_ns[members], given.last_ns[members]
+    first = given.first_ns[members]
+    order = np.argsort(first, kind="stable")
+    members, first = members[order], first[order]
+    last = given.last_ns[members]
     start, end = tree.ranges.start_ns[where], tree.ranges.end_ns[where]
     path = tree.path[where]
     low = np.searchsorted(first, start, side="left")

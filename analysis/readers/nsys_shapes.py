@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.readers.nsys_columns import Ints
@@ -37,12 +38,13 @@ class ShapeCodes:
         """Return the code of each row; with no column at all every code is 0."""
         if not columns or num_rows == 0:
             return np.zeros(num_rows, np.int32)
-        table = np.stack(columns)
-        hashes = _hash(table)
-        unique, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
-        if not np.array_equal(table, table[:, first][:, inverse]):
-            return self._encode_exactly(table)
-        return self._number(unique.tolist(), table[:, first])[inverse]
+        codes, unique = pd.factorize(_hash(columns))
+        first = np.empty(len(unique), np.int64)
+        first[codes[::-1]] = np.arange(num_rows - 1, -1, -1)
+        for column in columns:
+            if not np.array_equal(column, column[first][codes]):
+                return self._encode_exactly(np.stack(columns))
+        return self._number(unique.tolist(), np.stack([c[first] for c in columns]))[codes]
 
     def rows(self) -> Ints:
         """Return the distinct rows, one a code."""
@@ -68,9 +70,10 @@ class ShapeCodes:
         return self._number(keys, rows)[inverse.reshape(-1)]
 
 
-def _hash(table: Ints) -> NDArray[np.uint64]:
-    mixed = np.zeros(table.shape[1], np.uint64)
-    for column in table:
-        mixed = (mixed ^ column.astype(np.uint64)) * _ODD
+def _hash(columns: Sequence[Ints]) -> NDArray[np.uint64]:
+    mixed = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        mixed ^= column.view(np.uint64)
+        mixed *= _ODD
         mixed ^= mixed >> _SHIFT
     return mixed

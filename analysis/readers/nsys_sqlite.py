@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,12 +80,15 @@ def read_nsys_sqlite(path: Path) -> CaptureTables:
 def _load(database: NsysDatabase) -> _Loaded:
     quarantine = Quarantine()
     facts = load_facts(database)
-    ops = [load_gpu_ops(database, kind, quarantine) for kind in (KERNEL, MEMCPY, MEMSET, GRAPH)]
-    calls = load_api_calls(database, quarantine)
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        # The two large tables are read side by side; both readings leave Python's lock free.
+        reading_calls = beside.submit(load_api_calls, database, quarantine)
+        ops = [load_gpu_ops(database, kind, quarantine) for kind in (KERNEL, MEMCPY, MEMSET, GRAPH)]
+        calls = reading_calls.result()
     ranges = load_ranges(database, quarantine)
     work = join_work(ops, calls, ranges.thread, facts.device_of)
     _check_sums(database.path, work)
-    wanted = {*np.unique(calls.name_id).tolist(), *work.ops[KERNEL].shapes[:, :2].ravel().tolist()}
+    wanted = {*calls.name_ids, *work.ops[KERNEL].shapes[:, :2].ravel().tolist()}
     return _Loaded(
         facts=facts,
         quarantine=quarantine,
@@ -146,9 +150,9 @@ def _tables(path: Path, loaded: _Loaded) -> CaptureTables:
 
 
 def _calls_named(loaded: _Loaded, test: Any) -> NDArray[np.bool_]:
-    ids = np.unique(loaded.calls.name_id)
-    chosen = [i for i in ids.tolist() if i in loaded.names and test(api_name(loaded.names[i]))]
-    return np.isin(loaded.calls.name_id, chosen)
+    names, calls = loaded.names, loaded.calls
+    chosen = [i in names and test(api_name(names[i])) for i in calls.name_ids]
+    return np.array([*chosen, False], bool)[calls.name]
 
 
 def _environment(facts: Facts, devices: list[dict[str, int]]) -> dict[str, Any]:

@@ -164,9 +164,9 @@ def is_failed(calls: ApiCalls, name_of: Mapping[int, str]) -> NDArray[np.bool_]:
     """Say which calls returned an error; "not ready" from a query is an answer."""
     failed = (calls.result != 0) & (calls.result != MISSING)
     suspects = np.flatnonzero(failed & np.isin(calls.result, (NOT_READY, _OLD_NOT_READY)))
-    for name_id in np.unique(calls.name_id[suspects]).tolist():
-        if "Query" in name_of.get(name_id, ""):
-            failed[suspects[calls.name_id[suspects] == name_id]] = False
+    is_query = np.array(["Query" in name_of.get(i, "") for i in calls.name_ids], bool)
+    if len(suspects):
+        failed[suspects[is_query[calls.name[suspects]]]] = False
     return failed
 
 
@@ -176,10 +176,10 @@ def api_calls_frame(
     """Return the host calls by name, longest total first."""
     if len(calls) == 0:
         return empty(API_CALL_COLUMNS)
-    ids, codes = np.unique(calls.name_id, return_inverse=True)
-    texts = [api_name(name_of.get(i, f"unknown call (name id {i})")) for i in ids.tolist()]
+    texts = [api_name(name_of.get(i, f"unknown call (name id {i})")) for i in calls.name_ids]
     distinct = list(dict.fromkeys(texts))
-    merged = np.array([distinct.index(t) for t in texts])[codes]
+    code_of = {text: code for code, text in enumerate(distinct)}
+    merged = np.array([code_of[t] for t in texts])[calls.name]
     sums = _Groups(merged, calls.end_ns - calls.start_ns, len(distinct))
     frame = pd.DataFrame(
         {
