@@ -6,7 +6,7 @@ STUDY = Study(
     name="kernel-origin",
     title="Kernel origin by GPU and compile mode",
     about="Share of kernel time by whose code the kernels are, and by what they compute. "
-    "`unknown` is the share that no rule recognises.",
+    "Unknown is the share that no rule recognises.",
     filters={},
     tables=(
         Table(

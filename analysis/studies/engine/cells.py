@@ -44,7 +44,8 @@ def make_frame(study: Study, views: Sequence[RunView], *, published: bool) -> pd
     for table in study.tables:
         mine = [(v, f) for v, f in shown if allowed(f, table.where)]
         for value in table.values:
-            found = _measured(table, value, mine)
+            is_own = "workload" in study.filters and value.extra is None
+            found = _measured(table, value, mine, names_workload=is_own)
             if published:
                 found += _published(table, value)
             records += _relative(found, value) if value.relative_to else found
@@ -58,19 +59,31 @@ def make_frame(study: Study, views: Sequence[RunView], *, published: bool) -> pd
 
 
 def _measured(
-    table: Table, value: Value, shown: Sequence[tuple[RunView, dict[str, str]]]
+    table: Table,
+    value: Value,
+    shown: Sequence[tuple[RunView, dict[str, str]]],
+    *,
+    names_workload: bool,
 ) -> list[Record]:
     if value.measure == "":
         return []
     by_fields: dict[tuple[tuple[str, str], ...], list[Record]] = {}
     for view, fields in shown:
-        for record in _of_run(table, value, view, fields):
+        for record in _of_run(table, value, view, fields, names_workload=names_workload):
             key = tuple(sorted(record["fields"].items()))
             by_fields.setdefault(key, []).append(record)
     return [_combined(group) for group in by_fields.values()]
 
 
-def _of_run(table: Table, value: Value, view: RunView, fields: dict[str, str]) -> Iterable[Record]:
+def _of_run(
+    table: Table,
+    value: Value,
+    view: RunView,
+    fields: dict[str, str],
+    *,
+    names_workload: bool,
+) -> Iterable[Record]:
+    """Yield the run's readings; without one OOM, or missing where the study is of its workload."""
     base = {
         "table": table.title,
         "from": MEASURED,
@@ -81,8 +94,9 @@ def _of_run(table: Table, value: Value, view: RunView, fields: dict[str, str]) -
         "run_ids": (view.run.id,),
     }
     readings = list(MEASURES[value.measure](view))
-    if not readings and view.run.status == "oom":
-        yield base | {"status": "oom", "value": None, "ci95": None, "fields": fields}
+    if not readings and (view.run.status == "oom" or names_workload):
+        status = "oom" if view.run.status == "oom" else "missing"
+        yield base | {"status": status, "value": None, "ci95": None, "fields": fields}
     for reading in readings:
         own = dict(reading.fields)
         if value.extra and reading.extra is not None:
@@ -98,10 +112,11 @@ def _of_run(table: Table, value: Value, view: RunView, fields: dict[str, str]) -
 def _combined(group: list[Record]) -> Record:
     """Return one cell for runs of equal fields: the median; OOM only where no run got through."""
     fine = [r for r in group if r["status"] == "ok"]
-    first = (fine or group)[0]
+    first = (fine or sorted(group, key=lambda r: r["status"] != "oom"))[0]
     value = median(r["value"] for r in fine) if fine else None
     ci95 = first["ci95"] if len(fine) == 1 else None
-    text = "OOM" if value is None else number(value)
+    texts = {"oom": "OOM", "missing": ""}
+    text = texts[first["status"]] if value is None else number(value, first["unit"])
     return _record(first, value, text, ci95) | {
         "run_ids": tuple(i for r in fine or group for i in r["run_ids"]),
         "position": -1,
@@ -191,8 +206,10 @@ def _rest(record: Record, name: str) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted((k, v) for k, v in record.items() if k not in skipped))
 
 
-def number(value: float) -> str:
-    """Return four significant digits without an exponent."""
+def number(value: float, unit: str = "") -> str:
+    """Return four significant digits without an exponent; one decimal for a percentage."""
+    if unit == "%" and abs(value) >= 1:
+        return f"{value:.1f}"
     if value == 0:
         return "0"
     size = abs(value)

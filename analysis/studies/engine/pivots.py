@@ -105,16 +105,24 @@ def _cell(
             source=None if is_ours else row[0].removeprefix("published: "),
             job=_job(want, makers) if is_ours else None,
         )
-    value = record["value"]
+    value, job = record["value"], None
+    if record["status"] == "missing" and record["provenance"] == MEASURED:
+        job = _again(record["run_ids"][0], makers)
     return Cell(
         text=record["text"],
         value=None if value is None or value != value else float(value),
         unit=record["unit"],
         status=record["status"],
         provenance=record["provenance"],
-        source=record["source"],
+        source=record["source"] if record["provenance"] != MEASURED else None,
         run_ids=tuple(record["run_ids"]),
+        job=job,
     )
+
+
+def _again(run_id: str, makers: Sequence[tuple[RunView, dict[str, str]]]) -> dict[str, Any] | None:
+    """Return the job of a run that lacks the number, to be run again with the study's profilers."""
+    return next((job_for(v, f, f) for v, f in makers if v.run.id == run_id), None)
 
 
 def _job(

@@ -16,7 +16,7 @@ from analysis.studies.engine.records import Pivot, Study, StudyTable
 from core.errors import UserError
 from core.spec import canonical_json
 
-PUBLISHED_NOTE = "Rows marked `published` are figures of others, as printed there; source: {names}."
+PUBLISHED_NOTE = "Rows marked published are figures of others, as printed there; source: {names}."
 DERIVED_NOTE = "Ratios in published rows are made from the published figures of the same source."
 
 
@@ -71,8 +71,14 @@ def _jobs(
     for pivot in pivots:
         for cell in (c for row in pivot.cells for c in row):
             if cell.job is not None:
-                found.setdefault(canonical_json(cell.job), cell.job)
+                job = {**cell.job, "profilers": _profilers(study, cell.job)}
+                found.setdefault(canonical_json(job), job)
     return tuple(found.values())
+
+
+def _profilers(study: Study, job: Mapping[str, Any]) -> list[str]:
+    """Return the job's profilers and those that the study needs."""
+    return list(dict.fromkeys([*job["profilers"], *study.job.get("profilers", [])]))
 
 
 def _notes(study: Study, *, published: bool) -> tuple[str, ...]:

@@ -1,0 +1,193 @@
+"""Comparisons and studies as one plain document of texts and tables, for every text format."""
+
+from dataclasses import dataclass
+
+from analysis.compare.records import Comparison, Side, Waterfall
+from analysis.export_svg import bars_svg, heatmap_svg, loglog_svg, processes_svg, waterfall_svg
+from analysis.studies.engine.records import Pivot, StudyTable, Table
+
+MAX_KERNELS = 200
+MAX_SERIES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentTable:
+    """One table of texts; `svg` is a chart of it, safe to put into HTML as it is."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    svg: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    title: str
+    paragraphs: tuple[str, ...]
+    tables: tuple[DocumentTable, ...]
+
+
+def comparison_document(c: Comparison) -> Document:
+    """Return verdict, sides, differences, waterfall, kernels, memory and scoreboard as tables."""
+    words = c.verdict.replace("_", " ")
+    paragraphs = [f"Verdict for {c.metric}: {words}. {c.reason}"]
+    paragraphs += [f"Next: {c.next_step}."] if c.next_step else []
+    paragraphs += [c.banner] if c.banner and c.banner != c.reason else []
+    paragraphs += [f"Side {m.side}: {m.message}." for m in c.marks]
+    tables = [_sides(c)]
+    if c.differs:
+        rows = tuple((d.field, d.a or "unknown", d.b or "unknown", d.effect) for d in c.differs)
+        header = ("field", "A", "B", "means")
+        tables.append(DocumentTable(title="Differs", header=header, rows=rows))
+    if c.waterfall is not None:
+        tables.append(_waterfall("Where the time went", c.waterfall))
+    if c.kernel_waterfall is not None and c.kernel_waterfall != c.waterfall:
+        tables.append(_waterfall("Kernel time by category", c.kernel_waterfall))
+    tables += _kernels(c) + _memory(c) + _scoreboard(c)
+    return Document(
+        title=f"{c.a.label} -> {c.b.label}", paragraphs=tuple(paragraphs), tables=tuple(tables)
+    )
+
+
+def _sides(c: Comparison) -> DocumentTable:
+    ratio = "" if c.ratio is None else f"{c.ratio:.4f}"
+    ci95 = "" if c.ci95 is None else f"{c.ci95[0]:.4f} to {c.ci95[1]:.4f}"
+    unit = f" ({c.unit})" if c.unit else ""
+    header = ("side", "name", "runs", "processes", "samples", f"median {c.metric}{unit}")
+    rows = [_side_row("A", c.a), _side_row("B", c.b)]
+    rows.append(("B / A", f"95 % interval {ci95}" if ci95 else "", "", "", "", ratio))
+    svg = processes_svg(c.a, c.b, c.unit)
+    return DocumentTable(title="Sides", header=header, rows=tuple(rows), svg=svg)
+
+
+def _side_row(name: str, side: Side) -> tuple[str, ...]:
+    median = "" if side.median is None else f"{side.median:.6g}"
+    counts = (str(side.n_processes), str(side.n_samples))
+    return (name, side.label, " ".join(side.run_ids), *counts, median)
+
+
+def _waterfall(title: str, fall: Waterfall) -> DocumentTable:
+    rows = [("total A", "", "", f"{fall.total_a_ns}")]
+    rows += [(b.name, f"{b.a_ns}", f"{b.b_ns}", f"{b.delta_ns:+d}") for b in fall.bars]
+    rows.append(("total B", "", "", f"{fall.total_b_ns}"))
+    return DocumentTable(
+        title=f"{title} ({fall.mode.replace('_', ' ')}, ns per {fall.per})",
+        header=("step", "A", "B", "change"),
+        rows=tuple(rows),
+        svg=waterfall_svg(fall),
+    )
+
+
+def _kernels(c: Comparison) -> list[DocumentTable]:
+    if not c.kernels:
+        return []
+    shown, rest = c.kernels[:MAX_KERNELS], c.kernels[MAX_KERNELS:]
+    rows = [
+        (
+            k.a or "-",
+            k.b or "-",
+            k.match,
+            f"{k.confidence:.2f}",
+            f"{k.a_count} -> {k.b_count}",
+            f"{k.a_ns}",
+            f"{k.b_ns}",
+            f"{k.delta_ns:+d}",
+        )
+        for k in shown
+    ]
+    if rest:
+        sums = [sum(k.a_ns for k in rest), sum(k.b_ns for k in rest)]
+        change = f"{sums[1] - sums[0]:+d}"
+        rows.append((f"{len(rest)} more", "", "", "", "", f"{sums[0]}", f"{sums[1]}", change))
+    header = ("A", "B", "matched by", "confidence", "launches", "A ns", "B ns", "change ns")
+    return [DocumentTable(title="Kernels", header=header, rows=tuple(rows))]
+
+
+def _memory(c: Comparison) -> list[DocumentTable]:
+    if not c.memory:
+        return []
+    rows = tuple(
+        (m.site, f"{m.a_bytes}", f"{m.b_bytes}", f"{m.delta_bytes:+d}") for m in c.memory[:50]
+    )
+    header = ("allocation site", "A bytes", "B bytes", "change")
+    return [DocumentTable(title="Memory at the peak", header=header, rows=rows)]
+
+
+def _scoreboard(c: Comparison) -> list[DocumentTable]:
+    if len({row.gpu for row in c.scoreboard}) < 2:
+        return []
+    rows = tuple(
+        (
+            r.gpu,
+            r.label,
+            f"{r.latency_ms:.4g}",
+            f"{r.relative_latency:.3f}",
+            _percent(r.bandwidth_frac),
+            _percent(r.compute_frac),
+            r.error or "",
+        )
+        for r in c.scoreboard
+    )
+    header = ("GPU", "run", "latency ms", "relative", "of bandwidth", "of compute peak", "note")
+    return [DocumentTable(title="Across GPUs", header=header, rows=rows)]
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"
+
+
+def study_document(t: StudyTable) -> Document:
+    """Return each pivot as a table with its chart, then the fitted exponents."""
+    tables = [
+        _pivot(pivot, _chart(t, table))
+        for pivot, table in zip(t.pivots, t.study.tables, strict=True)
+        if pivot.rows
+    ]
+    if t.fits:
+        rows = tuple(
+            (
+                fit.table,
+                fit.provenance,
+                ", ".join(f"{n} {v}" for n, v in fit.group),
+                f"{fit.exponent:.3f}",
+                f"{fit.ci95[0]:.3f} to {fit.ci95[1]:.3f}" if fit.ci95 else "two points only",
+                str(fit.num_points),
+            )
+            for fit in t.fits
+        )
+        header = ("table", "from", "group", "exponent", "95 % interval", "points")
+        tables.append(DocumentTable(title="Growth exponents", header=header, rows=rows))
+    paragraphs = (t.study.about, *t.notes)
+    if not tables:
+        paragraphs = (*paragraphs, "No run fits this study yet.")
+    return Document(title=t.study.title, paragraphs=paragraphs, tables=tuple(tables))
+
+
+def _pivot(pivot: Pivot, svg: str) -> DocumentTable:
+    rows = tuple(
+        (*key, *(cell.text for cell in cells))
+        for key, cells in zip(pivot.rows, pivot.cells, strict=True)
+    )
+    return DocumentTable(
+        title=pivot.title, header=(*pivot.row_fields, *pivot.columns), rows=rows, svg=svg
+    )
+
+
+def _chart(t: StudyTable, table: Table) -> str:
+    chart = table.chart
+    if chart is None or chart.x not in t.frame:
+        return ""
+    rows = t.frame[(t.frame["table"] == table.title) & (t.frame["value_key"] == chart.value)]
+    rows = rows[(rows["status"] != "missing") & (rows[chart.x] != "")]
+    pivot = next(p for p in t.pivots if p.title == table.title)
+    names = [n for n in (chart.colour, *pivot.row_fields, *table.columns) if n in rows]
+    names = [n for n in dict.fromkeys(names) if n != chart.x and rows[n].nunique() > 1]
+    series: dict[str, dict[str, float | None]] = {}
+    for record in rows.to_dict("records"):
+        name = ", ".join(str(record[n]) for n in names if record[n]) or chart.value
+        is_ok = record["status"] == "ok"
+        value = float(record["value"]) if is_ok else None
+        series.setdefault(name, {})[str(record[chart.x])] = value
+    shown = dict(list(series.items())[:MAX_SERIES])
+    draw = {"loglog": loglog_svg, "heatmap": heatmap_svg}.get(chart.kind, bars_svg)
+    return draw(shown, f"{table.title} by {chart.x}")

@@ -1,0 +1,210 @@
+"""Small static charts as SVG text, for files that must open without a network or a script."""
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from analysis.compare.records import Side, Waterfall
+
+PALETTE = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#cc79a7",
+    "#56b4e9",
+    "#d55e00",
+    "#f0e442",
+    "#8a93a3",
+)
+"""Okabe and Ito's colours, told apart by colour-blind readers; the last is grey."""
+GREY, GAIN, LOSS = PALETTE[7], PALETTE[2], PALETTE[5]
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 860, 320, 70, 24, 96
+NS_PER_MS = 1e6
+Series = Mapping[str, Mapping[str, float | None]]
+"""Series name -> x text -> value; None is a cell that ran out of memory."""
+
+
+def waterfall_svg(fall: Waterfall) -> str:
+    """Draw the steps from A's total to B's, in ms."""
+    bars: list[tuple[str, float, float, str]] = [("A", 0.0, fall.total_a_ns / NS_PER_MS, GREY)]
+    level = float(fall.total_a_ns)
+    for bar in fall.bars:
+        end = level + bar.delta_ns
+        colour = GAIN if bar.delta_ns <= 0 else LOSS
+        bars.append((bar.name, level / NS_PER_MS, end / NS_PER_MS, colour))
+        level = end
+    bars.append(("B", 0.0, fall.total_b_ns / NS_PER_MS, GREY))
+    high = max(max(start, end) for _, start, end, _ in bars)
+    low = min(0.0, *(min(start, end) for _, start, end, _ in bars))
+    scale = (HEIGHT - TOP - BOTTOM) / ((high - low) or 1.0)
+    step = (WIDTH - LEFT) / len(bars)
+    parts = []
+    for i, (name, start, end, colour) in enumerate(bars):
+        x, y = LEFT + i * step, TOP + (high - max(start, end)) * scale
+        height = max(1.0, abs(end - start) * scale)
+        value = end if i in (0, len(bars) - 1) else end - start
+        sign = "" if i in (0, len(bars) - 1) else "+"
+        parts.append(_rect(x + 4, y, step - 8, height, colour, f"{name}: {value:{sign}.4f} ms"))
+        parts.append(_text(x + step / 2, y - 4, f"{value:{sign}.3g}", anchor="middle"))
+        parts.append(_label(x + step / 2, name))
+    return _svg(parts, f"Waterfall from A to B in ms, {fall.mode}, per {fall.per}")
+
+
+def processes_svg(a: Side, b: Side, unit: str) -> str:
+    """Draw the median of each process of both sides as dots on one axis."""
+    values = [*a.process_medians, *b.process_medians]
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    span = (high - low) or abs(high) or 1.0
+    low, span = low - 0.05 * span, 1.1 * span
+    parts = []
+    for row, (name, side, colour) in enumerate((("A", a, PALETTE[0]), ("B", b, PALETTE[5]))):
+        y = 40 + 40 * row
+        parts.append(_text(LEFT - 10, y + 4, name, anchor="end"))
+        for value in side.process_medians:
+            x = LEFT + (value - low) / span * (WIDTH - LEFT - 40)
+            tip = f"<title>{value:.6g} {escape(unit)}</title>"
+            parts.append(f'<circle cx="{x:.1f}" cy="{y}" r="5" fill="{colour}">{tip}</circle>')
+    for tick in range(5):
+        value = low + span * tick / 4
+        x = LEFT + tick / 4 * (WIDTH - LEFT - 40)
+        parts.append(_text(x, 120, f"{value:.4g} {unit}", anchor="middle"))
+    return _svg(parts, "Median of each process", height=130)
+
+
+def bars_svg(series: Series, title: str) -> str:
+    """Draw groups of bars: series name -> x text -> value."""
+    names = list(dict.fromkeys(x for points in series.values() for x in points))
+    known = [v for points in series.values() for v in points.values() if v is not None]
+    high = max(known, default=0.0)
+    if not names or high <= 0:
+        return ""
+    step = (WIDTH - LEFT) / len(names)
+    width = min(60.0, (step - 10) / len(series))
+    scale = (HEIGHT - TOP - BOTTOM) / high
+    parts = []
+    for i, x_name in enumerate(names):
+        for k, (name, points) in enumerate(series.items()):
+            if (value := points.get(x_name)) is None:
+                continue
+            x, height = LEFT + i * step + k * width, value * scale
+            y = HEIGHT - BOTTOM - height
+            tip = f"{name}, {x_name}: {value:.4g}"
+            parts.append(_rect(x, y, width - 2, height, _colour(k), tip))
+            parts.append(_text(x + width / 2, y - 4, _short(value), anchor="middle"))
+        parts.append(_label(LEFT + (i + 0.5) * step, x_name))
+    return _svg(parts, title) + _legend(series)
+
+
+def loglog_svg(series: Series, title: str) -> str:
+    """Draw lines on two logarithmic axes: series name -> x text (a number) -> value."""
+    points = {
+        name: sorted((float(x), y) for x, y in values.items() if _is_positive(x) and y)
+        for name, values in series.items()
+    }
+    flat = [p for line in points.values() for p in line]
+    if not flat:
+        return ""
+    x_low, x_span = _log_range([x for x, _ in flat])
+    y_low, y_span = _log_range([y for _, y in flat])
+    parts = []
+    for k, line in enumerate(points.values()):
+        places = [
+            (
+                LEFT + (math.log10(x) - x_low) / x_span * (WIDTH - LEFT - 30),
+                HEIGHT - BOTTOM - (math.log10(y) - y_low) / y_span * (HEIGHT - TOP - BOTTOM),
+                f"{x:g}: {y:.4g}",
+            )
+            for x, y in line
+        ]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in places)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{_colour(k)}"/>')
+        for x, y, tip in places:
+            mark = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{_colour(k)}">'
+            parts.append(f"{mark}<title>{escape(tip)}</title></circle>")
+    for x in sorted({x for x, _ in flat}):
+        place = LEFT + (math.log10(x) - x_low) / x_span * (WIDTH - LEFT - 30)
+        parts.append(_text(place, HEIGHT - BOTTOM + 18, f"{x:g}", anchor="middle"))
+    for y in (10**y_low, 10 ** (y_low + y_span)):
+        place = HEIGHT - BOTTOM - (math.log10(y) - y_low) / y_span * (HEIGHT - TOP - BOTTOM)
+        parts.append(_text(LEFT - 8, place + 4, f"{y:.3g}", anchor="end"))
+    return _svg(parts, title) + _legend(series)
+
+
+def heatmap_svg(series: Series, title: str) -> str:
+    """Draw a grid of cells, the darker the larger; a cell that ran out of memory says OOM."""
+    names = list(dict.fromkeys(x for points in series.values() for x in points))
+    known = [v for points in series.values() for v in points.values() if v is not None]
+    if not names:
+        return ""
+    high = max(known, default=1.0) or 1.0
+    left, width, height = 420, (WIDTH - 420) / len(names), 26
+    parts = [
+        _text(left + (i + 0.5) * width, 16, name, anchor="middle") for i, name in enumerate(names)
+    ]
+    for row, (name, points) in enumerate(series.items()):
+        y = 24 + row * height
+        parts.append(_text(left - 8, y + 17, name if len(name) < 66 else name[:65], anchor="end"))
+        for i, x_name in enumerate(names):
+            if x_name not in points:
+                continue
+            value = points[x_name]
+            text = "OOM" if value is None else _short(value)
+            shade = 0.0 if value is None else 0.1 + 0.6 * value / high
+            box = _rect(left + i * width, y, width - 2, height - 2, PALETTE[4], f"{name}: {text}")
+            parts.append(box.replace("<rect ", f'<rect fill-opacity="{shade:.2f}" ', 1))
+            parts.append(_text(left + (i + 0.5) * width, y + 17, text, anchor="middle"))
+    return _svg(parts, title, height=30 + height * len(series))
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _log_range(values: Sequence[float]) -> tuple[float, float]:
+    low, high = math.log10(min(values)), math.log10(max(values))
+    return low, (high - low) or 1.0
+
+
+def _is_positive(text: str) -> bool:
+    try:
+        return float(text) > 0
+    except ValueError:
+        return False
+
+
+def _colour(index: int) -> str:
+    return PALETTE[index % len(PALETTE)]
+
+
+def _rect(x: float, y: float, width: float, height: float, colour: str, tip: str) -> str:
+    box = f'x="{x:.1f}" y="{y:.1f}" width="{max(1.0, width):.1f}" height="{height:.1f}"'
+    return f'<rect {box} fill="{colour}"><title>{escape(tip)}</title></rect>'
+
+
+def _text(x: float, y: float, text: str, *, anchor: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _label(x: float, text: str) -> str:
+    y = HEIGHT - BOTTOM + 14
+    shown = text if len(text) <= 26 else text[:25] + "..."
+    turn = f'transform="rotate(-28 {x:.1f} {y})"'
+    tip = f"<title>{escape(text)}</title>"
+    return f'<text x="{x:.1f}" y="{y}" text-anchor="end" {turn}>{escape(shown)}{tip}</text>'
+
+
+def _legend(names: Series) -> str:
+    items = "".join(
+        f'<li><span style="background:{_colour(i)}"></span>{escape(name)}</li>'
+        for i, name in enumerate(names)
+    )
+    return f'<ul class="legend">{items}</ul>'
+
+
+def _svg(parts: Sequence[str], title: str, height: int = HEIGHT) -> str:
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">'
+        f"<title>{escape(title)}</title>{''.join(parts)}</svg>"
+    )

@@ -1,0 +1,98 @@
+"""Every published figure comes out of a study, equal to its source and marked as published."""
+
+import csv
+from collections import Counter
+
+import pytest
+
+from analysis.export import to_markdown
+from analysis.published import GPU_NOT_NAMED, PATH, load_figures, sources
+from analysis.studies import Cell, list_studies, run_study
+
+ROWS = list(csv.DictReader(PATH.read_text(encoding="utf-8").splitlines()))
+SHOWN = {"oom": "OOM", "missing": "missing"}
+
+
+def cells_of(name: str) -> list[Cell]:
+    table = run_study(name, [], published=True)
+    return [c for pivot in table.pivots for row in pivot.cells for c in row if c.text]
+
+
+@pytest.mark.parametrize("source", sources())
+def test_a_sources_study_prints_each_of_its_figures_once(source: str) -> None:
+    expected = Counter(
+        (SHOWN.get(r["status"], r["value"]), r["unit"], r["status"])
+        for r in ROWS
+        if r["source"] == source
+    )
+
+    cells = cells_of(source)
+
+    assert Counter((c.text, c.unit, c.status) for c in cells) == expected
+    assert {(c.provenance, c.source) for c in cells} == {("published", source)}
+
+
+def test_all_figures_of_the_file_are_in_some_study() -> None:
+    names = {s.name for s in list_studies() if s.is_publication}
+
+    assert names == set(sources())
+    assert sum(len(cells_of(name)) for name in names) == len(ROWS) == len(load_figures())
+
+
+@pytest.mark.parametrize(
+    ("study", "table", "row", "column", "text"),
+    [
+        ("nsight-minimal-llama", 0, "NVIDIA GeForce RTX 3060", "max-autotune", "3.57"),
+        ("cs336-nsys-new-base", 0, "large", "256", "128.50"),
+        ("cs336-nsys-new-base", 0, "2.7B", "1024", "OOM"),
+        ("cs336-nsys-new-base", 1, "small", "train_step/backward", "17.0"),
+        ("nanochat-inferonly", 0, "CUTLASS GEMM", "share", "97"),
+        ("cs336-a100-compile", 0, "train_step", "default", "922.44"),
+    ],
+)
+def test_a_figure_stands_in_the_row_and_column_of_its_source(
+    study: str, table: int, row: str, column: str, text: str
+) -> None:
+    pivot = run_study(study, [], published=True).pivots[table]
+
+    keys = next(i for i, key in enumerate(pivot.rows) if row in key)
+    place = next(i for i, name in enumerate(pivot.columns) if name.startswith(column))
+
+    assert pivot.cells[keys][place].text == text
+
+
+def test_every_cell_of_a_layout_belongs_to_its_keys() -> None:
+    pivot = run_study("cs336-a100-attention", [], published=True).pivots[0]
+    wanted = {
+        (r["compile"], r["d_model"], r["seq_len"], r["metric"]): r["value"]
+        for r in ROWS
+        if r["source"] == "cs336-a100-attention"
+    }
+    metrics = ("forward_latency", "backward_latency", "memory_before_backward", "memory_peak")
+
+    found = {
+        (*key[1:], metric): cell.text
+        for key, cells in zip(pivot.rows, pivot.cells, strict=True)
+        for metric, cell in zip(metrics, cells, strict=True)
+    }
+
+    assert found == wanted
+
+
+def test_without_published_no_figure_of_others_is_shown() -> None:
+    assert [c for s in list_studies() for p in run_study(s.name, []).pivots for c in p.cells] == []
+
+
+def test_an_unnamed_gpu_is_called_so() -> None:
+    pivot = run_study("forward-time", [], published=True).pivots[0]
+
+    unnamed = [key for key in pivot.rows if "cs336-nsys-new-base" in key[0]]
+
+    assert {key[pivot.row_fields.index("gpu")] for key in unnamed} == {GPU_NOT_NAMED}
+
+
+def test_markdown_marks_the_source_of_each_published_row() -> None:
+    text = to_markdown(run_study("decode-latency", [], published=True))
+
+    assert "published: nsight-minimal-llama" in text
+    assert "| 3.05 | 3.57 |" in text

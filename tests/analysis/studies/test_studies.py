@@ -1,0 +1,238 @@
+"""Studies of our own runs: cells, OOM, missing cells with their jobs, ratios, fits."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from analysis.export import study_dict, to_json
+from analysis.runview import RunView
+from analysis.studies import list_studies, run_study
+from analysis.studies.engine.fields import MODEL_SIZES
+from analysis.studies.engine.fits import power_law
+from core.errors import UserError
+from tests.analysis.compare.views import build_view
+from workloads.registry import load_workloads
+
+SMALL = MODEL_SIZES["transformer"]["small"]
+LARGE = MODEL_SIZES["transformer"]["large"]
+WANTED = (
+    "attention-memory",
+    "attention-scaling",
+    "compile-speedup",
+    "decode-latency",
+    "forward-time",
+    "gemm-fraction",
+    "gemm-tiles",
+    "gpu-scoreboard",
+    "kernel-origin",
+    "memory-phases",
+    "moe-routing",
+    "precision",
+    "softmax-matmul",
+    "top-kernels",
+    "top-non-gemm",
+)
+
+
+def transformer(
+    run_id: str, ms: float | None, *, size: dict[str, int] = SMALL, seq_len: int = 256, **changes
+) -> RunView:
+    params = {**size, "seq_len": seq_len, "mode": "forward", "dtype": "fp32", "batch": 4}
+    summary = {} if ms is None else {"latency_ms": {"median": ms, "ci95": [ms * 0.9, ms * 1.1]}}
+    params |= changes.pop("params", {})
+    fixed = {"id": run_id, "workload": "transformer", "params": params, "summary": summary}
+    return build_view(**(fixed | changes))
+
+
+def test_the_studies_that_people_publish_are_there() -> None:
+    assert set(WANTED) <= {s.name for s in list_studies()}
+
+
+@pytest.mark.parametrize("study", list_studies(), ids=lambda s: s.name)
+def test_every_study_runs_on_nothing_and_names_a_first_job(study) -> None:
+    table = run_study(study.name, [])
+
+    assert table.study.about
+    assert [dict(j) for j in table.jobs] == [dict(study.job)]
+    assert study_dict(table)["name"] == study.name
+
+
+def test_an_unknown_study_names_those_there_are() -> None:
+    with pytest.raises(UserError, match="decode-latency"):
+        run_study("nonsense", [])
+
+
+def test_sizes_have_the_names_of_the_workloads_presets() -> None:
+    presets = load_workloads()["transformer"].presets
+
+    assert {n: dict(presets[n]) for n in MODEL_SIZES["transformer"]} == MODEL_SIZES["transformer"]
+
+
+def test_runs_become_cells_by_model_and_sequence() -> None:
+    views = [
+        transformer("a", 3.0),
+        transformer("b", 6.0, seq_len=512),
+        transformer("c", 9.0, size=LARGE),
+    ]
+
+    pivot = run_study("forward-time", views).pivots[0]
+    texts = {
+        (key[3], column.split(" ")[0]): cell.text
+        for key, cells in zip(pivot.rows, pivot.cells, strict=True)
+        for column, cell in zip(pivot.columns, cells, strict=True)
+        if "latency" in column
+    }
+
+    assert texts == {
+        ("small", "256"): "3.000",
+        ("small", "512"): "6.000",
+        ("large", "256"): "9.000",
+        ("large", "512"): "",
+    }
+
+
+def test_a_missing_cell_carries_the_job_that_would_fill_it() -> None:
+    views = [
+        transformer("a", 3.0),
+        transformer("b", 6.0, seq_len=512),
+        transformer("c", 9.0, size=LARGE),
+    ]
+
+    table = run_study("forward-time", views)
+    wanted = [j for j in table.jobs if j["params"]["d_model"] == 1280]
+
+    assert {j["params"]["seq_len"] for j in wanted} == {256, 512}  # 256 lacks the profiled range
+    assert all(j["params"]["layers"] == 36 and j["profilers"] == ["nsys"] for j in wanted)
+    assert all(j["workload"] == "transformer" for j in wanted)
+
+
+def test_an_out_of_memory_run_is_an_oom_cell() -> None:
+    views = [transformer("a", 3.0), transformer("b", None, seq_len=512, status="oom")]
+
+    pivot = run_study("forward-time", views).pivots[0]
+    cells = {n: c for n, c in zip(pivot.columns, pivot.cells[0], strict=True)}
+
+    cell = next(c for n, c in cells.items() if n.startswith("512 / latency"))
+    assert (cell.text, cell.status, cell.value, cell.run_ids) == ("OOM", "oom", None, ("b",))
+
+
+def test_equal_runs_share_a_cell_as_their_median() -> None:
+    views = [transformer(str(i), ms) for i, ms in enumerate((3.0, 5.0, 4.0))]
+
+    cell = run_study("forward-time", views).pivots[0].cells[0][0]
+
+    assert (cell.value, len(cell.run_ids)) == (4.0, 3)
+
+
+def test_a_param_that_would_mix_two_cells_becomes_a_row() -> None:
+    views = [transformer("a", 3.0), transformer("b", 9.0, params={"batch": 16})]
+
+    pivot = run_study("forward-time", views).pivots[0]
+
+    assert "batch" in pivot.row_fields
+    assert len(pivot.rows) == 2
+
+
+def test_speed_up_divides_by_the_eager_run_of_equal_fields() -> None:
+    views = [
+        transformer("a", 8.0, params={"compile": "none"}),
+        transformer("b", 4.0, params={"compile": "default"}),
+        transformer("c", 5.0, params={"compile": "default", "batch": 16}),
+    ]
+
+    pivot = run_study("compile-speedup", views).pivots[1]
+
+    assert [[c.text for c in row] for row in pivot.cells] == [["2.00"]]
+
+
+def test_published_rows_stand_beside_ours_and_are_told_apart() -> None:
+    decode = build_view(
+        id="d",
+        params={
+            "layers": 1,
+            "d_model": 4096,
+            "heads": 32,
+            "ff": 11008,
+            "vocab": 0,
+            "compile": "none",
+        },
+        summary={"latency_ms": {"median": 1.234, "ci95": [1.2, 1.3]}},
+    )
+
+    pivot = run_study("decode-latency", [decode], published=True).pivots[0]
+
+    assert pivot.rows[0][:3] == ("measured", "NVIDIA H100 80GB HBM3", "llama-7b-layer")
+    assert pivot.rows[1][0] == "published: nsight-minimal-llama"
+    assert pivot.cells[0][0].text == "1.234"
+
+
+def test_kernel_shares_fill_origin_and_top_kernel() -> None:
+    kernels = pd.DataFrame(
+        {
+            "name": ["gemm_kernel", "copy_kernel"],
+            "category": ["gemm", "copy"],
+            "origin": ["cublas", "aten"],
+            "total_ns": [900, 100],
+        }
+    )
+    view = transformer("a", 3.0, kernels=kernels)
+
+    origin = run_study("kernel-origin", [view]).pivots[0]
+    other = run_study("top-non-gemm", [view]).pivots[0]
+
+    assert dict(zip(origin.columns, (c.text for c in origin.cells[0]), strict=True)) == {
+        "aten / share (%)": "10.0",
+        "cublas / share (%)": "90.0",
+    }
+    assert "copy_kernel" in other.rows[0]
+    assert other.cells[0][0].text == "10.0"
+
+
+def test_the_flop_ratio_stands_beside_the_time_ratio() -> None:
+    view = transformer("a", 3.0)
+
+    pivot = run_study("softmax-matmul", [view]).pivots[0]
+    row = dict(zip(pivot.columns, pivot.cells[0], strict=True))
+
+    # 5 FLOPs an element over 4 x 64 (d_model 768 in 12 heads)
+    assert row["256 / FLOP ratio (%)"].value == pytest.approx(100 * 5 / 256)
+
+
+def test_attention_that_grows_with_the_square_has_exponent_two() -> None:
+    views = [
+        build_view(
+            id=str(n),
+            workload="attention",
+            params={"implementation": "naive", "seq_len": n, "head_dim": 64, "batch": 1},
+            summary={"latency_ms": {"median": 1e-6 * n**2}},
+        )
+        for n in (1024, 2048, 4096)
+    ]
+
+    fit = run_study("attention-scaling", views).fits[0]
+
+    assert fit.exponent == pytest.approx(2.0)
+    assert fit.ci95 == pytest.approx((2.0, 2.0))
+    assert dict(fit.group)["model"] == "naive"
+
+
+def test_two_points_have_an_exponent_without_interval() -> None:
+    assert power_law([1.0, 10.0], [1.0, 100.0]) == (pytest.approx(2.0), None)
+
+
+def test_the_interval_of_the_exponent_is_that_of_linear_regression() -> None:
+    x, y = [256.0, 512.0, 1024.0, 2048.0], [1.0, 1.8, 4.4, 17.0]
+    line = stats.linregress(np.log(x), np.log(y))
+    half = stats.t.ppf(0.975, 2) * line.stderr
+
+    slope, ci95 = power_law(x, y)
+
+    assert slope == pytest.approx(line.slope)
+    assert ci95 == pytest.approx((line.slope - half, line.slope + half))
+
+
+def test_the_json_of_a_study_with_holes_is_strict() -> None:
+    views = [transformer("a", None), transformer("b", 6.0, seq_len=512)]
+
+    assert "NaN" not in to_json(run_study("forward-time", views, published=True))
