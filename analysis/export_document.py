@@ -181,7 +181,12 @@ def _chart(t: StudyTable, table: Table) -> str:
     rows = rows[(rows["status"] != "missing") & (rows[chart.x] != "")]
     pivot = next(p for p in t.pivots if p.title == table.title)
     names = [n for n in (chart.colour, *pivot.row_fields, *table.columns) if n in rows]
-    names = [n for n in dict.fromkeys(names) if n != chart.x and rows[n].nunique() > 1]
+    has_published = (rows["provenance"] == "published").any()
+    names = [
+        n
+        for n in dict.fromkeys(names)
+        if n != chart.x and (rows[n].nunique() > 1 or (n == "from" and has_published))
+    ]
     series: dict[str, dict[str, float | None]] = {}
     for record in rows.to_dict("records"):
         name = ", ".join(str(record[n]) for n in names if record[n]) or chart.value

@@ -13,9 +13,7 @@ from analysis.export import to_csv, to_html, to_json, to_markdown
 from analysis.studies import StudyTable, run_study
 from tests.analysis.compare.views import build_view
 
-HOSTILE = '</td><script>alert(1)</script> a|b `c` <unnamed>::f<int, 4>(float*) [x](http://e.com)'
-    '</td><script>alert(1)</script> a|b `c` <unnamed>::f<int, 4>(float*) [x](http://e.com) "q"'
-)
+HOSTILE = '</td><script>alert(1)</script> a|b `c` <unnamed>::f<int, 4>(T*) [x](http://e.com) "q"'
 FORMULA = "=HYPERLINK(1)"
 SAMPLES = tuple(tuple(2.0 + 0.01 * p + 0.001 * i for i in range(6)) for p in range(5))
 
