@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import time
@@ -154,6 +155,8 @@ class _Child:
         self._status_fd: int | None = None
         self._status = b""
         self._kill_at: float | None = None
+        self._lost_at: float | None = None
+        self._pid: int | None = None
         self.returncode: int | None = None
         self.killed_by: str | None = None
         self.error: str | None = None
@@ -193,9 +196,24 @@ class _Child:
                 self._read(key)
             self._events.poll()
             self._check_limits(time.monotonic() - started)
+            if self._is_supervisor_lost():
+                self._end_group()
+                break
         self._events.poll()
         if self.returncode is None and self.error is None and self.killed_by is None:
             self.killed_by = "supervisor lost"
+
+    def _is_supervisor_lost(self) -> bool:
+        """Whether it ended a second ago, its last words are read, and pipes are still open."""
+        if self._supervisor is None or self._supervisor.poll() is None:
+            return False
+        self._lost_at = self._lost_at or time.monotonic()
+        return time.monotonic() - self._lost_at > 1.0
+
+    def _end_group(self) -> None:
+        if self._pid is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._pid, signal.SIGKILL)
 
     def _read(self, key: selectors.SelectorKey) -> None:
         try:
@@ -215,6 +233,7 @@ class _Child:
             message = json.loads(line)
             self.returncode = message.get("returncode", self.returncode)
             self.error = message.get("error", self.error)
+            self._pid = message.get("pid", self._pid)
 
     def _read_output(self, stream: _Stream, data: bytes) -> None:
         stream.file.write(data)

@@ -131,6 +131,19 @@ def test_grandchildren_end_with_a_child_that_ends_itself(tmp_path: Path) -> None
     assert not is_alive(int((tmp_path / "out").read_text()))
 
 
+def test_death_of_the_supervisor_ends_the_group_and_the_wait(tmp_path: Path) -> None:
+    code = (
+        "import os, subprocess, signal, sys, time\n"
+        "print(subprocess.Popen(['sleep', '600']).pid, flush=True)\n"
+        "os.kill(os.getppid(), signal.SIGKILL)\n"
+        "time.sleep(600)\n"
+    )
+    result = run(tmp_path, code)
+    assert result.killed_by == "supervisor lost"
+    pid = int((tmp_path / "out").read_text())
+    assert wait_for(lambda: not is_alive(pid), limit_s=5)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_death_of_the_worker_leaves_no_process(tmp_path: Path, number: int) -> None:
     marks = (tmp_path / "own", tmp_path / "daemon")
