@@ -18,6 +18,8 @@ _LAUNCH = re.compile(r"^(?:cuda|cu|hip)(?:LaunchKernel|LaunchCooperative|GraphLa
 def percent(frac: float) -> str:
     """Return e.g. `83 %`; shares next to 0 and 1 keep a digit so that they do not read as all."""
     value = 100 * frac
+    if 0 < value < 0.1:
+        return "< 0.1 %"
     digits = 1 if 0 < value < 1 or 99 < value < 100 else 0
     return f"{value:.{digits}f} %"
 

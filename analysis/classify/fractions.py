@@ -19,6 +19,7 @@ def fractions(kernels: pd.DataFrame) -> Mapping[str, Any]:
         category_total_ns  = {category: ns}, opaque rows under `opaque` whatever their name
 
     Without any time (T = 0) only an empty `category_total_ns` is returned: a share is unknown.
+    Where all time is opaque, gemm_frac and attention_frac are left out: none of it was seen.
     """
     if kernels.empty:
         return {"category_total_ns": {}}
@@ -28,11 +29,13 @@ def fractions(kernels: pd.DataFrame) -> Mapping[str, Any]:
     total_ns = sum(by_category.values())
     if total_ns <= 0:
         return {"category_total_ns": {}}
-    gemm_ns = sum(ns for name, ns in by_category.items() if is_gemm_like(name))
-    lost_ns = by_category.get(Category.UNKNOWN, 0) + by_category.get(OPAQUE, 0)
-    return {
-        "gemm_frac": gemm_ns / total_ns,
-        "attention_frac": by_category.get(Category.ATTENTION, 0) / total_ns,
-        "unclassified_frac": lost_ns / total_ns,
+    opaque_ns = by_category.get(OPAQUE, 0)
+    found: dict[str, Any] = {
+        "unclassified_frac": (by_category.get(Category.UNKNOWN, 0) + opaque_ns) / total_ns,
         "category_total_ns": by_category,
     }
+    if opaque_ns < total_ns:
+        gemm_ns = sum(ns for name, ns in by_category.items() if is_gemm_like(name))
+        found["gemm_frac"] = gemm_ns / total_ns
+        found["attention_frac"] = by_category.get(Category.ATTENTION, 0) / total_ns
+    return found

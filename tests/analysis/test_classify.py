@@ -140,6 +140,12 @@ def test_opaque_time_is_in_every_denominator_and_counts_as_not_recognised():
     assert found["category_total_ns"]["opaque"] == 50
 
 
+def test_a_gemm_share_of_time_that_is_all_opaque_is_unknown_and_not_zero():
+    found = fractions(frame(("opaque", 50, True)))
+    assert found["unclassified_frac"] == 1.0
+    assert "gemm_frac" not in found and "attention_frac" not in found
+
+
 def test_no_time_gives_no_fraction():
     assert fractions(frame()) == {"category_total_ns": {}}
     assert "gemm_frac" not in fractions(frame(("gemm", 0, False)))

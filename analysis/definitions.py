@@ -1,0 +1,127 @@
+"""One definition for every number that the product shows: label, unit, meaning, formula, origin.
+
+Tooltips, the docs and the tests read this registry; no page words a number by itself. Keys are
+those of `show --json`: a summary key by itself, else `TABLE.COLUMN`.
+"""
+
+from dataclasses import dataclass
+
+from analysis.definitions_tables import TABLE_ROWS
+
+CLEAN = "clean pass (CUDA events, no profiler)"
+KERNEL_PASS = "nsys capture, else PyTorch trace"
+MODEL = "cost model, clean pass and the GPU's peak"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """What one number means."""
+
+    key: str
+    label: str
+    unit: str
+    "Unit of the stored value; empty for a name or a count."
+    meaning: str
+    "One sentence."
+    formula: str
+    "How it is computed, in the names of the stored values; empty where it is read as it is."
+    obtained: str
+    "Which pass or tool it comes from."
+
+
+_SUMMARY_ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
+    ("latency_ms", "Latency", "ms", "Time of one measured iteration without a profiler.",
+     "see latency_ms.median", CLEAN),
+    ("latency_ms.median", "Latency, median", "ms", "Half of the measured iterations are faster.",
+     "median of the samples of all processes", CLEAN),
+    ("latency_ms.ci95", "Latency, 95 % interval", "ms",
+     "Range that holds the median in 95 % of bootstrap resamples.",
+     "2.5 % and 97.5 % quantile of medians, resampled by process, then sample", CLEAN),
+    ("latency_ms.mean", "Latency, mean", "ms", "Arithmetic mean of the measured iterations.",
+     "sum(latency) / n", CLEAN),
+    ("latency_ms.std", "Latency, standard deviation", "ms",
+     "Spread of the measured iterations.", "sqrt(sum((latency - mean)^2) / (n - 1))", CLEAN),
+    ("latency_ms.min", "Latency, fastest", "ms", "The fastest measured iteration.",
+     "min(latency)", CLEAN),
+    ("latency_ms.max", "Latency, slowest", "ms", "The slowest measured iteration.",
+     "max(latency)", CLEAN),
+    ("latency_ms.cv", "Latency, variation", "", "Spread relative to the mean.",
+     "std / mean", CLEAN),
+    ("latency_ms.p95", "Latency, 95th percentile", "ms",
+     "95 % of the measured iterations are faster.", "quantile(latency, 0.95)", CLEAN),
+    ("latency_ms.n", "Samples", "", "Measured iterations over all processes.", "count(latency)",
+     CLEAN),
+    ("num_kernels", "Kernels", "", "GPU kernel executions recorded.", "count(kernel records)",
+     KERNEL_PASS),
+    ("kernel_time_ns", "Kernel time", "ns",
+     "Sum of kernel durations; kernels that overlap both count.", "sum(end - start)", KERNEL_PASS),
+    ("busy_ns", "Busy", "ns", "Time in which at least one kernel ran, summed over devices.",
+     "length of the union of kernel intervals per device", KERNEL_PASS),
+    ("span_ns", "Span", "ns", "From the first kernel's start to the last kernel's end.",
+     "max(end) - min(start) per device, summed", KERNEL_PASS),
+    ("idle_frac", "Idle", "fraction", "Share of the span in which no kernel ran.",
+     "1 - busy_ns / span_ns", KERNEL_PASS),
+    ("gemm_frac", "GEMM fraction", "fraction",
+     "Share of kernel time in matrix products: GEMM and GEMV kernels, split-K reductions included, "
+     "fused attention not.",
+     "sum(total_ns of gemm, gemv) / sum(total_ns), opaque graph time in the denominator",
+     KERNEL_PASS + "; classes from kernel names"),
+    ("attention_frac", "Attention fraction", "fraction",
+     "Share of kernel time in fused attention kernels, forward and backward.",
+     "sum(total_ns of attention) / sum(total_ns), opaque graph time in the denominator",
+     KERNEL_PASS + "; classes from kernel names"),
+    ("unclassified_frac", "Not recognised", "fraction",
+     "Share of GPU time whose kernels no rule recognises or were not recorded one by one.",
+     "(sum(total_ns of unknown) + opaque_graph_ns) / sum(total_ns)", KERNEL_PASS),
+    ("opaque_graph_ns", "Opaque graph time", "ns",
+     "Time of whole CUDA graph launches whose kernels were not recorded.",
+     "sum(end - start) of graph records", "nsys capture in graph mode"),
+    ("num_graph_launches", "Graph launches", "", "CUDA graph launches recorded.",
+     "count(graph launch calls)", "nsys capture"),
+    ("peak_memory_bytes", "Peak memory", "B", "Most memory allocated at one time.",
+     "max(allocated)", "memory snapshot, else max_memory_allocated, else nsys allocation events"),
+    ("mfu", "MFU", "fraction",
+     "Model FLOP utilisation: arithmetic of the cost model as a share of the peak rate.",
+     "flops / latency / peak FLOP/s of the dtype; above 1 it is an error, not a figure", MODEL),
+    ("mbu", "MBU", "fraction",
+     "Model bandwidth utilisation: bytes of the cost model as a share of the memory peak.",
+     "bytes / latency / peak B/s; above 1 it is an error, not a figure", MODEL),
+    ("num_kernels_without_launch", "Kernels without launch", "",
+     "Kernels whose launching call was not recorded.", "count", "nsys capture"),
+    ("num_launches_without_kernel", "Launches without kernel", "",
+     "Launch calls whose kernel was not recorded.", "count", "nsys capture"),
+    ("noise_floor_frac", "Noise floor", "fraction",
+     "Difference that the same job shows against itself on this GPU; less is no difference.",
+     "half-width of the interval of the A/A ratio", "warpboard doctor --measure"),
+)  # fmt: skip
+
+
+def _registry() -> dict[str, Definition]:
+    found = {}
+    for key, label, unit, meaning, formula, obtained in (*_SUMMARY_ROWS, *TABLE_ROWS):
+        found[key] = Definition(
+            key=key,
+            label=label,
+            unit=unit,
+            meaning=meaning,
+            formula=formula,
+            obtained=obtained,
+        )
+    return found
+
+
+DEFINITIONS: dict[str, Definition] = _registry()
+"""Every definition by key, in the order of the docs."""
+
+
+def define(key: str) -> Definition:
+    """Return the definition of a key; KeyError for a number that has none (a bug)."""
+    return DEFINITIONS[key]
+
+
+def tooltip(key: str) -> str:
+    """Return the definition as one line: meaning, formula, where it comes from."""
+    found = define(key)
+    formula = f" Formula: {found.formula}." if found.formula else ""
+    unit = f" Unit: {found.unit}." if found.unit else ""
+    return f"{found.meaning}{formula}{unit} From: {found.obtained}."
