@@ -178,25 +178,15 @@ def _utilisation(
     median = (summary.get("latency_ms") or {}).get("median")
     if not data.cost or median is None:
         return {}, ()
-    try:
-        from analysis.roofline import utilisation
-    except ModuleNotFoundError:
-        return {}, ()
+    from analysis.roofline import utilisation
 
-    result = utilisation(
-        cost=data.cost, latency_ns=median * 1e6, peaks=dict(peaks), gpu_model=gpu_model
-    )
-    return _as_figures(result)
-
-
-def _as_figures(result: Any) -> tuple[dict[str, Any], tuple[PassWarning, ...]]:
-    values = {"mfu": result.mfu, "mbu": result.mbu}
-    figures = {name: value for name, value in values.items() if value is not None}
-    warnings = tuple(
+    result = utilisation(cost=data.cost, latency_ns=median * 1e6, peaks=peaks, gpu_model=gpu_model)
+    figures = {"mfu": result.mfu, "mbu": result.mbu}
+    errors = tuple(
         PassWarning(pass_name="", warning=CaptureWarning(code=f"{name}_above_one", message=message))
         for name, message in result.errors
     )
-    return figures, warnings
+    return {name: value for name, value in figures.items() if value is not None}, errors
 
 
 def _with_captured_oom(data: RunData, memory: Mapping[str, Any]) -> RunData:

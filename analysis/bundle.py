@@ -15,8 +15,8 @@ from analysis.manifest_run import (
     capture_samples,
     capture_warnings,
     environment_of,
-    first_of,
     from_manifest,
+    gpu_of,
     pass_warning,
 )
 from analysis.rundata import PassWarning, RunCapture, RunData
@@ -61,7 +61,7 @@ def load_files(paths: Sequence[Path], staging: Staging) -> RunData:
         status="done",
         captures=tuple(captures),
         samples=capture_samples(captures),
-        gpu=first_of(captures, "gpu"),
+        gpu=gpu_of(captures),
         environment=environment_of(captures, {}),
         warnings=capture_warnings(captures),
         content_hash=hash_of(sorted(seen)),

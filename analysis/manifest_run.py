@@ -11,6 +11,9 @@ from analysis.tables import CaptureWarning
 from core.spec import JobSpec
 from core.states import Pass
 
+MOMENTS = frozenset({"session_start_utc_ns"})
+"""What a reader says about one recording, not about its surroundings: no two runs share it."""
+
 
 def from_manifest(
     manifest: Mapping[str, Any],
@@ -32,7 +35,7 @@ def from_manifest(
         captures=captures,
         samples=pd.concat([*frames, capture_samples(list(captures))], ignore_index=True),
         metrics=_result_metrics(results),
-        gpu={**first_of(list(captures), "gpu"), **_known(manifest.get("gpu") or {})},
+        gpu={**gpu_of(list(captures)), **_known(manifest.get("gpu") or {})},
         environment=environment_of(list(captures), environment),
         cost=next((r["cost"] for r in clean if r.get("cost")), {}),
         memory_peaks=_memory_peaks(clean),
@@ -46,9 +49,13 @@ def from_manifest(
     )
 
 
-def first_of(captures: Sequence[RunCapture], field: str) -> dict[str, Any]:
-    found = (dict(getattr(c.tables, field)) for c in captures)
-    return next((value for value in found if value), {})
+def gpu_of(captures: Sequence[RunCapture]) -> dict[str, Any]:
+    """Return what the captures say of the GPU together; where they differ the first named one."""
+    found = [_known(c.tables.gpu) for c in captures if c.tables.gpu]
+    merged: dict[str, Any] = {}
+    for facts in sorted(found, key=lambda f: "name" not in f):
+        merged = facts | merged
+    return merged
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,7 +66,8 @@ def environment_of(captures: Sequence[RunCapture], own: Mapping[str, Any]) -> di
     merged: dict[str, Any] = {}
     for capture in captures:
         merged = dict(capture.tables.environment) | merged
-    return {str(k): str(v) for k, v in (merged | dict(own)).items() if v is not None}
+    joined = merged | dict(own)
+    return {str(k): str(v) for k, v in joined.items() if v is not None and k not in MOMENTS}
 
 
 def capture_samples(captures: Sequence[RunCapture]) -> pd.DataFrame:

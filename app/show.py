@@ -113,16 +113,3 @@ def _kept_points(points: pd.DataFrame, step: int) -> list[int]:
     """Return row numbers to show: of each group of `step` rows the highest, so peaks stay."""
     allocated = points["allocated_bytes"].reset_index(drop=True)
     return sorted(set(allocated.groupby(allocated.index // step).idxmax()) | {0, len(points) - 1})
-
-
-def plain_document(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a mapping of dataclass values as JSON-ready values; unknown ones stay, as null."""
-    return {str(k): _with_nulls(v) for k, v in value.items()}
-
-
-def _with_nulls(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return plain_document(value)
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_with_nulls(v) for v in value]
-    return plain(value)

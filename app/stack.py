@@ -84,6 +84,8 @@ class Stack:
             part.poll()
             if part.state != before and part.state in ("restarting", "failed"):
                 self._tell(f"{part.name} ended (code {part.returncode}): {part.last_line()}")
+                if part.name == "worker":
+                    self._give_up_worker_runs()
         environment = self._parts.get("environment")
         if environment is not None:
             said = environment.last_line().removeprefix("warpboard: ")
@@ -113,6 +115,15 @@ class Stack:
         self._data.stack_path.unlink(missing_ok=True)
         if self._lock is not None:
             self._lock.close()
+
+    def _give_up_worker_runs(self) -> None:
+        """Mark the runs of the worker that just ended, without waiting for its silence."""
+        from db.connection import opened
+        from db.runs import interrupt_stale
+
+        with opened(self._data.db_path) as db:
+            for path in self._data.root.glob("worker-*.id"):
+                interrupt_stale(db, worker_id=path.read_text().strip())
 
     def _start_worker_or_environment(self) -> None:
         if os.environ.get("WARPBOARD_PYTHON"):

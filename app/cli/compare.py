@@ -1,9 +1,10 @@
 """`warpboard compare A B`: which is faster, is it real, why. With a limit: a check for CI."""
 
 from argparse import ArgumentParser, Namespace
+from typing import Any
 
 from app.cli.command import Command
-from app.cli.output import note, print_json
+from app.cli.output import note
 from core.config import DataDir
 
 
@@ -41,12 +42,7 @@ def run(options: Namespace, data: DataDir) -> int:
     return 1 if is_regression else 0
 
 
-def _print(result, chosen: str) -> None:
-    if chosen == "json":
-        from app.show import plain_document
-
-        print_json(plain_document(result.as_dict()))
-        return
+def _print(result: Any, chosen: str) -> None:
     if chosen == "text":
         from app.cli.compare_text import compare_lines
 
@@ -54,7 +50,8 @@ def _print(result, chosen: str) -> None:
         return
     from analysis import export
 
-    print(export.to_markdown(result) if chosen == "md" else export.to_html(result))
+    make = {"md": export.to_markdown, "html": export.to_html, "json": export.to_json}[chosen]
+    print(make(result).rstrip("\n"))
 
 
 COMMAND = Command(help="compare two runs or groups of runs", arguments=arguments, run=run)

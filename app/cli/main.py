@@ -24,7 +24,6 @@ COMMANDS = {
     "show": "show one run",
     "compare": "compare two runs or groups of runs",
     "study": "print a study's table",
-    "project": "project a run's latency onto another GPU",
     "classify": "name the class of kernel names",
     "reclassify": "apply the present kernel rules to all runs",
     "tag": "add or remove tags",

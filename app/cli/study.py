@@ -1,6 +1,7 @@
 """`warpboard study NAME`: one study's table; `--list` names them."""
 
 from argparse import ArgumentParser, Namespace
+from typing import Any
 
 from app.cli.command import Command, add_json
 from app.cli.output import print_json, print_table
@@ -34,7 +35,7 @@ def run(options: Namespace, data: DataDir) -> int:
     return 0
 
 
-def _result(options: Namespace, data: DataDir):  # type: ignore[no-untyped-def]
+def _result(options: Namespace, data: DataDir) -> Any:
     from analysis.studies import run_study
     from db.connection import opened
     from db.fetch import run_view
@@ -47,15 +48,16 @@ def _result(options: Namespace, data: DataDir):  # type: ignore[no-untyped-def]
     return run_study(options.name, views, published=options.published)
 
 
-def _print(result, chosen: str) -> None:  # type: ignore[no-untyped-def]
+def _print(result: Any, chosen: str) -> None:
     from analysis import export
-    from app.show import plain_document
 
-    if chosen == "json":
-        print_json(plain_document(result.as_dict()))
-        return
-    make = {"md": export.to_markdown, "csv": export.to_csv, "html": export.to_html}[chosen]
-    print(make(result))
+    make = {
+        "md": export.to_markdown,
+        "csv": export.to_csv,
+        "html": export.to_html,
+        "json": export.to_json,
+    }[chosen]
+    print(make(result).rstrip("\n"))
 
 
 COMMAND = Command(help="print a study's table", arguments=arguments, run=run)

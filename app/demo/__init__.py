@@ -1,0 +1,1 @@
+"""Example runs: real captures, and what they measured (`demo.toml`)."""
