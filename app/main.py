@@ -61,6 +61,12 @@ PAGES = [
         help="Read captures of your own program",
     ),
     st.Page(
+        "page/definitions.py",
+        title="Definitions",
+        icon=":material/menu_book:",
+        help="What every number means",
+    ),
+    st.Page(
         "page/run.py",
         title="Run",
         icon=":material/query_stats:",

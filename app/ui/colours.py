@@ -26,6 +26,7 @@ CATEGORY_COLOURS: dict[str, str] = {
     "collective": "#5f7fd4",
     "moe": "#6699cc",
     "other": "#8a94a6",
+    "opaque": "#a08c72",
     "unknown": "#6b7280",
 }
 "Kernel class -> colour. The order is the order of legends."
@@ -60,6 +61,12 @@ SERIES_COLOURS = (
 "Runs and GPUs: position in the comparison, or a stable hash of the name."
 
 IDLE = "rgba(128,138,152,0.28)"
+IDLE_COLOURS = {
+    "launch": "rgba(128,138,152,0.30)",
+    "host": "rgba(128,138,152,0.48)",
+    "synchronisation": "rgba(128,138,152,0.66)",
+    "transfer": "rgba(128,138,152,0.84)",
+}
 NEUTRAL = "#8a94a6"
 GOOD = "#009e73"
 BAD = "#d55e00"

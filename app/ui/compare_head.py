@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from analysis.compare import Comparison
+from analysis.definitions import tooltip
 from analysis.runview import RunView
 from app.charts.compare import interval
 from app.ui import data, style
@@ -137,17 +138,19 @@ def headline(a: RunView, b: RunView) -> None:
     """Draw what changed in the profile, each side's first run."""
     cards(
         [
-            _per_iteration(a, b, "kernel_time_ns", "Kernel time / iteration", "Sum of kernels."),
-            _per_iteration(a, b, "num_kernels", "Launches / iteration", "Kernels an iteration."),
-            _share(a, b, "idle_frac", "GPU idle", "Span without a running kernel."),
-            _share(a, b, "gemm_frac", "GEMM and GEMV", "Share of kernel time."),
-            _share(a, b, "unclassified_frac", "Not recognised", "Kernel time without a rule."),
+            _per_iteration(
+                a, b, "kernel_time_ns", "Kernel time / iteration", tooltip("kernel_time_ns")
+            ),
+            _per_iteration(a, b, "num_kernels", "Launches / iteration"),
+            _share(a, b, "idle_frac", "GPU idle"),
+            _share(a, b, "gemm_frac", "GEMM and GEMV"),
+            _share(a, b, "unclassified_frac", "Not recognised"),
             _memory(a, b),
         ]
     )
 
 
-def _per_iteration(a: RunView, b: RunView, key: str, label: str, text: str) -> Card:
+def _per_iteration(a: RunView, b: RunView, key: str, label: str) -> Card:
     shown, values = [], []
     for view in (a, b):
         total, iterations = view.summary.get(key), num_iterations(view.phases)
@@ -159,16 +162,19 @@ def _per_iteration(a: RunView, b: RunView, key: str, label: str, text: str) -> C
         )
     known = values[0] and values[1] is not None
     note = f"{significant(values[1] / values[0])} \u00d7" if known else "not known on both sides"  # type: ignore[operator]
-    return Card(label=label, value=" \u2192 ".join(shown), note=note, definition=text)
+    return Card(label=label, value=" \u2192 ".join(shown), note=note, definition=tooltip(key))
 
 
-def _share(a: RunView, b: RunView, key: str, label: str, text: str) -> Card:
+def _share(a: RunView, b: RunView, key: str, label: str) -> Card:
     left, right = a.summary.get(key), b.summary.get(key)
     note = "not known on both sides"
     if left is not None and right is not None:
         note = f"{100 * (right - left):+.1f} percentage points"
     return Card(
-        label=label, value=f"{percent(left)} \u2192 {percent(right)}", note=note, definition=text
+        label=label,
+        value=f"{percent(left)} \u2192 {percent(right)}",
+        note=note,
+        definition=tooltip(key),
     )
 
 
@@ -182,5 +188,5 @@ def _memory(a: RunView, b: RunView) -> Card:
         label="Peak memory",
         value=f"{bytes_(left)} \u2192 {bytes_(right)}",
         note=note,
-        definition="Largest allocated memory.",
+        definition=tooltip("peak_memory_bytes"),
     )

@@ -268,3 +268,15 @@ def export(what: Any, suffix: str) -> str:
         "html": writers.to_html,
     }
     return write[suffix](what)
+
+
+@st.cache_resource(ttl=900, max_entries=64, show_spinner=False)
+def _verdict(run_id: str, key: Stamp) -> Any:
+    from analysis.verdict import run_verdict
+
+    return run_verdict(_view(run_id, key))
+
+
+def fetch_verdict(run_id: str) -> Any:
+    """Return what limits a run (analysis.verdict.RunVerdict)."""
+    return _verdict(run_id, stamp())

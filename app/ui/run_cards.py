@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from analysis.definitions import tooltip
+from analysis.roofline import bytes_peak, flops_peak
 from analysis.runview import RunView
 from app.ui.format import UNKNOWN, bytes_, count, duration, is_known, percent
 from app.ui.shape import num_iterations
@@ -23,10 +25,7 @@ def run_cards(view: RunView) -> list[Card]:
 
 def _latency(view: RunView) -> Card:
     found: Any = view.summary.get("latency_ms")
-    text = (
-        "Milliseconds an iteration, measured without a profiler (CUDA events on a GPU). "
-        "Median with a 95 % bootstrap interval."
-    )
+    text = tooltip("latency_ms.median")
     if isinstance(found, dict) and found.get("median") is not None:
         note = f"{count(found.get('n'))} samples"
         if found.get("ci95"):
@@ -61,7 +60,7 @@ def _host_iteration_ns(view: RunView) -> float | None:
 def _kernel_time(view: RunView) -> Card:
     total, num = view.summary.get("kernel_time_ns"), view.summary.get("num_kernels")
     what = "operators' self time" if view.primary_pass == Pass.TRACE and _on_cpu(view) else None
-    text = "Sum of kernel durations; overlapping kernels count twice."
+    text = tooltip("kernel_time_ns")
     if total is None:
         return Card(
             label="Kernel time", value=UNKNOWN, note="no nsys or trace pass", definition=text
@@ -85,7 +84,7 @@ def _on_cpu(view: RunView) -> bool:
 
 def _busy(view: RunView) -> Card:
     idle, busy, span = (view.summary.get(k) for k in ("idle_frac", "busy_ns", "span_ns"))
-    text = "Union of kernel intervals over the span from the first to the last kernel, per device."
+    text = "1 - idle. " + tooltip("idle_frac")
     if idle is None:
         why = "no kernel times recorded"
         return Card(label="GPU busy", value=UNKNOWN, note=why, definition=text)
@@ -96,10 +95,7 @@ def _busy(view: RunView) -> Card:
 
 def _gemm(view: RunView) -> Card:
     frac = view.summary.get("gemm_frac")
-    text = (
-        "Kernel time of GEMM and GEMV kernels, split-K reductions included, over all kernel time. "
-        "Fused attention is a class of its own."
-    )
+    text = tooltip("gemm_frac")
     if frac is None:
         why = "no classified kernels"
         return Card(label="GEMM fraction", value=UNKNOWN, note=why, definition=text)
@@ -110,21 +106,32 @@ def _gemm(view: RunView) -> Card:
 
 
 def _utilisation(view: RunView) -> list[Card]:
-    texts = {
-        "mfu": "FLOPs of the cost model / latency / the peak measured on this GPU.",
-        "mbu": "Fewest bytes of the cost model / latency / the bandwidth measured on this GPU.",
-    }
     return [
         Card(
             label=name.upper(),
             value=percent(view.summary.get(name)),
-            note="of the measured peak"
+            note=_held_against(view, name)
             if view.summary.get(name) is not None
             else _why_not(view, name),
-            definition=text,
+            definition=tooltip(name),
         )
-        for name, text in texts.items()
+        for name in ("mfu", "mbu")
     ]
+
+
+def _peak_source(view: RunView, name: str) -> str | None:
+    dtype = str(view.cost.get("flops_dtype") or "")
+    if name == "mbu":
+        peak = bytes_peak(view.peaks, view.run.gpu_model)
+    else:
+        peak = flops_peak(view.peaks, view.run.gpu_model, dtype)
+    return peak.source if peak else None
+
+
+def _held_against(view: RunView, name: str) -> str:
+    source = _peak_source(view, name)
+    words = {"measured": "of the peak measured on this GPU", "datasheet": "of the datasheet's peak"}
+    return words.get(source or "", "of the peak")
 
 
 def _why_not(view: RunView, name: str) -> str:
@@ -132,14 +139,14 @@ def _why_not(view: RunView, name: str) -> str:
         return "no cost model for this run"
     if not view.summary.get("latency_ms"):
         return "no clean latency"
-    if not view.peaks:
-        return "no measured peak for this GPU: doctor --measure"
-    return "over 100 % of the peak: the cost model does not fit"
+    if _peak_source(view, name) is None:
+        return "no peak known for this GPU"
+    return "over 100 % of the peak: see the notes"
 
 
 def _memory(view: RunView) -> Card:
     peak = view.summary.get("peak_memory_bytes")
-    text = "Largest allocated memory, in bytes (1 GB is 10^9): from the snapshot or the allocator."
+    text = tooltip("peak_memory_bytes")
     if peak is None:
         why = "no memory pass recorded"
         return Card(label="Peak memory", value=UNKNOWN, note=why, definition=text)

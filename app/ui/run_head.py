@@ -1,15 +1,15 @@
 """The top of a run's page: what it is, what limits it, the headline numbers."""
 
-import pandas as pd
+from collections.abc import Sequence
+
 import streamlit as st
 
 from analysis.runview import RunRow, RunView
 from app.ui import data, links, style
-from app.ui.colours import BAD, IDLE, category_colour
-from app.ui.format import bytes_, percent, when
+from app.ui.colours import BAD, GOOD, IDLE, IDLE_COLOURS, NEUTRAL, RUN_B, category_colour
+from app.ui.format import percent, when
 from app.ui.queue_view import cancel, log_text, progress_of, retry
-from app.ui.shape import class_shares
-from app.ui.widgets import plain_markdown, said_plainly, show_table, status_badge
+from app.ui.widgets import plain_markdown, said_plainly, status_badge
 from core.errors import AppError
 from core.states import FINAL
 from db import runs
@@ -80,63 +80,73 @@ def live(run_id: str) -> None:
 
 
 def answer(view: RunView) -> None:
-    """Draw the verdict with its evidence and the bar of where the time went."""
+    """Draw what limits the run with its evidence, and the bar of where the time went."""
     run = view.run
     if run.error:
         st.error(plain_markdown(run.error), icon=":material/error:")
-    if run.status == "oom" and run.oom:
-        _oom(view)
-    if run.status in ("failed", "interrupted", "cancelled", "oom"):
-        if run.workload and st.button("Retry", icon=":material/replay:"):
-            retry(run.id)
-        log = data.log_tail(run.id)
-        if len(log):
-            with st.expander("Log", icon=":material/terminal:"):
-                st.code(log_text(log), language=None, height=320)
+    if run.status in ("done", "oom"):
+        found = data.fetch_verdict(run.id)
+        next_steps = [f"Next: {step}" for step in found.next_steps[:3]]
+        style.verdict(
+            found.headline,
+            next_steps,
+            list(found.evidence),
+            _ACCENTS.get(str(found.kind), NEUTRAL),
+            composition(found.bar, view.summary.get("unclassified_frac")),
+        )
+        return
+    if run.workload and st.button("Retry", icon=":material/replay:"):
+        retry(run.id)
+    log = data.log_tail(run.id)
+    if len(log):
+        with st.expander("Log", icon=":material/terminal:", expanded=run.status == "failed"):
+            st.code(log_text(log), language=None, height=320)
 
 
-def _oom(view: RunView) -> None:
-    found = view.run.oom or {}
-    phase = f" in {found['phase']}" if found.get("phase") else ""
-    peak = found.get("peak_bytes") or view.summary.get("peak_memory_bytes")
-    lines = [f"It asked for {bytes_(found.get('requested_bytes'))}{phase}."]
-    if peak:
-        lines.append(f"The peak until then was {bytes_(peak)}.")
-    if found.get("limit_bytes"):
-        lines.append(f"The limit was {bytes_(found['limit_bytes'])}.")
-    style.verdict("Out of memory: a result, not a failure", [" ".join(lines)], [], BAD)
+_ACCENTS = {
+    "launch_bound": BAD,
+    "host_bound": BAD,
+    "sync_bound": BAD,
+    "transfer_bound": BAD,
+    "oom": BAD,
+    "memory_bound": RUN_B,
+    "compute_bound": GOOD,
+}
 
 
-def composition(view: RunView) -> str:
-    """Return the bar of kernel classes and idle time, as HTML; empty without kernels."""
-    if view.kernels.empty:
+def composition(bar: Sequence[tuple[str, int]], unknown_frac: float | None) -> str:
+    """Return the bar of kernel classes and idle causes, as HTML; empty where nothing is known."""
+    whole = sum(ns for _, ns in bar)
+    if whole <= 0:
         return ""
-    shares = class_shares(view.kernels, "category")
-    idle = view.summary.get("idle_frac")
-    busy = 1.0 - idle if idle is not None else 1.0
-    rows = list(zip(shares["category"], shares["share_frac"], strict=True))
-    parts = [(f"{c} {percent(s)}", s * busy, category_colour(c)) for c, s in rows]
-    items = [(c, percent(s), category_colour(c)) for c, s in rows if s >= 0.005]
-    if idle is not None:
-        parts.append((f"idle {percent(idle)}", idle, IDLE))
-        items.append(("idle", f"{percent(idle)} of the span", IDLE))
-    items.append(("not recognised", percent(view.summary.get("unclassified_frac")), "transparent"))
+    kernel_ns = sum(ns for name, ns in bar if not name.startswith("idle")) or 1
+    parts, items = [], []
+    for name, ns in bar:
+        is_idle = name.startswith("idle")
+        colour = IDLE_COLOURS.get(name.removeprefix("idle: "), IDLE) if is_idle else ""
+        colour = colour or category_colour(name)
+        share = percent(ns / (whole if is_idle else kernel_ns))
+        parts.append((f"{name} {share}", ns / whole, colour))
+        if ns / whole >= 0.004 or ns / kernel_ns >= 0.01:
+            items.append((name, f"{share} {'of the whole' if is_idle else ''}".strip(), colour))
+    items.append(("not recognised", percent(unknown_frac), "transparent"))
     label = "Where the time went: " + ", ".join(name for name, _, _ in parts)
     return style.stacked_bar(parts, label) + style.legend(items)
 
 
+_QUIET_CODES = frozenset({"nsys_diagnostic"})
+
+
 def warnings(view: RunView) -> None:
-    """Draw what the reader must know about the captures in one block; identical ones once."""
+    """Draw what the reader must know about the captures; the tools' own routine notes folded."""
     found = list(dict.fromkeys((w.code, w.message) for w in view.warnings))
-    if found:
-        lines = [plain_markdown(message) for _, message in found[:3]]
-        st.warning("  \n".join(lines), icon=":material/info:")
-    if len(found) > 3:
-        with st.expander(f"{len(found) - 3} more notes about the captures"):
-            show_table(
-                pd.DataFrame(found[3:], columns=["code", "message"]),
-                alt="Warnings about the captures",
-            )
+    loud = [message for code, message in found if code not in _QUIET_CODES]
+    folded = [message for code, message in found if code in _QUIET_CODES] + loud[3:]
+    if loud:
+        st.warning("  \n".join(map(plain_markdown, loud[:3])), icon=":material/info:")
+    if folded:
+        with st.expander(f"Notes of the tools about the captures ({len(folded)})"):
+            st.text("\n".join(folded))
 
 
 def labels(run: RunRow) -> None:

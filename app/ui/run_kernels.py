@@ -3,6 +3,7 @@
 import pandas as pd
 import streamlit as st
 
+from analysis.definitions import tooltip
 from analysis.runview import RunView
 from app.charts import kernels as kernel_charts
 from app.charts import phases as phase_charts
@@ -132,9 +133,9 @@ def phases(view: RunView) -> None:
         column_config={
             c: st.column_config.NumberColumn(format="%.4g", help=h)
             for c, h in (
-                ("host range ms", "Sum of the ranges' own duration on the host"),
-                ("GPU projection ms", "First kernel start to last kernel end, summed over ranges"),
-                ("kernel sum ms", "Sum of the durations of the range's kernels"),
+                ("host range ms", tooltip("phases.host_ns")),
+                ("GPU projection ms", tooltip("phases.projected_ns")),
+                ("kernel sum ms", tooltip("phases.kernel_ns")),
             )
         },
         alt="Phases with host, projected and kernel time",

@@ -3,6 +3,7 @@
 import pandas as pd
 import streamlit as st
 
+from analysis.definitions import tooltip
 from app.ui import data, links
 from app.ui.shape import params_columns, run_table, two_sides
 from app.ui.widgets import plain_markdown, said_plainly, show_table, table_height
@@ -57,14 +58,12 @@ def _config() -> dict[str, object]:
         "name": st.column_config.TextColumn(width="medium"),
         "status": st.column_config.TextColumn(width=92),
         "GPU": st.column_config.TextColumn(width=150),
-        "latency ms": number(
-            format="%.4g", help="Median over the clean pass, without a profiler", width=92
-        ),
+        "latency ms": number(format="%.4g", help=tooltip("latency_ms.median"), width=92),
         "\u00b1 %": number(format="%.1f", help="Half of the 95 % interval", width=60),
-        "kernel time ms": number(format="%.4g", help="Sum of kernel durations", width=112),
-        "idle %": number(format="%.1f", help="Span without a running kernel", width=66),
-        "GEMM %": number(format="%.1f", help="GEMM and GEMV share of kernel time", width=76),
-        "peak memory GB": number(format="%.3g", help="1 GB is 10^9 bytes", width=118),
+        "kernel time ms": number(format="%.4g", help=tooltip("kernel_time_ns"), width=112),
+        "idle %": number(format="%.1f", help=tooltip("idle_frac"), width=66),
+        "GEMM %": number(format="%.1f", help=tooltip("gemm_frac"), width=76),
+        "peak memory GB": number(format="%.3g", help=tooltip("peak_memory_bytes"), width=118),
     }
 
 

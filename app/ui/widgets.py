@@ -62,7 +62,7 @@ def cards(items: Sequence[Card]) -> None:
     grid = st.grid(min(7, len(items)), min_column_width=160, border=True, gap="small")
     for card in items:
         with grid.cell(), st.container(gap="xxsmall"):
-            st.metric(card.label, card.value, help=card.definition or None)
+            st.metric(card.label, card.value, help=plain_markdown(card.definition) or None)
             st.caption(plain_markdown(card.note))
 
 

@@ -23,7 +23,17 @@ TABS = (
     "Files",
     "Reproduce",
 )
-PAGES = ("overview", "submit", "queue", "runs", "compare", "studies", "gpus", "import_")
+PAGES = (
+    "overview",
+    "submit",
+    "queue",
+    "runs",
+    "compare",
+    "studies",
+    "gpus",
+    "import_",
+    "definitions",
+)
 TIMEOUT_S = 60
 
 
@@ -109,7 +119,7 @@ def test_out_of_memory_is_shown_as_a_result(
     runs: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = open_page(monkeypatch, runs["data"], "run", run_id=runs["memory"])
-    assert "Out of memory: a result" in texts(at) and "81.9\u00a0MB" in texts(at)
+    assert "Out of memory" in texts(at) and "a result" in texts(at)
 
 
 def test_a_filter_error_points_at_its_place(

@@ -1,0 +1,192 @@
+"""Server time of each page: `python -m bench.pages [--runs 10000] [--spans 1000000]`.
+
+Three data directories: the example runs, many runs, and one run whose span file holds a million
+operations (a real capture's spans repeated in time). Each page is run once with cold caches
+(`first`) and then again (`again`, the median of five); nothing of a browser is in these times.
+Prints a table and one JSON line. Goals on two cores: a page 300 ms, Runs with 10 000 runs 150 ms, a
+timeline window 50 ms, the dashboard's import 2 s.
+"""
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ROOT = Path(__file__).resolve().parent.parent
+CAPTURE = ROOT / "tests/data/h100/nsys/train_bf16.sqlite"
+REPEATS = 5
+GOAL_PAGE_MS, GOAL_RUNS_MS, GOAL_WINDOW_MS, GOAL_IMPORT_S = 300.0, 150.0, 50.0, 2.0
+PAGES = ("overview", "submit", "queue", "runs", "compare", "studies", "gpus", "import_")
+RUN_TABS = ("Kernels", "Phases", "Timeline", "Memory", "Counters and roofline")
+Row = dict[str, object]
+
+
+def time_page(data: Path, page: str, **query: str) -> tuple[float, float]:
+    """Return ms of the first run of a page and the median of the next ones."""
+    from streamlit.testing.v1 import AppTest
+
+    os.environ["WARPBOARD_DATA"] = str(data)
+    at = AppTest.from_file(str(ROOT / "app/main.py"), default_timeout=120).run()
+    at.switch_page(f"page/{page}.py")
+    for key, value in query.items():
+        at.query_params[key] = value
+    times = [_ms(at.run) for _ in range(REPEATS + 1)]
+    if at.exception:
+        raise RuntimeError(f"{page}: {at.exception[0].message}")
+    return times[0], statistics.median(times[1:])
+
+
+def _ms(call: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    call()
+    return (time.perf_counter() - begin) * 1e3
+
+
+def example(folder: Path) -> list[str]:
+    """Load the example runs; return their ids."""
+    from app.demo.load import load_demo
+    from core.config import data_dir
+
+    return [r.run_id for r in load_demo(data_dir(folder), lambda name: None)]
+
+
+def many_runs(folder: Path, num_runs: int) -> None:
+    """Fill a database with finished runs of varying parameters and latencies."""
+    from core.config import data_dir
+    from core.spec import JobSpec
+    from db.connection import opened
+    from db.runs import insert_run, set_tags
+
+    generator = random.Random(1)
+    with opened(data_dir(folder).ensure().db_path) as db, db.atomic():
+        for i in range(num_runs):
+            params = {"compile": ("none", "default")[i % 2], "batch": 2 ** (i % 7), "seed": i}
+            spec = JobSpec(workload="decode", params=params, gpu=("H100", "RTX 4090")[i % 2])
+            run_id = insert_run(db, spec=spec, name=f"decode {i}")
+            set_tags(db, run_id, ["nightly"] if i % 3 else ["paper", "nightly"])
+            latency = generator.uniform(0.5, 5)
+            db.conn.execute(
+                "UPDATE runs SET status = 'done', latency_ms = ?, latency_lo_ms = ?,"
+                " latency_hi_ms = ?, num_samples = 60, idle_frac = ?, gemm_frac = 0.7,"
+                " started_at = created_at, finished_at = created_at WHERE id = ?",
+                (latency, 0.98 * latency, 1.02 * latency, generator.random(), run_id),
+            )
+
+
+def million_spans(folder: Path, num_spans: int) -> str:
+    """Import a capture and repeat its spans in time; return the run's id."""
+    from app.imports import import_paths
+    from core.config import data_dir
+
+    run_id = import_paths(data_dir(folder), [CAPTURE], name="long run").run_id
+    path = next(p for p in (folder / "spans" / run_id).glob("*.parquet") if "ranges" not in p.name)
+    table = pq.read_table(path)
+    start, end = (table[c].to_numpy() for c in ("start_ns", "end_ns"))
+    length = int(end.max() - start.min()) + 1000
+    parts = []
+    for i in range(-(-num_spans // len(table))):
+        shifted = table
+        for column in ("start_ns", "end_ns", "launch_start_ns"):
+            values = pa.compute.add(table[column], pa.scalar(i * length, pa.int64()))
+            shifted = shifted.set_column(table.schema.get_field_index(column), column, values)
+        parts.append(shifted)
+    whole = pa.concat_tables([p.cast(table.schema) for p in parts]).slice(0, num_spans)
+    pq.write_table(whole.unify_dictionaries(), path)
+    return run_id
+
+
+def time_windows(folder: Path, run_id: str) -> list[Row]:
+    """Time loading the spans once, and windows of the whole, a tenth and a hundredth."""
+    from app.ui.timeline_data import load_timeline, window
+
+    paths = tuple(
+        p for p in (folder / "spans" / run_id).glob("*.parquet") if "ranges" not in p.name
+    )
+    begin = time.perf_counter()
+    timeline = load_timeline(paths)
+    rows: list[Row] = [row("timeline: load", (time.perf_counter() - begin) * 1e3, None, None)]
+    assert timeline is not None
+    for name, frac in (("whole", 1.0), ("10 %", 0.1), ("1 %", 0.01)):
+        high = timeline.extent_ns * frac
+        times = [_ms(lambda h=high: window(timeline, 0.0, h)) for _ in range(REPEATS + 1)]
+        rows.append(
+            row(f"timeline: {name}", times[0], statistics.median(times[1:]), GOAL_WINDOW_MS)
+        )
+    return rows
+
+
+def row(name: str, first_ms: float, again_ms: float | None, goal_ms: float | None) -> Row:
+    """Return one line of the table."""
+    return {"what": name, "first_ms": first_ms, "again_ms": again_ms, "goal_ms": goal_ms}
+
+
+def time_start(folder: Path) -> list[Row]:
+    """Time importing what the first page needs, and the server from start to its first answer."""
+    from bench.serving import served
+
+    code = "import app.ui.overview_view, app.ui.run_tabs, app.ui.run_head, app.ui.compare_detail"
+    begin = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+    import_ms = (time.perf_counter() - begin) * 1e3
+    with served(folder, folder / "serve.log") as (_, seconds):
+        start_ms = seconds * 1e3
+    return [
+        row("import of the dashboard", import_ms, None, GOAL_IMPORT_S * 1e3),
+        row("cold start to health", start_ms, None, None),
+    ]
+
+
+def measure(num_runs: int, num_spans: int) -> list[Row]:
+    """Run everything in temporary data directories."""
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        demo, many, long = (Path(scratch) / n for n in ("demo", "many", "long"))
+        ids = example(demo)
+        rows += time_start(demo)
+        for page in PAGES:
+            rows.append(row(f"example: {page}", *time_page(demo, page), GOAL_PAGE_MS))
+        for tab in RUN_TABS:
+            times = time_page(demo, "run", run_id=ids[0], tab=tab)
+            rows.append(row(f"example: run, {tab}", *times, GOAL_PAGE_MS))
+        times = time_page(demo, "compare", a=ids[0], b=ids[1], metric="kernel_time")
+        rows.append(row("example: compare two", *times, GOAL_PAGE_MS))
+        many_runs(many, num_runs)
+        for page in ("overview", "runs", "queue"):
+            goal = GOAL_RUNS_MS if page == "runs" else GOAL_PAGE_MS
+            rows.append(row(f"{num_runs} runs: {page}", *time_page(many, page), goal))
+        times = time_page(many, "runs", q="compile:none latency<2 tag:paper", sort="fastest")
+        rows.append(row(f"{num_runs} runs: filtered", *times, GOAL_RUNS_MS))
+        run_id = million_spans(long, num_spans)
+        times = time_page(long, "run", run_id=run_id, tab="Timeline")
+        rows.append(row(f"{num_spans} spans: run, Timeline", *times, GOAL_PAGE_MS))
+        rows += time_windows(long, run_id)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--spans", type=int, default=1_000_000)
+    options = parser.parse_args()
+    rows = measure(options.runs, options.spans)
+    print(f"{'what':34} {'first ms':>9} {'again ms':>9} {'goal ms':>8}")
+    for item in rows:
+        again, goal = (
+            f"{item[k]:.0f}" if item[k] is not None else "" for k in ("again_ms", "goal_ms")
+        )
+        print(f"{item['what']:34} {item['first_ms']:9.0f} {again:>9} {goal:>8}")
+    print(json.dumps({"bench": "pages", "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()
