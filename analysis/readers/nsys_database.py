@@ -118,7 +118,8 @@ def _damage_as_capture_error(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as exc:
-        raise CaptureError(path, f"SQLite cannot read it ({exc})", DAMAGED) from exc
+        why = " ".join(str(exc).split())[:200]
+        raise CaptureError(path, f"SQLite cannot read it ({why})", DAMAGED) from exc
 
 
 def _check_header(path: Path) -> None:
@@ -194,7 +195,11 @@ def _immutable(path: Path) -> str:
 
 def _real_tables(path: Path, conn: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
     rows = conn.execute("SELECT type, name, tbl_name, rootpage, sql FROM sqlite_master").fetchall()
-    for kind, name, table, root, _sql in rows:
+    for kind, name, table, root, sql in rows:
+        if kind == "table" and not (name == table and str(name) in str(sql)):
+            raise CaptureError(
+                path, f"the schema has two names for one table ({name!r}, {table!r})", DAMAGED
+            )
         is_ours = is_nsys_table(str(table)) or is_nsys_table(str(name))
         if is_ours and kind in ("view", "trigger"):
             raise CaptureError(

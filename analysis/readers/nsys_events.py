@@ -50,6 +50,8 @@ class Quarantine:
     "table -> (left out, all)"
     unreadable: dict[str, list[str]] = field(default_factory=dict)
     "table -> required columns that it lacks"
+    absent: dict[str, list[str]] = field(default_factory=dict)
+    "table with rows -> columns that every known export has and this one lacks"
 
     def note(self, table: str, num_dropped: int, num_all: int) -> None:
         if num_dropped:
@@ -239,3 +241,6 @@ def _note(
     lacking = missing_columns(database, batches.table, batches.required)
     if lacking:
         quarantine.unreadable[batches.table] = lacking
+    absent = missing_columns(database, batches.table, batches.optional)
+    if absent and num_kept:
+        quarantine.absent[batches.table] = absent

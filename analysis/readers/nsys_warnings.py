@@ -36,6 +36,9 @@ def file_warnings(facts: Facts, quarantine: Quarantine) -> Iterator[CaptureWarni
         yield _warn(
             "missing_columns", f"{table} has no column {', '.join(columns)}: it is not used"
         )
+    for table, columns in quarantine.absent.items():
+        lacking = ", ".join(columns)
+        yield _warn("absent_columns", f"{table} has no column {lacking}: what it says is unknown")
     for table, (dropped, total) in quarantine.dropped.items():
         yield _warn(
             "quarantined_rows",

@@ -1,0 +1,198 @@
+"""Time the nsys reader on a real capture grown 500-fold, against the floor and against a peer.
+
+    python -m bench.ingest [--copies N] [--repeats N] [--nsys-ai] [--file FILE] [--keep DIR]
+
+Grows tests/data/h100/nsys/train_bf16.sqlite (every event copied N times, shifted in time, with
+fresh correlation ids) and measures, each in a process of its own with its peak memory:
+
+  scan        SQLite alone decodes every needed cell (count(column), no Python object): the floor
+  read        analysis.readers.nsys_sqlite.read_nsys_sqlite, to complete tables
+  import      the command line's whole import: read, classify, scrub, store
+  nsys-ai     `nsys-ai warm` of PyPI in an environment of its own: cache and kernel map (--nsys-ai)
+
+Prints a table and, as the last line, one JSON document. The best of the repeats counts: other
+programs on the machine only ever add time.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CAPTURE = ROOT / "tests" / "data" / "h100" / "nsys" / "train_bf16.sqlite"
+GOAL_RATIO = 5.0
+GOAL_BYTES = 1_500_000_000
+COLUMNS = {
+    "CUPTI_ACTIVITY_KIND_KERNEL": "start end deviceId streamId correlationId globalPid "
+    "demangledName shortName gridX gridY gridZ blockX blockY blockZ registersPerThread "
+    "staticSharedMemory dynamicSharedMemory",
+    "CUPTI_ACTIVITY_KIND_RUNTIME": "start end globalTid correlationId nameId returnValue",
+    "CUPTI_ACTIVITY_KIND_MEMCPY": "start end deviceId streamId correlationId globalPid copyKind "
+    "srcKind dstKind bytes",
+    "CUPTI_ACTIVITY_KIND_MEMSET": "start end deviceId streamId correlationId globalPid memKind "
+    "bytes",
+    "NVTX_EVENTS": "start end eventType textId globalTid endGlobalTid domainId text",
+    "CUDA_GPU_MEMORY_USAGE_EVENTS": "start deviceId bytes memKind memoryOperationType globalPid "
+    "address",
+}
+"""What the reader takes from each table that grows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """The best of the repeats of one command."""
+
+    name: str
+    wall_s: float
+    cpu_s: float
+    peak_bytes: int
+
+
+def grow(target: Path, copies: int) -> dict[str, int]:
+    """Write the grown capture and return the rows of each table."""
+    shutil.copyfile(CAPTURE, target)
+    with closing(sqlite3.connect(target, isolation_level=None)) as conn:
+        conn.execute("PRAGMA journal_mode=OFF")
+        conn.execute("PRAGMA synchronous=OFF")
+        conn.execute("BEGIN")
+        (length,) = conn.execute("SELECT max(duration) FROM ANALYSIS_DETAILS").fetchone()
+        ids = "SELECT max(correlationId) + 1 FROM CUPTI_ACTIVITY_KIND_RUNTIME"
+        (num_ids,) = conn.execute(ids).fetchone()
+        for table in COLUMNS:
+            _copy_rows(conn, table, copies, length + 1_000_000, num_ids)
+        conn.execute("COMMIT")
+        return {t: conn.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in COLUMNS}
+
+
+def _copy_rows(
+    conn: sqlite3.Connection, table: str, copies: int, period_ns: int, num_ids: int
+) -> None:
+    shifted = {
+        "start": f't."start" + n.i * {period_ns}',
+        "end": f't."end" + n.i * {period_ns}',
+        "correlationId": f"t.correlationId + n.i * {num_ids}",
+    }
+    columns = [row[1] for row in conn.execute(f"PRAGMA table_info({table})")]
+    chosen = ", ".join(shifted.get(c, f't."{c}"') for c in columns)
+    ranges_only = "WHERE eventType = 59" if table == "NVTX_EVENTS" else ""
+    conn.execute(
+        f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {copies - 1}) "
+        f"INSERT INTO {table} SELECT {chosen} FROM n CROSS JOIN "
+        f"(SELECT * FROM {table} {ranges_only}) AS t"
+    )
+
+
+def scan(path: Path) -> None:
+    """Decode every needed cell inside SQLite."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as conn:
+        for table, columns in COLUMNS.items():
+            counted = ", ".join(f'count("{c}")' for c in columns.split())
+            conn.execute(f"SELECT {counted} FROM {table}").fetchall()
+
+
+def read(path: Path) -> None:
+    """Read to complete tables and print the headline sums."""
+    from analysis.readers.nsys_sqlite import read_nsys_sqlite
+
+    tables = read_nsys_sqlite(path)
+    print(json.dumps({k: tables.summary[k] for k in ("num_kernels", "kernel_time_ns")}))
+
+
+def measure(name: str, command: list[str], repeats: int) -> Measurement:
+    """Run a command `repeats` times and return its best time and its largest peak memory."""
+    found = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(child.pid, 0)
+        wall_s = time.perf_counter() - started
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            raise SystemExit(f"bench: {name} failed with code {child.returncode}")
+        found.append((wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024))
+    return Measurement(
+        name=name,
+        wall_s=round(min(f[0] for f in found), 2),
+        cpu_s=round(min(f[1] for f in found), 2),
+        peak_bytes=max(f[2] for f in found),
+    )
+
+
+def measure_nsys_ai(path: Path, folder: Path) -> Measurement:
+    """Install nsys-ai and let it build its cache and kernel map of a copy of the file."""
+    venv.create(folder / "nsys-ai", with_pip=True)
+    binaries = folder / "nsys-ai" / "bin"
+    install = [str(binaries / "pip"), "install", "-q", "nsys-ai"]
+    subprocess.run(install, check=True, stdout=sys.stderr)
+    copy = folder / "for-nsys-ai.sqlite"
+    shutil.copyfile(path, copy)
+    return measure("nsys-ai", [str(binaries / "nsys-ai"), "warm", str(copy)], repeats=1)
+
+
+def _run(path: Path, folder: Path, options: argparse.Namespace) -> list[Measurement]:
+    ourselves = [sys.executable, "-m", "bench.ingest", "--file", str(path), "--child"]
+    found = [measure(n, [*ourselves, n], options.repeats) for n in ("scan", "read")]
+    data = folder / "data"
+    importing = [sys.executable, "-m", "app.cli", "--data", str(data), "import", str(path)]
+    found.append(measure("import", [*importing, "--json"], repeats=1))
+    if options.nsys_ai:
+        found.append(measure_nsys_ai(path, folder))
+    return found
+
+
+def report(found: list[Measurement], rows: dict[str, int], file_bytes: int) -> None:
+    """Print the table, then the JSON line."""
+    floor = found[0].wall_s
+    print(f"{file_bytes / 1e6:.0f} MB; " + ", ".join(f"{n} {t}" for t, n in rows.items()))
+    print(f"{'':10} {'wall s':>8} {'x scan':>7} {'CPU s':>7} {'peak MB':>8}")
+    for m in found:
+        ratio = m.wall_s / floor
+        print(f"{m.name:10} {m.wall_s:8.2f} {ratio:7.1f} {m.cpu_s:7.2f} {m.peak_bytes / 1e6:8.0f}")
+    reading = found[1]
+    document = {
+        "bench": "ingest",
+        "file_bytes": file_bytes,
+        "rows": rows,
+        "measurements": [asdict(m) for m in found],
+        "goal": {"ratio": GOAL_RATIO, "peak_bytes": GOAL_BYTES},
+        "is_goal_met": reading.wall_s <= GOAL_RATIO * floor and reading.peak_bytes < GOAL_BYTES,
+    }
+    print(json.dumps(document))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--copies", type=int, default=500)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--nsys-ai", action="store_true", help="install and time nsys-ai too")
+    parser.add_argument("--file", type=Path, help="use this grown capture instead of making one")
+    parser.add_argument("--keep", type=Path, help="leave the grown capture in this folder")
+    parser.add_argument("--child", choices=("scan", "read"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        {"scan": scan, "read": read}[options.child](options.file)
+        return
+    with tempfile.TemporaryDirectory(prefix="warpboard-bench-") as temporary:
+        folder = Path(temporary)
+        path = options.file or (options.keep or folder) / "grown.sqlite"
+        if options.file:
+            with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as conn:
+                query = "SELECT count(*) FROM {}"
+                rows = {t: conn.execute(query.format(t)).fetchone()[0] for t in COLUMNS}
+        else:
+            rows = grow(path, options.copies)
+        report(_run(path, folder, options), rows, path.stat().st_size)
+
+
+if __name__ == "__main__":
+    main()
