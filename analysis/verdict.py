@@ -197,7 +197,7 @@ def _idle(view: RunView, idle_frac: float) -> RunVerdict:
     launches = launches_per_iteration(view)
     tail = f", {launches}" if launches and cause == "launch" else ""
     skipped = graphs_not_used(view)
-    steps = (_IDLE_STEPS[cause],)
+    steps: tuple[str, ...] = (_IDLE_STEPS[cause],)
     if skipped:
         steps = ("Find why CUDA graphs were skipped (TORCH_LOGS=perf_hints): often an input "
                  "mutated in place, such as a KV cache", *steps)  # fmt: skip

@@ -104,6 +104,13 @@ ATEN_RULES = (
         "layer, batch, group and RMS norm with the stages of their backward",
     ),
     _wrapped(
+        "scaler_functor",
+        r"_?amp_(?:foreach_)?(?:non_finite|update)",
+        C.OPTIMIZER,
+        "_amp_non_finite_check_and_unscale_cuda_(at::Tensor&)::{lambda()#1}",
+        "gradient scaling through the elementwise wrapper",
+    ),
+    _wrapped(
         "norm_functor",
         r"[Gg]roup_?[Nn]orm|[Bb]atch_?[Nn]orm|[Ll]ayer_?[Nn]orm|weight_norm",
         C.NORM,

@@ -1,11 +1,11 @@
-"""Category rules for kernels whose library gives them away: BLAS, cuDNN, attention, NCCL, CUB."""
+"""Category rules for kernels whose library gives them away: BLAS, attention, NCCL, CUB, Eigen."""
 
 from analysis.classify.classes import Category as C
 from analysis.classify.rule import Field as F
 from analysis.classify.rule import Rule
 
 
-def _rule(
+def library_rule(
     id: str, where: F, pattern: str, category: C, example: str, why: str, confidence: float = 0.95
 ) -> Rule:
     return Rule(
@@ -20,7 +20,7 @@ def _rule(
 
 
 ATTENTION_RULES = (
-    _rule(
+    library_rule(
         "attention.cudnn_sdpa",
         F.TEXT,
         r"cudnn_generated_\w*(?:sdpa|flash|mha)|lean_reduction_kernel",
@@ -28,7 +28,7 @@ ATTENTION_RULES = (
         "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_kernel0_0",
         "cuDNN's runtime-compiled SDPA; lean_reduction merges its split-KV parts",
     ),
-    _rule(
+    library_rule(
         "attention.flash",
         F.TEXT,
         r"\bflash(?:_attn)?::(?!.*prepare_layer)|pytorch_flash::|[Ff]lash_?(?:[Ff]wd|[Bb]wd|[Aa]tt|MLA)"
@@ -37,7 +37,7 @@ ATTENTION_RULES = (
         "void flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, false> >(Flash_fwd_params)",
         "FlashAttention 2, 3 and 4; contains cutlass types and is not a GEMM",
     ),
-    _rule(
+    library_rule(
         "attention.fmha",
         F.TEXT,
         r"^[^<(]*(?:fmha|FMHA|Fmha|mha_v\d|xqa|mmha)|[Aa]ttentionKernel|AttentionBackwardKernel"
@@ -48,76 +48,8 @@ ATTENTION_RULES = (
     ),
 )
 
-CONV_RULES = (
-    _rule(
-        "conv.norm_in_cudnn",
-        F.TEXT,
-        r"cudnn.*(?:::|_)(?:bn_|batch_?norm|norm_)|\bbn_[fb]w_|[Bb]atchNorm|nhwc_batch_norm",
-        C.NORM,
-        "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, 512, true, 1>(cudnnTensorStruct)",
-        "cuDNN's batch norm; checked before its convolutions",
-    ),
-    _rule(
-        "conv.layout_in_cudnn",
-        F.HEAD,
-        r"(?i)tensorTransform|nhwcToNchw|nchwToNhwc|nhwc_?to_?nchw|nchw_?to_?nhwc|nhwcTofolded"
-        r"|addPadding|NhwcToFolded|convertTensor_|tensor_?layout",
-        C.COPY,
-        "void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true>(cudnn::params_t)",
-        "layout moves round a convolution",
-    ),
-    _rule(
-        "conv.pool_in_cudnn",
-        F.HEAD,
-        r"cudnn.*pooling|pooling_[fb]w",
-        C.REDUCTION,
-        "void cudnn::ops::pooling_fw_4d_kernel<float, float, cudnn::maxpooling_func<float> >(int)",
-        "pooling is a windowed reduction",
-    ),
-    _rule(
-        "conv.pointwise_in_cudnn",
-        F.HEAD,
-        r"op_tensor_kernel|OpTensor|op_generic_tensor|cudnn.*(?:activation|scalar?Prod|[Aa]dd[Tt]ensor)"
-        r"|(?:LSTM|GRU|RNN)_elementWise|RNN.*elementwise",
-        C.ELEMENTWISE,
-        "void op_generic_tensor_kernel<3, float, float, float, 256, (cudnnGenericOp_t)0>(int)",
-        "cuDNN's pointwise tensor operations and RNN gates",
-    ),
-    _rule(
-        "conv.softmax_in_cudnn",
-        F.HEAD,
-        r"cudnn.*softmax|softmax_[fb]w_\w*cudnn",
-        C.SOFTMAX,
-        "void cudnn::ops::softmax_fw_small_kernel<2, float, float, 256, 1>(cudnnTensorStruct)",
-        "cuDNN's softmax",
-    ),
-    _rule(
-        "conv.xmma",
-        F.TEXT,
-        r"(?:fprop|dgrad|wgrad|[Cc]onv(?:olution|2d|3d))\w*_(?:implicit|indexed|optimized|analytic"
-        r"|warp_specialized|direct)|s\d+(?:fprop|dgrad|wgrad)|implicit_(?:convolve|gemm)"
-        r"|xmma_(?:\w+_)?(?:fprop|dgrad|wgrad)|cutlass::conv::|ImplicitGemmConvolution",
-        C.CONV,
-        "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16_stage4",
-        "implicit-GEMM convolution: gemm in the name, forward and gradients of a convolution",
-    ),
-    _rule(
-        "conv.cudnn",
-        F.TEXT,
-        r"scudnn|cudnn::(?:cnn|winograd|detail::(?:implicit|explicit|wgrad|dgrad|fft))|cudnn.*[Cc]onv"
-        r"|winograd|conv2d_grouped|(?:dgrad|wgrad|fprop)2d_|first_layer_\w*kernel|convolve"
-        r"|kern_precompute_indices|computeOffsetsKernel|computeBOffsets|computeWgrad\w*Offsets"
-        r"|flip_filter|fft2d_[rc]2[rc]|im2col|col2im|vol2col|cudnn.*(?:fprop|dgrad|wgrad|xmma_conv)"
-        r"|dgrad_engine|wgrad_alg|explicit_convolve|naive_conv|miopen\w*[Cc]onv|igemm_(?:fwd|bwd|wrw)"
-        r"|grouped_conv|conv_depthwise",
-        C.CONV,
-        "void cudnn::winograd::generateWinogradTilesKernel<0, float, float>(cudnn::winograd::P)",
-        "cuDNN, MIOpen and CK convolutions with their set-up, transform and reduction stages",
-    ),
-)
-
 BLAS_RULES = (
-    _rule(
+    library_rule(
         "gemm.nvjet",
         F.BASE,
         r"^nvjet_",
@@ -125,7 +57,7 @@ BLAS_RULES = (
         "nvjet_sm90_tst_128x8_64x12_4x1_v_bz_TNT",
         "cuBLAS on Hopper and Blackwell: no gemm in the name, runs for M = 1 too",
     ),
-    _rule(
+    library_rule(
         "gemm.splitk_reduce",
         F.HEAD,
         r"(?i)split_?k(?:_?parallel)?_?reduc|reduce_?split_?k|splitk_?(?:fixup|epilogue)",
@@ -133,7 +65,7 @@ BLAS_RULES = (
         "void cublasLt::splitKreduce_kernel<32, 16, int, float>(cublasLt::cublasSplitKParams)",
         "the reduction of a split-K product counts as gemm by definition",
     ),
-    _rule(
+    library_rule(
         "other.triangular",
         F.HEAD,
         r"(?i)\b\w*(?:trsm|trsv|trmm|x*trf\d|getr[fs]|potr[fs]|geqrf|syevj|gesvd|trtri)",
@@ -141,7 +73,7 @@ BLAS_RULES = (
         "void trsm_right_kernel<float, 256, 4, false, false>(cublasTrsmParams<float>, float)",
         "triangular solves and factorisations: linear algebra but no matrix product",
     ),
-    _rule(
+    library_rule(
         "gemv.cublas",
         F.HEAD,
         r"(?i)gemv|(?:^|_)(?:sy|he|tr)mv_|dequantize_mul_mat_vec|mul_mat_vec",
@@ -149,7 +81,7 @@ BLAS_RULES = (
         "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false>(P)",
         "matrix-vector product",
     ),
-    _rule(
+    library_rule(
         "gemv.inner_dot",
         F.HEAD,
         r"(?:^|::)(?:dot_kernel|reduce_1Block_kernel|asum_kernel|nrm2_kernel|iamax_kernel|iamin_kernel)$",
@@ -157,7 +89,7 @@ BLAS_RULES = (
         "void dot_kernel<float, 128, 0, cublasDotParams<cublasGemvTensor<float const> > >(P)",
         "BLAS level 1 reductions; their parameter types mention gemv",
     ),
-    _rule(
+    library_rule(
         "elementwise.blas1",
         F.HEAD,
         r"(?:^|::)(?:scal_kernel(?:_\w+)?|axpy_kernel(?:_\w+)?|rot_kernel|ger_kernel)$",
@@ -165,7 +97,7 @@ BLAS_RULES = (
         "void axpy_kernel_val<float, double>(cublasAxpyParamsVal<float, double, double>)",
         "BLAS level 1 pointwise updates",
     ),
-    _rule(
+    library_rule(
         "gemm.blas",
         F.HEAD,
         r"(?i)(?:maxwell|pascal|volta|turing|ampere|ada|hopper|blackwell|sm\d+)_\w*(?:gemm(?!a)|xmma)"
@@ -174,7 +106,7 @@ BLAS_RULES = (
         "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn",
         "cuBLAS's assembled kernels: architecture, precision, instruction, tile, layout",
     ),
-    _rule(
+    library_rule(
         "gemm.tensile",
         F.BASE,
         r"^Cijk_",
@@ -182,7 +114,7 @@ BLAS_RULES = (
         "Cijk_Ailk_Bljk_BBS_BH_MT128x128x32_MI32x32x8x1_SN_1LDSB0_APM1_ABV0_ACED0_AF0EM8",
         "Tensile (rocBLAS, hipBLASLt): Cijk is the contraction's output index set",
     ),
-    _rule(
+    library_rule(
         "gemm.trtllm_gen",
         F.BASE,
         r"^(?:bmm|gemm|batchedGemm|gemmGatedAct)_\w*(?:_t\d+x\d+|sm1\d\d)",
@@ -193,7 +125,7 @@ BLAS_RULES = (
 )
 
 OLD_TORCH_RULES = (
-    _rule(
+    library_rule(
         "thc.fill",
         F.TEXT,
         r"kernelPointwiseApply\d<\s*Tensor(?:Fill|Ones|Zero)",
@@ -201,7 +133,7 @@ OLD_TORCH_RULES = (
         "void kernelPointwiseApply1<TensorFillOp<float>, float, unsigned int, 1>(OffsetInfo, T)",
         "PyTorch before 2019: one pointwise wrapper, the functor tells",
     ),
-    _rule(
+    library_rule(
         "thc.copy",
         F.TEXT,
         r"kernelPointwiseApply\d<\s*(?:Tensor)?Copy",
@@ -209,10 +141,34 @@ OLD_TORCH_RULES = (
         "void kernelPointwiseApply2<CopyOp<float, __half>, float, __half>(OffsetInfo)",
         "the same wrapper with a copy",
     ),
+    library_rule(
+        "eigen.reduce",
+        F.TEXT,
+        r"Eigen::internal::(?:\w*Reduction\w*|EigenMetaKernel<.*TensorReduction)",
+        C.REDUCTION,
+        "void Eigen::internal::FullReductionKernel<256, 128, Eigen::internal::SumReducer<T> >(T)",
+        "TensorFlow's reductions through Eigen",
+    ),
+    library_rule(
+        "eigen.copy",
+        F.TEXT,
+        r"EigenMetaKernel<.*Tensor(?:Conversion|Broadcasting|Shuffling|Slicing|Padding)Op",
+        C.COPY,
+        "void Eigen::internal::EigenMetaKernel<TensorEvaluator<TensorConversionOp<T> > >(T)",
+        "TensorFlow's casts and layout moves through Eigen",
+    ),
+    library_rule(
+        "eigen.pointwise",
+        F.TEXT,
+        r"EigenMetaKernel",
+        C.ELEMENTWISE,
+        "void Eigen::internal::EigenMetaKernel<TensorEvaluator<TensorAssignOp<T> > >(T)",
+        "TensorFlow's pointwise expressions through Eigen",
+    ),
 )
 
 COLLECTIVE_RULES = (
-    _rule(
+    library_rule(
         "collective.nccl",
         F.BASE,
         r"^(?:nccl|rccl|mscclpp?)",
@@ -220,7 +176,7 @@ COLLECTIVE_RULES = (
         "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
         "NCCL and RCCL, old and new spelling",
     ),
-    _rule(
+    library_rule(
         "collective.head",
         F.HEAD_WORDS,
         r"_(?:cross_device_reduce|deep_ep|internode|intranode|internode_ll|nvshmem\w*|symm_mem"
@@ -233,7 +189,7 @@ COLLECTIVE_RULES = (
 )
 
 CUB_RULES = (
-    _rule(
+    library_rule(
         "cub.reduce",
         F.TEXT,
         r"(?:cub::.*|^)Device(?:Segmented)?Reduce(?!ByKey)|thrust::.*[Rr]educe(?:Agent|_kernel)",
@@ -241,7 +197,7 @@ CUB_RULES = (
         "void cub::DeviceReduceSingleTileKernel<cub::Policy600>(T*, int)",
         "CUB's device-wide reductions",
     ),
-    _rule(
+    library_rule(
         "cub.index",
         F.TEXT,
         r"\bDevice(?:Scan|Radix|Segmented|Histogram|Select|Partition|Merge|Unique|RunLength|Compact"
@@ -251,7 +207,7 @@ CUB_RULES = (
         "void cub::DeviceRadixSortOnesweepKernel<cub::Policy800, false, int, int>(int*, int*)",
         "CUB's and Thrust's scans, sorts, selections",
     ),
-    _rule(
+    library_rule(
         "cub.fill",
         F.TEXT,
         r"thrust::.*(?:uninitialized_fill|__fill|fill_n|sequence|tabulate)",
@@ -260,7 +216,7 @@ CUB_RULES = (
         "thrust::cuda_cub::__uninitialized_fill::functor<int> > >(int)",
         "Thrust fills through parallel_for",
     ),
-    _rule(
+    library_rule(
         "cub.for_each",
         F.TEXT,
         r"\bthrust::|cub::.*(?:for_each|transform)",

@@ -28,7 +28,7 @@ _PRODUCTS = (
         "gemm",
         r"_(?:(?!fbgemm)\w*gemm(?!a)\w*|\w*matmul\w*|mat_?mul\w*"
         r"|matrix_?mul\w*|matrix_product|mm|mmq?|mmf|bmm|addmm|baddbmm|\w*wmma\w*|w?gmma|mma"
-        r"|mul_mat\w*|linear\w*|\w+_proj(?:ection)?\w*|projection\w*|\w*marlin\w*|machete|split_?k\w*|nvjet|\w*scaled_mm\w*|\w*_mm)_",
+        r"|mul_mat\w*|linear\w*|\w+_proj(?:ection)?\w*|projection\w*|\w*marlin\w*|machete|split_?k\w*|nvjet|\w*scaled_mm\w*|nn_dense\w*|lora_(?:shrink|expand)\w*|[sb]gmv\w*|\w*_mm)_",
         C.GEMM,
         "tiledMatMul",
         "matrix product in any spelling",
@@ -48,7 +48,7 @@ _PRODUCTS = (
 _DATA = (
     word_rule(
         "random",
-        r"_(?:rand\w*|philox\w*|curand\w*|bernoulli\w*|uniform|gaussian|rng\w*)_",
+        r"_(?:rand\w*|philox\w*|curand\w*|generate_seed\w*|gen_sequenced|monte_carlo\w*|zipf\w*|bernoulli\w*|uniform|gaussian|rng\w*)_",
         C.RANDOM,
         "curandInitialize",
         "generators",
@@ -71,7 +71,7 @@ _DATA = (
     word_rule(
         "activation",
         r"\w*silu\w*|\w*gelu\w*|\w*relu\w*|\w*glu|swiglu\w*|geglu\w*|sigmoid\w*|tanh\w*|softplus"
-        r"|mish|elu|selu|hard_?swish|activation\w*|act_and\w*|dropout\w*|softcap\w*|dyt|swish\w*|d?gated_act\w*|\w*sigmoid\w*|\w*penalt\w*|temperature\w*",
+        r"|mish|elu|selu|hard_?swish|activation\w*|act_and\w*|dropout\w*|softcap\w*|dyt|swish\w*|d?gated_act\w*|fg|\w*dw_dfg|(?:exact|approx)_(?:for|back)ward\w*|\w*sigmoid\w*|\w*penalt\w*|temperature\w*",
         C.ELEMENTWISE,
         "_silu_and_mul_forward_kernel",
         "activations, quantised output or not",
@@ -92,7 +92,7 @@ _DATA = (
         r"|non_?zero|unique\w*|histogram\w*|hist|bincount|bucketize\w*|searchsorted|binary_search"
         r"|select\w*|partition\w*|compact\w*|take|beam\w*|n_?gram\w*|verify\w*|req_to_token\w*"
         r"|slot_mapping\w*|position_ids|positions?|page_table\w*|block_table\w*|seq_?lens?|seqlens"
-        r"|get_rows\w*|set_rows\w*|extend_kernel|accept\w*|rejection\w*|\w*cumsum\w*|lookup\w*|bad_words|stop_words|criterion)_)",
+        r"|get_rows\w*|set_rows\w*|extend_kernel|accept\w*|rejection\w*|\w*cumsum\w*|lookup\w*|prepare_\w*inputs?|num_kv_splits|bad_words|stop_words|criterion)_)",
         C.INDEX,
         "radixTopKKernel",
         "gather, scatter, sort, top-k, scan, sampling and their bookkeeping",
@@ -127,7 +127,7 @@ _DATA = (
     ),
     word_rule(
         "copy",
-        r"\w*copy\w*|\w*cpy\w*|\w*swizzle\w*|jagged_to_\w+|dense_to_\w+|\w*col32\w*|row_major\w*|transpose\w*|\w*permute\w*|concat\w*|cat|reshape\w*|pack\w*|unpack\w*"
+        r"\w*copy\w*|\w*cpy\w*|\w*swizzle\w*|transform\d\w*|jagged_to_\w+|dense_to_\w+|\w*col32\w*|row_major\w*|transpose\w*|\w*permute\w*|concat\w*|cat|reshape\w*|pack\w*|unpack\w*"
         r"|shuffle\w*|pad\w*|unpad\w*|layout\w*|nchw\w*|nhwc\w*|memcpy\w*|transfer\w*|roll|repeat\w*"
         r"|repkv|expand\w*|slice\w*|split\w*|contiguous|stack|interleave\w*|swap\w*|store|reorder\w*"
         r"|rearrange\w*|flip|tile|broadcast\w*|quantize\w*",
@@ -149,7 +149,7 @@ _DATA = (
     word_rule(
         "other",
         r"fft\w*|\w*rnn\w*|lstm\w*|gru\w*|stencil\w*|n_?body\w*|sleep\w*|spin\w*|empty|null\w*|nop|dummy|warm_?up\w*"
-        r"|heat\w*|jacobi\w*|spmv\w*|spmm\w*|solve\w*|delay\w*|assert\w*|check\w*|print\w*|flush\w*|\w*kernel_args\w*|wait\w*|signal\w*|bandwidth\w*|stream\w*",
+        r"|heat\w*|jacobi\w*|spmv\w*|spmm\w*|csr(?:mv|mm)\w*|cusparse\w*|solve\w*|delay\w*|assert\w*|check\w*|print\w*|flush\w*|\w*kernel_args\w*|wait\w*|signal\w*|bandwidth\w*|stream\w*",
         C.OTHER,
         "empty_kernel",
         "recognised and none of the classes",

@@ -80,7 +80,7 @@ MODEL_RULES = (
     word_rule(
         "conv",
         r"_(?:conv|convs|conv[123]d\w*|convolutions?\w*|convolve\w*|deconv\w*|dgrad\w*"
-        r"|wgrad\w*|im2col\w*|col2im\w*|depthwise\w*|winograd\w*|causal_conv\w*)_",
+        r"|wgrad\w*|im2col\w*|im2d2_?col|col2im\w*|depthwise\w*|winograd\w*|causal_conv\w*)_",
         C.CONV,
         "_causal_conv1d_update_kernel",
         "convolutions",
@@ -99,7 +99,7 @@ MODEL_RULES = (
         r"\w*moe\w*|experts?\w*|topk_?gating\w*|gating\w*|routing\w*|router\w*|expand_input_rows"
         r"|sort_chunks\w*|chunk_sort\w*|row_id_map\w*|(?:un)?permute_tokens|permute_with_mask\w*"
         r"|unpermute_with\w*|token_permut\w*|tokens_per_\w+|grouped_topk\w*|mm_ids\w*|topk_softmax"
-        r"|finalize_(?:kernel|deep_?seek)\w*|fused_mapping|regroup",
+        r"|finalize_(?:kernel|deep_?seek)\w*|fused_mapping|pre_reorder\w*|post_reorder\w*|deepep\w*|seg_indptr\w*|ep_(?:scatter|gather)\w*|topk_sigmoid|regroup",
         C.MOE,
         "count_and_sort_expert_tokens_kernel",
         "routing and expert dispatch",

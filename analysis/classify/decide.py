@@ -4,13 +4,13 @@ import re
 from functools import lru_cache
 
 from analysis.classify.category_aten import ATEN_RULES
+from analysis.classify.category_conv import CONV_RULES
 from analysis.classify.category_cpu import CPU_RULES
 from analysis.classify.category_inductor import INDUCTOR_RULES
 from analysis.classify.category_library import (
     ATTENTION_RULES,
     BLAS_RULES,
     COLLECTIVE_RULES,
-    CONV_RULES,
     CUB_RULES,
     OLD_TORCH_RULES,
 )
@@ -30,6 +30,8 @@ _GENERATED = re.compile(r"^triton_(?:poi|per|red|tem|for|spl|mix|unk|mm|bmm|conv
 _ATEN_HEAD = re.compile(r"^(?:at|c10|caffe2|at_cuda\w*)::(?!cuda_detail)")
 _ATEN_SHORT = re.compile(ATEN_BASE)
 _FAR_TEXT = ((Field.HEAD_WORDS, 0.9), (Field.INNER_WORDS, 0.6))
+_WRAPPERS = frozenset({"kentry", "device_kernel", "Kernel", "Kernel2", "EigenMetaKernel"})
+"""Entry points whose template argument, not whose name or namespace, says what runs."""
 
 
 @lru_cache(maxsize=65_536)
@@ -98,7 +100,8 @@ def _category_rule(seen: NameView) -> tuple[Rule | None, float]:
 
 def _from_far_text(seen: NameView) -> tuple[Rule | None, float]:
     """Look for words in namespaces, then in a C++ signature's order, then in template arguments."""
-    for where, scale in _FAR_TEXT:
+    order = _FAR_TEXT[::-1] if seen.base in _WRAPPERS else _FAR_TEXT
+    for where, scale in order:
         found = first_match(WORD_RULES, seen, instead=where)
         if found is not None:
             return found, scale

@@ -60,7 +60,7 @@ ORIGIN_RULES = (
         r"^Cijk_|\bck::|ck_tile::|(?i:^miopen|\bmiopen)|^igemm_(?:fwd|bwd|wrw)|tensorflow::|^__amd_"
         r"|^(?:loop_|input_|wrapped_|gemm_fusion|fusion|copy_fusion|command_buffer|dynamic-?_?slice)\w*"
         r"(?:fusion|_dot|wrapped)|^(?:fusion|wrapped)_\w+|naive_conv_|\bonnxruntime::|\bmlir::"
-        r"|^Memcpy|^Memset|xetla|oneapi|dnnl::",
+        r"|^Memcpy|^Memset|xetla|oneapi|dnnl::|nvinfer1::|^trt_|myelin|^__myl_|genericReformat|Eigen::",
         O.UNKNOWN,
         "Cijk_Ailk_Bljk_BBS_BH_MT128x128x32_MI32x32x8x1_SN_1LDSB0",
         "Tensile, CK, MIOpen, XLA, TensorFlow, oneDNN: libraries that have no origin of their own",
@@ -82,7 +82,7 @@ ORIGIN_RULES = (
         r"|applyBiasRopeUpdateKVCache|^(?:void )?(?:expandInputRows|generalLayerNorm|generalRmsNorm"
         r"|finalizeMoeRouting|doActivation|doGatedActivation|fusedBuildExpertMaps|computeStrides"
         r"|threeStepBuild|blockExpertPrefixSum|globalExpertPrefixSum|computeExpertFirst)\w*Kernel\w*"
-        r"|^generalLayerNorm|^generalRmsNorm|decoder::|nvinfer1::|^trt_|myelin|^__myl_|genericReformat"
+        r"|^generalLayerNorm|^generalRmsNorm|\bdecoder::"
         r"|^curandInitialize|^curandBatchInitialize|^batchApply\w+|^addBiasSoftMax|^topPSsampling",
         O.TENSORRT_LLM,
         "void tensorrt_llm::kernels::quantizedKernel<float4, float2>(char4*, float4 const*, long)",
@@ -194,7 +194,7 @@ ORIGIN_RULES = (
     _rule(
         "triton.private",
         F.TEXT,
-        r"^_[a-z]\w*$",
+        r"^_[A-Za-z]\w*$",
         O.TRITON,
         "_rms_norm_forward_kernel",
         "a Python function's name with a leading underscore and no C++ signature",
@@ -206,7 +206,7 @@ ORIGIN_RULES = (
         r"^(?:fused_moe_kernel\w*|kernel_unified_attention\w*|kernel_paged_attention\w*|chunk_\w+"
         r"|fused_recurrent_\w+|(?:parallel|fused_chunk|recompute)_\w+(?:fwd|bwd)\w*|l2norm_\w+_kernel"
         r"|layer_norm_(?:fwd|bwd)_kernel\w*|causal_conv1d_\w*kernel\w*|write_req_to_token\w*"
-        r"|merge_attn_states_kernel|rmsnorm_(?:fwd|bwd)\w*|\w*_tuned_kernel|act_quant_kernel"
+        r"|merge_attn_states_kernel|rmsnorm_(?:fwd|bwd)\w*|act_quant_kernel"
         r"|weight_dequant_kernel|fp8_gemm_kernel|matmul_kernel\w*|add_kernel|softmax_kernel"
         r"|\w+_kernel_stage[12]|liger_\w+|kl_?div_kernel\w*|embedding_(?:for|back)ward_kernel"
         r"|index_select_cat_\w+|(?:merge|solve)_\w*tril\w*|tl_\w+|main_kernel\w*|\w+_(?:fwd|bwd)_kernel"
