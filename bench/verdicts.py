@@ -96,7 +96,7 @@ def power_rows_of(rng: Rng, trials: int) -> Iterator[tuple[str, float, int]]:
                 hits = 0
                 for _ in range(trials):
                     a, b = quiet(rng, n)
-                    hits += judge(a, [g * ratio for g in b], order=order).verdict == word  # type: ignore[arg-type]
+                    hits += judge(a, [g * ratio for g in b], order=order).verdict == word
                 yield f"{n} pairs, order {order}, {word} (goal {goal:.0%})", hits / trials, trials
 
 

@@ -67,8 +67,8 @@ class Unit:
         return first.origin == "inductor" or "fused" in first.name.lower()
 
 
-def align(a: Sequence[Unit], b: Sequence[Unit]) -> list[tuple[int, int]]:
-    """Return the index pairs of the best alignment, in order; [] when too long to align."""
+def align(a: Sequence[Unit], b: Sequence[Unit]) -> list[tuple[int, int]] | None:
+    """Return the index pairs of the best alignment, in order; None when too long to align."""
     if not a or not b:
         return []
     head = 0
@@ -76,8 +76,10 @@ def align(a: Sequence[Unit], b: Sequence[Unit]) -> list[tuple[int, int]]:
         head += 1
     pairs = [(i, i) for i in range(head)]
     rest_a, rest_b = a[head:], b[head:]
-    if not rest_a or not rest_b or len(rest_a) * len(rest_b) > MAX_CELLS:
+    if not rest_a or not rest_b:
         return pairs
+    if len(rest_a) * len(rest_b) > MAX_CELLS:
+        return None
     scores = _scores(rest_a, rest_b)
     return pairs + [(head + i, head + j) for i, j in _best_path(scores)]
 

@@ -1,31 +1,18 @@
 """Put the parts of a comparison together."""
 
 from collections.abc import Sequence
-from typing import TypedDict
 
 import numpy as np
 
 from analysis.compare import fields, metrics, order
-from analysis.compare.kernels import match_kernels
-from analysis.compare.memory import compare_memory
-from analysis.compare.quality import find_marks
-from analysis.compare.records import Comparison, KernelPair, Mark, MemoryGrowth, Side, Waterfall
+from analysis.compare.explain import explain, make_reason
+from analysis.compare.quality import Groups, find_marks
+from analysis.compare.records import Comparison, Mark, Side
 from analysis.compare.scoreboard import make_scoreboard
 from analysis.compare.stats import Order
 from analysis.compare.verdict import ASSUMED_FLOOR_FRAC, Judgement, judge
-from analysis.compare.waterfall import make_waterfall, representative
 from analysis.runview import RunView
 from core.errors import UserError
-
-
-class Explanation(TypedDict):
-    """The parts of a comparison that come from captures."""
-
-    waterfall: Waterfall | None
-    kernel_waterfall: Waterfall | None
-    kernels: tuple[KernelPair, ...]
-    memory: tuple[MemoryGrowth, ...]
-
 
 LOST = ("oom", "failed", "cancelled", "interrupted")
 
@@ -40,17 +27,12 @@ def compare(a: Sequence[RunView], b: Sequence[RunView], *, metric: str = "latenc
         raise UserError(f"compare: side {'A' if not a else 'B'} names no run")
     chosen = metrics.resolve(metric, a, b)
     differs = fields.find_differences(a, b, chosen)
-    counts = {metrics.num_iterations(v) for v in (*a, *b)}
-    per_iteration = len(counts) > 1 and None not in counts
-    groups_a, unit_a = metrics.side_groups(a, chosen, per_iteration=per_iteration)
-    groups_b, unit_b = metrics.side_groups(b, chosen, per_iteration=per_iteration)
-    side_a = _side("A", a, groups_a, unit_a, chosen, per_iteration)
-    side_b = _side("B", b, groups_b, unit_b, chosen, per_iteration)
+    is_comparable, banner = fields.is_comparable(differs), fields.make_banner(differs)
+    side_a, side_b, groups_a, groups_b = _sides(a, b, chosen)
     floor = _noise_floor(a, b) if chosen.name == "latency" else None
     when = order.find_order(a, b, len(groups_a), len(groups_b))
     found = _judge(a, b, groups_a, groups_b, when, floor, chosen)
-    is_comparable = fields.is_comparable(differs)
-    banner = fields.make_banner(differs)
+    explained = explain(a, b, chosen)
     return Comparison(
         metric=chosen.name,
         unit=chosen.unit,
@@ -60,7 +42,7 @@ def compare(a: Sequence[RunView], b: Sequence[RunView], *, metric: str = "latenc
         differs=differs,
         banner=banner,
         verdict=found.verdict if is_comparable else "not_comparable",
-        reason=found.reason if is_comparable else (banner or ""),
+        reason=make_reason(found, banner, explained, is_comparable=is_comparable),
         next_step=found.next_step if is_comparable else "compare runs that differ in one variable",
         ratio=found.ratio,
         ci95=found.ci95,
@@ -69,30 +51,28 @@ def compare(a: Sequence[RunView], b: Sequence[RunView], *, metric: str = "latenc
         a=side_a,
         b=side_b,
         marks=_marks(groups_a, groups_b, when),
-        **_explain(a, b, chosen),
+        **explained,
         scoreboard=make_scoreboard((*a, *b)),
     )
 
 
-def _explain(a: Sequence[RunView], b: Sequence[RunView], metric: metrics.Metric) -> Explanation:
-    """Say where time and memory went, from one run a side: the newest that has the capture."""
-    found = Explanation(waterfall=None, kernel_waterfall=None, kernels=(), memory=())
-    one_a, one_b = representative(a), representative(b)
-    if one_a and one_b:
-        found["kernel_waterfall"] = make_waterfall(one_a, one_b, "kernel_time")
-        span = make_waterfall(one_a, one_b, "span") if metric.name != "kernel_time" else None
-        found["waterfall"] = span or found["kernel_waterfall"]
-        found["kernels"] = match_kernels(one_a, one_b)
-    with_memory = [[v for v in side if len(v.memory_at_peak)] for side in (a, b)]
-    if all(with_memory):
-        found["memory"] = compare_memory(with_memory[0][-1], with_memory[1][-1])
-    return found
+def _sides(
+    a: Sequence[RunView], b: Sequence[RunView], metric: metrics.Metric
+) -> tuple[Side, Side, Groups, Groups]:
+    """Return both sides and their groups; per iteration where captures hold different numbers."""
+    counts = {metrics.num_iterations(v) for v in (*a, *b)}
+    per_iteration = len(counts) > 1 and None not in counts
+    groups_a, unit_a = metrics.side_groups(a, metric, per_iteration=per_iteration)
+    groups_b, unit_b = metrics.side_groups(b, metric, per_iteration=per_iteration)
+    side_a = _side("A", a, groups_a, unit_a, metric, per_iteration)
+    side_b = _side("B", b, groups_b, unit_b, metric, per_iteration)
+    return side_a, side_b, groups_a, groups_b
 
 
 def _side(
     label: str,
     views: Sequence[RunView],
-    groups: list[np.ndarray],
+    groups: Groups,
     unit: str,
     metric: metrics.Metric,
     per_iteration: bool,
@@ -107,8 +87,8 @@ def _side(
 def _judge(
     a: Sequence[RunView],
     b: Sequence[RunView],
-    groups_a: list[np.ndarray],
-    groups_b: list[np.ndarray],
+    groups_a: Groups,
+    groups_b: Groups,
     when: Order,
     floor: float | None,
     metric: metrics.Metric,
@@ -150,7 +130,8 @@ def _why_missing(label: str, views: Sequence[RunView], metric: metrics.Metric) -
             return f"side {label} ran out of memory: no {metric.name}"
         if view.run.status in LOST:
             return f"side {label} {view.run.status}: no {metric.name}"
-    return f"side {label} has no {metric.name} (for latency: no clean pass)"
+    why = "not enough repeats: no clean pass, so " if metric.name == "latency" else ""
+    return f"{why}no {metric.name} on side {label}"
 
 
 def _noise_floor(a: Sequence[RunView], b: Sequence[RunView]) -> float | None:
@@ -159,7 +140,7 @@ def _noise_floor(a: Sequence[RunView], b: Sequence[RunView]) -> float | None:
     return max(known) if known else None
 
 
-def _marks(a: list[np.ndarray], b: list[np.ndarray], when: Order) -> tuple[Mark, ...]:
+def _marks(a: Groups, b: Groups, when: Order) -> tuple[Mark, ...]:
     marks = (*find_marks(a, "A"), *find_marks(b, "B"))
     if when == "block" and min(len(a), len(b)) > 1:
         text = (

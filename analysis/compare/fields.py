@@ -29,6 +29,8 @@ QUESTIONS = frozenset(
 """Fields that people vary on purpose. One of them may differ; two at once explain nothing."""
 NO_EFFECT = frozenset(["seed", "iterations", "warmup", "repeats", "name", "notes"])
 BREAKING_SETTING = re.compile(r"clock|power_limit|persistence|mig|throttl", re.I)
+IDENTITY = re.compile(r"session|utc|timestamp|uuid|host|_at$|_ns$|_id$", re.I)
+"""Environment entries that name one execution, not a setting: always different, never a cause."""
 TOOL_SETTING = re.compile(r"^(nsys|ncu|trace|profiler|tool)|cuda_graph_trace", re.I)
 
 
@@ -127,7 +129,8 @@ def _fields(view: RunView, metric: Metric) -> Mapping[str, Any]:
     run = view.run
     fields: dict[str, Any] = {"workload": run.workload, "gpu": run.gpu_model}
     fields |= run.params
-    fields |= {f"environment.{k}": v for k, v in run.environment.items()}
+    settings = {k: v for k, v in run.environment.items() if not IDENTITY.search(k)}
+    fields |= {f"environment.{k}": v for k, v in settings.items()}
     if metric.is_profiled and view.primary_pass:
         fields["tool"] = view.primary_pass
     return fields

@@ -3,8 +3,9 @@
 With per-launch spans: one iteration of each run is cut by range path (as deep as both runs have
 it), split-K reductions join their product, each path's two sequences are aligned, and what lies
 between aligned pairs is grouped with what took it in. The groups then claim every launch of the
-capture by its place in its iteration, or by path and name where an iteration differs. Without
-spans (or where they do not hold all kernel time) names, categories and shares decide.
+capture by its place in its iteration, or by path and name where an iteration differs. Names,
+categories and shares decide where there are no spans, where spans do not hold all kernel time, or
+where a path is too long to align.
 """
 
 from collections import Counter, defaultdict
@@ -32,8 +33,11 @@ def match_kernels(a: RunView, b: RunView) -> tuple[KernelPair, ...]:
     """
     sequences_a, sequences_b = load_sequences(a), load_sequences(b)
     rows = Rows()
+    groups = None
     if sequences_a is not None and sequences_b is not None:
         groups = _match_sequences(sequences_a, sequences_b)
+    if groups is not None:
+        assert sequences_a is not None and sequences_b is not None
         _claim(groups, sequences_a, sequences_b, rows)
     else:
         _claim_totals(a, b, rows)
@@ -41,17 +45,28 @@ def match_kernels(a: RunView, b: RunView) -> tuple[KernelPair, ...]:
     return rows.as_pairs(num_iterations(a), num_iterations(b))
 
 
-def _match_sequences(a: Sequences, b: Sequences) -> list[Group]:
+def _match_sequences(a: Sequences, b: Sequences) -> list[Group] | None:
+    """Return the groups of one iteration; None when its sequences are too long to align."""
     shared = _prefixes(a.launches) & _prefixes(b.launches)
     units_a, units_b = _units(a.launches, shared), _units(b.launches, shared)
     total_a = max(1, sum(x.dur_ns for x in a.launches))
     scale = sum(x.dur_ns for x in b.launches) / total_a
     groups: list[Group] = []
-    for path in dict.fromkeys(u.path for u in (*units_a, *units_b)):
-        here_a = [u for u in units_a if u.path == path]
-        here_b = [u for u in units_b if u.path == path]
-        groups += make_groups(here_a, here_b, align(here_a, here_b), scale)
+    by_path_a, by_path_b = _by_path(units_a), _by_path(units_b)
+    for path in {**by_path_a, **by_path_b}:
+        here_a, here_b = by_path_a.get(path, []), by_path_b.get(path, [])
+        pairs = align(here_a, here_b)
+        if pairs is None:
+            return None
+        groups += make_groups(here_a, here_b, pairs, scale)
     return groups
+
+
+def _by_path(units: Sequence[Unit]) -> dict[str, list[Unit]]:
+    found: dict[str, list[Unit]] = {}
+    for unit in units:
+        found.setdefault(unit.path, []).append(unit)
+    return found
 
 
 def _prefixes(launches: Iterable[Launch]) -> set[str]:

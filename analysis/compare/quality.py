@@ -21,42 +21,23 @@ def find_marks(groups: Groups, side: str) -> tuple[Mark, ...]:
     robust standard deviations from its process's median. Noisy: a spread three times the others',
     or a level over five robust deviations and 5 % from theirs.
     """
-    marks = []
-    drifts = [d for d in map(_drift_frac, groups) if d is not None]
-    if drifts:
-        worst = max(drifts, key=abs)
-        marks.append(
-            Mark(
-                code="drift",
-                side=side,
-                count=len(drifts),
-                message=f"{len(drifts)} of {len(groups)} processes drift from their first to their "
-                f"last quarter, at most {worst:+.1%}",
-            )
+    marks: list[Mark] = []
+    if drifts := [d for d in map(_drift_frac, groups) if d is not None]:
+        text = (
+            f"{len(drifts)} of {len(groups)} processes drift from their first to their last "
+            f"quarter, at most {max(drifts, key=abs):+.1%}"
         )
-    num_outliers = sum(int(_outliers(g).sum()) for g in groups)
-    if num_outliers:
-        total = sum(len(g) for g in groups)
-        marks.append(
-            Mark(
-                code="outliers",
-                side=side,
-                count=num_outliers,
-                message=f"{num_outliers} of {total} samples lie over {OUTLIER_SIGMAS:.0f} robust "
-                "standard deviations from their process's median; they are kept",
-            )
+        marks.append(Mark(code="drift", side=side, count=len(drifts), message=text))
+    if num_outliers := sum(int(_outliers(g).sum()) for g in groups):
+        text = (
+            f"{num_outliers} of {sum(map(len, groups))} samples lie over {OUTLIER_SIGMAS:.0f} "
+            "robust standard deviations from their process's median; they are kept"
         )
-    noisy = _noisy_processes(groups)
-    if noisy:
-        named = ", ".join(str(i) for i in noisy)
-        marks.append(
-            Mark(
-                code="noisy_process",
-                side=side,
-                count=len(noisy),
-                message=f"process {named} of {len(groups)} differs in level or spread",
-            )
-        )
+        marks.append(Mark(code="outliers", side=side, count=num_outliers, message=text))
+    if noisy := _noisy_processes(groups):
+        named = ", ".join(map(str, noisy))
+        text = f"process {named} of {len(groups)} differs in level or spread"
+        marks.append(Mark(code="noisy_process", side=side, count=len(noisy), message=text))
     return tuple(marks)
 
 

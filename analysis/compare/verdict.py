@@ -126,7 +126,7 @@ def _decide(n: _Numbers) -> tuple[str, str, str | None]:
         )
     if min(n.n_a, n.n_b) < MIN_PROCESSES:
         return _decide_few(n)
-    assert n.test is not None and n.ci95 is not None
+    assert n.test is not None
     if n.test.is_significant and n.floor is None and n.effect <= math.log1p(n.assumed_floor):
         return (
             "no_difference",
@@ -143,6 +143,12 @@ def _decide(n: _Numbers) -> tuple[str, str, str | None]:
             "machine over the session would explain it",
             INTERLEAVE.format(n=max(5, n.n_a)),
         )
+    return _decide_unclear(n)
+
+
+def _decide_unclear(n: _Numbers) -> tuple[str, str, str | None]:
+    """Tell "no difference" from "cannot tell" by what the interval rules out."""
+    assert n.ci95 is not None
     seen = max(n.ci95[1] - 1, 1 - n.ci95[0])
     if seen <= max(WIDE_FRAC, 2 * (n.floor or 0.0)):
         return (
