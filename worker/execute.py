@@ -7,7 +7,7 @@ what is missing, why, and what helps. See docs/architecture.md for the bundle.
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -173,7 +173,7 @@ class Job:
             "gpu": self._gpu_record(results),
             "environment": _environment(results, self._gpu),
             "passes": self._passes,
-            "warnings": _warnings(self._passes),
+            "warnings": [],
             "log": self.log.path.name,
         }
         self.log.state(f"{status}{': ' + error if error else ''}")
@@ -219,10 +219,12 @@ def _environment(results: list[dict[str, Any]], gpu: GpuTarget) -> dict[str, Any
     return merged
 
 
-def _warnings(passes: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return the run's warnings: the passes' own, each once, and what failed with its remedy."""
-    seen: dict[tuple[str, str], dict[str, str]] = {}
-    for record in passes:
+def warnings_of(manifest: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the warnings of the run and of its passes, each once, with the pass it came from."""
+    seen: dict[tuple[str, str], dict[str, str]] = {
+        (w["code"], w["message"]): dict(w) for w in manifest["warnings"]
+    }
+    for record in manifest["passes"]:
         for warning in record["warnings"]:
             key = (warning["code"], warning["message"])
             seen.setdefault(key, {**warning, "pass": record["pass"]})

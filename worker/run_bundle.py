@@ -15,7 +15,7 @@ from typing import Any
 
 from core.errors import AppError, UserError
 from core.spec import JobSpec, ParamValue, expand_sweep, normalise_profilers
-from worker.execute import Job, JobLimits
+from worker.execute import Job, JobLimits, warnings_of
 from worker.passes import GpuTarget
 from worker.targets import CPU, find_targets
 from workloads.registry import parse_params
@@ -174,7 +174,7 @@ def _row(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "outcomes": {f"{p['pass']}-{p['process']}": p["outcome"] for p in manifest["passes"]},
         "num_processes": len(medians),
         "num_samples": len(samples),
-        "warnings": manifest["warnings"],
+        "warnings": warnings_of(manifest),
     }
     if medians:
         row["latency_ms"] = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from core.spec import JobSpec
-from worker.execute import JobLimits, execute
+from worker.execute import JobLimits, execute, warnings_of
 from worker.passes import GpuTarget
 
 H100 = GpuTarget(
@@ -125,7 +125,7 @@ def test_profiler_fault_is_named_and_keeps_the_clean_numbers(
     assert manifest["status"] == "done"
     assert len(by_pass(manifest, "clean")["result"]["samples_ns"]) == 12
     assert by_pass(manifest, tool)["outcome"] == outcome
-    messages = [w["message"] for w in manifest["warnings"] if w["code"] == outcome]
+    messages = [w["message"] for w in warnings_of(manifest) if w["code"] == outcome]
     assert words in messages[0]
 
 
@@ -135,7 +135,7 @@ def test_missing_tool_is_named_with_the_fix(
     monkeypatch.setenv("WARPBOARD_NCU", "/nonexistent/ncu")
     manifest = run(tmp_path, fake_python, profilers=("ncu",))
     assert by_pass(manifest, "ncu")["outcome"] == "tool_missing"
-    assert "WARPBOARD_NCU" in manifest["warnings"][0]["message"]
+    assert "WARPBOARD_NCU" in warnings_of(manifest)[0]["message"]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_oom_tells_phase_and_size(tmp_path: Path, fake_python: str) -> None:
 
 def test_warning_of_the_program_reaches_the_run(tmp_path: Path, fake_python: str) -> None:
     manifest = run(tmp_path, fake_python, params={"fault": "cuda_graphs_skipped"})
-    assert [w["code"] for w in manifest["warnings"]] == ["cuda_graphs_skipped"]
+    assert [w["code"] for w in warnings_of(manifest)] == ["cuda_graphs_skipped"]
 
 
 def test_gpu_job_that_ran_on_the_cpu_is_no_result(tmp_path: Path) -> None:
