@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from analysis.privacy_snapshot import scrub_snapshot
 from analysis.readers.opening import is_gzip, open_capture, reading
@@ -84,7 +84,9 @@ def _scrub_text(path: Path, kind: CaptureKind, dest: Path) -> tuple[str, ...]:
 
 
 def _created(dest: Path, *, is_packed: bool) -> AbstractContextManager[IO[bytes]]:
-    return gzip.open(dest, "wb", compresslevel=4) if is_packed else dest.open("wb")
+    if is_packed:
+        return cast(AbstractContextManager[IO[bytes]], gzip.open(dest, "wb", compresslevel=4))
+    return dest.open("wb")
 
 
 def _whole_lines(blocks: Iterator[bytes], path: Path) -> Iterator[bytes]:

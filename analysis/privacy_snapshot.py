@@ -1,4 +1,4 @@
-"""Take home folders and private paths out of a memory snapshot's stack frames."""
+"""Take home folders and private paths out of a memory snapshot."""
 
 import pickle
 import re
@@ -9,6 +9,8 @@ from analysis.readers.memory_sites import short_path
 from analysis.readers.memory_snapshot import load_snapshot_data
 from analysis.readers.opening import reading
 
+_HOME = re.compile(r"(?i)((?:/home|/Users|\b[A-Z]:[\\/]Users)[\\/])[^/\\\"'\s:,;<>|]+")
+
 
 def scrub_snapshot(path: Path, dest: Path) -> tuple[str, ...]:
     """Write the snapshot with short file names; return what was removed.
@@ -18,38 +20,37 @@ def scrub_snapshot(path: Path, dest: Path) -> tuple[str, ...]:
     """
     with reading(path):
         data = load_snapshot_data(path)
-    cleaner = _FrameCleaner()
-    for segment in data.get("segments", ()):
-        cleaner.clean(segment.get("frames"))
-        for block in segment.get("blocks", ()):
-            cleaner.clean(block.get("frames"))
-            for entry in block.get("history", ()):
-                cleaner.clean(entry.get("frames"))
-    for trace in data.get("device_traces", ()):
-        for event in trace:
-            cleaner.clean(event.get("frames"))
+    removed = _clean(data)
     with dest.open("wb") as out:
         pickle.dump(data, out, protocol=4)
-    return ("folders in stack frames",) if cleaner.num_changed else ()
+    return removed
 
 
-class _FrameCleaner:
-    """Shorten file names in place, each shared frame list once."""
+def _clean(data: dict[str, Any]) -> tuple[str, ...]:
+    """Shorten paths in place, each shared object once."""
+    removed: dict[str, None] = {}
+    seen: set[int] = set()
+    short: dict[str, str] = {}
+    waiting: list[Any] = [data]
+    while waiting:
+        item = waiting.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, list):
+            waiting.extend(v for v in item if isinstance(v, (dict, list)))
+            continue
+        for key, value in item.items():
+            if isinstance(value, (dict, list)):
+                waiting.append(value)
+            elif isinstance(value, str) and ("/" in value or "\\" in value):
+                is_file = key == "filename"
+                new = short.setdefault(value, short_path(value)) if is_file else _homeless(value)
+                if new != value:
+                    item[key] = new
+                    removed["folders in stack frames" if is_file else "home folders"] = None
+    return tuple(removed)
 
-    def __init__(self) -> None:
-        self.num_changed = 0
-        self._seen: set[int] = set()
-        self._short: dict[str, str] = {}
 
-    def clean(self, frames: Any) -> None:
-        if not isinstance(frames, list) or id(frames) in self._seen:
-            return
-        self._seen.add(id(frames))
-        for frame in frames:
-            name = frame.get("filename") if isinstance(frame, dict) else None
-            if not isinstance(name, str) or not re.search(r"[/\\]", name):
-                continue
-            short = self._short.setdefault(name, short_path(name))
-            if short != name:
-                frame["filename"] = short
-                self.num_changed += 1
+def _homeless(text: str) -> str:
+    return _HOME.sub(r"\1user", text)

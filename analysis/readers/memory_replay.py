@@ -138,6 +138,8 @@ def _net(history: DeviceHistory, events: Sequence[Mapping[str, Any]]) -> tuple[i
             net_reserved += _RESERVED[action] * _size(event["size"], "size")
         elif action not in _NEUTRAL:
             unknown.add(str(action)[:40])
+    if max(abs(net), abs(net_reserved), history.final_bytes) >= _MAX_BYTES:
+        raise ValueError("the sizes add up to more than any GPU has")
     if unknown:
         text = f"actions that this version does not know were left out: {sorted(unknown)}."
         history.warnings.append(("unknown_memory_action", text))
@@ -159,7 +161,7 @@ def _oom(event: Mapping[str, Any], phase: str | None, allocated: int) -> dict[st
         "phase": phase,
         "site": site_of_stack(event.get("frames") or ()),
     }
-    if isinstance(event.get("device_free"), int):
+    if isinstance(event.get("device_free"), int) and 0 <= event["device_free"] < _MAX_BYTES:
         oom["device_free_bytes"] = event["device_free"]
     return oom
 

@@ -4,10 +4,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from analysis.readers.opening import clean_text
+
 UNKNOWN_SITE = "(allocated before the recording)"
 _LIBRARY = re.compile(r"(site|dist)-packages[/\\]|[/\\]lib[/\\]python3|^<|torch[/\\](nn|_|optim)")
 _ATEN_CALL = re.compile(r"at::_ops::(\w+)::call")
-_HOME = re.compile(r"^.*?[/\\]((?:site|dist)-packages[/\\].*)$")
+_HOME = re.compile(r"^(?:.*?[/\\])?((?:site|dist)-packages[/\\].*)$")
 _AUTOGRAD = ("torch::autograd::Engine::thread_main", "torch::autograd::Engine::evaluate_function")
 _BY_FUNCTION = {"forward": "forward", "backward": "backward", "step": "optimizer"}
 
@@ -42,9 +44,9 @@ class PhaseFinder:
                 del self._open[len(self._open) - 1 - self._open[::-1].index(name)]
         metadata = event.get("user_metadata")
         if isinstance(metadata, str) and metadata:
-            return metadata
+            return clean_text(metadata)
         if self._open:
-            return "/".join(self._open)
+            return clean_text("/".join(self._open))
         frames = event.get("frames") or ()
         key = id(frames)
         if key not in self._by_stack:
@@ -74,7 +76,7 @@ def site_of_stack(frames: Sequence[Mapping[str, Any]]) -> str:
     chosen = (own or python)[:1]
     for frame in chosen:
         file = short_path(str(frame["filename"]))
-        return f"{file}:{frame.get('line', 0)} {frame.get('name', '?')}"
+        return clean_text(f"{file}:{frame.get('line', 0)} {frame.get('name', '?')}")
     for frame in frames:
         found = _ATEN_CALL.search(str(frame.get("name", "")))
         if found:

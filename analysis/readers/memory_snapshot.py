@@ -120,7 +120,7 @@ def _tables(path: Path, snapshot: Snapshot, histories: list[DeviceHistory]) -> C
         environment={
             f"allocator.{k}": v
             for k, v in snapshot.settings.items()
-            if isinstance(v, (bool, int, float)) or (isinstance(v, str) and v)
+            if (isinstance(v, (int, float)) and abs(v) < 1 << 62) or (isinstance(v, str) and v)
         },
         summary=summary,
         memory=memory,

@@ -27,7 +27,7 @@ from core.errors import CaptureError
 
 _NO_NUMBER = frozenset({"launch", "name", "short_name", "grid", "block", "registers", "path"})
 _MAX_SHOWN = 3
-_MAX_DURATION_NS = 366 * 86_400e9
+_LIMITS = {"duration_ns": 366 * 86_400e9, "registers": 1e6}
 
 
 def read_ncu_csv(path: Path) -> CaptureTables:
@@ -100,8 +100,8 @@ def _row(
 ) -> dict[str, Any]:
     numbers = counters_of(values)
     registers = any_unit(values, REGISTERS)
-    for name, value in numbers.items():
-        limit = _MAX_DURATION_NS if name == "duration_ns" else 1e30
+    for name, value in (*numbers.items(), ("registers", registers)):
+        limit = _LIMITS.get(name, 1e30)
         if not math.isnan(value) and not 0 <= value < limit:
             where = f"launch {launch.id} (line {launch.line}): {name} would be {value:g}"
             raise CaptureError(path, where, "The file is damaged: export it again")
@@ -133,7 +133,7 @@ def _gpu(launches: list[NcuLaunch], values: list[dict[tuple[str, str], float]]) 
         num_sms = any_unit(
             metrics, ("device__attribute_multiprocessor_count", "launch__sm_count", "# SMs")
         )
-        if not math.isnan(num_sms):
+        if 0 < num_sms < 1e6:
             gpu["num_sms"] = int(num_sms)
         name = launch.tokens.get(("device__attribute_display_name", ""))
         if name:

@@ -21,7 +21,7 @@ _URL = re.compile(r"@url:([^:@]*):(\S*?)@")
 def main(report_path: str) -> None:
     """Print {"launches": [...]}: kernel name, metrics with units, rules and NVTX path of each."""
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
-    import ncu_report  # type: ignore[import-not-found]
+    import ncu_report  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
     context = ncu_report.load_report(report_path)
     launches = [action for each in context for action in each]
@@ -50,7 +50,7 @@ def _rule(rule: Any) -> dict[str, Any]:
     text = _SECTION.sub(r"\1", str(message.get("message", "")))
     return {
         "rule": rule.get("rule_identifier", ""),
-        "kind": _KINDS.get(message.get("type"), ""),
+        "kind": _KINDS.get(int(message.get("type") or 0), ""),
         "message": _URL.sub(r"\1 (\2)", text),
         "speedup": (rule.get("speedup_estimation") or {}).get("speedup"),
     }

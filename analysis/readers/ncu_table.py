@@ -163,7 +163,7 @@ def _launch(
 ) -> NcuLaunch:
     """Return the launch that the row belongs to; rows of one launch must name the same kernel."""
     key = row["ID"].strip()
-    if not key.isdigit() or not row.get("Kernel Name"):
+    if not re.fullmatch(r"[0-9]{1,9}", key) or not row.get("Kernel Name"):
         raise CaptureError(path, f"line {line}: the row has no launch ID or kernel name", _REMEDY)
     launch = NcuLaunch(
         id=key,

@@ -121,3 +121,14 @@ def decode_text(data: bytes) -> str:
 def read_text(path: Path) -> str:
     """Return the file's text with line ends as they are."""
     return decode_text(read_bytes(path, MAX_TEXT_BYTES))
+
+
+def clean_text(text: str) -> str:
+    """Return the text without what cannot be stored: bytes that were not UTF-8, lone surrogates."""
+    return (
+        text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if _odd(text) else text
+    )
+
+
+def _odd(text: str) -> bool:
+    return not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text)

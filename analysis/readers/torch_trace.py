@@ -114,7 +114,8 @@ def _gpu_tables(
     work = gpu_work(tree, events, ops, calls)
     attribution = LAUNCH_THREAD if (ops.launch >= 0).any() else DEVICE_TIME
     devices = device_of(events)[ops.stream]
-    main_device = int(np.bincount(devices[devices >= 0]).argmax()) if (devices >= 0).any() else -1
+    numbers, counts = np.unique(devices, return_counts=True)
+    main_device = int(numbers[counts.argmax()]) if len(numbers) else -1
     summary = gpu_summary(events, ops, calls, since_ns)
     return CaptureTables(
         **common,

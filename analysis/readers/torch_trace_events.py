@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from analysis.readers.torch_trace_stream import clean_text
+from analysis.readers.opening import clean_text
 
 KERNEL, MEMCPY, MEMSET, RUNTIME, OPERATOR, ANNOTATION, WINDOW = range(7)
 """What an event is; the first three run on the GPU."""
@@ -216,7 +216,7 @@ class TraceEvents:
 
 def _whole(value: Any, bits: int) -> int:
     """Return a whole number that fits, -1 for anything else."""
-    if type(value) is str and value.isdigit() and len(value) < 19:
+    if type(value) is str and value.isascii() and value.isdigit() and len(value) < 19:
         value = int(value)
     if type(value) is int and 0 <= value < 1 << bits:
         return value
@@ -237,13 +237,17 @@ def _dims(value: Any) -> str | None:
     return None
 
 
+def _is_plain(value: Any) -> bool:
+    """Return whether a header's value can be stored: text, or an integer of 64 bits."""
+    return isinstance(value, str) or (isinstance(value, int) and abs(value) < _MAX_NS)
+
+
 def gpu_facts(header: Mapping[str, Any], device: int) -> dict[str, Any]:
     """Return what `deviceProperties` says of a device; {} where it says nothing."""
-    listed = header.get("deviceProperties")
+    stated = header.get("deviceProperties")
+    listed = stated if isinstance(stated, list) else []
     found = [
-        p
-        for p in (listed if isinstance(listed, list) else ())
-        if isinstance(p, dict) and (p.get("id") == device or len(listed) == 1)
+        p for p in listed if isinstance(p, dict) and (p.get("id") == device or len(listed) == 1)
     ]
     if not found:
         return {}
@@ -255,7 +259,7 @@ def gpu_facts(header: Mapping[str, Any], device: int) -> dict[str, Any]:
     }
     if isinstance(facts.get("computeMajor"), int) and isinstance(facts.get("computeMinor"), int):
         out["compute_capability"] = f"{facts['computeMajor']}.{facts['computeMinor']}"
-    return {k: v for k, v in out.items() if v is not None}
+    return {k: v for k, v in out.items() if _is_plain(v)}
 
 
 def environment_of(header: Mapping[str, Any]) -> dict[str, Any]:
@@ -275,10 +279,10 @@ def environment_of(header: Mapping[str, Any]) -> dict[str, Any]:
         "with_flops",
         "with_modules",
     ]
-    found = {k: header[k] for k in wanted if isinstance(header.get(k), (int, str))}
+    found = {k: header[k] for k in wanted if _is_plain(header.get(k))}
     info = header.get("distributedInfo")
     if isinstance(info, dict):
         for key in ("backend", "rank", "world_size"):
-            if isinstance(info.get(key), (int, str)):
+            if _is_plain(info.get(key)):
                 found[f"distributed.{key}"] = info[key]
     return found

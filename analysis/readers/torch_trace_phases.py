@@ -66,7 +66,10 @@ def range_tree(events: TraceEvents) -> RangeTree:
     """Return the annotations as trees, one a thread; a partly overlapping range starts anew."""
     process = process_of_threads(events)
     found = sorted(events.annotations, key=lambda a: (a[2], a[0], -a[1]))
-    parent, depth, paths, stack = [], [], [], list[int]()
+    parent: list[int] = []
+    depth: list[int] = []
+    paths: list[str] = []
+    stack: list[int] = []
     last_thread = -1
     for row, (start, dur, thread, name) in enumerate(found):
         if thread != last_thread:

@@ -7,6 +7,7 @@ that are not UTF-8. Everything else that is no JSON is an error with its byte of
 
 import codecs
 import json
+import json.scanner
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +33,8 @@ class TraceStream:
         self._stream = stream
         self._path = path
         self._decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
-        self._scan = json.JSONDecoder(parse_float=str, strict=False).scan_once
+        # The scanner that the decoder is built on; `raw_decode` would hide where it stopped.
+        self._scan = json.scanner.make_scanner(json.JSONDecoder(parse_float=str, strict=False))
         self._text = ""
         self._at = 0
         self._num_bytes = 0
@@ -111,6 +113,8 @@ class TraceStream:
                 place, what = int(exc.value), "no value is here"
             except json.JSONDecodeError as exc:
                 place, what = exc.pos, exc.msg
+            except ValueError as exc:  # an integer of thousands of digits
+                raise self._error("a number is too long") from exc
             else:
                 if end < len(self._text) or not self._more():
                     self._at = end
@@ -155,14 +159,3 @@ class TraceStream:
             what = "the JSON is cut off within a text"
         rest = len(self._text[at:].encode("utf-8", "surrogateescape"))
         return CaptureError(self._path, f"{what} at byte {self._num_bytes - rest}", _REMEDY)
-
-
-def clean_text(text: str) -> str:
-    """Return the text without what cannot be stored: bytes that were not UTF-8, lone surrogates."""
-    return (
-        text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if _odd(text) else text
-    )
-
-
-def _odd(text: str) -> bool:
-    return not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text)

@@ -306,3 +306,17 @@ def test_deep_json_is_one_error(tmp_path: Path) -> None:
     path.write_text('{"traceEvents": [' + "[" * 200_000)
     with pytest.raises(CaptureError, match=r"t\.json: "):
         read(path)
+
+
+def test_gigantic_numbers_are_quarantined(tmp_path: Path) -> None:
+    events = [_kernel("k", 10, 5, 1), _kernel("k", 20, 10**40, 2), _kernel("k", 10**30, 1, 3)]
+    tables = _read(tmp_path, events)
+    assert tables.summary["num_quarantined"] == 2
+    assert tables.summary["kernel_time_ns"] == 5000
+
+
+def test_number_of_thousands_of_digits_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text('{"traceEvents": [{"ts": ' + "7" * 5000 + "}]}")
+    with pytest.raises(CaptureError, match="too long at byte"):
+        read(path)
