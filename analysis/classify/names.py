@@ -12,7 +12,7 @@ from functools import lru_cache
 MAX_NAME_CHARS = 4_000
 """Longer names are cut before matching: what decides stands in front, and matching stays quick."""
 
-MAX_WORDS_CHARS = 240
+MAX_WORDS_CHARS = 160
 
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}|_GLOBAL__N__\w*?(?=::)")
 _CAST = re.compile(r"\((?:bool|char|short|int|long|unsigned \w+|unsigned)\)(?=-?[\w])")

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from analysis.readers.ncu_csv import read_ncu_csv
 from analysis.tables import CaptureWarning
 from analysis.verdict import VerdictKind, graphs_not_used, run_verdict
 from analysis.verdict_facts import median_gap_ns
-from tests.analysis.run_views import COUNTERS, empty_view, nsys_view
+from tests.analysis.run_views import COUNTERS, NSYS, empty_view, nsys_view
 
 H100 = "NVIDIA H100 80GB HBM3"
 
@@ -169,3 +170,10 @@ def test_median_gap_ignores_overlap_and_other_devices(tmp_path):
     rows.to_parquet(tmp_path / "s.parquet")
     assert median_gap_ns((tmp_path / "s.parquet",)) == 15
     assert median_gap_ns((tmp_path / "absent.parquet",)) is None
+
+
+def test_an_ncu_report_alone_tells_the_compiled_decode_is_memory_bound():
+    read = read_ncu_csv(NSYS.parent / "ncu" / "decode_max_autotune.raw.csv")
+    found = run_verdict(empty_view(counters=read.counters))
+    assert found.kind == VerdictKind.MEMORY_BOUND
+    assert found.evidence[0].startswith("counters of 10 launches")
