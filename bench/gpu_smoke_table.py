@@ -1,6 +1,6 @@
 """Print what became of each job of `gpu_smoke.sh`, and one JSON line; exit 1 on a surprise.
 
-    python bench/gpu_smoke_table.py JOBS_TSV OUT_DIR
+python bench/gpu_smoke_table.py JOBS_TSV OUT_DIR
 """
 
 import json

@@ -20,7 +20,7 @@ def load_block(source, base_row, row, N, D: tl.constexpr, BLOCK: tl.constexpr,
     else:
         rows = row + tl.arange(0, BLOCK)
         at = source + (base_row + rows)[:, None].to(tl.int64) * D + tl.arange(0, D)[None, :]
-        if CHECK:
+        if CHECK:  # noqa: SIM108
             values = tl.load(at, mask=rows[:, None] < N, other=0.0)
         else:
             values = tl.load(at)
@@ -82,7 +82,8 @@ def _attend(acc, l_i, m_i, q, k, v, base_row, lo, hi, offs_m, scale, N, D: tl.co
 @triton.jit
 def attention_forward(q_in, k_in, v_in, out, lse, scale, N, D: tl.constexpr,
                       CAUSAL: tl.constexpr, USE_TMA: tl.constexpr, EVEN: tl.constexpr,
-                      BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
+                      BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+                      OVERLAP: tl.constexpr):  # fmt: skip
     """Write out [B * H * N, D] and the log2-sum-exp2 of each row's scaled scores.
 
     One program does BLOCK_M rows of one head. Causal programs start with the longest rows, so that

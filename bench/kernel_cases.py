@@ -1,0 +1,248 @@
+"""What the kernel benchmark measures: one section a kind of kernel, one row a case and variant."""
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from bench.kernel_timing import (
+    Row,
+    attempt,
+    copy_gbytes_per_s,
+    relative_error,
+    time_by_events,
+    time_by_graph,
+)
+
+
+def section_copy() -> Iterator[Row]:
+    yield attempt(
+        {"case": "1 GiB", "variant": "copy"}, lambda: {"gbytes_per_s": copy_gbytes_per_s()}
+    )
+
+
+ATTENTION_CASES = [(seq, causal) for seq in (2048, 4096) for causal in (False, True)]
+BATCH, HEADS, HEAD_DIM = 4, 32, 128
+
+
+def attention_variants() -> dict[str, Callable[..., Any]]:
+    """Return name -> function(q, k, v, causal)."""
+    from torch.nn import functional as F
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    from workloads.kernels.attention import attention
+
+    def backend(which: Any) -> Callable[..., Any]:
+        def run(q: Any, k: Any, v: Any, causal: bool) -> Any:
+            with sdpa_kernel(which):
+                return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+        return run
+
+    return {
+        "sdpa cudnn": backend(SDPBackend.CUDNN_ATTENTION),
+        "sdpa flash": backend(SDPBackend.FLASH_ATTENTION),
+        "sdpa efficient": backend(SDPBackend.EFFICIENT_ATTENTION),
+        "triton": lambda q, k, v, causal: attention(q, k, v, causal=causal),
+        "triton pointers": lambda q, k, v, c: attention(q, k, v, causal=c, use_tma=False),
+    }
+
+
+def reference_head(tensors: list[Any], grad: Any, causal: bool) -> list[Any]:
+    """Return out, dq, dk, dv of head (0, 0) in float64."""
+    import torch
+
+    q, k, v = (t[0, 0].detach().double().requires_grad_() for t in tensors)
+    scores = q @ k.T * q.shape[-1] ** -0.5
+    if causal:
+        scores = scores.masked_fill(~torch.ones_like(scores, dtype=torch.bool).tril(), -math.inf)
+    out = scores.softmax(-1) @ v
+    return [out, *torch.autograd.grad(out, (q, k, v), grad[0, 0].double())]
+
+
+def attention_rows(is_backward: bool) -> Iterator[Row]:
+    import torch
+
+    for seq, causal in ATTENTION_CASES:
+        torch.manual_seed(seq)
+        shape = (BATCH, HEADS, seq, HEAD_DIM)
+        tensors = [
+            torch.randn(shape, device="cuda", dtype=torch.float16, requires_grad=is_backward)
+            for _ in range(3)
+        ]
+        grad = torch.randn(shape, device="cuda", dtype=torch.float16)
+        truth = reference_head(tensors, grad, causal)
+        truth = truth[1:] if is_backward else truth[:1]
+        flops = 4 * BATCH * HEADS * seq**2 * HEAD_DIM * (2.5 if is_backward else 1)
+        flops = flops / 2 if causal else flops
+        for name, function in attention_variants().items():
+            if name == "triton pointers" and seq != ATTENTION_CASES[0][0]:
+                continue
+            row = {"case": f"{seq}{' causal' if causal else ''}", "variant": name}
+            measure = partial(
+                measure_attention, function, tensors, grad, causal, truth, flops, is_backward
+            )
+            yield attempt(row, measure)
+
+
+def measure_attention(
+    function: Callable[..., Any],
+    tensors: list[Any],
+    grad: Any,
+    causal: bool,
+    truth: list[Any],
+    flops: float,
+    is_backward: bool,
+) -> Row:
+    import torch
+
+    out = function(*tensors, causal)
+
+    def call() -> Any:
+        if is_backward:
+            return torch.autograd.grad(out, tensors, grad, retain_graph=True)
+        return (function(*tensors, causal),)
+
+    errors = [relative_error(o[0, 0], t) for o, t in zip(call(), truth, strict=True)]
+    ms = time_by_events(call)
+    return {
+        "ms": ms,
+        "tflop_per_s": flops / ms / 1e9,
+        "max_abs_error": max(e[0] for e in errors),
+        "rel_error": max(e[1] for e in errors),
+    }
+
+
+def tile_rows(kernels: dict[str, Any]) -> Iterator[Row]:
+    """Yield what the autotuner measured for its last key, one row a tile."""
+    for name, kernel in kernels.items():
+        timings = getattr(kernel, "configs_timings", None) or {}
+        for config, times in sorted(timings.items(), key=lambda item: _first(item[1])):
+            yield {"case": f"tiles of {name}", "variant": str(config), "ms": _first(times)}
+
+
+def _first(times: Any) -> float:
+    return float(times[0] if isinstance(times, list | tuple) else times)
+
+
+def section_attention_forward() -> Iterator[Row]:
+    yield from attention_rows(False)
+    from workloads.kernels import attention
+
+    yield from tile_rows({"attention_forward": attention.forward_kernel})
+
+
+def section_attention_backward() -> Iterator[Row]:
+    yield from attention_rows(True)
+    from workloads.kernels import attention
+
+    yield from tile_rows(
+        {"backward_keys": attention.keys_kernel, "backward_queries": attention.queries_kernel}
+    )
+
+
+def section_gemm() -> Iterator[Row]:
+    """Small M against a 4096 x 11008 weight, bf16; weights rotate so that L2 does not hold them."""
+    import torch
+    from torch.nn import functional as F
+
+    from workloads.kernels import gemm
+
+    k, n, copies = 4096, 11008, 6
+    copy = copy_gbytes_per_s()
+    weights = [torch.randn((n, k), device="cuda", dtype=torch.bfloat16) for _ in range(copies)]
+    for m in (1, 2, 4, 8, 16):
+        a = torch.randn((m, k), device="cuda", dtype=torch.bfloat16)
+        truth = a.double() @ weights[0].double().T
+        for name, function in (("cublas", F.linear), ("triton", gemm.small_gemm)):
+            measure = partial(measure_product, function, a, weights, truth, copy)
+            yield attempt({"case": f"M={m}", "variant": name}, measure)
+        if m in (1, 16):
+            yield from tile_rows({f"small gemm M={m}": gemm._small_kernel})
+
+
+def measure_product(
+    function: Callable[..., Any], a: Any, weights: list[Any], truth: Any, copy: float
+) -> Row:
+    worst, relative = relative_error(function(a, weights[0]), truth)
+    ms = time_by_graph([partial(function, a, w) for w in weights])
+    moved = 2 * (weights[0].numel() + a.numel() + truth.numel())
+    rate = moved / ms / 1e6
+    return {
+        "ms": ms,
+        "gbytes_per_s": rate,
+        "of_copy": rate / copy,
+        "max_abs_error": worst,
+        "rel_error": relative,
+    }
+
+
+def section_moe() -> Iterator[Row]:
+    """Routing of 32 768 tokens to 2 of 64 experts: alone, and with the slots grouped."""
+    import torch
+
+    from workloads.kernels.moe_regroup import regroup
+    from workloads.models.routing import regroup_by_sort, route
+
+    tokens, experts, top_k = 32_768, 64, 2
+    logits = torch.randn((tokens, experts), device="cuda")
+    variants: dict[str, Callable[..., Any] | None] = {
+        "route": None,
+        "route + sort": regroup_by_sort,
+        "route + counting sort": regroup,
+    }
+    truth = regroup_by_sort(route(logits, top_k)[1], experts)
+    for name, group in variants.items():
+
+        def call(group: Callable[..., Any] | None = group) -> Any:
+            ids = route(logits, top_k)[1]
+            return group(ids, experts) if group is not None else None
+
+        def measure(call: Callable[[], Any] = call) -> Row:
+            out = call()
+            equal = out is None or all(
+                bool((o.long() == t.long()).all()) for o, t in zip(out, truth, strict=True)
+            )
+            return {
+                "ms": time_by_events(call),
+                "graph_ms": time_by_graph([call]),
+                "rel_error": 0.0 if equal else 1.0,
+            }
+
+        yield attempt({"case": f"{tokens} x {experts} top-{top_k}", "variant": name}, measure)
+
+
+def section_rms_norm() -> Iterator[Row]:
+    import torch
+    from torch.nn import functional as F
+
+    from workloads.kernels.rms_norm import rms_norm
+
+    rows, width = 16_384, 4096
+    x = torch.randn((rows, width), device="cuda", dtype=torch.bfloat16)
+    weight = torch.randn(width, device="cuda", dtype=torch.bfloat16)
+    wide = x.double()
+    truth = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5) * weight.double()
+    variants = {
+        "torch": lambda: F.rms_norm(x, (width,), weight, 1e-5),
+        "triton": lambda: rms_norm(x, weight),
+    }
+    for name, call in variants.items():
+
+        def measure(call: Callable[[], Any] = call) -> Row:
+            worst, relative = relative_error(call(), truth)
+            ms = time_by_graph([call])
+            rate = 2 * x.numel() * x.element_size() / ms / 1e6
+            return {"ms": ms, "gbytes_per_s": rate, "max_abs_error": worst, "rel_error": relative}
+
+        yield attempt({"case": f"{rows} x {width}", "variant": name}, measure)
+
+
+SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {
+    "copy": section_copy,
+    "attention_forward": section_attention_forward,
+    "attention_backward": section_attention_backward,
+    "gemm": section_gemm,
+    "moe": section_moe,
+    "rms_norm": section_rms_norm,
+}
