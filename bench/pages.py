@@ -35,14 +35,16 @@ def time_page(data: Path, page: str, **query: str) -> tuple[float, float]:
     """Return ms of the first run of a page and the median of the next ones."""
     from streamlit.testing.v1 import AppTest
 
+    from app.ui.widgets import BUG_TEXT
+
     os.environ["WARPBOARD_DATA"] = str(data)
     at = AppTest.from_file(str(ROOT / "app/main.py"), default_timeout=120).run()
     at.switch_page(f"page/{page}.py")
     for key, value in query.items():
         at.query_params[key] = value
     times = [_ms(at.run) for _ in range(REPEATS + 1)]
-    if at.exception:
-        raise RuntimeError(f"{page}: {at.exception[0].message}")
+    if at.exception or any(BUG_TEXT in e.value for e in at.error):
+        raise RuntimeError(f"{page} failed: see the log above")
     return times[0], statistics.median(times[1:])
 
 
@@ -89,7 +91,7 @@ def million_spans(folder: Path, num_spans: int) -> str:
     from core.config import data_dir
 
     run_id = import_paths(data_dir(folder), [CAPTURE], name="long run").run_id
-    path = next(p for p in (folder / "spans" / run_id).glob("*.parquet") if "ranges" not in p.name)
+    path = span_file(folder, run_id)
     table = pq.read_table(path)
     start, end = (table[c].to_numpy() for c in ("start_ns", "end_ns"))
     length = int(end.max() - start.min()) + 1000
@@ -103,6 +105,12 @@ def million_spans(folder: Path, num_spans: int) -> str:
     whole = pa.concat_tables([p.cast(table.schema) for p in parts]).slice(0, num_spans)
     pq.write_table(whole.unify_dictionaries(), path)
     return run_id
+
+
+def span_file(folder: Path, run_id: str) -> Path:
+    """Return the one span file of an imported run."""
+    found = (folder / "spans" / run_id).glob("*.parquet")
+    return next(p for p in found if "ranges" not in p.name)
 
 
 def time_windows(folder: Path, run_id: str) -> list[Row]:

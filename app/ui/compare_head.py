@@ -138,9 +138,7 @@ def headline(a: RunView, b: RunView) -> None:
     """Draw what changed in the profile, each side's first run."""
     cards(
         [
-            _per_iteration(
-                a, b, "kernel_time_ns", "Kernel time / iteration", tooltip("kernel_time_ns")
-            ),
+            _per_iteration(a, b, "kernel_time_ns", "Kernel time / iteration"),
             _per_iteration(a, b, "num_kernels", "Launches / iteration"),
             _share(a, b, "idle_frac", "GPU idle"),
             _share(a, b, "gemm_frac", "GEMM and GEMV"),

@@ -123,6 +123,25 @@ def status_badge(status: str) -> None:
     )
 
 
+BUG_TEXT = "This page failed"
+
+
+@contextmanager
+def page_border() -> Iterator[None]:
+    """Log what a page raised with its traceback, and say so in one sentence."""
+    try:
+        yield
+    except AppError as exc:
+        st.error(plain_markdown(str(exc)), icon=":material/error:")
+    except Exception:
+        log.exception("page failed with %s", dict(st.query_params))
+        st.error(
+            f"{BUG_TEXT}. It is a fault of Warpboard, not of your data: the details are in the "
+            "dashboard's log (`logs/dashboard.log` in the data directory).",
+            icon=":material/bug_report:",
+        )
+
+
 @contextmanager
 def said_plainly() -> Iterator[None]:
     """Show an expected failure as one message; everything else goes on to the server's log."""

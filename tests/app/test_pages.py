@@ -7,6 +7,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.imports import import_paths
+from app.ui.widgets import BUG_TEXT
 from core.config import data_dir
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +63,9 @@ def open_page(monkeypatch: pytest.MonkeyPatch, folder: str, page: str, **query: 
     at.switch_page(f"page/{page}.py")
     for key, value in query.items():
         at.query_params[key] = value
-    return at.run()
+    at.run()
+    assert not any(BUG_TEXT in e.value for e in at.error)
+    return at
 
 
 def texts(at: AppTest) -> str:
@@ -105,6 +108,16 @@ def test_run_page_shows_the_numbers_of_the_capture(
     assert shown["GEMM fraction"] == "76.1\u00a0%"
     assert shown["Kernel time / iteration"] == "437\u00a0\u00b5s"
     assert shown["MFU"] == "\u2014"
+
+
+def test_a_fault_of_a_page_is_one_sentence_and_in_the_log(
+    runs: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("WARPBOARD_DATA", runs["data"])
+    monkeypatch.setattr("app.ui.data.fetch_queue", lambda: 1 / 0)
+    at = AppTest.from_file(str(ROOT / "app/main.py"), default_timeout=TIMEOUT_S)
+    at.run().switch_page("page/queue.py").run()
+    assert BUG_TEXT in at.error[0].value and "ZeroDivisionError" in caplog.text
 
 
 def test_an_unknown_run_is_one_plain_message(
