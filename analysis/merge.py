@@ -48,8 +48,7 @@ def merged_captures(
     """Return the captures with the tables that count, and what was left out as warnings."""
     kept: list[RunCapture] = []
     warnings: list[PassWarning] = []
-    records_first = sorted(captures, key=lambda c: c.tables.kind in _REPORT_KINDS)
-    for capture in records_first:
+    for capture in sorted(captures, key=_fullness):
         earlier = [c for c in kept if c.pass_name == capture.pass_name]
         twin = next((c for c in earlier if _same_content(c.tables, capture.tables)), None)
         if twin is not None and capture.pass_name == Pass.NCU:
@@ -86,6 +85,16 @@ def pass_memory(captures: Sequence[RunCapture]) -> dict[str, Any]:
     """Return the memory summary of the capture with the highest peak; {} without any."""
     found = [dict(c.tables.memory) for c in captures if c.tables.memory]
     return max(found, key=lambda m: m.get("peak_bytes") or 0, default={})
+
+
+def _fullness(capture: RunCapture) -> tuple[bool, int]:
+    """Order captures with records before reports, and those with more counters first.
+
+    ncu's raw page has more digits and more metrics than its details page of the same launches.
+    """
+    counters = capture.tables.counters
+    num_known = 0 if counters is None else int(counters.notna().sum().sum())
+    return capture.tables.kind in _REPORT_KINDS, -num_known
 
 
 def _records(capture: RunCapture) -> bool:

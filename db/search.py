@@ -96,8 +96,9 @@ def parse_query(text: str) -> tuple[Term, ...]:
             position += 1
             continue
         match = _TERM.match(text, position)
-        if match is None or match.end() == position:
-            raise QuerySyntaxError('a quotation mark (") is not closed', position)
+        assert match is not None  # every part of the pattern may be empty
+        if text[match.end() : match.end() + 1] == '"' and not match["value"]:
+            raise QuerySyntaxError('a quotation mark (") is not closed', match.end())
         terms.append(_term(match, position))
         position = match.end()
         if position < len(text) and not text[position].isspace():
@@ -108,7 +109,8 @@ def parse_query(text: str) -> tuple[Term, ...]:
 def _term(match: re.Match[str], position: int) -> Term:
     raw = match["value"]
     quoted = raw.startswith('"')
-    values = (raw[1:-1],) if quoted or match["key"] is None else tuple(raw.split(","))
+    text = raw[1:-1] if quoted else raw
+    values = (text,) if quoted or match["key"] is None else tuple(text.split(","))
     if match["key"] and not all(values):
         raise QuerySyntaxError(f"{match['key']}{match['op']} needs a value", match.end())
     if not match["key"] and not raw.strip('"'):

@@ -1,0 +1,179 @@
+"""Claim, cancel, retry, order, hand-in, and giving up runs."""
+
+from collections.abc import Callable
+
+import pytest
+from sqlite_utils import Database
+
+from core.errors import UserError
+from db.clock import seconds_ago
+from db.fetch import events, queue, run_row
+from db.handover import hand_in, interrupt_lost, interrupt_stale, start_running, waiting_for
+from db.queue import cancel_requested, claim_run, front_of_queue, move_up, request_cancel, retry
+from db.workers import add_token, heartbeat, register_worker, token_digests
+
+MakeRun = Callable[..., str]
+
+
+def claim(db: Database, run_id: str, worker_id: str = "w1") -> int | None:
+    found = claim_run(db, run_id, worker_id=worker_id, gpu_id=None, task_id="t")
+    return found.attempt if found else None
+
+
+def register(db: Database, worker_id: str = "w1", queues: tuple[str, ...] = ("cpu",)) -> None:
+    gpus = [{"model": "cpu"}]
+    register_worker(db, worker_id, version="1", queues=queues, gpus=gpus, info={"tools": {}})
+
+
+def test_of_two_claims_one_wins(db: Database, make_run: MakeRun) -> None:
+    run_id = make_run()
+
+    assert [claim(db, run_id, "w1"), claim(db, run_id, "w2")] == [1, None]
+    assert run_row(db, run_id).worker_id == "w1"
+
+
+def test_cancelled_run_cannot_be_claimed(db: Database, make_run: MakeRun) -> None:
+    run_id = make_run()
+
+    assert request_cancel(db, run_id) == "cancelled"
+    assert claim(db, run_id) is None
+
+
+def test_cancel_of_a_running_run_reaches_its_worker(db: Database, make_run: MakeRun) -> None:
+    run_id = make_run()
+    register(db)
+    claim(db, run_id)
+
+    assert request_cancel(db, run_id) == "claimed"
+    assert cancel_requested(db, run_id)
+    assert heartbeat(db, "w1", [run_id]) == [run_id]
+
+
+def test_ended_run_has_nothing_to_cancel(db: Database, make_run: MakeRun) -> None:
+    run_id = make_run()
+    request_cancel(db, run_id)
+
+    with pytest.raises(UserError, match="nothing to cancel"):
+        request_cancel(db, run_id)
+
+
+def test_retry_counts_the_next_attempt(db: Database, make_run: MakeRun) -> None:
+    run_id = make_run()
+    claim(db, run_id)
+    interrupt_stale(db, worker_id="w1")
+
+    retry(db, run_id)
+
+    assert run_row(db, run_id).error is None
+    assert claim(db, run_id) == 2
+
+
+def test_done_run_is_not_retried(db: Database, make_run: MakeRun) -> None:
+    run_id = make_run()
+    db.table("runs").update(run_id, {"status": "done"})
+
+    with pytest.raises(UserError, match="done"):
+        retry(db, run_id)
+
+
+def test_moved_up_run_is_first_in_line(db: Database, make_run: MakeRun) -> None:
+    first, second = make_run("first"), make_run("second")
+    other = make_run("other", gpu="NVIDIA A100")
+
+    assert front_of_queue(db, second) == first
+    move_up(db, second)
+
+    assert front_of_queue(db, first) == second
+    assert front_of_queue(db, other) == other
+    assert queue(db)["id"].tolist() == [second, first, other]
+
+
+def test_queue_says_which_runs_no_worker_serves(db: Database, make_run: MakeRun) -> None:
+    make_run("here")
+    make_run("elsewhere", gpu="NVIDIA A100")
+    register(db)
+
+    assert queue(db)["has_worker"].tolist() == [True, False]
+
+
+def test_lost_worker_interrupts_only_its_own_runs(db: Database, make_run: MakeRun) -> None:
+    mine, theirs, waiting = make_run("a"), make_run("b"), make_run("c")
+    claim(db, mine, "w1")
+    claim(db, theirs, "w2")
+
+    assert interrupt_stale(db, worker_id="w1") == [mine]
+    assert [run_row(db, r).status for r in (theirs, waiting)] == ["claimed", "queued"]
+    assert "w1" in events(db, mine)["message"].iloc[-1]
+
+
+def test_workers_silent_since_a_time_are_given_up(db: Database, make_run: MakeRun) -> None:
+    run_id = make_run()
+    register(db)
+    claim(db, run_id)
+
+    assert interrupt_stale(db, older_than=seconds_ago(60)) == []
+    assert interrupt_stale(db, older_than=seconds_ago(-60)) == [run_id]
+
+
+def test_run_that_its_worker_does_not_run_is_interrupted(db: Database, make_run: MakeRun) -> None:
+    lost, kept, fresh = make_run("lost"), make_run("kept"), make_run("fresh")
+    for run_id in (lost, kept, fresh):
+        claim(db, run_id)
+    for run_id in (lost, kept):
+        db.table("runs").update(run_id, {"started_at": seconds_ago(60)})
+
+    assert interrupt_lost(db, "w1", [kept]) == [lost]
+
+
+def test_progress_of_an_earlier_attempt_is_ignored(db: Database, make_run: MakeRun) -> None:
+    run_id = make_run()
+    claim(db, run_id)
+    interrupt_stale(db, worker_id="w1")
+    retry(db, run_id)
+    claim(db, run_id)
+
+    assert not start_running(db, run_id, 1, {"done": 5})
+    assert start_running(db, run_id, 2, {"done": 1})
+    assert run_row(db, run_id).progress == {"done": 1}
+
+
+def test_late_bundle_of_an_interrupted_run_is_taken(db: Database, make_run: MakeRun) -> None:
+    run_id = make_run()
+    claim(db, run_id)
+    interrupt_stale(db, worker_id="w1")
+
+    assert hand_in(db, run_id, 1) == "ingesting"
+    assert hand_in(db, run_id, 1) == "ingesting"
+
+
+def test_bundle_of_a_given_up_attempt_is_refused(db: Database, make_run: MakeRun) -> None:
+    run_id = make_run()
+    claim(db, run_id)
+    interrupt_stale(db, worker_id="w1")
+    retry(db, run_id)
+    claim(db, run_id)
+
+    with pytest.raises(UserError, match="attempt 1"):
+        hand_in(db, run_id, 1)
+    assert run_row(db, run_id).status == "claimed"
+
+
+def test_run_that_waits_for_an_idle_worker_is_found(db: Database, make_run: MakeRun) -> None:
+    first, _, _ = make_run("a"), make_run("b"), make_run("c", gpu="NVIDIA A100")
+    register(db)
+
+    assert waiting_for(db, "w1", -1) == [(first, "cpu")]
+    assert waiting_for(db, "w1", 60) == []
+
+
+def test_heartbeat_of_an_unknown_worker_asks_it_to_register(db: Database) -> None:
+    with pytest.raises(UserError, match="not registered"):
+        heartbeat(db, "w9", [])
+
+
+def test_tokens_are_stored_as_hashes_and_replaced_by_label(db: Database) -> None:
+    add_token(db, "secret-1", "host-a")
+    add_token(db, "secret-2", "host-a")
+
+    assert list(token_digests(db).values()) == ["host-a"]
+    assert not any("secret" in digest for digest in token_digests(db))
