@@ -28,8 +28,9 @@ ALLOW_VARIABLE = "WARPBOARD_ALLOW_COMMANDS"
 class Params(CommonParams):
     """Parameters of `command`."""
 
-    argv: str = param("[]", doc='program and arguments as a JSON list, ["/path/program", "-n", "4"]',
-                      basic=True)  # fmt: skip
+    argv: str = param(
+        "[]", doc='program and arguments as a JSON list: ["/path/program", "-n"]', basic=True
+    )
     cwd: str = param("", doc="working directory; empty: the worker's", basic=True)
     ranges: str = param("", doc="NVTX ranges to keep, joined by commas; empty: all", basic=True)
     timeout_s: float = param(

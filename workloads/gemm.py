@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from core.errors import ToolUnavailableError
+from core.errors import ToolUnavailableError, UserError
 from workloads.llama_params import DTYPE_BYTES
 from workloads.program import Context, Metric, Program, Timings
 from workloads.spec import CommonParams, Cost, ParamValue, WorkloadSpec, param
@@ -26,6 +26,7 @@ MAX_COPIES = 24
 IMPLEMENTATIONS = ("cublas", "triton")
 POWERS: tuple[ParamValue, ...] = (16, 32, 64, 128, 256)
 FP8_MAX = 448.0
+FP8_MULTIPLE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,14 @@ class Params(CommonParams):
     split_k: int = param(1, doc="triton: blocks that share K", minimum=1, maximum=64)
     warps: int = param(4, doc="triton: warps a block", choices=(1, 2, 4, 8, 16))
     stages: int = param(3, doc="triton: loads in flight", minimum=1, maximum=8)
+
+    def __post_init__(self) -> None:
+        for name in ("n", "k"):
+            if self.dtype == "fp8" and getattr(self, name) % FP8_MULTIPLE:
+                raise UserError(
+                    f"{name}: {getattr(self, name)} is not a multiple of {FP8_MULTIPLE}, "
+                    "as dtype=fp8 needs"
+                )
 
 
 def cost(p: Params) -> Cost:
@@ -133,7 +142,8 @@ def _product(p: Params, context: Context) -> Callable[[Any, Any], Any]:
     from workloads.kernels.gemm import gemm
 
     tile = _tile(p)
-    return lambda a, b: gemm(a, b, tile)
+    precision = "tf32" if p.dtype == "tf32" else "ieee"
+    return lambda a, b: gemm(a, b, tile, precision=precision)
 
 
 def _tile(p: Params) -> Any:

@@ -146,6 +146,9 @@ def _measure(
     with surround(context, options.out, state.captures, program.step):
         samples, phases = measure(context, program, events, _iterations(params, options))
     memory = oom.memory_numbers(on_gpu=context.on_gpu)
+    if context.peak_bytes:  # each phase began the allocator's peak anew
+        highest = max(*context.peak_bytes.values(), memory["peak_allocated_bytes"])
+        memory["peak_allocated_bytes"] = highest
     state.result["memory"] = state.result.get("memory", {}) | memory
     state.result["compile"], notes = watch.report()
     if program.cuda_graph:

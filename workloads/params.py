@@ -19,9 +19,10 @@ def parse_values(
 ) -> dict[str, ParamValue]:
     """Return every field's value: the preset's dimensions, then `values` over them.
 
-    Without `preset` the workload's default one is used, on a CPU `tiny`. `preset` in the answer is
-    `custom` when a dimension differs from the preset's, so parsing the answer again changes
-    nothing. Raises UserError that names the field, the value and what is allowed.
+    Without `preset` the workload's default one is used, on a CPU `tiny`. `preset` in the answer
+    names the preset that has these dimensions, or `custom`, so equal work has equal parameters and
+    parsing the answer again changes nothing. Raises UserError that names the field, the value and
+    what is allowed.
     """
     if spec.error:
         raise UserError(f"workload {spec.name}: {spec.error}")
@@ -34,12 +35,20 @@ def parse_values(
             )
     given = {name: _convert(spec, fields[name], value) for name, value in values.items()}
     preset = str(given.get("preset", TINY if gpu_is_cpu else fields["preset"].default))
-    dimensions = spec.all_presets.get(preset, {})
-    merged = {f.name: f.default for f in fields.values()} | dimensions | given
-    same = all(merged[name] == value for name, value in dimensions.items())
-    merged["preset"] = preset if same and preset != CUSTOM else CUSTOM
+    merged = {f.name: f.default for f in fields.values()}
+    merged |= spec.all_presets.get(preset, {}) | given
+    merged["preset"] = _name_of(spec, merged, preset)
     params = spec.params(**merged)
     return dataclasses.asdict(params)
+
+
+def _name_of(spec: WorkloadSpec, values: Mapping[str, Any], wanted: str) -> str:
+    presets = spec.all_presets
+    for name in (wanted, *presets):
+        dimensions = presets.get(name, {})
+        if dimensions and all(values[key] == value for key, value in dimensions.items()):
+            return name
+    return CUSTOM
 
 
 def load_params(spec: WorkloadSpec, values: Mapping[str, Any]) -> CommonParams:

@@ -48,7 +48,7 @@ def gemm_errors(m: int, n: int, k: int, split_k: int) -> dict[str, float]:
         out = torch.empty(1, n, dtype=torch.float16)
         gemm_kernel[(-(-n // 8), 1, 1)](
             a, b, out, 1, n, k, BLOCK_M=1, BLOCK_N=8, BLOCK_K=32, SPLIT_K=1, USE_DOT=False,
-            EVEN_K=k % 32 == 0, STAGES=1,
+            EVEN_K=k % 32 == 0, STAGES=1, PRECISION="tf32",
         )  # fmt: skip
         errors["vector"] = relative(out, truth)
     return errors

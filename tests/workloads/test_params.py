@@ -17,6 +17,13 @@ def test_changed_dimension_is_no_longer_the_preset():
     assert parse_params("decode", {"preset": "llama-7b", "layers": 2})["preset"] == "custom"
 
 
+def test_equal_dimensions_have_the_preset_name_however_they_were_given():
+    named = parse_params("transformer", {"preset": "medium"})
+    typed = {"d_model": 1024, "layers": 24, "heads": 16, "ff": 4096}
+
+    assert parse_params("transformer", typed) == named
+
+
 def test_cpu_default_is_tiny_and_still_gives_ten_samples():
     params = default_params("decode", gpu_is_cpu=True)
 
@@ -66,6 +73,7 @@ def test_switches_are_read_from_text(text, value):
         ("moe_routing", {"top_k": 64, "experts": 8}, ("top_k: 64", "experts=8")),
         ("gemm", {"tile_m": 48}, ("tile_m=48", "64")),
         ("command", {"argv": "/bin/true -x"}, ("argv", "JSON")),
+        ("gemm", {"dtype": "fp8", "k": 100}, ("k: 100", "multiple of 16")),
         ("command", {"argv": "[1]"}, ("argv", "list of texts")),
     ],
 )

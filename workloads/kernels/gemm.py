@@ -24,7 +24,8 @@ SMALL_M = 16
 @triton.jit
 def gemm_kernel(a, b, c, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
                 BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr, USE_DOT: tl.constexpr,
-                EVEN_K: tl.constexpr, STAGES: tl.constexpr):  # fmt: skip
+                EVEN_K: tl.constexpr, STAGES: tl.constexpr,
+                PRECISION: tl.constexpr):  # fmt: skip
     """Write one tile of c, or of the part [SPLIT_K, M, N] that belongs to this program."""
     pid_n = tl.program_id(0)
     pid_m = tl.program_id(1)
@@ -49,7 +50,8 @@ def gemm_kernel(a, b, c, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
             a_mask = a_mask & (k + steps[None, :] < K)
         weights = tl.load(b_at + k, mask=b_mask, other=0.0)
         if USE_DOT:
-            acc = tl.dot(tl.load(a_at + k, mask=a_mask, other=0.0), weights.T, acc)
+            values = tl.load(a_at + k, mask=a_mask, other=0.0)
+            acc = tl.dot(values, weights.T, acc, input_precision=PRECISION)
         else:
             vector = tl.load(a + k + steps, mask=k + steps < K, other=0.0)
             acc += weights.to(tl.float32) * vector.to(tl.float32)[None, :]
@@ -87,12 +89,14 @@ class GemmTile:
         return triton.cdiv(m, self.block_m) * triton.cdiv(n, self.block_n) * self.split_k
 
 
-def gemm(a: Tensor, b: Tensor, tile_of: GemmTile, out: Tensor | None = None) -> Tensor:
-    """Return a b^T with one given tile. dtypes: float16, bfloat16, float32 (as TF32), float8."""
+def gemm(a: Tensor, b: Tensor, tile_of: GemmTile, *, precision: str = "tf32") -> Tensor:
+    """Return a b^T with one given tile. dtypes: float16, bfloat16, float32, float8 (bfloat16 out).
+
+    `precision` is that of float32 products: `tf32` or `ieee`.
+    """
     m, k = a.shape
     n = b.shape[0]
-    if out is None:
-        out = torch.empty((m, n), device=a.device, dtype=_out_dtype(a.dtype))
+    out = torch.empty((m, n), device=a.device, dtype=_out_dtype(a.dtype))
     split = tile_of.split_k
     target = out
     if split > 1:
@@ -101,7 +105,7 @@ def gemm(a: Tensor, b: Tensor, tile_of: GemmTile, out: Tensor | None = None) -> 
     gemm_kernel[grid](
         a, b, target, m, n, k,
         BLOCK_M=tile_of.block_m, BLOCK_N=tile_of.block_n, BLOCK_K=tile_of.block_k, SPLIT_K=split,
-        USE_DOT=True, EVEN_K=k % tile_of.block_k == 0, STAGES=tile_of.stages,
+        USE_DOT=True, EVEN_K=k % tile_of.block_k == 0, STAGES=tile_of.stages, PRECISION=precision,
         num_warps=tile_of.warps, num_stages=tile_of.stages,
     )  # fmt: skip
     if split > 1:
@@ -115,6 +119,7 @@ def _out_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def _small(warps: int, stages: int, n: int, k: int, dot: bool = True) -> Any:
     meta = {"BLOCK_M": 16 if dot else 1, "BLOCK_N": n, "BLOCK_K": k, "STAGES": stages}
+    meta["PRECISION"] = "tf32"
     return tile(warps, stages, USE_DOT=dot, SPLIT_K=1, **meta)
 
 

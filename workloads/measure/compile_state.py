@@ -85,6 +85,8 @@ class CompileWatch:
 
     def _notes(self, breaks: int, recompiles: int, used: bool | None) -> list[Note]:
         notes = []
+        if not _counter("stats", "unique_graphs"):
+            notes.append(Note(code="not_compiled", message="torch.compile compiled nothing"))
         if breaks:
             why = "; ".join(str(reason).split("\n")[0] for reason in _counters("graph_break"))
             notes.append(Note(code="graph_breaks", message=f"{breaks} graph breaks: {why[:400]}"))
