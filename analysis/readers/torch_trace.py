@@ -9,6 +9,7 @@ import pandas as pd
 from analysis.readers.opening import open_capture, reading
 from analysis.readers.torch_trace_cpu import Operators, operators
 from analysis.readers.torch_trace_events import KERNEL, TraceEvents, environment_of, gpu_facts
+from analysis.readers.torch_trace_gaps import gap_table
 from analysis.readers.torch_trace_gpu import (
     GpuOps,
     first_step_end,
@@ -125,6 +126,7 @@ def _gpu_tables(
         phases=phase_table(tree, work, attribution, is_gpu=True),
         api_calls=call_table(events, calls, since_ns),
         transfers=transfer_table(events, ops),
+        gaps=gap_table(events, ops, calls),
         spans=span_table(events, ops, calls, tree, work.range_row.tolist()),
         ranges=range_table(tree),
         warnings=(*notes, *_gpu_notes(ops, summary, calls, tree, work)),

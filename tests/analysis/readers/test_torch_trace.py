@@ -11,6 +11,7 @@ from analysis.readers import read
 from analysis.readers.torch_trace_events import INVALID, time_ns
 from analysis.tables import (
     API_CALL_COLUMNS,
+    GAP_COLUMNS,
     KERNEL_COLUMNS,
     PHASE_COLUMNS,
     RANGE_COLUMNS,
@@ -69,6 +70,12 @@ def test_real_trace_agrees_with_a_plain_reading(real: CaptureTables) -> None:
     assert real.transfers["bytes"].sum() == 38_535_168
     assert real.gpu["name"] == "NVIDIA H100 80GB HBM3"
     assert real.summary["num_kernels_without_launch"] == 0
+
+
+def test_idle_time_is_split_without_rest(real: CaptureTables) -> None:
+    idle_ns = real.summary["span_ns"] - real.summary["busy_ns"]
+    assert tuple(real.gaps.columns) == GAP_COLUMNS
+    assert real.gaps["total_ns"].sum() == idle_ns
 
 
 def test_real_trace_fills_the_contract(real: CaptureTables) -> None:
