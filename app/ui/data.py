@@ -14,7 +14,8 @@ import streamlit as st
 from sqlite_utils import Database
 
 from analysis.runview import RunRow, RunView
-from app.ui.timeline_data import Timeline, Window, load_timeline, window
+from app.ui.timeline_data import Window, window
+from app.ui.timeline_load import Timeline, load_timeline
 from core.config import DataDir, data_dir
 from core.errors import AppError
 from core.spec import JobSpec

@@ -7,7 +7,8 @@ from typing import Any
 import streamlit as st
 
 from app.ui.colours import category_colour
-from app.ui.timeline_data import Timeline, Window
+from app.ui.timeline_data import Window
+from app.ui.timeline_load import Timeline
 
 _HERE = Path(__file__).parent
 _HTML = """

@@ -1,17 +1,16 @@
-"""Read a run's spans for the timeline and thin them to what a screen can show.
+"""Thin a run's spans to what a screen can show.
 
 Spans narrower than a pixel of the asked window are joined with their neighbours in the same pixel
 of the same lane; wider ones stay as they are. The joined span carries how many it stands for and
 the name of the longest, so nothing is dropped silently.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
+
+from app.ui.timeline_load import Timeline
 
 PIXELS = 4000
 """Horizontal resolution of one answer: about two screens, so a small zoom needs no new one."""
@@ -21,31 +20,6 @@ _NAME_BITS = 20
 
 SPAN_FIELDS = ("start", "dur", "lane", "name", "count", "path", "launch", "fill")
 RANGE_FIELDS = ("start", "dur", "row", "name")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline:
-    """All spans of a run's primary pass, as arrays ordered by lane, then start."""
-
-    start_ns: np.ndarray
-    end_ns: np.ndarray
-    name: np.ndarray
-    path: np.ndarray
-    launch_ns: np.ndarray
-    "NaN where the launch is not known."
-    lane_bounds: np.ndarray
-    "Lane i holds the rows lane_bounds[i] to lane_bounds[i + 1]."
-    lanes: tuple[str, ...]
-    names: tuple[str, ...]
-    kinds: tuple[str, ...]
-    "kernel, memcpy, memset or graph, one a name."
-    paths: tuple[str, ...]
-    ranges: pd.DataFrame
-    "start_ns, end_ns, row, name."
-    range_rows: tuple[str, ...]
-    origin_ns: int
-    "Time of the first event; times sent to the browser count from here."
-    extent_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,96 +33,6 @@ class Window:
     "RANGE_FIELDS."
     is_merged: bool
     num_spans: int
-
-
-def load_timeline(span_paths: tuple[Path, ...]) -> Timeline | None:
-    """Read the Parquet files (and their `.ranges.parquet`); None when they hold nothing."""
-    parts = [_read_spans(p, i) for i, p in enumerate(span_paths) if p.exists()]
-    parts = [p for p in parts if len(p)]
-    if not parts:
-        return None
-    many = len(parts) > 1
-    frame = pd.concat(parts, ignore_index=True) if many else parts[0]
-    ranges = _read_ranges(span_paths)
-    return build_timeline(frame, ranges)
-
-
-def _read_spans(path: Path, capture: int) -> pd.DataFrame:
-    columns = ["start_ns", "end_ns", "device", "stream", "process", "kind", "name", "path"]
-    table = pq.read_table(path, columns=[*columns, "launch_start_ns"])
-    frame = table.to_pandas()
-    frame["capture"] = capture
-    return frame
-
-
-def _read_ranges(span_paths: tuple[Path, ...]) -> pd.DataFrame:
-    found = [p.with_suffix(".ranges.parquet") for p in span_paths]
-    frames = [pq.read_table(p).to_pandas() for p in found if p.exists()]
-    columns = ["start_ns", "end_ns", "process", "thread", "depth", "name"]
-    if not frames:
-        return pd.DataFrame({c: [] for c in columns})
-    return pd.concat([f[columns] for f in frames], ignore_index=True)
-
-
-def build_timeline(frame: pd.DataFrame, ranges: pd.DataFrame) -> Timeline:
-    """Order spans by lane and start, and replace text by codes."""
-    keys = [c for c in ("capture", "process", "device", "stream") if c in frame]
-    lane_keys = frame[keys].drop_duplicates().sort_values(keys).reset_index(drop=True)
-    lane_keys["lane"] = np.arange(len(lane_keys))
-    lane = frame[keys].merge(lane_keys, on=keys, how="left")["lane"].to_numpy()
-    order = np.lexsort((frame["start_ns"].to_numpy(), lane))
-    name_codes, names = pd.factorize(frame["name"].astype(str))
-    path_codes, paths = pd.factorize(frame["path"].astype("object").fillna(""))
-    kinds = pd.Series(frame["kind"].astype(str).to_numpy()).groupby(name_codes).first()
-    start = frame["start_ns"].to_numpy(dtype=np.int64)
-    end = frame["end_ns"].to_numpy(dtype=np.int64)
-    launch = pd.to_numeric(frame["launch_start_ns"], errors="coerce").to_numpy(dtype=np.float64)
-    origin = int(min(start.min(), ranges["start_ns"].min() if len(ranges) else start.min()))
-    last = int(max(end.max(), ranges["end_ns"].max() if len(ranges) else end.max()))
-    rows, labelled = _range_rows(ranges)
-    return Timeline(
-        start_ns=start[order] - origin,
-        end_ns=end[order] - origin,
-        name=name_codes[order].astype(np.int64),
-        path=path_codes[order].astype(np.int32),
-        launch_ns=(launch - origin)[order],
-        lane_bounds=np.searchsorted(lane[order], np.arange(len(lane_keys) + 1)),
-        lanes=tuple(_lane_label(row, lane_keys) for row in lane_keys.to_dict("records")),
-        names=tuple(map(str, names)),
-        kinds=tuple(kinds.to_list()),
-        paths=tuple(map(str, paths)),
-        ranges=labelled.assign(
-            start_ns=labelled["start_ns"] - origin, end_ns=labelled["end_ns"] - origin
-        ),
-        range_rows=rows,
-        origin_ns=origin,
-        extent_ns=max(1, last - origin),
-    )
-
-
-def _lane_label(row: Mapping[str, int], lane_keys: pd.DataFrame) -> str:
-    parts = [
-        f"{column} {row[column]}"
-        for column in ("process", "device")
-        if lane_keys[column].nunique() > 1
-    ]
-    return ", ".join([*parts, f"stream {row['stream']}"])
-
-
-def _range_rows(ranges: pd.DataFrame) -> tuple[tuple[str, ...], pd.DataFrame]:
-    """Give each (process, thread, depth) a row; label the first row of a thread."""
-    columns = ["start_ns", "end_ns", "row", "name"]
-    if ranges.empty:
-        return (), pd.DataFrame({c: [] for c in columns})
-    keys = ["process", "thread", "depth"]
-    table = ranges[keys].drop_duplicates().sort_values(keys).reset_index(drop=True)
-    table["row"] = np.arange(len(table))
-    first = ~table.duplicated(["process", "thread"])
-    labels = tuple(
-        f"thread {thread}" if is_first else ""
-        for thread, is_first in zip(table["thread"], first, strict=True)
-    )
-    return labels, ranges.merge(table, on=keys, how="left")[columns].sort_values("start_ns")
 
 
 def window(

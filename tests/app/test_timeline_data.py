@@ -10,11 +10,9 @@ import pytest
 from app.ui.timeline_data import (
     MAX_EXACT_SPANS,
     PIXELS,
-    Timeline,
-    build_timeline,
-    load_timeline,
     window,
 )
+from app.ui.timeline_load import Timeline, build_timeline, load_timeline
 
 CAPTURE = Path(__file__).parents[1] / "data/h100/nsys/decode_eager.sqlite"
 NO_RANGES = pd.DataFrame(
