@@ -1,0 +1,229 @@
+"""Bundles and loose files: what is checked, and what several captures of a pass add up to."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.assemble import assemble
+from analysis.bundle import load_paths
+from analysis.capture_file import Staging, file_sha256
+from analysis.manifest import check_manifest
+from core.errors import AppError, CaptureError
+from tests.conftest import H100
+
+TRACE = H100 / "kineto" / "train_bf16.json.gz"
+EAGER = H100 / "nsys" / "decode_eager.sqlite"
+
+
+@pytest.fixture
+def staging(tmp_path: Path) -> Staging:
+    folder = tmp_path / "staged"
+    folder.mkdir()
+    return Staging(folder=folder)
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """A bundle with a clean pass of two processes and the trace of the real training step."""
+    folder = tmp_path / "bundle"
+    folder.mkdir()
+    shutil.copyfile(TRACE, folder / "trace-0.json.gz")
+    capture = {"file": "trace-0.json.gz", "kind": "torch_trace", "sha256": file_sha256(TRACE)}
+    capture |= {"bytes": TRACE.stat().st_size, "tool": "torch", "private_removed": ["argv"]}
+    manifest = {
+        "schema_version": 1,
+        "status": "done",
+        "job": {
+            "schema_version": 1,
+            "workload": "transformer",
+            "params": {"batch": 2},
+            "profilers": ["trace"],
+            "repeats": 2,
+            "gpu": "NVIDIA H100 80GB HBM3",
+        },
+        "gpu": {"model": "NVIDIA H100 80GB HBM3", "num_sms": 132},
+        "environment": {"torch": "2.11.0"},
+        "passes": [
+            _clean(0, [2_000_000, 2_200_000]),
+            _clean(1, [2_100_000, 2_300_000]),
+            {"pass": "trace", "process": 0, "captures": [capture], "warnings": []},
+        ],
+        "warnings": [{"code": "noisy", "message": "another program used the GPU"}],
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def _clean(process: int, samples_ns: list[int]) -> dict[str, Any]:
+    result = {
+        "samples_ns": samples_ns,
+        "phase_samples_ns": {"forward": [900_000 + process * 200_000]},
+        "cost": {"flops": 1e9, "bytes": 4e8, "flops_dtype": "bf16"},
+        "memory": {"peak_allocated_bytes": 1000 + process},
+        "metrics": [{"name": "tokens_per_s", "value": 10.0 + process, "unit": "tokens/s"}],
+    }
+    return {"pass": "clean", "process": process, "captures": [], "result": result}
+
+
+def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    edit(manifest)
+    path.write_text(json.dumps(manifest))
+
+
+def test_bundle_gives_samples_metrics_and_captures(bundle: Path, staging: Staging) -> None:
+    run = assemble(load_paths([bundle], staging))
+
+    assert run.summary["latency_ms"]["n"] == 4
+    assert run.summary["latency_ms"]["median"] == pytest.approx(2.15)
+    assert run.summary["peak_memory_bytes"] == 1001
+    assert run.summary["num_kernels"] == 1582
+    metrics = {(m.pass_name, m.phase, m.name): m.value for m in run.metrics}
+    assert metrics["clean", "", "tokens_per_s"] == pytest.approx(10.5)
+    assert metrics["clean", "forward", "phase_latency"] == pytest.approx(1_000_000)
+    assert "argv" in run.captures[0].private_removed
+    assert {w.warning.code for w in run.warnings} >= {"noisy"}
+
+
+def test_bundle_file_that_was_changed_is_refused(bundle: Path, staging: Staging) -> None:
+    with (bundle / "trace-0.json.gz").open("ab") as file:
+        file.write(b"x")
+
+    with pytest.raises(CaptureError, match="differ from the hash"):
+        load_paths([bundle], staging)
+
+
+@pytest.mark.parametrize(
+    ("edit", "word"),
+    [
+        (lambda m: m.update(schema_version=99), "schema_version is 99"),
+        (lambda m: m.pop("job"), "job"),
+        (lambda m: m["job"].pop("params"), "job"),
+        (lambda m: m.update(status="great"), "status"),
+        (lambda m: m["passes"][0].update({"pass": "dirty"}), r"passes\[0\].pass"),
+        (lambda m: m["passes"][0]["result"].update(samples_ns=["1"]), r"samples_ns\[0\]"),
+        (lambda m: m["passes"][0]["result"].update(samples_ns=[-1]), r"samples_ns\[0\]"),
+        (lambda m: m["passes"][2]["captures"][0].update(file="../../etc/passwd"), "plain file"),
+        (lambda m: m["passes"][2]["captures"][0].update(file="gone.json"), "missing"),
+        (lambda m: m.update(passes={}), "passes"),
+        (lambda m: m.update(warnings=[{"code": 1}]), r"warnings\[0\].code"),
+    ],
+)
+def test_wrong_manifest_names_the_field(
+    bundle: Path, staging: Staging, edit: Callable[[dict[str, Any]], object], word: str
+) -> None:
+    change(bundle, edit)
+
+    with pytest.raises(CaptureError, match=word):
+        load_paths([bundle], staging)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "nul", "[" * 100_000, '{"schema_version": 1}'])
+def test_manifest_that_is_none_is_refused(bundle: Path, staging: Staging, text: str) -> None:
+    (bundle / "manifest.json").write_text(text)
+
+    with pytest.raises(CaptureError, match=r"manifest\.json"):
+        load_paths([bundle], staging)
+
+
+def test_unreadable_capture_of_a_pass_does_not_cost_the_clean_numbers(
+    bundle: Path, staging: Staging
+) -> None:
+    broken = bundle / "trace-0.json.gz"
+    broken.write_bytes(TRACE.read_bytes()[:5000])
+    entry = {"sha256": file_sha256(broken), "bytes": 5000}
+    change(bundle, lambda m: m["passes"][2]["captures"][0].update(entry))
+
+    run = assemble(load_paths([bundle], staging))
+
+    assert run.summary["latency_ms"]["n"] == 4
+    assert "num_kernels" not in run.summary
+    assert {w.warning.code for w in run.warnings} >= {"capture_unreadable"}
+
+
+def test_folder_without_manifest_says_what_to_give(tmp_path: Path, staging: Staging) -> None:
+    with pytest.raises(CaptureError, match=r"no manifest\.json"):
+        load_paths([tmp_path], staging)
+
+
+def test_missing_file_is_named(staging: Staging) -> None:
+    with pytest.raises(AppError, match=r"gone\.sqlite"):
+        load_paths([Path("gone.sqlite")], staging)
+
+
+def test_two_ranks_add_up(staging: Staging) -> None:
+    other = H100 / "nsys" / "decode_max_autotune.sqlite"
+
+    run = assemble(load_paths([EAGER, other], staging))
+
+    assert run.summary["num_kernels"] == 480
+    assert run.summary["kernel_time_ns"] == 2_184_310 + 1_616_232
+    assert run.summary["span_ns"] == 12_578_217 + 5_154_713
+    busy = 2_179_670 + 1_616_232
+    assert run.summary["idle_frac"] == pytest.approx(1 - busy / run.summary["span_ns"])
+    processes = {int(c.tables.phases["process"].iloc[0]) for c in run.captures}
+    assert processes == {0, 1}
+
+
+def test_vendor_report_beside_its_capture_is_not_counted_again(staging: Staging) -> None:
+    report = H100 / "nsys" / "decode_eager.cuda_gpu_kern_sum.csv"
+
+    run = assemble(load_paths([report, EAGER], staging))
+
+    assert run.summary["num_kernels"] == 380
+    assert run.summary["kernel_time_ns"] == 2_184_310
+
+
+def test_two_pages_of_one_ncu_report_are_one_set_of_launches(staging: Staging) -> None:
+    pages = ["decode_eager.details.csv.gz", "decode_eager.raw.csv"]
+
+    run = assemble(load_paths([H100 / "ncu" / name for name in pages], staging))
+
+    frames = [c.tables.counters for c in run.captures if c.tables.counters is not None]
+    assert [len(f) for f in frames] == [38]
+    assert frames[0]["dram_bytes"].notna().all()
+    assert {w.warning.code for w in run.warnings} >= {"duplicate_capture"}
+
+
+def test_opaque_time_leaves_the_gemm_share_unknown(staging: Staging) -> None:
+    run = assemble(load_paths([H100 / "nsys" / "decode_cuda_graph_whole.sqlite"], staging))
+
+    assert run.summary["opaque_graph_ns"] == 2_330_627
+    assert run.summary["unclassified_frac"] == 1.0
+    assert "gemm_frac" not in run.summary
+
+
+def test_mfu_needs_a_known_peak(bundle: Path, staging: Staging) -> None:
+    data = load_paths([bundle], staging)
+
+    known = assemble(data, peaks={"gemm_bf16_flops_per_s": 1e12, "copy_bytes_per_s": 4e11})
+
+    assert known.summary["mfu"] == pytest.approx(1e9 / 2.15e-3 / 1e12)  # 0.465
+    assert known.summary["mbu"] == pytest.approx(4e8 / 2.15e-3 / 4e11)
+    assert "mfu" not in assemble(data).summary
+
+
+def test_share_above_the_peak_is_an_error_and_no_figure(bundle: Path, staging: Staging) -> None:
+    run = assemble(load_paths([bundle], staging), peaks={"gemm_bf16_flops_per_s": 1e11})
+
+    assert "mfu" not in run.summary
+    assert {w.warning.code for w in run.warnings} >= {"mfu_above_one"}
+
+
+def test_manifest_keeps_what_it_does_not_know() -> None:
+    manifest = {"schema_version": 1, "status": "done", "passes": [], "extra": 1}
+    manifest["job"] = {
+        "schema_version": 1,
+        "workload": "w",
+        "params": {},
+        "profilers": [],
+        "repeats": 1,
+        "gpu": "cpu",
+    }
+
+    assert check_manifest(manifest)["extra"] == 1
