@@ -11,15 +11,26 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.readers.nsys_columns import ColumnBatches, Ints
+from analysis.readers.nsys_arrays import GrowingArrays
+from analysis.readers.nsys_columns import MAX_TIME_NS, ColumnBatches, Ints
 from analysis.readers.nsys_database import NsysDatabase
-from analysis.readers.nsys_events import TID_BITS, Quarantine
+from analysis.readers.nsys_events import TID_BITS, Quarantine, narrow
 from analysis.tables import MEMORY_POINT_COLUMNS, empty
 
 TABLE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 ALLOCATION, RELEASE = 0, 1
 PINNED, DEVICE, MANAGED, STATIC = 1, 2, 4, 5
 MAX_POINTS = 5_000
+MAX_BYTES = 1 << 50
+_TYPES = {
+    "start": np.int64,
+    "deviceId": np.int32,
+    "bytes": np.int64,
+    "memKind": np.int32,
+    "memoryOperationType": np.int8,
+    "globalPid": np.int64,
+    "address": np.int64,
+}
 _COLUMNS = ("start", "deviceId", "bytes", "memKind", "memoryOperationType")
 
 
@@ -71,16 +82,20 @@ def _load(database: NsysDatabase, quarantine: Quarantine) -> dict[str, Ints]:
     batches = ColumnBatches(
         database=database, table=TABLE, required=_COLUMNS, optional=("globalPid", "address")
     )
-    names = (*_COLUMNS, "globalPid", "address")
-    parts = []
+    found = GrowingArrays(_TYPES, expected=database.expected_rows(TABLE))
     for batch in batches:
-        sound = (batch["bytes"] >= 0) & (batch["bytes"] < 1 << 50)
-        sound &= np.isin(batch["memoryOperationType"], (ALLOCATION, RELEASE))
-        batches.num_dropped += int((~sound).sum())
-        parts.append({n: batch[n][sound] for n in names})
-    data = {n: np.concatenate([p[n] for p in parts] or [np.empty(0, np.int64)]) for n in names}
-    quarantine.note(TABLE, batches.num_dropped, len(data["start"]) + batches.num_dropped)
-    return data
+        sound = (batch["bytes"] >= 0) & (batch["bytes"] < MAX_BYTES)
+        operation = batch["memoryOperationType"]
+        sound &= (operation == ALLOCATION) | (operation == RELEASE)
+        sound &= np.abs(batch["start"]) < MAX_TIME_NS
+        if not sound.all():
+            batches.num_dropped += int((~sound).sum())
+            batch = {name: values[sound] for name, values in batch.items()}
+        found.append(
+            {**batch, "deviceId": narrow(batch["deviceId"]), "memKind": narrow(batch["memKind"])}
+        )
+    quarantine.note(TABLE, batches.num_dropped, len(found) + batches.num_dropped)
+    return {name: found[name] for name in _TYPES}
 
 
 def _curve(data: dict[str, Ints], used: np.ndarray) -> tuple[Ints, Ints, int, int]:

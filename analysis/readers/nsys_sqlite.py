@@ -43,6 +43,7 @@ from analysis.readers.nsys_tables import (
 from analysis.readers.nsys_warnings import (
     file_warnings,
     graph_warnings,
+    lost_graph_launches,
     no_activity_warning,
     range_warnings,
     work_warnings,
@@ -81,11 +82,13 @@ def _load(database: NsysDatabase) -> _Loaded:
     quarantine = Quarantine()
     facts = load_facts(database)
     with ThreadPoolExecutor(max_workers=1) as beside:
-        # The two large tables are read side by side; both readings leave Python's lock free.
+        # The large tables are read two at a time; both readings leave Python's lock free.
         reading_calls = beside.submit(load_api_calls, database, quarantine)
+        reading_memory = beside.submit(load_memory, database, facts.device_of, quarantine)
         ops = [load_gpu_ops(database, kind, quarantine) for kind in (KERNEL, MEMCPY, MEMSET, GRAPH)]
+        ranges = load_ranges(database, quarantine)
         calls = reading_calls.result()
-    ranges = load_ranges(database, quarantine)
+        memory = reading_memory.result()
     work = join_work(ops, calls, ranges.thread, facts.device_of)
     _check_sums(database.path, work)
     wanted = {*calls.name_ids, *work.ops[KERNEL].shapes[:, :2].ravel().tolist()}
@@ -95,7 +98,7 @@ def _load(database: NsysDatabase) -> _Loaded:
         calls=calls,
         work=work,
         tree=build_tree(ranges),
-        memory=load_memory(database, facts.device_of, quarantine),
+        memory=memory,
         names=load_names(database, wanted),
     )
 
@@ -114,14 +117,15 @@ def _tables(path: Path, loaded: _Loaded) -> CaptureTables:
     is_wait = _calls_named(loaded, is_waiting_call)
     graph_calls = _calls_named(loaded, lambda n: "GraphLaunch" in n) & ~failed
     devices = device_rows(work)
-    summary = summarise(work, calls, is_launch, int(graph_calls.sum()), devices)
+    lost_graphs = lost_graph_launches(work, graph_calls)
+    summary = summarise(work, calls, is_launch, int(graph_calls.sum()), lost_graphs > 0, devices)
     if "peak_bytes" in loaded.memory.figures:
         summary["peak_memory_bytes"] = loaded.memory.figures["peak_bytes"]
     api_calls = api_calls_frame(calls, failed, loaded.names)
     warnings = [
         *file_warnings(facts, loaded.quarantine),
         *([] if devices else [no_activity_warning(work, calls, int(is_wait.sum()), tree.ranges)]),
-        *graph_warnings(work),
+        *graph_warnings(work, lost_graphs),
         *work_warnings(work, calls, is_launch, facts),
         *range_warnings(tree.ranges, tree.num_too_deep),
         *_attribution_warnings(given, found),

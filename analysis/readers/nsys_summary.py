@@ -41,9 +41,13 @@ def summarise(
     calls: ApiCalls,
     is_launch: NDArray[np.bool_],
     num_graph_calls: int,
+    are_graphs_lost: bool,
     devices: list[dict[str, int]],
 ) -> dict[str, Any]:
-    """Return the summary keys of `CaptureTables` that this capture can fill."""
+    """Return the summary keys of `CaptureTables` that this capture can fill.
+
+    `are_graphs_lost`: graphs were launched and none left a GPU record, so their time is unknown.
+    """
     summary: dict[str, Any] = {}
     if len(calls):
         summary["num_api_calls"] = len(calls)
@@ -58,7 +62,8 @@ def summarise(
     summary["span_ns"] = sum(d["span_ns"] for d in devices)
     if summary["span_ns"]:
         summary["idle_frac"] = 1 - summary["busy_ns"] / summary["span_ns"]
-    summary["opaque_graph_ns"] = int(duration[work.of(GRAPH)].sum())
+    if not are_graphs_lost:
+        summary["opaque_graph_ns"] = int(duration[work.of(GRAPH)].sum())
     if num_graphs or len(calls):
         summary["num_graph_launches"] = num_graphs or num_graph_calls
     if len(calls):

@@ -91,7 +91,7 @@ def kernels_frame(kernels: GpuOps, graphs: GpuOps, names: Mapping[int, str]) -> 
     group = np.array([group_of[key] for key in keys], np.int64)
     codes = group[kernels.detail] if len(kernels) else np.empty(0, np.int64)
     sums = _Groups(codes, kernels.duration_ns, len(group_of))
-    first = [keys.index(key) for key in group_of] if len(keys) < 5000 else _firsts(group)
+    first = np.unique(group, return_index=True)[1].tolist()
     frame = pd.DataFrame(
         {
             "name": [key[0] for key in group_of],
@@ -111,10 +111,6 @@ def kernels_frame(kernels: GpuOps, graphs: GpuOps, names: Mapping[int, str]) -> 
     if len(graphs):
         frame = pd.concat([frame, _graph_row(graphs)], ignore_index=True)
     return frame.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
-
-
-def _firsts(group: Ints) -> list[int]:
-    return np.unique(group, return_index=True)[1].tolist()
 
 
 def _shared_bytes(kernels: GpuOps) -> Ints:

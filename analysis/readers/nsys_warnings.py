@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from analysis.readers.nsys_columns import Ints
-from analysis.readers.nsys_events import GRAPH, KERNEL, TABLES, ApiCalls, Quarantine
+from analysis.readers.nsys_events import GRAPH, KERNEL, ApiCalls, Quarantine
 from analysis.readers.nsys_facts import Facts
 from analysis.readers.nsys_launches import GpuWork
 from analysis.readers.nsys_nvtx import Ranges
@@ -124,8 +124,20 @@ def launches_without_work(work: GpuWork, is_launch: np.ndarray) -> Ints:
     return np.flatnonzero(is_launch & ~answered)
 
 
-def graph_warnings(work: GpuWork) -> Iterator[CaptureWarning]:
-    """Give the share of GPU time that is inside opaque graph launches."""
+def lost_graph_launches(work: GpuWork, is_graph_call: np.ndarray) -> int:
+    """Return how many graphs were launched if none of them left a GPU record, else 0."""
+    unanswered = len(launches_without_work(work, is_graph_call))
+    return unanswered if unanswered == int(is_graph_call.sum()) else 0
+
+
+def graph_warnings(work: GpuWork, num_lost: int) -> Iterator[CaptureWarning]:
+    """Give the share of GPU time that is inside opaque graph launches, and graphs without any."""
+    if num_lost:
+        yield _warn(
+            "graphs_not_recorded",
+            f"{num_lost} CUDA graph launches left no GPU record: their time is in no sum and no "
+            "share. Capture again with --cuda-graph-trace=node and a newer Nsight Systems",
+        )
     duration = work.end_ns - work.start_ns
     opaque, kernel = int(duration[work.of(GRAPH)].sum()), int(duration[work.of(KERNEL)].sum())
     count = work.of(GRAPH).stop - work.of(GRAPH).start
@@ -172,14 +184,3 @@ def range_warnings(ranges: Ranges, num_too_deep: int) -> Iterator[CaptureWarning
         )
     if num_too_deep:
         yield _warn("deep_ranges", f"{num_too_deep} ranges nest deeper than 64 levels: left out")
-
-
-__all__ = [
-    "TABLES",
-    "file_warnings",
-    "graph_warnings",
-    "launches_without_work",
-    "no_activity_warning",
-    "range_warnings",
-    "work_warnings",
-]

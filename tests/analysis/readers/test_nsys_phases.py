@@ -154,3 +154,23 @@ def test_without_api_calls_the_device_time_decides_and_says_so(tmp_path):
     assert set(tables.phases["attribution"]) == {"device_time"}
     assert tables.gaps["cause"].tolist() == ["unknown"]
     assert "num_kernels_without_launch" not in tables.summary
+
+
+def test_a_librarys_range_on_autograds_thread_does_not_take_kernels_from_backward(tmp_path):
+    (tid,), *_ = rows(
+        NSYS / "train_bf16.sqlite",
+        "SELECT globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME GROUP BY 1 ORDER BY count(*) DESC",
+    )
+    inside = "FROM NVTX_EVENTS WHERE text = 'backward'"
+    insert = 'INSERT INTO NVTX_EVENTS (start, "end", eventType, text, globalTid, domainId) '
+    path = edited(
+        "train_bf16.sqlite",
+        tmp_path,
+        [
+            f"{insert} VALUES (0, NULL, 75, 'NCCL', {tid}, 5)",
+            f"{insert} SELECT start, \"end\", 59, 'ncclAllReduce', {tid}, 5 {inside}",
+        ],
+    )
+    found = by_last_name(path)
+    assert found["backward"][:2] == (1872, 9_272_899)
+    assert found["NCCL:ncclAllReduce"][0] == 1870

@@ -185,3 +185,17 @@ def test_a_newer_schema_is_a_warning(tmp_path):
     tables = read_nsys_sqlite(edited("decode_eager.sqlite", tmp_path, [bump]))
     assert "4.0.0" in codes(tables)["unknown_schema"]
     assert tables.summary["num_kernels"] == 380
+
+
+def test_graph_launches_without_any_record_are_unknown_time_not_zero(tmp_path):
+    gone = "DROP TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+    alone = read_nsys_sqlite(edited("decode_cuda_graph_whole.sqlite", tmp_path, [gone]))
+    assert codes(alone)["graphs_not_recorded"].startswith("5 CUDA graph launches")
+    assert "no_gpu_activity" in codes(alone) and "opaque_graph_ns" not in alone.summary
+
+
+def test_a_column_that_every_export_has_is_missed_aloud(tmp_path):
+    gone = f"ALTER TABLE {KERNELS} RENAME COLUMN gridX TO grid_"
+    tables = read_nsys_sqlite(edited("decode_eager.sqlite", tmp_path, [gone]))
+    assert "gridX" in codes(tables)["absent_columns"]
+    assert tables.kernels["grid"].isna().all()
