@@ -206,11 +206,6 @@ class PassRunner:
             outcome = collected.outcome
         if profiler.name == "nsys" and collected.captures:
             self._nsys_sqlite = collected.captures[0].path
-        warnings = [dict(w) for w in (result or {}).get("warnings", ())]
-        warnings += [{"code": code, "message": text} for code, text in collected.warnings]
-        if profiler.name != "clean" and not outcome.is_ok:
-            message = f"{profiler.name} pass: {outcome.sentence or outcome.code}"
-            warnings.append({"code": str(outcome.code), "message": message})
         record = {
             "pass": profiler.name,
             "process": context.process,
@@ -222,7 +217,7 @@ class PassRunner:
             "outcome": str(outcome.code),
             "result": result or {},
             "captures": [c.as_dict() for c in self._kept(collected.captures)],
-            "warnings": warnings,
+            "warnings": _warnings(profiler.name, result, collected, outcome),
         }
         return record | ({"notes": context.notes} if context.notes else {}), outcome
 
@@ -273,6 +268,18 @@ class PassRunner:
 
     def close(self) -> None:
         shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def _warnings(
+    pass_name: str, result: Mapping[str, Any] | None, collected: Collected, outcome: Outcome
+) -> list[dict[str, str]]:
+    """Return what the program and the tool warn of, and a profiler pass that failed."""
+    warnings = [dict(w) for w in (result or {}).get("warnings", ())]
+    warnings += [{"code": code, "message": text} for code, text in collected.warnings]
+    if pass_name != "clean" and not outcome.is_ok:
+        message = f"{pass_name} pass: {outcome.sentence or outcome.code}"
+        warnings.append({"code": str(outcome.code), "message": message})
+    return warnings
 
 
 def _status(outcome: Outcome) -> str:

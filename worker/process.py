@@ -94,15 +94,15 @@ def run_process(
             child.follow()
         finally:
             child.end()
-        return ProcessResult(
-            returncode=child.returncode,
-            stdout_path=stdout_path,
-            stderr_path=stderr_path,
-            duration_s=time.monotonic() - started,
-            timed_out=child.killed_by == "timeout",
-            killed_by=child.killed_by or child.foreign_signal(),
-            error=child.error,
-        )
+    return ProcessResult(
+        returncode=child.returncode,
+        stdout_path=stdout_path,
+        stderr_path=stderr_path,
+        duration_s=time.monotonic() - started,
+        timed_out=child.killed_by == "timeout",
+        killed_by=child.killed_by or child.foreign_signal(),
+        error=child.error,
+    )
 
 
 class _EventTail:

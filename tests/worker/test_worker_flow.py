@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from core.queues import RUN_JOB_TASK
+from core.queues import RUN_JOB_TASK, model_queue
 from core.spec import JobSpec
 from tests.worker.dashboard import TOKEN, Dashboard
 from worker.celery_app import make_app
@@ -48,7 +48,13 @@ def send(data: Path, run_id: str, broker: str = EMBEDDED) -> None:
 
 @contextmanager
 def started_worker(
-    data: Path, url: str, python: str, *, token: str = TOKEN, broker: str = EMBEDDED
+    data: Path,
+    url: str,
+    python: str,
+    *,
+    token: str = TOKEN,
+    broker: str = EMBEDDED,
+    gpu: str = "cpu",
 ) -> Iterator["subprocess.Popen[str]"]:
     data.mkdir(exist_ok=True)
     (data / "token").write_text(token)
@@ -56,7 +62,7 @@ def started_worker(
     with open(data / "worker.err", "a") as log:
         worker = subprocess.Popen(
             [
-                *(sys.executable, "-m", "worker", "--dashboard", url, "--gpu", "cpu"),
+                *(sys.executable, "-m", "worker", "--dashboard", url, "--gpu", gpu),
                 *("--data", str(data), "--token-file", str(data / "token"), "--broker", broker),
             ],
             env=env,
@@ -123,6 +129,31 @@ def test_the_same_worker_takes_jobs_from_redis(
         submit(tmp_path, dashboard, "r1", broker=redis_url)
         wait_for(lambda: "r1" in dashboard.manifests)
     assert dashboard.claims == ["r1"]
+
+
+def test_gpu_of_the_host_has_its_queues_and_profilers(
+    tmp_path: Path, dashboard: Dashboard, fake_python: str, gpu_host: None
+) -> None:
+    model = "NVIDIA H100 80GB HBM3"
+    with started_worker(tmp_path, dashboard.url, fake_python, gpu="all"):
+        spec = JobSpec(workload="decode", profilers=("nsys", "ncu"), gpu=model)
+        dashboard.queued["r1"] = spec.as_dict()
+        app = make_app("test", EMBEDDED, tmp_path)
+        app.send_task(RUN_JOB_TASK, args=["r1"], queue=model_queue(model))
+        wait_for(lambda: "r1" in dashboard.manifests)
+    registered = dashboard.workers[0]
+    assert registered["queues"] == [
+        "gpu.nvidia-h100-80gb-hbm3",
+        "gpu.nvidia-h100-80gb-hbm3.gpu-00000000-0000-0000-0000-000000000000",
+    ]
+    assert registered["gpus"][0]["driver"] == "580.159.04"
+    manifest = dashboard.manifests["r1"]
+    assert [(p["pass"], p["outcome"]) for p in manifest["passes"]] == [
+        ("clean", "ok"),
+        ("nsys", "ok"),
+        ("ncu", "ok"),
+    ]
+    assert manifest["gpu"]["model"] == model
 
 
 def test_killed_job_process_is_replaced_and_the_queue_goes_on(

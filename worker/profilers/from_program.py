@@ -55,7 +55,11 @@ def collect(
         return Collected(captures=tuple(found))
     if any(w.get("code") == NOT_POSSIBLE_HERE for w in result.get("warnings", ())):
         return Collected()
+    return Collected(outcome=_no_capture(result))
+
+
+def _no_capture(result: Mapping[str, Any]) -> Outcome:
     why = next(
         (str(w.get("message")) for w in result.get("warnings", ())), "no capture was written"
     )
-    return Collected(outcome=Outcome(code=OutcomeCode.TOOL_CRASHED, message=why))
+    return Outcome(code=OutcomeCode.TOOL_CRASHED, message=why)

@@ -122,6 +122,7 @@ def _command(context: PassContext) -> list[str]:
     context.notes["max_launches"] = launches
     # A user's own binary has no switch inside it; see worker/child.py.
     switch = [] if is_own_program else ["--profile-from-start", "off"]
+    rounds = ["--iterations", "1", *(("--warmup", "0") if is_own_program else ())]
     return [
         context.tool.path,
         *("--set", "detailed"),
@@ -129,9 +130,7 @@ def _command(context: PassContext) -> list[str]:
         *("--launch-count", str(launches)),
         *("--clock-control", "none", "--import-source", "no"),
         *("--force-overwrite", "--export", str(_report(context))),
-        *context.program_under_tool(
-            "--iterations", "1", switch="" if is_own_program else "BENCHMARK"
-        ),
+        *context.program_under_tool(*rounds, switch="" if is_own_program else "BENCHMARK"),
     ]
 
 
