@@ -126,7 +126,7 @@ def _is_pickle(head: bytes) -> bool:
     if head[0] == 0x80 and len(head) > 1 and head[1] <= 5:
         return True
     # Protocols 0 and 1 have no mark; a dictionary or list starts them.
-    return head[:3] in (b"(dp", b"(lp") or head[:2] in (b"}q", b"]q") or head[:2] in (b"}(", b"cp")
+    return head[:3] in (b"(dp", b"(lp") or head[:2] in (b"}q", b"]q")
 
 
 def _detect_pickle(path: Path, head: bytes) -> CaptureKind:

@@ -110,11 +110,22 @@ def _impossible(events: TraceEvents, start: Ints, dur: Ints) -> NDArray[np.bool_
     middle = int(np.median(start[~bad])) if (~bad).any() else int(np.median(start))
     bad |= np.abs(start - middle) > _DAY_NS
     stream, corr = _column(events.gpu_stream), _column(events.gpu_corr)
+    usual = _usual(_column(events.gpu_name), np.where(bad, 0, dur))
     for number in np.unique(stream):
         rows = np.flatnonzero((stream == number) & ~bad)
         rows = rows[np.argsort(start[rows], kind="stable")]
-        bad[rows] |= _outlasts(end[rows], corr[rows])
+        bad[rows] |= _outlasts(end[rows], corr[rows]) & ~usual[rows]
     return bad
+
+
+def _usual(name: Ints, dur: Ints) -> NDArray[np.bool_]:
+    """Mark durations that are ordinary for their name: at most 3 times the median of 4 or more.
+
+    Some builds write one stream number for several queues; long kernels beside short ones are real
+    there.
+    """
+    groups = pd.Series(dur).groupby(name)
+    return ((dur <= 3 * groups.transform("median")) & (groups.transform("size") >= 4)).to_numpy()
 
 
 def _host_window(events: TraceEvents) -> tuple[int, int] | None:

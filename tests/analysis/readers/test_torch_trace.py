@@ -144,6 +144,15 @@ def test_branches_of_one_graph_may_outlast_each_other(tmp_path: Path) -> None:
     assert tables.summary["num_graph_launches"] == 1
 
 
+def test_long_kernels_beside_short_ones_are_kept_where_they_are_ordinary(tmp_path: Path) -> None:
+    long = [_kernel("all_reduce", 100 * i, 90, 10 * i + 1) for i in range(4)]
+    short = [
+        _kernel("k", 100 * i + 5 * j, 3, 10 * i + 2 + j) for i in range(4) for j in range(1, 5)
+    ]
+    tables = _read(tmp_path, [*long, *short, _launch(-5, 1)])
+    assert tables.summary["num_quarantined"] == 0
+
+
 def test_devices_are_added_up_not_merged(tmp_path: Path) -> None:
     events = [_kernel("a", 0, 10, 1), _kernel("a", 0, 10, 2, device=1), _launch(-9, 1)]
     tables = _read(tmp_path, [*events, _launch(-9, 2)])
