@@ -1,0 +1,234 @@
+"""The command line as scripts see it: one document, exit codes, no traceback."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli.main import COMMANDS, main
+from core.config import DataDir
+from tests.conftest import H100
+
+EAGER = str(H100 / "nsys" / "decode_eager.sqlite")
+AUTOTUNE = str(H100 / "nsys" / "decode_max_autotune.sqlite")
+
+
+class Cli:
+    """The command line on one data directory."""
+
+    def __init__(self, data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
+        self._data = str(data_dir.root)
+        self._capsys = capsys
+        self.err = ""
+        self.out = ""
+
+    def __call__(self, *words: str) -> int:
+        try:
+            code = main(["--data", self._data, *words])
+        except SystemExit as stopped:  # argparse
+            code = int(stopped.code or 0)
+        self.out, self.err = self._capsys.readouterr()
+        assert "Traceback" not in self.out + self.err
+        return code
+
+    def json(self, *words: str) -> Any:
+        assert self(*words, "--json") == 0, self.err
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def cli(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(data_dir, capsys)
+
+
+def test_every_command_of_the_help_exists(cli: Cli) -> None:
+    codes = {name: cli(name, "--help") for name in COMMANDS}
+
+    assert set(codes.values()) == {0}
+
+
+def test_runs_list_show_tag_pin_delete(cli: Cli) -> None:
+    run_id = cli.json("import", EAGER, "--name", "mine", "--set", "workload=decode")["run_id"]
+
+    assert cli.json("tag", "mine", "paper", "old")["tags"] == ["old", "paper"]
+    assert cli.json("tag", "mine", "old", "--remove")["tags"] == ["paper"]
+    assert cli.json("pin", run_id)["is_baseline"] is True
+    rows = cli.json("runs", "--filter", "tag:paper baseline:true workload:decode")["runs"]
+    assert [r["id"] for r in rows] == [run_id]
+    assert cli.json("delete", run_id)["deleted"] == [run_id]
+    assert cli.json("runs")["total"] == 0
+
+
+def test_delete_removes_the_files(cli: Cli, data_dir: DataDir) -> None:
+    run_id = cli.json("import", EAGER)["run_id"]
+    assert (data_dir.captures / run_id).exists()
+
+    cli("delete", run_id)
+
+    assert not (data_dir.captures / run_id).exists()
+    assert not (data_dir.spans / run_id).exists()
+
+
+def test_compare_prints_one_document_whose_waterfall_adds_up(cli: Cli) -> None:
+    a = cli.json("import", EAGER)["run_id"]
+    b = cli.json("import", AUTOTUNE)["run_id"]
+
+    assert cli("compare", a, b, "--metric", "kernel_time", "--format", "json") == 0
+
+    found = json.loads(cli.out)
+    assert {"comparable", "differs", "verdict", "reason", "ratio", "ci95"} <= set(found)
+    assert found["ratio"] == pytest.approx(1_616_232 / 2_184_310)
+    steps = sum(bar["delta_ns"] for bar in found["waterfall"])
+    assert steps == found["total_b_ns"] - found["total_a_ns"]
+
+
+def latency_csv(path: Path, values_ms: list[float]) -> str:
+    path.write_text("latency_ms\n" + "".join(f"{v}\n" for v in values_ms))
+    return str(path)
+
+
+def test_gate_passes_what_is_not_proved_worse(cli: Cli, tmp_path: Path) -> None:
+    a = cli.json("import", latency_csv(tmp_path / "a.csv", [1.0, 1.1, 0.9] * 4))["run_id"]
+    b = cli.json("import", latency_csv(tmp_path / "b.csv", [1.0, 1.1, 0.95] * 4))["run_id"]
+
+    assert cli("compare", a, b, "--fail-above", "5") == 0
+    assert "latency" in cli.out
+
+
+def test_classify_answers_in_input_order(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["ampere_sgemm_128x64_tn", "ncclDevKernel_AllReduce_Sum_f32", "no such thing"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(names) + "\n"))
+
+    found = cli.json("classify")
+
+    assert [f["name"] for f in found] == names
+    assert [f["category"] for f in found] == ["gemm", "collective", "unknown"]
+
+
+def test_reclassify_applies_the_users_rules_to_stored_runs(cli: Cli, data_dir: DataDir) -> None:
+    run_id = cli.json("import", EAGER)["run_id"]
+    before = cli.json("show", run_id)["summary"]["gemm_frac"]
+    rule = '[[rule]]\ncontains = "nvjet"\ncategory = "other"\n'
+    data_dir.rules_path.write_text(rule)
+
+    result = cli.json("reclassify")
+
+    after = cli.json("show", run_id)["summary"]["gemm_frac"]
+    assert result["num_changed"] > 0
+    assert after < before
+    assert cli.json("runs")["runs"][0]["gemm_frac"] == after
+
+
+def test_studies_are_listed_and_print_markdown(cli: Cli) -> None:
+    names = [s["name"] for s in cli.json("study", "--list")]
+
+    cli.json("import", EAGER)
+    assert cli("study", names[0]) == 0
+    assert cli.out.strip()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["show", "nothing"], "no run has this id or name"),
+        (["runs", "--filter", "latency<x"], "character 1"),
+        (["runs", "--sort", "colour"], "sort"),
+        (["import", "gone.sqlite"], "gone.sqlite"),
+        (["import", EAGER, "--set", "batch"], "NAME=VALUE"),
+        (["tag", "nothing", "x"], "no run"),
+        (["compare", "a", "b"], "no run"),
+        (["study", "no_such_study"], "no_such_study"),
+        (["submit", "no_such_workload"], "no_such_workload"),
+        (["submit", "decode", "--set", "layer=2"], "layers"),
+        (["submit", "decode", "--set", "layers=two"], "layers=two"),
+        (["submit", "decode", "--set", "layers=-1"], "layers=-1"),
+        (["submit", "decode", "--set", "compile=fast"], "max-autotune"),
+        (["submit", "decode", "--repeats", "0"], "repeats"),
+        (["submit", "decode", "--profilers", "gdb"], "nsys"),
+        (["submit", "decode", "--gpu", "RTX 9999"], "RTX 9999"),
+        (["submit", "decode", "--set", "layers=1,,2"], "layers"),
+        (["no-such-command"], "no-such-command"),
+        (["runs", "--limit", "many"], "--limit"),
+        (["up", "--port", "99999999"], "port"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_code_2(cli: Cli, words: list[str], said: str) -> None:
+    assert cli(*words) == 2
+    assert said in cli.err
+    assert len(cli.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("lfs.sqlite", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs"),
+        ("empty.sqlite", b"", "empty"),
+        ("text.sqlite", b"hello", "no known kind"),
+        ("cut.sqlite", Path(EAGER).read_bytes()[:50_000], "cut.sqlite"),
+        ("cut.json", b'{"traceEvents": [{"ph": "X", "ts": 1', "cut.json"),
+        ("evil.pickle", b"\x80\x04cos\nsystem\n(S'true'\ntR.", "evil.pickle"),
+    ],
+)
+def test_bad_file_is_refused_and_leaves_the_database_as_it_was(
+    cli: Cli, data_dir: DataDir, tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
+    cli.json("import", EAGER)
+    before = cli.json("runs"), sorted(p.name for p in data_dir.captures.iterdir())
+    path = tmp_path / name
+    path.write_bytes(content)
+
+    assert cli("import", str(path)) == 2
+    assert said in cli.err
+    assert len(cli.err.strip().splitlines()) == 1
+    assert (cli.json("runs"), sorted(p.name for p in data_dir.captures.iterdir())) == before
+    assert list(data_dir.uploads.iterdir()) == []
+
+
+def test_failure_with_json_is_still_one_document(cli: Cli) -> None:
+    assert cli("show", "nothing", "--json") == 2
+    assert "no run" in json.loads(cli.out)["error"]
+
+
+def test_bug_is_one_line_with_the_place_of_its_log(
+    cli: Cli, data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("db.runs.list_runs", lambda *_a, **_k: 1 / 0)
+
+    assert cli("runs") == 3
+    assert "errors.log" in cli.err
+    assert "ZeroDivisionError" in (data_dir.logs / "errors.log").read_text()
+
+
+def test_submit_without_a_dashboard_queues_and_says_how_to_start(cli: Cli) -> None:
+    found = cli.json("submit", "decode", "--set", "compile=none,default", "--gpu", "cpu")
+
+    assert "warpboard up" in cli.err
+    assert [r["status"] for r in found["runs"]] == ["queued", "queued"]
+    assert [r["params"]["compile"] for r in found["runs"]] == ["none", "default"]
+    assert {r["run_id"] for r in found["runs"]} == {r["id"] for r in found["runs"]}
+    cancelled = cli.json("cancel", found["runs"][0]["run_id"])
+    assert cancelled["status"] == "cancelled"
+    assert cli.json("retry", found["runs"][0]["run_id"])["status"] == "queued"
+
+
+def test_demo_loads_once(cli: Cli) -> None:
+    first = cli.json("demo")["runs"]
+    again = cli.json("demo")["runs"]
+
+    assert all(r["is_new"] for r in first)
+    assert [r["run_id"] for r in again] == [r["run_id"] for r in first]
+    assert not any(r["is_new"] for r in again)
+    assert cli.json("runs", "--filter", "source:demo")["total"] == len(first)
+
+
+def test_doctor_names_each_check_with_its_fix(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARPBOARD_BROKER", "redis://127.0.0.1:1/0")
+
+    assert cli("doctor", "--json") == 1
+
+    checks = {c["name"]: c for c in json.loads(cli.out)["checks"]}
+    assert not checks["broker"]["is_ok"]
+    assert "Redis" in checks["broker"]["fix"]
+    assert checks["database"]["is_ok"]
