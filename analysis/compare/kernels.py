@@ -174,7 +174,7 @@ def _claim_side(side: str, sequences: Sequences, place: dict[int, Row], rows: Ro
         by_key[launch.path, launch.name][position] += launch.dur_ns
         by_key["", launch.name][position] += launch.dur_ns
     rest = spans[spans["position"] < 0]
-    for (path, name), group in rest.groupby(["path", "name"], sort=False)["dur_ns"]:
+    for (path, name), group in rest.groupby(["path", "name"], sort=False, observed=True)["dur_ns"]:
         total, count = int(group.sum()), len(group)
         near = by_key.get((path, name)) or by_key.get(("", name))
         if near:

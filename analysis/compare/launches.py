@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
@@ -10,6 +11,8 @@ from analysis.compare.metrics import iteration_of, normalise
 from analysis.runview import RunView
 
 COLUMNS = ["start_ns", "end_ns", "process", "device", "kind", "name", "grid", "block", "path"]
+MAX_LAUNCHES = 20_000
+"""Longest iteration that is aligned; a capture without iterations may hold a million launches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,56 +42,67 @@ class Sequences:
 
 
 def load_sequences(view: RunView) -> Sequences | None:
-    """Read a run's span files; None without them, or when they do not hold all its kernel time."""
+    """Read a run's span files.
+
+    None without them, when they do not hold all its kernel time, or past MAX_LAUNCHES.
+    """
     spans = _load_spans(view)
     if spans is None or spans["dur_ns"].sum() != view.kernels["total_ns"].sum():
         return None
-    groups = spans.groupby(["process", "device", "iteration"], sort=False).indices
-    orders = {key: tuple(spans["name"].iloc[rows]) for key, rows in groups.items()}
+    groups = spans.groupby(["process", "device", "iteration"], sort=False, observed=True).indices
+    names = spans["name"].cat.codes.to_numpy()
+    orders = {key: names[rows].tobytes() for key, rows in groups.items()}
     inside = [key for key in orders if key[2]] or list(orders)
     usual, _ = Counter(orders[key] for key in inside).most_common(1)[0]
     alike = [key for key in inside if orders[key] == usual]
-    position = pd.Series(-1, index=spans.index)
-    for key in alike:
-        position.iloc[groups[key]] = range(len(usual))
-    spans["position"] = position
     shown = spans.iloc[groups[alike[len(alike) // 2]]]
-    classes = view.kernels.drop_duplicates("name").set_index("name")[["category", "origin"]]
-    launches = tuple(
+    if len(shown) > MAX_LAUNCHES:
+        return None
+    position = np.full(len(spans), -1)
+    for key in alike:
+        position[groups[key]] = np.arange(len(shown))
+    classes = view.kernels.drop_duplicates("name").set_index("name")
+    categories = {str(k): str(v) for k, v in classes["category"].items()}
+    return Sequences(
+        launches=_launches(shown, categories, dict(classes["origin"].items())),
+        spans=spans[["name", "path", "dur_ns"]].assign(position=position),
+        categories=categories,
+    )
+
+
+def _launches(
+    shown: pd.DataFrame, categories: dict[str, str], origins: dict[str, str]
+) -> tuple[Launch, ...]:
+    return tuple(
         Launch(
             name=row.name,
-            category=str(classes["category"].get(row.name, "unknown")),
-            origin=str(classes["origin"].get(row.name, "unknown")),
+            category=categories.get(row.name, "unknown"),
+            origin=str(origins.get(row.name, "unknown")),
             path=row.path,
             shape=f"{row.grid}/{row.block}",
             dur_ns=int(row.dur_ns),
         )
-        for row in shown.drop(columns="position").itertuples(index=False)
-    )
-    return Sequences(
-        launches=launches,
-        spans=spans[["name", "path", "dur_ns", "position"]],
-        categories={str(k): str(v) for k, v in classes["category"].items()},
+        for row in shown[["name", "path", "grid", "block", "dur_ns"]].itertuples(index=False)
     )
 
 
 def _load_spans(view: RunView) -> pd.DataFrame | None:
-    frames = [
-        pq.read_table(path, columns=COLUMNS, filters=[("kind", "in", ["kernel", "graph"])])
-        for path in view.span_paths
-        if path.exists()
-    ]
+    frames = []
+    for i, path in enumerate(p for p in view.span_paths if p.exists()):
+        table = pq.read_table(
+            path, columns=COLUMNS, filters=[("kind", "in", ["kernel", "graph"])]
+        ).to_pandas()
+        frames.append(table.assign(process=table["process"] + 10_000 * i))
     if not frames or not any(len(f) for f in frames):
         return None
-    parts = [
-        f.to_pandas().assign(process=lambda d, i=i: d["process"] + 10_000 * i)
-        for i, f in enumerate(frames)
-    ]
-    spans = pd.concat(parts, ignore_index=True).sort_values("start_ns", kind="stable")
-    spans = spans.reset_index(drop=True)
-    spans["dur_ns"] = spans["end_ns"] - spans["start_ns"]
-    spans["name"] = spans["name"].astype(str)
-    raw = spans["path"].astype("string").fillna("").astype(str)
-    spans["iteration"] = raw.map({p: iteration_of(p) for p in raw.unique()})
-    spans["path"] = raw.map({p: normalise(p) for p in raw.unique()})
-    return spans
+    spans = pd.concat(frames, ignore_index=True)
+    spans = spans.sort_values("start_ns", kind="stable", ignore_index=True)
+    paths = spans["path"].astype(object).where(spans["path"].notna(), "").astype("category")
+    iterations = {p: iteration_of(p) for p in paths.cat.categories}
+    normal = {p: normalise(p) for p in paths.cat.categories}
+    return spans.assign(
+        dur_ns=spans["end_ns"] - spans["start_ns"],
+        name=spans["name"].astype(object).astype("category"),
+        iteration=paths.astype(object).map(iterations).astype("category"),
+        path=paths.astype(object).map(normal).astype("category"),
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis.compare import compare
+from analysis.compare import compare, launches
 from analysis.compare.kernels import match_kernels
 from analysis.compare.shares import per_iteration
 from analysis.compare.waterfall import make_waterfall
@@ -134,6 +134,17 @@ def renamed(view: RunView, folder: Path, *, keeps_spans: bool) -> RunView:
         summary=view.summary,
         span_paths=(path,) if keeps_spans else (),
     )
+
+
+def test_an_iteration_too_long_to_align_is_matched_by_name_and_class(
+    views: dict[str, RunView], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launches, "MAX_LAUNCHES", 10)
+
+    pairs = match_kernels(views["decode_eager"], views["decode_max_autotune"])
+
+    assert {p.match for p in pairs} <= {"name", "category", "unmatched"}
+    assert sum(p.delta_ns for p in pairs) == 1_616_232 - 2_184_310
 
 
 def test_shares_of_iterations_add_up_to_the_rounded_total() -> None:
