@@ -74,9 +74,12 @@ def _own_ranges(tree: RangeTree, thread: Ints, first: Ints, last: Ints) -> Ints:
     own = np.full(len(thread), MISSING, np.int64)
     order = np.argsort(thread, kind="stable")
     grouped = thread[order]
-    for tid, where in tree.threads:
-        low, high = np.searchsorted(grouped, [tid, tid + 1])
-        mine = order[low:high]
+    tids = np.array([tid for tid, _ in tree.threads], np.int64)
+    lows = np.searchsorted(grouped, tids, side="left")
+    highs = np.searchsorted(grouped, tids, side="right")
+    for index in np.flatnonzero(highs > lows).tolist():
+        where = tree.threads[index][1]
+        mine = order[lows[index] : highs[index]]
         own[mine] = tree.deepest(where, first[mine], last[mine])
     return own
 
@@ -124,7 +127,10 @@ def _adopt(
     best = np.full(len(candidates), MISSING, np.int64)
     best_rank = np.zeros(len(candidates), np.int8)
     num_best = np.zeros(len(candidates), np.int32)
+    owners = set(np.unique(process).tolist())
     for tid, where in _comparable_threads(tree):
+        if tid >> TID_BITS not in owners:
+            continue
         mine = np.flatnonzero((process == tid >> TID_BITS) & (thread != tid))
         found = tree.deepest(where, first[mine], last[mine])
         rank = rank_of[found]

@@ -56,7 +56,8 @@ def phases(work: GpuWork, given: Attribution, tree: RangeTree) -> Phases:
     totals = _Totals(**dict(zip(_FIELDS, zeros, strict=True)))
     members = _members(given, tree)
     for index, (_tid, where) in enumerate(tree.threads):
-        _add_thread(totals, work, given, tree, where, members[index])
+        if len(members[index]):
+            _add_thread(totals, work, given, tree, where, members[index])
     frame = _frame(totals, work, given, tree)
     kept = _largest(frame)
     return Phases(
