@@ -140,7 +140,13 @@ def structure(path: Path) -> str:
         text = data.decode("utf-8", "replace")
         rows = list(csv.reader(io.StringIO(text.replace("\0", "0"))))
         # A row whose share of the whole is printed as 0.0 leaves no trace in the others.
-        shown = [len(r) for r in rows if any(r) and r[0] != "0.0"]
+        # A launch of ncu's details page has any number of rule messages.
+        rule = next((r.index("Rule Name") for r in rows if "Rule Name" in r), 1 << 30)
+        shown = [
+            len(r)
+            for r in rows
+            if any(r) and r[0] != "0.0" and (len(r) <= rule or r[rule] in ("", "Rule Name"))
+        ]
         digest.update(json.dumps(shown).encode())
     return digest.hexdigest()
 

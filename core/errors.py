@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+_MAX_WHERE_CHARS = 400
+
 
 class AppError(Exception):
     """Base of the expected failures; `exit_code` is what the command line returns for it."""
@@ -21,6 +23,9 @@ class CaptureError(AppError):
     exit_code = 2
 
     def __init__(self, path: Path | str, where: str, remedy: str) -> None:
+        where = " ".join(where.split())  # tools quote whole schemas; the message is one line
+        if len(where) > _MAX_WHERE_CHARS:
+            where = where[: _MAX_WHERE_CHARS - 3] + "..."
         self.path = str(path)
         self.where = where
         self.remedy = remedy

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from analysis.readers.memory_checks import LIVE, contradictions
 from analysis.readers.memory_curve import Point
 from analysis.readers.memory_sites import UNKNOWN_SITE, PhaseFinder, site_of_stack
 
 _ALLOCATED = {"alloc": 1, "free_completed": -1}
 _RESERVED = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
 _NEUTRAL = frozenset({"free_requested", "oom", "snapshot", "workspace_snapshot"})
-_LIVE = frozenset({"active_allocated", "active_pending_free", "active_awaiting_free"})
 _MAX_BYTES = 1 << 56
 
 
@@ -57,7 +57,8 @@ def replay(
         final_reserved_bytes=reserved,
     )
     if events:
-        _check_segments(history, segments)
+        for text in contradictions(events, segments):
+            history.warnings.append(("inconsistent_snapshot", text))
         _walk(history, events, finder)
         _live_at_peak(history, events, live)
     return history
@@ -77,28 +78,12 @@ def _live_blocks(segments: Sequence[Mapping[str, Any]]) -> dict[int, tuple[int, 
         for block in segment["blocks"]:
             here = block.get("address", address)
             address = here + _size(block["size"], "size")
-            if block["state"] in _LIVE:
+            if block["state"] in LIVE:
                 size = _size(block.get("requested_size", block["size"]), "requested_size")
                 live[here] = (size, block.get("frames") or ())
             elif block["state"] != "inactive":
                 raise ValueError(f"a block's `state` is {block['state']!r}")
     return live
-
-
-def _check_segments(history: DeviceHistory, segments: Sequence[Mapping[str, Any]]) -> None:
-    """Compare the totals that each segment states with its own blocks."""
-    bad = 0
-    for segment in segments:
-        blocks = segment["blocks"]
-        total = sum(b["size"] for b in blocks)
-        active = sum(b["size"] for b in blocks if b["state"] in _LIVE)
-        asked = sum(b.get("requested_size", 0) for b in blocks if b["state"] in _LIVE)
-        stated = segment.get("requested_size", asked)
-        bad += total != segment["total_size"] or active != segment.get("active_size", active)
-        bad += stated != asked
-    if bad:
-        text = f"{bad} segments do not add up to the totals they state: the file may be damaged."
-        history.warnings.append(("inconsistent_snapshot", text))
 
 
 def _walk(history: DeviceHistory, events: Sequence[Mapping[str, Any]], finder: PhaseFinder) -> None:

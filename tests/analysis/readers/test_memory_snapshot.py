@@ -195,3 +195,11 @@ def test_thinning_keeps_first_last_and_extremes() -> None:
     assert max(p[2] for p in kept) == max(p[2] for p in points)
     assert min(p[2] for p in kept) == min(p[2] for p in points)
     assert [p[0] for p in kept] == sorted(p[0] for p in kept)
+
+
+def test_records_that_lost_a_field_are_warned_of(tmp_path: Path) -> None:
+    trace = [_event("alloc", 0, 100, 1), _event("alloc", 512, 100, 2)]
+    del trace[1]["time_us"]
+    blocks = [_block(i * 512, 512, "active_allocated", 100) for i in range(2)]
+    tables = _read(tmp_path, segments=[_segment(0, 0, blocks)], device_traces=[trace])
+    assert "inconsistent_snapshot" in _codes(tables)
