@@ -74,8 +74,8 @@ CASES = {
     "attention": (
         attention_errors,
         [
-            (128, 16, False, False), (128, 32, True, True), (128, 64, False, True),
-            (100, 16, True, False), (72, 32, False, False), (16, 128, True, False),
+            (128, 16, True, True), (128, 16, False, False), (100, 16, True, False),
+            (72, 32, False, False), (16, 128, True, False),
         ],
     ),
     "gemm": (gemm_errors, [(1, 48, 100, 1), (7, 40, 128, 3), (33, 70, 90, 2), (16, 64, 64, 1)]),

@@ -31,9 +31,8 @@ def errors():
 @pytest.mark.parametrize(
     "case",
     [
+        [128, 16, True, True],
         [128, 16, False, False],
-        [128, 32, True, True],
-        [128, 64, False, True],
         [100, 16, True, False],
         [72, 32, False, False],
         [16, 128, True, False],
