@@ -3,7 +3,6 @@
 import os
 import shlex
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from worker.scrub import Scrubber
 from worker.tools import Tool
 
 EXPORT_LIMIT_S = 900.0
+SCRATCH = ".work"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,9 @@ class PassRunner:
         self._keep_private = keep_private
         self._num_steps = num_steps
         self._step = 0
-        self._scratch = Path(tempfile.mkdtemp(prefix="warpboard-"))
+        # In the bundle, so that it goes with the bundle when this process is killed.
+        self._scratch = self._bundle_dir / SCRATCH
+        self._scratch.mkdir(exist_ok=True)
         self._nsys_sqlite: Path | None = None
         self._shorten = Scrubber().shorten
 

@@ -31,7 +31,7 @@ def open_bundle(spool: Path, run_id: str) -> Path:
     new = spool / f"{NEW}{run_id}"
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
-    (new / OWNER).write_text(str(os.getpid()))
+    (new / OWNER).write_text(_identity(os.getpid()) or "")
     return new.rename(folder)
 
 
@@ -64,11 +64,19 @@ def running_runs(spool: Path) -> list[str]:
 
 def _owner_lives(path: Path) -> bool:
     try:
-        pid = int(path.read_text())
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except (OSError, ValueError, IndexError):
+        owner = path.read_text()
+        return bool(owner) and _identity(int(owner.split()[0])) == owner
+    except (OSError, ValueError):
         return False
-    return state != "Z"
+
+
+def _identity(pid: int) -> str | None:
+    """Return pid and start time of a live process: a pid alone may be another's by now."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except (OSError, IndexError):
+        return None
+    return None if fields[0] == "Z" else f"{pid} {fields[19]}"
 
 
 def deliver(folder: Path, client: DashboardClient) -> bool:

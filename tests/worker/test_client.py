@@ -82,10 +82,16 @@ def test_half_made_bundle_of_a_dead_process_is_dropped(
     tmp_path: Path, client: DashboardClient
 ) -> None:
     bundle = spool.open_bundle(tmp_path, "r1")
-    (bundle / spool.OWNER).write_text("4194304999")
+    (bundle / spool.OWNER).write_text("4194304999 1")
     assert spool.running_runs(tmp_path) == []
     spool.sweep(tmp_path, client)
     assert not bundle.exists()
+
+
+def test_process_that_took_over_the_pid_is_no_owner(tmp_path: Path) -> None:
+    bundle = spool.open_bundle(tmp_path, "r1")
+    (bundle / spool.OWNER).write_text(f"{os.getpid()} 1")
+    assert spool.running_runs(tmp_path) == []
 
 
 def test_run_that_the_dashboard_does_not_take_is_kept_aside(

@@ -60,6 +60,8 @@ def test_a_job_with_all_profilers_leaves_a_whole_bundle(tmp_path: Path, fake_pyt
         "memory_snapshot",
         "torch_trace",
     ]
+    left = {p.name for p in (tmp_path / "bundle").iterdir()}
+    assert left == {c["file"] for c in captures} | {"manifest.json", "log.txt"}
     data = [(tmp_path / "bundle" / c["file"]).read_bytes() for c in captures]
     assert [hashlib.sha256(d).hexdigest() for d in data] == [c["sha256"] for c in captures]
     assert [len(d) for d in data] == [c["bytes"] for c in captures]

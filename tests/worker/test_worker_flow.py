@@ -162,7 +162,7 @@ def test_killed_job_process_is_replaced_and_the_queue_goes_on(
     with started_worker(tmp_path, dashboard.url, fake_python):
         submit(tmp_path, dashboard, "r1", sleep_s=600)
         pid = wait_for(lambda: sleeper(dashboard))
-        owner = int((tmp_path / "spool" / "r1" / ".owner").read_text())
+        owner = int((tmp_path / "spool" / "r1" / ".owner").read_text().split()[0])
         os.kill(owner, signal.SIGKILL)
         wait_for(lambda: not is_alive(pid))
         wait_for(lambda: dashboard.heartbeats[-1] == [])
