@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from core.errors import ToolUnavailableError, UserError
+from workloads.kernels.availability import require_triton
 from workloads.llama_params import DTYPE_BYTES
 from workloads.program import Context, Metric, Program, Timings
 from workloads.spec import CommonParams, Cost, WorkloadSpec, param
@@ -185,13 +186,7 @@ def _sdpa(p: Params) -> Attend:
 
 
 def _triton(p: Params, context: Context) -> Attend:
-    import os
-
-    if not context.on_gpu and os.environ.get("TRITON_INTERPRET") != "1":
-        raise ToolUnavailableError(
-            "triton", "its kernels need a GPU",
-            "choose implementation=naive or sdpa, or set TRITON_INTERPRET=1 (very slow)",
-        )  # fmt: skip
+    require_triton(on_gpu=context.on_gpu, instead="implementation=naive or sdpa")
     from workloads.kernels.attention import attention
 
     return lambda q, k, v: attention(q, k, v, causal=p.causal)

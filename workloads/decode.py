@@ -13,12 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from core.errors import ToolUnavailableError, UserError
+from core.errors import ToolUnavailableError
 from workloads.llama_params import (
     DTYPE_BYTES,
     LLAMA_PRESETS,
     LLAMA_SOURCE,
     LlamaParams,
+    check_cuda_graph,
     decode_cost,
     llama_memory_bytes,
 )
@@ -50,11 +51,7 @@ class Params(LlamaParams):
 
     def __post_init__(self) -> None:
         LlamaParams.__post_init__(self)
-        if self.cuda_graph and self.compile in ("reduce-overhead", "max-autotune"):
-            raise UserError(
-                f"cuda_graph: on cannot be combined with compile={self.compile}, "
-                "which captures its own; use compile=none or default"
-            )
+        check_cuda_graph(self.cuda_graph, self.compile)
 
     @property
     def weight_bytes(self) -> int:

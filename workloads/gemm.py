@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.errors import ToolUnavailableError, UserError
+from workloads.kernels.availability import require_triton
 from workloads.llama_params import DTYPE_BYTES
 from workloads.program import Context, Metric, Program, Timings
 from workloads.spec import CommonParams, Cost, ParamValue, WorkloadSpec, param
@@ -125,8 +126,6 @@ def _operand(p: Params, shape: tuple[int, int], context: Context) -> Any:
 
 
 def _product(p: Params, context: Context) -> Callable[[Any, Any], Any]:
-    import os
-
     import torch
 
     if p.implementation == "cublas":
@@ -134,11 +133,7 @@ def _product(p: Params, context: Context) -> Callable[[Any, Any], Any]:
             return torch.nn.functional.linear
         one = torch.ones((), device=context.device)
         return lambda a, b: torch._scaled_mm(a, b.T, one, one, out_dtype=torch.bfloat16)
-    if not context.on_gpu and os.environ.get("TRITON_INTERPRET") != "1":
-        raise ToolUnavailableError(
-            "triton", "its kernels need a GPU",
-            "choose implementation=cublas, or set TRITON_INTERPRET=1 (very slow)",
-        )  # fmt: skip
+    require_triton(on_gpu=context.on_gpu, instead="implementation=cublas")
     from workloads.kernels.gemm import gemm
 
     tile = _tile(p)

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from core.errors import UserError
 from workloads.llama_params import (
     DTYPE_BYTES,
     LLAMA_PRESETS,
     LLAMA_SOURCE,
     LlamaParams,
+    check_cuda_graph,
     decode_cost,
     llama_memory_bytes,
     prefill_cost,
@@ -47,11 +47,7 @@ class Params(LlamaParams):
 
     def __post_init__(self) -> None:
         LlamaParams.__post_init__(self)
-        if self.cuda_graph and self.compile in ("reduce-overhead", "max-autotune"):
-            raise UserError(
-                f"cuda_graph: on cannot be combined with compile={self.compile}, "
-                "which captures its own; use compile=none or default"
-            )
+        check_cuda_graph(self.cuda_graph, self.compile)
 
     @property
     def length(self) -> int:

@@ -93,6 +93,15 @@ class LlamaParams(CommonParams):
         )
 
 
+def check_cuda_graph(cuda_graph: bool, compile_mode: str) -> None:
+    """Raise UserError for a graph captured by hand around code that captures its own."""
+    if cuda_graph and compile_mode in ("reduce-overhead", "max-autotune"):
+        raise UserError(
+            f"cuda_graph: on cannot be combined with compile={compile_mode}, "
+            "which captures its own; use compile=none or default"
+        )
+
+
 def decode_cost(p: LlamaParams, *, context: int, weight_bytes: int) -> Cost:
     """Return the work of one token for each sequence, attending `context` tokens.
 

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from core.errors import ToolUnavailableError, UserError
+from core.errors import UserError
+from workloads.kernels.availability import require_triton
 from workloads.llama_params import COMPILE_MODES
 from workloads.program import Context, Metric, Program, Timings, median
 from workloads.spec import CommonParams, Cost, WorkloadSpec, param
@@ -102,19 +103,13 @@ Group = Callable[[Any, int], tuple[Any, Any]]
 
 
 def _grouping(p: Params, context: Context) -> Group | None:
-    import os
-
     from workloads.models.routing import regroup_by_sort
 
     if p.implementation == "route":
         return None
     if p.implementation == "route_sort":
         return regroup_by_sort
-    if not context.on_gpu and os.environ.get("TRITON_INTERPRET") != "1":
-        raise ToolUnavailableError(
-            "triton", "route_fused needs a GPU",
-            "choose implementation=route_sort, or set TRITON_INTERPRET=1 (very slow)",
-        )  # fmt: skip
+    require_triton(on_gpu=context.on_gpu, instead="implementation=route_sort")
     from workloads.kernels.moe_regroup import regroup
 
     return regroup
