@@ -56,17 +56,18 @@ class PhaseFinder:
 
 def phase_of_stack(frames: Sequence[Mapping[str, Any]]) -> str | None:
     """Return backward, forward or optimizer where the stack shows it, else None."""
+    found = None
     for frame in frames:
         name, file = str(frame.get("name", "")), str(frame.get("filename", ""))
         if name.startswith(_AUTOGRAD):
             return "backward"
-        if file.endswith(".py") and name in _BY_FUNCTION:
-            is_library = _LIBRARY.search(file) is not None
-            if name == "step" and "optim" not in file and is_library:
-                continue
-            if name != "forward" or not is_library:
-                return _BY_FUNCTION[name]
-    return None
+        if not file.endswith(".py") or name not in _BY_FUNCTION:
+            continue
+        if name == "forward" and _LIBRARY.search(file):
+            found = "forward"  # a layer's own; the model around it may say more
+        elif name != "step" or "optim" in file:
+            return _BY_FUNCTION[name]
+    return found
 
 
 def site_of_stack(frames: Sequence[Mapping[str, Any]]) -> str:

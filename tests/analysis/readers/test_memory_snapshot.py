@@ -1,4 +1,4 @@
-"""The curve is anchored at the final live set; the figures are those of a slow, separate reading."""
+"""The curve is anchored at the final live set; the figures are those of a slow reading apart."""
 
 import pickle
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 
 from analysis.readers import read
 from analysis.readers.memory_curve import thin
+from analysis.readers.memory_sites import phase_of_stack
 from analysis.tables import MEMORY_AT_PEAK_COLUMNS, MEMORY_POINT_COLUMNS, CaptureTables
 from core.errors import CaptureError
 
@@ -203,3 +204,19 @@ def test_records_that_lost_a_field_are_warned_of(tmp_path: Path) -> None:
     blocks = [_block(i * 512, 512, "active_allocated", 100) for i in range(2)]
     tables = _read(tmp_path, segments=[_segment(0, 0, blocks)], device_traces=[trace])
     assert "inconsistent_snapshot" in _codes(tables)
+
+
+@pytest.mark.parametrize(
+    ("frames", "phase"),
+    [
+        ([("forward", "/x/site-packages/torch/nn/modules/linear.py")], "forward"),
+        ([("step", "/x/site-packages/torch/optim/adamw.py")], "optimizer"),
+        ([("backward", "/x/site-packages/torch/_tensor.py"), ("step", "/x/t.py")], "backward"),
+        ([("step", "/x/train.py")], None),
+        ([("torch::autograd::Engine::thread_main(x)", "??")], "backward"),
+        ([], None),
+    ],
+)
+def test_stack_shows_the_phase(frames: list[tuple[str, str]], phase: str | None) -> None:
+    stack = [{"name": name, "filename": file, "line": 1} for name, file in frames]
+    assert phase_of_stack(stack) == phase
