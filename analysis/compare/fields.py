@@ -16,18 +16,29 @@ QUESTIONS = frozenset(
         "impl",
         "attention",
         "attention_impl",
-        "backend",
+        "command",
         "variant",
         "weights",
         "tile",
         "kernel",
+        "kv_cache",
+        "cuda_graph",
         "cuda_graphs",
         "fused_optimizer",
         "gpu",
     ]
 )
 """Fields that people vary on purpose. One of them may differ; two at once explain nothing."""
-NO_EFFECT = frozenset(["seed", "iterations", "warmup", "repeats", "name", "notes"])
+VARIABLE_OF = {
+    "argv": "command",
+    "cwd": "command",
+    "backend": "implementation",
+    **dict.fromkeys(("tile_m", "tile_n", "tile_k", "split_k", "warps", "stages"), "tile"),
+}
+"""Params that are parts of one variable: a tile's sides differ together."""
+NO_EFFECT = frozenset(
+    ["seed", "iterations", "warmup", "repeats", "name", "notes", "preset", "timeout_s"]
+)
 BREAKING_SETTING = re.compile(r"clock|power_limit|persistence|mig|throttl", re.I)
 IDENTITY = re.compile(r"session|utc|timestamp|uuid|host|_at$|_ns$|_id$", re.I)
 """Environment entries that name one execution, not a setting: always different, never a cause."""
@@ -59,15 +70,25 @@ def find_differences(
 
 
 def intended_variable(differences: Sequence[Difference]) -> Difference | None:
-    """Return the one field that the comparison is about; None if none or several."""
+    """Return the one variable that the comparison is about; None if none or several."""
     questions = [d for d in differences if d.effect == "intended"]
-    return questions[0] if len(questions) == 1 else None
+    names = {_variable(d.field) for d in questions}
+    if len(names) != 1:
+        return None
+    if len(questions) == 1:
+        return questions[0]
+    a, b = (", ".join(f"{d.field} {getattr(d, side)}" for d in questions) for side in ("a", "b"))
+    return Difference(field=names.pop(), a=a, b=b, effect="intended")
 
 
 def is_comparable(differences: Sequence[Difference]) -> bool:
     """True when nothing that differs makes the ratio meaningless."""
-    num_questions = sum(d.effect == "intended" for d in differences)
-    return num_questions <= 1 and not any(d.effect == "breaks" for d in differences)
+    variables = {_variable(d.field) for d in differences if d.effect == "intended"}
+    return len(variables) <= 1 and not any(d.effect == "breaks" for d in differences)
+
+
+def _variable(name: str) -> str:
+    return VARIABLE_OF.get(name, name)
 
 
 def make_banner(differences: Sequence[Difference]) -> str | None:
@@ -79,7 +100,7 @@ def make_banner(differences: Sequence[Difference]) -> str | None:
     parts = []
     if breaking:
         parts.append(f"Not comparable: {_list(breaking)}; the ratio is for information only.")
-    if len(questions) > 1:
+    if len({_variable(d.field) for d in questions}) > 1:
         parts.append(f"Not comparable: several variables differ at once ({_list(questions)}).")
     elif questions:
         parts.append(f"The variable is {_list(questions)}.")
@@ -110,7 +131,7 @@ def _effect(name: str, *, mixed: bool, gpu_differs: bool, metric: Metric) -> Eff
         return "noted"
     if name == "tool":
         return "breaks" if metric.is_profiled else "noted"
-    if name in QUESTIONS and not mixed:
+    if _variable(name) in QUESTIONS and not mixed:
         return "intended"
     return "breaks"
 

@@ -21,6 +21,7 @@ STUDY = Study(
                     measure="latency",
                     published=("latency",),
                 ),
+                Value(key="regroup", label="regrouping", unit="ms", measure="regroup_ms"),
             ),
             sources=("flash-kernels-playground",),
             where={"workload": ("moe_routing",)},

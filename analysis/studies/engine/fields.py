@@ -1,11 +1,38 @@
 """The fields by which runs and published figures are laid out, as texts."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from analysis.published import GPU_NOT_NAMED
 from analysis.runview import RunView
 
+LLAMA_SIZES: Mapping[str, Mapping[str, int]] = {
+    "llama-7b-layer": {
+        "layers": 1,
+        "d_model": 4096,
+        "heads": 32,
+        "kv_heads": 32,
+        "ff": 11008,
+        "vocab": 0,
+    },
+    "llama-7b": {
+        "layers": 32,
+        "d_model": 4096,
+        "heads": 32,
+        "kv_heads": 32,
+        "ff": 11008,
+        "vocab": 32000,
+    },
+    "llama-3-8b": {
+        "layers": 32,
+        "d_model": 4096,
+        "heads": 32,
+        "kv_heads": 8,
+        "ff": 14336,
+        "vocab": 128256,
+    },
+}
 MODEL_SIZES: Mapping[str, Mapping[str, Mapping[str, int]]] = {
     "transformer": {
         "small": {"d_model": 768, "layers": 12, "heads": 12, "ff": 3072},
@@ -14,19 +41,35 @@ MODEL_SIZES: Mapping[str, Mapping[str, Mapping[str, int]]] = {
         "xl": {"d_model": 1600, "layers": 48, "heads": 25, "ff": 6400},
         "2.7B": {"d_model": 2560, "layers": 32, "heads": 32, "ff": 10240},
     },
-    "decode": {
-        "llama-7b-layer": {"d_model": 4096, "layers": 1, "heads": 32, "ff": 11008, "vocab": 0},
-        "llama-7b": {"d_model": 4096, "layers": 32, "heads": 32, "ff": 11008, "vocab": 32000},
+    "decode": LLAMA_SIZES,
+    "prefill": LLAMA_SIZES,
+    "generate": {
+        name: {**sizes, "vocab": sizes["vocab"] or 32000} for name, sizes in LLAMA_SIZES.items()
     },
 }
 """Names of sizes, as the workloads' presets define them (a test holds the two together)."""
-ALIASES = {
-    "seq_len": ("seq_len", "context", "sequence"),
-    "model": ("model", "implementation", "impl"),
-    "compile": ("compile", "compile_mode"),
+SAME_AS: Mapping[str, Mapping[str, str]] = {
+    "decode": {"seq_len": "context"},
+    "generate": {"seq_len": "prompt"},
+    "attention": {"model": "implementation", "d_model": "head_dim"},
+    "moe_routing": {"mode": "implementation", "batch": "tokens"},
 }
+"""Field -> the param of a workload that it is, where the two have different names."""
+NOT_FIELDS = frozenset({"preset", "iterations", "warmup", "seed", "timeout_s"})
+TILE = re.compile(r"^tile-(\d+)x(\d+)$")
 ORDER: Mapping[str, tuple[str, ...]] = {
-    "model": ("small", "medium", "large", "xl", "2.7B", "naive", "sdpa", "compiled", "triton"),
+    "model": (
+        "small",
+        "medium",
+        "large",
+        "xl",
+        "2.7B",
+        "naive",
+        "sdpa",
+        "compiled",
+        "triton",
+        "cublas",
+    ),
     "compile": ("none", "default", "reduce-overhead", "max-autotune"),
     "dtype": ("fp32", "tf32", "bf16", "fp16", "fp8", "int8"),
     "mode": ("forward", "forward_backward", "train_step"),
@@ -36,18 +79,16 @@ ORDER: Mapping[str, tuple[str, ...]] = {
 
 def fields_of(view: RunView) -> dict[str, str]:
     """Return every field of a run: gpu, workload, model and all params, as texts."""
-    params = view.run.params
-    found = {name: as_text(value) for name, value in params.items() if value is not None}
-    for name, keys in ALIASES.items():
-        value = next((params[k] for k in keys if params.get(k) is not None), None)
-        if value is not None:
-            found[name] = as_text(value)
-    if model := _model_name(view.run.workload or "", params):
+    params, workload = view.run.params, view.run.workload or ""
+    known = {k: v for k, v in params.items() if v is not None and k not in NOT_FIELDS}
+    found = {name: as_text(value) for name, value in known.items()}
+    for name, param in SAME_AS.get(workload, {}).items():
+        if param in known:
+            found[name] = as_text(known[param])
+    if model := _model_name(workload, params):
         found["model"] = model
-    if (head_dim := params.get("head_dim")) is not None:
-        found["d_model"] = as_text(head_dim)
     found["gpu"] = view.run.gpu_model or GPU_NOT_NAMED
-    found["workload"] = view.run.workload or "imported"
+    found["workload"] = workload or "imported"
     return found
 
 
@@ -61,14 +102,12 @@ def job_for(
             continue
         if name == "gpu":
             gpu = value
-        elif sizes := MODEL_SIZES.get(view.run.workload or "", {}).get(value):
-            params |= sizes
-        else:
-            keys = (name, *ALIASES.get(name, ()), *(("head_dim",) if name == "d_model" else ()))
-            key = next((k for k in reversed(keys) if k in params), None)
-            if key is None:
-                return None
-            params[key] = like(params[key], value)
+            continue
+        changes = _changes(view.run.workload or "", name, value, params)
+        if changes is None:
+            return None
+        params |= changes
+    params.pop("preset", None)
     return {
         "workload": view.run.workload,
         "params": params,
@@ -76,6 +115,21 @@ def job_for(
         "profilers": list(view.run.profilers),
         "repeats": view.run.repeats,
     }
+
+
+def _changes(
+    workload: str, name: str, value: str, params: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Return the params that give a field its value; None where there are none."""
+    if name == "model" and (sizes := MODEL_SIZES.get(workload, {}).get(value)):
+        return dict(sizes)
+    if name == "model" and (tile := TILE.match(value)):
+        rows, columns = int(tile[1]), int(tile[2])
+        return {"implementation": "triton", "tile_m": rows, "tile_n": columns}
+    param = SAME_AS.get(workload, {}).get(name, name)
+    if param not in params or name in NOT_FIELDS:
+        return None
+    return {param: like(params[param], value)}
 
 
 def like(example: Any, text: str) -> Any:
@@ -115,7 +169,11 @@ def _model_name(workload: str, params: Mapping[str, Any]) -> str | None:
         return f"{params['layers']} layers x {params['d_model']}"
     if params.get("experts") is not None:
         return f"{params['experts']}-experts-top{params.get('top_k', '?')}"
+    code = params.get("implementation")
     tiles = [params.get(k) for k in ("tile_m", "tile_n")]
     if None not in tiles:
-        return f"tile-{tiles[0]}x{tiles[1]}"
+        return f"tile-{tiles[0]}x{tiles[1]}" if code in (None, "triton") else str(code)
+    backend = params.get("backend")
+    if code == "sdpa" and backend not in (None, "auto"):
+        return f"sdpa {backend}"
     return None

@@ -115,6 +115,10 @@ def _gigabytes(value: float | None) -> list[Reading]:
     return _one(None if value is None else float(value) / BYTES_PER_GB)
 
 
+def _first(view: RunView, *names: str) -> float | None:
+    return next((v for n in names if (v := stored(view, n)) is not None), None)
+
+
 def _phase_memory(view: RunView) -> list[Reading]:
     if not len(view.metrics):
         return []
@@ -126,14 +130,13 @@ def _phase_memory(view: RunView) -> list[Reading]:
 
 
 def _before_backward(view: RunView) -> list[Reading]:
-    names = ("memory_before_backward_bytes", "memory_before_backward", "allocated_before_backward")
-    return _gigabytes(next((v for n in names if (v := stored(view, n)) is not None), None))
+    return _gigabytes(stored(view, "memory_before_backward"))
 
 
 def _longest_product(view: RunView, column: str) -> list[Reading]:
     """Return a counter of the longest profiled GEMM or GEMV launch."""
     if not len(view.counters):
-        return []
+        return _one(stored(view, "grid_blocks")) if column == "grid" else []
     rows = view.counters[view.counters["category"].isin(GEMM_CATEGORIES)]
     rows = rows[rows["duration_ns"].notna()].sort_values("duration_ns", ascending=False)
     if not len(rows):
@@ -162,7 +165,8 @@ MEASURES: Mapping[str, Measure] = {
     "latency_mean": lambda v: _one(latency(v, "mean")),
     "latency_std": lambda v: _one(latency(v, "std")),
     "tokens_per_s": lambda v: _one(stored(v, "tokens_per_s")),
-    "gflop_per_s": lambda v: _one(stored(v, "model_gflop_per_s")),
+    "gflop_per_s": lambda v: _one(_first(v, "throughput", "model_gflop_per_s")),
+    "regroup_ms": lambda v: _one(stored(v, "regroup_time", "regroup")),
     "gemm_fraction": _gemm_fraction,
     "top_kernel": lambda v: _top_kernel(v, only_other=False) + _top_by_phase(v),
     "top_kernel_share": lambda v: _nameless(_top_kernel(v, only_other=False) + _top_by_phase(v)),

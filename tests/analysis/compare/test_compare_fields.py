@@ -80,6 +80,17 @@ def test_compile_mixed_with_another_variable_is_not_comparable() -> None:
     assert "several variables" in (make_banner(found) or "")
 
 
+def test_the_sides_of_a_tile_are_one_variable() -> None:
+    small, large = ({"params": {"tile_m": n, "tile_n": n, "preset": f"t{n}"}} for n in (64, 128))
+
+    found = differences(small, large)
+    variable = intended_variable(found)
+
+    assert is_comparable(found)
+    assert variable is not None
+    assert (variable.field, variable.a) == ("tile", "tile_m 64, tile_n 64")
+
+
 def test_another_torch_is_noted_and_comparable() -> None:
     found = differences({"environment": {"torch": "2.10"}}, {"environment": {"torch": "2.11"}})
 

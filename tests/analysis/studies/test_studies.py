@@ -8,7 +8,7 @@ from scipy import stats
 from analysis.export import study_dict, to_json
 from analysis.runview import RunView
 from analysis.studies import list_studies, run_study
-from analysis.studies.engine.fields import MODEL_SIZES
+from analysis.studies.engine.fields import MODEL_SIZES, job_for
 from analysis.studies.engine.fits import power_law
 from core.errors import UserError
 from tests.analysis.compare.views import build_view
@@ -63,10 +63,32 @@ def test_an_unknown_study_names_those_there_are() -> None:
         run_study("nonsense", [])
 
 
-def test_sizes_have_the_names_of_the_workloads_presets() -> None:
-    presets = load_workloads()["transformer"].presets
+@pytest.mark.parametrize("workload", sorted(MODEL_SIZES))
+def test_sizes_have_the_names_of_the_workloads_presets(workload: str) -> None:
+    presets = load_workloads()[workload].presets
 
-    assert {n: dict(presets[n]) for n in MODEL_SIZES["transformer"]} == MODEL_SIZES["transformer"]
+    assert {n: dict(sizes) for n, sizes in presets.items()} == MODEL_SIZES[workload]
+
+
+def test_tiles_and_their_missing_cells_name_the_params_of_the_workload() -> None:
+    def tiled(run_id: str, side: int, gpu: str) -> RunView:
+        params = {"implementation": "triton", "tile_m": side, "tile_n": side, "preset": None}
+        latency = {"latency_ms": {"median": 0.1}}
+        fixed = {"workload": "gemm", "params": params, "summary": latency}
+        return build_view(id=run_id, gpu_model=gpu, **fixed)
+
+    table = run_study("gemm-tiles", [tiled("a", 64, "G"), tiled("b", 128, "H")])
+
+    assert [key[2] for key in table.pivots[0].rows] == ["tile-64x64", "tile-128x128"]
+    assert job_for(
+        tiled("a", 64, "G"), {"model": "tile-64x64"}, {"model": "tile-128x128", "gpu": "H"}
+    ) == {
+        "workload": "gemm",
+        "params": {"implementation": "triton", "tile_m": 128, "tile_n": 128},
+        "gpu": "H",
+        "profilers": [],
+        "repeats": 1,
+    }
 
 
 def test_runs_become_cells_by_model_and_sequence() -> None:
@@ -149,14 +171,7 @@ def test_speed_up_divides_by_the_eager_run_of_equal_fields() -> None:
 def test_published_rows_stand_beside_ours_and_are_told_apart() -> None:
     decode = build_view(
         id="d",
-        params={
-            "layers": 1,
-            "d_model": 4096,
-            "heads": 32,
-            "ff": 11008,
-            "vocab": 0,
-            "compile": "none",
-        },
+        params={**MODEL_SIZES["decode"]["llama-7b-layer"], "compile": "none"},
         summary={"latency_ms": {"median": 1.234, "ci95": [1.2, 1.3]}},
     )
 
