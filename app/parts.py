@@ -13,7 +13,7 @@ from core.config import ROOT
 RESTART_DELAYS_S = (0.5, 1.0, 3.0, 10.0, 30.0)
 STEADY_S = 60.0
 "A process that lived this long is taken as sound: its next failure counts as the first."
-STOP_S = 12.0
+STOP_S = 8.0
 KILL_S = 3.0
 MAX_LOG_BYTES = 20 * 2**20
 
