@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def run(
 ) -> list[tuple[Path, str, str, str]]:
     """Return (file, damage, outcome, message) of each task."""
     wholes: dict[Path, Fingerprint] = {}
-    results = []
+    results: list[tuple[Path, str, str, str]] = []
     context = get_context("spawn")
     with reading_worker(context, num_workers, TIMEOUT_S) as read:
         for file, _ in tasks:
@@ -77,7 +78,9 @@ def run(
     return results
 
 
-def _finish(batch, read):  # type: ignore[no-untyped-def]
+def _finish(
+    batch: list[tuple[Path, str, Task]], read: Callable[[list[Task]], list[Fingerprint]]
+) -> list[tuple[Path, str, str, str]]:
     outcomes = read([task for _, _, task in batch])
     rows = [
         (file, damage, *judge(found))

@@ -125,7 +125,8 @@ def _usual(name: Ints, dur: Ints) -> NDArray[np.bool_]:
     there.
     """
     groups = pd.Series(dur).groupby(name)
-    return ((dur <= 3 * groups.transform("median")) & (groups.transform("size") >= 4)).to_numpy()
+    is_usual = (dur <= 3 * groups.transform("median")) & (groups.transform("size") >= 4)
+    return np.asarray(is_usual, bool)
 
 
 def _host_window(events: TraceEvents) -> tuple[int, int] | None:

@@ -7,7 +7,6 @@ that are not UTF-8. Everything else that is no JSON is an error with its byte of
 
 import codecs
 import json
-import json.scanner
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,8 +32,9 @@ class TraceStream:
         self._stream = stream
         self._path = path
         self._decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
-        # The scanner that the decoder is built on; `raw_decode` would hide where it stopped.
-        self._scan = json.scanner.make_scanner(json.JSONDecoder(parse_float=str, strict=False))
+        # `scan_once` says where a value ends; typeshed does not list it.
+        decoder: Any = json.JSONDecoder(parse_float=str, strict=False)
+        self._scan = decoder.scan_once
         self._text = ""
         self._at = 0
         self._num_bytes = 0

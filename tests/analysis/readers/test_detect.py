@@ -69,7 +69,7 @@ def test_another_sqlite_database_is_refused_with_its_tables(tmp_path: Path) -> N
     path = tmp_path / "app.sqlite"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE customers (id INTEGER)")
-    with pytest.raises(CaptureError, match="not from nsys.*customers"):
+    with pytest.raises(CaptureError, match=r"not from nsys.*customers"):
         detect(path)
 
 
