@@ -4,27 +4,22 @@ Nothing is ever written next to the file. Only plain tables are read: a view, a 
 generated column or a trigger on a table of ours could run somebody else's SQL.
 """
 
-import re
 import shutil
 import sqlite3
 import tempfile
-import threading
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
+from analysis.readers.nsys_structure import DAMAGED, StructureCheck, harden
 from analysis.readers.opening import reading
 from core.errors import CaptureError
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 LFS_MAGIC = b"version https://git-lfs"
 REPORT_MAGIC = b"NVIDIA Tegra Profiler Report"
-MAX_TEXT_BYTES = 64 << 20
-CHECK_LIMIT_S = 120.0
-"""After this long the structure check is given up: no sound file of a loadable size needs it."""
 NSYS_TABLE_PREFIXES = (
     "CUPTI_ACTIVITY_KIND_",
     "CUDA_GPU_MEMORY_",
@@ -37,9 +32,6 @@ NSYS_TABLE_PREFIXES = (
 NSYS_TABLES = frozenset(
     {"StringIds", "EXPORT_META_DATA", "ANALYSIS_DETAILS", "DIAGNOSTIC_EVENT", "PROCESSES"}
 )
-_VALUE_FINDING = re.compile(r"(TEXT|NUMERIC) value in |constraint failed")
-"Findings that reading judges itself. A NULL where none may be is a row of another table."
-DAMAGED = "The file is damaged or incomplete: export the report again"
 
 
 def is_nsys_table(name: str) -> bool:
@@ -94,7 +86,7 @@ def open_nsys(path: Path) -> Iterator[NsysDatabase]:
 
 def _open_checked(path: Path, uri: str) -> Iterator[NsysDatabase]:
     conn = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
-    check = _StructureCheck(uri)
+    check = StructureCheck(uri)
     try:
         harden(conn)
         yield NsysDatabase(path=path, uri=uri, conn=conn, tables=_real_tables(path, conn))
@@ -102,15 +94,6 @@ def _open_checked(path: Path, uri: str) -> Iterator[NsysDatabase]:
     finally:
         check.stop()
         conn.close()
-
-
-def harden(conn: sqlite3.Connection) -> None:
-    """Forbid writing, schema functions and giant values; read text that is not UTF-8."""
-    conn.text_factory = lambda raw: raw.decode("utf-8", "replace")
-    conn.execute("PRAGMA trusted_schema=OFF")
-    conn.execute("PRAGMA query_only=ON")
-    conn.execute("PRAGMA mmap_size=0")
-    conn.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_TEXT_BYTES)
 
 
 @contextmanager
@@ -225,41 +208,3 @@ def _stored_columns(conn: sqlite3.Connection, table: str) -> tuple[str, ...]:
     quoted = table.replace('"', '""')
     rows = conn.execute(f'PRAGMA table_xinfo("{quoted}")').fetchall()
     return tuple(str(r[1]) for r in rows if not r[6])
-
-
-class _StructureCheck:
-    """Run `PRAGMA quick_check` beside the reading: it finds pages that are lost, twice or foreign.
-
-    Reading alone meets only what is malformed on its way: a lost page would change a sum unseen.
-    """
-
-    def __init__(self, uri: str) -> None:
-        self._finding: str | None = None
-        self._conn = sqlite3.connect(uri, uri=True, check_same_thread=False)
-        harden(self._conn)
-        deadline = time.monotonic() + CHECK_LIMIT_S
-        self._conn.set_progress_handler(lambda: time.monotonic() > deadline, 1_000_000)
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            rows = self._conn.execute("PRAGMA quick_check(20)").fetchall()
-            found = (" ".join(str(row[0]).split()) for row in rows if row[0] != "ok")
-            self._finding = next((f for f in found if not _VALUE_FINDING.search(f)), None)
-        except sqlite3.OperationalError as exc:
-            self._finding = None if "interrupt" in str(exc) else str(exc)
-        except sqlite3.Error as exc:
-            self._finding = str(exc)
-
-    def raise_if_damaged(self, path: Path) -> None:
-        """Wait for the check; CaptureError with SQLite's finding."""
-        self._thread.join()
-        if self._finding is not None:
-            raise CaptureError(path, f"SQLite finds it damaged ({self._finding})", DAMAGED)
-
-    def stop(self) -> None:
-        with suppress(sqlite3.Error):
-            self._conn.interrupt()
-        self._thread.join()
-        self._conn.close()

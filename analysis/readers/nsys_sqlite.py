@@ -119,10 +119,9 @@ def _tables(path: Path, loaded: _Loaded) -> CaptureTables:
     devices = device_rows(work)
     lost_graphs = lost_graph_launches(work, graph_calls)
     summary = summarise(work, calls, is_launch, int(graph_calls.sum()), lost_graphs > 0, devices)
-    if "peak_bytes" in loaded.memory.figures:
-        summary["peak_memory_bytes"] = loaded.memory.figures["peak_bytes"]
+    summary |= _peak(loaded.memory)
     api_calls = api_calls_frame(calls, failed, loaded.names)
-    warnings = [
+    warnings = (
         *file_warnings(facts, loaded.quarantine),
         *([] if devices else [no_activity_warning(work, calls, int(is_wait.sum()), tree.ranges)]),
         *graph_warnings(work, lost_graphs),
@@ -131,7 +130,7 @@ def _tables(path: Path, loaded: _Loaded) -> CaptureTables:
         *_attribution_warnings(given, found),
         *_failed_calls(api_calls),
         *_memory_warnings(loaded.memory),
-    ]
+    )
     return CaptureTables(
         kind=CaptureKind.NSYS_SQLITE,
         path=path,
@@ -149,8 +148,13 @@ def _tables(path: Path, loaded: _Loaded) -> CaptureTables:
         memory=loaded.memory.figures,
         spans=spans_table(work, calls, given, tree, loaded.names) if len(work) else None,
         ranges=ranges_table(tree, work.processes) if len(tree.ranges) else None,
-        warnings=tuple(warnings),
+        warnings=warnings,
     )
+
+
+def _peak(memory: MemoryUse) -> dict[str, int]:
+    peak = memory.figures.get("peak_bytes")
+    return {} if peak is None else {"peak_memory_bytes": peak}
 
 
 def _calls_named(loaded: _Loaded, test: Any) -> NDArray[np.bool_]:
