@@ -1,5 +1,6 @@
-"""Run `python -m workloads` as a worker does, and read what it leaves."""
+"""Run workload programs as a worker does, and read what they leave."""
 
+import functools
 import json
 import os
 import subprocess
@@ -26,29 +27,39 @@ class Finished:
         return json.loads(self.stdout.splitlines()[-1])
 
 
+@functools.cache
+def _server() -> "subprocess.Popen[str]":
+    """Start the fork server, with one thread: the suite shares its cores. It ends with our pipe."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.workloads.fork_server"],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
 def run_program(
     *arguments: str, out: Path, spec: Mapping[str, Any] | None = None, **env: str
 ) -> Finished:
-    """Run to the end, with one thread: the suite shares its cores."""
-    events_path = out / "events.jsonl"
-    command = [sys.executable, "-m", "workloads", *arguments, "--out", str(out)]
+    """Run `python -m workloads ARGUMENTS` to its end in a forked child."""
+    argv = [*arguments, "--out", str(out)]
     if spec is not None:
-        command += ["--spec", json.dumps(spec)]
-    with events_path.open("w") as events:
-        command += ["--events-fd", str(events.fileno())]
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **env},
-            pass_fds=[events.fileno()],
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-    lines = events_path.read_text().splitlines()
+        argv += ["--spec", json.dumps(spec)]
+    paths = {name: out / f"{name}.txt" for name in ("stdout", "stderr", "events")}
+    for path in paths.values():
+        path.write_text("")
+    request = {"argv": argv, "env": env} | {name: str(path) for name, path in paths.items()}
+    server = _server()
+    assert server.stdin is not None and server.stdout is not None
+    server.stdin.write(json.dumps(request) + "\n")
+    server.stdin.flush()
+    returncode = int(server.stdout.readline())
+    texts = {name: path.read_text() for name, path in paths.items()}
     return Finished(
-        returncode=done.returncode,
-        stdout=done.stdout,
-        stderr=done.stderr,
-        events=[json.loads(line) for line in lines],
+        returncode=returncode,
+        stdout=texts["stdout"],
+        stderr=texts["stderr"],
+        events=[json.loads(line) for line in texts["events"].splitlines()],
     )
