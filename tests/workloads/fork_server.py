@@ -11,7 +11,7 @@ import sys
 import traceback
 from typing import Any
 
-import torch  # noqa: F401 - the point of this process
+import torch
 import torch.profiler  # noqa: F401
 
 from workloads.__main__ import main
