@@ -77,7 +77,8 @@ def differences(found: Comparison) -> None:
     if not found.differs:
         st.caption("No configuration field differs.")
         return
-    title = f"{len(found.differs)} fields differ"
+    num = len(found.differs)
+    title = f"{num} field{'s differ' if num > 1 else ' differs'}"
     if found.intended:
         title += f", the variable is {found.intended.field}"
     with st.expander(plain_markdown(title), expanded=not found.comparable):
@@ -166,7 +167,7 @@ def overlays(a: Sequence[RunView], b: Sequence[RunView]) -> None:
     sides = [("A", RUN_A, v) for v in a] + [("B", RUN_B, v) for v in b]
     samples = [(f"{s}: {v.run.name}", c, v.samples) for s, c, v in sides if len(v.samples)]
     memory = [(f"{s}: {v.run.name}", c, v.memory_points) for s, c, v in sides]
-    memory = [m for m in memory if len(m[2]) > 1]
+    memory = [m for m in memory if m[2]["time_ns"].nunique() > 1]
     if samples:
         st.subheader("Samples", anchor=False)
         chart(distribution(samples), alt="Latency samples of both sides by process")

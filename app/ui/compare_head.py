@@ -78,7 +78,8 @@ def _name(views: Sequence[RunView]) -> str:
 def verdict(found: Comparison, a: Sequence[RunView], b: Sequence[RunView]) -> None:
     """Draw the banner, the verdict with its reason and next step, and the interval."""
     if found.banner:
-        st.warning(plain_markdown(found.banner), icon=":material/difference:")
+        draw = st.info if found.comparable else st.warning
+        draw(plain_markdown(found.banner), icon=":material/difference:")
     title = f"{_TITLES[found.verdict]}: {found.metric.replace('_', ' ')}"
     if found.verdict in _ACCENTS and found.ratio:
         title = f"{_TITLES[found.verdict]}: {_change(found)}"

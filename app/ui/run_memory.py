@@ -23,7 +23,7 @@ def memory(view: RunView) -> None:
         )
         return
     _figures(view)
-    if len(view.memory_points) > 1:
+    if view.memory_points["time_ns"].nunique() > 1:
         device = _device(view.memory_points)
         points = view.memory_points[view.memory_points["device"] == device]
         chart(

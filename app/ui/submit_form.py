@@ -82,11 +82,13 @@ def choose_gpus() -> list[str]:
         "GPUs",
         options,
         key="gpus",
-        format_func=lambda m: m if m in online else f"{m} (no worker online)",
         help="One job for each GPU and each combination of values",
     )
     if not chosen:
         raise UserError("GPUs: choose at least one")
+    # Said beside, not in the options: a label that changes would drop the choice.
+    if away := [m for m in chosen if m not in online]:
+        st.caption(plain_markdown(f"No worker is online for {', '.join(away)}: its jobs wait."))
     return list(chosen)
 
 

@@ -1,0 +1,66 @@
+"""A served dashboard with its worker, and a Chromium to look at it."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.stack import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+START_LIMIT_S = 120.0
+
+
+def chromium_path() -> str | None:
+    return os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    sync_api = pytest.importorskip("playwright.sync_api")
+    path = chromium_path()
+    if path is None:
+        pytest.skip("no Chromium on PATH")
+    with sync_api.sync_playwright() as play:
+        found = play.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def dashboard(tmp_path: Path) -> Iterator[str]:
+    """Run `warpboard up` on an empty data directory, with this Python as the worker's."""
+    port = free_port()
+    log = tmp_path / "up.log"
+    env = {**os.environ, "WARPBOARD_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "app.cli", "up", "--port", str(port), "--no-demo"]
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [*command, "--data", str(tmp_path / "data")], cwd=ROOT, env=env, stdout=out, stderr=out
+        )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait(url, process, log)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+def _wait(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    deadline_s = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < deadline_s and process.poll() is None:
+        try:
+            with opener.open(f"{url}/_stcore/health", timeout=2):
+                return
+        except OSError:
+            time.sleep(0.2)
+    pytest.fail(f"the dashboard does not answer:\n{log.read_text(errors='replace')[-3000:]}")
