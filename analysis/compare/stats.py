@@ -35,7 +35,7 @@ from typing import Literal
 
 import numpy as np
 
-ALPHA = 0.009
+ALPHA = 0.0095
 """Level with 5 to 7 processes a side, just under 1 %: there, power is what is scarce."""
 STRICT_ALPHA = 0.005
 """Level with fewer processes (a guess at the spread from few is easily too small) or more."""

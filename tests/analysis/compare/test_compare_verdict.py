@@ -70,6 +70,16 @@ def test_a_difference_below_the_noise_floor_is_none() -> None:
     assert judge(a, b, noise_floor_frac=0.05).verdict == "no_difference"
 
 
+def test_a_steady_small_change_needs_a_measured_noise_floor() -> None:
+    a, b = processes(10, noise=0.001), processes(10, level=2.02, noise=0.001)
+
+    unmeasured, measured = judge(a, b), judge(a, b, noise_floor_frac=0.002)
+
+    assert unmeasured.verdict == "no_difference"
+    assert "noise floor" in (unmeasured.next_step or "")
+    assert measured.verdict == "slower"
+
+
 def test_equal_quiet_processes_show_no_difference_and_say_what_is_ruled_out() -> None:
     side = processes(5, noise=0.005)
 
