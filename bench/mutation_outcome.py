@@ -172,11 +172,12 @@ def _sqlite_structure(path: Path, digest: Any) -> None:
     connection = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
     connection.text_factory = bytes
     digest.update(str(connection.execute("PRAGMA quick_check").fetchall()).encode())
-    names = connection.execute("SELECT name, sql FROM sqlite_master WHERE type='table' ORDER BY 1")
-    for name, sql in names.fetchall():
+    names = connection.execute("SELECT name FROM sqlite_master WHERE type='table' ORDER BY 1")
+    for (name,) in names.fetchall():
         table = name.decode()
+        columns = connection.execute(f'PRAGMA table_info("{table}")').fetchall()
         rows = connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()
-        digest.update(b"%s%s%d" % (name, sql, rows[0]))
+        digest.update(f"{table} {columns} {rows[0]}".encode())
     connection.close()
 
 
