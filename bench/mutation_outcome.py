@@ -175,7 +175,7 @@ def _sqlite_structure(path: Path, digest: Any) -> None:
     names = connection.execute("SELECT name FROM sqlite_master WHERE type='table' ORDER BY 1")
     for (name,) in names.fetchall():
         table = name.decode()
-        columns = connection.execute(f'PRAGMA table_info("{table}")').fetchall()
+        columns = [c[1] for c in connection.execute(f'PRAGMA table_info("{table}")')]
         rows = connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()
         digest.update(f"{table} {columns} {rows[0]}".encode())
     connection.close()
