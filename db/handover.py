@@ -51,13 +51,14 @@ def interrupt_lost(db: Database, worker_id: str, running: Sequence[str]) -> list
     may have written its heartbeat before it had the claim.
     """
     why = "the process that ran it ended"
+    now = utc_now()  # a start after it was written before the clock jumped back
     marks = ", ".join("?" * len(running))
     with db.atomic():
         rows = db.execute(
             "UPDATE runs SET status = 'interrupted', error = ?, finished_at = ?"
-            " WHERE status IN ('claimed', 'running') AND worker_id = ? AND started_at < ?"
-            f" AND id NOT IN ({marks}) RETURNING id",
-            (why, utc_now(), worker_id, seconds_ago(CLAIM_GRACE_S), *running),
+            " WHERE status IN ('claimed', 'running') AND worker_id = ?"
+            f" AND NOT started_at BETWEEN ? AND ? AND id NOT IN ({marks}) RETURNING id",
+            (why, now, worker_id, seconds_ago(CLAIM_GRACE_S), now, *running),
         ).fetchall()
         for (run_id,) in rows:
             add_events(db, run_id, [(None, "state", f"interrupted: {why}")])
@@ -71,8 +72,8 @@ def waiting_for(db: Database, worker_id: str, older_than_s: float) -> list[tuple
     waiting = db.execute(
         "SELECT gpu_model, id FROM runs r WHERE status = 'queued' AND position ="
         " (SELECT min(position) FROM runs f WHERE f.status = 'queued'"
-        " AND f.gpu_model = r.gpu_model) AND created_at < ?",
-        [seconds_ago(older_than_s)],
+        " AND f.gpu_model = r.gpu_model) AND NOT created_at BETWEEN ? AND ?",
+        [seconds_ago(older_than_s), utc_now()],
     ).fetchall()
     return [(run_id, model) for model, run_id in waiting if model_queue(model) in queues]
 

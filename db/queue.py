@@ -42,6 +42,16 @@ def claim_run(
     return Claim(run_id=run_id, spec=json.loads(row[0]), attempt=row[1])
 
 
+def claimed_before(db: Database, worker_id: str, task_id: str) -> Claim | None:
+    """Return what this very try to claim already got: its answer was lost on the way."""
+    row = db.execute(
+        "SELECT id, spec, attempt FROM runs"
+        " WHERE status = 'claimed' AND worker_id = ? AND task_id = ?",
+        (worker_id, task_id),
+    ).fetchone()
+    return Claim(run_id=row[0], spec=json.loads(row[1]), attempt=row[2]) if row else None
+
+
 def request_cancel(db: Database, run_id: str) -> str:
     """Cancel a queued run at once, ask the worker of a running one; return the status after it.
 

@@ -47,6 +47,7 @@ def transport_options(broker_url: str, data_root: Path) -> dict[str, object]:
             "unacked_restore_throttle": 1,
             "health_check_interval": 25,
             "socket_keepalive": True,
+            "socket_connect_timeout": 5,
         }
     broker = Path(data_root).absolute() / "broker"
     folders = {name: broker / name for name in ("queue", "control", "processed")}

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from core import VERSION
 from core.config import ROOT, broker_url, data_dir
@@ -22,6 +22,7 @@ from core.errors import AppError, UserError
 from core.queues import device_queue, gpu_slug, model_queue
 from worker import spool
 from worker.client import DashboardAway, DashboardClient, Refused, version_complaint
+from worker.health import note_alive
 from worker.passes import GpuTarget
 from worker.places import Place, celery_command, celery_environment, lock_identity
 from worker.probe import probe
@@ -32,6 +33,7 @@ from worker.targets import CPU, find_targets, load_measured
 LOG = logging.getLogger("warpboard.worker")
 DEFAULT_HEARTBEAT_S = 5.0
 SWEEP_S = 30.0
+STAND_BY_S = 2.0
 RESTART_DELAYS_S = (1.0, 2.0, 5.0, 15.0, 60.0)
 
 
@@ -48,17 +50,34 @@ def main(argv: list[str] | None = None) -> int:
     except AppError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:  # told to stop while it stood by
+        return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m worker", description=__doc__)
-    parser.add_argument("--broker", help="redis://... or filesystem:// (default)")
-    parser.add_argument("--dashboard", default="http://127.0.0.1:8501", metavar="URL")
     parser.add_argument(
-        "--token-file", metavar="F", help="default: worker.token in the data folder"
+        "--broker", help="redis://...; default: WARPBOARD_BROKER, else the embedded filesystem://"
+    )
+    parser.add_argument(
+        "--dashboard",
+        default=os.environ.get("WARPBOARD_DASHBOARD") or "http://127.0.0.1:8501",
+        metavar="URL",
+        help="default: WARPBOARD_DASHBOARD, else http://127.0.0.1:8501",
+    )
+    parser.add_argument(
+        "--token-file",
+        default=os.environ.get("WARPBOARD_TOKEN_FILE"),
+        metavar="F",
+        help="default: WARPBOARD_TOKEN_FILE, else worker.token in the data folder",
     )
     parser.add_argument("--data", metavar="DIR", help="spool and logs; default ./data")
     parser.add_argument("--gpu", default="all", help="ordinal, UUID, model, cpu or all (default)")
+    parser.add_argument(
+        "--stand-by",
+        action="store_true",
+        help="wait while another worker has the GPUs of this data folder, instead of ending",
+    )
     return parser
 
 
@@ -72,9 +91,24 @@ class WorkerHost:
         self._broker_url = args.broker or broker_url(self._data)
         self._token_file = Path(args.token_file or self._data.token_path).absolute()
         self._wanted = args.gpu
-        self._id_file, self._worker_id = lock_identity(self._data, args.gpu)
+        self._id_file, self._worker_id = self._identity(args.stand_by)
         self._spool = self._data.spool
         self._heartbeat_s = DEFAULT_HEARTBEAT_S
+
+    def _identity(self, stand_by: bool) -> tuple[IO[str], str]:
+        """Lock the GPUs of this data folder; with `stand_by` wait for another worker's end."""
+        is_told = False
+        while True:
+            try:
+                return lock_identity(self._data, self._wanted)
+            except UserError:
+                if not stand_by:
+                    raise
+                if not is_told:
+                    LOG.info("another worker has these GPUs; standing by")
+                is_told = True
+            if self._stop.wait(STAND_BY_S):
+                raise KeyboardInterrupt
 
     def run(self) -> int:
         os.environ["WARPBOARD_DATA"] = str(self._data.root)
@@ -183,7 +217,9 @@ class WorkerHost:
         Registers again where the dashboard forgot us, and after a new measurement.
         """
         known = self._record(places, facts)
+        note_alive(self._data)
         while not self._stop.wait(self._heartbeat_s):
+            note_alive(self._data)
             record = self._record(places, facts)
             try:
                 if record != known:

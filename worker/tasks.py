@@ -6,6 +6,7 @@ Imported by `celery -A worker.tasks worker`, started by `worker.main`, which set
 import ctypes
 import logging
 import os
+import secrets
 import signal
 import traceback
 from pathlib import Path
@@ -66,6 +67,8 @@ def claim_patiently(
         "worker_id": settings.worker_id,
         "gpu": dict(settings.facts) | {"model": settings.model},
         "task_id": task_id,
+        # This try alone: when its answer is lost on the way, asking again gives the same run.
+        "try_id": f"{task_id}.{secrets.token_hex(4)}",
         "any_run": True,
     }
     while True:

@@ -1,6 +1,7 @@
 """Routes of runs: what a worker does with one, and runs as JSON."""
 
 import json
+import logging
 from typing import Any
 
 from sqlite_utils import Database
@@ -13,7 +14,7 @@ from app.api.errors import MAX_MANIFEST_BYTES, ApiError, field_of, read_json, ro
 from app.api.state import ApiState, in_thread, state_of
 from app.api.uploads import check_run_id, upload_path
 from app.show import records, show_document
-from core.errors import CaptureError, UserError
+from core.errors import AppError, CaptureError, UserError
 from db import handover
 from db import queue as db_queue
 from db.events import add_events
@@ -22,6 +23,7 @@ from db.runs import count_runs, list_runs, resolve_run
 from db.status import has_capture
 from db.workers import gpu_id, store_gpu
 
+LOG = logging.getLogger("warpboard.api")
 KINDS = ("progress", "log", "state")
 MAX_EVENTS = 2000
 MAX_LISTED = 1000
@@ -36,10 +38,17 @@ async def claim(request: Request) -> Response:
     worker_id = field_of(body, "worker_id", str)
     gpu = field_of(body, "gpu", dict, None) or {}
     task_id = field_of(body, "task_id", str, None)
-    found = await in_thread(request, _claim, run_id, worker_id, gpu, task_id, body.get("any_run"))
+    try_id = field_of(body, "try_id", str, None)
+    found = await in_thread(request, _claimed_before, worker_id, try_id) or await in_thread(
+        request, _claim, run_id, worker_id, gpu, try_id or task_id, body.get("any_run")
+    )
     if found is None:
         raise ApiError(409, f"run {run_id} is not queued")
     return JSONResponse({"run_id": found.run_id, "spec": found.spec, "attempt": found.attempt})
+
+
+def _claimed_before(db: Database, worker_id: str, try_id: str | None) -> db_queue.Claim | None:
+    return db_queue.claimed_before(db, worker_id, try_id) if try_id else None
 
 
 def _claim(
@@ -125,7 +134,10 @@ def _finish(db: Database, state: ApiState, run_id: str, manifest: dict[str, Any]
     except UserError as exc:
         raise ApiError(409, str(exc)) from exc
     if status == "ingesting":
-        state.send_ingest(run_id)
+        try:
+            state.send_ingest(run_id)
+        except AppError as exc:  # the bundle is here all the same: `watch` sends it later
+            LOG.warning("run %s waits to be read: %s", run_id, exc)
     return status
 
 

@@ -36,6 +36,8 @@ class ApiState:
     "Workers that came with this host's own token."
     resent_s: dict[str, float] = field(default_factory=dict)
     "GPU model -> when a message was last sent again."
+    ingest_waits: tuple[str, float] = ("", 0.0)
+    "The run that is next to be read, and since when (or when ingest was last told again)."
     _local: threading.local = field(default_factory=threading.local)
 
     def database(self) -> Database:

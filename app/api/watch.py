@@ -1,4 +1,4 @@
-"""Give up runs whose worker has fallen silent, so that the queue goes on.
+"""Give up runs whose worker has fallen silent, and remind ingest, so that the queue goes on.
 
 Silence is measured with this process's monotonic clock from when it last heard of a worker, or from
 its own start: neither a jump of the wall clock nor a restart of the dashboard interrupts a run.
@@ -12,11 +12,14 @@ import anyio.to_thread
 from sqlite_utils import Database
 
 from app.api.state import EMBEDDED_SILENCE_S, REMOTE_SILENCE_S, ApiState
+from core.errors import AppError
 from db import handover
 from db.workers import worker_stopped, workers_with_active_runs
 
 LOG = logging.getLogger("warpboard.watch")
 INTERVAL_S = 2.0
+REMIND_INGEST_S = 15.0
+"A message to ingest may be lost with Redis's last second, or with the process that had it."
 
 
 async def watch(state: ApiState) -> None:
@@ -25,8 +28,11 @@ async def watch(state: ApiState) -> None:
         await anyio.sleep(INTERVAL_S)
         try:
             await anyio.to_thread.run_sync(give_up_silent, state)
+            await anyio.to_thread.run_sync(remind_ingest, state)
+        except AppError as exc:
+            LOG.warning("%s", exc)
         except Exception:  # the border of a background task: it must not end
-            LOG.exception("looking for silent workers failed")
+            LOG.exception("watching workers and ingest failed")
 
 
 def give_up_silent(state: ApiState) -> list[str]:
@@ -41,3 +47,21 @@ def give_up_silent(state: ApiState) -> list[str]:
             worker_stopped(db, worker_id)
             LOG.warning("worker %s is silent; interrupted %s", worker_id, interrupted)
     return interrupted
+
+
+def remind_ingest(state: ApiState) -> str | None:
+    """Tell ingest again of a run that has been next for a while; return it.
+
+    A message too many does no harm: what is read is not read again.
+    """
+    waiting = handover.runs_to_ingest(state.database())
+    now = time.monotonic()
+    run_id, since_s = state.ingest_waits
+    if not waiting or waiting[0] != run_id:
+        state.ingest_waits = (waiting[0] if waiting else "", now)
+        return None
+    if now - since_s < REMIND_INGEST_S:
+        return None
+    state.ingest_waits = (run_id, now)
+    state.send_ingest(run_id)
+    return run_id

@@ -1,5 +1,6 @@
 """Routes of workers: registration and heartbeat."""
 
+import logging
 import time
 
 from starlette.requests import Request
@@ -9,11 +10,13 @@ from app.api.auth import EMBEDDED, check_token
 from app.api.errors import ApiError, field_of, read_json, route
 from app.api.state import HEARTBEAT_S, ApiState, in_thread, state_of
 from core import VERSION
-from core.errors import UserError
+from core.errors import AppError, UserError
 from db import handover
 from db import workers as db_workers
 
+LOG = logging.getLogger("warpboard.api")
 RESEND_AFTER_S = 20.0
+RESEND_GAP_S = 5.0
 MAX_NAME_CHARS = 200
 
 
@@ -76,9 +79,12 @@ def _resend(db, state: ApiState, worker_id: str) -> None:  # type: ignore[no-unt
     """Send a message again for a run that waits although its worker is idle: it was lost."""
     now = time.monotonic()
     for run_id, model in handover.waiting_for(db, worker_id, RESEND_AFTER_S):
-        if now - state.resent_s.get(model, 0.0) > RESEND_AFTER_S:
+        if now - state.resent_s.get(model, float("-inf")) > RESEND_GAP_S:
             state.resent_s[model] = now
-            state.send_job(run_id, model)
+            try:
+                state.send_job(run_id, model)
+            except AppError as exc:
+                LOG.warning("%s", exc)
 
 
 def _worker_id(text: str) -> str:
