@@ -49,8 +49,7 @@ def memory_timeline(
             fillcolor=colour,
             opacity=0.09,
             line_width=0,
-            annotation=_band_label(name) if end - start > 0.06 * length else None,
-            annotation_position="bottom left",
+            **(_band_label(name) if end - start > 0.06 * length else {}),
         )
     if shown["reserved_bytes"].notna().any():
         reserved = shown["reserved_bytes"].astype(float)
@@ -79,7 +78,8 @@ def memory_timeline(
 
 
 def _band_label(name: str) -> dict[str, Any]:
-    return {"text": plain(name), "font": {"size": 11}, "yanchor": "bottom"}
+    text = {"text": plain(name), "font": {"size": 11}, "yanchor": "bottom"}
+    return {"annotation": text, "annotation_position": "bottom left"}
 
 
 def _mark(fig: go.Figure, x: float, y: float, prefix: str) -> None:
@@ -112,7 +112,8 @@ def at_peak(sites: pd.DataFrame) -> go.Figure:
     totals = rows.groupby(phases)["bytes"].sum()
     labels = [plain(p) for p in totals.index] + [short(s, 60) for s in rows["site"]]
     colours = [stable_colour(str(p)) for p in totals.index] + [
-        stable_colour(str(p)) for p in phases
+        stable_colour(str(s) if len(totals) == 1 else str(p))
+        for s, p in zip(rows["site"], phases, strict=True)
     ]
     fig = figure(height=460, legend=False)
     fig.add_treemap(

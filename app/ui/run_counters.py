@@ -9,7 +9,7 @@ from analysis.runview import RunView
 from app.charts.roofline import Ceiling, roofline
 from app.ui import style
 from app.ui.format import percent
-from app.ui.widgets import chart, plain_markdown, show_table, table_height
+from app.ui.widgets import chart, show_table, table_height
 
 
 def counters(view: RunView) -> None:
@@ -124,8 +124,22 @@ def _rules(rules: pd.DataFrame) -> None:
         launches=("launch", "nunique"), speedup=("estimated_speedup_pct", "max")
     )
     ordered = grouped.reset_index().sort_values("speedup", ascending=False, na_position="last")
-    for row in ordered.head(12).itertuples():
-        gain = f", up to {row.speedup:.0f} % by its estimate" if row.speedup == row.speedup else ""
-        title = plain_markdown(f"{row.rule}: {row.launches} launches{gain}")
-        with st.expander(title):
-            st.text(str(row.message))
+    table = pd.DataFrame(
+        {
+            "rule": ordered["rule"],
+            "launches": ordered["launches"],
+            "its estimated gain %": ordered["speedup"],
+            "message": ordered["message"],
+        }
+    )
+    show_table(
+        table,
+        height=table_height(table, 480),
+        column_config={
+            "rule": st.column_config.TextColumn(width="medium"),
+            "its estimated gain %": st.column_config.NumberColumn(format="%.0f"),
+            "message": st.column_config.TextColumn(width=900),
+        },
+        alt="Messages of Nsight Compute's rules",
+    )
+    st.caption("Click a message twice to read all of it.")

@@ -89,10 +89,11 @@ def answer(view: RunView) -> None:
         next_steps = [f"Next: {step}" for step in found.next_steps[:3]]
         style.verdict(
             found.headline,
-            next_steps,
+            [],
             list(found.evidence),
             _ACCENTS.get(str(found.kind), NEUTRAL),
             composition(found.bar, view.summary.get("unclassified_frac")),
+            after=next_steps,
         )
         return
     if run.workload and st.button("Retry", icon=":material/replay:"):

@@ -11,7 +11,7 @@ from app.charts import samples as sample_charts
 from app.ui import style
 from app.ui.colours import stable_colour
 from app.ui.format import bytes_, duration, percent
-from app.ui.widgets import Card, cards, chart, show_table
+from app.ui.widgets import Card, cards, chart, show_table, table_height
 
 
 def memory(view: RunView) -> None:
@@ -104,7 +104,7 @@ def _peak_table(sites: pd.DataFrame) -> None:
                 "blocks": sites["count"],
             }
         ).head(500),
-        height=320,
+        height=table_height(sites, 360),
         column_config={
             "site": st.column_config.TextColumn(width="large"),
             "MB": st.column_config.NumberColumn(format="%.4g"),

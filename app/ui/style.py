@@ -1,5 +1,6 @@
 """The little CSS that the theme cannot say, and HTML blocks built from escaped text."""
 
+from collections.abc import Sequence
 from html import escape
 
 import streamlit as st
@@ -85,12 +86,21 @@ def legend(items: list[tuple[str, str, str]]) -> str:
 
 
 def verdict(
-    title: str, lines: list[str], evidence: list[str], accent: str, extra: str = ""
+    title: str,
+    lines: list[str],
+    evidence: list[str],
+    accent: str,
+    extra: str = "",
+    after: Sequence[str] = (),
 ) -> None:
-    """Draw the answer of a page: title, sentences, evidence; `extra` is trusted HTML of ours."""
+    """Draw the answer of a page: title, sentences, evidence, what to do `after` it.
+
+    `extra` is HTML of ours, drawn as it is; every text is escaped.
+    """
     body = "".join(f"<p>{escape(line)}</p>" for line in lines if line)
     points = "".join(f"<li>{escape(e)}</li>" for e in evidence if e)
     listing = f"<ul>{points}</ul>" if points else ""
+    listing += "".join(f"<p>{escape(line)}</p>" for line in after if line)
     st.html(
         f'<section class="wb-verdict" style="--wb-accent:{accent}"><h2>{escape(title)}</h2>'
         f"{body}{listing}{extra}</section>"

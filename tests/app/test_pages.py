@@ -69,7 +69,16 @@ def open_page(monkeypatch: pytest.MonkeyPatch, folder: str, page: str, **query: 
 
 
 def texts(at: AppTest) -> str:
-    parts = [*at.markdown, *at.caption, *at.error, *at.warning, *at.text, *at.code, *at.title]
+    parts = [
+        *at.markdown,
+        *at.caption,
+        *at.error,
+        *at.warning,
+        *at.info,
+        *at.text,
+        *at.code,
+        *at.title,
+    ]
     html = [str(e.proto.body) for e in at.get("html")]
     return "\n".join([*(str(p.value) for p in parts), *html])
 
