@@ -69,17 +69,29 @@ def _running(row: dict[str, Any]) -> None:
 
 
 def progress_of(progress: dict[str, Any], status: str) -> tuple[float, str]:
-    """Return the finished part of the present stage (0-1) and its words."""
+    """Return how much of the job is done (0-1) and what it is at, in words.
+
+    A job has `num_steps` passes and processes; `done` of `total` is inside the present one.
+    """
     if status == "ingesting":
         return 1.0, "reading the captures"
-    done, total = progress.get("done"), progress.get("total")
     stage = str(progress.get("stage", ""))
-    words = " ".join(
-        w for w in (str(progress.get("pass", "")), _STAGES.get(stage, stage or status)) if w
-    )
+    words = [f"{progress['pass']} pass"] if progress.get("pass") else []
+    words.append(_STAGES.get(stage, stage or status))
+    inner = _frac(progress.get("done"), progress.get("total"))
+    if stage == "measure" and inner is not None:
+        words[-1] += f" {progress['done']:g} of {progress['total']:g}"
+    step, steps = progress.get("step"), progress.get("num_steps")
+    if isinstance(step, int) and isinstance(steps, int) and steps > 0:
+        words.append(f"step {step + 1} of {steps}")
+        return min(1.0, (step + (inner or 0.0)) / steps), ", ".join(words)
+    return inner or 0.0, ", ".join(words)
+
+
+def _frac(done: Any, total: Any) -> float | None:
     if isinstance(done, int | float) and isinstance(total, int | float) and total > 0:
-        return min(1.0, max(0.0, done / total)), f"{words}, {done:g} of {total:g}"
-    return 0.0, words
+        return min(1.0, max(0.0, done / total))
+    return None
 
 
 def log_text(events: pd.DataFrame) -> str:

@@ -55,7 +55,7 @@ def _config() -> dict[str, object]:
         "open": st.column_config.ButtonColumn(
             "", key="runs_open", type="tertiary", pinned=True, width=44
         ),
-        "name": st.column_config.TextColumn(width="medium"),
+        "name": st.column_config.TextColumn(width=330),
         "status": st.column_config.TextColumn(width=92),
         "GPU": st.column_config.TextColumn(width=150),
         "latency ms": number(format="%.4g", help=tooltip("latency_ms.median"), width=92),
