@@ -27,6 +27,8 @@ BACKENDS = ("auto", "flash", "mem_efficient", "cudnn", "math")
 MODES = ("forward", "backward", "forward_backward")
 CHECK_ROWS = 256
 """Rows of the shape on which the error against float64 is taken."""
+NO_BACKEND = ("No available kernel", "No viable backend")
+"""What PyTorch says on a GPU and on a CPU when the chosen backend refuses the inputs."""
 TRITON_HEAD_DIMS = (16, 32, 64, 128)
 
 
@@ -175,7 +177,7 @@ def _sdpa(p: Params) -> Attend:
             with sdpa_kernel(backends[p.backend]):
                 return scaled_dot_product_attention(q, k, v, is_causal=p.causal)
         except RuntimeError as error:
-            if "No available kernel" not in str(error):
+            if not any(said in str(error) for said in NO_BACKEND):
                 raise
             raise ToolUnavailableError(
                 f"sdpa {p.backend}", "this backend does not take these inputs on this device",
