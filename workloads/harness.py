@@ -25,6 +25,7 @@ from workloads.measure.passes import (
     surround,
 )
 from workloads.measure.timing import measure, synchronize, warm_up
+from workloads.measure.turn import COMPILES_WITHOUT_TRIALS, Turn
 from workloads.program import Context, Metric, Program, Timings
 from workloads.spec import CommonParams, WorkloadSpec
 
@@ -107,11 +108,18 @@ def _run(
     state.limit_bytes = oom.apply_memory_cap(params.memory_cap_gib, on_gpu=context.on_gpu)
     if state.limit_bytes is not None:
         state.result["memory_limit_bytes"] = state.limit_bytes
+    turn = Turn()
+    compiles_first = turn.is_shared and compile_mode in COMPILES_WITHOUT_TRIALS
+    if not compiles_first:
+        turn.take()
     events.progress("build", 0, 1)
     program: Program = spec.build(params, context)
     synchronize(context)
     events.progress("build", 1, 1)
     state.stage = "warmup"
+    if compiles_first:
+        warm_up(context, program, events, 1)
+        turn.take()
     warm_up(context, program, events, _warmup(params, options))
     state.stage = "measure"
     _measure(params, options, events, context, program, watch, state)

@@ -61,6 +61,7 @@ def _tiles(hook: Any, options: list[tuple[int, int, bool, int, int]], smallest: 
 # BLOCK_M, BLOCK_N, OVERLAP, warps, stages
 _FORWARD = [
     (128, 128, True, 8, 2),
+    (128, 128, False, 8, 3),
     (128, 64, True, 8, 3),
     (128, 64, True, 8, 2),
     (128, 128, False, 8, 2),

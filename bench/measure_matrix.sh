@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Measure the matrix behind the example data and docs/results.md on this GPU: one bundle a cell.
+#
+#   bench/measure_matrix.sh OUT_DIR [PART...]     PART: compiled eager scaling training counters (all)
+#
+# WARPBOARD_PYTHON: the Python that has torch (python3). MATRIX_JOBS: programs that start up side by
+# side (6); they measure one after another (WARPBOARD_GPU_LOCK), so the times stand.
+set -u
+cd "$(dirname "$0")/.." || exit 3
+python=${WARPBOARD_PYTHON:-python3}
+out=${1:?usage: bench/measure_matrix.sh OUT_DIR [PART...]}
+shift
+mkdir -p "$out"
+parts=${*:-compiled eager scaling training counters}
+export OUT="$out" PYTHON="$python" WARPBOARD_GPU_LOCK="$out/gpu.lock"
+jobs_file="$out/jobs.txt"
+: >"$jobs_file"
+
+job() { echo "$*" >>"$jobs_file"; }
+
+compiled() {
+  for mode in max-autotune reduce-overhead default; do
+    job "decode-layer-$mode decode --profilers nsys --repeats 3 --set preset=llama-7b-layer --set compile=$mode"
+  done
+  for mode in default; do
+    job "large-forward-$mode transformer --profilers nsys --set preset=large --set mode=forward --set seq_len=256 --set batch=32 --set dtype=bf16 --set compile=$mode"
+    job "large-train-$mode transformer --profilers nsys --set preset=large --set mode=train_step --set seq_len=256 --set batch=8 --set dtype=bf16 --set compile=$mode"
+  done
+  for length in 256 1024 4096 16384; do
+    job "attention-compiled-$length attention --set implementation=compiled --set mode=forward_backward --set dtype=fp32 --set batch=8 --set heads=1 --set head_dim=64 --set seq_len=$length"
+  done
+}
+
+eager() {
+  job "decode-layer-none decode --profilers nsys,memory --repeats 5 --set preset=llama-7b-layer"
+  job "decode-layer-graph decode --profilers nsys --repeats 3 --set preset=llama-7b-layer --set cuda_graph=on"
+  job "decode-7b-none decode --profilers nsys --set preset=llama-7b"
+  job "decode-7b-graph decode --profilers nsys --set preset=llama-7b --set cuda_graph=on"
+  job "decode-graphs-skipped decode --profilers nsys --set preset=llama-7b-layer --set compile=reduce-overhead --set kv_cache=argument"
+  job "prefill-1024 prefill --profilers nsys --set seq_len=1024"
+  job "generate-none generate --profilers nsys --set new_tokens=32"
+  job "generate-graph generate --profilers nsys --set new_tokens=32 --set cuda_graph=on"
+  job "large-forward-none transformer --profilers nsys --set preset=large --set mode=forward --set seq_len=256 --set batch=32 --set dtype=bf16"
+  job "large-train-none transformer --profilers nsys --set preset=large --set mode=train_step --set seq_len=256 --set batch=8 --set dtype=bf16"
+  job "small-train-bf16 transformer --profilers nsys,memory,trace --set preset=small --set mode=train_step --set seq_len=256 --set dtype=bf16"
+  for name in route route_sort route_fused; do
+    job "moe-$name moe_routing --profilers nsys --set implementation=$name"
+  done
+}
+
+scaling() {
+  for length in 256 512 1024 2048 4096 8192 16384; do
+    for name in naive sdpa triton; do
+      job "scaling-$name-$length attention --set implementation=$name --set mode=forward --set seq_len=$length"
+    done
+  done
+  for dim in 16 32 64 128; do
+    for length in 256 1024 4096 8192 16384; do
+      job "naive-$dim-$length attention --set implementation=naive --set mode=forward_backward --set dtype=fp32 --set batch=8 --set heads=1 --set head_dim=$dim --set seq_len=$length"
+    done
+  done
+}
+
+training() {
+  for size in small medium large xl 2.7B; do
+    for length in 128 256 512 1024; do
+      job "forward-$size-$length transformer --profilers nsys --set preset=$size --set mode=forward --set seq_len=$length"
+      # 24 GiB: what an RTX 3090 or 4090 holds; the larger cells run out of memory on purpose
+      job "train-$size-$length transformer --set preset=$size --set mode=train_step --set seq_len=$length --set memory_cap_gib=24"
+    done
+  done
+  for size in small medium large xl 2.7B; do
+    job "forward-$size-512-bf16 transformer --set preset=$size --set mode=forward --set seq_len=512 --set dtype=bf16"
+  done
+  job "memory-xl-oom transformer --profilers memory --set preset=xl --set mode=train_step --set memory_cap_gib=24"
+}
+
+counters() {
+  job "ncu-decode-layer decode --profilers nsys,ncu --set preset=llama-7b-layer"
+  job "ncu-decode-max-autotune decode --profilers nsys,ncu --set preset=llama-7b-layer --set compile=max-autotune"
+  for tile in 16 64 128; do
+    job "ncu-gemm-tile-$tile gemm --profilers ncu --set implementation=triton --set m=16 --set tile_m=$tile"
+  done
+  job "ncu-gemm-cublas gemm --profilers ncu --set m=16"
+  job "ncu-attention-triton attention --profilers ncu --set implementation=triton --set mode=forward"
+  job "ncu-attention-naive attention --profilers ncu --set implementation=naive --set mode=forward"
+}
+
+for part in $parts; do "$part"; done
+run_job() {
+  set -f
+  name=${1%% *}
+  [ -f "$OUT/$name/manifest.json" ] && return
+  # shellcheck disable=SC2086
+  "$PYTHON" -m worker.run_bundle ${1#* } --out "$OUT/$name" >"$OUT/$name.txt" 2>&1
+  echo "$name: ended with $?" >&2
+}
+export -f run_job
+tr '\n' '\0' <"$jobs_file" | xargs -0 -n 1 -P "${MATRIX_JOBS:-6}" bash -c 'run_job "$1"' _
