@@ -2,6 +2,7 @@
 
 import hashlib
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,18 +50,21 @@ def read_capture(
 ) -> RunCapture:
     from analysis import readers
 
-    raw_sha256 = file_sha256(path)
+    raw_sha256 = _source_sha256(path)
     kind = kind or CaptureKind(readers.detect(path))
     stored = staging.folder / name
     removed: tuple[str, ...] = ()
     if staging.keep_private:
-        shutil.copyfile(path, stored)
+        _copy_whole(path, kind, stored)
     else:
         from analysis import privacy
 
         removed = tuple(privacy.scrub(path, kind, stored))
-    tables = readers.read(stored, kind)
-    if file_sha256(path) != raw_sha256:
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        hashes = beside.submit(lambda: (_source_sha256(path), file_sha256(stored)))
+        tables = readers.read(stored, kind, is_own_copy=not staging.keep_private)
+        source_sha256, stored_sha256 = hashes.result()
+    if source_sha256 != raw_sha256:
         raise CaptureError(path, "it changed while it was read", "Import it once it is complete")
     return RunCapture(
         pass_name=pass_name or str(PASS_OF_KIND[kind]),
@@ -69,10 +73,31 @@ def read_capture(
         file_name=name,
         path=stored,
         num_bytes=stored.stat().st_size,
-        sha256=raw_sha256 if staging.keep_private else file_sha256(stored),
+        sha256=stored_sha256,
         source_sha256=raw_sha256,
         private_removed=removed,
     )
+
+
+def _source_sha256(path: Path) -> str:
+    """Return the file's SHA-256, of a database together with its write-ahead log if it has one."""
+    beside = [path.with_name(path.name + end) for end in ("-wal", "-journal")]
+    hashes = [file_sha256(p) for p in (path, *beside) if p == path or _has_content(p)]
+    return hashes[0] if len(hashes) == 1 else hash_of(hashes)
+
+
+def _has_content(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
+
+
+def _copy_whole(path: Path, kind: CaptureKind, stored: Path) -> None:
+    """Copy a capture; of a database also what still lies in its write-ahead log."""
+    if kind is CaptureKind.NSYS_SQLITE:
+        from analysis.readers.nsys_scrub import copy_nsys_sqlite
+
+        copy_nsys_sqlite(path, stored)
+    else:
+        shutil.copyfile(path, stored)
 
 
 def unique_name(name: str, taken: set[str]) -> str:

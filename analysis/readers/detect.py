@@ -144,8 +144,13 @@ def _detect_pickle(path: Path, head: bytes) -> CaptureKind:
 
 
 def _check_is_nsys(path: Path) -> None:
+    from analysis.readers.nsys_database import sidecars
+
+    if sidecars(path):
+        return  # the tables may be in there: only the reader's private copy can tell
     try:
-        connection = sqlite3.connect(f"file:{_quoted(path)}?mode=ro", uri=True)
+        # `immutable`: a plain read-only opening of a WAL database writes a -shm file beside it.
+        connection = sqlite3.connect(f"file:{_quoted(path)}?mode=ro&immutable=1", uri=True)
         try:
             names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
         finally:

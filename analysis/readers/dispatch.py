@@ -9,9 +9,12 @@ from analysis.tables import CaptureKind, CaptureTables
 from core.errors import CaptureError
 
 
-def read(path: Path, kind: CaptureKind | None = None) -> CaptureTables:
+def read(
+    path: Path, kind: CaptureKind | None = None, *, is_own_copy: bool = False
+) -> CaptureTables:
     """Return everything in one capture; the kind is found by content unless given.
 
+    `is_own_copy`: `analysis.privacy` has just written the file, from a source that it checked.
     Raises CaptureError (file, place, remedy) for anything that cannot be read right, and
     ToolUnavailableError where a report needs a tool that this host lacks.
     """
@@ -20,7 +23,12 @@ def read(path: Path, kind: CaptureKind | None = None) -> CaptureTables:
     if chosen is CaptureKind.BUNDLE:
         raise CaptureError(path, "this is a bundle of captures", "Import the folder as a whole")
     with reading(path):
-        tables = _reader(chosen)(path)
+        if chosen is CaptureKind.NSYS_SQLITE and is_own_copy:
+            from analysis.readers.nsys_sqlite import read_nsys_sqlite
+
+            tables = read_nsys_sqlite(path, is_sound=True)
+        else:
+            tables = _reader(chosen)(path)
     if _state(path) != before:
         raise CaptureError(
             path, "the file changed while it was being read", "Import it once it is complete"

@@ -71,28 +71,37 @@ class NsysDatabase:
 
 
 @contextmanager
-def open_nsys(path: Path) -> Iterator[NsysDatabase]:
-    """Open `path` and check it; CaptureError for anything that is not a sound nsys export."""
+def open_nsys(path: Path, *, is_sound: bool = False) -> Iterator[NsysDatabase]:
+    """Open `path` and check it; CaptureError for anything that is not a sound nsys export.
+
+    `is_sound` leaves out the check of the file's structure, which reads every page of it.
+    """
     with reading(path):
         _check_header(path)
         before = _stamp(path)
         with tempfile.TemporaryDirectory(prefix="warpboard-nsys-") as private:
             uri = _uri(path, Path(private))
             with _damage_as_capture_error(path):
-                yield from _open_checked(path, uri)
+                yield from _open_sound(path, uri) if is_sound else _open_checked(path, uri)
         if _stamp(path) != before:
             raise CaptureError(path, "the file changed while it was read", "Import it again")
 
 
 def _open_checked(path: Path, uri: str) -> Iterator[NsysDatabase]:
-    conn = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
     check = StructureCheck(uri)
     try:
-        harden(conn)
-        yield NsysDatabase(path=path, uri=uri, conn=conn, tables=_real_tables(path, conn))
+        yield from _open_sound(path, uri)
         check.raise_if_damaged(path)
     finally:
         check.stop()
+
+
+def _open_sound(path: Path, uri: str) -> Iterator[NsysDatabase]:
+    conn = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    try:
+        harden(conn)
+        yield NsysDatabase(path=path, uri=uri, conn=conn, tables=_real_tables(path, conn))
+    finally:
         conn.close()
 
 
@@ -154,16 +163,21 @@ def _stamp(path: Path) -> tuple[int, int]:
     return stat.st_size, stat.st_mtime_ns
 
 
+def sidecars(path: Path) -> tuple[Path, ...]:
+    """Return the write-ahead log and the rollback journal that lie beside a database, if any."""
+    found = (path.with_name(path.name + end) for end in ("-wal", "-journal"))
+    return tuple(side for side in found if side.is_file() and side.stat().st_size)
+
+
 def _uri(path: Path, private: Path) -> str:
     """Return an immutable URI, of a recovered private copy where a WAL or journal lies beside."""
-    sidecars = [path.with_name(path.name + end) for end in ("-wal", "-journal")]
-    if not any(side.is_file() and side.stat().st_size for side in sidecars):
+    beside = sidecars(path)
+    if not beside:
         return _immutable(path)
     copy = private / "capture.sqlite"
     shutil.copyfile(path, copy)
-    for side in sidecars:
-        if side.is_file():
-            shutil.copyfile(side, copy.with_name(copy.name + side.name[len(path.name) :]))
+    for side in beside:
+        shutil.copyfile(side, copy.with_name(copy.name + side.name[len(path.name) :]))
     with _damage_as_capture_error(path):
         recovering = sqlite3.connect(copy)
         recovering.execute("PRAGMA trusted_schema=OFF")

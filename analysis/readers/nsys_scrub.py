@@ -1,17 +1,19 @@
 """Copy an nsys export without what names people, machines and folders.
 
-Everything the reader uses stays, to the nanosecond. The copy is vacuumed, so nothing is left in
-free pages. The source is only read.
+Everything the reader uses stays, to the nanosecond. The copy is made row by row and what is deleted
+from it is overwritten, so nothing is left in free pages. The source is only read.
 """
 
 import os
 import re
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-from analysis.readers.nsys_database import open_nsys
+from analysis.readers.nsys_database import NsysDatabase, open_nsys, sidecars
 from core.errors import CaptureError
 
 _METADATA = ("META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA")
@@ -58,12 +60,11 @@ def scrub_nsys_sqlite(source: Path, dest: Path) -> tuple[str, ...]:
     try:
         part.unlink(missing_ok=True)
         with open_nsys(source) as database:
+            _compact_copy(database, part)
             copy = sqlite3.connect(part, isolation_level=None)
             try:
-                database.conn.backup(copy)
                 for what in _clean(copy):
                     removed[what] = None
-                copy.execute("VACUUM")
             finally:
                 copy.close()
         os.replace(part, dest)
@@ -78,9 +79,30 @@ def scrub_nsys_sqlite(source: Path, dest: Path) -> tuple[str, ...]:
     return tuple(removed)
 
 
+def copy_nsys_sqlite(source: Path, dest: Path) -> None:
+    """Copy an export unchanged, with the rows of a write-ahead log beside it; CaptureError."""
+    if not sidecars(source):
+        shutil.copyfile(source, dest)
+        return
+    with open_nsys(source) as database:
+        shutil.copyfile(unquote(urlsplit(database.uri).path), dest)
+
+
+def _compact_copy(database: NsysDatabase, target: Path) -> None:
+    """Copy row by row, so that nothing of the source's free pages and page ends comes along."""
+    source = sqlite3.connect(database.uri, uri=True, isolation_level=None)
+    try:
+        source.execute("PRAGMA trusted_schema=OFF")
+        source.execute("VACUUM INTO ?", (str(target),))
+    finally:
+        source.close()
+
+
 def _clean(conn: sqlite3.Connection) -> Iterator[str]:
     conn.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
     conn.execute("PRAGMA trusted_schema=OFF")
+    # What is deleted from here on is overwritten with zeros.
+    conn.execute("PRAGMA secure_delete=ON")
     conn.execute("PRAGMA journal_mode=MEMORY")
     conn.execute("PRAGMA synchronous=OFF")
     conn.create_function("without_paths", 1, _stripped, deterministic=True)
@@ -181,9 +203,10 @@ def _clean_texts(
             if "TEXT" not in declared and declared:
                 continue
             where = f"typeof(\"{column}\") = 'text'"
+            is_path = f"(instr(\"{column}\", '/') OR instr(\"{column}\", '\\'))"
             done = conn.execute(
                 f'UPDATE "{table}" SET "{column}" = without_paths("{column}") '
-                f'WHERE {where} AND "{column}" <> without_paths("{column}")'
+                f'WHERE {where} AND {is_path} AND "{column}" <> without_paths("{column}")'
             )
             if done.rowcount > 0:
                 yield "paths"

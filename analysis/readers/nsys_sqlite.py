@@ -67,13 +67,15 @@ class _Loaded:
     names: dict[int, str]
 
 
-def read_nsys_sqlite(path: Path) -> CaptureTables:
+def read_nsys_sqlite(path: Path, *, is_sound: bool = False) -> CaptureTables:
     """Return everything the export holds. CaptureError for a file that is not a sound export.
+
+    `is_sound`: SQLite has just written the file anew, so its structure needs no check.
 
     Read-only; nothing is written beside the file. What was not recorded is absent, with a warning
     that says so; `no_gpu_activity` is a state, not an error.
     """
-    with open_nsys(path) as database:
+    with open_nsys(path, is_sound=is_sound) as database:
         loaded = _load(database)
     return _tables(path, loaded)
 

@@ -6,8 +6,11 @@ import sqlite3
 
 import pytest
 
+from analysis.capture_file import Staging, read_capture
+from analysis.readers import detect
 from analysis.readers.nsys_database import open_nsys
 from analysis.readers.nsys_sqlite import read_nsys_sqlite
+from analysis.tables import CaptureKind
 from core.errors import CaptureError
 from tests.analysis.readers.nsys_files import NSYS, edited
 
@@ -115,6 +118,23 @@ def test_a_wal_without_shm_is_read_and_nothing_is_written_beside(tmp_path):
     before = {p.name: p.read_bytes() for p in path.parent.iterdir()}
     assert read_nsys_sqlite(path).summary["num_kernels"] == 760
     assert {p.name: p.read_bytes() for p in path.parent.iterdir()} == before
+
+
+@pytest.mark.parametrize("keep_private", [False, True])
+def test_an_import_keeps_what_lies_in_the_wal_and_writes_nothing_beside(tmp_path, keep_private):
+    path = in_wal_mode(tmp_path)
+    before = {p.name: p.read_bytes() for p in path.parent.iterdir()}
+    staging = Staging(folder=tmp_path / "staged", keep_private=keep_private)
+    staging.folder.mkdir()
+    stored = read_capture(path, staging, "stored.sqlite", kind=None, pass_name=None)
+    assert stored.tables.summary["num_kernels"] == 760
+    assert read_nsys_sqlite(stored.path).summary["num_kernels"] == 760
+    assert {p.name: p.read_bytes() for p in path.parent.iterdir()} == before
+    os.unlink(f"{path}-wal")
+    assert detect(path) is CaptureKind.NSYS_SQLITE
+    assert [p.name for p in path.parent.iterdir()] == ["wal.sqlite"]
+    alone = read_capture(path, staging, "alone.sqlite", kind=None, pass_name=None)
+    assert alone.source_sha256 != stored.source_sha256
 
 
 def test_a_wal_database_without_its_wal_is_read_as_it_is(tmp_path):
