@@ -21,16 +21,22 @@ from db.runs import transition
 
 LOG = logging.getLogger("warpboard.ingest")
 MAX_STARTS = 3
+MIN_FREE_BYTES = 64 * 2**20
+"With less room a run is not read yet: it would fail for what is no fault of its own."
 
 
 def ingest(data_dir: DataDir, run_id: str) -> None:
     """Read what a worker handed in; every failure ends in the run's state, none is raised.
 
-    Does nothing for a run that is not `ingesting`: the message may come twice.
+    Does nothing for a run that is not `ingesting`, since the message may come twice, or while the
+    disk is full: the dashboard sends the message again.
     """
     with opened(data_dir.db_path) as db:
         row = db.execute("SELECT status, gpu_id FROM runs WHERE id = ?", [run_id]).fetchone()
         if row is None or row[0] != RunStatus.INGESTING:
+            return
+        if shutil.disk_usage(data_dir.root).free < MIN_FREE_BYTES:
+            LOG.warning("run %s: the disk is full; it is read once there is room", run_id)
             return
         if num_ingest_starts(db, run_id) >= MAX_STARTS:
             why = f"reading its captures ended the ingest process {MAX_STARTS} times"

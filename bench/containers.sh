@@ -83,8 +83,11 @@ found = dict(re.findall(r"^(?:global|:env:)\.([a-z-]+)='(.*)'$", listed.stdout, 
 lines = ["[global]", "cert = /etc/ssl/certs/ca-certificates.crt"]
 lines += [f"{name} = {found[name]}" for name in names if name in found]
 Path(sys.argv[1]).write_text("\n".join(lines) + "\n")
-words = [w.removeprefix("file://") for name in names[1:3] for w in found.get(name, "").split()]
-print("\n".join(w for w in words if w.startswith("/") and Path(w).is_dir()))
+# An index on this host's disk is PATH/simple, with the files beside it.
+indexes = [str(Path(w.removeprefix("file://")).parent) for w in found.get("extra-index-url", "").split()
+           if w.startswith("file://")]
+folders = indexes + [w for w in found.get("find-links", "").split() if w.startswith("/")]
+print("\n".join(w for w in folders if Path(w).is_dir()))
 X
 mounts=(-v "$W/pip.conf:/etc/pip.conf:ro")
 while read -r dir; do [ -z "$dir" ] || mounts+=(-v "$dir:$dir:ro"); done <"$W/pip.dirs"
@@ -140,7 +143,7 @@ timeout 300 $UP up -d --no-build --pull never --wait >"$W/up.log" 2>&1 ||
 $UP ps --format '{{.Service}} {{.Status}} {{.Ports}}'
 pass "every service is up and healthy, started in order"
 
-inside() { local c; c=$($UP ps -q "$1"); shift; $NS podman exec "$c" "$@"; }
+inside() { local c; c=$($UP ps -q "$1"); shift; timeout 600 $NS podman exec "$c" "$@"; }
 api=http://127.0.0.1:18501
 $NS curl -fsS --noproxy '*' --max-time 10 "$api/api/v1/health" >/dev/null || fail "the API on the published port"
 $NS curl -fsS --noproxy '*' --max-time 10 "$api/" | grep -qi "<html" || fail "the pages on the published port"

@@ -21,6 +21,12 @@ OWNER = ".owner"
 CANCEL = ".cancel"
 NEW = ".new-"
 REFUSED = "refused"
+MIN_FREE_BYTES = 32 * 2**20
+
+
+def has_room(spool: Path) -> bool:
+    """Say whether a run is worth starting: a full disk would fail one after the other."""
+    return shutil.disk_usage(spool).free >= MIN_FREE_BYTES
 
 
 def open_bundle(spool: Path, run_id: str) -> Path:

@@ -8,6 +8,7 @@ import logging
 import os
 import secrets
 import signal
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from core.queues import RUN_JOB_TASK
 from core.spec import JobSpec
 from worker import spool
 from worker.celery_app import make_app
-from worker.client import Claim, DashboardAway, DashboardClient
+from worker.client import Claim, DashboardAway, DashboardClient, Refused
 from worker.events import EventPump
 from worker.execute import JobLimits, execute, write_json
 from worker.joblog import utc_now
@@ -29,6 +30,7 @@ from worker.settings import WorkerSettings, load_settings
 from worker.supervisor import PR_SET_PDEATHSIG
 
 LOG = logging.getLogger("warpboard.tasks")
+NO_ROOM_S = 3.0
 SETTINGS = load_settings()
 app = make_app(
     "warpboard.worker",
@@ -54,7 +56,10 @@ def run_job(self: Task, run_id: str) -> None:
         if claim is None:
             LOG.info("run %s: not queued any more", run_id)
             return
-        run_claimed(client, claim, SETTINGS)
+        try:
+            run_claimed(client, claim, SETTINGS)
+        except OSError as error:
+            fail_without_bundle(client, claim, error, SETTINGS)
     finally:
         client.close()
 
@@ -62,7 +67,7 @@ def run_job(self: Task, run_id: str) -> None:
 def claim_patiently(
     client: DashboardClient, run_id: str, settings: WorkerSettings, task_id: str
 ) -> Claim | None:
-    """Claim, waiting for a dashboard that is away: the message would be lost otherwise."""
+    """Claim, waiting for a dashboard that is away, or for room: the message would be lost."""
     body = {
         "worker_id": settings.worker_id,
         "gpu": dict(settings.facts) | {"model": settings.model},
@@ -72,6 +77,10 @@ def claim_patiently(
         "any_run": True,
     }
     while True:
+        if not spool.has_room(settings.spool):
+            LOG.warning("run %s: no room for a bundle in %s; waiting", run_id, settings.spool)
+            time.sleep(NO_ROOM_S)
+            continue
         try:
             return client.claim(run_id, body)
         except DashboardAway as error:
@@ -87,8 +96,7 @@ def run_claimed(client: DashboardClient, claim: Claim, settings: WorkerSettings)
         pump.start()
         try:
             manifest = _execute(claim, folder, pump, settings)
-            ours = {"attempt": claim.attempt, "worker_id": settings.worker_id}
-            write_json(folder / "manifest.json", manifest | ours)
+            write_json(folder / "manifest.json", manifest | _ours(claim, settings))
             spool.seal(folder, run_id)
         finally:
             pump.stop()
@@ -97,6 +105,22 @@ def run_claimed(client: DashboardClient, claim: Claim, settings: WorkerSettings)
         LOG.warning("run %s: kept in the spool: %s", run_id, error)
     finally:
         spool.let_go(folder)
+
+
+def fail_without_bundle(
+    client: DashboardClient, claim: Claim, error: OSError, settings: WorkerSettings
+) -> None:
+    """Hand in why a run could not leave a bundle here: the disk is full, or not writable."""
+    LOG.error("run %s: %s", claim.run_id, error)
+    manifest = failed_manifest(claim, f"the worker's disk: {error.strerror or error}", settings)
+    try:
+        client.finish(claim.run_id, manifest | _ours(claim, settings))
+    except (DashboardAway, Refused) as refusal:  # the next heartbeat gives the run up
+        LOG.warning("run %s: %s", claim.run_id, refusal)
+
+
+def _ours(claim: Claim, settings: WorkerSettings) -> dict[str, Any]:
+    return {"attempt": claim.attempt, "worker_id": settings.worker_id}
 
 
 def _execute(
