@@ -11,6 +11,7 @@ one JSON line; exit code 1 if anything that must hold does not.
 import argparse
 import json
 import random
+import sqlite3
 import sys
 import tempfile
 import time
@@ -74,8 +75,7 @@ def _campaign(stage: Stage, options: argparse.Namespace, rng: random.Random) -> 
         if sum(counts.values()) >= options.faults:
             continue
         name = rng.choices(names, weights)[0]
-        is_done = KINDS[name][0](stage, rng)
-        stage.heal()
+        is_done = _inject(stage, name, rng)
         counts[name] += is_done
         in_vain = 0 if is_done else in_vain + 1
         if in_vain > 100:
@@ -84,6 +84,17 @@ def _campaign(stage: Stage, options: argparse.Namespace, rng: random.Random) -> 
             done = f"{sum(counts.values())} faults, {len(stage.run_ids)} jobs"
             print(f"{done}, {stage.num_active()} at work", file=sys.stderr, flush=True)
     return counts
+
+
+def _inject(stage: Stage, name: str, rng: random.Random) -> bool:
+    """Do one fault and take what lasts away again; say whether it could be done."""
+    try:
+        return KINDS[name][0](stage, rng)
+    except (OSError, sqlite3.Error) as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return False
+    finally:
+        stage.heal()
 
 
 def _start(stage: Stage) -> None:
