@@ -151,6 +151,6 @@ def _memory(view: RunView) -> Card:
         why = "no memory pass recorded"
         return Card(label="Peak memory", value=UNKNOWN, note=why, definition=text)
     reserved = view.memory_points["reserved_bytes"].max() if len(view.memory_points) else None
-    known = is_known(reserved)
+    known = reserved is not None and is_known(reserved)
     note = f"reserved {bytes_(float(reserved))}" if known else "allocated; reserved not recorded"
     return Card(label="Peak memory", value=bytes_(peak), note=note, definition=text)

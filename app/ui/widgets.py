@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -101,7 +102,7 @@ def export_buttons(what: Any, name: str) -> None:
     for label, suffix, mime in data.EXPORTS:
         st.download_button(
             label,
-            data=lambda s=suffix: data.export(what, s),
+            data=partial(data.export, what, suffix),
             file_name=f"{name}.{suffix}",
             mime=mime,
             on_click="ignore",
