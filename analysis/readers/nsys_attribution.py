@@ -7,13 +7,13 @@ qualifies (design/product.md 3). Otherwise they stay without a range and are cou
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analysis.readers.nsys_columns import MISSING, Ints
-from analysis.readers.nsys_events import GRAPH, KERNEL, TID_BITS, ApiCalls
+from analysis.readers.nsys_events import GRAPH, KERNEL, TID_BITS, ApiCalls, Codes
 from analysis.readers.nsys_launches import GpuWork
 from analysis.readers.nsys_nesting import RangeTree
 
@@ -26,19 +26,26 @@ MAX_THREADS = 64
 class Attribution:
     """Which range each operation is under."""
 
-    own: Ints
+    own: Codes
     "Deepest range on the launching thread, by operation; MISSING if none."
-    adopted: Ints
+    adopted: Codes
     "Deepest range on another thread of the process, by operation; MISSING if none."
     first_ns: Ints
-    "Start of the launch call (of the operation itself with `by_device_time`)."
+    "Start of each launch call (of each operation itself with `by_device_time`)."
     last_ns: Ints
+    launch: Codes | None
+    "Index of each operation into the launch calls; None with `by_device_time`."
     num_ambiguous: int
     "Operations that several threads' ranges enclose alike; left without a range."
     by_device_time: bool
     "No launch was recorded at all: the operation's own time decided."
 
-    def deepest(self) -> Ints:
+    def host_times(self, members: NDArray[np.intp]) -> tuple[Ints, Ints]:
+        """Return when the launch calls of these operations began and ended."""
+        where = members if self.launch is None else np.maximum(self.launch[members], 0)
+        return self.first_ns[where], self.last_ns[where]
+
+    def deepest(self) -> Codes:
         """Return the range shown beside an operation: the adopting one where there is one."""
         return np.where(self.adopted >= 0, self.adopted, self.own)
 
@@ -47,31 +54,29 @@ def attribute(work: GpuWork, calls: ApiCalls, tree: RangeTree) -> Attribution:
     """Return the range of every operation of the capture."""
     by_device_time = len(calls) == 0
     if by_device_time:
-        first, last = work.start_ns, work.end_ns
         thread = np.full(len(work), MISSING, np.int64)
     else:
-        known = np.where(work.launch >= 0, work.launch, 0)
-        first, last = calls.start_ns[known], calls.end_ns[known]
-        thread = np.where(work.launch >= 0, calls.thread[known], MISSING)
-    own = _own_ranges(tree, thread, first, last)
-    candidates = np.flatnonzero(_may_be_adopted(work, tree, own, thread, by_device_time))
-    adopted = np.full(len(work), MISSING, np.int64)
-    chosen, num_ambiguous = _adopt(
-        tree, work, candidates, thread[candidates], first[candidates], last[candidates]
-    )
-    adopted[candidates] = chosen
-    return Attribution(
-        own=own,
-        adopted=adopted,
-        first_ns=first,
-        last_ns=last,
-        num_ambiguous=num_ambiguous,
+        thread = calls.threads_of(np.maximum(work.launch, 0))
+        thread[work.launch < 0] = MISSING
+    given = Attribution(
+        own=np.full(len(work), MISSING, np.int32),
+        adopted=np.full(len(work), MISSING, np.int32),
+        first_ns=work.start_ns if by_device_time else calls.start_ns,
+        last_ns=work.end_ns if by_device_time else calls.end_ns,
+        launch=None if by_device_time else work.launch,
+        num_ambiguous=0,
         by_device_time=by_device_time,
     )
+    _find_own(tree, thread, given)
+    candidates = np.flatnonzero(_may_be_adopted(work, tree, given.own, thread, by_device_time))
+    first, last = given.host_times(candidates)
+    chosen, num_ambiguous = _adopt(tree, work, candidates, thread[candidates], first, last)
+    given.adopted[candidates] = chosen
+    return replace(given, num_ambiguous=num_ambiguous)
 
 
-def _own_ranges(tree: RangeTree, thread: Ints, first: Ints, last: Ints) -> Ints:
-    own = np.full(len(thread), MISSING, np.int64)
+def _find_own(tree: RangeTree, thread: Ints, given: Attribution) -> None:
+    """Fill in the ranges of the launching thread."""
     order = np.argsort(thread, kind="stable")
     grouped = thread[order]
     tids = np.array([tid for tid, _ in tree.threads], np.int64)
@@ -80,12 +85,11 @@ def _own_ranges(tree: RangeTree, thread: Ints, first: Ints, last: Ints) -> Ints:
     for index in np.flatnonzero(highs > lows).tolist():
         where = tree.threads[index][1]
         mine = order[lows[index] : highs[index]]
-        own[mine] = tree.deepest(where, first[mine], last[mine])
-    return own
+        given.own[mine] = tree.deepest(where, *given.host_times(mine))
 
 
 def _may_be_adopted(
-    work: GpuWork, tree: RangeTree, own: Ints, thread: Ints, by_device_time: bool
+    work: GpuWork, tree: RangeTree, own: Codes, thread: Ints, by_device_time: bool
 ) -> NDArray[np.bool_]:
     """Say which operations have no phase of their own but come from a thread that runs kernels.
 

@@ -92,19 +92,24 @@ class ApiCalls:
 
     start_ns: Ints
     end_ns: Ints
-    thread: Ints
-    "globalTid"
     correlation: NDArray[np.uint32]
-    "0 where there is none."
-    name: Codes
-    "Index into `name_ids`."
-    name_ids: tuple[int, ...]
-    "StringIds ids of the distinct names."
-    result: Codes
-    "Return code, MISSING if not recorded."
+    "0 where there is none; empty once the calls are joined."
+    kind: Codes
+    "Index into the rows of `kinds`."
+    kinds: Ints
+    "Distinct (name's id in StringIds, result, globalTid); a result is OK, MISSING or an error."
 
     def __len__(self) -> int:
         return len(self.start_ns)
+
+    @property
+    def thread_of_kind(self) -> Ints:
+        """Return the globalTid of each kind."""
+        return self.kinds[:, 2]
+
+    def threads_of(self, calls: NDArray[np.integer]) -> Ints:
+        """Return the globalTid of the chosen calls."""
+        return self.thread_of_kind[self.kind[calls]]
 
 
 def narrow(values: Ints) -> Codes:
@@ -131,11 +136,11 @@ _OP_TYPES = {
 _CALL_TYPES = {
     "start": np.int64,
     "end": np.int64,
-    "thread": np.int64,
     "correlation": np.uint32,
-    "name": np.int32,
-    "result": np.int32,
+    "kind": np.int32,
 }
+OK, NOT_READY, OLD_NOT_READY, OTHER_ERROR = 0, 600, 34, 1
+"""Results told apart: cudaErrorNotReady is a query's answer, whatever else is not 0 an error."""
 
 
 def load_gpu_ops(database: NsysDatabase, kind: int, quarantine: Quarantine) -> GpuOps:
@@ -190,29 +195,36 @@ def load_api_calls(database: NsysDatabase, quarantine: Quarantine) -> ApiCalls:
         required=("start", "end", "globalTid"),
         optional=("correlationId", "nameId", "returnValue"),
     )
-    codes = ShapeCodes(num_fields=1)
+    codes = ShapeCodes(num_fields=3)
     found = GrowingArrays(_CALL_TYPES, expected=database.expected_rows(API_TABLE))
     for batch in _sound_batches(batches):
         found.append(
             {
                 "start": batch["start"],
                 "end": batch["end"],
-                "thread": batch["globalTid"],
                 "correlation": _correlation(batch["correlationId"]),
-                "name": codes.encode([batch["nameId"]], len(batch["start"])),
-                "result": narrow(batch["returnValue"]),
+                "kind": codes.encode(
+                    [batch["nameId"], _result(batch["returnValue"]), batch["globalTid"]],
+                    len(batch["start"]),
+                ),
             }
         )
     _note(quarantine, database, batches, len(found))
     return ApiCalls(
         start_ns=found["start"],
         end_ns=found["end"],
-        thread=found["thread"],
         correlation=found["correlation"],
-        name=found["name"],
-        name_ids=tuple(codes.rows()[:, 0].tolist()),
-        result=found["result"],
+        kind=found["kind"],
+        kinds=codes.rows(),
     )
+
+
+def _result(values: Ints) -> Ints:
+    """Return the values with every error but "not ready" as OTHER_ERROR."""
+    if not values.any():
+        return values
+    is_plain = np.isin(values, (OK, MISSING, NOT_READY, OLD_NOT_READY))
+    return np.where(is_plain, values, OTHER_ERROR)
 
 
 def _sound_batches(batches: ColumnBatches) -> Iterator[Mapping[str, Ints]]:

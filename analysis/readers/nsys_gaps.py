@@ -50,7 +50,9 @@ def gaps_frame(work: GpuWork, host: HostCalls) -> pd.DataFrame:
     runs = np.flatnonzero((work.kind == KERNEL) | (work.kind == GRAPH))
     copies = np.flatnonzero((work.kind != KERNEL) & (work.kind != GRAPH))
     totals = {cause: [0, 0] for cause in EVIDENCE}
-    stalls = _stalls(host, np.unique(host.calls.thread[work.launch[runs][work.launch[runs] >= 0]]))
+    launched = work.launch[runs]
+    kinds = np.unique(host.calls.kind[launched[launched >= 0]])
+    stalls = _stalls(host, np.unique(host.calls.thread_of_kind[kinds]))
     for device in np.unique(work.device[runs]).tolist():
         mine = runs[work.device[runs] == device]
         beside = copies[work.device[copies] == device]
@@ -90,7 +92,7 @@ def _split(
     copied = overlap_ns(*copy, opened, before)
     waited = overlap_ns(*waiting, opened, before)
     away = waited.copy()
-    thread = np.where(launch >= 0, host.calls.thread[launch], MISSING)
+    thread = np.where(launch >= 0, host.calls.threads_of(launch), MISSING)
     for tid, stall in stalls.items():
         own = np.flatnonzero(thread == tid)
         away[own] = overlap_ns(*_union(waiting, stall), opened[own], before[own])
@@ -110,21 +112,27 @@ def _waits(work: GpuWork, host: HostCalls, mine: NDArray[np.intp]) -> Intervals:
     owners = np.unique(work.process[mine])
     processes = work.processes[owners[owners >= 0]]
     waits = np.flatnonzero(host.is_wait)
-    waits = waits[np.isin(host.calls.thread[waits] >> TID_BITS, processes)]
+    waits = waits[np.isin(host.calls.threads_of(waits) >> TID_BITS, processes)]
     return host.calls.start_ns[waits], host.calls.end_ns[waits]
 
 
 def _stalls(host: HostCalls, threads: Ints) -> dict[int, Intervals]:
     """Return when each launching thread was away from launching for longer than HOST_STALL_NS."""
     calls = host.calls
-    order = np.argsort(calls.start_ns, kind="stable")
-    order = order[np.argsort(calls.thread[order], kind="stable")]
-    grouped = calls.thread[order]
+    group_of_kind = np.searchsorted(threads, calls.thread_of_kind).astype(np.int32)
+    is_ours = np.isin(calls.thread_of_kind, threads)
+    group = np.where(is_ours, group_of_kind, len(threads)).astype(np.int32)[calls.kind]
+    order = np.argsort(group, kind="stable")
+    bounds = np.searchsorted(group[order], np.arange(len(threads) + 1))
+    del group
     found = {}
-    for tid in threads.tolist():
-        low, high = np.searchsorted(grouped, [tid, tid + 1])
-        own = order[low:high]
-        start, end = calls.start_ns[own], calls.end_ns[own]
+    for index, tid in enumerate(threads.tolist()):
+        own = order[bounds[index] : bounds[index + 1]]
+        start = calls.start_ns[own]
+        if (start[1:] < start[:-1]).any():
+            own = own[np.argsort(start, kind="stable")]
+            start = calls.start_ns[own]
+        end = calls.end_ns[own]
         reach = np.maximum.accumulate(end)[:-1]
         silent = np.flatnonzero(start[1:] - reach >= HOST_STALL_NS)
         is_long = ~host.is_wait[own] & ~host.is_launch[own] & (end - start >= HOST_STALL_NS)

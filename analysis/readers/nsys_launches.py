@@ -5,7 +5,7 @@ the id alone invents launches (design/cases.md 18).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,18 +58,20 @@ def join_work(
     `device_of` maps (process id, CUDA ordinal) to the GPU where processes number devices apart.
     """
     processes = _processes(ops, calls, range_threads)
-    call_process = np.searchsorted(processes, calls.thread >> TID_BITS)
-    keys, owners, num_duplicate = _sorted_keys(call_process, calls.correlation)
-    process, launch = [], []
-    for part in ops:
-        ordinal = _ordinals(part, processes)
-        process.append(ordinal.astype(np.int32))
-        launch.append(_find(keys, owners, ordinal, part.correlation))
+    process = [_ordinals(part, processes) for part in ops]
+    keys, owners, num_duplicate = _sorted_keys(calls, processes)
+    launch = [
+        _find(keys, owners, ordinal, part.correlation)
+        for part, ordinal in zip(ops, process, strict=True)
+    ]
+    del keys, owners
+    start_ns = np.concatenate([part.start_ns for part in ops])
+    end_ns = np.concatenate([part.end_ns for part in ops])
     return GpuWork(
-        ops=tuple(ops),
+        ops=_as_views(ops, start_ns, end_ns),
         kind=np.concatenate([np.full(len(part), part.kind, np.int8) for part in ops]),
-        start_ns=np.concatenate([part.start_ns for part in ops]),
-        end_ns=np.concatenate([part.end_ns for part in ops]),
+        start_ns=start_ns,
+        end_ns=end_ns,
         device=_devices(ops, processes, process, device_of),
         process=np.concatenate(process),
         launch=np.concatenate(launch),
@@ -78,40 +80,72 @@ def join_work(
     )
 
 
+def _as_views(ops: Sequence[GpuOps], start_ns: Ints, end_ns: Ints) -> tuple[GpuOps, ...]:
+    """Return the parts with their times as views of the whole, and without what the join used."""
+    nothing = np.empty(0, np.int64)
+    parts, first = [], 0
+    for part in ops:
+        where = slice(first, first + len(part))
+        first = where.stop
+        parts.append(
+            replace(
+                part,
+                start_ns=start_ns[where],
+                end_ns=end_ns[where],
+                process=nothing,
+                correlation=nothing.astype(np.uint32),
+            )
+        )
+    return tuple(parts)
+
+
 def _processes(ops: Sequence[GpuOps], calls: ApiCalls, range_threads: Ints) -> Ints:
     found = [np.unique(part.process) for part in ops]
-    found += [np.unique(thread) >> TID_BITS for thread in (calls.thread, range_threads)]
+    found += [np.unique(t) >> TID_BITS for t in (calls.thread_of_kind, range_threads)]
     every = np.unique(np.concatenate(found))
     return every[every != MISSING]
 
 
-def _ordinals(part: GpuOps, processes: Ints) -> Ints:
+def _ordinals(part: GpuOps, processes: Ints) -> Codes:
     if len(processes) == 0:
-        return np.full(len(part), MISSING, np.int64)
+        return np.full(len(part), MISSING, np.int32)
     if not part.has_process:
         # Exports without the column hold one process at a time; with several the owner is unknown.
-        return np.full(len(part), 0 if len(processes) == 1 else MISSING, np.int64)
-    ordinal = np.searchsorted(processes, part.process)
-    return np.where(part.process == MISSING, MISSING, ordinal)
+        return np.full(len(part), 0 if len(processes) == 1 else MISSING, np.int32)
+    ordinal = np.searchsorted(processes, part.process).astype(np.int32)
+    ordinal[part.process == MISSING] = MISSING
+    return ordinal
 
 
-def _key(process: Ints, correlation: Ints) -> Ints:
-    return (process.astype(np.int64) << 32) | correlation.astype(np.int64)
+def _key(process: NDArray[np.integer], correlation: NDArray[np.uint32]) -> Ints:
+    keys = process.astype(np.int64)
+    keys <<= 32
+    keys |= correlation
+    return keys
 
 
-def _sorted_keys(process: Ints, correlation: Ints) -> tuple[Ints, NDArray[np.intp], int]:
-    usable = np.flatnonzero(correlation)
-    keys = _key(process[usable], correlation[usable])
-    order = np.argsort(keys, kind="stable")
-    keys = keys[order]
-    return keys, usable[order], int((keys[1:] == keys[:-1]).sum())
+def _sorted_keys(calls: ApiCalls, processes: Ints) -> tuple[Ints, NDArray[np.int32], int]:
+    """Return the sorted (process, id) keys, the call of each, and how many repeat another."""
+    process_of_kind = np.searchsorted(processes, calls.thread_of_kind >> TID_BITS)
+    usable = np.flatnonzero(calls.correlation).astype(np.int32)
+    keys = _key(process_of_kind[calls.kind[usable]], calls.correlation[usable])
+    if (keys[1:] < keys[:-1]).any():
+        order = np.argsort(keys, kind="stable")
+        keys, usable = keys[order], usable[order]
+    return keys, usable, int((keys[1:] == keys[:-1]).sum())
 
 
-def _find(keys: Ints, owners: NDArray[np.intp], process: Ints, correlation: Ints) -> Codes:
+def _find(
+    keys: Ints,
+    owners: NDArray[np.int32],
+    process: Codes,
+    correlation: NDArray[np.uint32],
+) -> Codes:
     if len(keys) == 0:
         return np.full(len(process), MISSING, np.int32)
     wanted = _key(process, correlation)
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    at = np.searchsorted(keys, wanted)
+    np.minimum(at, len(keys) - 1, out=at)
     is_known = (keys[at] == wanted) & (process >= 0)
     is_known &= correlation > 0
     return np.where(is_known, owners[at], MISSING).astype(np.int32)

@@ -91,10 +91,7 @@ def _add_thread(
     where: slice,
     members: NDArray[np.intp],
 ) -> None:
-    first = given.first_ns[members]
-    order = np.argsort(first, kind="stable")
-    members, first = members[order], first[order]
-    last = given.last_ns[members]
+    members, first, last = _in_launch_order(given, members)
     start, end = tree.ranges.start_ns[where], tree.ranges.end_ns[where]
     path = tree.path[where]
     low = np.searchsorted(first, start, side="left")
@@ -102,22 +99,35 @@ def _add_thread(
     fresh = _without_repeats(low, high, path)
     kind, begin, finish = work.kind[members], work.start_ns[members], work.end_ns[members]
     is_kernel = kind == KERNEL
-    columns = np.stack(
-        [
-            is_kernel,
-            np.where(is_kernel, finish - begin, 0),
-            kind == GRAPH,
-            _is_adopted(given, members, where),
-        ]
-    ).astype(np.int64)
-    running = np.concatenate([np.zeros((4, 1), np.int64), np.cumsum(columns, axis=1)], axis=1)
-    sums = running[:, np.maximum(high, fresh)] - running[:, fresh]
+    columns = (
+        is_kernel,
+        np.where(is_kernel, finish - begin, 0),
+        kind == GRAPH,
+        _is_adopted(given, members, where),
+    )
+    sums = np.stack([_slice_sums(column, fresh, np.maximum(high, fresh)) for column in columns])
     earliest = SliceMin.of(begin).query(low, high)
     latest = -SliceMin.of(-finish).query(low, high)
     projected = np.where(low < high, latest - earliest, 0)
     _recount(totals, last, end, (low, high, fresh), (columns, begin, finish), sums, projected)
     for name, values in zip(_FIELDS, (*sums, projected), strict=True):
         np.add.at(getattr(totals, name), path, values)
+
+
+def _in_launch_order(
+    given: Attribution, members: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], Ints, Ints]:
+    first, last = given.host_times(members)
+    if (first[1:] < first[:-1]).any():
+        order = np.argsort(first, kind="stable")
+        members, first, last = members[order], first[order], last[order]
+    return members, first, last
+
+
+def _slice_sums(values: NDArray[np.generic], low: NDArray[np.intp], high: NDArray[np.intp]) -> Ints:
+    running = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(values, out=running[1:])
+    return running[high] - running[low]
 
 
 def _is_adopted(given: Attribution, members: NDArray[np.intp], where: slice) -> NDArray[np.bool_]:
@@ -148,7 +158,7 @@ def _recount(
     last: Ints,
     end: Ints,
     slices: tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]],
-    data: tuple[Ints, Ints, Ints],
+    data: tuple[tuple[NDArray[np.generic], ...], Ints, Ints],
     sums: Ints,
     projected: Ints,
 ) -> None:
@@ -164,7 +174,8 @@ def _recount(
             totals.num_uncounted += 1
             continue
         inside = np.flatnonzero(last[low[i] : high[i]] <= end[i]) + low[i]
-        sums[:, i] = columns[:, inside[inside >= fresh[i]]].sum(axis=1)
+        counted = inside[inside >= fresh[i]]
+        sums[:, i] = [column[counted].sum(dtype=np.int64) for column in columns]
         projected[i] = finish[inside].max() - begin[inside].min() if len(inside) else 0
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +92,10 @@ def _load(database: NsysDatabase) -> _Loaded:
         calls = reading_calls.result()
         memory = reading_memory.result()
     work = join_work(ops, calls, ranges.thread, facts.device_of)
+    del ops
+    calls = replace(calls, correlation=np.empty(0, np.uint32))
     _check_sums(database.path, work)
-    wanted = {*calls.name_ids, *work.ops[KERNEL].shapes[:, :2].ravel().tolist()}
+    wanted = {*calls.kinds[:, 0].tolist(), *work.ops[KERNEL].shapes[:, :2].ravel().tolist()}
     return _Loaded(
         facts=facts,
         quarantine=quarantine,
@@ -161,8 +163,8 @@ def _peak(memory: MemoryUse) -> dict[str, int]:
 
 def _calls_named(loaded: _Loaded, test: Any) -> NDArray[np.bool_]:
     names, calls = loaded.names, loaded.calls
-    chosen = [i in names and test(api_name(names[i])) for i in calls.name_ids]
-    return np.array([*chosen, False], bool)[calls.name]
+    chosen = [i in names and test(api_name(names[i])) for i in calls.kinds[:, 0].tolist()]
+    return np.array([*chosen, False], bool)[calls.kind]
 
 
 def _environment(facts: Facts, devices: list[dict[str, int]]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.readers.nsys_columns import MISSING, Ints
-from analysis.readers.nsys_events import MEMSET, ApiCalls, GpuOps
+from analysis.readers.nsys_events import MEMSET, NOT_READY, OK, OLD_NOT_READY, ApiCalls, GpuOps
 from analysis.readers.nsys_names import api_name
 from analysis.tables import API_CALL_COLUMNS, KERNEL_COLUMNS, TRANSFER_COLUMNS, empty
 
@@ -39,9 +39,6 @@ MEMORY_KINDS = {
     5: "device",
     6: "managed",
 }
-NOT_READY = 600
-"""cudaErrorNotReady, CUDA_ERROR_NOT_READY: a query's answer, not a failure."""
-_OLD_NOT_READY = 34
 _WAITS = re.compile(
     r"Synchronize|^cudaMemcpy(2D|3D|Peer|3DPeer)?(ToArray|FromArray|ArrayToArray|ToSymbol|FromSymbol)?$"
     r"|^cuMemcpy(?!.*Async)"
@@ -158,12 +155,10 @@ def is_launch_call(name: str) -> bool:
 
 def is_failed(calls: ApiCalls, name_of: Mapping[int, str]) -> NDArray[np.bool_]:
     """Say which calls returned an error; "not ready" from a query is an answer."""
-    failed = (calls.result != 0) & (calls.result != MISSING)
-    suspects = np.flatnonzero(failed & np.isin(calls.result, (NOT_READY, _OLD_NOT_READY)))
-    is_query = np.array(["Query" in name_of.get(i, "") for i in calls.name_ids], bool)
-    if len(suspects):
-        failed[suspects[is_query[calls.name[suspects]]]] = False
-    return failed
+    name_id, result = calls.kinds[:, 0], calls.kinds[:, 1]
+    is_query = np.array(["Query" in name_of.get(i, "") for i in name_id.tolist()], bool)
+    is_answer = is_query & np.isin(result, (NOT_READY, OLD_NOT_READY))
+    return ((result != OK) & (result != MISSING) & ~is_answer)[calls.kind]
 
 
 def api_calls_frame(
@@ -172,10 +167,11 @@ def api_calls_frame(
     """Return the host calls by name, longest total first."""
     if len(calls) == 0:
         return empty(API_CALL_COLUMNS)
-    texts = [api_name(name_of.get(i, f"unknown call (name id {i})")) for i in calls.name_ids]
+    ids = calls.kinds[:, 0].tolist()
+    texts = [api_name(name_of.get(i, f"unknown call (name id {i})")) for i in ids]
     distinct = list(dict.fromkeys(texts))
     code_of = {text: code for code, text in enumerate(distinct)}
-    merged = np.array([code_of[t] for t in texts])[calls.name]
+    merged = np.array([code_of[t] for t in texts], np.int32)[calls.kind]
     sums = _Groups(merged, calls.end_ns - calls.start_ns, len(distinct))
     frame = pd.DataFrame(
         {

@@ -106,11 +106,11 @@ def _unanswered(work: GpuWork, calls: ApiCalls, is_launch: np.ndarray) -> Iterat
         f"({_share(len(unanswered), len(launches))}) have no recorded kernel: captured into a "
         "graph, cut off by the capture's end, or lost",
     )
-    owner = calls.thread >> 24
+    owner_of_launch = calls.threads_of(launches) >> 24
     busy = set(work.processes[np.unique(work.process[work.process >= 0])].tolist())
-    silent = [p for p in np.unique(owner[launches]).tolist() if p not in busy]
+    silent = [p for p in np.unique(owner_of_launch).tolist() if p not in busy]
     for process in silent:
-        count = int((owner[launches] == process).sum())
+        count = int((owner_of_launch == process).sum())
         yield _warn(
             "process_without_kernels",
             f"process {process & 0xFFFFFF} made {count} launch calls but has no GPU activity",
