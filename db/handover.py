@@ -12,6 +12,8 @@ from db.clock import seconds_ago, utc_now
 from db.events import add_events
 
 CLAIM_GRACE_S = 8.0
+AWAITING = ("claimed", "running", "interrupted")
+"""A run in these states takes the bundle of its present attempt."""
 
 
 def interrupt_stale(
@@ -97,6 +99,28 @@ def start_running(db: Database, run_id: str, attempt: int, progress: Mapping[str
     return row is not None and row[0] == attempt and row[1] in ("running", "claimed")
 
 
+def awaited_status(db: Database, run_id: str, attempt: int | None) -> str:
+    """Return the run's status when a bundle of this attempt may come; one of AWAITING if it is new.
+
+    UserError when the run is gone, waits to be run again, or belongs to a newer attempt.
+    """
+    row = db.execute("SELECT status, attempt FROM runs WHERE id = ?", [run_id]).fetchone()
+    if row is None:
+        raise UserError(f"run {run_id!r} does not exist")
+    status, present = row
+    if attempt is not None and attempt != present:
+        raise UserError(f"run {run_id}: attempt {attempt} was given up for {present}")
+    if status == "queued":
+        raise UserError(f"run {run_id}: attempt {present} was given up, it is queued again")
+    return str(status)
+
+
+def is_given_up(db: Database, run_id: str, attempt: int) -> bool:
+    """Say whether this attempt was only given up for silence: its bundle is still welcome."""
+    row = db.execute("SELECT attempt, status FROM runs WHERE id = ?", [run_id]).fetchone()
+    return row is not None and tuple(row) == (attempt, "interrupted")
+
+
 def hand_in(db: Database, run_id: str, attempt: int | None) -> str:
     """Move a run whose bundle is here to `ingesting` and return the status it then has.
 
@@ -105,14 +129,9 @@ def hand_in(db: Database, run_id: str, attempt: int | None) -> str:
     when the run belongs to a newer attempt.
     """
     with db.atomic():
-        row = db.execute("SELECT status, attempt FROM runs WHERE id = ?", [run_id]).fetchone()
-        if row is None:
-            raise UserError(f"run {run_id!r} does not exist")
-        status, present = row
-        if attempt is not None and attempt != present:
-            raise UserError(f"run {run_id}: attempt {attempt} was given up for {present}")
-        if status not in ("claimed", "running", "interrupted"):
-            return str(status)
+        status = awaited_status(db, run_id, attempt)
+        if status not in AWAITING:
+            return status
         db.conn.execute(
             "UPDATE runs SET status = 'ingesting', error = NULL WHERE id = ? AND status = ?",
             (run_id, status),

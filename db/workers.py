@@ -97,7 +97,7 @@ def heartbeat(db: Database, worker_id: str, running: Sequence[str]) -> list[str]
         marks = ", ".join("?" * len(running))
         rows = db.execute(
             f"SELECT id FROM runs WHERE id IN ({marks}) AND (cancel_requested = 1"
-            " OR status NOT IN ('claimed', 'running') OR worker_id <> ?)",
+            " OR status NOT IN ('claimed', 'running', 'interrupted') OR worker_id <> ?)",
             (*running, worker_id),
         )
         return [row[0] for row in rows]

@@ -18,6 +18,7 @@ from core.spec import JobSpec
 from worker.joblog import EventSink, JobLog, utc_now
 from worker.outcomes import Outcome, OutcomeCode
 from worker.passes import GpuTarget, PassRunner
+from worker.profilers.ncu_choice import launch_limit
 
 SCHEMA_VERSION = 1
 
@@ -109,6 +110,9 @@ class Job:
         limits: JobLimits,
         should_cancel: Callable[[], bool] | None,
     ) -> None:
+        """Get ready for the passes; UserError where this host's settings are wrong."""
+        if "ncu" in self.spec.profilers:
+            launch_limit()
         self._runner = PassRunner(
             spec=self.spec,
             bundle_dir=self.out_dir,

@@ -93,6 +93,8 @@ def _events(
         rows.append((at, line["kind"], str(line.get("message", ""))))
     with db.atomic():
         is_ours = handover.start_running(db, run_id, attempt, progress)
+        # A worker that was cut off for too long finishes what it has begun, and delivers it.
+        is_ours = is_ours or handover.is_given_up(db, run_id, attempt)
         if is_ours:
             add_events(db, run_id, rows)
     return not is_ours or db_queue.cancel_requested(db, run_id)
@@ -120,17 +122,20 @@ def _finish(db: Database, state: ApiState, run_id: str, manifest: dict[str, Any]
     ]
     if not handover.run_exists(db, run_id):
         raise ApiError(404, f"run {run_id} does not exist")
+    attempt = manifest.get("attempt") if isinstance(manifest.get("attempt"), int) else None
+    status = _awaited(db, run_id, attempt)
+    if status not in handover.AWAITING:
+        return status
     if missing:
         raise ApiError(409, "captures are missing", missing=missing)
     folder = state.data_dir.uploads / run_id
     folder.mkdir(parents=True, exist_ok=True)
-    attempt = manifest.get("attempt")
     try:
         # The manifest must be there before the state says so: ingest may start at once.
         partial = folder / "manifest.json.new"
         partial.write_text(json.dumps(manifest))
         partial.replace(folder / "manifest.json")
-        status = handover.hand_in(db, run_id, attempt if isinstance(attempt, int) else None)
+        status = handover.hand_in(db, run_id, attempt)
     except UserError as exc:
         raise ApiError(409, str(exc)) from exc
     if status == "ingesting":
@@ -139,6 +144,15 @@ def _finish(db: Database, state: ApiState, run_id: str, manifest: dict[str, Any]
         except AppError as exc:  # the bundle is here all the same: `watch` sends it later
             LOG.warning("run %s waits to be read: %s", run_id, exc)
     return status
+
+
+def _awaited(db: Database, run_id: str, attempt: int | None) -> str:
+    """Return the run's status; a late bundle must not write over that of a newer attempt."""
+    try:
+        return handover.awaited_status(db, run_id, attempt)
+    except UserError as exc:
+        LOG.warning("refused a late bundle: %s", exc)
+        raise ApiError(409, str(exc)) from exc
 
 
 @route

@@ -21,7 +21,7 @@ from app.ingest import ingest
 from core.config import DataDir
 from db.fetch import events, run_row, run_view
 from db.handover import runs_to_ingest
-from db.queue import move_up, request_cancel
+from db.queue import move_up, request_cancel, retry
 from db.workers import add_token
 from tests.conftest import H100
 
@@ -333,6 +333,63 @@ def test_silent_worker_loses_its_run_and_a_live_one_does_not(
     state.seen_s["w1"] = time.monotonic() - 3600
     assert give_up_silent(state) == [run_id]
     assert run_row(db, run_id).status == "interrupted"
+
+
+def test_claim_whose_answer_was_lost_can_be_asked_for_again(
+    api: httpx.Client, make_run: MakeRun
+) -> None:
+    run_id = make_run()
+    make_run()
+    register(api)
+    answers = [claim(api, run_id, any_run=True).json() for _ in range(2)]
+    other = claim(api, run_id, any_run=True, task_id="another").json()
+    assert answers[0] == answers[1]
+    assert (answers[0]["run_id"], answers[0]["attempt"]) == (run_id, 1)
+    assert other["run_id"] != run_id
+
+
+def interrupted_run(api: httpx.Client, data_dir: DataDir, make_run: MakeRun) -> str:
+    from app.api.app import make_state
+
+    run_id = make_run()
+    register(api)
+    claim(api, run_id)
+    state = make_state(data_dir)
+    give_up_silent(state)
+    state.seen_s["w1"] = time.monotonic() - 3600
+    assert give_up_silent(state) == [run_id]
+    return run_id
+
+
+def test_worker_that_comes_back_finishes_and_delivers_what_was_given_up(
+    api: httpx.Client, db: Database, data_dir: DataDir, make_run: MakeRun
+) -> None:
+    run_id = interrupted_run(api, data_dir, make_run)
+    beat = api.post("/workers/w1/heartbeat", json={"running": [run_id]})
+    line = {"kind": "log", "message": "going on"}
+    told = api.post(f"/runs/{run_id}/events", json={"attempt": 1, "events": [line]})
+    handed_in = api.post(f"/runs/{run_id}/finish", json=manifest([]))
+    assert (beat.json()["cancel"], told.json()["cancel"]) == ([], False)
+    assert "going on" in events(db, run_id)["message"].tolist()
+    assert handed_in.json() == {"status": "ingesting"}
+
+
+def test_late_bundle_of_a_run_that_was_tried_again_is_refused(
+    api: httpx.Client, db: Database, data_dir: DataDir, make_run: MakeRun
+) -> None:
+    run_id = interrupted_run(api, data_dir, make_run)
+    retry(db, run_id)
+    beat = api.post("/workers/w1/heartbeat", json={"running": [run_id]})
+    told = api.post(f"/runs/{run_id}/events", json={"attempt": 1, "events": []})
+    queued = api.post(f"/runs/{run_id}/finish", json=manifest([]))
+    claim(api, run_id, worker_id="w2", task_id="u")
+    assert api.post(f"/runs/{run_id}/finish", json=manifest([], attempt=2)).status_code == 200
+    late = api.post(f"/runs/{run_id}/finish", json=manifest([], error="of attempt 1"))
+    kept = json.loads((data_dir.uploads / run_id / "manifest.json").read_text())
+    assert (beat.json()["cancel"], told.json()["cancel"]) == ([run_id], True)
+    assert (queued.status_code, late.status_code) == (409, 409)
+    assert "attempt 1 was given up for 2" in late.json()["error"]
+    assert kept["attempt"] == 2
 
 
 def test_every_route_is_described(api: httpx.Client) -> None:

@@ -77,18 +77,37 @@ def test_nsys_capture_keeps_its_numbers(tmp_path: Path, fake_python: str) -> Non
 
 
 @pytest.mark.usefixtures("gpu_host")
-def test_ncu_is_asked_for_the_kernels_that_take_the_most_time(
+def test_ncu_measures_each_launch_configuration_once(
     tmp_path: Path, fake_python: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_NCU_ARGV", str(tmp_path / "argv.json"))
     manifest = run(tmp_path, fake_python, profilers=("nsys", "ncu"))
     argv = json.loads((tmp_path / "argv.json").read_text())
     notes = by_pass(manifest, "ncu")["notes"]
-    assert argv[argv.index("--kernel-name") + 1].startswith("regex:^(nvjet")
-    assert notes["kernel_time_share_frac"] >= 0.95
+    assert argv[argv.index("--filter-mode") + 1] == "per-launch-config"
+    assert argv[argv.index("--kernel-name-base") + 1] == "mangled"
+    assert argv[argv.index("--kernel-id") + 1].startswith("::regex:^(nvjet")
+    metrics = argv[argv.index("--metrics") + 1].split(",")
+    kinds = ("bf16_dst_fp32", "fp16", "fp64", "fp8", "tf32_dst_fp32")
+    assert metrics == [f"sm__ops_path_tensor_src_{kind}.sum" for kind in kinds]
+    assert notes["kernel_time_share_frac"] >= 0.99
     assert notes["num_launches"] == 38
+    assert (notes["num_configurations"], notes["num_launches_in_nsys"]) == (17, 380)
+    assert not [w for w in warnings_of(manifest) if w["code"] == "ncu_partial_coverage"]
     with gzip.open(tmp_path / "bundle" / "ncu-0.raw.csv.gz", "rt") as file:
         assert "Host Name" not in file.readline()
+
+
+@pytest.mark.usefixtures("gpu_host")
+def test_little_of_the_gpu_time_measured_is_a_warning(
+    tmp_path: Path, fake_python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WARPBOARD_NCU_LAUNCHES", "2")
+    manifest = run(tmp_path, fake_python, profilers=("nsys", "ncu"))
+    share = by_pass(manifest, "ncu")["notes"]["kernel_time_share_frac"]
+    said = [w["message"] for w in warnings_of(manifest) if w["code"] == "ncu_partial_coverage"]
+    assert share < 0.9
+    assert f"{share:.0%} of the GPU time" in said[0]
 
 
 @pytest.mark.usefixtures("gpu_host")

@@ -1,137 +1,95 @@
 """Nsight Compute: hardware counters of the kernels that take the most time.
 
-A report of every launch would be gigabytes and hours. The kernels are chosen from the nsys capture
-of the same run, and the pass record says what share of the GPU time the chosen ones have.
+A report of every launch would be gigabytes and hours. One launch of each configuration is measured,
+of the kernels that the nsys capture of the same run shows to take most of the time; the pass
+record says what share of the GPU time that is.
 """
 
 import csv
 import gzip
 import re
 import shutil
-import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from worker.outcomes import Outcome, OutcomeCode
+from worker.profilers.ncu_choice import (
+    FULL_SHARE_FRAC,
+    LIMIT_VARIABLE,
+    Choice,
+    Launch,
+    choose_kernels,
+    coverage,
+    kernel_id,
+    launch_limit,
+    time_shares,
+)
 from worker.profilers.spec import Capture, Collected, PassContext, ProfilerSpec
 from worker.scrub import scrub_ncu_csv
 from worker.tools import find_ncu
 
-MAX_KERNEL_NAMES = 12
-WANTED_SHARE_FRAC = 0.95
-MAX_LAUNCHES = 120
-LAUNCHES_WITHOUT_NSYS = 40
+SECTIONS = (
+    "SpeedOfLight",
+    "SpeedOfLight_RooflineChart",
+    "MemoryWorkloadAnalysis",
+    "Occupancy",
+    "LaunchStats",
+)
+"""What the counters, the roofline and the rules need, in 12 replays where `detailed` takes 20."""
 MAX_REPORT_BYTES = 16 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """Which kernels ncu is asked for."""
-
-    shares: Mapping[str, float]
-    "Base name -> part of all kernel time in the nsys capture, largest first."
-    launches_per_iteration: int
-    "Launches of these names in one iteration."
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.shares)
-
-
-def choose_kernels(nsys_sqlite: Path) -> Choice | None:
-    """Return the kernel names that make up most of the GPU time, or None without kernels."""
-    db = sqlite3.connect(f"file:{nsys_sqlite}?mode=ro", uri=True)
-    try:
-        tables = {n for (n,) in db.execute("SELECT name FROM sqlite_master WHERE type='table'")}
-        if not {"CUPTI_ACTIVITY_KIND_KERNEL", "StringIds"} <= tables:
-            return None
-        rows = db.execute(
-            'SELECT s.value, SUM(k."end" - k.start), COUNT(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k '
-            "JOIN StringIds s ON s.id = k.shortName GROUP BY s.value ORDER BY 2 DESC, 1"
-        ).fetchall()
-        iterations = _count_iterations(db, tables)
-    finally:
-        db.close()
-    total_ns = sum(ns for _, ns, _ in rows)
-    if not total_ns:
+def _choice(context: PassContext) -> Choice | None:
+    if context.nsys_sqlite is None:
         return None
-    each = [(name, ns / total_ns, -(-count // iterations)) for name, ns, count in rows]
-    chosen = _most_time(each)
-    if sum(launches for _, _, launches in chosen) > MAX_LAUNCHES:
-        chosen = _longest_that_fit(each) or chosen[:1]
-    return Choice(
-        shares={name: share for name, share, _ in chosen},
-        launches_per_iteration=sum(launches for _, _, launches in chosen),
-    )
-
-
-def _most_time(each: list[tuple[str, float, int]]) -> list[tuple[str, float, int]]:
-    """Return the names with the most time, up to the wanted share."""
-    chosen: list[tuple[str, float, int]] = []
-    for entry in each[:MAX_KERNEL_NAMES]:
-        chosen.append(entry)
-        if sum(share for _, share, _ in chosen) >= WANTED_SHARE_FRAC:
-            break
-    return chosen
-
-
-def _longest_that_fit(each: list[tuple[str, float, int]]) -> list[tuple[str, float, int]]:
-    """Return the names with the longest launches, all launches of an iteration within the limit.
-
-    ncu takes the first launches that match: a name with hundreds of short ones would use up the
-    limit before a backward or optimizer kernel is reached.
-    """
-    chosen: list[tuple[str, float, int]] = []
-    left = MAX_LAUNCHES
-    for entry in sorted(each, key=lambda e: e[1] / e[2], reverse=True):
-        if entry[2] <= left and len(chosen) < MAX_KERNEL_NAMES:
-            chosen.append(entry)
-            left -= entry[2]
-    return sorted(chosen, key=lambda e: e[1], reverse=True)
-
-
-def _count_iterations(db: sqlite3.Connection, tables: set[str]) -> int:
-    if "NVTX_EVENTS" not in tables:
-        return 1
-    (count,) = db.execute(
-        "SELECT COUNT(*) FROM NVTX_EVENTS n LEFT JOIN StringIds s ON s.id = n.textId "
-        "WHERE COALESCE(n.text, s.value) GLOB 'iteration_[0-9]*'"
-    ).fetchone()
-    return max(1, int(count))
-
-
-def kernel_regex(names: tuple[str, ...]) -> str:
-    """Return ncu's `--kernel-name` value that matches exactly these base names."""
-    return "regex:^(" + "|".join(re.escape(n).replace(r"\-", "-") for n in names) + ")$"
+    return choose_kernels(context.nsys_sqlite, launch_limit())
 
 
 def _command(context: PassContext) -> list[str]:
     assert context.tool is not None and context.tool.path is not None
-    choice = choose_kernels(context.nsys_sqlite) if context.nsys_sqlite is not None else None
+    choice = _choice(context)
     is_own_program = context.workload == "command"
-    filters: list[str] = []
     if choice is not None:
-        launches = min(MAX_LAUNCHES, choice.launches_per_iteration)
-        filters = ["--kernel-name-base", "function", "--kernel-name", kernel_regex(choice.names)]
-        context.notes["kernel_shares"] = dict(choice.shares)
-        context.notes["launches_per_iteration"] = choice.launches_per_iteration
+        # By itself this mode tells configurations apart by grid, block and shared memory, not by
+        # kernel; a launch number in the kernel id counts each kernel's launches in each of them.
+        mode = ["--filter-mode", "per-launch-config", "--kernel-id", kernel_id(choice.kernels)]
+        context.notes["kernel_shares"] = dict(time_shares(choice))
+        context.notes["max_launches"] = len(choice.configurations)
     else:
-        launches = LAUNCHES_WITHOUT_NSYS
-    context.notes["max_launches"] = launches
+        mode = ["--kernel-id", "::regex:.*:1", "--launch-count", str(launch_limit())]
+        context.notes["max_launches"] = launch_limit()
     # A user's own binary has no switch inside it; see worker/child.py.
     switch = [] if is_own_program else ["--profile-from-start", "off"]
     rounds = ["--iterations", "1", *(("--warmup", "0") if is_own_program else ())]
+    tensor = tensor_metrics(context)
     return [
         context.tool.path,
-        *("--set", "detailed"),
-        *("--target-processes", "all", "--nvtx", *switch, *filters),
-        *("--launch-count", str(launches)),
+        *(part for name in SECTIONS for part in ("--section", name)),
+        *(("--metrics", ",".join(tensor)) if tensor else ()),
+        *("--target-processes", "all", "--nvtx", *switch),
+        *("--kernel-name-base", "mangled", *mode),
         *("--clock-control", "none", "--import-source", "no"),
         *("--force-overwrite", "--export", str(_report(context))),
         *context.program_under_tool(*rounds, switch="" if is_own_program else "BENCHMARK"),
     ]
+
+
+def tensor_metrics(context: PassContext) -> tuple[str, ...]:
+    """Return this GPU's counters of tensor core operations, one for each kind of number.
+
+    Without them the FLOP of a matrix product are not known. Their names differ between GPUs, and
+    ncu ends the program for a name that it does not know.
+    """
+    assert context.tool is not None and context.tool.path is not None
+    assert context.run_tool is not None
+    listed = context.run_tool([context.tool.path, "--query-metrics"], "metrics.txt")
+    text = listed.read_text(errors="replace")
+    names = re.findall(r"^(sm__ops_path_tensor_src_(?!int)[a-z0-9_]+?)\s", text, re.M)
+    whole = [n for n in names if "_sparsity_" not in n]
+    # `src_fp16` holds `src_fp16_dst_fp32`: where the parts are there, the whole counts them twice.
+    kinds = [n for n in whole if not any(other.startswith(f"{n}_") for other in whole)]
+    return tuple(f"{name}.sum" for name in kinds)
 
 
 def _report(context: PassContext) -> Path:
@@ -146,7 +104,7 @@ def _captures(context: PassContext, result: Mapping[str, Any] | None) -> Collect
         message = "ncu wrote no report"
         return Collected(outcome=Outcome(code=OutcomeCode.NO_KERNELS_PROFILED, message=message))
     captures: list[Capture] = []
-    launched: dict[str, str] = {}
+    launched: dict[str, Launch] = {}
     for page in ("raw", "details"):
         printed = _print_page(context, report, page)
         target = context.bundle_dir / f"ncu-{context.process}.{page}.csv.gz"
@@ -173,26 +131,30 @@ def _captures(context: PassContext, result: Mapping[str, Any] | None) -> Collect
 
 
 def _coverage_warning(
-    context: PassContext, launched: Mapping[str, str]
+    context: PassContext, launched: Mapping[str, Launch]
 ) -> tuple[tuple[str, str], ...]:
-    """Note what share of the GPU time the report covers; warn unless it is whole iterations."""
-    count = len(launched)
-    if "kernel_shares" not in context.notes:
+    """Note what share of the GPU time the report covers; warn unless it is most of it."""
+    choice = _choice(context)
+    if choice is None:
         text = (
-            f"ncu covers the first {count} launches; without an nsys pass their share of the GPU "
-            "time is not known"
+            f"ncu covers one launch of {len(launched)} kernels; without an nsys pass their share "
+            "of the GPU time is not known"
         )
         return (("ncu_partial_coverage", text),)
-    seen = " ".join(set(launched.values()))
-    shares: Mapping[str, float] = context.notes["kernel_shares"]
-    share = sum(frac for name, frac in shares.items() if name in seen)
-    context.notes["kernel_time_share_frac"] = share
-    wanted = context.notes["launches_per_iteration"]
-    if count >= wanted:
+    covered = coverage(choice, launched.values())
+    context.notes.update(
+        kernel_time_share_frac=covered.time_share_frac,
+        num_configurations_measured=covered.num_configurations,
+        num_configurations=choice.num_configurations,
+        num_launches_represented=covered.num_launches,
+        num_launches_in_nsys=choice.num_launches,
+    )
+    if covered.time_share_frac >= FULL_SHARE_FRAC:
         return ()
     text = (
-        f"ncu covers kernels with {share:.0%} of the GPU time, and {count} of the {wanted} "
-        "launches that they have in one iteration"
+        f"ncu covers {covered.time_share_frac:.0%} of the GPU time: one launch of each of "
+        f"{covered.num_configurations} of {choice.num_configurations} launch configurations "
+        f"({LIMIT_VARIABLE} raises the limit)"
     )
     return (("ncu_partial_coverage", text),)
 
@@ -209,18 +171,26 @@ def _compress(source: Path, target: Path) -> None:
         shutil.copyfileobj(file, out)
 
 
-def load_launches(page: Path) -> dict[str, str]:
-    """Return launch id -> kernel name of a page written by `_captures`."""
+def load_launches(page: Path) -> dict[str, Launch]:
+    """Return launch id -> (kernel name, grid, block) of a page written by `_captures`."""
     csv.field_size_limit(1 << 24)
-    column = 0
-    launches: dict[str, str] = {}
+    header: list[str] = []
+    launches: dict[str, Launch] = {}
     with gzip.open(page, "rt", newline="", encoding="utf-8", errors="replace") as file:
         for row in csv.reader(file):
             if row and row[0] == "ID" and "Kernel Name" in row:
-                column = row.index("Kernel Name")
-            elif column and len(row) > column and row[0].isdigit():
-                launches[row[0]] = row[column]
+                header = row
+            elif header and row and row[0].isdigit() and row[0] not in launches:
+                cells = dict(zip(header, row, strict=False))
+                name, grid, block = (
+                    cells.get(n, "") for n in ("Kernel Name", "Grid Size", "Block Size")
+                )
+                launches[row[0]] = (name, _dims(grid), _dims(block))
     return launches
+
+
+def _dims(text: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in re.findall(r"\d+", text))
 
 
 def _capture(context: PassContext, path: Path, kind: str, removed: tuple[str, ...]) -> Capture:
