@@ -11,6 +11,7 @@ one JSON line; exit code 1 if anything that must hold does not.
 import argparse
 import json
 import random
+import signal
 import sqlite3
 import sys
 import tempfile
@@ -39,6 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--settle", type=float, default=300.0, help="seconds to come to rest")
     parser.add_argument("--dir", help="folder to work in, kept; must not exist")
     options = parser.parse_args(argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     private = enter_private_network()
     root = Path(options.dir) if options.dir else Path(tempfile.mkdtemp()) / "faults"
     root.mkdir(parents=True)

@@ -1,0 +1,154 @@
+"""The container files as text; bench/containers.sh builds and runs them."""
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from app.cli.main import _parser as cli_parser
+from core.config import ROOT
+from worker.main import _parser as worker_parser
+
+VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])([^}]*))?\}")
+
+
+def resolved(value: Any) -> Any:
+    """Return a compose value with its variables' defaults, as when nothing is set."""
+    if isinstance(value, dict):
+        return {k: resolved(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [resolved(v) for v in value]
+    if isinstance(value, str):
+        return VARIABLE.sub(lambda m: m[3] if m[2] == "-" else "", value)
+    return value
+
+
+def services(name: str) -> dict[str, Any]:
+    return dict(resolved(yaml.safe_load((ROOT / name).read_text()))["services"])
+
+
+COMPOSE, WORKER = services("docker-compose.yml"), services("docker-compose.worker.yml")
+ALL = [(f"{name}", s) for found in (COMPOSE, WORKER) for name, s in found.items()]
+WORKERS = [s for name, s in ALL if name.startswith("worker")]
+_FROM = (ROOT / "Dockerfile").read_text().split("\nFROM ")[1:]
+STAGES = dict(zip(("dashboard", "worker"), _FROM, strict=True))
+
+
+def packages(lock: str) -> set[str]:
+    text = (ROOT / "requirements" / lock).read_text()
+    return set(re.findall(r"^([a-z0-9-]+)==", text, re.MULTILINE))
+
+
+def test_compose_has_the_services_of_one_host() -> None:
+    started = {name for name, service in COMPOSE.items() if "profiles" not in service}
+    assert started == {"redis", "dashboard", "ingest", "worker"}
+    assert set(WORKER) == {"worker", "worker-ncu"}
+
+
+@pytest.mark.parametrize(("name", "service"), ALL)
+def test_every_service_restarts_reaps_and_is_watched(name: str, service: dict[str, Any]) -> None:
+    assert service["restart"] == "unless-stopped"
+    assert service["init"] is True
+    assert service["healthcheck"]["test"][0] == "CMD-SHELL"
+
+
+def test_only_the_ncu_profile_has_a_capability() -> None:
+    raised = [(s.get("profiles"), s["cap_add"]) for _, s in ALL if "cap_add" in s]
+    assert raised == [(["ncu"], ["SYS_ADMIN"])] * 2
+    assert not [s for _, s in ALL if s.get("privileged")]
+
+
+def test_workers_get_every_gpu_and_the_hosts_memory() -> None:
+    for service in WORKERS:
+        (device,) = service["deploy"]["resources"]["reservations"]["devices"]
+        assert (device["driver"], device["count"], device["capabilities"]) == (
+            "nvidia",
+            "all",
+            ["gpu"],
+        )
+        assert service["ipc"] == "host"
+        assert "shm_size" not in service
+        assert service["ulimits"] == {"memlock": -1, "stack": 64 * 2**20}
+
+
+def test_nothing_is_open_to_the_network_by_default() -> None:
+    ports = [port for _, service in ALL for port in service.get("ports", [])]
+    assert ports == ["127.0.0.1:8501:8501"]
+
+
+def test_opening_redis_wants_an_address_and_a_password() -> None:
+    text = (ROOT / "docker-compose.hosts.yml").read_text()
+    wanted = {m[1] for m in VARIABLE.finditer(text) if m[2] == "?"}
+    assert wanted == {"WARPBOARD_REDIS_PUBLISH", "WARPBOARD_REDIS_PASSWORD"}
+
+
+def test_redis_keeps_what_it_was_told() -> None:
+    redis = COMPOSE["redis"]
+    command = redis["command"]
+    assert command[command.index("--appendonly") + 1] == "yes"
+    assert redis["volumes"] == ["redis:/data"]
+
+
+def test_two_workers_of_a_host_never_share_its_gpus() -> None:
+    for found in (COMPOSE, WORKER):
+        assert "--stand-by" in found["worker"]["command"]
+        assert found["worker"]["depends_on"]["worker-ncu"]["required"] is False
+        assert found["worker"]["volumes"] == found["worker-ncu"]["volumes"]
+
+
+def test_commands_exist() -> None:
+    dashboard = re.search(r'"app.cli", (.*)\]', STAGES["dashboard"])
+    assert dashboard is not None
+    words = re.findall(r'"([^"]+)"', dashboard[1])
+    assert cli_parser("up").parse_args(words).dashboard_only is True
+    for service in WORKERS:
+        words = service.get("command", ["python3", "-m", "worker"])[3:]
+        assert worker_parser().parse_args(words).gpu == "all"
+    text = (ROOT / "Dockerfile").read_text() + (ROOT / "docker-compose.yml").read_text()
+    modules = {m for m in re.findall(r'-m["\', ]+([a-z_.]+)', text) if m not in ("venv", "pip")}
+    assert modules == {"app.cli", "app.ingest_worker", "worker", "worker.health"}
+    assert all(importlib.util.find_spec(module) for module in modules)
+
+
+def test_environment_is_what_the_code_reads() -> None:
+    sources = "".join(p.read_text() for room in ("core", "app", "worker") for p in _python(room))
+    given = {name for _, s in ALL for name in s.get("environment", {}) if "WARPBOARD" in name}
+    assert given >= {"WARPBOARD_BROKER", "WARPBOARD_DATA", "WARPBOARD_DASHBOARD"}
+    assert [name for name in given if f'"{name}"' not in sources] == []
+
+
+def _python(room: str) -> list[Path]:
+    return list((ROOT / room).rglob("*.py"))
+
+
+def test_images_hold_their_rooms_alone() -> None:
+    copied = {
+        stage: {line.split()[1] for line in text.splitlines() if line.startswith("COPY ")}
+        for stage, text in STAGES.items()
+    }
+    assert all((ROOT / source).exists() for found in copied.values() for source in found)
+    rooms = {"core", "workloads", "worker"}
+    assert copied["worker"] == rooms | {"LICENSE", "requirements/worker.lock"}
+    assert copied["dashboard"] > rooms | {"analysis", "db", "app"}
+
+
+def test_locks_leave_torch_alone() -> None:
+    heavy = {"torch", "triton", "numpy", "pandas", "streamlit"}
+    assert packages("worker.lock") & heavy == set()
+    assert packages("app.lock") & {"torch", "triton"} == set()
+
+
+def test_worker_has_what_kombu_imports_for_redis() -> None:
+    assert packages("worker.lock") >= {"celery", "redis", "packaging", "httpx"}
+
+
+def test_dashboard_runs_without_root() -> None:
+    assert "\nUSER warpboard\n" in STAGES["dashboard"]
+
+
+def test_build_context_leaves_data_and_secrets_out() -> None:
+    ignored = (ROOT / ".dockerignore").read_text().split()
+    assert set(ignored) >= {".git", ".venv*", "data", "*.token"}
