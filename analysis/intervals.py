@@ -12,9 +12,11 @@ def merge(start_ns: Ints, end_ns: Ints) -> tuple[Ints, Ints]:
     """Return the union as disjoint intervals (starts, ends), sorted; touching ones become one."""
     if len(start_ns) == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    order = np.argsort(start_ns, kind="stable")
-    starts = start_ns[order]
-    reach = np.maximum.accumulate(end_ns[order])
+    starts, ends = start_ns, end_ns
+    if (start_ns[1:] < start_ns[:-1]).any():
+        order = np.argsort(start_ns, kind="stable")
+        starts, ends = start_ns[order], end_ns[order]
+    reach = np.maximum.accumulate(ends)
     opens = np.empty(len(starts), bool)
     opens[0] = True
     np.greater(starts[1:], reach[:-1], out=opens[1:])

@@ -8,6 +8,7 @@ was issued in the gap. A kernel that was queued before the gap and still did not
 latency, a dependency between streams), or one without a recorded launch, leaves the rest `unknown`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,12 +17,13 @@ from numpy.typing import NDArray
 
 from analysis.intervals import merge, overlap_ns
 from analysis.readers.nsys_columns import MISSING, Ints
-from analysis.readers.nsys_events import GRAPH, KERNEL, TID_BITS, ApiCalls
+from analysis.readers.nsys_events import GRAPH, KERNEL, TID_BITS, ApiCalls, Codes
 from analysis.readers.nsys_launches import GpuWork
 from analysis.tables import GAP_COLUMNS, empty
 
 HOST_STALL_NS = 100_000
 """PyTorch's eager host work between two launches is 5 to 30 us; beyond 100 us it does else."""
+BLOCK_GAPS = 1 << 18
 NO_TIME = np.iinfo(np.int64).min
 EVIDENCE = {
     "transfer": "copies or memory sets ran on the device while no kernel did",
@@ -57,9 +59,10 @@ def gaps_frame(work: GpuWork, host: HostCalls) -> pd.DataFrame:
         mine = runs[work.device[runs] == device]
         beside = copies[work.device[copies] == device]
         copy = merge(work.start_ns[beside], work.end_ns[beside])
-        for cause, spent in _split(work, host, mine, copy, stalls).items():
-            totals[cause][0] += int((spent > 0).sum())
-            totals[cause][1] += int(spent.sum())
+        for block in _split(work, host, mine, copy, stalls):
+            for cause, spent in block.items():
+                totals[cause][0] += int((spent > 0).sum())
+                totals[cause][1] += int(spent.sum())
     rows = [
         (cause, count, total, f"{count} gaps: {EVIDENCE[cause]}")
         for cause, (count, total) in totals.items()
@@ -77,25 +80,44 @@ def _split(
     mine: NDArray[np.intp],
     copy: Intervals,
     stalls: dict[int, Intervals],
+) -> Iterator[dict[str, Ints]]:
+    """Give the split of the device's gaps, block by block: the arrays of all gaps are large."""
+    start = work.start_ns[mine]
+    if (start[1:] < start[:-1]).any():
+        mine = mine[np.argsort(start, kind="stable")]
+        start = work.start_ns[mine]
+    starts, ends = merge(start, work.end_ns[mine])
+    waiting = _union(copy, _waits(work, host, mine))
+    away = {tid: _union(waiting, stall) for tid, stall in stalls.items()}
+    for first in range(0, len(starts) - 1, BLOCK_GAPS):
+        last = min(first + BLOCK_GAPS, len(starts) - 1)
+        opened, closed = ends[first:last], starts[first + 1 : last + 1]
+        launch = work.launch[mine[np.searchsorted(start, closed)]]
+        yield _split_block(host, (opened, closed), launch, copy, waiting, away)
+
+
+def _split_block(
+    host: HostCalls,
+    gaps: Intervals,
+    launch: Codes,
+    copy: Intervals,
+    waiting: Intervals,
+    away_of: dict[int, Intervals],
 ) -> dict[str, Ints]:
-    mine = mine[np.argsort(work.start_ns[mine], kind="stable")]
-    starts, ends = merge(work.start_ns[mine], work.end_ns[mine])
-    opened, closed = ends[:-1], starts[1:]
+    opened, closed = gaps
     transfer = overlap_ns(*copy, opened, closed)
     rest = closed - opened - transfer
     if len(host.calls) == 0:
         return {"transfer": transfer, "unknown": rest}
-    launch = work.launch[mine[np.searchsorted(work.start_ns[mine], closed)]]
     issued = np.where(launch >= 0, host.calls.start_ns[launch], NO_TIME)
     before = np.clip(issued, opened, closed)
-    waiting = _union(copy, _waits(work, host, mine))
     copied = overlap_ns(*copy, opened, before)
     waited = overlap_ns(*waiting, opened, before)
     away = waited.copy()
     thread = np.where(launch >= 0, host.calls.threads_of(launch), MISSING)
-    for tid, stall in stalls.items():
+    for tid, spells in away_of.items():
         own = np.flatnonzero(thread == tid)
-        away[own] = overlap_ns(*_union(waiting, stall), opened[own], before[own])
+        away[own] = overlap_ns(*spells, opened[own], before[own])
     rest = rest - (away - copied)
     is_late = issued >= opened
     return {

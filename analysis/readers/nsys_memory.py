@@ -14,7 +14,7 @@ import pandas as pd
 from analysis.readers.nsys_arrays import GrowingArrays
 from analysis.readers.nsys_columns import MAX_TIME_NS, ColumnBatches, Ints
 from analysis.readers.nsys_database import NsysDatabase
-from analysis.readers.nsys_events import TID_BITS, Quarantine, narrow
+from analysis.readers.nsys_events import TID_BITS, Codes, Quarantine, narrow
 from analysis.tables import MEMORY_POINT_COLUMNS, empty
 
 TABLE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
@@ -28,7 +28,6 @@ _TYPES = {
     "bytes": np.int64,
     "memKind": np.int32,
     "memoryOperationType": np.int8,
-    "globalPid": np.int64,
     "address": np.int64,
 }
 _COLUMNS = ("start", "deviceId", "bytes", "memKind", "memoryOperationType")
@@ -47,12 +46,9 @@ def load_memory(
 ) -> MemoryUse:
     """Return allocated device memory after each change; memory from before the capture is added
     as far as its release shows it."""
-    data = _load(database, quarantine)
+    data = _load(database, device_of, quarantine)
     if len(data["start"]) == 0:
         return MemoryUse(points=empty(MEMORY_POINT_COLUMNS))
-    for (pid, ordinal), gpu in device_of.items():
-        owner = (data["globalPid"] >> TID_BITS) & ((1 << TID_BITS) - 1)
-        data["deviceId"][(owner == pid) & (data["deviceId"] == ordinal)] = gpu
     figures: dict[str, Any] = {"num_events": len(data["start"]), "source": "cuda_allocations"}
     for kind, name in ((PINNED, "pinned"), (MANAGED, "managed"), (STATIC, "device_static")):
         used = data["memKind"] == kind
@@ -78,7 +74,9 @@ def load_memory(
     return MemoryUse(points=pd.concat(frames, ignore_index=True), figures=figures)
 
 
-def _load(database: NsysDatabase, quarantine: Quarantine) -> dict[str, Ints]:
+def _load(
+    database: NsysDatabase, device_of: Mapping[tuple[int, int], int], quarantine: Quarantine
+) -> dict[str, Ints]:
     batches = ColumnBatches(
         database=database, table=TABLE, required=_COLUMNS, optional=("globalPid", "address")
     )
@@ -91,17 +89,30 @@ def _load(database: NsysDatabase, quarantine: Quarantine) -> dict[str, Ints]:
         if not sound.all():
             batches.num_dropped += int((~sound).sum())
             batch = {name: values[sound] for name, values in batch.items()}
-        found.append(
-            {**batch, "deviceId": narrow(batch["deviceId"]), "memKind": narrow(batch["memKind"])}
-        )
+        device = _physical(narrow(batch["deviceId"]), batch["globalPid"], device_of)
+        found.append({**batch, "deviceId": device, "memKind": narrow(batch["memKind"])})
     quarantine.note(TABLE, batches.num_dropped, len(found) + batches.num_dropped)
     return {name: found[name] for name in _TYPES}
+
+
+def _physical(device: Codes, global_pid: Ints, device_of: Mapping[tuple[int, int], int]) -> Codes:
+    """Return the GPU of each event where processes number their devices apart."""
+    if not device_of:
+        return device
+    owner = (global_pid >> TID_BITS) & ((1 << TID_BITS) - 1)
+    found = device.copy()
+    for (pid, ordinal), gpu in device_of.items():
+        found[(owner == pid) & (device == ordinal)] = gpu
+    return found
 
 
 def _curve(data: dict[str, Ints], used: np.ndarray) -> tuple[Ints, Ints, int, int]:
     """Return times, level after each change, what was live before the capture, and the peak."""
     chosen = np.flatnonzero(used)
-    chosen = chosen[np.argsort(data["start"][chosen], kind="stable")]
+    times = data["start"][chosen]
+    if (times[1:] < times[:-1]).any():
+        order = np.argsort(times, kind="stable")
+        chosen, times = chosen[order], times[order]
     size = data["bytes"][chosen]
     is_release = data["memoryOperationType"][chosen] == RELEASE
     running = np.cumsum(np.where(is_release, -size, size))
@@ -109,7 +120,7 @@ def _curve(data: dict[str, Ints], used: np.ndarray) -> tuple[Ints, Ints, int, in
     is_foreign = is_release & ~np.isin(address, address[~is_release])
     baseline = max(int(size[is_foreign].sum()), -int(running.min()), 0)
     level = running + baseline
-    return data["start"][chosen], level, baseline, max(int(level.max()), baseline)
+    return times, level, baseline, max(int(level.max()), baseline)
 
 
 def _points(times: Ints, level: Ints, device: int) -> pd.DataFrame:

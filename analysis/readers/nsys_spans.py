@@ -35,7 +35,7 @@ def spans_table(
     deepest = given.deepest()[order]
     path = np.append(tree.path, -1)[deepest]
     launch = work.launch[order]
-    starts = np.append(calls.start_ns, 0)[launch]
+    starts = calls.start_ns[np.maximum(launch, 0)] if len(calls) else np.zeros(len(work), np.int64)
     sizes = _bytes(work)[order]
     columns = {
         "start_ns": pa.array(work.start_ns[order]),

@@ -64,8 +64,8 @@ def work_warnings(
             f"{work.num_duplicate_ids} calls repeat a correlation id of their process: "
             "the first call of each id counts as the launch",
         )
-    known = work.launch >= 0
-    early = known & (work.start_ns < np.append(calls.start_ns, 0)[work.launch])
+    known = np.flatnonzero(work.launch >= 0)
+    early = work.start_ns[known] < calls.start_ns[work.launch[known]]
     if early.any():
         yield _warn(
             "operations_before_launch",
