@@ -35,7 +35,7 @@ ATEN_RULES = (
     ),
     _rule(
         "foreach",
-        r"multi_tensor|lpnorm_cleanup|FusedAdam|FusedSgd|FusedAdagrad|amp_(?:non_finite|update)"
+        r"multi_t|lpnorm_cleanup|FusedAdam|FusedSgd|FusedAdagrad|amp_(?:non_finite|update)"
         r"|_amp_foreach",
         C.OPTIMIZER,
         "void at::native::multi_tensor_apply_kernel<TensorListMetadata<4>, FusedAdamMath>(T)",
@@ -52,12 +52,14 @@ ATEN_RULES = (
     ),
     _rule(
         "scan_by_index",
-        r"^\S*(?:tensor_kernel_scan|_scatter_gather_elementwise|indexFunc|index_elementwise|indexFill"
+        r"^\S*(?:tensor_kernel_scan|_scatter_gather_elementwise|indexFunc|index_elementwise"
+        r"|indexFill"
         r"|indexAdd|indexCopy|indexing_backward|index_put|gatherTopK|gatherKth|gatherMedian"
         r"|radixFindKth|radixSortKV|bitonicSort|warpMergeSort|sort_postprocess|segmented_sort"
         r"|write_indices|sampleMultinomial|renormRows|searchsorted|kernelHistogram|compute_mode"
-        r"|compute_cuda_kernel|cunn_\w*select|computeBlock|countRadix|computeDigitCumSum|mbtopk|sbtopk"
-        r"|block_bucketize|nonzero|fill_reverse_indices|masked_scatter)",
+        r"|compute_cuda_kernel|cunn_\w*select|computeBlock|countRadix|computeDigitCumSum|mbtopk"
+        r"|sbtopk"
+        r"|block_bucketize|nonzero|flag_kernel|fill_reverse_indices|masked_scatter)",
         C.INDEX,
         "void at::native::radixSortKVInPlace<-2, -1, 128, 32, float, long>(Info, int)",
         "gather, scatter, index, sort, top-k, scan",
@@ -95,8 +97,10 @@ ATEN_RULES = (
     ),
     _rule(
         "norm",
-        r"^\S*(?:[Ll]ayer_?[Nn]orm|[Bb]atch_?[Nn]orm|[Gg]roup_?[Nn]orm|rms_?norm|RMSNorm|weight_norm"
-        r"|RowwiseMoments|GammaBeta|ComputeInternalGradients|ComputeFusedParams|ComputeGradientFused"
+        r"^\S*(?:[Ll]ayer_?[Nn]orm|[Bb]atch_?[Nn]orm|[Gg]roup_?[Nn]orm|rms_?norm|RMSNorm"
+        r"|weight_norm"
+        r"|RowwiseMoments|GammaBeta|ComputeInternalGradients|ComputeFusedParams"
+        r"|ComputeGradientFused"
         r"|Compute1dBackwardFused|ComputeBackwardFused|layer_norm_grad|cuComputeGrad|cuApplyLayer"
         r"|cuComputePart|batch_norm|GN[A-Z]\w+)",
         C.NORM,
@@ -120,7 +124,7 @@ ATEN_RULES = (
     _rule(
         "copy",
         r"^\S*(?:CatArrayBatchedCopy|batch_transpose|roll_cuda|reflection_pad|replication_pad"
-        r"|flip_cuda|constant_pad|split_with_sizes_copy|chunk_cat|copy_device_to_device"
+        r"|flip_cuda|flip_apply|constant_pad|split_with_sizes_copy|chunk_cat|copy_device_to_device"
         r"|padded_to_|to_padded|add_padding|remove_padding|jagged_\w*(?:dense|padded))",
         C.COPY,
         "void at::native::CatArrayBatchedCopy<OpaqueType<4u>, unsigned int, 4>(char*, Meta)",
@@ -128,14 +132,15 @@ ATEN_RULES = (
     ),
     _wrapped(
         "fill_functor",
-        r"\bFillFunctor|(?<!masked_)fill_kernel|arange_cuda|linspace_cuda|logspace_cuda|range_cuda|eye_",
+        r"\bFillFunctor|(?<!masked_)fill_kernel|arange_cuda|linspace_cuda|logspace_cuda"
+        r"|range_cuda|eye_",
         C.FILL,
         "FillFunctor<float>, std::array<char *, 1ul>",
         "constant fills and ranges",
     ),
     _wrapped(
         "copy_functor",
-        r"\w*copy_kernel_cuda|\w*_copy_kernel|CopyFunctor|real_kernel|view_as_|flip_kernel"
+        r"\w*copy_kernel|CopyFunctor|real_kernel|view_as_|flip_kernel"
         r"|copy_device_to_device|direct_copy",
         C.COPY,
         "bfloat16_copy_kernel_cuda(at::TensorIteratorBase &)::[lambda(float) (instance 1)]",
@@ -158,7 +163,8 @@ ATEN_RULES = (
     ),
     _rule(
         "conv",
-        r"^\S*(?:conv_?(?:depthwise|transpose|olution)|im2col|col2im|vol2col|col2vol|ConvolutionTBC)",
+        r"^\S*(?:conv_?(?:depthwise|transpose|olution)|im2col|col2im|vol2col|col2vol"
+        r"|ConvolutionTBC)",
         C.CONV,
         "void at::native::conv_depthwise2d_forward_kernel<1, float, int>(Accessor<float>, int)",
         "convolutions of PyTorch's own",

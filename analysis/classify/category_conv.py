@@ -31,9 +31,18 @@ CONV_RULES = (
         "pooling is a windowed reduction",
     ),
     library_rule(
+        "conv.fill_in_cudnn",
+        F.HEAD,
+        r"cudnn.*setTensor",
+        C.FILL,
+        "void cudnn::ops::setTensor4d_kernel<float>(float*, cudnnTensorStruct, float)",
+        "cuDNN's constant fill",
+    ),
+    library_rule(
         "conv.pointwise_in_cudnn",
         F.HEAD,
-        r"scalePackedTensor|op_tensor_kernel|OpTensor|op_generic_tensor|cudnn.*(?:activation|scalar?Prod|[Aa]dd[Tt]ensor)"
+        r"scalePackedTensor|op_tensor_kernel|OpTensor|op_generic_tensor|cudnn.*(?:activation"
+        r"|scalar?Prod|[Aa]dd[Tt]ensor)"
         r"|(?:LSTM|GRU|RNN)_elementWise|RNN.*elementwise",
         C.ELEMENTWISE,
         "void op_generic_tensor_kernel<3, float, float, float, 256, (cudnnGenericOp_t)0>(int)",
@@ -60,11 +69,13 @@ CONV_RULES = (
     library_rule(
         "conv.cudnn",
         F.TEXT,
-        r"scudnn|cudnn::(?:cnn|winograd|detail::(?:implicit|explicit|wgrad|dgrad|fft))|cudnn.*[Cc]onv"
+        r"(?<![a-z])[dhisc]\d*cudnn_|cudnn::(?:cnn|winograd|detail::(?:implicit|explicit|wgrad"
+        r"|dgrad|fft))|cudnn.*[Cc]onv"
         r"|winograd|conv2d_grouped|(?:dgrad|wgrad|fprop)2d_|first_layer_\w*kernel|convolve"
         r"|kern_precompute_indices|computeOffsetsKernel|computeBOffsets|computeWgrad\w*Offsets"
         r"|flip_filter|fft2d_[rc]2[rc]|im2col|col2im|vol2col|cudnn.*(?:fprop|dgrad|wgrad|xmma_conv)"
-        r"|dgrad_engine|wgrad_alg|explicit_convolve|naive_conv|miopen\w*[Cc]onv|igemm_(?:fwd|bwd|wrw)"
+        r"|dgrad_engine|wgrad_alg|explicit_convolve|naive_conv|miopen\w*[Cc]onv|igemm_(?:fwd|bwd"
+        r"|wrw)|^gfx\d+_f\dx\d"
         r"|grouped_conv|conv_depthwise",
         C.CONV,
         "void cudnn::winograd::generateWinogradTilesKernel<0, float, float>(cudnn::winograd::P)",

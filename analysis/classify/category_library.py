@@ -31,7 +31,8 @@ ATTENTION_RULES = (
     library_rule(
         "attention.flash",
         F.TEXT,
-        r"\bflash(?:_attn)?::(?!.*prepare_layer)|pytorch_flash::|[Ff]lash_?(?:[Ff]wd|[Bb]wd|[Aa]tt|MLA)"
+        r"\bflash(?:_attn)?::(?!.*prepare_layer)|pytorch_flash::|[Ff]lash_?(?:[Ff]wd|[Bb]wd"
+        r"|[Aa]tt|MLA)"
         r"|flash_(?:splitkv|decode)|compute_attn_(?:ws|1rowblock)|FlashAttn",
         C.ATTENTION,
         "void flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, false> >(Flash_fwd_params)",
@@ -68,7 +69,8 @@ BLAS_RULES = (
     library_rule(
         "other.triangular",
         F.HEAD,
-        r"(?i)\b\w*(?:trsm|trsv|trmm|x*trf\d|getr[fs]|potr[fs]|geqrf|syevj|gesvd|trtri)",
+        r"(?i)\b\w*(?:trsm|trsv|trmm|x*trf\d|getr[fs]|potr[fs]|geqr|ormqr|larf[tbg]|sytr|syevj"
+        r"|gesvd|trtri)",
         C.OTHER,
         "void trsm_right_kernel<float, 256, 4, false, false>(cublasTrsmParams<float>, float)",
         "triangular solves and factorisations: linear algebra but no matrix product",
@@ -84,7 +86,8 @@ BLAS_RULES = (
     library_rule(
         "gemv.inner_dot",
         F.HEAD,
-        r"(?:^|::)(?:dot_kernel|reduce_1Block_kernel|asum_kernel|nrm2_kernel|iamax_kernel|iamin_kernel)$",
+        r"(?:^|::)(?:dot_kernel|reduce_1Block_kernel|asum_kernel|nrm2_kernel|iamax_kernel"
+        r"|iamin_kernel)$",
         C.REDUCTION,
         "void dot_kernel<float, 128, 0, cublasDotParams<cublasGemvTensor<float const> > >(P)",
         "BLAS level 1 reductions; their parameter types mention gemv",
@@ -100,11 +103,20 @@ BLAS_RULES = (
     library_rule(
         "gemm.blas",
         F.HEAD,
-        r"(?i)(?:maxwell|pascal|volta|turing|ampere|ada|hopper|blackwell|sm\d+)_\w*(?:gemm(?!a)|xmma)"
-        r"|^cublas(?:Lt)?::|\bgemmSN|gemmk1|gemm_kernel\dx\d|\bxmma_new",
+        r"(?i)(?:maxwell|pascal|volta|turing|ampere|ada|hopper|blackwell|sm\d+)_\w*(?:gemm(?!a)"
+        r"|xmma)"
+        r"|^cublas(?:Lt)?::|\bgemmSN|gemmk1|magma_lds\d+_\w*gemm|gemm_kernel\dx\d|\bxmma_new",
         C.GEMM,
         "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn",
         "cuBLAS's assembled kernels: architecture, precision, instruction, tile, layout",
+    ),
+    library_rule(
+        "gemm.cutlass_cut",
+        F.TEXT,
+        r"^(?:cutlass::Kernel2?<\s*)?cutlass_\d+_(?:wmma_)?(?:tensorop|simt)_",
+        C.GEMM,
+        "void cutlass::Kernel<cutlass_75_tensorop_f16_s1688ge...",
+        "CUTLASS's profiler names cut off before gemm; its convolutions bear no architecture",
     ),
     library_rule(
         "gemm.tensile",
@@ -160,10 +172,29 @@ OLD_TORCH_RULES = (
     library_rule(
         "eigen.pointwise",
         F.TEXT,
-        r"EigenMetaKernel",
+        r"EigenMetaKernel|\bMapPlan\w*Kernel",
         C.ELEMENTWISE,
         "void Eigen::internal::EigenMetaKernel<TensorEvaluator<TensorAssignOp<T> > >(T)",
-        "TensorFlow's pointwise expressions through Eigen",
+        "TensorFlow's pointwise expressions through Eigen, MXNet's through mshadow",
+    ),
+)
+
+MEMORY_RULES = (
+    library_rule(
+        "memory.copy",
+        F.TEXT,
+        r"^\[?(?:CUDA )?[Mm]emcpy ",
+        C.COPY,
+        "Memcpy HtoD (Pageable -> Device)",
+        "a profiler's name of a copy without a kernel",
+    ),
+    library_rule(
+        "memory.set",
+        F.TEXT,
+        r"^\[?(?:CUDA )?[Mm]emset",
+        C.FILL,
+        "Memset (Device)",
+        "a profiler's name of a fill without a kernel",
     ),
 )
 
@@ -192,7 +223,8 @@ CUB_RULES = (
     library_rule(
         "cub.reduce",
         F.TEXT,
-        r"(?:cub::.*|^)Device(?:Segmented)?Reduce(?!ByKey)|thrust::.*[Rr]educe(?:Agent|_kernel)",
+        r"(?:cub::.*|^)Device(?:(?:Segmented)?Reduce(?!ByKey)|SegmentFixup)"
+        r"|thrust::.*[Rr]educe(?:Agent|_kernel)",
         C.REDUCTION,
         "void cub::DeviceReduceSingleTileKernel<cub::Policy600>(T*, int)",
         "CUB's device-wide reductions",
@@ -201,7 +233,8 @@ CUB_RULES = (
         "cub.index",
         F.TEXT,
         r"\bDevice(?:Scan|Radix|Segmented|Histogram|Select|Partition|Merge|Unique|RunLength|Compact"
-        r"|Adjacent|Batch|Reduce)\w*|thrust::.*(?:[Ss]can|[Ss]ort|[Uu]nique|[Pp]artition|[Mm]erge"
+        r"|Adjacent|Batch|Reduce|Rle|For)\w*|thrust::.*(?:[Ss]can|[Ss]ort|[Uu]nique|[Pp]artition"
+        r"|[Mm]erge"
         r"|copy_if|set_|lower_bound|upper_bound|gather|scatter)",
         C.INDEX,
         "void cub::DeviceRadixSortOnesweepKernel<cub::Policy800, false, int, int>(int*, int*)",

@@ -36,14 +36,19 @@ MODEL_RULES = (
         "collective",
         r"all_?reduce\w*|all_?gather\w*|reduce_?scatter\w*|all_?to_?all\w*|a2a\w*|cross_device\w*"
         r"|send_?recv|nvshmem\w*|nvls|multimem\w*|lamport\w*|halos?|one_?shot\w*|two_?shot\w*"
-        r"|quick_?reduce|barrier\w*|p2p\w*|internode\w*|intranode\w*|ncclx?|wait_signal|send_signal|\w*user_?buffers?\w*|push_(?:recv|send)\w*",
+        r"|quick_?reduce|barrier\w*|(?:cached_)?notify_(?:dispatch|combine)|cached_notify"
+        r"|dispatch_layout|(?:hybrid_)?(?:dispatch|combine)_impl|(?:combine|reserve)_publish\w*"
+        r"|ipc_\w*push\w*|pp_(?:send|recv)|low_latency_buffer|p2p\w*|internode\w*|intranode\w*"
+        r"|ncclx?|wait_signal|send_signal|\w*user_?buffers?\w*|push_(?:recv|send)\w*",
         C.COLLECTIVE,
         "twoShotAllReduceKernel",
         "communication between devices, fused extras included",
+        unless=r"_(?:block|warp|cta|thread)_all_?reduce\w*_",
     ),
     word_rule(
         "pointers",
-        r"(?=.*_(?:ptrs?|pointers?|problem_sizes?|gemm_starts|tensormaps?)_)",
+        r"(?=.*_(?:ptrs?|pointers?|problem_sizes?|gemm_starts|\w*tensor_?maps?|tma_descriptors?"
+        r"|gemm_args|kernel_args)_)",
         C.OTHER,
         "get_group_gemm_starts",
         "prepares arguments of a later kernel",
@@ -51,15 +56,17 @@ MODEL_RULES = (
     ),
     word_rule(
         "weight_layout",
-        r"\w*repack\w*|\w*prepack\w*|reconstruct\w*|quantize_mmq\w*|permute_(?:cols|rows)|shuffle_weight\w*",
+        r"\w*repack\w*|\w*prepack\w*|reconstruct\w*|quantize_mmq\w*|permute_(?:cols|rows)"
+        r"|shuffle_weight\w*",
         C.COPY,
         "gptq_marlin_repack_kernel",
         "lays out weights for a later product",
     ),
     word_rule(
         "cache_write",
-        r"(?=.*_(?:append|store|set|write|update|copy"
-        r"|swap|move|reshape|concat|gather|transfer|load|save|destindex)_)(?=.*_(?:\w*kv\w*|cache\w*"
+        r"(?=.*_(?:append|fill|flatten|process|refresh|rotate|arrange|store|set|write|update|copy"
+        r"|swap|move|reshape|concat|gather|transfer|load|save|destindex)_)(?=.*_(?:\w*kv\w*"
+        r"|cache\w*"
         r"|mla\w*|blocks)_)",
         C.COPY,
         "reshape_and_cache_flash_kernel",
@@ -68,19 +75,24 @@ MODEL_RULES = (
     ),
     word_rule(
         "state_space",
-        r"_(?:selective_\w*scan\w*|(?:ssm|ssd)(?!_conv)|chunk_scan\w*|chunk_state\w*|state_passing\w*"
-        r"|chunk_cumsum\w*|r?wkv\d*\w*|mamba\d*|\w*delta_rule\w*|fused_recurrent\w*|(?:fused_)?chunk(?:wise)?_\w*(?:fwd|bwd)"
-        r"\w*|recompute_w_u\w*|\w*wy_repr\w*|\w*_inverse|(?:parallel|fused)_(?:\w+_)?(?:gla|based|rebased)_\w*|solve_tril\w*|chunk_local\w*|chunk_(?:gla|simple_gla|scaled_dot)\w*"
+        r"_(?:selective_\w*scan\w*|selective_state\w*|\w*kda(?!_gate)\w*|gdn(?!_gate)\w*"
+        r"|\w*segsum\w*|\w*delta_product\w*|mesa_net\w*|gdr|\w*gated_delta\w*|ttt\w*|(?:ssm"
+        r"|ssd)(?!_conv)|chunk_scan\w*|chunk_state\w*|state_passing\w*"
+        r"|chunk_cumsum\w*|r?wkv\d*\w*|mamba\d*|\w*delta_rule\w*|fused_recurrent\w*"
+        r"|(?:fused_)?chunk(?:wise)?_\w*(?:fwd|bwd)"
+        r"\w*|recompute_w_u\w*|\w*wy_repr\w*|\w*_inverse|(?:parallel|fused)_(?:\w+_)?(?:gla|based"
+        r"|rebased)_\w*|solve_tril\w*|chunk_local\w*|chunk_(?:gla|simple_gla|scaled_dot)\w*"
         r"|linear_attn\w*|lightning_attn\w*)_",
         C.OTHER,
         "_chunk_scan_fwd_kernel",
         "state-space and linear-recurrence scans",
-        unless=r"_(?:bmm|conv\w*)_",
+        unless=r"_(?:bmm|conv\w*|softmax|cross_entropy|loss|layer_norm|rms_norm)_",
     ),
     word_rule(
         "conv",
         r"_(?:conv|convs|conv[123]d\w*|convolutions?\w*|convolve\w*|deconv\w*|dgrad\w*"
-        r"|wgrad\w*|im2col\w*|im2d2_?col|col2im\w*|depthwise\w*|winograd\w*|causal_conv\w*)_",
+        r"|wgrad\w*|im2_?col\w*|\w*blur\w*|sobel\w*|box_?filter\w*|im2d2_?col|col2im\w*"
+        r"|depthwise\w*|winograd\w*|causal_conv\w*)_",
         C.CONV,
         "_causal_conv1d_update_kernel",
         "convolutions",
@@ -98,15 +110,18 @@ MODEL_RULES = (
         "moe",
         r"\w*moe\w*|experts?\w*|topk_?gating\w*|gating\w*|routing\w*|router\w*|expand_input_rows"
         r"|sort_chunks\w*|chunk_sort\w*|row_id_map\w*|(?:un)?permute_tokens|permute_with_mask\w*"
-        r"|unpermute_with\w*|token_permut\w*|tokens_per_\w+|grouped_topk\w*|mm_ids\w*|topk_softmax"
-        r"|finalize_(?:kernel|deep_?seek)\w*|fused_mapping|pre_reorder\w*|post_reorder\w*|deepep\w*|seg_indptr\w*|ep_(?:scatter|gather)\w*|topk_sigmoid|regroup",
+        r"|unpermute_with\w*|token_permut\w*|\w*noaux_tc\w*|\w+_dispatch|dispatch_\w+"
+        r"|tokens_per_\w+|grouped_topk\w*|mm_ids\w*|topk_softmax"
+        r"|finalize_deep_?seek\w*|fused_mapping|pre_reorder\w*|post_reorder\w*|deepep\w*"
+        r"|seg_indptr\w*|ep_(?:scatter|gather)\w*|topk_sigmoid|regroup",
         C.MOE,
         "count_and_sort_expert_tokens_kernel",
         "routing and expert dispatch",
     ),
     word_rule(
         "loss",
-        r"\w*cross_?entropy\w*|\w*x_?entropy\w*|nll\w*|mse|bce\w*|kl_?div\w*|ctc\w*|\w*loss\w*|ce|jsd\w*"
+        r"\w*cross_?entropy\w*|\w*x_?entropy\w*|nll\w*|hinge\w*|triplet\w*|contrastive\w*|ppl"
+        r"|perplexity|mse|bce\w*|kl_?div\w*|ctc\w*|\w*loss\w*|ce|jsd\w*"
         r"|tv_distance|huber\w*|fused_classifier|grpo\w*|dpo\w*|focal",
         C.LOSS,
         "fused_classifier_kernel5",
@@ -130,19 +145,25 @@ MODEL_RULES = (
     ),
     word_rule(
         "attention",
-        r"(?=.*_(?:flash\w*|fmha\w*|mha\w*|mmha"
-        r"|attention\w*|attn\w*|att|sage\w*|sdpa\w*|f?mla|xqa\w*|gqa\w*|mqa\w*|split_?kv\w*|nsa|hstu|simplicial|lse|state_merge|merge_states?"
+        r"(?=.*_(?:flash(?!infer)\w*|neighborhood\w*|gdpa\w*|na[123]d|(?:with|paged)_kv\w*"
+        r"|fmha\w*|mha\w*|mmha"
+        r"|attention\w*|attn\w*|att|sage\w*|sdpa\w*|f?mla|xqa\w*|gqa\w*|mqa\w*|split_?kv\w*|nsa"
+        r"|hstu|simplicial|lse|state_merge|merge_states?"
         r"|merge_attn\w*|stream_k_fixup|tree_reduce_lse|merge_states_kernel)_)|_(?:prefill|decode)_"
-        r"with_\w*kv|_merge_states?_|^_(?:fwd|bwd)_(?:grouped_)?(?:kernel|preprocess)_|_lse_combine_"
-        r"|_(?:fwd|bwd)_(?:dq|dkdv|dk_dv|dkv)_|_bwd_kernel_d[kqv]",
+        r"with_\w*kv|_merge_states?_|^_(?:fwd|bwd)_(?:grouped_)?(?:kernel|preprocess)_"
+        r"|_lse_combine_"
+        r"|_(?:fwd|bwd)_(?:dq|dkdv|dk_dv|dkv)_|_bwd_kernel_d[kqv]|^_parallel_\w+_(?:fwd"
+        r"|bwd)_kernel",
         C.ATTENTION,
         "paged_attention_v2_reduce_kernel",
         "fused attention, its split-KV merge and its backward's stages",
-        unless=r"_(?:permute|transpose|copy|indices|indptr|(?<!num_)index|gather|scatter|penalty|padding)_",
+        unless=r"_(?:permute|transpose|copy|indices|indptr|(?<!num_)index|gather|scatter|penalty"
+        r"|padding)_",
     ),
     word_rule(
         "table_batched_embedding",
-        r"split_embedding\w*|dense_embedding\w*|embedding_backward\w*|ssd_embedding\w*|tbe\w*",
+        r"split_embedding\w*|l[fr]u_\w*|lxu_\w*|ssd_cache\w*|dense_embedding\w*"
+        r"|embedding_backward\w*|ssd_embedding\w*|tbe\w*",
         C.EMBEDDING,
         "split_embedding_backward_codegen_rowwise_adagrad_unweighted_kernel_cta_per_row_1",
         "FBGEMM's table-batched embeddings update the table inside their backward",
@@ -150,8 +171,10 @@ MODEL_RULES = (
     word_rule(
         "optimizer",
         r"adam\w*|lamb(?!da)\w*|sgd\w*|lion\w*|adagrad\w*|rmsprop\w*|ademamix\w*|muon\w*"
-        r"|optimizer\w*|opt_step\w*|multi_tensor\w*|unscale\w*|clip_grad\w*|grad_clip\w*|gradient_clip"
-        r"\w*|precondition\w*|\w*param_update\w*|update_param\w*|apply_gradients?|global_norm\w*"
+        r"|optimizer\w*|opt_step\w*|multi_tensor\w*|unscale\w*|clip_grad\w*|grad_clip\w*"
+        r"|gradient_clip"
+        r"\w*|precondition\w*|\w*param_update\w*|update_(?:param|weight|ema)\w*|ada_hessian\w*"
+        r"|apply_gradients?|global_norm\w*"
         r"|grad_norm\w*|momentum\w*|(?:check_)?(?:non_?)?finite\w*|check_finite\w*",
         C.OPTIMIZER,
         "adamw_kernel3",
@@ -179,7 +202,7 @@ MODEL_RULES = (
     word_rule(
         "embedding",
         r"_(?:\w*embedding\w*|embed\w*|encoder_(?:forward|backward)\w*"
-        r"|w[tp]e\w*|vocab\w*|token_lookup)_",
+        r"|w[tp]e\w*|(?:enc|dec|patch|word|tok|token)_emb\w*|vocab\w*|token_lookup)_",
         C.EMBEDDING,
         "encoder_forward_kernel3",
         "table look-up; llm.c calls it encoder, wte and wpe",

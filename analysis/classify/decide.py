@@ -12,6 +12,7 @@ from analysis.classify.category_library import (
     BLAS_RULES,
     COLLECTIVE_RULES,
     CUB_RULES,
+    MEMORY_RULES,
     OLD_TORCH_RULES,
 )
 from analysis.classify.category_words import SIGNATURE_RULES, WORD_RULES
@@ -22,7 +23,13 @@ from analysis.classify.origin_rules import ATEN_BASE, ORIGIN_RULES
 from analysis.classify.rule import Field, Rule, first_match
 
 LIBRARY_RULES = (
-    COLLECTIVE_RULES + ATTENTION_RULES + CONV_RULES + BLAS_RULES + CUB_RULES + OLD_TORCH_RULES
+    MEMORY_RULES
+    + COLLECTIVE_RULES
+    + ATTENTION_RULES
+    + CONV_RULES
+    + BLAS_RULES
+    + CUB_RULES
+    + OLD_TORCH_RULES
 )
 
 _CPU_OPERATOR = re.compile(r"^(?:aten|mkldnn|mkl|quantized|onednn|prims)::")

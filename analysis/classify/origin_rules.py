@@ -23,16 +23,17 @@ ATEN_BASE = (
     r"^(?:(?:vectorized|unrolled|legacy)?_?(?:templated_)?elementwise_kernel\w*|reduce_kernel"
     r"|index_elementwise_kernel\w*|CatArrayBatchedCopy\w*|distribution_elementwise\w*"
     r"|softmax_warp_(?:for|back)ward|cunn_(?!SoftMaxXEnt)\w+|indexSelect\w+Index|indexFunc\w+Index"
-    r"|embedding_backward_feature_kernel|vectorized_gather_kernel|nll_loss_\w+_kernel\w*"
+    r"|embedding_backward_feature_kernel|vectorized_gather_kernel|nll_loss\w*_reduce\w*_kernel\w*"
     r"|ctc_loss_\w*gpu_kernel|RowwiseMomentsCUDAKernel|vectorized_layer_norm_kernel"
-    r"|GammaBeta\w+|layer_norm_grad_input\w*|LayerNorm(?:For|Back)ward\w*|gatherTopK|gatherKth\w+"
+    r"|GammaBeta\w+|layer_norm_grad_input\w*|LayerNorm(?:For|Back)wardCUDA\w*|gatherTopK"
+    r"|gatherKth\w+"
     r"|(?:radix|bitonic)SortKV\w*|radixFindKth\w*|tensor_kernel_scan\w*|triu_tril_kernel"
     r"|_scatter_gather_elementwise\w*|max_pool_(?:for|back)ward\w*|upsample_\w+_out_frame"
     r"|fused_dropout_kernel\w*|sum_and_scatter|compute_grad_weight\w*|krn_partial\w*"
     r"|batch_norm_(?:collect|transform|backward|reduce|elemt)\w*|adaptive_average_\w+"
     r"|avg_pool2d_\w+|roll_cuda_kernel|searchsorted_cuda_kernel|randperm\w+kernel"
     r"|(?:lstm|gru)_cell_(?:for|back)ward|conv_depthwise[23]d_\w+|_assert_async_cuda_kernel"
-    r"|multi_tensor_apply_kernel_aten|reflection_pad\w+|softmax_warp\w+|spatial_softmax\w+)$"
+    r"|multi_tensor_apply_kernel_aten|reflection_pad\w+|spatial_softmax\w+)$"
 )
 """Names of PyTorch's kernels, for tools that drop the namespace."""
 
@@ -40,7 +41,8 @@ ORIGIN_RULES = (
     _rule(
         "inductor",
         F.BASE,
-        r"^triton_(?:poi|per|red|tem|for|spl|mix|unk)_|^triton_(?:mm|bmm|convolution|flex|scaled_mm)"
+        r"^triton_(?:poi|per|red|tem|for|spl|mix|unk)_|^triton_(?:mm|bmm|convolution|flex"
+        r"|scaled_mm)"
         r"|^triton__?\d|^triton_fused|cpp_fused_|^cutlass_\w*fused_",
         O.INDUCTOR,
         "triton_poi_fused_add_0",
@@ -58,9 +60,12 @@ ORIGIN_RULES = (
         "library_without_class",
         F.TEXT,
         r"^Cijk_|\bck::|ck_tile::|(?i:^miopen|\bmiopen)|^igemm_(?:fwd|bwd|wrw)|tensorflow::|^__amd_"
-        r"|^(?:loop_|input_|wrapped_|gemm_fusion|fusion|copy_fusion|command_buffer|dynamic-?_?slice)\w*"
+        r"|^(?:loop_|input_|wrapped_|gemm_fusion|fusion|copy_fusion|command_buffer"
+        r"|dynamic-?_?slice)\w*"
         r"(?:fusion|_dot|wrapped)|^(?:fusion|wrapped)_\w+|naive_conv_|\bonnxruntime::|\bmlir::"
-        r"|^Memcpy|^Memset|xetla|oneapi|dnnl::|nvinfer1::|^trt_|myelin|^__myl_|genericReformat|Eigen::",
+        r"|^\[?(?:CUDA )?[Mm]em(?:cpy|set)|\b(?:xx|sy|ge|po)tr[fd]\w*_ker|^(?:void )?(?:geqr"
+        r"|getrf|larf|ormqr|sytrd)\w*|_execute_\w*kernel_trt$|mshadow::|xetla|oneapi|dnnl::"
+        r"|nvinfer1::|^trt_|myelin|^__myl_|genericReformat|Eigen::",
         O.UNKNOWN,
         "Cijk_Ailk_Bljk_BBS_BH_MT128x128x32_MI32x32x8x1_SN_1LDSB0",
         "Tensile, CK, MIOpen, XLA, TensorFlow, oneDNN: libraries that have no origin of their own",
@@ -77,11 +82,14 @@ ORIGIN_RULES = (
     _rule(
         "trtllm",
         F.TEXT,
-        r"tensorrt_llm::|trtllm|fastertransformer::|^fmhaSm\d+|^fmha_v2_|\bmoe::dev::|\bxqa_|^kernel_mha"
-        r"|^(?:bmm|gemm|batchedGemm|gemmGatedAct)_\w*(?:_t\d+x\d+|sm1\d\d)|masked_multihead_attention"
+        r"tensorrt_llm::|trtllm|fastertransformer::|^fmhaSm\d+|^fmha_v2_|\bmoe::dev::|\bxqa_"
+        r"|^kernel_mha"
+        r"|^(?:bmm|gemm|batchedGemm|gemmGatedAct)_\w*(?:_t\d+x\d+|sm1\d\d)"
+        r"|masked_multihead_attention"
         r"|applyBiasRopeUpdateKVCache|^(?:void )?(?:expandInputRows|generalLayerNorm|generalRmsNorm"
         r"|finalizeMoeRouting|doActivation|doGatedActivation|fusedBuildExpertMaps|computeStrides"
-        r"|threeStepBuild|blockExpertPrefixSum|globalExpertPrefixSum|computeExpertFirst)\w*Kernel\w*"
+        r"|threeStepBuild|blockExpertPrefixSum|globalExpertPrefixSum"
+        r"|computeExpertFirst)\w*Kernel\w*"
         r"|^generalLayerNorm|^generalRmsNorm|\bdecoder::"
         r"|^curandInitialize|^curandBatchInitialize|^batchApply\w+|^addBiasSoftMax|^topPSsampling",
         O.TENSORRT_LLM,
@@ -91,9 +99,12 @@ ORIGIN_RULES = (
     _rule(
         "flash_attention",
         F.TEXT,
-        r"\bflash(?:_attn)?::|pytorch_flash::|^flash_(?:fwd|bwd)|FlashAttn(?:Fwd|Bwd)|compute_attn_ws"
-        r"|FlashAttentionForward|FlashAttentionBackward|\blayer_norm::ln_|^ln_(?:fwd|bwd)_(?:kernel|"
-        r"finalize)|flash_attn(?:_?cute|/)|flash_fwd_(?:splitkv|kernel)|flash_bwd_(?:dq|dot|conv|kernel"
+        r"\bflash(?:_attn)?::|pytorch_flash::|^flash_(?:fwd|bwd)|FlashAttn(?:Fwd|Bwd)"
+        r"|compute_attn_ws"
+        r"|FlashAttentionForward|FlashAttentionBackward|\blayer_norm::ln_|^ln_(?:fwd"
+        r"|bwd)_(?:kernel|"
+        r"finalize)|flash_attn(?:_?cute|/)|flash_fwd_(?:splitkv|kernel)|flash_bwd_(?:dq|dot|conv"
+        r"|kernel"
         r"|convert)",
         O.FLASH_ATTENTION,
         "void flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128>, true>(Flash_params)",
@@ -105,9 +116,12 @@ ORIGIN_RULES = (
         r"cudnn|implicit_convolve|xmma_(?:\w+_)?(?:fprop|dgrad|wgrad|conv)|tensorTransformGeneric"
         r"|^(?:void )?(?:op_tensor_kernel|op_generic_tensor|nchwToNhwc|nhwcToNchw|bn_[fb]w_\w+1C11"
         r"|computeOffsetsKernel|kern_precompute_indices|flip_filter|fft2d_[rc]2[rc]|LSTM_element"
-        r"|GRU_element|RNN_block|pooling_[fb]w_|first_layer_\w+_kernel|dgrad2d_|wgrad2d_|conv2d_grouped"
-        r"|explicit_convolve|(?:wgrad|dgrad|fprop)_\w*(?:alg\d|engine)|compute_gemm_pointers|persistRNN|lstm_persist)|cask_\w*conv"
-        r"|s\d+(?:fprop|dgrad|wgrad)_|^(?:ampere|volta|turing|sm\d+|maxwell)\w*(?:winograd|fprop|dgrad"
+        r"|GRU_element|RNN_block|pooling_[fb]w_|first_layer_\w+_kernel|dgrad2d_|wgrad2d_"
+        r"|conv2d_grouped"
+        r"|\w*convolve_sgemm|explicit_convolve|(?:wgrad|dgrad|fprop)_\w*(?:alg\d|engine)"
+        r"|compute_gemm_pointers|persistRNN|RNNBlock|lstm_persist)|cask_\w*conv"
+        r"|s\d+(?:fprop|dgrad|wgrad)_|^(?:ampere|volta|turing|sm\d+|maxwell)\w*(?:winograd|fprop"
+        r"|dgrad"
         r"|wgrad|[Cc]onv)",
         O.CUDNN,
         "sm80_xmma_wgrad_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x128",
@@ -118,8 +132,10 @@ ORIGIN_RULES = (
         F.TEXT,
         r"^nvjet_|cublas|\bgemvx::|^(?:void )?(?:splitKreduce_kernel|gemv\d?[NT]|gemvNSP|gemmSN"
         r"|gemmk1|gemm_kernel\dx\d|dot_kernel<|reduce_1Block_kernel|scal_kernel|axpy_kernel|asum"
-        r"|trsm_|trsv_|gemv2)|^(?:maxwell|pascal|volta|turing|ampere|ada|hopper|blackwell|sm\d+)_"
-        r"(?:\w+_)?\w*(?:gemm(?!a)|xmma_gemm)|^(?:[sdchz]|bf|fp16_?)?gemm_\d+x\d+x?\d*_[NT]{2}"
+        r"|trsm_|trsv_|gemv2)|magma_lds|^(?:void )?fermi[A-Z]?\w*gemm|^(?:maxwell|pascal|volta"
+        r"|turing|ampere|ada|hopper|blackwell|sm\d+)_"
+        r"(?:\w+_)?\w*(?:gemm(?!a)|xmma_gemm)(?!\w*_impl\b)|^(?:[sdchz]|bf"
+        r"|fp16_?)?gemm_\d+x\d+x?\d*_[NT]{2}"
         r"|^[sdhcz]gemm_\w*(?:_[nt]{2}|_[NT]{2})(?:_vec)?$|^[sdcz]gemm_largek",
         O.CUBLAS,
         "ampere_sgemm_128x64_tn",
@@ -137,8 +153,10 @@ ORIGIN_RULES = (
     _rule(
         "vllm",
         F.TEXT,
-        r"^(?:\S+\s)?vllm::|^(?:\S+\s)?marlin(?:_moe_wna16)?::|^(?:paged_attention_v[12]|reshape_and_cache|concat_and_cache_mla"
-        r"|(?:batched_)?moe_align_block_size|count_and_sort_expert_tokens|gptq_marlin|awq_marlin"
+        r"^(?:\S+\s)?vllm::|^(?:\S+\s)?marlin(?:_moe_wna16)?::|^(?:paged_attention_v[12]"
+        r"|reshape_and_cache|concat_and_cache_mla"
+        r"|(?:batched_)?moe_align_block_size(?!_stage)|count_and_sort_expert_tokens|gptq_marlin"
+        r"|awq_marlin"
         r"|cp_gather_cache|advance_step|convert_fp8_kernel)\w*",
         O.VLLM,
         "void vllm::rms_norm_kernel<c10::BFloat16>(c10::BFloat16*, c10::BFloat16 const*, float)",
@@ -147,7 +165,8 @@ ORIGIN_RULES = (
     _rule(
         "aten",
         F.HEAD,
-        r"^(?:\w+::)?at::|^c10::|^aten::|^caffe2::|^mkldnn::|^mkl::|^quantized::|^torch::",
+        r"^(?:\w+::)?at::|^kernel(?:PointwiseApply|Reduce(?:All|ContigDim|NoncontigDim))|^THC"
+        r"|^c10::|^aten::|^caffe2::|^mkldnn::|^mkl::|^quantized::|^torch::|^c10d::",
         O.ATEN,
         "void at::native::vectorized_elementwise_kernel<4, FillFunctor<float>>(int, T2)",
         "PyTorch's namespaces; CPU operators",
@@ -156,7 +175,8 @@ ORIGIN_RULES = (
         "cub",
         F.TEXT,
         r"^[^<(]*\b(?:cub|thrust)::|^Device(?:Scan|Reduce|RadixSort|Segmented\w*|Select|Histogram"
-        r"|Partition|MergeSort|UniqueByKey|RunLengthEncode|Compact)\w*Kernel",
+        r"|Partition|MergeSort|UniqueByKey|RunLengthEncode|Compact|Rle|Segment|Merge|Batch"
+        r"|For)\w*Kernel",
         O.CUB,
         "void cub::DeviceScanKernel<cub::DeviceScanPolicy<int>::Policy900, int*>(int*, int*)",
         "CUB and Thrust, in PyTorch's wrapped namespace too",
@@ -175,8 +195,10 @@ ORIGIN_RULES = (
         F.BASE,
         r"^multi_tensor_apply_kernel|^(?:cuApplyLayerNorm|cuApplyRMSNorm|cuCompute\w*Grad\w*"
         r"|cuComputePartGrad\w*)|^(?:generic_)?scaled_(?:upper_triang_)?masked_softmax_warp"
-        r"|^(?:welford_kernel|reduce_bn|batchnorm_(?:forward|backward)|relu_bw|push_pull_halos|"
-        r"nhwc_batch_norm|generic_scale_bias|maximum_gradient|MultiTensor|additive_masked_softmax)\w*"
+        r"|^(?:welford_kernel|reduce_bn|batchnorm_(?:forward|backward)_(?:kernel|c_last)|relu_bw"
+        r"|push_pull_halos|"
+        r"nhwc_batch_norm|generic_scale_bias|maximum_gradient|MultiTensor"
+        r"|additive_masked_softmax)\w*"
         r"|^fused_(?:adam|lamb)_cuda|^cunn_SoftMaxXEnt|^xentropy|^transducer_",
         O.APEX,
         "void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float, float>, float>()",
@@ -186,7 +208,8 @@ ORIGIN_RULES = (
     _rule(
         "triton.signature",
         F.BASE,
-        r"_(?:\d+[dc]e?){2,}$|^sage_\w+|(?:^|_)triton(?:_|$)|^attn_(?:fwd|bwd)\w*$|^bwd_kernel_\w*d[kqv]\w*$",
+        r"_(?:\d+[dc]e?){2,}$|^sage_\w+|(?:^|_)triton(?:_|$)|^attn_(?:fwd|bwd)\w*$"
+        r"|^bwd_kernel_\w*d[kqv]\w*$",
         O.TRITON,
         "matmul_kernel_0d1d2d3d4d5d6d7c8d9c10d11c",
         "Triton's specialisation suffix, or it says so; AOTriton's attention",
@@ -194,7 +217,7 @@ ORIGIN_RULES = (
     _rule(
         "triton.private",
         F.TEXT,
-        r"^_[A-Za-z]\w*$",
+        r"^_(?!\w*_cuda_)[A-Za-z]\w*$",
         O.TRITON,
         "_rms_norm_forward_kernel",
         "a Python function's name with a leading underscore and no C++ signature",
@@ -203,14 +226,14 @@ ORIGIN_RULES = (
     _rule(
         "triton.library",
         F.TEXT,
-        r"^(?:fused_moe_kernel\w*|kernel_unified_attention\w*|kernel_paged_attention\w*|chunk_\w+"
-        r"|fused_recurrent_\w+|(?:parallel|fused_chunk|recompute)_\w+(?:fwd|bwd)\w*|l2norm_\w+_kernel"
-        r"|layer_norm_(?:fwd|bwd)_kernel\w*|causal_conv1d_\w*kernel\w*|write_req_to_token\w*"
-        r"|merge_attn_states_kernel|rmsnorm_(?:fwd|bwd)\w*|act_quant_kernel"
-        r"|weight_dequant_kernel|fp8_gemm_kernel|matmul_kernel\w*|add_kernel|softmax_kernel"
-        r"|\w+_kernel_stage[12]|liger_\w+|kl_?div_kernel\w*|embedding_(?:for|back)ward_kernel"
-        r"|index_select_cat_\w+|(?:merge|solve)_\w*tril\w*|tl_\w+|main_kernel\w*|\w+_(?:fwd|bwd)_kernel"
-        r"|\w+_kernel_(?:fwd|bwd|forward|backward)|element_mul_kernel|\w*w8a8\w*)$",
+        r"^(?:fused_moe_kernel\w*|kernel_unified_attention\w*|kernel_paged_attention\w*"
+        r"|chunk_\w*(?:fwd|bwd|cumsum|kernel)\w*|fused_recurrent_\w+|(?:parallel|fused_chunk"
+        r"|recompute)_\w+(?:fwd|bwd)\w*"
+        r"|write_req_to_token\w*|merge_attn_states_kernel|act_quant_kernel|weight_dequant_kernel"
+        r"|matmul_kernel(?:_persistent|_descriptor_persistent|_tma\w*)?"
+        r"|moe_align_block_size_stage\d|\w+_kernel_stage[12]"
+        r"|liger_\w+|kl_?div_kernel\w*|index_select_cat_\w+|(?:merge|solve)_\w*tril\w*|tl_\w+"
+        r"|\w*w8a8\w*)$",
         O.TRITON,
         "fused_moe_kernel_gptq_awq",
         "kernels of Triton libraries (vLLM, SGLang, fla, Liger) by habit of name",
@@ -224,6 +247,15 @@ ORIGIN_RULES = (
         "void (anonymous namespace)::my_stencil<float, 3>(float*, float const*, int)",
         "compiled C++ of no known library",
         0.7,
+    ),
+    _rule(
+        "user.kernel",
+        F.WORDS,
+        r"_kernel_|^_(?:gpu|cuda)_|_(?:gpu|cuda|cu)_$",
+        O.USER,
+        "mandelbrot_step_kernel",
+        "a plain name that says it is a kernel: somebody wrote it by hand",
+        0.5,
     ),
 )
 """Tried in order; a name that none takes is `user` where a category rule knows it, else unknown."""
