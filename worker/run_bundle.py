@@ -46,8 +46,12 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m worker.run_bundle", description=__doc__)
-    parser.add_argument("workload")
+    parser = argparse.ArgumentParser(
+        prog="warpboard run",
+        usage="warpboard run WORKLOAD --out DIR [--set K=V[,V]]... [options]",
+        description=__doc__,
+    )
+    parser.add_argument("workload", metavar="WORKLOAD")
     parser.add_argument("--set", action="append", default=[], metavar="K=V[,V]", dest="settings")
     parser.add_argument("--profilers", default="", help="nsys,ncu,memory,trace")
     parser.add_argument("--repeats", type=int, default=1, help="processes of the clean pass")
@@ -56,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--timeout", type=float, help="seconds for one process; default 1 h")
     parser.add_argument("--interleave", action="store_true", help="repeat as A B A B, not A A B B")
     parser.add_argument("--keep-private", action="store_true", help="keep host facts and reports")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser
 
 

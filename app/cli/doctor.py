@@ -1,18 +1,24 @@
 """`warpboard doctor`: what this host has and what it lacks, each fault with its fix."""
 
 import json
+import os
 import subprocess
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
 from typing import Any
 
 from app.cli.command import Command, add_json
 from app.cli.output import note, print_json
 from core.config import ROOT, DataDir
+from core.errors import RunFailedError
+from core.measured import peak_table
 
 
 def arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--measure", action="store_true", help="measure this host's peaks (minutes on a GPU)"
+        "--measure",
+        action="store_true",
+        help="measure and store this host's peaks and noise floor (minutes on a GPU)",
     )
     add_json(parser)
 
@@ -20,22 +26,24 @@ def arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace, data: DataDir) -> int:
     from app.checks import dashboard_checks
 
-    result = _worker_probe(data)
+    result = _worker_probe()
     checks: list[dict[str, Any]] = [*result.get("checks", []), *dashboard_checks(data)]
     result["checks"] = checks
     if options.measure:
-        result["measured"] = _measure()
+        result["measured"] = _measure(data)
     faults = [c for c in checks if not c["is_ok"]]
     result["num_faults"] = len(faults)
     if options.json:
         print_json(result)
     else:
         _print(checks)
+        for facts in result.get("measured", ()):
+            print(f"\nmeasured and stored: {peak_table(facts)}")
     return 1 if faults else 0
 
 
-def _worker_probe(data: DataDir) -> dict[str, Any]:
-    """Ask the worker's own probe, in the Python that runs workloads."""
+def _worker_probe() -> dict[str, Any]:
+    """Ask the worker's own probe, in the Python that runs workloads if there is one yet."""
     from app.pythons import probe_python
 
     python = probe_python()
@@ -48,35 +56,68 @@ def _worker_probe(data: DataDir) -> dict[str, Any]:
         check=False,
     )
     try:
-        return dict(json.loads(found.stdout))
+        result = dict(json.loads(found.stdout))
     except ValueError:
         last = (found.stderr.strip().splitlines() or ["no output"])[-1]
         fix = "Delete .venv-worker and run `warpboard up`, which makes it again"
         check = {"name": "worker", "is_ok": False, "found": last, "fix": fix, "needed_for": "jobs"}
         return {"checks": [check]}
+    result["checks"] = [_not_made_yet(check) for check in result["checks"]]
+    return result
 
 
-def _measure() -> Any:
+def _not_made_yet(check: dict[str, Any]) -> dict[str, Any]:
+    """Return a missing torch as no fault where the worker's environment is only made on use."""
+    from app.environments import made_worker_python, torch_choice
+
+    if check["name"] != "torch" or check["is_ok"] or made_worker_python() is not None:
+        return check
+    found = f"not installed yet: the first job, or `warpboard up`, installs {torch_choice()}"
+    fix = "WARPBOARD_TORCH=cpu, =cuda or a pip requirement chooses another"
+    return {**check, "is_ok": True, "found": found, "fix": fix}
+
+
+def _measure(data: DataDir) -> list[dict[str, Any]]:
+    """Measure every GPU here; the figures go to the database and to this data folder's workers."""
     from app.pythons import torch_python
 
     python = torch_python()
     note("measuring peaks: copy bandwidth, matrix products, launch latency, noise floor")
     found = subprocess.run(
-        [python, "-m", "worker.measure", "--json"],
+        [python, "-m", "worker.measure", "--json", "--save"],
         cwd=ROOT,
+        env={**os.environ, "WARPBOARD_DATA": str(data.root)},
         stdout=subprocess.PIPE,
         text=True,
         check=False,
     )
-    return json.loads(found.stdout) if found.stdout.strip() else None
+    if found.returncode or not found.stdout.strip():
+        raise RunFailedError("doctor --measure: nothing was measured, for the reason above")
+    measured: list[dict[str, Any]] = json.loads(found.stdout)["measured"]
+    for facts in measured:
+        _store(data, facts)
+    return measured
+
+
+def _store(data: DataDir, facts: Mapping[str, Any]) -> None:
+    """Store one GPU's figures; a device without a UUID has a row only once a worker told of it."""
+    from db.connection import opened
+    from db.workers import store_measurement, unnamed_gpus
+
+    gpu = {**facts["gpu"], **{k: facts[k] for k in ("peaks", "noise_floor_frac", "measured_at")}}
+    workers = [p.read_text().strip() for p in data.root.glob("worker-*.id")]
+    with opened(data.db_path) as db:
+        uuid = gpu.get("uuid")
+        for key in [uuid] if uuid else unnamed_gpus(db, gpu["model"], workers):
+            store_measurement(db, key, gpu)
 
 
 def _print(checks: list[dict[str, Any]]) -> None:
     for check in checks:
         mark = "ok   " if check["is_ok"] else "FAULT"
         print(f"{mark}  {check['name']}: {check['found']}")
-        if not check["is_ok"] and check.get("fix"):
-            print(f"       fix: {check['fix']}")
+        if check.get("fix"):
+            print(f"       {'note' if check['is_ok'] else 'fix'}: {check['fix']}")
 
 
 COMMAND = Command(

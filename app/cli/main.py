@@ -40,6 +40,8 @@ COMMANDS = {
 }
 """Every command, in the order of the help; `app/cli/NAME.py` (or `NAME_.py`) holds it."""
 _KEYWORDS = {"import": "import_"}
+_PASSED_ON = ("run", "worker")
+"""Commands whose words another program reads: nothing after them is ours."""
 EXIT_INTERRUPTED = 130
 
 
@@ -53,13 +55,27 @@ class _Parser(ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; never lets a traceback out."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    parser = _parser(next((a for a in arguments if a in COMMANDS), None))
-    options = parser.parse_args(arguments)
+    place = _command_place(arguments)
+    wanted = arguments[place] if place < len(arguments) else None
+    parser = _parser(wanted)
+    if wanted in _PASSED_ON:
+        options = parser.parse_args(arguments[: place + 1])
+        options.rest = arguments[place + 1 :]
+    else:
+        options = parser.parse_args(arguments)
     if getattr(options, "command", None) is None:
         parser.print_help()
         return 0
     data = data_dir(getattr(options, "data", None))
     return _run(options, data)
+
+
+def _command_place(arguments: Sequence[str]) -> int:
+    """Return the index of the first word that is neither an option nor the value of --data."""
+    place = 0
+    while place < len(arguments) and arguments[place].startswith("-"):
+        place += 2 if arguments[place] == "--data" else 1
+    return place
 
 
 def _run(options: Namespace, data: DataDir) -> int:

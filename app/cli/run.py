@@ -1,6 +1,8 @@
 """`warpboard run` and `worker` without the bootstrap script: hand over to the worker's Python."""
 
 import os
+import subprocess
+import sys
 from argparse import REMAINDER, ArgumentParser, Namespace
 
 from app.cli.command import Command
@@ -16,13 +18,17 @@ def run(options: Namespace, data: DataDir) -> int:
 
 
 def hand_over(module: str, arguments_: list[str], data: DataDir) -> int:
-    """Become the module in the Python that has torch; does not return."""
+    """Become the module in the Python that has torch; does not return.
+
+    Its help needs no torch, so nobody waits for an installation to read it: that one does return.
+    """
     from app.pythons import torch_python
 
-    os.environ["PYTHONPATH"] = str(ROOT)
-    os.environ["WARPBOARD_DATA"] = str(data.root)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "WARPBOARD_DATA": str(data.root)}
+    if {"-h", "--help"} & set(arguments_):
+        return subprocess.call([sys.executable, "-m", module, "--help"], env=environment)
     python = torch_python()
-    os.execv(python, [python, "-m", module, *arguments_])
+    os.execve(python, [python, "-m", module, *arguments_], environment)
 
 
 COMMAND = Command(

@@ -232,3 +232,26 @@ def test_doctor_names_each_check_with_its_fix(cli: Cli, monkeypatch: pytest.Monk
     assert not checks["broker"]["is_ok"]
     assert "Redis" in checks["broker"]["fix"]
     assert checks["database"]["is_ok"]
+
+
+def test_data_folder_may_have_a_commands_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["--data", "demo", "runs"]) == 0
+
+
+@pytest.mark.parametrize("command", ["run", "worker"])
+def test_words_of_run_and_worker_reach_their_program_untouched(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    seen: list[list[str]] = []
+    monkeypatch.setattr("app.cli.run.os.execve", lambda _, words, env: seen.append(words))
+    monkeypatch.setenv("WARPBOARD_PYTHON", "/usr/bin/python3")
+    cli(command, "--out", "x", "decode", "--set", "a=1")
+    assert seen[0][3:] == ["--out", "x", "decode", "--set", "a=1"]
+
+
+def test_help_of_run_installs_no_torch(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.pythons.torch_python", lambda: pytest.fail("torch was asked for"))
+    assert cli("run", "--help") == 0
