@@ -30,6 +30,7 @@ from worker.settings import WorkerSettings, load_settings
 from worker.supervisor import PR_SET_PDEATHSIG
 
 LOG = logging.getLogger("warpboard.tasks")
+logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log every heartbeat of a job
 NO_ROOM_S = 3.0
 SETTINGS = load_settings()
 app = make_app(
@@ -70,7 +71,7 @@ def claim_patiently(
     """Claim, waiting for a dashboard that is away, or for room: the message would be lost."""
     body = {
         "worker_id": settings.worker_id,
-        "gpu": dict(settings.facts) | {"model": settings.model},
+        "gpu": {**settings.target.facts, "model": settings.model},
         "task_id": task_id,
         # This try alone: when its answer is lost on the way, asking again gives the same run.
         "try_id": f"{task_id}.{secrets.token_hex(4)}",
@@ -160,7 +161,7 @@ def failed_manifest(claim: Claim, error: str, settings: WorkerSettings) -> dict[
         "oom": None,
         "started_at": now,
         "finished_at": now,
-        "gpu": dict(settings.facts) | {"model": settings.model},
+        "gpu": {**settings.target.facts, "model": settings.model},
         "environment": {},
         "passes": [],
         "warnings": [],
