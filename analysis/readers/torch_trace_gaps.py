@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from analysis.readers.nsys_columns import MISSING
 from analysis.readers.nsys_events import TID_BITS, ApiCalls
 from analysis.readers.nsys_gaps import HostCalls, gaps_frame
 from analysis.readers.nsys_launches import GpuWork
@@ -33,15 +34,14 @@ def gap_table(events: TraceEvents, ops: GpuOps, calls: pd.DataFrame) -> pd.DataF
     )
     names = [str(n) for n in events.names.values]
     waiting = {i for i in calls["name"].unique() if is_waiting_call(names[i])}
+    tids, kind = np.unique((process[threads] << TID_BITS) | threads, return_inverse=True)
     host = HostCalls(
         calls=ApiCalls(
             start_ns=calls["start"].to_numpy(np.int64),
             end_ns=calls["end"].to_numpy(np.int64),
-            thread=(process[threads] << TID_BITS) | threads,
-            correlation=np.zeros(len(calls), np.uint32),
-            name=calls["name"].to_numpy(np.int32),
-            name_ids=tuple(range(len(names))),
-            result=np.full(len(calls), -1, np.int32),
+            correlation=np.zeros(0, np.uint32),
+            kind=kind.astype(np.int32),
+            kinds=np.column_stack((np.full((len(tids), 2), MISSING), tids)),
         ),
         is_wait=calls["name"].isin(waiting).to_numpy(),
         is_launch=calls["is_launch"].to_numpy(bool),
