@@ -7,11 +7,13 @@ gives. The same capture in a second form (`.nsys-rep` beside its `.sqlite`, raw 
 page) is recognised by equal contents and counted once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from analysis.rundata import PassWarning, RunCapture
 from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
@@ -60,7 +62,36 @@ def merged_captures(
             given = [n for n in FRAMES if any(_has(c.tables, n) for c in earlier if _records(c))]
             capture = replace(capture, tables=_without(capture.tables, given))
         kept.append(_apart(capture, earlier))
-    return tuple(kept), tuple(warnings)
+    return tuple(kept), (*warnings, *_several(kept))
+
+
+def _several(captures: Sequence[RunCapture]) -> Iterator[PassWarning]:
+    """Say which captures were added up, how their clocks stand, and whether their GPUs differ."""
+    for pass_name in dict.fromkeys(c.pass_name for c in captures):
+        added = [c for c in captures if c.pass_name == pass_name and c.tables.summary]
+        if len(added) > 1 and pass_name in (Pass.NSYS, Pass.TRACE):
+            message = f"{len(added)} captures of one run are added up: {_clocks(added)}"
+            yield _warning(pass_name, "captures_added_up", message)
+    named = {str(c.tables.gpu["name"]) for c in captures if c.tables.gpu.get("name")}
+    if len(named) > 1:
+        message = f"the captures name different GPUs ({', '.join(sorted(named))})"
+        yield _warning("", "different_gpus", f"{message}: figures of the run mix them")
+
+
+def _clocks(captures: Sequence[RunCapture]) -> str:
+    starts = [c.tables.environment.get("session_start_utc_ns") for c in captures]
+    known = [s for s in starts if isinstance(s, int)]
+    own = "each keeps its own time axis, and span and idle time are summed over them"
+    if len(known) < len(starts):
+        return f"they hold no common clock, so {own}"
+    first = min(known)
+    pairs = sorted((s - first, c.file_name) for s, c in zip(known, captures, strict=True))
+    later = ", ".join(f"{name} +{ns / 1e9:.3f} s" for ns, name in pairs)
+    return f"by UTC their sessions began at {later}; {own}"
+
+
+def _warning(pass_name: str, code: str, message: str) -> PassWarning:
+    return PassWarning(pass_name=pass_name, warning=CaptureWarning(code=code, message=message))
 
 
 def pass_summary(captures: Sequence[RunCapture]) -> dict[str, int | float]:
@@ -142,22 +173,36 @@ def _without(tables: CaptureTables, names: Sequence[str]) -> CaptureTables:
 
 def _apart(capture: RunCapture, earlier: Sequence[RunCapture]) -> RunCapture:
     """Number processes and launches after those of the earlier captures of the pass."""
-    changes: dict[str, pd.DataFrame] = {}
-    for frame_name, column in (("phases", "process"), ("counters", "launch"), ("rules", "launch")):
-        frame = getattr(capture.tables, frame_name)
-        if frame is None or not len(frame):
-            continue
-        source = "counters" if column == "launch" else frame_name
-        before = [getattr(c.tables, source) for c in earlier if _has(c.tables, source)]
-        offset = max((int(f[column].max()) + 1 for f in before), default=0)
-        if offset:
-            changes[frame_name] = frame.assign(**{column: frame[column] + offset})
+    changes: dict[str, Any] = {}
+    for names, column in _NUMBERED:
+        before = [getattr(c.tables, n) for c in earlier for n in names if _has(c.tables, n)]
+        offset = max((_largest(records, column) + 1 for records in before), default=0)
+        for name in names:
+            if offset and _has(capture.tables, name):
+                changes[name] = _shifted(getattr(capture.tables, name), column, offset)
     return replace(capture, tables=replace(capture.tables, **changes)) if changes else capture
+
+
+_NUMBERED = ((("phases", "spans", "ranges"), "process"), (("counters", "rules"), "launch"))
+
+
+def _largest(records: pd.DataFrame | pa.Table, column: str) -> int:
+    if isinstance(records, pa.Table):
+        return int(pc.max(records[column]).as_py() or 0)
+    return int(records[column].max())
+
+
+def _shifted(records: pd.DataFrame | pa.Table, column: str, offset: int) -> pd.DataFrame | pa.Table:
+    """Return the records with their numbers raised; -1 stands for an unknown process and stays."""
+    if isinstance(records, pa.Table):
+        old = records[column]
+        new = pc.if_else(pc.less(old, 0), old, pc.add(old, pa.scalar(offset, old.type)))
+        return records.set_column(records.schema.get_field_index(column), column, new)
+    return records.assign(**{column: records[column] + offset})
 
 
 def _counted_once(capture: RunCapture, twin: RunCapture) -> PassWarning:
     message = (
         f"{capture.file_name} holds the same measurement as {twin.file_name}: it is counted once"
     )
-    warning = CaptureWarning(code="duplicate_capture", message=message)
-    return PassWarning(pass_name=capture.pass_name, warning=warning)
+    return _warning(capture.pass_name, "duplicate_capture", message)

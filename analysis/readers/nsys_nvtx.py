@@ -38,6 +38,8 @@ class Ranges:
     num_unclosed: int
     num_closed_by_session_end: int
     num_cross_thread: int
+    cut_names: tuple[str, ...] = ()
+    "Distinct names of the program's ranges that were open when the recording ended."
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -124,7 +126,20 @@ def _closed_ranges(
         num_unclosed=int((is_open | is_cut).sum()),
         num_closed_by_session_end=int(is_cut.sum()),
         num_cross_thread=int((is_cross & ~is_cut).sum()),
+        cut_names=_own_names(database, data, np.flatnonzero(is_open | is_cut), texts, domains),
     )
+
+
+def _own_names(
+    database: NsysDatabase,
+    data: dict[str, Ints],
+    chosen: NDArray[np.intp],
+    texts: list[str],
+    domains: dict[tuple[int, int], str],
+) -> tuple[str, ...]:
+    """Return the distinct names of these rows, those that libraries opened left out."""
+    names, name, is_library = _full_names(database, data, chosen, texts, domains)
+    return tuple(names[i] for i in dict.fromkeys(name[~is_library].tolist()))
 
 
 def _session_end(database: NsysDatabase) -> int:

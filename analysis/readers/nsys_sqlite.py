@@ -46,6 +46,7 @@ from analysis.readers.nsys_warnings import (
     lost_graph_launches,
     no_activity_warning,
     range_warnings,
+    window_warning,
     work_warnings,
 )
 from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
@@ -123,7 +124,7 @@ def _tables(path: Path, loaded: _Loaded) -> CaptureTables:
     devices = device_rows(work)
     lost_graphs = lost_graph_launches(work, graph_calls)
     summary = summarise(work, calls, is_launch, int(graph_calls.sum()), lost_graphs > 0, devices)
-    summary |= _peak(loaded.memory)
+    summary |= _peak(loaded.memory) | _windows(loaded)
     api_calls = api_calls_frame(calls, failed, loaded.names)
     warnings = (
         *file_warnings(facts, loaded.quarantine),
@@ -131,6 +132,7 @@ def _tables(path: Path, loaded: _Loaded) -> CaptureTables:
         *graph_warnings(work, lost_graphs),
         *work_warnings(work, calls, is_launch, facts),
         *range_warnings(tree.ranges, tree.num_too_deep),
+        *window_warning(tree.ranges, facts),
         *_attribution_warnings(given, found),
         *_failed_calls(api_calls),
         *_memory_warnings(loaded.memory),
@@ -154,6 +156,19 @@ def _tables(path: Path, loaded: _Loaded) -> CaptureTables:
         ranges=ranges_table(tree, work.processes) if len(tree.ranges) else None,
         warnings=warnings,
     )
+
+
+def _windows(loaded: _Loaded) -> dict[str, int]:
+    """Return how long was recorded, and from the first to the last event of any kind."""
+    parts = (loaded.work, loaded.calls, loaded.tree.ranges)
+    filled = [p for p in parts if len(p)]
+    if not filled:
+        return {}
+    last = max(int(p.end_ns.max()) for p in filled)
+    found = {"event_window_ns": last - min(int(p.start_ns.min()) for p in filled)}
+    if loaded.facts.session_end_ns:
+        found["capture_window_ns"] = loaded.facts.session_end_ns
+    return found
 
 
 def _peak(memory: MemoryUse) -> dict[str, int]:

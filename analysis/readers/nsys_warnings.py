@@ -12,6 +12,7 @@ from analysis.readers.nsys_nvtx import Ranges
 from analysis.tables import CaptureWarning
 
 SESSION_SLACK_NS = 1_000_000_000
+WINDOW_SLACK_NS = 1_000_000
 NO_ACTIVITY_HINTS = (
     "Likely causes: CUDA was not traced (--trace=cuda), the program forked its workers "
     "(--trace-fork-before-exec=true), another CUPTI client such as torch.profiler was active, the "
@@ -163,6 +164,29 @@ def no_activity_warning(
         return _warn("no_kernels", f"no kernel was recorded; there are {there}")
     return _warn(
         "no_gpu_activity", f"no GPU activity recorded; there are {there}. {NO_ACTIVITY_HINTS}"
+    )
+
+
+def window_warning(ranges: Ranges, facts: Facts) -> Iterator[CaptureWarning]:
+    """Say which of the program's ranges reach beyond what was recorded.
+
+    The recording is from 0 to the session's end on the clock of the events.
+    """
+    end_ns = facts.session_end_ns
+    begins_before = (ranges.start_ns < 0) & (ranges.end_ns > 0)
+    ends_after = np.zeros(len(ranges), bool)
+    if end_ns is not None:
+        ends_after = (ranges.start_ns < end_ns) & (ranges.end_ns > end_ns + WINDOW_SLACK_NS)
+    chosen = ranges.name[(begins_before | ends_after) & ~ranges.is_library]
+    names = dict.fromkeys([*(ranges.names[i] for i in chosen.tolist()), *ranges.cut_names])
+    if not names:
+        return
+    shown = ", ".join(list(names)[:5]) + (", ..." if len(names) > 5 else "")
+    window = "" if end_ns is None else f" (0 to {end_ns / 1e6:.3f} ms)"
+    yield _warn(
+        "capture_window_short",
+        f"the recording{window} does not cover these ranges whole: {shown}. What they did outside "
+        "of it is in no sum: let the capture range or duration enclose them",
     )
 
 

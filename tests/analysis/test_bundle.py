@@ -90,6 +90,18 @@ def test_bundle_gives_samples_metrics_and_captures(bundle: Path, staging: Stagin
     assert {w.warning.code for w in run.warnings} >= {"noisy"}
 
 
+def test_what_two_passes_say_alike_is_said_once(bundle: Path, staging: Staging) -> None:
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    again = {"code": "noisy", "message": "another program used the GPU"}
+    for entry in manifest["passes"]:
+        entry["warnings"] = [again, again]
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
+
+    run = assemble(load_paths([bundle], staging))
+
+    assert [w.warning.code for w in run.warnings].count("noisy") == 1
+
+
 def test_bundle_file_that_was_changed_is_refused(bundle: Path, staging: Staging) -> None:
     with (bundle / "trace-0.json.gz").open("ab") as file:
         file.write(b"x")
@@ -168,6 +180,18 @@ def test_two_ranks_add_up(staging: Staging) -> None:
     assert run.summary["idle_frac"] == pytest.approx(1 - busy / run.summary["span_ns"])
     processes = {int(c.tables.phases["process"].iloc[0]) for c in run.captures}
     assert processes == {0, 1}
+
+
+def test_two_recordings_of_one_run_say_how_their_clocks_stand(staging: Staging) -> None:
+    other = H100 / "nsys" / "decode_max_autotune.sqlite"
+
+    run = assemble(load_paths([EAGER, other], staging))
+
+    spans = [c.tables.spans for c in run.captures]
+    assert [set(s["process"].to_pylist()) for s in spans if s is not None] == [{0}, {1}]
+    message = next(w.warning.message for w in run.warnings if w.warning.code == "captures_added_up")
+    later_s = (1_795_811_921_740_101_244 - 1_795_811_852_100_351_879) / 1e9
+    assert f"decode_max_autotune.sqlite +{later_s:.3f} s" in message
 
 
 def test_vendor_report_beside_its_capture_is_not_counted_again(staging: Staging) -> None:

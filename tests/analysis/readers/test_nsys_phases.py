@@ -174,3 +174,26 @@ def test_a_librarys_range_on_autograds_thread_does_not_take_kernels_from_backwar
     found = by_last_name(path)
     assert found["backward"][:2] == (1872, 9_272_899)
     assert found["NCCL:ncclAllReduce"][0] == 1870
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE ANALYSIS_DETAILS SET duration = 20000000",
+        "UPDATE NVTX_EVENTS SET \"end\" = NULL WHERE text = 'BENCHMARK'",
+        "UPDATE NVTX_EVENTS SET start = -5000000 WHERE text = 'BENCHMARK'",
+        'UPDATE NVTX_EVENTS SET "end" = (SELECT duration FROM ANALYSIS_DETAILS) '
+        "WHERE text = 'BENCHMARK'",
+    ],
+)
+def test_a_window_shorter_than_the_labelled_phase_is_said(tmp_path, statement):
+    path = edited("decode_eager.sqlite", tmp_path, [statement])
+    messages = [w.message for w in read_nsys_sqlite(path).warnings]
+    said = [m for m in messages if "does not cover these ranges whole: BENCHMARK" in m]
+    assert len(said) == 1
+
+
+def test_capture_and_event_window_stand_side_by_side():
+    summary = read_nsys_sqlite(NSYS / "decode_eager.sqlite").summary
+    assert summary["capture_window_ns"] == 26_344_438
+    assert summary["event_window_ns"] == 25_863_399 - 12_764_690
