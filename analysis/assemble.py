@@ -69,8 +69,16 @@ def assemble(
         summary={k: v for k, v in summary.items() if v is not None},
         memory=memory,
         metrics=data.metrics + _summary_metrics(by_pass, primary, summary),
-        warnings=tuple(dict.fromkeys(data.warnings + merge_warnings + found)),
+        warnings=_said_once(data.warnings + merge_warnings + found),
     )
+
+
+def _said_once(warnings: Sequence[PassWarning]) -> tuple[PassWarning, ...]:
+    """Return the first of those that say the same, whichever pass found it."""
+    first: dict[CaptureWarning, PassWarning] = {}
+    for warning in warnings:
+        first.setdefault(warning.warning, warning)
+    return tuple(first.values())
 
 
 def kernel_names(captures: Sequence[RunCapture]) -> dict[str, bool]:

@@ -40,8 +40,12 @@ NO_EFFECT = frozenset(
     ["seed", "iterations", "warmup", "repeats", "name", "notes", "preset", "timeout_s"]
 )
 BREAKING_SETTING = re.compile(r"clock|power_limit|persistence|mig|throttl", re.I)
-IDENTITY = re.compile(r"session|utc|timestamp|uuid|host|_at$|_ns$|_id$", re.I)
-"""Environment entries that name one execution, not a setting: always different, never a cause."""
+IDENTITY = re.compile(
+    r"session|utc|timestamp|uuid|serial|host|user$|pid$|^devices$|_at$|_ns$|_id$"
+    r"|cwd|path|folder|(^|[_.])dir(ectory)?$",
+    re.I,
+)
+"""Environment entries that name one execution or place, not a setting: never a cause."""
 TOOL_SETTING = re.compile(r"^(nsys|ncu|trace|profiler|tool)|cuda_graph_trace", re.I)
 
 

@@ -1,6 +1,7 @@
 """Wrap a step in torch.compile or in a CUDA graph captured by hand."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -53,7 +54,12 @@ def capture(function: Callable[[], Any], context: Context) -> Callable[[], None]
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         function()
-    return graph.replay
+    return partial(_replay, graph, function)
+
+
+def _replay(graph: Any, function: Callable[[], Any]) -> None:
+    """Replay; `function` owns the weights and caches that the graph reads and does not keep."""
+    graph.replay()
 
 
 def capture_calls(

@@ -98,6 +98,13 @@ def test_another_torch_is_noted_and_comparable() -> None:
     assert "environment.torch 2.10 -> 2.11" in (make_banner(found) or "")
 
 
+def test_facts_of_one_execution_or_place_are_no_differences() -> None:
+    names = ("session_start_utc_ns", "hostname", "devices", "report_path", "user", "pid", "cwd")
+    here, there = ({"environment": dict.fromkeys(names, value)} for value in ("x", "y"))
+
+    assert differences(here, there) == ()
+
+
 def test_tool_settings_break_times_under_the_tool_only() -> None:
     here, there = {"primary_pass": "nsys"}, {"primary_pass": "trace"}
 
