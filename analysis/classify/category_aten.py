@@ -67,7 +67,7 @@ ATEN_RULES = (
     _rule(
         "embedding",
         r"^\S*(?:embedding|EmbeddingBag|vectorized_gather|indexSelect\w*Index|compute_grad_weight"
-        r"|krn_partials?_|sum_and_scatter|renorm_kernel)",
+        r"|krn_partials?_|partial_segments|sum_and_scatter|renorm_kernel)",
         C.EMBEDDING,
         "void at::native::indexSelectLargeIndex<float, long, unsigned int, 2, 2, -2, true>(Info)",
         "table look-up and the stages of its backward",

@@ -61,7 +61,7 @@ BLAS_RULES = (
     library_rule(
         "gemm.splitk_reduce",
         F.HEAD,
-        r"(?i)split_?k(?:_?parallel)?_?reduc|reduce_?split_?k|splitk_?(?:fixup|epilogue)",
+        r"(?i)split_?k(?:_?parallel)?_?reduc|reduce_?split_?k(?!ernel)|splitk_?(?:fixup|epilogue)",
         C.GEMM,
         "void cublasLt::splitKreduce_kernel<32, 16, int, float>(cublasLt::cublasSplitKParams)",
         "the reduction of a split-K product counts as gemm by definition",
@@ -215,6 +215,18 @@ COLLECTIVE_RULES = (
         C.COLLECTIVE,
         "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*, int*, long*, float*, int*)",
         "all-reduce and expert-parallel exchange outside NCCL",
+        0.85,
+    ),
+)
+
+MOE_RULES = (
+    library_rule(
+        "moe.namespace",
+        F.HEAD,
+        r"\bmoe::.*(?:[Pp]ermute|[Ff]inalize|[Rr]outing|[Ii]nputRow)",
+        C.MOE,
+        "void moe::dev::permute::permuteKernel<moe::dev::permute::KernelParams<T, 4> >(P)",
+        "the namespace says whose rows are moved",
         0.85,
     ),
 )

@@ -12,7 +12,7 @@ from analysis.classify.rule import Rule
 _VERB_FIRST = (
     word_rule(
         "moves_data",
-        r"^_(?:k_|gpu_|cuda_)?(?:interleave|reorder|repack|transpose|copy|cast|convert|concat"
+        r"^_(?:k_|gpu_|cuda_)?(?:interleave|reorder|repack|transpose|copy|cast|cvt|convert|concat"
         r"|rearrange"
         r"|swizzle|rebuild|remove_padding|k?dequant(?:ize)?(?=_mm_)|tma_align)_",
         C.COPY,
@@ -22,11 +22,11 @@ _VERB_FIRST = (
         r"|matmul|gemm)_",
     ),
     word_rule(
-        "adds_bias",
-        r"^_(?:general_)?add_(?:\w+_)?bias_",
+        "arithmetic_first",
+        r"^_(?:general_)?add_(?:\w+_)?bias_|^_(?:divide|multiply|subtract|negate)_",
         C.ELEMENTWISE,
         "addRelativeAttentionBias",
-        "a bias is added, whatever it is added to",
+        "the verb in front says what is done, the rest only to what",
         unless=r"_(?:\w*norm\w*|softmax|conv\w*|gemm)_",
     ),
 )
@@ -51,8 +51,10 @@ _PRODUCTS = (
         "gemm",
         r"_(?:\w*(?<!fb)(?<!deep_)gemm(?!a)\w*|\w*matmul\w*|mat_?mul\w*"
         r"|matrix_?mul\w*|matrix_product|mm|mmq?|mmf|bmm|addmm|baddbmm|\w*wmma\w*|w?gmma|mma"
-        r"|mul_mat\w*|linear(?!i[sz]e)\w*|strassen\w*|weight_only\w*|\w+_proj(?:ection)?\w*"
-        r"|projection\w*|\w*marlin\w*|machete|split_?k\w*|nvjet|\w*scaled_mm\w*|nn_dense\w*"
+        r"|mul_mat\w*|linear(?!i[sz]e)\w*|strassen\w*|dense_kernel\w*|weight_only\w*"
+        r"|\w+_proj(?:ection)?\w*"
+        r"|projection\w*|\w*marlin\w*|machete|split_?k(?!ernel)\w*|\w*gmm\w*|nvjet"
+        r"|\w*scaled_mm\w*|nn_dense\w*"
         r"|\w*lora_(?:shrink|expand|kernel)\w*|[sb]gmv\w*|\w*_mm)_",
         C.GEMM,
         "tiledMatMul",
@@ -79,7 +81,7 @@ _DATA = (
         C.RANDOM,
         "curandInitialize",
         "generators",
-        unless=r"_dropout_",
+        unless=r"_(?:dropout|sampl\w*)_",
     ),
     word_rule(
         "fill_first",
@@ -120,7 +122,9 @@ _DATA = (
     ),
     word_rule(
         "index",
-        r"(?=.*_(?:sampl\w*|gumbel\w*|\w*last_token\w*|token_ids|mapped_idx\w*|reindex\w*|\w*sort"
+        r"(?=.*_(?:sampl\w*|gumbel\w*|slots?|build_tree\w*|knn|ball_query|three_nn"
+        r"|\w*last_token\w*|token_ids"
+        r"|mapped_idx\w*|reindex\w*|\w*sort"
         r"|top_?[kp]\w*|min_p|radix\w*|sort\w*|arg_?sort\w*|bitonic\w*"
         r"|scan\w*|cum_?sum\w*|cum(?:prod|min|max)\w*|quantiles?|median|kth_?value|multinomial\w*"
         r"|nms\w*|find(?!_neigh)\w*|dups?|dedup\w*|isin|src2dst\w*|run_?length\w*|rle|hash\w*"
@@ -139,7 +143,8 @@ _DATA = (
         "reduction",
         r"(?:all|any)_kernel\w*|reduc\w*|sum\w*|mean\w*|a?max\w*|a?min|argmax\w*|argmin\w*"
         r"|variance|std|nrm2|asum|dot"
-        r"|dot_product\w*|count\w*|average\w*|avg\w*|prod|trace|auc|scalar_prod\w*"
+        r"|dot_product\w*|count\w*|\w*roi_(?:align|pool)\w*|average\w*|avg\w*|prod|trace|auc"
+        r"|scalar_prod\w*"
         r"|\w*similarity\w*|v?dot_\w+|vdot|\w*pool(?:ing)?\w*|squared_norm\w*|norm",
         C.REDUCTION,
         "amax_kernel",
@@ -199,7 +204,8 @@ _DATA = (
     ),
     word_rule(
         "other",
-        r"bfs|dfs|sssp|page_?rank|floyd\w*|mcts|k_?means\w*|centroids?|non_?bonded\w*|options?"
+        r"\w*iou|bfs|dfs|sssp|page_?rank|floyd\w*|mcts|k_?means\w*|centroids?|non_?bonded\w*"
+        r"|options?"
         r"|i?dct\w*|wavelets?|d?fwt\w*|dwt\w*|triangles?|voxels?|disparity|quadtree"
         r"|conjugate_gradient|integrat\w*|neighbou?rs?|forces?|body\w*|particles?|velocit\w*"
         r"|collision\w*|energy|life|prepare\w*|prep|plan|setup|metadata|publish\w*|preflight"
@@ -216,7 +222,18 @@ _DATA = (
     ),
 )
 
-WORD_RULES = _VERB_FIRST + MODEL_RULES + _PRODUCTS + _DATA
+_LAST = (
+    word_rule(
+        "attention_phase",
+        r"(?:pa_)?(?:prefill|decode)\w*",
+        C.ATTENTION,
+        "pa_prefill_16mx8_kernel",
+        "a serving phase and nothing else: the attention of that phase",
+        0.4,
+    ),
+)
+
+WORD_RULES = _VERB_FIRST + MODEL_RULES + _PRODUCTS + _DATA + _LAST
 
 SIGNATURE_RULES = (
     Rule(

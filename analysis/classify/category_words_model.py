@@ -48,7 +48,7 @@ MODEL_RULES = (
     word_rule(
         "pointers",
         r"(?=.*_(?:ptrs?|pointers?|problem_sizes?|gemm_starts|\w*tensor_?maps?|tma_descriptors?"
-        r"|gemm_args|kernel_args)_)",
+        r"|gemm_args|compute_strides\w*|kernel_args)_)",
         C.OTHER,
         "get_group_gemm_starts",
         "prepares arguments of a later kernel",
@@ -56,7 +56,8 @@ MODEL_RULES = (
     ),
     word_rule(
         "weight_layout",
-        r"\w*repack\w*|\w*prepack\w*|reconstruct\w*|quantize_mmq\w*|permute_(?:cols|rows)"
+        r"\w*repack\w*|\w*prepack\w*|act_quant\w*|reconstruct\w*|quantize_mmq\w*"
+        r"|make_sequential\w*|permute_(?:cols|rows)"
         r"|shuffle_weight\w*",
         C.COPY,
         "gptq_marlin_repack_kernel",
@@ -64,7 +65,8 @@ MODEL_RULES = (
     ),
     word_rule(
         "cache_write",
-        r"(?=.*_(?:append|fill|flatten|process|refresh|rotate|arrange|store|set|write|update|copy"
+        r"(?=.*_(?:append|reuse|fill|flatten|process|refresh|rotate|arrange|store|set|write"
+        r"|update|copy"
         r"|swap|move|reshape|concat|gather|transfer|load|save|destindex)_)(?=.*_(?:\w*kv\w*"
         r"|cache\w*"
         r"|mla\w*|blocks)_)",
@@ -91,7 +93,7 @@ MODEL_RULES = (
     word_rule(
         "conv",
         r"_(?:conv|convs|conv[123]d\w*|convolutions?\w*|convolve\w*|deconv\w*|dgrad\w*"
-        r"|wgrad\w*|im2_?col\w*|\w*blur\w*|sobel\w*|box_?filter\w*|im2d2_?col|col2im\w*"
+        r"|wgrad\w*|im2_?col\w*|\w*blur\w*|sobel\w*|upfirdn\w*|box_?filter\w*|im2d2_?col|col2im\w*"
         r"|depthwise\w*|winograd\w*|causal_conv\w*)_",
         C.CONV,
         "_causal_conv1d_update_kernel",
@@ -108,15 +110,18 @@ MODEL_RULES = (
     ),
     word_rule(
         "moe",
-        r"\w*moe\w*|experts?\w*|topk_?gating\w*|gating\w*|routing\w*|router\w*|expand_input_rows"
+        r"\w*moe\w*|experts?\w*|expt\w*|sparse_mixer\w*|shuffle_input_rows?|source_rows?"
+        r"|topk_?gating\w*|gating\w*|routing\w*|router\w*|expand_input_rows"
         r"|sort_chunks\w*|chunk_sort\w*|row_id_map\w*|(?:un)?permute_tokens|permute_with_mask\w*"
         r"|unpermute_with\w*|token_permut\w*|\w*noaux_tc\w*|\w+_dispatch|dispatch_\w+"
         r"|tokens_per_\w+|grouped_topk\w*|mm_ids\w*|topk_softmax"
-        r"|finalize_deep_?seek\w*|fused_mapping|pre_reorder\w*|post_reorder\w*|deepep\w*"
+        r"|(?<!bwd_)finalize_(?:kernel|deep_?seek)\w*|fused_mapping|pre_reorder\w*"
+        r"|post_reorder\w*|deepep\w*"
         r"|seg_indptr\w*|ep_(?:scatter|gather)\w*|topk_sigmoid|regroup",
         C.MOE,
         "count_and_sort_expert_tokens_kernel",
         "routing and expert dispatch",
+        unless=r"_loss_|_(?:silu|swiglu|gelu|activation)_",
     ),
     word_rule(
         "loss",
@@ -145,11 +150,12 @@ MODEL_RULES = (
     ),
     word_rule(
         "attention",
-        r"(?=.*_(?:flash(?!infer)\w*|neighborhood\w*|gdpa\w*|na[123]d|(?:with|paged)_kv\w*"
+        r"(?=.*_(?:flash(?!infer)\w*|neighborhood\w*|gdpa\w*|thd_\w+_correction|na[123]d|(?:with"
+        r"|paged)_kv\w*"
         r"|fmha\w*|mha\w*|mmha"
         r"|attention\w*|attn\w*|att|sage\w*|sdpa\w*|f?mla|xqa\w*|gqa\w*|mqa\w*|split_?kv\w*|nsa"
         r"|hstu|simplicial|lse|state_merge|merge_states?"
-        r"|merge_attn\w*|stream_k_fixup|tree_reduce_lse|merge_states_kernel)_)|_(?:prefill|decode)_"
+        r"|merge_attn\w*|tree_reduce_lse|merge_states_kernel)_)|_(?:prefill|decode)_"
         r"with_\w*kv|_merge_states?_|^_(?:fwd|bwd)_(?:grouped_)?(?:kernel|preprocess)_"
         r"|_lse_combine_"
         r"|_(?:fwd|bwd)_(?:dq|dkdv|dk_dv|dkv)_|_bwd_kernel_d[kqv]|^_parallel_\w+_(?:fwd"
@@ -157,7 +163,8 @@ MODEL_RULES = (
         C.ATTENTION,
         "paged_attention_v2_reduce_kernel",
         "fused attention, its split-KV merge and its backward's stages",
-        unless=r"_(?:permute|transpose|copy|indices|indptr|(?<!num_)index|gather|scatter|penalty"
+        unless=r"_mla_rope_|_(?:permute|transpose|copy|indices|indptr|(?<!num_)index|gather"
+        r"|scatter|penalty"
         r"|padding)_",
     ),
     word_rule(
@@ -192,8 +199,10 @@ MODEL_RULES = (
     word_rule(
         "norm",
         r"_(?:\w*(?:layer|rms|batch|group|instance|weight"
-        r"|qk|l2|channel|add|residual|adaptive)_?norm\w*|norms?|normali[sz]e|normali[sz]ation|ln|bn"
-        r"|gn|ln_\w+|bn_\w+|welford\w*|gamma_beta\w*|rstd|fused_residual|layer_norm\w*)_",
+        r"|qk|l2|channel|add|residual|adaptive)_?norm\w*|norms?|rms|normali[sz]e|normali[sz]ation"
+        r"|ln|bn"
+        r"|gn|ln_\w+|bn_\w+|welford\w*|gamma_beta\w*|rstd|cu_compute_(?:part_)?grad\w*"
+        r"|fused_residual|layer_norm\w*)_",
         C.NORM,
         "fused_residual_forward_kernel5",
         "layer, RMS, batch, group norm; llm.c fuses the residual add into the norm",

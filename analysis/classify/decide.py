@@ -13,6 +13,7 @@ from analysis.classify.category_library import (
     COLLECTIVE_RULES,
     CUB_RULES,
     MEMORY_RULES,
+    MOE_RULES,
     OLD_TORCH_RULES,
 )
 from analysis.classify.category_words import SIGNATURE_RULES, WORD_RULES
@@ -29,6 +30,7 @@ LIBRARY_RULES = (
     + CONV_RULES
     + BLAS_RULES
     + CUB_RULES
+    + MOE_RULES
     + OLD_TORCH_RULES
 )
 

@@ -251,7 +251,8 @@ ORIGIN_RULES = (
     _rule(
         "user.kernel",
         F.WORDS,
-        r"_kernel_|^_(?:gpu|cuda)_|_(?:gpu|cuda|cu)_$",
+        r"^(?!_cu(?:da)?_(?:launch|graph|event|stream|mem|device|func)_).*_kernel_|^_(?:gpu"
+        r"|cuda)_|_(?:gpu|cuda|cu)_$",
         O.USER,
         "mandelbrot_step_kernel",
         "a plain name that says it is a kernel: somebody wrote it by hand",
