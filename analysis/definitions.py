@@ -92,7 +92,8 @@ _SUMMARY_ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
      "Launch calls whose kernel was not recorded.", "count", "nsys capture"),
     ("noise_floor_frac", "Noise floor", "fraction",
      "Difference that the same job shows against itself on this GPU; less is no difference.",
-     "half-width of the interval of the A/A ratio", "warpboard doctor --measure"),
+     "(max - min) / median of the medians of 6 processes; the larger of a GPU-bound and a"
+     " launch-bound job", "warpboard doctor --measure"),
 )  # fmt: skip
 
 

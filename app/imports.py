@@ -90,6 +90,7 @@ def _store(
                 if gpu_key is not None:
                     store_gpu(db, gpu_key, None, _gpu_record(data.gpu))
                 insert_imported(db, data_dir, run_id, run, row | {"gpu_id": gpu_key})
+                _keep_manifest(data_dir, paths, data, run_id)
                 return _result(db, run_id, is_new=True)
             except sqlite3.IntegrityError:
                 # The same files were imported by somebody else in this moment.
@@ -100,16 +101,29 @@ def _store(
         return _result(db, known, is_new=False)
 
 
+def _keep_manifest(data_dir: DataDir, paths: Sequence[Path], data: RunData, run_id: str) -> None:
+    """Keep a bundle's manifest too: `reparse` needs what its passes measured themselves."""
+    from analysis.manifest import load_manifest
+    from app.kept_manifest import keep_manifest
+
+    if data.job is not None:
+        folder = paths[0] if paths[0].is_dir() else paths[0].parent
+        stored = data_dir.captures / run_id
+        stored.mkdir(parents=True, exist_ok=True)
+        keep_manifest(load_manifest(folder), data, stored)
+
+
 def assembled(
     db: Any, data_dir: DataDir, data: RunData, gpu_id: str | None
 ) -> tuple[str | None, AssembledRun]:
     """Return the GPU's key and the run with classes and numbers, by present rules and peaks."""
     from analysis.assemble import assemble
     from db.status import gpu_peaks
+    from db.workers import peak_values
 
     model = data.gpu.get("model") or data.gpu.get("name")
     key = gpu_id or (f"import/{model}" if model else None)
-    own = {k: v for k, v in (data.gpu.get("peaks") or {}).items() if isinstance(v, int | float)}
+    own = peak_values(data.gpu.get("peaks") or {})
     return key, assemble(
         data,
         user_rules=user_rules(data_dir),

@@ -18,6 +18,7 @@ from core.config import DataDir
 from db.clock import utc_now
 from db.events import add_events
 from db.files import store_files
+from db.workers import peak_values
 
 _PER_CAPTURE: dict[str, tuple[str, ...]] = {
     "kernels": tuple(c for c in tables.KERNEL_COLUMNS if c != "short_name"),
@@ -200,7 +201,7 @@ def _update_run(db: Database, run_id: str, run: AssembledRun) -> None:
     data, latency = run.data, run.summary.get("latency_ms") or {}
     low, high = latency.get("ci95") or (None, None)
     info = {"cost": dict(data.cost), "memory": dict(run.memory), "passes": list(data.passes)}
-    info |= {"peaks": _values_of(data.gpu.get("peaks") or {}), "gpu": _gpu_facts(data.gpu)}
+    info |= {"peaks": peak_values(data.gpu.get("peaks") or {}), "gpu": _gpu_facts(data.gpu)}
     info["noise_floor_frac"] = data.gpu.get("noise_floor_frac")
     row = {
         "summary": json.dumps(dict(run.summary)),
@@ -227,11 +228,6 @@ def _update_run(db: Database, run_id: str, run: AssembledRun) -> None:
     if moved and moved[0] == "ingesting":
         db.conn.execute("UPDATE runs SET status = ? WHERE id = ?", (data.status, run_id))
         add_events(db, run_id, [(None, "state", data.status)])
-
-
-def _values_of(peaks: Mapping[str, Any]) -> dict[str, float]:
-    plain = {k: v.get("value") if isinstance(v, Mapping) else v for k, v in peaks.items()}
-    return {k: float(v) for k, v in plain.items() if isinstance(v, int | float) and v > 0}
 
 
 def _gpu_facts(gpu: Mapping[str, Any]) -> dict[str, Any]:

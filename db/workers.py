@@ -77,6 +77,39 @@ def store_peaks(db: Database, key: str, peaks: Mapping[str, Any]) -> None:
     db.conn.executemany("INSERT OR REPLACE INTO gpu_peaks VALUES (?, ?, ?, ?, ?, ?)", rows)
 
 
+def unnamed_gpus(db: Database, model: str, worker_ids: Sequence[str]) -> list[str]:
+    """Return the keys of these workers' devices of a model that have no UUID, such as a CPU."""
+    marks = ", ".join("?" * len(worker_ids))
+    rows = db.execute(
+        f"SELECT id FROM gpus WHERE uuid IS NULL AND model = ? AND worker_id IN ({marks})",
+        (model, *worker_ids),
+    )
+    return [row[0] for row in rows]
+
+
+def store_measurement(db: Database, key: str, gpu: Mapping[str, Any]) -> None:
+    """Store what `worker.measure` found of one GPU; what its worker told of it stays."""
+    with db.atomic():
+        if not db.execute("SELECT 1 FROM gpus WHERE id = ?", [key]).fetchone():
+            store_gpu(db, key, None, gpu)
+            return
+        db.conn.execute(
+            "UPDATE gpus SET noise_floor_frac = coalesce(?, noise_floor_frac) WHERE id = ?",
+            (gpu.get("noise_floor_frac"), key),
+        )
+        store_peaks(db, key, gpu.get("peaks") or {})
+
+
+def peak_values(peaks: Mapping[str, Any]) -> dict[str, float]:
+    """Return name -> value of peaks, each a value or a record with one; what is not > 0 is out."""
+    plain = {k: v.get("value") if isinstance(v, Mapping) else v for k, v in peaks.items()}
+    return {
+        k: float(v)
+        for k, v in plain.items()
+        if isinstance(v, int | float) and not isinstance(v, bool) and v > 0
+    }
+
+
 def peak_unit(name: str) -> str:
     """Return the unit that a peak's name ends with."""
     endings = {"_bytes_per_s": "B/s", "_flops_per_s": "FLOP/s", "_ns": "ns", "_s": "s"}

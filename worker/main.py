@@ -28,7 +28,7 @@ from worker.places import Place, celery_command, celery_environment, lock_identi
 from worker.probe import probe
 from worker.process import run_process
 from worker.settings import WorkerSettings
-from worker.targets import CPU, find_targets, load_measured
+from worker.targets import CPU, find_targets
 
 LOG = logging.getLogger("warpboard.worker")
 DEFAULT_HEARTBEAT_S = 5.0
@@ -55,7 +55,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m worker", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="warpboard worker",
+        usage="warpboard worker --broker URL --dashboard URL [--token-file F] [options]",
+        description=__doc__,
+    )
     parser.add_argument(
         "--broker", help="redis://...; default: WARPBOARD_BROKER, else the embedded filesystem://"
     )
@@ -164,14 +168,8 @@ class WorkerHost:
         )
 
     def _gpu_record(self, place: Place) -> dict[str, Any]:
-        facts = place.settings.facts
-        record = {**facts, "model": place.settings.model, "queues": list(place.queues)}
-        measured = load_measured(place.settings.smi_selector or CPU)
-        if measured is not None:
-            record["peaks"] = measured["peaks"]
-            record["noise_floor_frac"] = measured.get("noise_floor_frac")
-            record["measured_at"] = measured["measured_at"]
-        return record
+        facts = place.settings.target.facts
+        return {**facts, "model": place.settings.model, "queues": list(place.queues)}
 
     def _record(self, places: list[Place], facts: Mapping[str, Any]) -> dict[str, Any]:
         return {

@@ -2,8 +2,10 @@
 
 `python -m worker.measure [--json] [--gpu ...] [--save]`. A datasheet's peak is out of reach for
 some cards and clocks; utilisation is held against these numbers. torch only. Each figure is the
-median of many timed repetitions after a warm-up; the noise floor is the relative spread of the
-medians of one GPU-bound job over several processes: a difference below it is no difference.
+median of many timed repetitions after a warm-up. The noise floor is the relative spread, over
+several processes, of the medians of one and the same job: a difference below it is no difference.
+Two jobs are run, one that keeps the GPU busy and one of many tiny launches that waits for the host;
+the larger of their floors is the GPU's, so that it holds for either kind.
 """
 
 import argparse
@@ -11,18 +13,18 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from core.config import ROOT
 from core.errors import AppError, UserError
+from core.measured import peak_table
 from worker.clocks import ClockMonitor
 from worker.execute import write_json
 from worker.joblog import utc_now
 from worker.passes import GpuTarget
-from worker.targets import CPU, find_targets, measured_path
+from worker.targets import find_targets, measured_key, measured_path
 from worker.timing import Timer, median
 
 NOISE_PROCESSES = 6
@@ -33,27 +35,28 @@ GPU_COPY_BYTES = 1 << 30
 MEMORY_SHARE_FRAC = 0.2
 """At most this part of the free memory is used for one operand."""
 LAUNCHES = 2000
+TINY_LAUNCHES = 500
 
 
 def measure(target: GpuTarget, model: str, *, with_noise: bool = True) -> dict[str, Any]:
-    """Return peaks, noise floor, clocks and date. Spawns processes; takes about a minute."""
+    """Return peaks, noise floor, clocks and date. Spawns processes; takes a minute or two."""
     monitor = ClockMonitor(target.smi_selector)
     monitor.start()
     try:
         peaks = _in_own_process("--peaks-only", target)
-        medians = (
-            [_in_own_process("--noise-job", target)["median_ns"] for _ in range(NOISE_PROCESSES)]
-            if with_noise
-            else []
-        )
+        processes = NOISE_PROCESSES if with_noise else 0
+        medians = [_in_own_process("--noise-job", target) for _ in range(processes)]
     finally:
         clocks = monitor.stop()
     at = utc_now()
     clock_mhz = clocks.get("during", {}).get("sm_clock_mhz", {}).get("max")
+    noise = {job: _noise([m[job] for m in medians]) for job in (medians[0] if medians else ())}
+    floors = [n["floor_frac"] for n in noise.values() if n["floor_frac"] is not None]
+    ours = ("peaks", "noise_floor_frac", "measured_at")
     return {
         "schema_version": 1,
         "measured_at": at,
-        "gpu": {"model": model, **{k: v for k, v in target.facts.items() if k != "peaks"}},
+        "gpu": {"model": model, **{k: v for k, v in target.facts.items() if k not in ours}},
         "device": peaks["device"],
         "environment": peaks["environment"],
         "peaks": {
@@ -61,15 +64,34 @@ def measure(target: GpuTarget, model: str, *, with_noise: bool = True) -> dict[s
             | ({"sm_clock_mhz": round(clock_mhz)} if clock_mhz is not None else {})
             for name, record in peaks["peaks"].items()
         },
-        "noise_floor_frac": noise_floor(medians) if with_noise else None,
-        "noise": {"process_medians_ns": medians},
+        "noise_floor_frac": max(floors, default=None),
+        "noise": noise,
         "clocks": clocks,
         "skipped": peaks["skipped"],
     }
 
 
+def measure_and_keep(
+    model: str, target: GpuTarget, *, with_noise: bool = True, keep: bool = True
+) -> dict[str, Any]:
+    """Return `measure`'s figures; kept, this data folder's workers and bundles carry them."""
+    facts = measure(target, model, with_noise=with_noise)
+    if keep:
+        path = measured_path(measured_key(target))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, facts)
+    return facts
+
+
+def _noise(medians_ns: list[float]) -> dict[str, Any]:
+    return {"process_medians_ns": medians_ns, "floor_frac": noise_floor(medians_ns)}
+
+
 def noise_floor(medians_ns: list[float]) -> float | None:
-    """Return (largest - smallest) / median of the process medians; None below two processes."""
+    """Return (largest - smallest) / median of the process medians; None below two processes.
+
+    Of six processes this spread is about the half-width of the 95 % interval of the ratio of two.
+    """
     if len(medians_ns) < 2:
         return None
     return (max(medians_ns) - min(medians_ns)) / median(medians_ns)
@@ -187,62 +209,56 @@ def _launch_ns(timer: Timer) -> float:
     return timer.median_s(launches) / LAUNCHES * 1e9
 
 
-def noise_job() -> dict[str, Any]:
-    """Return the median time of a small job that keeps the device busy."""
+def noise_jobs() -> dict[str, float]:
+    """Return the median ns of a job that keeps the device busy and of one of tiny launches."""
     import torch
 
     timer = Timer()
     size = 4096 if timer.on_gpu else 512
     kind = torch.bfloat16 if timer.on_gpu else torch.float32
     x = torch.randn(size, size, device=timer.device).to(kind)
+    tiny = torch.zeros(16, device=timer.device)
 
-    def job() -> None:
+    def busy() -> None:
         y = x
         for _ in range(8):
             y = torch.relu(y @ x)
 
-    return {"median_ns": timer.median_s(job) * 1e9}
+    def launches() -> None:
+        for _ in range(TINY_LAUNCHES):
+            tiny.add_(1.0)
+
+    jobs = {"gpu_bound": busy, "launch_bound": launches}
+    return {name: timer.median_s(job) * 1e9 for name, job in jobs.items()}
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m worker.measure", description=__doc__)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--gpu", default="all", help="ordinal, UUID, model, cpu; default: first")
+    parser.add_argument("--json", action="store_true", help="one JSON document: {measured: [...]}")
+    parser.add_argument("--gpu", default="all", help="ordinal, UUID, model, cpu or all (default)")
     parser.add_argument("--save", action="store_true", help="keep for the data folder's workers")
     parser.add_argument("--no-noise", action="store_true", help="leave the noise floor out")
     parser.add_argument("--peaks-only", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--noise-job", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.peaks_only or args.noise_job:
-        print(json.dumps(measure_peaks() if args.peaks_only else noise_job()))
+        print(json.dumps(measure_peaks() if args.peaks_only else noise_jobs()))
         return 0
+    keep = args.save or bool(os.environ.get("WARPBOARD_DATA"))
     try:
-        model, target = find_targets(args.gpu)[0]
-        facts = measure(target, model, with_noise=not args.no_noise)
+        found = [
+            measure_and_keep(model, target, with_noise=not args.no_noise, keep=keep)
+            for model, target in find_targets(args.gpu)
+        ]
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except AppError as error:
         print(f"error: {error}", file=sys.stderr)
         return 3
-    if args.save or os.environ.get("WARPBOARD_DATA"):
-        path = measured_path(str(target.facts.get("uuid") or CPU))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(Path(path), facts)
-    print(json.dumps(facts) if args.json else _table(facts))
+    document = {"schema_version": 1, "measured": found}
+    print(json.dumps(document) if args.json else "\n\n".join(map(peak_table, found)))
     return 0
-
-
-def _table(facts: Mapping[str, Any]) -> str:
-    scale = {"B/s": (1e9, "GB/s"), "FLOP/s": (1e12, "TFLOP/s"), "ns": (1e3, "us")}
-    lines = [f"{facts['device']}, {facts['measured_at']}"]
-    for name, record in facts["peaks"].items():
-        divisor, unit = scale[record["unit"]]
-        lines.append(f"{name:26} {record['value'] / divisor:10.3f} {unit}")
-    lines += [f"{name:26} not measured: {why}" for name, why in facts["skipped"].items()]
-    if facts["noise_floor_frac"] is not None:
-        lines.append(f"{'noise floor':26} {facts['noise_floor_frac'] * 100:10.2f} %")
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def probe(python: str | None = None) -> dict[str, Any]:
         _tool_check(nsys, "timeline, kernels and ranges", has_gpu=not is_cpu_host),
         _tool_check(ncu, "hardware counters", has_gpu=not is_cpu_host),
         _permission_check(permission, has_gpu=bool(gpus)),
-        _compiler_check(),
+        _compiler_check(has_gpu=bool(gpus)),
     ]
     return {
         "schema_version": 1,
@@ -251,12 +251,13 @@ def _permission_check(permission: dict[str, Any], *, has_gpu: bool) -> Check:
     )
 
 
-def _compiler_check() -> Check:
+def _compiler_check(*, has_gpu: bool) -> Check:
+    """Return the check of the compiler; a CPU host without one only lacks torch.compile."""
     compiler = next((c for c in ("g++", "clang++", "c++") if shutil.which(c)), None)
     return Check(
         name="compiler",
-        is_ok=compiler is not None,
-        found=compiler or "no C++ compiler",
+        is_ok=compiler is not None or not has_gpu,
+        found=compiler or "no C++ compiler: no torch.compile",
         fix="" if compiler else "Install g++ (Debian, Ubuntu: apt-get install g++)",
         needed_for="torch.compile",
     )

@@ -1,21 +1,26 @@
 """Run jobs here and leave bundles: no broker, no database, nothing but PyTorch.
 
 `python -m worker.run_bundle WORKLOAD [--set k=v[,v]...] --out DIR`. Several values make a sweep:
-one bundle folder a job under DIR. Progress goes to stderr, a table or one JSON document to stdout.
+one bundle folder a job under DIR. Progress and the final table go to stderr, with `--json` one JSON
+document to stdout.
 """
 
 import argparse
 import json
+import os
 import re
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from core.errors import AppError, UserError
+from core.measured import peak_table
 from core.spec import JobSpec, ParamValue, expand_sweep, normalise_profilers
 from worker.execute import Job, JobLimits, warnings_of
+from worker.measure import measure_and_keep
 from worker.passes import GpuTarget
 from worker.targets import CPU, find_targets
 from workloads.registry import parse_params
@@ -29,6 +34,8 @@ def main(argv: list[str] | None = None) -> int:
         model, gpu = find_targets(args.gpu)[0]
         specs = build_specs(args, model)
         folders = bundle_folders(args.out, specs)
+        if args.measure_peaks:
+            gpu = with_measured_peaks(model, gpu)
         manifests = run_all(specs, folders, gpu, args)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -40,7 +47,9 @@ def main(argv: list[str] | None = None) -> int:
         print("stopped", file=sys.stderr)
         return EXIT_INTERRUPTED
     rows = [_row(folder, manifest) for folder, manifest in zip(folders, manifests, strict=True)]
-    print(json.dumps({"schema_version": 1, "runs": rows}) if args.json else _table(rows))
+    print(_table(rows), file=sys.stderr, flush=True)
+    if args.json:
+        print(json.dumps({"schema_version": 1, "runs": rows}))
     is_good = all(row["status"] in ("done", "oom") for row in rows)
     return EXIT_DONE if is_good else EXIT_FAILED
 
@@ -51,17 +60,38 @@ def _parser() -> argparse.ArgumentParser:
         usage="warpboard run WORKLOAD --out DIR [--set K=V[,V]]... [options]",
         description=__doc__,
     )
-    parser.add_argument("workload", metavar="WORKLOAD")
-    parser.add_argument("--set", action="append", default=[], metavar="K=V[,V]", dest="settings")
-    parser.add_argument("--profilers", default="", help="nsys,ncu,memory,trace")
+    parser.add_argument("workload", metavar="WORKLOAD", help="name of a workload")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="K=V[,V]",
+        dest="settings",
+        help="a parameter; several values make a sweep",
+    )
+    parser.add_argument("--profilers", default="", help="nsys,ncu,memory,trace; default none")
     parser.add_argument("--repeats", type=int, default=1, help="processes of the clean pass")
     parser.add_argument("--out", type=Path, required=True, help="folder of the bundle")
     parser.add_argument("--gpu", default="all", help="ordinal, UUID, model or cpu; default: first")
     parser.add_argument("--timeout", type=float, help="seconds for one process; default 1 h")
     parser.add_argument("--interleave", action="store_true", help="repeat as A B A B, not A A B B")
     parser.add_argument("--keep-private", action="store_true", help="keep host facts and reports")
+    parser.add_argument(
+        "--measure-peaks",
+        action="store_true",
+        help="first measure what this GPU reaches (minutes); else `doctor --measure` has it",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser
+
+
+def with_measured_peaks(model: str, gpu: GpuTarget) -> GpuTarget:
+    """Measure the GPU and return it with the figures; they stay where a data folder is named."""
+    print("measuring peaks and noise floor", file=sys.stderr, flush=True)
+    measured = measure_and_keep(model, gpu, keep=bool(os.environ.get("WARPBOARD_DATA")))
+    print(peak_table(measured), file=sys.stderr, flush=True)
+    ours = ("peaks", "noise_floor_frac", "measured_at")
+    return replace(gpu, facts={**gpu.facts, **{name: measured[name] for name in ours}})
 
 
 def build_specs(args: argparse.Namespace, model: str) -> list[JobSpec]:
@@ -197,17 +227,34 @@ def _median(values: list[Any]) -> float:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    lines = [f"{'status':9} {'median ms':>10} {'n':>5}  passes  bundle"]
+    """Return what became of each job: what varied, latency, passes; below it what to know."""
+    varied = sorted(
+        k for k in rows[0]["params"] if len({str(r["params"].get(k)) for r in rows}) > 1
+    )
+    varied = [k for k in varied if k != "preset"] or varied
+    cells = [["status", *varied, "median ms", "processes", "samples", "passes", "bundle"]]
     for row in rows:
         latency = row.get("latency_ms", {}).get("median")
-        shown = f"{latency:10.4f}" if latency is not None else f"{'-':>10}"
-        bad = {k: v for k, v in row["outcomes"].items() if v != "ok"}
-        passes = ", ".join(f"{k} {v}" for k, v in bad.items()) or f"{len(row['outcomes'])} ok"
-        lines.append(f"{row['status']:9} {shown} {row['num_samples']:5}  {passes}  {row['bundle']}")
-        lines += [f"          {w['code']}: {w['message']}" for w in row["warnings"]]
-        if row["error"]:
-            lines.append(f"          error: {row['error']}")
-    return "\n".join(lines)
+        bad = [f"{name} {outcome}" for name, outcome in row["outcomes"].items() if outcome != "ok"]
+        cells.append(
+            [
+                row["status"],
+                *(str(row["params"].get(name, "-")) for name in varied),
+                "-" if latency is None else f"{latency:.4f}",
+                *(str(row["num_processes"]), str(row["num_samples"])),
+                ", ".join(bad) or f"{len(row['outcomes'])} ok",
+                row["bundle"],
+            ]
+        )
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["", *("  ".join(map(str.ljust, line, widths)).rstrip() for line in cells)]
+    notes = []
+    for row in rows:
+        name = Path(row["bundle"]).name
+        notes += [f"{name}: {w['code']}: {w['message']}" for w in row["warnings"]]
+        notes += [f"{name}: error: {row['error']}"] if row["error"] else []
+    notes += [f"look at it: warpboard import {rows[0]['bundle']}"] if len(rows) == 1 else []
+    return "\n".join([*lines, *(["", *notes] if notes else [])])
 
 
 if __name__ == "__main__":

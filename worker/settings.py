@@ -9,6 +9,7 @@ from typing import Any
 
 from core.errors import UserError
 from worker.passes import GpuTarget
+from worker.targets import CPU, measured_facts
 
 VARIABLE = "WARPBOARD_WORKER_SETTINGS"
 
@@ -29,8 +30,10 @@ class WorkerSettings:
 
     @property
     def target(self) -> GpuTarget:
+        """The GPU, with what was measured of it by now: it may be after this worker's start."""
+        facts = {**self.facts, **measured_facts(self.smi_selector or CPU)}
         return GpuTarget(
-            visible_devices=self.visible_devices, smi_selector=self.smi_selector, facts=self.facts
+            visible_devices=self.visible_devices, smi_selector=self.smi_selector, facts=facts
         )
 
     @property

@@ -47,7 +47,7 @@ def visible(gpus: list[Gpu]) -> list[Gpu]:
 
 
 def cpu_target() -> GpuTarget:
-    return GpuTarget(visible_devices="", facts={"model": CPU} | _measured_facts(CPU))
+    return GpuTarget(visible_devices="", facts={"model": CPU} | measured_facts(CPU))
 
 
 def gpu_target(gpu: Gpu) -> GpuTarget:
@@ -56,7 +56,7 @@ def gpu_target(gpu: Gpu) -> GpuTarget:
     return GpuTarget(
         visible_devices=selector,
         smi_selector=selector,
-        facts=asdict(gpu) | _measured_facts(selector),
+        facts=asdict(gpu) | measured_facts(selector),
     )
 
 
@@ -68,16 +68,24 @@ def measured_path(key: str) -> Path:
 def load_measured(key: str) -> dict[str, Any] | None:
     """Return what `worker.measure` kept, or None; an unreadable file is as good as none."""
     try:
-        return dict(json.loads(measured_path(key).read_text()))
-    except (OSError, ValueError):
+        measured = dict(json.loads(measured_path(key).read_text()))
+    except (OSError, ValueError, TypeError):
         return None
+    return measured if isinstance(measured.get("peaks"), dict) else None
 
 
-def _measured_facts(key: str) -> dict[str, Any]:
+def measured_key(target: GpuTarget) -> str:
+    """Return the key of a target's figures: its UUID, else its ordinal, else `cpu`."""
+    return target.smi_selector or CPU
+
+
+def measured_facts(key: str) -> dict[str, Any]:
+    """Return what was measured as a GPU's facts tell it; {} when nothing was."""
     measured = load_measured(key)
     if measured is None:
         return {}
     return {
-        "peaks": {name: record["value"] for name, record in measured["peaks"].items()},
+        "peaks": measured["peaks"],
         "noise_floor_frac": measured.get("noise_floor_frac"),
+        "measured_at": measured.get("measured_at"),
     }

@@ -13,6 +13,8 @@ from core.config import ROOT, DataDir
 from core.errors import RunFailedError
 from core.measured import peak_table
 
+PROBE_LIMIT_S = 300
+
 
 def arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
@@ -20,11 +22,18 @@ def arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="measure and store this host's peaks and noise floor (minutes on a GPU)",
     )
+    parser.add_argument("--broker", help="check this broker (WARPBOARD_BROKER)")
+    parser.add_argument("--dashboard", metavar="URL", help="check a dashboard elsewhere")
+    parser.add_argument("--token-file", metavar="F", help="the token for that dashboard")
     add_json(parser)
 
 
 def run(options: Namespace, data: DataDir) -> int:
     from app.checks import dashboard_checks
+
+    for name in ("broker", "dashboard", "token_file"):
+        if getattr(options, name):
+            os.environ[f"WARPBOARD_{name.upper()}"] = getattr(options, name)
 
     result = _worker_probe()
     checks: list[dict[str, Any]] = [*result.get("checks", []), *dashboard_checks(data)]
@@ -47,23 +56,31 @@ def _worker_probe() -> dict[str, Any]:
     from app.pythons import probe_python
 
     python = probe_python()
-    found = subprocess.run(
-        [python, "-m", "worker.probe", "--json"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
     try:
+        found = subprocess.run(
+            [python, "-m", "worker.probe", "--json"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_LIMIT_S,
+            check=False,
+        )
         result = dict(json.loads(found.stdout))
+    except OSError as exc:
+        return _no_probe(f"{python}: {exc.strerror}", "Mend WARPBOARD_PYTHON, or unset it")
+    except subprocess.TimeoutExpired:
+        fix = "Does nvidia-smi hang? Then the driver does: reboot the host"
+        return _no_probe(f"no answer within {PROBE_LIMIT_S} s", fix)
     except ValueError:
         last = (found.stderr.strip().splitlines() or ["no output"])[-1]
-        fix = "Delete .venv-worker and run `warpboard up`, which makes it again"
-        check = {"name": "worker", "is_ok": False, "found": last, "fix": fix, "needed_for": "jobs"}
-        return {"checks": [check]}
+        return _no_probe(last, "Delete .venv-worker and run `warpboard up`, which makes it again")
     result["checks"] = [_not_made_yet(check) for check in result["checks"]]
     return result
+
+
+def _no_probe(found: str, fix: str) -> dict[str, Any]:
+    check = {"name": "worker", "is_ok": False, "found": found, "fix": fix, "needed_for": "jobs"}
+    return {"checks": [check]}
 
 
 def _not_made_yet(check: dict[str, Any]) -> dict[str, Any]:

@@ -341,8 +341,8 @@ def test_claim_whose_answer_was_lost_can_be_asked_for_again(
     run_id = make_run()
     make_run()
     register(api)
-    answers = [claim(api, run_id, any_run=True).json() for _ in range(2)]
-    other = claim(api, run_id, any_run=True, task_id="another").json()
+    answers = [claim(api, run_id, any_run=True, try_id="t.1").json() for _ in range(2)]
+    other = claim(api, run_id, any_run=True, try_id="t.2").json()
     assert answers[0] == answers[1]
     assert (answers[0]["run_id"], answers[0]["attempt"]) == (run_id, 1)
     assert other["run_id"] != run_id

@@ -4,13 +4,41 @@ import json
 
 import pytest
 
-from worker.measure import main, noise_floor
+from core.measured import peak_table
+from worker.measure import main, measure, noise_floor
+from worker.passes import GpuTarget
+from worker.targets import cpu_target
 from worker.timing import median
 
 
 def test_noise_floor_is_the_relative_spread_of_medians() -> None:
     assert noise_floor([100.0, 102.0, 98.0]) == pytest.approx(0.04)
     assert noise_floor([100.0]) is None
+
+
+def test_the_noisier_of_two_jobs_sets_the_floor(monkeypatch: pytest.MonkeyPatch) -> None:
+    launches = iter([100.0, 110.0, 100.0, 100.0, 100.0, 95.0])
+
+    def measured(what: str, _: GpuTarget) -> dict[str, object]:
+        if what == "--noise-job":
+            return {"gpu_bound": 50.0, "launch_bound": next(launches)}
+        return {"peaks": {}, "device": "d", "environment": {}, "skipped": {}}
+
+    monkeypatch.setattr("worker.measure._in_own_process", measured)
+    facts = measure(cpu_target(), "cpu")
+    assert facts["noise"]["gpu_bound"]["floor_frac"] == 0
+    assert facts["noise_floor_frac"] == pytest.approx(0.15)
+    assert facts["noise_floor_frac"] == facts["noise"]["launch_bound"]["floor_frac"]
+
+
+def test_table_shows_unit_and_share_of_the_datasheet() -> None:
+    peak = {"value": 1.675e12, "unit": "B/s"}
+    facts = {"gpu": {"model": "NVIDIA H100 80GB HBM3"}, "device": "d", "measured_at": "now"}
+    facts |= {"peaks": {"copy_bytes_per_s": peak}, "clocks": {}, "skipped": {"gemm_fp8": "no"}}
+    text = peak_table(facts | {"noise": {}, "noise_floor_frac": None})
+    assert "1675.000 GB/s" in text
+    assert "50% of datasheet" in text
+    assert "gemm_fp8" in text
 
 
 def test_median_of_even_and_odd_numbers() -> None:
@@ -24,14 +52,11 @@ def test_cpu_figures_are_measured_and_kept_with_their_date(
     pytest.importorskip("torch")
     monkeypatch.setenv("WARPBOARD_DATA", str(tmp_path))
     assert main(["--gpu", "cpu", "--no-noise", "--json"]) == 0
-    facts = json.loads(capsys.readouterr().out)
+    (facts,) = json.loads(capsys.readouterr().out)["measured"]
     assert {name: record["unit"] for name, record in facts["peaks"].items()} == {
         "copy_bytes_per_s": "B/s",
         "gemm_fp32_flops_per_s": "FLOP/s",
     }
     assert min(record["value"] for record in facts["peaks"].values()) > 0
     assert facts["noise_floor_frac"] is None
-    from worker.targets import find_targets
-
-    _, target = find_targets("cpu")[0]
-    assert target.facts["peaks"]["copy_bytes_per_s"] == facts["peaks"]["copy_bytes_per_s"]["value"]
+    assert cpu_target().facts["peaks"] == facts["peaks"]
