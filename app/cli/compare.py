@@ -11,7 +11,11 @@ from core.config import DataDir
 def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="a run, or a filter that names several")
     parser.add_argument("b", metavar="B", help="what is held against A")
-    parser.add_argument("--metric", default="latency")
+    parser.add_argument(
+        "--metric",
+        default="latency",
+        help="latency, kernel_time, busy, span, peak_memory, host:RANGE, kernel:RANGE, ...",
+    )
     parser.add_argument(
         "--fail-above",
         type=float,

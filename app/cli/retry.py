@@ -8,7 +8,7 @@ from core.config import DataDir
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("id", metavar="RUN")
+    parser.add_argument("id", metavar="RUN", help="id, start of an id, or name")
     add_json(parser)
 
 

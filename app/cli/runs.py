@@ -14,9 +14,9 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--filter", default="", metavar="QUERY", help="e.g. gpu:4090 compile:none latency<3 tag:x"
     )
-    parser.add_argument("--sort", default="created_at", metavar="FIELD")
-    parser.add_argument("--ascending", action="store_true")
-    parser.add_argument("--limit", type=int, default=100)
+    parser.add_argument("--sort", default="created_at", metavar="FIELD", help="column to sort by")
+    parser.add_argument("--ascending", action="store_true", help="smallest or oldest first")
+    parser.add_argument("--limit", type=int, default=100, help="most rows shown")
     add_json(parser)
 
 

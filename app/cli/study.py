@@ -10,7 +10,7 @@ from core.errors import UserError
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="a study, see --list")
     parser.add_argument("--list", action="store_true", help="list the studies")
     parser.add_argument("--filter", default="", metavar="QUERY", help="which runs go in")
     parser.add_argument("--published", action="store_true", help="add published figures, marked")

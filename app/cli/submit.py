@@ -13,7 +13,7 @@ GOOD = ("done", "oom")
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("workload", metavar="WORKLOAD")
+    parser.add_argument("workload", metavar="WORKLOAD", help="name of a workload")
     parser.add_argument(
         "--set",
         action="append",

@@ -8,8 +8,8 @@ from core.config import DataDir
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("id", metavar="RUN")
-    parser.add_argument("tags", nargs="+", metavar="TAG")
+    parser.add_argument("id", metavar="RUN", help="id, start of an id, or name")
+    parser.add_argument("tags", nargs="+", metavar="TAG", help="tags to add")
     parser.add_argument("--remove", action="store_true", help="take the tags away")
     add_json(parser)
 

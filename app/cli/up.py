@@ -12,7 +12,7 @@ POLL_S = 0.25
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--port", type=int, default=8501)
+    parser.add_argument("--port", type=int, default=8501, help="port to listen on")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--no-demo", action="store_true", help="leave an empty database empty")
     parser.add_argument("--no-worker", action="store_true", help="start no worker on this host")
