@@ -22,20 +22,26 @@ sqlite3.register_adapter(np.bool_, int)
 def connect(path: Path) -> Database:
     """Open (creating and migrating if needed) with WAL, foreign keys on and a 30 s busy wait.
 
-    UserError when the file is no SQLite database of ours.
+    UserError when the file cannot be opened, or is no sound SQLite database.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
+    except (OSError, sqlite3.OperationalError) as exc:
+        raise UserError(f"{path}: cannot be opened ({exc}); choose another --data folder") from exc
     try:
         connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        connection.execute("PRAGMA foreign_keys=ON")
+        db = Database(connection)
+        if migrations.pending(db):
+            migrations.apply(db)
+    except sqlite3.OperationalError as exc:
+        connection.close()
+        raise UserError(f"{path}: cannot be used ({exc}); see `warpboard doctor`") from exc
     except sqlite3.DatabaseError as exc:
         connection.close()
         raise UserError(f"{path}: not a database ({exc}); choose another --data folder") from exc
-    connection.execute("PRAGMA synchronous=NORMAL")
-    connection.execute("PRAGMA foreign_keys=ON")
-    db = Database(connection)
-    if migrations.pending(db):
-        migrations.apply(db)
     return db
 
 
