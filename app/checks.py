@@ -35,8 +35,9 @@ def _data_directory(data: DataDir) -> dict[str, Any]:
         probe = data.uploads / ".doctor"
         probe.write_text("")
         probe.unlink()
-    except OSError as exc:
-        return _check("data", False, f"{data.root}: {exc.strerror}", fix, "everything")
+    except (AppError, OSError) as exc:
+        found = str(exc) if isinstance(exc, AppError) else f"{data.root}: {exc.strerror}"
+        return _check("data", False, found, fix, "everything")
     return _check("data", True, str(data.root), fix, "everything")
 
 

@@ -4,6 +4,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.errors import UserError
+
 ROOT = Path(__file__).resolve().parent.parent
 """The source checkout (or install) that holds the rooms."""
 
@@ -63,9 +65,14 @@ class DataDir:
         return self.root / "stack.json"
 
     def ensure(self) -> "DataDir":
-        """Create the folders (not the database) and return self."""
+        """Create the folders (not the database) and return self; UserError if they cannot be."""
         for path in (self.captures, self.spans, self.uploads, self.broker, self.spool, self.logs):
-            path.mkdir(parents=True, exist_ok=True)
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+            except OSError as exc:
+                raise UserError(
+                    f"{path}: cannot be made ({exc.strerror}); name another folder with --data"
+                ) from exc
         return self
 
 
