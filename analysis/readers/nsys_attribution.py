@@ -40,7 +40,7 @@ class Attribution:
     by_device_time: bool
     "No launch was recorded at all: the operation's own time decided."
 
-    def host_times(self, members: NDArray[np.intp]) -> tuple[Ints, Ints]:
+    def host_times(self, members: NDArray[np.integer]) -> tuple[Ints, Ints]:
         """Return when the launch calls of these operations began and ended."""
         where = members if self.launch is None else np.maximum(self.launch[members], 0)
         return self.first_ns[where], self.last_ns[where]

@@ -68,7 +68,7 @@ def load_facts(database: NsysDatabase) -> Facts:
         device_of=_device_map(database),
         session_end_ns=ending[0] if ending and isinstance(ending[0], int) else None,
         diagnostics=_diagnostics(database),
-        is_new_schema=major.isdigit() and int(major) > KNOWN_SCHEMA_MAJOR,
+        is_new_schema=bool(schema) and major not in map(str, range(1, KNOWN_SCHEMA_MAJOR + 1)),
     )
 
 

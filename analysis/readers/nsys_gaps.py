@@ -144,24 +144,36 @@ def _stalls(host: HostCalls, threads: Ints) -> dict[int, Intervals]:
     group_of_kind = np.searchsorted(threads, calls.thread_of_kind).astype(np.int32)
     is_ours = np.isin(calls.thread_of_kind, threads)
     group = np.where(is_ours, group_of_kind, len(threads)).astype(np.int32)[calls.kind]
-    order = np.argsort(group, kind="stable")
+    order = np.argsort(group, kind="stable").astype(np.int32)
     bounds = np.searchsorted(group[order], np.arange(len(threads) + 1))
     del group
-    found = {}
-    for index, tid in enumerate(threads.tolist()):
-        own = order[bounds[index] : bounds[index + 1]]
-        start = calls.start_ns[own]
-        if (start[1:] < start[:-1]).any():
-            own = own[np.argsort(start, kind="stable")]
-            start = calls.start_ns[own]
-        end = calls.end_ns[own]
-        reach = np.maximum.accumulate(end)[:-1]
-        silent = np.flatnonzero(start[1:] - reach >= HOST_STALL_NS)
-        is_long = ~host.is_wait[own] & ~host.is_launch[own] & (end - start >= HOST_STALL_NS)
-        from_ns = np.concatenate([reach[silent], start[is_long]])
-        to_ns = np.concatenate([start[1:][silent], end[is_long]])
-        found[tid] = merge(from_ns, to_ns)
-    return found
+    return {
+        tid: _spells(host, order[bounds[index] : bounds[index + 1]])
+        for index, tid in enumerate(threads.tolist())
+    }
+
+
+def _spells(host: HostCalls, own: Codes) -> Intervals:
+    """Return when one thread made no call, or sat in one that neither launches nor waits."""
+    calls = host.calls
+    start = calls.start_ns[own]
+    if (start[1:] < start[:-1]).any():
+        own = own[np.argsort(start, kind="stable")]
+    del start
+    begins: list[Ints] = []
+    ends: list[Ints] = []
+    reached: int | None = None
+    for first in range(0, len(own), BLOCK_GAPS):
+        block = own[first : first + BLOCK_GAPS]
+        start, end = calls.start_ns[block], calls.end_ns[block]
+        before = np.maximum.accumulate(np.append(start[0] if reached is None else reached, end))
+        silent = np.flatnonzero(start - before[:-1] >= HOST_STALL_NS)
+        is_long = ~host.is_wait[block] & ~host.is_launch[block] & (end - start >= HOST_STALL_NS)
+        begins += [before[silent], start[is_long]]
+        ends += [start[silent], end[is_long]]
+        reached = int(before[-1])
+    nothing = np.empty(0, np.int64)
+    return merge(np.concatenate([nothing, *begins]), np.concatenate([nothing, *ends]))
 
 
 def _union(a: Intervals, b: Intervals) -> Intervals:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.readers.nsys_columns import MISSING, Ints
-from analysis.readers.nsys_events import KERNEL, TID_BITS, ApiCalls, Codes, GpuOps
+from analysis.readers.nsys_events import GRAPH, KERNEL, TID_BITS, ApiCalls, Codes, GpuOps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +97,26 @@ def _as_views(ops: Sequence[GpuOps], start_ns: Ints, end_ns: Ints) -> tuple[GpuO
             )
         )
     return tuple(parts)
+
+
+def without_recorded_graphs(ops: Sequence[GpuOps]) -> list[GpuOps]:
+    """Leave out graph launches whose kernels were recorded one by one: their time counts once."""
+    kernels = next(part for part in ops if part.kind == KERNEL)
+    graphs = next(part for part in ops if part.kind == GRAPH)
+    if not len(graphs) or not len(kernels):
+        return list(ops)
+    launched = _launch_key(kernels)
+    is_recorded = np.isin(_launch_key(graphs), launched) & (graphs.correlation > 0)
+    if not is_recorded.any():
+        return list(ops)
+    names = ("start_ns", "end_ns", "device", "stream", "process", "correlation", "detail")
+    left = replace(graphs, **{n: getattr(graphs, n)[~is_recorded] for n in names})
+    return [left if part is graphs else part for part in ops]
+
+
+def _launch_key(part: GpuOps) -> Ints:
+    # globalPid >> 24 needs more than 32 bits in theory: the multiplication may wrap, alike for all.
+    return part.process * np.int64(1 << 32) + part.correlation
 
 
 def _processes(ops: Sequence[GpuOps], calls: ApiCalls, range_threads: Ints) -> Ints:

@@ -113,14 +113,26 @@ def _curve(data: dict[str, Ints], used: np.ndarray) -> tuple[Ints, Ints, int, in
     if (times[1:] < times[:-1]).any():
         order = np.argsort(times, kind="stable")
         chosen, times = chosen[order], times[order]
-    size = data["bytes"][chosen]
     is_release = data["memoryOperationType"][chosen] == RELEASE
-    running = np.cumsum(np.where(is_release, -size, size))
+    level = data["bytes"][chosen]
     address = data["address"][chosen]
-    is_foreign = is_release & ~np.isin(address, address[~is_release])
-    baseline = max(int(size[is_foreign].sum()), -int(running.min()), 0)
-    level = running + baseline
+    releases = np.flatnonzero(is_release)
+    known = np.sort(pd.unique(address[~is_release]))
+    is_foreign = ~_is_among(address[releases], known)
+    foreign_bytes = int(level[releases[is_foreign]].sum())
+    np.negative(level, out=level, where=is_release)
+    np.cumsum(level, out=level)
+    baseline = max(foreign_bytes, -int(level.min()), 0)
+    level += baseline
     return times, level, baseline, max(int(level.max()), baseline)
+
+
+def _is_among(values: Ints, ordered: Ints) -> np.ndarray:
+    if len(ordered) == 0:
+        return np.zeros(len(values), bool)
+    at = np.searchsorted(ordered, values)
+    np.minimum(at, len(ordered) - 1, out=at)
+    return ordered[at] == values
 
 
 def _points(times: Ints, level: Ints, device: int) -> pd.DataFrame:

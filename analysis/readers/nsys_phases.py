@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from analysis.intervals import SliceMin
 from analysis.readers.nsys_attribution import Attribution
 from analysis.readers.nsys_columns import MISSING, Ints
-from analysis.readers.nsys_events import GRAPH, KERNEL
+from analysis.readers.nsys_events import GRAPH, KERNEL, Codes
 from analysis.readers.nsys_launches import GpuWork
 from analysis.readers.nsys_nesting import RangeTree
 from analysis.tables import PHASE_COLUMNS
@@ -68,18 +68,21 @@ def phases(work: GpuWork, given: Attribution, tree: RangeTree) -> Phases:
 _FIELDS = ("num_kernels", "kernel_ns", "num_opaque", "num_adopted", "projected_ns")
 
 
-def _members(given: Attribution, tree: RangeTree) -> list[NDArray[np.intp]]:
+def _members(given: Attribution, tree: RangeTree) -> list[Codes]:
     """Return the operations under each thread's ranges, its own and the adopted ones."""
-    thread_of = np.full(len(tree.ranges) + 1, MISSING, np.int64)
+    thread_of = np.full(len(tree.ranges), MISSING, np.int32)
     for index, (_tid, where) in enumerate(tree.threads):
         thread_of[where] = index
-    pairs = [thread_of[given.own], thread_of[given.adopted]]
-    found: list[list[NDArray[np.intp]]] = [[] for _ in tree.threads]
-    for thread in pairs:
-        order = np.argsort(thread, kind="stable")
-        bounds = np.searchsorted(thread[order], np.arange(len(found) + 1))
+    found: list[list[Codes]] = [[] for _ in tree.threads]
+    for chosen in (given.own, given.adopted):
+        members = np.flatnonzero(chosen >= 0).astype(np.int32)
+        thread = thread_of[chosen[members]]
+        if (thread[1:] < thread[:-1]).any():
+            order = np.argsort(thread, kind="stable")
+            members, thread = members[order], thread[order]
+        bounds = np.searchsorted(thread, np.arange(len(found) + 1))
         for index in range(len(found)):
-            found[index].append(order[bounds[index] : bounds[index + 1]])
+            found[index].append(members[bounds[index] : bounds[index + 1]])
     return [np.concatenate(parts) for parts in found]
 
 
@@ -89,7 +92,7 @@ def _add_thread(
     given: Attribution,
     tree: RangeTree,
     where: slice,
-    members: NDArray[np.intp],
+    members: Codes,
 ) -> None:
     members, first, last = _in_launch_order(given, members)
     start, end = tree.ranges.start_ns[where], tree.ranges.end_ns[where]
@@ -114,9 +117,7 @@ def _add_thread(
         np.add.at(getattr(totals, name), path, values)
 
 
-def _in_launch_order(
-    given: Attribution, members: NDArray[np.intp]
-) -> tuple[NDArray[np.intp], Ints, Ints]:
+def _in_launch_order(given: Attribution, members: Codes) -> tuple[Codes, Ints, Ints]:
     first, last = given.host_times(members)
     if (first[1:] < first[:-1]).any():
         order = np.argsort(first, kind="stable")
@@ -130,7 +131,7 @@ def _slice_sums(values: NDArray[np.generic], low: NDArray[np.intp], high: NDArra
     return running[high] - running[low]
 
 
-def _is_adopted(given: Attribution, members: NDArray[np.intp], where: slice) -> NDArray[np.bool_]:
+def _is_adopted(given: Attribution, members: Codes, where: slice) -> NDArray[np.bool_]:
     """Say which members came from another thread."""
     adopter = given.adopted[members]
     return (adopter >= where.start) & (adopter < where.stop)

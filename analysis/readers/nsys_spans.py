@@ -6,9 +6,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from analysis.readers.nsys_attribution import Attribution
 from analysis.readers.nsys_columns import Ints
-from analysis.readers.nsys_events import KERNEL, KIND_NAMES, MEMCPY, ApiCalls, GpuOps
+from analysis.readers.nsys_events import KERNEL, KIND_NAMES, MEMCPY, Codes, GpuOps
 from analysis.readers.nsys_launches import GpuWork
 from analysis.readers.nsys_nesting import RangeTree
 from analysis.readers.nsys_tables import (
@@ -22,20 +21,21 @@ from analysis.tables import RANGE_COLUMNS, SPAN_COLUMNS
 
 def spans_table(
     work: GpuWork,
-    calls: ApiCalls,
-    given: Attribution,
+    launch_start_ns: Ints,
+    deepest: Codes,
     tree: RangeTree,
     names: Mapping[int, str],
 ) -> pa.Table:
-    """Return one row an operation (SPAN_COLUMNS), ordered by start."""
+    """Return one row an operation (SPAN_COLUMNS), ordered by start.
+
+    `launch_start_ns` and `deepest` (range, or MISSING) are by operation.
+    """
     order = np.argsort(work.start_ns, kind="stable")
     name_codes, texts = _names(work, names)
     grid_codes, grids = _launch_dimensions(work, 0)
     block_codes, blocks = _launch_dimensions(work, 1)
-    deepest = given.deepest()[order]
-    path = np.append(tree.path, -1)[deepest]
-    launch = work.launch[order]
-    starts = calls.start_ns[np.maximum(launch, 0)] if len(calls) else np.zeros(len(work), np.int64)
+    path = np.append(tree.path, np.int32(-1))[deepest[order]]
+    is_unknown = work.launch[order] < 0
     sizes = _bytes(work)[order]
     columns = {
         "start_ns": pa.array(work.start_ns[order]),
@@ -48,7 +48,7 @@ def spans_table(
         "grid": _coded(grid_codes[order], grids),
         "block": _coded(block_codes[order], blocks),
         "path": _coded(path, tree.paths),
-        "launch_start_ns": pa.array(starts, mask=launch < 0),
+        "launch_start_ns": pa.array(launch_start_ns[order], mask=is_unknown),
         "bytes": pa.array(sizes, mask=sizes < 0),
     }
     return pa.table({name: columns[name] for name in SPAN_COLUMNS})

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.readers.nsys_attribution import Attribution, attribute
+from analysis.readers.nsys_columns import Ints
 from analysis.readers.nsys_database import DAMAGED, NsysDatabase, open_nsys
 from analysis.readers.nsys_events import (
     GRAPH,
@@ -24,7 +25,7 @@ from analysis.readers.nsys_events import (
 )
 from analysis.readers.nsys_facts import Facts, gpu_of, load_facts
 from analysis.readers.nsys_gaps import HostCalls, gaps_frame
-from analysis.readers.nsys_launches import GpuWork, join_work
+from analysis.readers.nsys_launches import GpuWork, join_work, without_recorded_graphs
 from analysis.readers.nsys_memory import MemoryUse, load_memory
 from analysis.readers.nsys_names import api_name, load_names
 from analysis.readers.nsys_nesting import RangeTree, build_tree
@@ -55,7 +56,7 @@ from core.errors import CaptureError
 MAX_SUM_NS = float(1 << 62)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Loaded:
     """Everything read from the file, joined."""
 
@@ -92,6 +93,7 @@ def _load(database: NsysDatabase) -> _Loaded:
         ranges = load_ranges(database, quarantine)
         calls = reading_calls.result()
         memory = reading_memory.result()
+    ops = without_recorded_graphs(ops)
     work = join_work(ops, calls, ranges.thread, facts.device_of)
     del ops
     calls = replace(calls, correlation=np.empty(0, np.uint32))
@@ -114,8 +116,38 @@ def _check_sums(path: Path, work: GpuWork) -> None:
 
 
 def _tables(path: Path, loaded: _Loaded) -> CaptureTables:
+    work, tree = loaded.work, loaded.tree
+    given = attribute(work, loaded.calls, tree)
+    tables = _figures(path, loaded, given)
+    deepest = given.deepest()
+    launch_start_ns = _launch_starts(work, loaded.calls)
+    # The calls take as much memory as the spans: they go before those come.
+    nothing = np.empty(0, np.int64)
+    loaded.calls = replace(
+        loaded.calls, start_ns=nothing, end_ns=nothing, kind=nothing.astype(np.int32)
+    )
+    del given
+    return replace(
+        tables,
+        spans=spans_table(work, launch_start_ns, deepest, tree, loaded.names)
+        if len(work)
+        else None,
+        ranges=ranges_table(tree, work.processes) if len(tree.ranges) else None,
+    )
+
+
+def _launch_starts(work: GpuWork, calls: ApiCalls) -> Ints:
+    """Return when each operation's launch call began; 0 where none was recorded."""
+    if not len(calls):
+        return np.zeros(len(work), np.int64)
+    starts = calls.start_ns[np.maximum(work.launch, 0)]
+    starts[work.launch < 0] = 0
+    return starts
+
+
+def _figures(path: Path, loaded: _Loaded, given: Attribution) -> CaptureTables:
+    """Return everything but the records of single operations and ranges."""
     work, calls, tree, facts = loaded.work, loaded.calls, loaded.tree, loaded.facts
-    given = attribute(work, calls, tree)
     found = phases(work, given, tree)
     failed = is_failed(calls, loaded.names)
     is_launch = _calls_named(loaded, is_launch_call) & ~failed
@@ -152,8 +184,6 @@ def _tables(path: Path, loaded: _Loaded) -> CaptureTables:
         gaps=gaps_frame(work, HostCalls(calls=calls, is_wait=is_wait, is_launch=is_launch)),
         memory_points=loaded.memory.points,
         memory=loaded.memory.figures,
-        spans=spans_table(work, calls, given, tree, loaded.names) if len(work) else None,
-        ranges=ranges_table(tree, work.processes) if len(tree.ranges) else None,
         warnings=warnings,
     )
 

@@ -32,7 +32,9 @@ def file_warnings(facts: Facts, quarantine: Quarantine) -> Iterator[CaptureWarni
     """Give what concerns the file as such: schema, left-out rows, the tool's own diagnostics."""
     if facts.is_new_schema:
         version = facts.environment.get("nsys_schema_version")
-        yield _warn("unknown_schema", f"the export schema {version} is newer than the known 3.x")
+        yield _warn(
+            "unknown_schema", f"the export schema {version} is none of those known (up to 3.x)"
+        )
     for table, columns in quarantine.unreadable.items():
         yield _warn(
             "missing_columns", f"{table} has no column {', '.join(columns)}: it is not used"
