@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app.ui import compare_detail, compare_head, data, links, style
+from app.ui import compare_curves, compare_detail, compare_head, data, links, style
 from app.ui.widgets import said_plainly
 
 st.title("Compare")
@@ -24,6 +24,8 @@ compare_head.verdict(found, views_a, views_b)
 compare_head.headline(views_a[0], views_b[0])
 compare_detail.actions(found, ids_a, ids_b, views_a, views_b)
 compare_detail.differences(found)
-compare_detail.waterfalls(found)
+compare_detail.waterfalls(found, views_a[0], views_b[0])
+compare_curves.scoreboard(found)
 compare_detail.kernel_pairs(found)
-compare_detail.overlays(views_a, views_b)
+compare_curves.memory_sites(found)
+compare_curves.overlays(views_a, views_b)

@@ -38,4 +38,5 @@ for tab, draw in zip(opened, TABS.values(), strict=True):
     if tab.open:
         with tab:
             draw(view)
+run_head.notes(view)
 run_head.labels(view.run)

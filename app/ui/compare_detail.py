@@ -1,4 +1,4 @@
-"""What a comparison shows below the verdict: why, kernel by kernel, and the curves overlaid."""
+"""What a comparison shows below the verdict: what to do next, and why, kernel by kernel."""
 
 from collections.abc import Sequence
 
@@ -6,15 +6,11 @@ import pandas as pd
 import streamlit as st
 
 from analysis.compare import Comparison, Waterfall
-from analysis.roofline import counter_points
-from analysis.runview import RunView
+from analysis.runview import RunRow, RunView
 from app.charts.compare import waterfall
-from app.charts.memory import memory_overlay
-from app.charts.roofline import roofline
-from app.charts.samples import distribution
 from app.ui import data, links
-from app.ui.colours import RUN_A, RUN_B
-from app.ui.run_counters import ceilings, model_point
+from app.ui.format import fixed_format
+from app.ui.shape import num_iterations
 from app.ui.widgets import (
     chart,
     export_buttons,
@@ -24,6 +20,7 @@ from app.ui.widgets import (
     table_height,
 )
 from core.spec import JobSpec
+from workloads.registry import load_workloads
 
 REPEATS = 5
 
@@ -36,12 +33,13 @@ def actions(
     b: Sequence[RunView],
 ) -> None:
     """Draw repeats, export and share."""
+    jobs, why_not = interleaved(a, b)
     bar = st.container(horizontal=True)
-    jobs = interleaved(a[0], b[0])
-    if jobs and bar.button(
+    if bar.button(
         f"Run {REPEATS} interleaved repeats",
         icon=":material/repeat:",
-        type="primary" if found.verdict == "not_enough_samples" else "secondary",
+        type="primary" if jobs and found.verdict == "not_enough_samples" else "secondary",
+        disabled=not jobs,
         help="A B A B ...: drift of the machine then falls on both sides alike",
     ):
         _submit(jobs, a[0], b[0])
@@ -53,17 +51,35 @@ def actions(
             "compare", a=",".join(ids_a), b=",".join(ids_b), metric=found.metric
         )
         st.code(address, language=None, wrap_lines=True)
+    if why_not:
+        st.caption(plain_markdown(why_not))
 
 
-def interleaved(a: RunView, b: RunView) -> list[JobSpec]:
-    """Return clean jobs in the order A B A B, or [] when a side cannot be run here."""
-    if not all(v.run.workload and v.run.params and v.run.gpu_model for v in (a, b)):
-        return []
-    sides = [
-        JobSpec(workload=str(v.run.workload), params=dict(v.run.params), gpu=str(v.run.gpu_model))
-        for v in (a, b)
-    ]
-    return sides * REPEATS
+def interleaved(a: Sequence[RunView], b: Sequence[RunView]) -> tuple[list[JobSpec], str]:
+    """Return clean jobs in the order A B A B, or none and the reason why they cannot run here."""
+    served = set(data.list_gpus().query("worker_id.notna()")["model"]) | {"cpu"}
+    specs: list[JobSpec] = []
+    for name, views in (("A", a), ("B", b)):
+        for run in (v.run for v in views):
+            why = _why_not(run, served)
+            if why:
+                return [], f"No repeats from here: side {name} ({run.name}) {why}."
+            specs.append(
+                JobSpec(workload=str(run.workload), params=dict(run.params), gpu=str(run.gpu_model))
+            )
+    distinct = list({spec.spec_hash: spec for spec in specs}.values())
+    return distinct * REPEATS, ""
+
+
+def _why_not(run: RunRow, served: set[str]) -> str:
+    """Return why a run's job cannot be repeated by the workers here; empty when it can."""
+    if not run.workload or not run.params or run.workload not in load_workloads():
+        return "is an import whose program is not part of Warpboard"
+    if run.source == "demo":
+        return "is example data"
+    if str(run.gpu_model) not in served:
+        return f"ran on {run.gpu_model or 'an unknown GPU'}, for which no worker is registered"
+    return ""
 
 
 def _submit(jobs: list[JobSpec], a: RunView, b: RunView) -> None:
@@ -101,7 +117,7 @@ _EFFECTS = {
 }
 
 
-def waterfalls(found: Comparison) -> None:
+def waterfalls(found: Comparison, a: RunView, b: RunView) -> None:
     """Draw where the time went: the whole span, and kernel time by class."""
     both = [f for f in (found.waterfall, found.kernel_waterfall) if f is not None]
     falls = list({f.mode: f for f in both}.values())
@@ -112,16 +128,22 @@ def waterfalls(found: Comparison) -> None:
     for place, fall in zip(columns, falls, strict=True):
         with place:
             what = {"span": "first to last GPU operation", "kernel_time": "kernel time"}[fall.mode]
-            per = ", per iteration" if fall.per == "iteration" else ", whole capture"
-            st.caption(what + per)
-            chart(_fall(fall, found, what), alt=f"Steps from A to B of the {what}")
+            each = 1 if fall.per == "iteration" else _same_iterations(a, b)
+            is_each = fall.per == "iteration" or each > 1
+            st.caption(f"{what}, {'per iteration' if is_each else 'whole capture'}")
+            chart(_fall(fall, found, what, each), alt=f"Steps from A to B of the {what}")
 
 
-def _fall(fall: Waterfall, found: Comparison, what: str) -> object:
-    steps = [(bar.name, float(bar.delta_ns)) for bar in fall.bars]
-    return waterfall(
-        steps, start_ns=float(fall.total_a_ns), labels=(found.a.label, found.b.label), what=what
-    )
+def _same_iterations(a: RunView, b: RunView) -> int:
+    """Return how many iterations both captures hold; 1 where they differ or it is not known."""
+    left, right = num_iterations(a.phases), num_iterations(b.phases)
+    return left if left and left == right else 1
+
+
+def _fall(fall: Waterfall, found: Comparison, what: str, each: int) -> object:
+    steps = [(bar.name, bar.delta_ns / each) for bar in fall.bars]
+    labels = (found.a.label, found.b.label)
+    return waterfall(steps, start_ns=fall.total_a_ns / each, labels=labels, what=what)
 
 
 def kernel_pairs(found: Comparison) -> None:
@@ -131,8 +153,8 @@ def kernel_pairs(found: Comparison) -> None:
     st.subheader("Kernel matching", anchor=False)
     rows = [
         {
-            "A": k.a or "",
-            "B": k.b or "",
+            "A": k.a,
+            "B": k.b,
             "class": k.category,
             "matched by": k.match,
             "confidence": k.confidence,
@@ -146,45 +168,26 @@ def kernel_pairs(found: Comparison) -> None:
         for k in found.kernels
     ]
     number = st.column_config.NumberColumn
+    table = pd.DataFrame(rows)
+    if table["range"].nunique() < 2:
+        table = table.drop(columns="range")
+    times = number(format=fixed_format([*table["A \u00b5s"], *table["B \u00b5s"]], most=2))
     show_table(
-        pd.DataFrame(rows),
+        table,
         height=table_height(rows, 520),
         column_config={
-            "A": st.column_config.TextColumn(width="medium"),
-            "B": st.column_config.TextColumn(width="medium"),
-            "confidence": number(format="%.2f", help="0 to 1"),
-            "A \u00b5s": number(format="%.4g"),
-            "B \u00b5s": number(format="%.4g"),
-            "difference \u00b5s": number(format="%+.4g"),
+            "A": st.column_config.TextColumn(width=330),
+            "B": st.column_config.TextColumn(width=330),
+            "confidence": number(format="%.2f", help="0 to 1: how sure the match is"),
+            "A \u00b5s": times,
+            "B \u00b5s": times,
+            "difference \u00b5s": number(
+                format=fixed_format(table["difference \u00b5s"], most=2, signed=True)
+            ),
         },
         alt="Kernels of A and B that do the same work",
     )
-    st.caption("An empty cell has no partner: the kernel is gone, new, or fused into another.")
-
-
-def overlays(a: Sequence[RunView], b: Sequence[RunView]) -> None:
-    """Draw samples, memory and roofline of both sides in the same axes, where both have them."""
-    sides = [("A", RUN_A, v) for v in a] + [("B", RUN_B, v) for v in b]
-    samples = [(f"{s}: {v.run.name}", c, v.samples) for s, c, v in sides if len(v.samples)]
-    memory = [(f"{s}: {v.run.name}", c, v.memory_points) for s, c, v in sides]
-    memory = [m for m in memory if m[2]["time_ns"].nunique() > 1]
-    if samples:
-        st.subheader("Samples", anchor=False)
-        chart(distribution(samples), alt="Latency samples of both sides by process")
-    if memory:
-        st.subheader("Memory", anchor=False)
-        chart(memory_overlay(memory), alt="Allocated memory of both sides over time")
-    _rooflines(a[0], b[0])
-
-
-def _rooflines(a: RunView, b: RunView) -> None:
-    sides = (("A", a), ("B", b))
-    points = [counter_points(v.counters).assign(side=s) for s, v in sides]
-    models = [(f"{s}: {m[0]}", m[1], m[2]) for s, v in sides if (m := model_point(v)) is not None]
-    both = pd.concat(points, ignore_index=True)
-    if both.empty and not models:
-        return
-    st.subheader("Roofline", anchor=False)
-    both["label"] = both["side"] + ": " + both["label"].astype(str)
-    roofs = list(dict.fromkeys([*ceilings(a), *ceilings(b)]))
-    chart(roofline(both, roofs, models), alt="Kernels of both sides under the ceilings")
+    st.caption(
+        "Times are of the whole capture. A dash has no partner: the kernel is gone, new, or fused "
+        "into another."
+    )

@@ -83,6 +83,8 @@ def verdict(found: Comparison, a: Sequence[RunView], b: Sequence[RunView]) -> No
     title = f"{_TITLES[found.verdict]}: {found.metric.replace('_', ' ')}"
     if found.verdict in _ACCENTS and found.ratio:
         title = f"{_TITLES[found.verdict]}: {_change(found)}"
+    elif found.verdict == "not_enough_samples" and found.ratio:
+        title = f"{_change(found).capitalize()}, but too few repeats to call it real"
     figures = _figures(found)
     lines = [found.reason[:1].upper() + found.reason[1:], figures]
     if found.next_step:
@@ -139,6 +141,7 @@ def headline(a: RunView, b: RunView) -> None:
     """Draw what changed in the profile, each side's first run."""
     cards(
         [
+            _latency(a, b),
             _per_iteration(a, b, "kernel_time_ns", "Kernel time / iteration"),
             _per_iteration(a, b, "num_kernels", "Launches / iteration"),
             _share(a, b, "idle_frac", "GPU idle"),
@@ -156,9 +159,7 @@ def _per_iteration(a: RunView, b: RunView, key: str, label: str) -> Card:
         value = total / iterations if total is not None and iterations else None
         values.append(value)
         is_time = key.endswith("_ns")
-        shown.append(
-            UNKNOWN if value is None else duration(value) if is_time else significant(value)
-        )
+        shown.append(UNKNOWN if value is None else duration(value) if is_time else f"{value:.3g}")
     known = values[0] and values[1] is not None
     note = f"{significant(values[1] / values[0])} \u00d7" if known else "not known on both sides"  # type: ignore[operator]
     return Card(label=label, value=" \u2192 ".join(shown), note=note, definition=tooltip(key))
@@ -174,6 +175,20 @@ def _share(a: RunView, b: RunView, key: str, label: str) -> Card:
         value=f"{percent(left)} \u2192 {percent(right)}",
         note=note,
         definition=tooltip(key),
+    )
+
+
+def _latency(a: RunView, b: RunView) -> Card:
+    values = [(v.summary.get("latency_ms") or {}).get("median") for v in (a, b)]
+    missing = [side for side, value in zip("AB", values, strict=True) if value is None]
+    note = f"no clean pass on side {' and '.join(missing)}" if missing else "clean pass, medians"
+    return Card(
+        label="Latency",
+        value=" \u2192 ".join(duration(v * 1e6) if v is not None else UNKNOWN for v in values)
+        if len(missing) < 2
+        else UNKNOWN,
+        note=note,
+        definition=tooltip("latency_ms.median"),
     )
 
 

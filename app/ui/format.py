@@ -1,10 +1,13 @@
 """Numbers as text: SI prefixes, three significant digits, and an em dash for what is not known."""
 
 import math
+import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 UNKNOWN = "\u2014"
 _NBSP = "\u00a0"
+_MICRO = re.compile(r"(?<=\d )us\b")
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -30,6 +33,25 @@ def significant(value: float, digits: int = 3) -> str:
     if rounded and digits - 1 - math.floor(math.log10(abs(rounded))) < decimals:
         text = f"{value:.{max(decimals - 1, 0)}f}"
     return text
+
+
+def fixed_format(values: Iterable[object], *, most: int = 3, signed: bool = False) -> str:
+    """Return one printf format for a column: decimals line up, about three digits are kept.
+
+    The smallest value keeps two significant digits and the largest three, with at most `most`
+    decimals.
+    """
+    sizes = [abs(float(v)) for v in values if is_known(v) and float(v)]  # type: ignore[arg-type]
+    decimals = 0
+    if sizes:
+        small, large = (math.floor(math.log10(s)) for s in (min(sizes), max(sizes)))
+        decimals = min(most, max(0, 1 - small, 2 - large))
+    return f"%{'+' if signed else ''}.{decimals}f"
+
+
+def with_micro(text: str) -> str:
+    """Return a sentence with `us` after a number written as the unit's proper sign."""
+    return _MICRO.sub("\u00b5s", text)
 
 
 def duration(ns: float | None) -> str:

@@ -3,12 +3,11 @@
 import pandas as pd
 import streamlit as st
 
-from analysis.roofline import MEASURED, cost_point, counter_points
-from analysis.roofline import ceilings as known_ceilings
+from analysis.roofline import ceilings, cost_point, counter_points
 from analysis.runview import RunView
-from app.charts.roofline import Ceiling, roofline
+from app.charts.roofline import roofline
 from app.ui import style
-from app.ui.format import percent
+from app.ui.format import fixed_format, percent
 from app.ui.widgets import chart, show_table, table_height
 
 
@@ -26,18 +25,10 @@ def counters(view: RunView) -> None:
     _rules(view.rules)
 
 
-def ceilings(view: RunView) -> list[Ceiling]:
-    """Return the known roofs of the run's GPU for the dtype of its cost model, else bf16."""
+def roofs(view: RunView) -> pd.DataFrame:
+    """Return the known roofs (CEILING_COLUMNS) for the dtype of the run's cost model, else bf16."""
     dtype = str(view.cost.get("flops_dtype") or view.run.params.get("dtype") or "bf16")
-    return [
-        Ceiling(
-            label=f"{roof.source}, {roof.dtype}",
-            bytes_per_s=roof.bytes_per_s,
-            flops_per_s=roof.flops_per_s,
-            is_measured=roof.source == MEASURED,
-        )
-        for roof in known_ceilings(view.peaks, view.run.gpu_model, dtype).itertuples()
-    ]
+    return ceilings(view.peaks, view.run.gpu_model, dtype)
 
 
 def model_point(view: RunView) -> tuple[str, float, float] | None:
@@ -51,7 +42,7 @@ def model_point(view: RunView) -> tuple[str, float, float] | None:
 def _roofline_part(view: RunView) -> None:
     points = counter_points(view.counters)
     model = model_point(view)
-    roofs = ceilings(view)
+    known = roofs(view)
     if points.empty and model is None:
         st.caption(
             "No roofline: it needs counters of floating-point work and DRAM traffic, or a workload "
@@ -59,10 +50,14 @@ def _roofline_part(view: RunView) -> None:
         )
         return
     chart(
-        roofline(points, roofs, [model] if model else []),
+        roofline(points, known, [model] if model else []),
         alt="Throughput against arithmetic intensity, under measured and datasheet ceilings",
     )
-    if not roofs:
+    st.caption(
+        "Circles: kernels by their counters, area by time. Diamond: the whole iteration, by the "
+        "cost model and the clean latency."
+    )
+    if known.empty:
         st.caption("No ceilings: the peaks of this GPU are neither measured nor in the table.")
 
 
@@ -106,7 +101,11 @@ def _table(found: pd.DataFrame) -> None:
         if column in table:
             table[column] = table[column] / scale
     numeric = [c for c in table if c.endswith("%") or c in ("\u00b5s", "waves / SM", "DRAM MB")]
-    config = {c: st.column_config.NumberColumn(format="%.3g") for c in [*numeric, "MFLOP"]}
+    config: dict[str, object] = {
+        c: st.column_config.NumberColumn(format=fixed_format(table[c], most=2))
+        for c in [*numeric, "MFLOP"]
+        if c in table
+    }
     config["kernel"] = st.column_config.TextColumn(width="large")
     show_table(
         table,

@@ -135,18 +135,34 @@ def composition(bar: Sequence[tuple[str, int]], unknown_frac: float | None) -> s
     return style.stacked_bar(parts, label) + style.legend(items)
 
 
-_QUIET_CODES = frozenset({"nsys_diagnostic"})
+_QUIET_CODES = frozenset(
+    {"nsys_diagnostic", "duplicate_capture", "uneven_counters", "unclosed_ranges", "oom"}
+)
+"""Said elsewhere on the page (out of memory), or of no consequence for the numbers shown."""
+_MOST_LOUD = 3
+
+
+def _noted(view: RunView) -> tuple[list[str], list[str]]:
+    found = list(dict.fromkeys((w.code, w.message) for w in view.warnings))
+    loud = [message for code, message in found if code not in _QUIET_CODES]
+    quiet = [message for code, message in found if code in _QUIET_CODES]
+    return loud[:_MOST_LOUD], loud[_MOST_LOUD:] + quiet
 
 
 def warnings(view: RunView) -> None:
-    """Draw what the reader must know about the captures; the tools' own routine notes folded."""
-    found = list(dict.fromkeys((w.code, w.message) for w in view.warnings))
-    loud = [message for code, message in found if code not in _QUIET_CODES]
-    folded = [message for code, message in found if code in _QUIET_CODES] + loud[3:]
+    """Draw what bears on the numbers shown; `notes` holds the rest."""
+    loud, _ = _noted(view)
     if loud:
-        st.warning("  \n".join(map(plain_markdown, loud[:3])), icon=":material/info:")
+        st.warning("  \n".join(map(plain_markdown, loud)), icon=":material/info:")
+
+
+def notes(view: RunView) -> None:
+    """Draw the tools' routine notes about the captures, folded."""
+    _, folded = _noted(view)
     if folded:
-        with st.expander(f"Notes of the tools about the captures ({len(folded)})"):
+        with st.expander(
+            f"Notes about the captures ({len(folded)})", icon=":material/sticky_note_2:"
+        ):
             st.text("\n".join(folded))
 
 

@@ -1,4 +1,4 @@
-"""Where a run's time went: kernels, phases, timeline, host calls and transfers."""
+"""Where a run's time went: kernels, phases, timeline."""
 
 import pandas as pd
 import streamlit as st
@@ -8,7 +8,8 @@ from analysis.runview import RunView
 from app.charts import kernels as kernel_charts
 from app.charts import phases as phase_charts
 from app.ui import data, style
-from app.ui.format import bytes_, duration, percent, scaled
+from app.ui.colours import category_colour
+from app.ui.format import fixed_format, percent
 from app.ui.shape import class_shares, kernel_shares, merged_phases, num_iterations
 from app.ui.timeline import draw_timeline
 from app.ui.widgets import chart, plain_markdown, show_table, table_height
@@ -25,7 +26,8 @@ def kernels(view: RunView) -> None:
         )
         return
     shares = kernel_shares(view.kernels)
-    iterations = num_iterations(view.phases)
+    kernel_table(shares, num_iterations(view.phases))
+    st.caption(_recognised(view))
     left, right = st.columns([3, 2], gap="large")
     with left:
         st.markdown("**Longest kernels**")
@@ -41,8 +43,6 @@ def kernels(view: RunView) -> None:
             kernel_charts.shares(class_shares(view.kernels, str(by)), by=str(by)),
             alt=f"Share of kernel time by {by}",
         )
-    st.caption(_recognised(view))
-    kernel_table(shares, iterations)
 
 
 def _recognised(view: RunView) -> str:
@@ -56,49 +56,62 @@ def kernel_table(
     shares: pd.DataFrame, iterations: int | None, *, key: str = "kernels", height: int | None = None
 ) -> None:
     """Draw one row a kernel and launch shape."""
-    per = float(iterations) if iterations else None
     table = pd.DataFrame(
         {
             "kernel": shares["short_name"],
-            "category": shares["category"],
-            "origin": shares["origin"],
+            "category": [[c] for c in shares["category"]],
             "share": 100 * shares["share_frac"],
-            "total ms": shares["total_ns"] / 1e6,
-            "launches": shares["count"],
+            "\u00b5s / iteration": shares["total_ns"] / 1e3 / (iterations or 1),
+            "launches / iteration": shares["count"] / (iterations or 1),
             "mean \u00b5s": shares["mean_ns"] / 1e3,
             "min \u00b5s": shares["min_ns"] / 1e3,
             "max \u00b5s": shares["max_ns"] / 1e3,
+            "origin": shares["origin"],
             "grid": shares["grid"],
             "block": shares["block"],
             "registers": shares["registers"],
             "shared B": shares["shared_bytes"],
+            "total ms": shares["total_ns"] / 1e6,
+            "launches": shares["count"],
             "confidence": shares["confidence"],
             "rule": shares["rule"],
             "full name": shares["name"],
         }
     )
-    if per:
-        table.insert(6, "\u00b5s / iteration", shares["total_ns"] / 1e3 / per)
-    number = st.column_config.NumberColumn
+    if not iterations:
+        table = table.drop(columns=["\u00b5s / iteration", "launches / iteration"])
     show_table(
         table,
         key=key,
-        height=height or table_height(table, 640),
-        column_config={
-            "kernel": st.column_config.TextColumn(width="large"),
-            "share": st.column_config.ProgressColumn(
-                "share", format="%.1f %%", min_value=0, max_value=100, width=130
-            ),
-            "total ms": number(format="%.4g"),
-            "\u00b5s / iteration": number(format="%.4g"),
-            "mean \u00b5s": number(format="%.4g"),
-            "min \u00b5s": number(format="%.4g"),
-            "max \u00b5s": number(format="%.4g"),
-            "confidence": number(format="%.2f", help="How sure the rule is of the class"),
-            "full name": st.column_config.TextColumn(width="small"),
-        },
+        height=height or table_height(table, 560),
+        column_config=_kernel_columns(table),
         alt="Kernels by total time",
     )
+
+
+def _kernel_columns(table: pd.DataFrame) -> dict[str, object]:
+    number = st.column_config.NumberColumn
+    classes = list(dict.fromkeys(c[0] for c in table["category"]))
+    times = [c for c in table if c.endswith("\u00b5s") or c in ("total ms", "\u00b5s / iteration")]
+    return {
+        "kernel": st.column_config.TextColumn(width=330),
+        "category": st.column_config.MultiselectColumn(
+            options=classes, color=[category_colour(c) for c in classes], width=110
+        ),
+        "share": st.column_config.ProgressColumn(
+            "share of kernel time", format="%.1f %%", min_value=0, max_value=100, width=150
+        ),
+        **{c: number(format=fixed_format(table[c], most=2), help=_HELP.get(c)) for c in times},
+        "launches / iteration": number(format="%.4g"),
+        "confidence": number(format="%.2f", help="How sure the rule is of the class"),
+        "full name": st.column_config.TextColumn(width="small"),
+    }
+
+
+_HELP = {
+    "\u00b5s / iteration": "Sum of this kernel's durations over the measured iterations",
+    "mean \u00b5s": "Mean duration of one launch under the profiler",
+}
 
 
 def phases(view: RunView) -> None:
@@ -131,7 +144,7 @@ def phases(view: RunView) -> None:
         ),
         height=table_height(merged, 640),
         column_config={
-            c: st.column_config.NumberColumn(format="%.4g", help=h)
+            c: st.column_config.NumberColumn(format="%.3f", help=h)
             for c, h in (
                 ("host range ms", tooltip("phases.host_ns")),
                 ("GPU projection ms", tooltip("phases.projected_ns")),
@@ -189,67 +202,3 @@ def _timeline_part(view: RunView, found: object) -> None:
         rows = rows.head(_TOP)
         st.caption("Click a kernel to see its figures here.")
     kernel_table(rows, num_iterations(view.phases), key="timeline_kernels")
-
-
-def host(view: RunView) -> None:
-    """Draw host calls, idle time by cause, and transfers."""
-    if view.api_calls.empty and view.transfers.empty and view.gaps.empty:
-        style.empty_state("No host calls recorded", "The capture holds no API or copy table.")
-        return
-    left, right = st.columns(2, gap="large")
-    with left:
-        st.markdown("**Host calls**")
-        if view.api_calls.empty:
-            st.caption("Not recorded.")
-        else:
-            chart(phase_charts.host_calls(view.api_calls.head(14)), alt="Time in host API calls")
-    with right:
-        st.markdown("**Why the GPU was idle**")
-        if view.gaps.empty:
-            st.caption("Not known: the capture has no gaps between kernels or no launches.")
-        else:
-            chart(phase_charts.idle_causes(view.gaps), alt="Idle time by cause")
-            for gap in view.gaps.itertuples():
-                st.caption(plain_markdown(f"{gap.cause}: {gap.evidence}"))
-    _transfers(view.transfers)
-    if not view.api_calls.empty:
-        with st.expander("All host calls"):
-            show_table(_call_table(view.api_calls), alt="Host API calls")
-
-
-def _transfers(transfers: pd.DataFrame) -> None:
-    st.markdown("**Transfers**")
-    if transfers.empty:
-        st.caption("None recorded.")
-        return
-    seconds = transfers["total_ns"] / 1e9
-    table = pd.DataFrame(
-        {
-            "kind": transfers["kind"],
-            "from": transfers["src"],
-            "to": transfers["dst"],
-            "count": transfers["count"],
-            "size": [bytes_(b) for b in transfers["bytes"]],
-            "time": [duration(t) for t in transfers["total_ns"]],
-            "rate": [
-                scaled(b / s, "B/s") if s and pd.notna(b) else "\u2014"
-                for b, s in zip(transfers["bytes"], seconds, strict=True)
-            ],
-        }
-    )
-    right = st.column_config.TextColumn(alignment="right")
-    config = {c: right for c in ("size", "time", "rate")}
-    show_table(table, column_config=config, alt="Transfers by kind")
-
-
-def _call_table(calls: pd.DataFrame) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "call": calls["name"],
-            "count": calls["count"],
-            "total ms": calls["total_ns"] / 1e6,
-            "longest \u00b5s": calls["max_ns"] / 1e3,
-            "failed": calls["num_failed"],
-            "waits": calls["is_sync"].astype(bool),
-        }
-    )

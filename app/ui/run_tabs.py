@@ -2,7 +2,8 @@
 
 from app.ui.run_counters import counters
 from app.ui.run_files import environment, files, reproduce
-from app.ui.run_kernels import host, kernels, phases, timeline
+from app.ui.run_host import host
+from app.ui.run_kernels import kernels, phases, timeline
 from app.ui.run_memory import memory, samples
 
 __all__ = [

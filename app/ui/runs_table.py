@@ -1,15 +1,15 @@
-"""The table of runs, what can be done with chosen rows, and help with the filter."""
+"""The table of runs, and what can be done with chosen rows."""
 
 import pandas as pd
 import streamlit as st
 
 from analysis.definitions import tooltip
 from app.ui import data, links
+from app.ui.format import fixed_format
 from app.ui.shape import params_columns, run_table, two_sides
 from app.ui.widgets import plain_markdown, said_plainly, show_table, table_height
 from core.errors import AppError
 from db import runs
-from db.search import QuerySyntaxError
 
 COLUMNS = [
     "name",
@@ -48,22 +48,28 @@ DEFAULT_COLUMNS = [
     "age",
 ]
 
+_NAME_WIDTH = 400
 
-def _config() -> dict[str, object]:
+
+def _config(table: pd.DataFrame) -> dict[str, object]:
     number = st.column_config.NumberColumn
     return {
         "open": st.column_config.ButtonColumn(
             "", key="runs_open", type="tertiary", pinned=True, width=44
         ),
-        "name": st.column_config.TextColumn(width=330),
+        "name": st.column_config.TextColumn(width=_NAME_WIDTH),
         "status": st.column_config.TextColumn(width=92),
         "GPU": st.column_config.TextColumn(width=150),
-        "latency ms": number(format="%.4g", help=tooltip("latency_ms.median"), width=92),
+        "latency ms": number(
+            format=fixed_format(table["latency ms"]), help=tooltip("latency_ms.median"), width=92
+        ),
         "\u00b1 %": number(format="%.1f", help="Half of the 95 % interval", width=60),
-        "kernel time ms": number(format="%.4g", help=tooltip("kernel_time_ns"), width=112),
+        "kernel time ms": number(
+            format=fixed_format(table["kernel time ms"]), help=tooltip("kernel_time_ns"), width=112
+        ),
         "idle %": number(format="%.1f", help=tooltip("idle_frac"), width=66),
         "GEMM %": number(format="%.1f", help=tooltip("gemm_frac"), width=76),
-        "peak memory GB": number(format="%.3g", help=tooltip("peak_memory_bytes"), width=118),
+        "peak memory GB": number(format="%.2f", help=tooltip("peak_memory_bytes"), width=118),
     }
 
 
@@ -79,7 +85,7 @@ def draw(frame: pd.DataFrame, columns: list[str], total: int) -> list[int]:
     shown.insert(0, "open", ":material/open_in_full:")
     event = show_table(
         shown[[c for c in order if c in shown]],
-        column_config=_config(),
+        column_config=_config(table),
         key="runs",
         on_select="rerun",
         selection_mode="multi-row",
@@ -175,38 +181,13 @@ def _do(action: object, said: str) -> None:
     st.rerun()
 
 
-def syntax_error(query: str, exc: QuerySyntaxError) -> None:
-    """Show a filter's error under the place where it is."""
-    st.error(plain_markdown(str(exc)), icon=":material/error:")
-    st.code(f"{query}\n{' ' * exc.position}^", language=None)
-    with st.expander("What a filter can say", expanded=True):
-        filter_help()
-
-
-def filter_help() -> None:
-    """Explain the filter language."""
-    st.markdown(
-        """
-Terms are joined by *and*; a minus in front negates one: `gpu:H100 -tag:old`
-
-| kind | keys | example |
-| --- | --- | --- |
-| numbers | `latency` `kernel_time` (ms) `memory` `idle` `gemm` `samples` | `memory>2GB` |
-| part of a text | `gpu` `name` `notes` `error` `worker` | `name:decode` |
-| whole word | `status` `source` `tag` `id` `workload` | `status:done,oom` |
-| parameters | any name of a workload's field | `compile:none batch:1,8` |
-| free text | anything else, quotes keep blanks | `"max-autotune"` |
-"""
-    )
-
-
 def open_table(frame: pd.DataFrame, *, key: str) -> None:
     """Draw a short table of runs whose rows open the run."""
     table = run_table(frame)
     shown = table[["name", "status", "GPU", "latency ms", "idle %", "peak memory GB", "age"]]
     shown = shown[[c for c in shown if _has_value(shown[c])]]
     shown.insert(0, "open", ":material/open_in_full:")
-    config = _config() | {
+    config = _config(table) | {
         "open": st.column_config.ButtonColumn(
             "", key=f"{key}_open", type="tertiary", pinned=True, width=44
         )

@@ -5,6 +5,8 @@ from html import escape
 
 import streamlit as st
 
+from app.ui.format import with_micro
+
 _LINE = "color-mix(in srgb, currentColor 16%, transparent)"
 _MUTED = "color-mix(in srgb, currentColor 68%, transparent)"
 
@@ -97,14 +99,20 @@ def verdict(
 
     `extra` is HTML of ours, drawn as it is; every text is escaped.
     """
-    body = "".join(f"<p>{escape(line)}</p>" for line in lines if line)
-    points = "".join(f"<li>{escape(e)}</li>" for e in evidence if e)
+    body = "".join(f"<p>{_said(line)}</p>" for line in lines if line)
+    points = "".join(f"<li>{_said(e)}</li>" for e in evidence if e)
     listing = f"<ul>{points}</ul>" if points else ""
-    listing += "".join(f"<p>{escape(line)}</p>" for line in after if line)
+    listing += "".join(f"<p>{_said(line)}</p>" for line in after if line)
     st.html(
-        f'<section class="wb-verdict" style="--wb-accent:{accent}"><h2>{escape(title)}</h2>'
+        f'<section class="wb-verdict" style="--wb-accent:{accent}"><h2>{_said(title)}</h2>'
         f"{body}{listing}{extra}</section>"
     )
+
+
+def _said(text: str) -> str:
+    """Return a sentence as HTML: escaped, units with their signs, `Next:` set apart."""
+    safe = escape(with_micro(text))
+    return f"<b>Next:</b>{safe.removeprefix('Next:')}" if safe.startswith("Next:") else safe
 
 
 def empty_state(title: str, text: str) -> None:

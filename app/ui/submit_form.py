@@ -13,6 +13,8 @@ from workloads.registry import load_workloads, parse_params
 from workloads.spec import ParamField, WorkloadSpec
 
 CPU = "cpu"
+_FIRST = ("decode", "prefill", "generate", "transformer", "attention", "gemm")
+"""Order of the workloads offered; the rest follows by name."""
 _SUGGESTED = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _PASS_HELP = {
     "nsys": "kernels, phases, transfers and idle time (CUDA)",
@@ -56,7 +58,7 @@ def choose_workload() -> WorkloadSpec:
     name = linked_select(
         st,
         "Workload",
-        list(usable),
+        sorted(usable, key=lambda n: (_FIRST.index(n) if n in _FIRST else len(_FIRST), n)),
         param="workload",
         format_func=lambda n: f"{usable[n].title} ({n})",
     )

@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from analysis.roofline import ceilings
 from app.charts import compare, kernels, memory, phases, roofline
 from app.ui.colours import CATEGORY_COLOURS, category_colour, category_order
 
@@ -96,10 +97,9 @@ def test_thinning_a_long_memory_curve_keeps_its_peak() -> None:
 
 
 def test_roofline_tells_measured_and_datasheet_ceilings_apart() -> None:
-    roofs = [
-        roofline.Ceiling(label=name, bytes_per_s=3e12, flops_per_s=9e14, is_measured=known)
-        for name, known in (("measured", True), ("datasheet", False))
-    ]
+    roofs = ceilings(
+        {"copy_bytes_per_s": 3e12, "gemm_bf16_flops_per_s": 9e14}, "NVIDIA H100 80GB HBM3", "bf16"
+    )
     empty = pd.DataFrame(
         {c: [] for c in ("label", "intensity", "flops_per_s", "duration_ns", "category")}
     )
