@@ -43,7 +43,7 @@ ATEN_RULES = (
     ),
     _rule(
         "random",
-        r"^\S*distribution_elementwise_grid_stride|random_from_to|normal_and_transform"
+        r"^(?:\S*::)?distribution|random_from_to|normal_and_transform"
         r"|uniform_and_transform|bernoulli_(?:kernel|scalar|tensor)|randperm|distribution_nullary"
         r"|poisson_cuda|binomial_cuda|multinomial_\w*distribution_seed",
         C.RANDOM,
@@ -56,18 +56,18 @@ ATEN_RULES = (
         r"|indexFill"
         r"|indexAdd|indexCopy|indexing_backward|index_put|gatherTopK|gatherKth|gatherMedian"
         r"|radixFindKth|radixSortKV|bitonicSort|warpMergeSort|sort_postprocess|segmented_sort"
-        r"|write_indices|sampleMultinomial|renormRows|searchsorted|kernelHistogram|compute_mode"
+        r"|write_indice|sampleMultinomial|renormRows|searchsorted|kernelHistogram|compute_mode"
         r"|compute_cuda_kernel|cunn_\w*select|computeBlock|countRadix|computeDigitCumSum|mbtopk"
         r"|sbtopk"
-        r"|block_bucketize|nonzero|flag_kernel|fill_reverse_indices|masked_scatter)",
+        r"|block_bucketize|nonzero|flag_kernel|fill_reverse|masked_scatter)",
         C.INDEX,
         "void at::native::radixSortKVInPlace<-2, -1, 128, 32, float, long>(Info, int)",
         "gather, scatter, index, sort, top-k, scan",
     ),
     _rule(
         "embedding",
-        r"^\S*(?:embedding|EmbeddingBag|vectorized_gather|indexSelect\w*Index|compute_grad_weight"
-        r"|krn_partials?_|partial_segments|sum_and_scatter|renorm_kernel)",
+        r"^\S*(?:embedding|EmbeddingBag|vectorized_gather|indexSelect|compute_grad"
+        r"|krn_parti|compute_num_|sum_and_scat|renorm_kernel)",
         C.EMBEDDING,
         "void at::native::indexSelectLargeIndex<float, long, unsigned int, 2, 2, -2, true>(Info)",
         "table look-up and the stages of its backward",
@@ -99,12 +99,12 @@ ATEN_RULES = (
         "norm",
         r"^\S*(?:[Ll]ayer_?[Nn]orm|[Bb]atch_?[Nn]orm|[Gg]roup_?[Nn]orm|rms_?norm|RMSNorm"
         r"|weight_norm"
-        r"|RowwiseMoments|GammaBeta|ComputeInternalGradients|ComputeFusedParams"
+        r"|vectorized_l|RowwiseMomen|GammaBeta|ComputeInter|ComputeFused"
         r"|ComputeGradientFused"
-        r"|Compute1dBackwardFused|ComputeBackwardFused|layer_norm_grad|cuComputeGrad|cuApplyLayer"
+        r"|Compute1dBackwardFused|ComputeBackwardFused|layer_norm_grad|cuComputeGra|cuApplyLayer"
         r"|cuComputePart|batch_norm|GN[A-Z]\w+)",
         C.NORM,
-        "void at::native::RowwiseMomentsCUDAKernel<float>(long, float, float const*, float*)",
+        "void at::native::RowwiseMomenCUDAKernel<float>(long, float, float const*, float*)",
         "layer, batch, group and RMS norm with the stages of their backward",
     ),
     _wrapped(
@@ -171,7 +171,7 @@ ATEN_RULES = (
     ),
     _rule(
         "pooling",
-        r"^\S*(?i:pool)",
+        r"^\S*(?:(?i:pool)|(?:atomic_)?adaptive|atomic_adapt)",
         C.REDUCTION,
         "void at::native::max_pool_forward_nchw<float>(int, float const*, long, float*)",
         "pooling is a windowed reduction",
@@ -193,7 +193,7 @@ ATEN_RULES = (
     ),
     _rule(
         "elementwise",
-        r"^\S*(?:(?:vectorized|unrolled|legacy|parallel|index)?_?elementwise_kernel\w*|dropout"
+        r"^\S*(?:(?:vectorized|unrolled|legacy|parallel|index)?_?elementwise_kernel\w*|dropou"
         r"|triu_tril|transform_bias|upsample|interpolate|(?:lstm|gru)_cell|rrelu|prelu|glu_"
         r"|grid_sampler|pixel_shuffle|rotary)",
         C.ELEMENTWISE,

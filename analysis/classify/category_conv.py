@@ -69,7 +69,8 @@ CONV_RULES = (
     library_rule(
         "conv.cudnn",
         F.TEXT,
-        r"(?<![a-z])[dhisc]\d*cudnn_|cudnn::(?:cnn|winograd|detail::(?:implicit|explicit|wgrad"
+        r"(?<![a-z])[dhisc]\d*cudnn_|cutlass_\w*cudnn\w*::Kernel|cudnn::(?:cnn|winograd"
+        r"|detail::(?:implicit|explicit|wgrad"
         r"|dgrad|fft))|cudnn.*[Cc]onv"
         r"|winograd|conv2d_grouped|(?:dgrad|wgrad|fprop)2d_|first_layer_\w*kernel|convolve"
         r"|kern_precompute_indices|computeOffsetsKernel|computeBOffsets|computeWgrad\w*Offsets"

@@ -113,7 +113,8 @@ BLAS_RULES = (
     library_rule(
         "gemm.cutlass_cut",
         F.TEXT,
-        r"^(?:cutlass::Kernel2?<\s*)?cutlass_\d+_(?:wmma_)?(?:tensorop|simt)_",
+        r"^(?:cutlass::Kernel2?<\s*)?cutlass_\d+_(?:wmma_)?(?:tensorop|simt)_"
+        r"|^cutlass::device_kernel<at::cuda::detail",
         C.GEMM,
         "void cutlass::Kernel<cutlass_75_tensorop_f16_s1688ge...",
         "CUTLASS's profiler names cut off before gemm; its convolutions bear no architecture",

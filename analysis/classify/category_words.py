@@ -18,12 +18,13 @@ _VERB_FIRST = (
         C.COPY,
         "interleave_int4_weights_for_mixed_gemm_kernel",
         "a verb in front: what follows is only what is moved or what it is moved for",
-        unless=r"_(?:add|conv\w*|softmax|norm|attention|attn|kv|cache|scan)_|^_transpose_\w*(?:mm"
+        unless=r"_(?:add|conv(?!e)\w*|softmax|norm|attention|attn|kv|cache|scan)_|^_transpose_\w*(?:mm"
         r"|matmul|gemm)_",
     ),
     word_rule(
         "arithmetic_first",
-        r"^_(?:general_)?add_(?:\w+_)?bias_|^_(?:divide|multiply|subtract|negate)_",
+        r"^_(?:general_)?add_(?:\w+_)?bias_|^_(?:divide|sum_(?:arrays?|matri\w+)|multiply"
+        r"|subtract|negate)_",
         C.ELEMENTWISE,
         "addRelativeAttentionBias",
         "the verb in front says what is done, the rest only to what",
@@ -51,7 +52,7 @@ _PRODUCTS = (
         "gemm",
         r"_(?:\w*(?<!fb)(?<!deep_)gemm(?!a)\w*|\w*matmul\w*|mat_?mul\w*"
         r"|matrix_?mul\w*|matrix_product|mm|mmq?|mmf|bmm|addmm|baddbmm|\w*wmma\w*|w?gmma|mma"
-        r"|mul_mat\w*|linear(?!i[sz]e)\w*|strassen\w*|dense_kernel\w*|weight_only\w*"
+        r"|mul_mat\w*|linear(?!i[sz]e)\w*|strassen\w*|dense_kernel\w*|simt|lora|weight_only\w*"
         r"|\w+_proj(?:ection)?\w*"
         r"|projection\w*|\w*marlin\w*|machete|split_?k(?!ernel)\w*|\w*gmm\w*|nvjet"
         r"|\w*scaled_mm\w*|nn_dense\w*"
@@ -122,7 +123,8 @@ _DATA = (
     ),
     word_rule(
         "index",
-        r"(?=.*_(?:sampl\w*|gumbel\w*|slots?|build_tree\w*|knn|ball_query|three_nn"
+        r"(?=.*_(?:sampl\w*|gumbel\w*|slots?|build_tree\w*|segment_(?:coo|csr|reduce)\w*|histo\w*"
+        r"|eagle_\w+|next_token\w*|knn|ball_query|three_nn"
         r"|\w*last_token\w*|token_ids"
         r"|mapped_idx\w*|reindex\w*|\w*sort"
         r"|top_?[kp]\w*|min_p|radix\w*|sort\w*|arg_?sort\w*|bitonic\w*"
@@ -143,7 +145,8 @@ _DATA = (
         "reduction",
         r"(?:all|any)_kernel\w*|reduc\w*|sum\w*|mean\w*|a?max\w*|a?min|argmax\w*|argmin\w*"
         r"|variance|std|nrm2|asum|dot"
-        r"|dot_product\w*|count\w*|\w*roi_(?:align|pool)\w*|average\w*|avg\w*|prod|trace|auc"
+        r"|dot_product\w*|count\w*|\w*roi_(?:align|pool)\w*|\w*absmax\w*|\w*absmean\w*|average\w*"
+        r"|avg\w*|prod|trace|auc"
         r"|scalar_prod\w*"
         r"|\w*similarity\w*|v?dot_\w+|vdot|\w*pool(?:ing)?\w*|squared_norm\w*|norm",
         C.REDUCTION,
@@ -166,7 +169,8 @@ _DATA = (
         r"add\w*|inc|incr\w*|negate\w*|complement|gr[ae]y_?scale|nv12\w*|yuv\w*|plus\w*|minus\w*"
         r"|r?sub|mul|mult|multiply\w*|div|fmod|rem|remainder|\w*floordiv|logical|bitwise|maximum"
         r"|minimum|(?:eq|ne|[gl][te])_func|\w*isnan|isinf|isfinite|isclose|nan_to_num|erf|atan"
-        r"|angle|trunc|reciprocal|r?sqrt\w*|exp2|log2|polar|token_shift|k_update|shrink|kda_gate"
+        r"|angle|trunc|reciprocal|r?sqrt\w*|exp2|log2|polar|token_shift|[tc]_?mix\w*|(?:time"
+        r"|channel)_mix\w*|k_update|shrink|kda_gate"
         r"|gdn_gate|gate|residual\w*|bias\w*|fma|\w*axpy\w*|exp|log|sqrt|vec(?:tor)?_?add\w*"
         r"|\w*pointwise\w*|element_?wise\w*|lerp|vadd|vec_?\w*add",
         C.ELEMENTWISE,
@@ -181,7 +185,7 @@ _DATA = (
         r"|transpose\w*|\w*permute\w*|concat\w*|cat|reshape\w*|pack\w*|unpack\w*"
         r"|shuffle\w*|pad\w*|unpad\w*|layout\w*|nchw\w*|nhwc\w*|memcpy\w*|transfer\w*|roll"
         r"|repeat\w*"
-        r"|repkv|expand\w*|slice\w*|split\w*|contiguous|[hv]?stack|interleave\w*|trans"
+        r"|replicat\w*|repkv|expand\w*|slice\w*|split\w*|contiguous|[hv]?stack|interleave\w*|trans"
         r"|\w*remap\w*|diag|triu|tril|kron|merge|outer|swap\w*|store|reorder\w*"
         r"|rearrange\w*|\w*flip|tile|broadcast\w*|quantize\w*",
         C.COPY,

@@ -47,7 +47,8 @@ MODEL_RULES = (
     ),
     word_rule(
         "pointers",
-        r"(?=.*_(?:ptrs?|pointers?|problem_sizes?|gemm_starts|\w*tensor_?maps?|tma_descriptors?"
+        r"(?=.*_(?:ptrs?|args|pointers?|problem_sizes?|gemm_starts|\w*tensor_?maps?"
+        r"|tma_descriptors?"
         r"|gemm_args|compute_strides\w*|kernel_args)_)",
         C.OTHER,
         "get_group_gemm_starts",
@@ -92,9 +93,9 @@ MODEL_RULES = (
     ),
     word_rule(
         "conv",
-        r"_(?:conv|convs|conv[123]d\w*|convolutions?\w*|convolve\w*|deconv\w*|dgrad\w*"
+        r"_(?:\w*conv(?!e)\w*|dgrad\w*"
         r"|wgrad\w*|im2_?col\w*|\w*blur\w*|sobel\w*|upfirdn\w*|box_?filter\w*|im2d2_?col|col2im\w*"
-        r"|depthwise\w*|winograd\w*|causal_conv\w*)_",
+        r"|depthwise\w*|winograd\w*)_",
         C.CONV,
         "_causal_conv1d_update_kernel",
         "convolutions",
@@ -153,7 +154,8 @@ MODEL_RULES = (
         r"(?=.*_(?:flash(?!infer)\w*|neighborhood\w*|gdpa\w*|thd_\w+_correction|na[123]d|(?:with"
         r"|paged)_kv\w*"
         r"|fmha\w*|mha\w*|mmha"
-        r"|attention\w*|attn\w*|att|sage\w*|sdpa\w*|f?mla|xqa\w*|gqa\w*|mqa\w*|split_?kv\w*|nsa"
+        r"|attention\w*|attend\w*|attn\w*|att|sage\w*|sdpa\w*|f?mla|xqa\w*|gqa\w*|mqa\w*"
+        r"|split_?kv\w*|nsa"
         r"|hstu|simplicial|lse|state_merge|merge_states?"
         r"|merge_attn\w*|tree_reduce_lse|merge_states_kernel)_)|_(?:prefill|decode)_"
         r"with_\w*kv|_merge_states?_|^_(?:fwd|bwd)_(?:grouped_)?(?:kernel|preprocess)_"
@@ -206,7 +208,7 @@ MODEL_RULES = (
         C.NORM,
         "fused_residual_forward_kernel5",
         "layer, RMS, batch, group norm; llm.c fuses the residual add into the norm",
-        unless=r"_(?:vector|grad|lp|frobenius|two)_norm",
+        unless=r"_(?:\w*matmul\w*|\w*gemm(?!a)\w*)_|_(?:vector|grad|lp|frobenius|two)_norm",
     ),
     word_rule(
         "embedding",

@@ -114,7 +114,8 @@ ORIGIN_RULES = (
         "cudnn",
         F.TEXT,
         r"cudnn|implicit_convolve|xmma_(?:\w+_)?(?:fprop|dgrad|wgrad|conv)|tensorTransformGeneric"
-        r"|^(?:void )?(?:op_tensor_kernel|op_generic_tensor|nchwToNhwc|nhwcToNchw|bn_[fb]w_\w+1C11"
+        r"|^(?:void )?(?:op_tensor_kernel|op_generic_tensor|nchwToNhwc|nhwcToNchw|nhwcToFolded"
+        r"|nchwAddPadding|add_tensor_kernel|softmax_fw_kernel|conv2d_c1_k1_|bn_[fb]w_\w+1C11"
         r"|computeOffsetsKernel|kern_precompute_indices|flip_filter|fft2d_[rc]2[rc]|LSTM_element"
         r"|GRU_element|RNN_block|pooling_[fb]w_|first_layer_\w+_kernel|dgrad2d_|wgrad2d_"
         r"|conv2d_grouped"
@@ -131,7 +132,8 @@ ORIGIN_RULES = (
         "cublas",
         F.TEXT,
         r"^nvjet_|cublas|\bgemvx::|^(?:void )?(?:splitKreduce_kernel|gemv\d?[NT]|gemvNSP|gemmSN"
-        r"|gemmk1|gemm_kernel\dx\d|dot_kernel<|reduce_1Block_kernel|scal_kernel|axpy_kernel|asum"
+        r"|gemmk1|gemm_kernel\dx\d|dot_kernel<|reduce_1Block_kernel|scal_kernel|axpy_kernel"
+        r"|axpy_kernel_val|nrm2_kernel|scal_64addr|transpose_readWrite|asum"
         r"|trsm_|trsv_|gemv2)|magma_lds|^(?:void )?fermi[A-Z]?\w*gemm|^(?:maxwell|pascal|volta"
         r"|turing|ampere|ada|hopper|blackwell|sm\d+)_"
         r"(?:\w+_)?\w*(?:gemm(?!a)|xmma_gemm)(?!\w*_impl\b)|^(?:[sdchz]|bf"

@@ -15,19 +15,21 @@ from analysis.classify.category_xla import XLA_RULES
 from analysis.classify.decide import LIBRARY_RULES
 from analysis.classify.origin_rules import ORIGIN_RULES
 
-LABELLED = Path(__file__).parent.parent / "data" / "kernel_names.tsv"
+DATA = Path(__file__).parent.parent / "data"
+LABELLED = DATA / "kernel_names.tsv"
+MORE_LABELLED = DATA / "kernel_names_more.tsv"
 CATEGORY_RULES = (
     ATEN_RULES + CPU_RULES + INDUCTOR_RULES + WORD_RULES + SIGNATURE_RULES + XLA_RULES
 ) + LIBRARY_RULES
 
 
-def labelled() -> list[dict[str, str]]:
-    with LABELLED.open(encoding="utf-8", newline="") as lines:
+def labelled(path: Path = LABELLED) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as lines:
         return list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
-def share_right(field: str) -> float:
-    rows = labelled()
+def share_right(field: str, path: Path = LABELLED) -> float:
+    rows = labelled(path)
     right = [
         getattr(classify(r["name"]), field)
         in {r[field], *(r[f"{field}_also"] or r[field]).split("|")}
@@ -36,12 +38,22 @@ def share_right(field: str) -> float:
     return sum(right) / len(rows)
 
 
-def test_labelled_names_get_their_category():
-    assert share_right("category") >= 0.98
+@pytest.mark.parametrize("path", [LABELLED, MORE_LABELLED], ids=lambda p: p.stem)
+def test_labelled_names_get_their_category(path):
+    assert share_right("category", path) >= 0.98
 
 
-def test_labelled_names_get_their_origin():
-    assert share_right("origin") >= 0.97
+@pytest.mark.parametrize("path", [LABELLED, MORE_LABELLED], ids=lambda p: p.stem)
+def test_labelled_names_get_their_origin(path):
+    assert share_right("origin", path) >= 0.97
+
+
+def test_the_labelled_sets_share_no_name_and_use_known_classes():
+    rows = labelled() + labelled(MORE_LABELLED)
+    assert len({r["name"] for r in rows}) == len(rows)
+    for r in rows:
+        assert {r["category"], *filter(None, r["category_also"].split("|"))} <= set(Category)
+        assert {r["origin"], *filter(None, r["origin_also"].split("|"))} <= set(Origin)
 
 
 def test_there_are_far_fewer_rules_than_names():
@@ -87,6 +99,56 @@ def test_rule_ids_are_unique():
 def test_mangled_truncated_and_meaningless_names(name, category, origin):
     found = classify(name)
     assert (found.category, found.origin) == (category, origin)
+
+
+@pytest.mark.parametrize(
+    ("start", "category"),
+    [
+        ("vectorized_l", Category.NORM),
+        ("GammaBetaBac", Category.NORM),
+        ("cuComputeGra", Category.NORM),
+        ("indexSelectL", Category.EMBEDDING),
+        ("krn_partials", Category.EMBEDDING),
+        ("softmax_warp", Category.SOFTMAX),
+        ("distribution", Category.RANDOM),
+        ("multi_tensor", Category.OPTIMIZER),
+        ("CatArrayBatc", Category.COPY),
+        ("adaptive_ave", Category.REDUCTION),
+        ("write_indice", Category.INDEX),
+        ("conv_depthwi", Category.CONV),
+    ],
+)
+def test_a_name_that_a_table_cut_after_twelve_letters_keeps_its_class(start, category):
+    found = classify(f"void at::native::(anonymous namespace)::{start}...")
+    assert (found.category, found.origin) == (category, Origin.ATEN)
+
+
+@pytest.mark.parametrize(
+    ("name", "category"),
+    [
+        ("_silu_mul_split_kernel", Category.ELEMENTWISE),
+        ("splitk_reduce_kernel", Category.GEMM),
+        ("block_all_reduce_sum_f32_kernel", Category.REDUCTION),
+        ("spmv_csr_scalar_kernel", Category.OTHER),
+        ("linearize_index_kernel", Category.INDEX),
+        ("quantile_kernel", Category.INDEX),
+        ("_gemma_rms_layernorm_forward", Category.NORM),
+        ("convert_weights_for_mixed_gemm_kernel", Category.COPY),
+        ("ln_bwd_finalize_kernel", Category.NORM),
+        ("flashinfer_scale_kernel", Category.ELEMENTWISE),
+    ],
+)
+def test_a_word_inside_another_word_decides_nothing(name, category):
+    assert classify(name).category == category
+
+
+@pytest.mark.parametrize(
+    "name", ["matmul_bwd_kernel", "softmax_kernel", "layernorm_fwd_kernel", "add_rows_gpu"]
+)
+def test_a_plain_name_that_any_project_may_use_is_called_hand_written(name):
+    found = classify(name)
+    assert found.origin is Origin.USER
+    assert found.confidence <= 0.5
 
 
 def test_unknown_has_no_confidence():
