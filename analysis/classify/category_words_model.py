@@ -116,7 +116,7 @@ MODEL_RULES = (
         r"|sort_chunks\w*|chunk_sort\w*|row_id_map\w*|(?:un)?permute_tokens|permute_with_mask\w*"
         r"|unpermute_with\w*|token_permut\w*|\w*noaux_tc\w*|\w+_dispatch|dispatch_\w+"
         r"|tokens_per_\w+|grouped_topk\w*|mm_ids\w*|topk_softmax"
-        r"|(?<!bwd_)finalize_(?:kernel|deep_?seek)\w*|fused_mapping|pre_reorder\w*"
+        r"|(?<!bwd_)finalize_(?:kernel|deep_?seek)\w*|fused_mapping|reduce_fused\w*|expand_to_fused\w*|pre_reorder\w*"
         r"|post_reorder\w*|deepep\w*"
         r"|seg_indptr\w*|ep_(?:scatter|gather)\w*|topk_sigmoid|regroup",
         C.MOE,
