@@ -9,13 +9,14 @@ if str(ROOT) not in sys.path:
 
 import streamlit as st  # noqa: E402
 
-from app.ui import style, widgets  # noqa: E402
+from app.ui import login, style, widgets  # noqa: E402
 
 st.set_page_config(
     page_title="Warpboard", page_icon=str(ROOT / "app/static/icon.svg"), layout="wide"
 )
 style.inject()
 st.logo(str(ROOT / "app/static/logo.svg"))
+login.require_login()
 
 PAGES = [
     st.Page(
