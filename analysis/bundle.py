@@ -42,6 +42,24 @@ def load_paths(paths: Sequence[Path], staging: Staging) -> RunData:
     return load_files(paths, staging)
 
 
+def bundle_folders(paths: Sequence[Path]) -> tuple[Path, ...]:
+    """Return the bundles when the paths are several, or folders of several; () when they are not.
+
+    A sweep of `warpboard run` leaves a folder of bundles; looked for two levels deep.
+    """
+    if not all(p.is_dir() for p in paths):
+        return ()
+    found: dict[Path, None] = {}
+    for folder in paths:
+        if (folder / MANIFEST).is_file():
+            found[folder] = None
+            continue
+        inside = [p.parent for way in ("*", "*/*") for p in folder.glob(f"{way}/{MANIFEST}")]
+        found |= dict.fromkeys(sorted(inside))
+    is_one_bundle = len(paths) == 1 and list(found) == list(paths)
+    return () if is_one_bundle else tuple(found)
+
+
 def load_files(paths: Sequence[Path], staging: Staging) -> RunData:
     """Read loose files as one run. Its hash depends on their contents, not on names or order."""
     captures: list[RunCapture] = []
@@ -57,6 +75,11 @@ def load_files(paths: Sequence[Path], staging: Staging) -> RunData:
         counts[capture.pass_name] = process + 1
         captures.append(replace(capture, process=process))
     captures.sort(key=lambda c: (c.pass_name, c.source_sha256))
+    return run_of_captures(captures)
+
+
+def run_of_captures(captures: Sequence[RunCapture]) -> RunData:
+    """Return what captures alone say, without a manifest."""
     return RunData(
         status="done",
         captures=tuple(captures),
@@ -64,7 +87,7 @@ def load_files(paths: Sequence[Path], staging: Staging) -> RunData:
         gpu=gpu_of(captures),
         environment=environment_of(captures, {}),
         warnings=capture_warnings(captures),
-        content_hash=hash_of(sorted(seen)),
+        content_hash=hash_of(sorted({c.source_sha256 for c in captures})),
     )
 
 

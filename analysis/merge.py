@@ -56,7 +56,8 @@ def merged_captures(
         if twin is not None and capture.pass_name == Pass.NCU:
             kept[kept.index(twin)] = replace(twin, tables=_filled(twin.tables, capture.tables))
         if twin is not None:
-            warnings.append(_counted_once(capture, twin))
+            if capture.process != twin.process:  # else two forms that one pass wrote itself
+                warnings.append(_counted_once(capture, twin))
             capture = replace(capture, tables=_without(capture.tables, FRAMES))
         elif capture.tables.kind in _REPORT_KINDS:
             given = [n for n in FRAMES if any(_has(c.tables, n) for c in earlier if _records(c))]

@@ -1,6 +1,5 @@
 """Read the bundle of a finished run and store it. Runs where the database is."""
 
-import json
 import logging
 import os
 import shutil
@@ -11,6 +10,7 @@ from analysis.bundle import load_bundle
 from analysis.capture_file import Staging
 from analysis.manifest import MANIFEST, load_manifest
 from app.imports import assembled
+from app.kept_manifest import keep_manifest
 from core.config import DataDir
 from core.errors import AppError
 from core.states import RunStatus
@@ -67,8 +67,7 @@ def _ingest(db: Any, data_dir: DataDir, run_id: str, gpu_id: str | None) -> None
     data = load_bundle(bundle, Staging(folder=staged))
     _, run = assembled(db, data_dir, data, gpu_id)
     ingest_run(db, data_dir, run_id, run)
-    stored = {c.source_sha256: c for c in data.captures}
-    _store_manifest(manifest, stored, data_dir.captures / run_id)
+    keep_manifest(manifest, data, data_dir.captures / run_id)
     shutil.rmtree(uploads, ignore_errors=True)
 
 
@@ -79,17 +78,3 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
-
-
-def _store_manifest(manifest: dict[str, Any], stored: dict[str, Any], folder: Path) -> None:
-    """Keep the manifest beside the captures, with the hashes of what is stored: a bundle again."""
-    for entry in manifest["passes"]:
-        kept = []
-        for item in entry["captures"]:
-            capture = stored.get(item["sha256"])
-            if capture is not None:
-                item |= {"bytes": capture.num_bytes, "sha256": capture.sha256}
-                item["private_removed"] = list(capture.private_removed)
-                kept.append(item)
-        entry["captures"] = kept
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,7 @@ def connect(path: Path) -> Database:
         connection.execute("PRAGMA synchronous=NORMAL")
         connection.execute("PRAGMA foreign_keys=ON")
         db = Database(connection)
+        _check_age(db, path)
         if migrations.pending(db):
             migrations.apply(db)
     except sqlite3.OperationalError as exc:
@@ -43,6 +45,21 @@ def connect(path: Path) -> Database:
         connection.close()
         raise UserError(f"{path}: not a database ({exc}); choose another --data folder") from exc
     return db
+
+
+@cache
+def _known_migrations() -> frozenset[str]:
+    """Return the names of all changes of the schema: those that an empty database lacks."""
+    return frozenset(m.name for m in migrations.pending(Database(memory=True)))
+
+
+def _check_age(db: Database, path: Path) -> None:
+    """Refuse a database with changes that this version does not know; it stays as it is."""
+    newer = [m.name for m in migrations.applied(db) if m.name not in _known_migrations()]
+    if newer:
+        db.close()
+        what = f"{path}: made by a newer Warpboard (it has {newer[-1]})"
+        raise UserError(f"{what}; update this one, or choose another --data folder")
 
 
 @contextmanager

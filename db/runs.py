@@ -203,6 +203,15 @@ def unknown_fields(db: Database, query: str | None) -> tuple[str, ...]:
     return tuple(k for k in keys if k not in known)
 
 
+def runs_with_captures(db: Database) -> list[str]:
+    """Return the ended runs that have a stored capture, oldest first."""
+    rows = db.execute(
+        "SELECT id FROM runs WHERE status IN ('done', 'oom', 'failed', 'cancelled')"
+        " AND id IN (SELECT run_id FROM captures) ORDER BY created_at, id"
+    )
+    return [run_id for (run_id,) in rows]
+
+
 def resolve_run(db: Database, text: str) -> str:
     """Return the id that `text` names: an id, a unique start of one, or a unique name.
 

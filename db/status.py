@@ -87,6 +87,12 @@ def has_capture(db: Database, run_id: str, source_sha256: str) -> bool:
     return row is not None
 
 
+def source_hashes(db: Database, run_id: str) -> dict[str, str]:
+    """Return file name -> SHA-256 before private fields were removed, of a run's captures."""
+    rows = db.execute("SELECT file_name, source_sha256 FROM captures WHERE run_id = ?", [run_id])
+    return dict(rows.fetchall())
+
+
 def events(db: Database, run_id: str, after_id: int = 0, limit: int = 500) -> pd.DataFrame:
     """Return the log lines after `after_id`, oldest first (EVENT_COLUMNS)."""
     return select(

@@ -1,16 +1,24 @@
 """`warpboard import PATH...`: files of one run, or a bundle."""
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from app.cli.command import Command, add_json
 from app.cli.output import note, print_json
 from app.cli.values import parse_assignments, scalar
 from core.config import DataDir
+from core.errors import AppError, UserError
+
+if TYPE_CHECKING:
+    from app.imports import Imported
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
+    parser.add_argument(
+        "paths", nargs="+", type=Path, metavar="PATH", help="files, or one bundle folder"
+    )
     parser.add_argument("--name", help="name of the run; else made from the files")
     parser.add_argument(
         "--set",
@@ -28,22 +36,54 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, data: DataDir) -> int:
+    from analysis.bundle import bundle_folders
     from app.imports import import_paths
 
     given = {k: scalar(v) for k, v in parse_assignments(options.set).items()}
+    folders = bundle_folders(options.paths)
+    if folders:
+        return _run_several(options, data, folders, given)
     result = import_paths(
         data, options.paths, name=options.name, params=given, keep_private=options.keep_private
     )
     if options.json:
         print_json(result.as_dict())
-        return 0
+    else:
+        _print(result)
+    return 0
+
+
+def _run_several(
+    options: Namespace, data: DataDir, folders: Sequence[Path], given: Mapping[str, Any]
+) -> int:
+    """Import each bundle as a run of its own; one that is refused does not stop the others."""
+    from app.imports import import_paths
+
+    if options.name is not None:
+        raise UserError(f"--name {options.name!r}: it names one run, and here are {len(folders)}")
+    entries: list[dict[str, Any]] = []
+    for folder in folders:
+        try:
+            result = import_paths(data, [folder], params=given, keep_private=options.keep_private)
+        except AppError as exc:
+            note(f"warpboard: {folder.name}: {exc}")
+            entries.append({"bundle": folder.name, "error": str(exc)})
+            continue
+        entries.append({"bundle": folder.name, **result.as_dict()})
+        if not options.json:
+            _print(result)
+    if options.json:
+        print_json({"runs": entries})
+    return 2 if any("error" in entry for entry in entries) else 0
+
+
+def _print(result: "Imported") -> None:
     for warning in result.warnings:
         note(f"warning ({warning.code}): {warning.message}")
     if result.removed:
         note(f"removed from the stored files: {', '.join(result.removed)}")
     how = "imported as" if result.is_new else "these files are already here as"
     print(f"{how} {result.run_id} ({result.status})")
-    return 0
 
 
 COMMAND = Command(help="store capture files or a bundle as a run", arguments=arguments, run=run)

@@ -1,8 +1,11 @@
 """Parse the arguments, run one command, and turn every failure into one line and an exit code."""
 
+import errno
 import importlib
+import itertools
 import logging
 import os
+import sqlite3
 import sys
 import traceback
 from argparse import SUPPRESS, ArgumentParser, Namespace
@@ -13,7 +16,7 @@ from app.cli.command import Command
 from app.cli.output import note, print_json
 from core import VERSION
 from core.config import DataDir, data_dir
-from core.errors import AppError
+from core.errors import AppError, UserError
 
 COMMANDS = {
     "up": "start the dashboard, its workers and the queue",
@@ -26,6 +29,8 @@ COMMANDS = {
     "study": "print a study's table",
     "classify": "name the class of kernel names",
     "reclassify": "apply the present kernel rules to all runs",
+    "reparse": "read stored captures again",
+    "project": "project a run's latency to another GPU",
     "tag": "add or remove tags",
     "pin": "make a run the baseline of its kind",
     "delete": "delete runs",
@@ -43,18 +48,47 @@ _KEYWORDS = {"import": "import_"}
 _PASSED_ON = ("run", "worker")
 """Commands whose words another program reads: nothing after them is ours."""
 EXIT_INTERRUPTED = 130
+_OTHER_FOLDER = "choose a --data folder that you may write to"
+_REMEDIES = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space",
+    errno.EACCES: _OTHER_FOLDER,
+    errno.EPERM: _OTHER_FOLDER,
+    errno.EROFS: _OTHER_FOLDER,
+    errno.ENOTDIR: _OTHER_FOLDER,
+    errno.EEXIST: _OTHER_FOLDER,
+}
+"""What the host refuses, with the remedy."""
 
 
 class _Parser(ArgumentParser):
-    """Report a wrong argument in one line."""
+    """Report a wrong argument in one line, as every other error."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see `{self.prog} --help`\n")
+        name = self.prog.removeprefix("warpboard").strip()
+        raise UserError(f"{name}{': ' if name else ''}{message}; see `{self.prog} --help`")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; never lets a traceback out."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    is_json = bool({"--json", "--format=json"} & _joined(arguments))
+    try:
+        options = _options(arguments)
+    except UserError as exc:
+        return _fail(is_json, exc.exit_code, str(exc))
+    if options is None:
+        return 0
+    return _run(options, data_dir(getattr(options, "data", None)), is_json)
+
+
+def _joined(arguments: Sequence[str]) -> set[str]:
+    """Return each word with the next: `--format json` reads as `--format=json` does."""
+    return {*arguments, *(f"{a}={b}" for a, b in itertools.pairwise(arguments))}
+
+
+def _options(arguments: list[str]) -> Namespace | None:
+    """Return the parsed words; None when there is no command, after printing the help."""
     place = _command_place(arguments)
     wanted = arguments[place] if place < len(arguments) else None
     parser = _parser(wanted)
@@ -65,9 +99,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = parser.parse_args(arguments)
     if getattr(options, "command", None) is None:
         parser.print_help()
-        return 0
-    data = data_dir(getattr(options, "data", None))
-    return _run(options, data)
+        return None
+    return options
 
 
 def _command_place(arguments: Sequence[str]) -> int:
@@ -78,29 +111,50 @@ def _command_place(arguments: Sequence[str]) -> int:
     return place
 
 
-def _run(options: Namespace, data: DataDir) -> int:
+def _run(options: Namespace, data: DataDir, is_json: bool) -> int:
     try:
         code: int = options.run(options, data)
         sys.stdout.flush()
         return code
     except AppError as exc:
-        return _fail(options, exc.exit_code, str(exc))
+        return _fail(is_json, exc.exit_code, str(exc))
     except KeyboardInterrupt:
-        return _fail(options, EXIT_INTERRUPTED, "stopped")
+        return _fail(is_json, EXIT_INTERRUPTED, "stopped")
     except BrokenPipeError:
-        # The reader of our output went away (`| head`): not our fault, nothing to say.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except Exception as exc:  # the border: whatever is left is a bug of ours
+        return _stop_writing(0)
+    except Exception as exc:  # the border: what is neither refused nor expected is a bug of ours
+        refused = _refused(exc, data)
+        if refused is not None:
+            return _fail(is_json, UserError.exit_code, refused)
         where = _log_bug(data)
-        return _fail(options, 3, f"internal error: {type(exc).__name__}: {exc} (details: {where})")
+        return _fail(is_json, 3, f"internal error: {type(exc).__name__}: {exc} (details: {where})")
 
 
-def _fail(options: Namespace, code: int, message: str) -> int:
+def _refused(exc: Exception, data: DataDir) -> str | None:
+    """Say what the host refused and what to do; None when the exception is something else."""
+    if isinstance(exc, sqlite3.OperationalError):
+        return f"{data.db_path}: {exc}; see `warpboard doctor`"
+    if not isinstance(exc, OSError) or exc.errno not in _REMEDIES:
+        return None
+    return f"{exc.filename or 'writing'}: {exc.strerror}; {_REMEDIES[exc.errno]}"
+
+
+def _fail(is_json: bool, code: int, message: str) -> int:
     line = " ".join(message.split())
     note(f"warpboard: {line}")
-    if getattr(options, "json", False):
+    if not is_json:
+        return code
+    try:
         print_json({"error": line, "exit_code": code})
+        sys.stdout.flush()
+    except OSError:
+        return _stop_writing(code)
+    return code
+
+
+def _stop_writing(code: int) -> int:
+    """Give up stdout: its reader went away (`| head`) or its disk is full; nothing more to say."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
 
 

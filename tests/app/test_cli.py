@@ -1,46 +1,21 @@
 """The command line as scripts see it: one document, exit codes, no traceback."""
 
+import errno
 import io
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.cli.main import COMMANDS, main
+from app.cli.main import COMMANDS
 from core.config import DataDir
+from tests.app.conftest import Cli
 from tests.conftest import H100
 
 EAGER = str(H100 / "nsys" / "decode_eager.sqlite")
 AUTOTUNE = str(H100 / "nsys" / "decode_max_autotune.sqlite")
-
-
-class Cli:
-    """The command line on one data directory."""
-
-    def __init__(self, data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> None:
-        self._data = str(data_dir.root)
-        self._capsys = capsys
-        self.err = ""
-        self.out = ""
-
-    def __call__(self, *words: str) -> int:
-        try:
-            code = main(["--data", self._data, *words])
-        except SystemExit as stopped:  # argparse
-            code = int(stopped.code or 0)
-        self.out, self.err = self._capsys.readouterr()
-        assert "Traceback" not in self.out + self.err
-        return code
-
-    def json(self, *words: str) -> Any:
-        assert self(*words, "--json") == 0, self.err
-        return json.loads(self.out)
-
-
-@pytest.fixture
-def cli(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(data_dir, capsys)
 
 
 def test_every_command_of_the_help_exists(cli: Cli) -> None:
@@ -189,6 +164,40 @@ def test_bad_file_is_refused_and_leaves_the_database_as_it_was(
 def test_failure_with_json_is_still_one_document(cli: Cli) -> None:
     assert cli("show", "nothing", "--json") == 2
     assert "no run" in json.loads(cli.out)["error"]
+
+
+@pytest.mark.parametrize(
+    "words", [["project", "--json"], ["compare", "x", "--format", "json"], ["runs", "--limit=x"]]
+)
+def test_wrong_words_with_json_are_one_document(cli: Cli, words: list[str]) -> None:
+    assert cli(*words, *(["--json"] if "--limit=x" in words else [])) == 2
+    assert json.loads(cli.out)["exit_code"] == 2
+
+
+def test_full_disk_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("app.imports.import_paths", full)
+
+    assert cli("import", EAGER, "--json") == 2
+    assert json.loads(cli.out)["error"] == "writing: No space left on device; free some space"
+
+
+def test_data_folder_that_is_a_file_is_one_line(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+
+    assert cli("--data", str(tmp_path / "file"), "import", EAGER) == 2
+    assert len(cli.err.splitlines()) == 1
+
+
+def test_database_of_a_newer_version_is_refused_and_kept(cli: Cli, data_dir: DataDir) -> None:
+    cli("runs")
+    with sqlite3.connect(data_dir.db_path) as newer:
+        newer.execute("INSERT INTO _sqlite_migrations VALUES (99, 'warpboard', 'm099_x', 'now')")
+
+    assert cli("runs") == 2
+    assert "made by a newer Warpboard (it has m099_x)" in cli.err
 
 
 def test_bug_is_one_line_with_the_place_of_its_log(

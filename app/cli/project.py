@@ -1,0 +1,37 @@
+"""`warpboard project RUN --gpu NAME`: what the run would take on another GPU, by projection."""
+
+from argparse import ArgumentParser, Namespace
+
+from app.cli.command import Command, add_json
+from app.cli.output import note, print_json
+from core.config import DataDir
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("id", metavar="RUN", help="id, start of an id, or name")
+    parser.add_argument("--gpu", required=True, metavar="NAME", help="the GPU to project to")
+    add_json(parser)
+
+
+def run(options: Namespace, data: DataDir) -> int:
+    from app.projection import projection_document
+
+    found = projection_document(data, options.id, options.gpu)
+    if options.json:
+        print_json(found)
+        return 0
+    latency = found["latency_ms"]
+    low, high = latency["low"], latency["high"]
+    band = "learned" if found["is_band_learned"] else "assumed"
+    print(
+        f"projected latency on {found['gpu']}: {latency['median']:.4g} ms"
+        f" (error band {low:.4g} to {high:.4g} ms, {band})"
+    )
+    print(f"measured on {found['source_gpu'] or 'an unknown GPU'}: {found['measured_ms']:.4g} ms")
+    print(f"where its time goes: {found['basis']}")
+    for text in found["notes"]:
+        note(f"note: {text}")
+    return 0
+
+
+COMMAND = Command(help="project a run's latency to another GPU", arguments=arguments, run=run)

@@ -1,0 +1,37 @@
+"""`warpboard reparse [RUN...]`: read stored captures again, without a new run."""
+
+from argparse import ArgumentParser, Namespace
+
+from app.cli.command import Command, add_json
+from app.cli.output import note, print_json
+from core.config import DataDir
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("ids", nargs="*", metavar="RUN", help="none: every run with captures")
+    add_json(parser)
+
+
+def run(options: Namespace, data: DataDir) -> int:
+    from app.reparse import reparse
+    from db.connection import opened
+    from db.runs import resolve_run
+
+    run_ids = None
+    if options.ids:
+        with opened(data.db_path) as db:
+            run_ids = list(dict.fromkeys(resolve_run(db, text) for text in options.ids))
+    results = reparse(data, run_ids)
+    for result in results:
+        if result.error:
+            note(f"{result.run_id}: not read again: {result.error}")
+    if options.json:
+        print_json({"runs": [r.as_dict() for r in results]})
+    else:
+        num_changed = sum(bool(r.changed) for r in results)
+        num_read = sum(r.error is None for r in results)
+        print(f"{num_read} runs read again, {num_changed} of them have other numbers now")
+    return 2 if any(r.error for r in results) else 0
+
+
+COMMAND = Command(help="read stored captures again", arguments=arguments, run=run)

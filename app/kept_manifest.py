@@ -1,0 +1,35 @@
+"""Keep a bundle's manifest beside its stored captures, so that the run can be read again."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from analysis.manifest import MANIFEST
+from analysis.rundata import RunData
+
+
+def keep_manifest(manifest: Mapping[str, Any], data: RunData, folder: Path) -> None:
+    """Write the manifest with the hashes of what is stored, and what could not be read as warnings.
+
+    `data` is what was read from the manifest's captures; `folder` holds them.
+    """
+    stored = {c.source_sha256: c for c in data.captures}
+    unreadable = [w for w in data.warnings if w.warning.code == "capture_unreadable"]
+    passes = []
+    for entry in manifest["passes"]:
+        kept = []
+        for item in entry["captures"]:
+            capture = stored.get(item["sha256"])
+            if capture is not None:
+                removed = {"private_removed": list(capture.private_removed)}
+                stored_as = {"bytes": capture.num_bytes, "sha256": capture.sha256}
+                kept.append({**item, **stored_as, **removed})
+        lost = [
+            {"code": w.warning.code, "message": w.warning.message}
+            for w in unreadable
+            if w.pass_name == entry["pass"]
+        ]
+        passes.append({**entry, "captures": kept, "warnings": [*entry["warnings"], *lost]})
+    text = json.dumps({**manifest, "passes": passes}, indent=1)
+    (folder / MANIFEST).write_text(text + "\n")

@@ -1,0 +1,133 @@
+"""Bundles by the command line: a folder of several, read again later, projected."""
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.capture_file import file_sha256
+from core.config import DataDir
+from tests.app.conftest import Cli
+from tests.conftest import H100
+
+EAGER = H100 / "nsys" / "decode_eager.sqlite"
+
+
+def make_bundle(folder: Path, compile_mode: str) -> Path:
+    """Leave a bundle of a clean pass and the real nsys capture of an eager decode."""
+    folder.mkdir(parents=True)
+    shutil.copyfile(EAGER, folder / "nsys-0.sqlite")
+    capture = {"file": "nsys-0.sqlite", "kind": "nsys_sqlite", "sha256": file_sha256(EAGER)}
+    capture |= {"bytes": EAGER.stat().st_size, "tool": "nsys", "private_removed": ["argv"]}
+    cost = {"flops": 1e9, "bytes": 4e8, "flops_dtype": "bf16", "num_tokens": 1}
+    result = {"samples_ns": [2_500_000, 2_400_000, 2_600_000], "cost": cost}
+    job: dict[str, Any] = {"schema_version": 1, "workload": "decode", "profilers": ["nsys"]}
+    job |= {"params": {"compile": compile_mode}, "repeats": 1, "gpu": "NVIDIA H100 80GB HBM3"}
+    done = {"process": 0, "status": "ok", "warnings": []}
+    manifest = {
+        "schema_version": 1,
+        "status": "done",
+        "job": job,
+        "gpu": {"model": "NVIDIA H100 80GB HBM3", "num_sms": 132},
+        "passes": [
+            {"pass": "clean", "captures": [], "result": result, **done},
+            {"pass": "nsys", "captures": [capture], **done},
+        ],
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def test_folder_of_bundles_becomes_a_run_each(cli: Cli, tmp_path: Path) -> None:
+    for mode in ("none", "default"):
+        make_bundle(tmp_path / "sweep" / mode, mode)
+
+    runs = cli.json("import", str(tmp_path / "sweep"))["runs"]
+
+    assert [(r["bundle"], r["status"], r["is_new"]) for r in runs] == [
+        ("default", "done", True),
+        ("none", "done", True),
+    ]
+    assert cli.json("runs", "--filter", "compile:none workload:decode")["total"] == 1
+
+
+def test_a_broken_bundle_among_several_is_named_and_the_rest_kept(
+    cli: Cli,
+    tmp_path: Path,
+) -> None:
+    make_bundle(tmp_path / "sweep" / "good", "none")
+    make_bundle(tmp_path / "sweep" / "bad", "default").joinpath("nsys-0.sqlite").write_text("x")
+
+    assert cli("import", str(tmp_path / "sweep"), "--json") == 2
+
+    bad, good = json.loads(cli.out)["runs"]
+    assert (bad["bundle"], good["status"]) == ("bad", "done")
+    assert "nsys-0.sqlite" in bad["error"]
+
+
+def test_one_bundle_is_answered_as_one_run(cli: Cli, tmp_path: Path) -> None:
+    assert cli.json("import", str(make_bundle(tmp_path / "one", "none")))["status"] == "done"
+
+
+@pytest.mark.parametrize("is_bundle", [True, False])
+def test_reparse_restores_numbers_from_the_stored_captures(
+    cli: Cli,
+    data_dir: DataDir,
+    tmp_path: Path,
+    is_bundle: bool,
+) -> None:
+    source = make_bundle(tmp_path / "b", "none") if is_bundle else EAGER
+    run_id = cli.json("import", str(source), "--name", "mine")["run_id"]
+    before = cli.json("show", run_id)
+    with sqlite3.connect(data_dir.db_path) as older_reader:
+        older_reader.execute("UPDATE runs SET summary = json_remove(summary, '$.busy_ns')")
+        older_reader.execute("DELETE FROM phases")
+
+    (entry,) = cli.json("reparse")["runs"]
+
+    assert entry == {"run_id": run_id, "changed": ["busy_ns"]}
+    assert cli.json("show", run_id) == before
+
+
+def test_reparse_names_the_run_whose_capture_is_gone(
+    cli: Cli,
+    data_dir: DataDir,
+) -> None:
+    run_id = cli.json("import", str(EAGER))["run_id"]
+    before = cli.json("show", run_id)
+    shutil.rmtree(data_dir.captures / run_id)
+
+    assert cli("reparse", run_id, "--json") == 2
+
+    assert "the stored capture is gone" in json.loads(cli.out)["runs"][0]["error"]
+    assert cli.json("show", run_id) == before
+
+
+def test_projection_is_labelled_with_its_assumed_band(cli: Cli, tmp_path: Path) -> None:
+    run_id = cli.json("import", str(make_bundle(tmp_path / "b", "none")))["run_id"]
+
+    found = cli.json("project", run_id, "--gpu", "4090")
+
+    latency = found["latency_ms"]
+    assert (found["kind"], found["is_band_learned"]) == ("projected", False)
+    assert found["gpu"] == "NVIDIA GeForce RTX 4090"
+    assert latency["low"] < latency["median"] < latency["high"]
+    assert latency["median"] > found["measured_ms"]
+
+
+def test_projection_to_an_unknown_gpu_lists_the_known(cli: Cli, tmp_path: Path) -> None:
+    run_id = cli.json("import", str(make_bundle(tmp_path / "b", "none")))["run_id"]
+
+    assert cli("project", run_id, "--gpu", "8800 GTX") == 2
+    assert "8800 GTX" in cli.err
+    assert "NVIDIA H200" in cli.err
+
+
+def test_projection_needs_a_latency(cli: Cli) -> None:
+    run_id = cli.json("import", str(EAGER))["run_id"]
+
+    assert cli("project", run_id, "--gpu", "4090") == 2
+    assert "no clean latency" in cli.err
