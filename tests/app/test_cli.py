@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.main import COMMANDS
+from app.cli.main import COMMANDS, main
 from core.config import DataDir
 from tests.app.conftest import Cli
 from tests.conftest import H100
