@@ -18,7 +18,8 @@ _VERB_FIRST = (
         C.COPY,
         "interleave_int4_weights_for_mixed_gemm_kernel",
         "a verb in front: what follows is only what is moved or what it is moved for",
-        unless=r"_(?:add|conv(?!e)\w*|softmax|norm|attention|attn|kv|cache|scan)_|^_transpose_\w*(?:mm"
+        unless=r"_(?:add|conv(?!e)\w*|softmax|norm|attention|attn|kv|cache|scan)_"
+        r"|^_transpose_\w*(?:mm"
         r"|matmul|gemm)_",
     ),
     word_rule(
@@ -52,7 +53,8 @@ _PRODUCTS = (
         "gemm",
         r"_(?:\w*(?<!fb)(?<!deep_)gemm(?!a)\w*|\w*matmul\w*|mat_?mul\w*"
         r"|matrix_?mul\w*|matrix_product|mm|mmq?|mmf|bmm|addmm|baddbmm|\w*wmma\w*|w?gmma|mma"
-        r"|mul_mat\w*|linear(?!i[sz]e)\w*|strassen\w*|dense_kernel\w*|simt|lora|weight_only\w*"
+        r"|mul_mat\w*|linear(?!i[sz]e)\w*|strassen\w*|dense_kernel\w*|simt|lora|gett"
+        r"|mma\d+x\d+\w*|weight_only\w*"
         r"|\w+_proj(?:ection)?\w*"
         r"|projection\w*|\w*marlin\w*|machete|split_?k(?!ernel)\w*|\w*gmm\w*|nvjet"
         r"|\w*scaled_mm\w*|nn_dense\w*"
@@ -211,7 +213,8 @@ _DATA = (
         r"\w*iou|bfs|dfs|sssp|page_?rank|floyd\w*|mcts|k_?means\w*|centroids?|non_?bonded\w*"
         r"|options?"
         r"|i?dct\w*|wavelets?|d?fwt\w*|dwt\w*|triangles?|voxels?|disparity|quadtree"
-        r"|conjugate_gradient|integrat\w*|neighbou?rs?|forces?|body\w*|particles?|velocit\w*"
+        r"|conjugate_gradient|integrat\w*|derivatives?|neighbou?rs?|forces?|body\w*|particles?"
+        r"|velocit\w*"
         r"|collision\w*|energy|life|prepare\w*|prep|plan|setup|metadata|publish\w*|preflight"
         r"|lattice\w*|laplac\w*|diffusion|wave|mandelbrot|julia|ray\w*|render\w*|fft\w*|\w*rnn\w*"
         r"|lstm\w*|gru\w*|stencil\w*|n_?body\w*|sleep\w*|spin\w*|empty|null\w*|nop|dummy"

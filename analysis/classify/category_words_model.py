@@ -35,7 +35,8 @@ MODEL_RULES = (
     word_rule(
         "collective",
         r"all_?reduce\w*|all_?gather\w*|reduce_?scatter\w*|all_?to_?all\w*|a2a\w*|cross_device\w*"
-        r"|send_?recv|nvshmem\w*|nvls|multimem\w*|lamport\w*|halos?|one_?shot\w*|two_?shot\w*"
+        r"|send_?recv|nvshmem\w*|nvls|multimem\w*|lamport\w*|halos|halo_exchange\w*|one_?shot\w*"
+        r"|two_?shot\w*"
         r"|quick_?reduce|barrier\w*|(?:cached_)?notify_(?:dispatch|combine)|cached_notify"
         r"|dispatch_layout|(?:hybrid_)?(?:dispatch|combine)_impl|(?:combine|reserve)_publish\w*"
         r"|ipc_\w*push\w*|pp_(?:send|recv)|low_latency_buffer|p2p\w*|internode\w*|intranode\w*"
@@ -116,7 +117,8 @@ MODEL_RULES = (
         r"|sort_chunks\w*|chunk_sort\w*|row_id_map\w*|(?:un)?permute_tokens|permute_with_mask\w*"
         r"|unpermute_with\w*|token_permut\w*|\w*noaux_tc\w*|\w+_dispatch|dispatch_\w+"
         r"|tokens_per_\w+|grouped_topk\w*|mm_ids\w*|topk_softmax"
-        r"|(?<!bwd_)finalize_(?:kernel|deep_?seek)\w*|fused_mapping|reduce_fused\w*|expand_to_fused\w*|pre_reorder\w*"
+        r"|(?<!bwd_)finalize_(?:kernel|deep_?seek)\w*|fused_mapping|reduce_fused\w*"
+        r"|expand_to_fused\w*|pre_reorder\w*"
         r"|post_reorder\w*|deepep\w*"
         r"|seg_indptr\w*|ep_(?:scatter|gather)\w*|topk_sigmoid|regroup",
         C.MOE,
@@ -158,7 +160,8 @@ MODEL_RULES = (
         r"|split_?kv\w*|nsa"
         r"|hstu|simplicial|lse|state_merge|merge_states?"
         r"|merge_attn\w*|tree_reduce_lse|merge_states_kernel)_)|_(?:prefill|decode)_"
-        r"with_\w*kv|_merge_states?_|^_(?:fwd|bwd)_(?:grouped_)?(?:kernel|preprocess)_"
+        r"with_\w*kv|_merge_states?_|^_(?:(?:fwd|bwd)_(?:grouped_)?kernel|(?:fwd|bwd"
+        r"|backward)_preprocess)_"
         r"|_lse_combine_"
         r"|_(?:fwd|bwd)_(?:dq|dkdv|dk_dv|dkv)_|_bwd_kernel_d[kqv]|^_parallel_\w+_(?:fwd"
         r"|bwd)_kernel",

@@ -85,7 +85,7 @@ ORIGIN_RULES = (
         r"tensorrt_llm::|trtllm|fastertransformer::|^fmhaSm\d+|^fmha_v2_|\bmoe::dev::|\bxqa_"
         r"|^kernel_mha"
         r"|^(?:bmm|gemm|batchedGemm|gemmGatedAct)_\w*(?:_t\d+x\d+|sm1\d\d)"
-        r"|masked_multihead_attention"
+        r"|masked_multihead_attention_kernel"
         r"|applyBiasRopeUpdateKVCache|^(?:void )?(?:expandInputRows|generalLayerNorm|generalRmsNorm"
         r"|finalizeMoeRouting|doActivation|doGatedActivation|fusedBuildExpertMaps|computeStrides"
         r"|threeStepBuild|blockExpertPrefixSum|globalExpertPrefixSum"
@@ -155,7 +155,7 @@ ORIGIN_RULES = (
     _rule(
         "vllm",
         F.TEXT,
-        r"^(?:\S+\s)?vllm::|^(?:\S+\s)?marlin(?:_moe_wna16)?::|^(?:paged_attention_v[12]"
+        r"^(?:\S+\s)?vllm::|^(?:\S+\s)?marlin(?:_moe_wna16)?::|^(?:paged_attention_v[12]_\w*kernel"
         r"|reshape_and_cache|concat_and_cache_mla"
         r"|(?:batched_)?moe_align_block_size(?!_stage)|count_and_sort_expert_tokens|gptq_marlin"
         r"|awq_marlin"
