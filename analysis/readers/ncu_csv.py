@@ -170,6 +170,10 @@ def _coverage(counters: pd.DataFrame, table: NcuTable) -> list[CaptureWarning]:
     if len(counters) and not have["duration_ns"]:
         text = "No duration was collected: add the metric gpu__time_duration.sum."
         found.append(CaptureWarning(code="no_durations", message=text))
+    if len({launch.id for launch in table.launches}) < len(table.launches):
+        processes = len({launch.process for launch in table.launches})
+        text = f"Launch numbers repeat: {processes} processes count their own; all are listed."
+        found.append(CaptureWarning(code="several_processes", message=text))
     sizes = Tally(len(launch.tokens) for launch in table.launches)
     ids = [int(launch.id) for launch in table.launches]
     skipped = sum(max(0, b - a - 1) for a, b in pairwise(ids) if b > a)

@@ -36,6 +36,7 @@ class NcuLaunch:
     """One profiled launch. `tokens`: (metric name, unit) -> text as printed."""
 
     id: str
+    process: str
     line: int
     kernel: str
     grid: str | None
@@ -63,7 +64,7 @@ def parse_ncu_table(text: str, path: Path) -> NcuTable:
     table = NcuTable()
     header: list[str] = []
     units: list[str] | None = None
-    part: dict[str, NcuLaunch] = {}
+    part: dict[tuple[str, str], NcuLaunch] = {}
     for line, cells in _records(text, table.log, path):
         if _is_header(cells):
             header, units, part = [c.strip() for c in cells], None, {}
@@ -159,7 +160,11 @@ def _cells(lines: list[str], delimiter: str, path: Path, first: int) -> list[str
 
 
 def _launch(
-    table: NcuTable, part: dict[str, NcuLaunch], row: dict[str, str], line: int, path: Path
+    table: NcuTable,
+    part: dict[tuple[str, str], NcuLaunch],
+    row: dict[str, str],
+    line: int,
+    path: Path,
 ) -> NcuLaunch:
     """Return the launch that the row belongs to; rows of one launch must name the same kernel."""
     key = row["ID"].strip()
@@ -167,6 +172,7 @@ def _launch(
         raise CaptureError(path, f"line {line}: the row has no launch ID or kernel name", _REMEDY)
     launch = NcuLaunch(
         id=key,
+        process=row.get("Process ID", "").strip(),
         line=line,
         kernel=row["Kernel Name"],
         grid=_dims(row.get("Grid Size")),
@@ -175,9 +181,10 @@ def _launch(
         compute_capability=row.get("CC") or None,
         path=_nvtx_path(row),
     )
-    known = part.get(key)
+    # Two processes profiled at once can both count from 0.
+    known = part.get((launch.process, key))
     if known is None:
-        part[key] = launch
+        part[launch.process, key] = launch
         table.launches.append(launch)
         return launch
     same = ("kernel", "grid", "block", "device", "compute_capability", "path")
@@ -189,17 +196,18 @@ def _launch(
 
 def _add_raw(
     table: NcuTable,
-    part: dict[str, NcuLaunch],
+    part: dict[tuple[str, str], NcuLaunch],
     header: list[str],
     units: list[str],
     cells: list[str],
     line: int,
     path: Path,
 ) -> None:
-    if cells[header.index("ID")].strip() in part:
-        where = f"line {line}: launch {cells[header.index('ID')]} is there twice"
-        raise CaptureError(path, where, f"The file is damaged. {_REMEDY}")
+    num_before = len(table.launches)
     launch = _launch(table, part, dict(zip(header, cells, strict=True)), line, path)
+    if len(table.launches) == num_before:
+        where = f"line {line}: launch {launch.id} is there twice"
+        raise CaptureError(path, where, f"The file is damaged. {_REMEDY}")
     for name, unit, token in zip(header, units, cells, strict=True):
         if name not in _IDENTITY and ":" not in name and token != "":
             launch.tokens[name, unit.strip()] = token
@@ -207,7 +215,7 @@ def _add_raw(
 
 def _add_details(
     table: NcuTable,
-    part: dict[str, NcuLaunch],
+    part: dict[tuple[str, str], NcuLaunch],
     header: list[str],
     row: dict[str, str],
     cells: list[str],

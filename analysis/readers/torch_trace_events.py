@@ -150,7 +150,9 @@ class TraceEvents:
             and (type(category) is not str or category not in _IGNORED)
         ):
             odd = f"category {category!r:.40}"
-        elif kind is not None and kind < OPERATOR and phase not in "XBE":
+        elif kind is not None and kind != WINDOW and phase == "B":
+            odd = f"{category} as begin and end pairs"
+        elif kind is not None and kind < OPERATOR and phase not in "XE":
             odd = f"{category} of phase {phase}"
         else:
             return

@@ -214,3 +214,27 @@ def test_values_that_contradict_each_other_are_said(tmp_path: Path) -> None:
         ("SM Frequency", "Ghz", "1.32"),
     )
     assert "inconsistent_counters" in _codes(_read(tmp_path, text))
+
+
+def test_two_processes_that_count_alike_are_both_kept_and_said(tmp_path: Path) -> None:
+    header, units, *launches = csv.reader((NCU / "decode_eager.raw.csv").read_text().splitlines())
+    again = [[row[0], "9999", *row[2:]] for row in launches]
+    path = tmp_path / "two.csv"
+    with path.open("w", newline="") as out:
+        csv.writer(out, quoting=csv.QUOTE_ALL).writerows([header, units, *launches, *again])
+    tables = read(path)
+    assert tables.counters is not None
+    assert tables.counters["launch"].tolist() == list(range(2 * len(launches)))
+    assert "several_processes" in {w.code for w in tables.warnings}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
+def test_shells_encodings_and_line_ends_change_nothing(tmp_path: Path, encoding: str) -> None:
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    path = tmp_path / "shell.csv"
+    path.write_bytes(
+        (mark + (NCU / "decode_eager.raw.csv").read_text().replace("\n", "\r\n")).encode(encoding)
+    )
+    whole, found = read(NCU / "decode_eager.raw.csv").counters, read(path).counters
+    assert whole is not None and found is not None
+    pd.testing.assert_frame_equal(whole, found)

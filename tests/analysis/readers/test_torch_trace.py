@@ -270,6 +270,16 @@ def test_events_of_unknown_kind_are_said(tmp_path: Path) -> None:
     assert {"unknown_events", "not_events"} <= codes
 
 
+def test_begin_and_end_pairs_that_are_not_read_are_said(tmp_path: Path) -> None:
+    operator = _x("cpu_op", "aten::mm", 0, 9)
+    begin = {k: v for k, v in operator.items() if k != "dur"} | {"ph": "B"}
+    tables = _read(
+        tmp_path, [begin, begin | {"ph": "E", "ts": 9}, _launch(1, 1), _kernel("k", 5, 1, 1)]
+    )
+    message = next(w.message for w in tables.warnings if w.code == "unknown_events")
+    assert "1 of cpu_op as begin and end pairs" in message
+
+
 @pytest.mark.parametrize("cut", [0.2, 0.5, 0.99])
 def test_cut_trace_names_the_byte(cut: float, tmp_path: Path) -> None:
     text = gzip.decompress(REAL.read_bytes())
