@@ -114,7 +114,7 @@ BLAS_RULES = (
         "gemm.cutlass_cut",
         F.TEXT,
         r"^(?:cutlass::Kernel2?<\s*)?cutlass_\d+_(?:wmma_)?(?:tensorop|simt)_"
-        r"|^cutlass::device_kernel<at::cuda::detail",
+        r"|^cutlass::device_kernel<(?:at::cuda::detail|cutlass::gemm::)",
         C.GEMM,
         "void cutlass::Kernel<cutlass_75_tensorop_f16_s1688ge...",
         "CUTLASS's profiler names cut off before gemm; its convolutions bear no architecture",

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-MAX_NAME_CHARS = 4_000
+MAX_NAME_CHARS = 1_000
 """Longer names are cut before matching: what decides stands in front, and matching stays quick."""
 
 MAX_WORDS_CHARS = 160
