@@ -66,8 +66,17 @@ def _ingest(db: Any, data_dir: DataDir, run_id: str, gpu_id: str | None) -> None
     shutil.copyfile(uploads / MANIFEST, bundle / MANIFEST)
     data = load_bundle(bundle, Staging(folder=staged))
     _, run = assembled(db, data_dir, data, gpu_id)
-    ingest_run(db, data_dir, run_id, run)
-    keep_manifest(manifest, data, data_dir.captures / run_id)
+    folder = data_dir.captures / run_id
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        # Before the run is done: this process may be killed at any time.
+        keep_manifest(manifest, data, folder)
+        ingest_run(db, data_dir, run_id, run)
+    except BaseException:
+        if is_new:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
     shutil.rmtree(uploads, ignore_errors=True)
 
 

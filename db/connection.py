@@ -11,6 +11,7 @@ from sqlite_utils import Database
 
 from core.errors import UserError
 from db.migrations import migrations
+from db.writing import WritingDatabase
 
 BUSY_TIMEOUT_S = 30.0
 
@@ -34,7 +35,7 @@ def connect(path: Path) -> Database:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")
         connection.execute("PRAGMA foreign_keys=ON")
-        db = Database(connection)
+        db = WritingDatabase(connection)
         _check_age(db, path)
         if migrations.pending(db):
             migrations.apply(db)
