@@ -8,12 +8,15 @@ from app.charts.base import figure, plain, short
 from app.ui.colours import CATEGORY_COLOURS, NEUTRAL, RUN_A, RUN_B
 from app.ui.format import duration
 
+_LEAST_STEP = 0.004
+"""A step below this share of the larger total is joined with others: it would be a hairline."""
+
 
 def waterfall(
     steps: Sequence[tuple[str, float]], *, start_ns: float, labels: tuple[str, str], what: str
 ) -> go.Figure:
     """Draw how the time of A becomes the time of B; `steps` are (name, delta_ns)."""
-    shown = [s for s in steps if s[1]]
+    shown = _readable(steps, start_ns)
     end_ns = start_ns + sum(delta for _, delta in steps)
     fig = figure(height=380, y_title=f"{what} (\u00b5s)", legend=False)
     names = [short(labels[0], 22), *(plain(n) for n, _ in shown), short(labels[1], 22)]
@@ -49,6 +52,15 @@ def waterfall(
     )
     fig.update_xaxes(categoryorder="array", categoryarray=names)
     return fig
+
+
+def _readable(steps: Sequence[tuple[str, float]], start_ns: float) -> list[tuple[str, float]]:
+    """Return the steps one can see, and the sum of the others as one step: the total stays."""
+    end_ns = start_ns + sum(delta for _, delta in steps)
+    least = _LEAST_STEP * max(start_ns, end_ns)
+    shown = [s for s in steps if abs(s[1]) >= least]
+    rest = sum(delta for _, delta in steps if abs(delta) < least)
+    return [*shown, ("the rest", rest)] if rest else shown
 
 
 def interval(ratio: float, ci95: tuple[float, float], noise_floor_frac: float | None) -> go.Figure:

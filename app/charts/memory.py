@@ -7,7 +7,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from app.charts.base import figure, plain, short
-from app.ui.colours import NEUTRAL, SERIES_COLOURS, stable_colour
+from app.ui.colours import NEUTRAL, SERIES_COLOURS, phase_colours, stable_colour
 from app.ui.format import bytes_
 
 _MOST_POINTS = 4000
@@ -41,13 +41,13 @@ def memory_timeline(
     x = (shown["time_ns"] - origin) / 1e6
     length = points["time_ns"].iloc[-1] - origin
     fig = figure(height=420, x_title="time (ms)", y_title="bytes")
-    for i, (name, start, end) in enumerate(phases):
-        colour = SERIES_COLOURS[i % len(SERIES_COLOURS)]
+    colours = phase_colours(name for name, _, _ in phases)
+    for name, start, end in phases:
         fig.add_vrect(
             x0=(start - origin) / 1e6,
             x1=(end - origin) / 1e6,
-            fillcolor=colour,
-            opacity=0.09,
+            fillcolor=colours[name],
+            opacity=0.12,
             line_width=0,
             **(_band_label(name) if end - start > 0.06 * length else {}),
         )
@@ -65,15 +65,15 @@ def memory_timeline(
         fillcolor="rgba(0,114,178,0.16)",
         hovertemplate="%{y:.4s}B at %{x:.3f} ms",
     )
-    _mark(fig, (peak["time_ns"] - origin) / 1e6, peak["allocated_bytes"], "peak ")
+    _mark(fig, (peak["time_ns"] - origin) / 1e6, peak["allocated_bytes"], "peak ", length / 1e6)
     if oom:
         fig.add_vline(x=(oom[0] - origin) / 1e6, line={"color": "#d55e00", "width": 2})
         fig.add_annotation(
             x=(oom[0] - origin) / 1e6, y=1, yref="paper", text=plain(oom[1]), showarrow=False,
-            xanchor="right", yanchor="top",
+            xanchor="right", yanchor="bottom", yshift=2, font={"color": "#d55e00"},
         )  # fmt: skip
     highest = points[["allocated_bytes", "reserved_bytes"]].astype(float).max().max()
-    fig.update_yaxes(tickformat=".3s", ticksuffix="B", range=[0, 1.14 * highest], title=None)
+    fig.update_yaxes(tickformat="~s", ticksuffix="B", range=[0, 1.14 * highest], title="memory")
     return fig
 
 
@@ -82,9 +82,11 @@ def _band_label(name: str) -> dict[str, Any]:
     return {"annotation": text, "annotation_position": "bottom left"}
 
 
-def _mark(fig: go.Figure, x: float, y: float, prefix: str) -> None:
+def _mark(fig: go.Figure, x: float, y: float, prefix: str, length: float) -> None:
+    """Point at the peak from the side where there is room."""
+    side = -46 if x > length / 2 else 46
     fig.add_annotation(
-        x=x, y=y, text=f"{prefix}{bytes_(y)}", arrowhead=2, ax=0, ay=-28, font={"size": 12}
+        x=x, y=y, text=f"{prefix}{bytes_(y)}", arrowhead=2, ax=side, ay=-12, font={"size": 12}
     )
 
 
@@ -101,18 +103,19 @@ def memory_overlay(curves: Sequence[tuple[str, str, pd.DataFrame]]) -> go.Figure
             line={"color": colour, "shape": "hv", "width": 1.6},
             hovertemplate="%{y:.4s}B",
         )
-    fig.update_yaxes(tickformat=".3s", ticksuffix="B", rangemode="tozero", title=None)
+    fig.update_yaxes(tickformat="~s", ticksuffix="B", rangemode="tozero", title="allocated")
     return fig
 
 
 def at_peak(sites: pd.DataFrame) -> go.Figure:
     """Draw what lived at the peak as a treemap of phase and site; wants site, phase, bytes."""
     rows = sites.nlargest(150, "bytes")
-    phases = rows["phase"].fillna("no phase").astype(str)
+    phases = rows["phase"].fillna("no phase").astype(str).str.split("/").str[0]
+    known = phase_colours(phases)
     totals = rows.groupby(phases)["bytes"].sum()
     labels = [plain(p) for p in totals.index] + [short(s, 60) for s in rows["site"]]
-    colours = [stable_colour(str(p)) for p in totals.index] + [
-        stable_colour(str(s) if len(totals) == 1 else str(p))
+    colours = [known[str(p)] for p in totals.index] + [
+        stable_colour(str(s)) if len(totals) == 1 else known[str(p)]
         for s, p in zip(rows["site"], phases, strict=True)
     ]
     fig = figure(height=460, legend=False)
@@ -127,7 +130,8 @@ def at_peak(sites: pd.DataFrame) -> go.Figure:
         textinfo="label+text",
         hovertemplate="%{label}<br>%{text}<extra></extra>",
         tiling={"pad": 1},
-        textfont={"color": "#10151d"},
+        textfont={"color": "#ffffff"},
+        pathbar={"visible": False},
     )
     fig.update_layout(margin={"t": 8, "l": 0, "r": 0, "b": 0})
     return fig

@@ -44,7 +44,7 @@ def roofline(
             hovertext=[f"{plain(label)}: {scaled(flops, 'FLOP/s')} at {intensity:.3g} FLOP/B"],
             hoverinfo="text",
         )
-    fig.update_xaxes(type="log", dtick=1, tickformat="~s")
+    fig.update_xaxes(type="log", dtick=1, tickformat="~g")
     fig.update_yaxes(type="log", dtick=1, tickformat="~s")
     return fig
 

@@ -21,8 +21,12 @@ def draw(
     `ci_high` and the field columns. `fields` are the columns that may tell series apart.
     """
     unit = str(frame["unit"].iloc[0])
-    others = [f for f in fields if f not in (x, colour) and f in frame and frame[f].nunique() > 1]
-    keyed = frame.assign(series=_series(frame, [colour, *others]))
+    others = [
+        f
+        for f in fields
+        if f not in (x, colour, "from") and f in frame and frame[f].nunique(dropna=False) > 1
+    ]
+    keyed = _apart(frame.assign(series=_series(frame, [colour, *others])), x)
     if kind == "heatmap":
         return _heatmap(keyed, x, unit)
     return _lines(keyed, x, unit) if kind == "loglog" else _bars(keyed, x, colour, unit)
@@ -34,6 +38,16 @@ def _series(frame: pd.DataFrame, columns: list[str]) -> pd.Series:
     published = frame["provenance"] == "published"
     sources = " (" + frame["from"].astype(str) + ")"
     return texts.str.strip(", ").where(~published, texts.str.strip(", ") + sources)
+
+
+def _apart(keyed: pd.DataFrame, x: str) -> pd.DataFrame:
+    """Number series that would share a place: bars must never be stacked into a false sum."""
+    nth = keyed.groupby(["series", x], dropna=False, sort=False).cumcount()
+    return keyed.assign(series=keyed["series"].where(nth == 0, keyed["series"] + _numbers(nth)))
+
+
+def _numbers(nth: pd.Series) -> pd.Series:
+    return " #" + (nth + 1).astype(str)
 
 
 def _lines(frame: pd.DataFrame, x: str, unit: str) -> go.Figure:

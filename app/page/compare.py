@@ -19,8 +19,8 @@ with said_plainly():
     views_a, views_b = data.fetch_views(ids_a), data.fetch_views(ids_b)
     found = data.fetch_comparison(ids_a, ids_b, metric)
 
-compare_head.names(views_a, views_b)
-compare_head.verdict(found, views_a, views_b)
+compare_head.names(found, views_a, views_b)
+compare_head.verdict(found)
 compare_head.headline(views_a[0], views_b[0])
 compare_detail.actions(found, ids_a, ids_b, views_a, views_b)
 compare_detail.differences(found)

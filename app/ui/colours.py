@@ -6,6 +6,7 @@ background, so nothing depends on the theme.
 """
 
 import hashlib
+from collections.abc import Iterable
 
 CATEGORY_COLOURS: dict[str, str] = {
     "gemm": "#0072b2",
@@ -66,6 +67,7 @@ IDLE_COLOURS = {
     "host": "rgba(128,138,152,0.48)",
     "synchronisation": "rgba(128,138,152,0.66)",
     "transfer": "rgba(128,138,152,0.84)",
+    "unknown": "rgba(128,138,152,0.16)",
 }
 NEUTRAL = "#8a94a6"
 GOOD = "#009e73"
@@ -86,6 +88,15 @@ GPU_COLOURS: dict[str, str] = {
 }
 
 
+_PHASES = {
+    "forward": "#0072b2",
+    "backward": "#d55e00",
+    "optimizer": "#009e73",
+    "loss": "#e69f00",
+    "no phase": "#8a94a6",
+}
+
+
 def category_colour(category: str | None) -> str:
     """Return the class's colour; that of `unknown` for a class not in the table."""
     return CATEGORY_COLOURS.get(category or "unknown", CATEGORY_COLOURS["unknown"])
@@ -103,6 +114,13 @@ def gpu_colour(model: str | None) -> str:
         if key.lower() in text.lower():
             return colour
     return stable_colour(text)
+
+
+def phase_colours(phases: Iterable[str]) -> dict[str, str]:
+    """Return a colour for each phase of a run: the usual phases keep theirs on every chart."""
+    others = sorted({p for p in phases} - set(_PHASES))
+    free = [c for c in SERIES_COLOURS if c not in _PHASES.values()]
+    return _PHASES | {p: free[i % len(free)] for i, p in enumerate(others)}
 
 
 def stable_colour(name: str) -> str:

@@ -143,6 +143,8 @@ def _same_iterations(a: RunView, b: RunView) -> int:
 def _fall(fall: Waterfall, found: Comparison, what: str, each: int) -> object:
     steps = [(bar.name, bar.delta_ns / each) for bar in fall.bars]
     labels = (found.a.label, found.b.label)
+    if found.intended:
+        labels = (str(found.intended.a), str(found.intended.b))
     return waterfall(steps, start_ns=fall.total_a_ns / each, labels=labels, what=what)
 
 

@@ -11,7 +11,7 @@ from app.charts.compare import interval
 from app.ui import data, style
 from app.ui.colours import BAD, GOOD, NEUTRAL
 from app.ui.format import UNKNOWN, bytes_, duration, percent, significant
-from app.ui.shape import num_iterations
+from app.ui.shape import TELLING, num_iterations
 from app.ui.widgets import Card, cards, chart, linked_select, plain_markdown
 
 _TITLES = {
@@ -63,11 +63,26 @@ def _option(value: str, names: dict[str, str]) -> str:
     return f"{names[value]}  ({value})" if value in names else value
 
 
-def names(a: Sequence[RunView], b: Sequence[RunView]) -> None:
-    """Draw the title from the two sides' names."""
-    gpus = list(dict.fromkeys(v.run.gpu_model or "GPU not known" for v in (*a, *b)))
-    work = list(dict.fromkeys(v.run.workload for v in (*a, *b) if v.run.workload))
-    style.header(f"{_name(a)} \u2192 {_name(b)}", [*work, *gpus])
+def names(found: Comparison, a: Sequence[RunView], b: Sequence[RunView]) -> None:
+    """Draw the title: the variable's two values where there is one variable, else both names."""
+    views = (*a, *b)
+    gpus = list(dict.fromkeys(v.run.gpu_model or "GPU not known" for v in views))
+    work = list(dict.fromkeys(v.run.workload for v in views if v.run.workload))
+    title = f"{_name(a)} \u2192 {_name(b)}"
+    if found.intended and found.intended.field in views[0].run.params:
+        title = f"{found.intended.field}: {found.intended.a} \u2192 {found.intended.b}"
+    style.header(title, [*work, *gpus, *_shared(found, views)])
+
+
+def _shared(found: Comparison, views: Sequence[RunView]) -> list[str]:
+    """Return the telling parameters that are the same in all runs."""
+    params = [v.run.params for v in views]
+    return [
+        f"{k} {params[0][k]}"
+        for k in TELLING
+        if params[0].get(k) not in (None, "", "custom")
+        and all(p.get(k) == params[0][k] for p in params)
+    ]
 
 
 def _name(views: Sequence[RunView]) -> str:
@@ -75,11 +90,28 @@ def _name(views: Sequence[RunView]) -> str:
     return views[0].run.name + more
 
 
-def verdict(found: Comparison, a: Sequence[RunView], b: Sequence[RunView]) -> None:
+def _what_differs(found: Comparison) -> str:
+    """Return the banner; fields that only one side knows are counted, the table below has them."""
+    unknown = [d for d in found.differs if d.effect == "unknown"]
+    if not found.comparable or len(unknown) < 2:
+        return found.banner or ""
+    known = [d for d in found.differs if d.effect != "unknown" and d != found.intended]
+    parts = []
+    if found.intended:
+        variable = found.intended
+        parts.append(f"The variable is {variable.field}: {variable.a} \u2192 {variable.b}.")
+    if known:
+        told = ", ".join(f"{d.field} {d.a} \u2192 {d.b}" for d in known)
+        parts.append(f"Also different: {told}.")
+    parts.append(f"{len(unknown)} fields are known on one side only.")
+    return " ".join(parts)
+
+
+def verdict(found: Comparison) -> None:
     """Draw the banner, the verdict with its reason and next step, and the interval."""
-    if found.banner:
+    if banner := _what_differs(found):
         draw = st.info if found.comparable else st.warning
-        draw(plain_markdown(found.banner), icon=":material/difference:")
+        draw(plain_markdown(banner), icon=":material/difference:")
     title = f"{_TITLES[found.verdict]}: {found.metric.replace('_', ' ')}"
     if found.verdict in _ACCENTS and found.ratio:
         title = f"{_TITLES[found.verdict]}: {_change(found)}"

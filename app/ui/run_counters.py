@@ -8,7 +8,7 @@ from analysis.runview import RunView
 from app.charts.roofline import roofline
 from app.ui import style
 from app.ui.format import fixed_format, percent
-from app.ui.widgets import chart, show_table, table_height
+from app.ui.widgets import chart, plain_markdown, show_table, table_height
 
 
 def counters(view: RunView) -> None:
@@ -62,6 +62,9 @@ def _roofline_part(view: RunView) -> None:
 
 
 def _coverage(view: RunView) -> None:
+    for warning in view.warnings:
+        if warning.code in ("ncu_partial_coverage", "uneven_counters"):
+            st.caption(plain_markdown(warning.message))
     names = set(view.counters["name"]) | set(view.counters["short_name"])
     if view.kernels.empty:
         return
@@ -119,10 +122,14 @@ def _rules(rules: pd.DataFrame) -> None:
     if rules.empty:
         return
     st.markdown("**What Nsight Compute says**")
-    grouped = rules.groupby(["rule", "message"], sort=False, dropna=False).agg(
-        launches=("launch", "nunique"), speedup=("estimated_speedup_pct", "max")
+    ranked = rules.sort_values("estimated_speedup_pct", ascending=False, na_position="last")
+    alike = ranked["message"].astype(str).str.replace(r"[\d.,]+", "#", regex=True)
+    ordered = ranked.groupby([ranked["rule"], alike], sort=False, dropna=False).agg(
+        rule=("rule", "first"),
+        message=("message", "first"),
+        launches=("launch", "nunique"),
+        speedup=("estimated_speedup_pct", "max"),
     )
-    ordered = grouped.reset_index().sort_values("speedup", ascending=False, na_position="last")
     table = pd.DataFrame(
         {
             "rule": ordered["rule"],
@@ -141,4 +148,7 @@ def _rules(rules: pd.DataFrame) -> None:
         },
         alt="Messages of Nsight Compute's rules",
     )
-    st.caption("Click a message twice to read all of it.")
+    st.caption(
+        "Messages that differ in their numbers alone are one row, with those of the largest gain. "
+        "Click a message twice to read all of it."
+    )

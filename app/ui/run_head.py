@@ -25,7 +25,8 @@ def is_active(run: RunRow) -> bool:
 def title(run: RunRow) -> None:
     """Draw name, facts and what can be done."""
     facts = [run.gpu_model or "GPU not known"]
-    facts += [f"{k} {run.params[k]}" for k in _SHOWN if run.params.get(k) not in (None, "")]
+    shown = {k: run.params.get(k) for k in _SHOWN}
+    facts += [f"{k} {v}" for k, v in shown.items() if v not in (None, "", "custom")]
     facts += ["example data"] if run.source == "demo" else []
     facts += ["baseline"] if run.is_baseline else []
     facts += [f"#{t}" for t in run.tags]
@@ -82,7 +83,7 @@ def live(run_id: str) -> None:
 def answer(view: RunView) -> None:
     """Draw what limits the run with its evidence, and the bar of where the time went."""
     run = view.run
-    if run.error:
+    if run.error and run.status != "oom":
         st.error(plain_markdown(run.error), icon=":material/error:")
     if run.status in ("done", "oom"):
         found = data.fetch_verdict(run.id)
@@ -136,9 +137,16 @@ def composition(bar: Sequence[tuple[str, int]], unknown_frac: float | None) -> s
 
 
 _QUIET_CODES = frozenset(
-    {"nsys_diagnostic", "duplicate_capture", "uneven_counters", "unclosed_ranges", "oom"}
+    {
+        "nsys_diagnostic",
+        "duplicate_capture",
+        "uneven_counters",
+        "ncu_partial_coverage",
+        "unclosed_ranges",
+        "oom",
+    }
 )
-"""Said elsewhere on the page (out of memory), or of no consequence for the numbers shown."""
+"""Said elsewhere on the page (memory, counters), or of no consequence for the numbers shown."""
 _MOST_LOUD = 3
 
 

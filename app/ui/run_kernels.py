@@ -12,6 +12,7 @@ from app.ui.colours import category_colour
 from app.ui.format import fixed_format, percent
 from app.ui.shape import class_shares, kernel_shares, merged_phases, num_iterations
 from app.ui.timeline import draw_timeline
+from app.ui.timeline_load import Timeline
 from app.ui.widgets import chart, plain_markdown, show_table, table_height
 
 _TOP = 15
@@ -99,7 +100,12 @@ def _kernel_columns(table: pd.DataFrame) -> dict[str, object]:
             options=classes, color=[category_colour(c) for c in classes], width=110
         ),
         "share": st.column_config.ProgressColumn(
-            "share of kernel time", format="%.1f %%", min_value=0, max_value=100, width=150
+            "share of kernel time",
+            format="%.1f %%",
+            min_value=0,
+            max_value=max(1.0, float(table["share"].max())),
+            width=150,
+            help="The longest bar is the largest share",
         ),
         **{c: number(format=fixed_format(table[c], most=2), help=_HELP.get(c)) for c in times},
         "launches / iteration": number(format="%.4g"),
@@ -176,21 +182,40 @@ def timeline(view: RunView) -> None:
         )
         return
     _timeline_part(view, found)
+    st.download_button(
+        "Chrome trace for Perfetto",
+        data=lambda: _chrome_trace(view, found),
+        file_name=f"{view.run.id}.json.gz",
+        mime="application/gzip",
+        icon=":material/download:",
+        on_click="ignore",
+        help="All launches and ranges; opens in Perfetto or chrome://tracing",
+    )
+
+
+def _chrome_trace(view: RunView, found: Timeline) -> bytes:
+    from app.ui.chrome_trace import chrome_trace
+
+    return chrome_trace(found, _short_names(view))
+
+
+def _short_names(view: RunView) -> dict[str, str]:
+    return dict(zip(view.kernels["name"], view.kernels["short_name"], strict=True))
 
 
 @st.fragment
-def _timeline_part(view: RunView, found: object) -> None:
+def _timeline_part(view: RunView, found: Timeline) -> None:
     key = f"timeline_{view.run.id}"
     state = st.session_state.get(key) or {}
     raw = state.get("window")
     asked = (float(raw[0]), float(raw[1])) if raw else None
-    whole = asked is None or asked[1] - asked[0] >= 0.999 * found.extent_ns  # type: ignore[attr-defined]
+    whole = asked is None or asked[1] - asked[0] >= 0.999 * found.extent_ns
     asked = None if whole else asked
     _, selected = draw_timeline(
-        found,  # type: ignore[arg-type]
-        data.timeline_window(found, asked),  # type: ignore[arg-type]
+        found,
+        data.timeline_window(found, asked),
         categories=dict(zip(view.kernels["name"], view.kernels["category"], strict=True)),
-        short_names=dict(zip(view.kernels["name"], view.kernels["short_name"], strict=True)),
+        short_names=_short_names(view),
         key=key,
         asked=asked,
     )

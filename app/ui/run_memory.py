@@ -69,15 +69,17 @@ def _device(points: pd.DataFrame) -> int:
 
 
 def _bands(points: pd.DataFrame) -> list[tuple[str, float, float]]:
-    """Return the stretches of equal phase; none when there are too many to read."""
-    phase = points["phase"].fillna("")
+    """Return the stretches of equal outermost phase; none when there are too many to read."""
+    phase = points["phase"].fillna("").astype(str).str.split("/").str[0]
     if not (phase != "").any():
         return []
     block = (phase != phase.shift()).cumsum()
-    spans = points.groupby(block.to_numpy()).agg(
-        name=("phase", "first"), start=("time_ns", "min"), end=("time_ns", "max")
+    spans = (
+        points.assign(phase=phase)
+        .groupby(block.to_numpy())
+        .agg(name=("phase", "first"), start=("time_ns", "min"), end=("time_ns", "max"))
     )
-    spans = spans[spans["name"].notna()]
+    spans = spans[spans["name"] != ""]
     return [(str(r.name_), r.start, r.end) for r in _renamed(spans)] if len(spans) <= 40 else []
 
 
@@ -107,7 +109,7 @@ def _peak_table(sites: pd.DataFrame) -> None:
         height=table_height(sites, 360),
         column_config={
             "site": st.column_config.TextColumn(width="large"),
-            "MB": st.column_config.NumberColumn(format="%.4g"),
+            "MB": st.column_config.NumberColumn(format="%.2f"),
         },
         alt="Live memory at the peak by allocation site",
     )

@@ -48,7 +48,7 @@ DEFAULT_COLUMNS = [
     "age",
 ]
 
-_NAME_WIDTH = 400
+_NAME_WIDTH = 330
 
 
 def _config(table: pd.DataFrame) -> dict[str, object]:
@@ -85,7 +85,7 @@ def draw(frame: pd.DataFrame, columns: list[str], total: int) -> list[int]:
     shown.insert(0, "open", ":material/open_in_full:")
     event = show_table(
         shown[[c for c in order if c in shown]],
-        column_config=_config(table),
+        column_config=_config(table) | _param_widths(extra),
         key="runs",
         on_select="rerun",
         selection_mode="multi-row",
@@ -97,10 +97,15 @@ def draw(frame: pd.DataFrame, columns: list[str], total: int) -> list[int]:
         links.open_run(str(frame["id"].iloc[click.row]))
     shown_text = f"{len(frame)} of {total}" if total > len(frame) else f"{total}"
     st.caption(
-        f"{shown_text} runs. Choose rows to compare, tag, pin or delete. "
+        f"{shown_text} run{'' if total == 1 else 's'}. Choose rows to compare, tag, pin or delete. "
         "Columns without any value are left out."
     )
     return [r for r in event.selection.rows if r < len(frame)]
+
+
+def _param_widths(extra: pd.DataFrame) -> dict[str, object]:
+    longest = {c: max(len(c), int(extra[c].str.len().max())) for c in extra}
+    return {c: st.column_config.TextColumn(width=min(170, 24 + 8 * n)) for c, n in longest.items()}
 
 
 def _has_value(column: pd.Series) -> bool:

@@ -7,7 +7,7 @@ import pandas as pd
 from app.ui.format import UNKNOWN, ago, when
 
 _BORING = frozenset({"iterations", "warmup", "seed", "memory_cap_gib"})
-_TELLING = ("mode", "preset", "compile", "implementation", "dtype", "batch", "context", "seq_len")
+TELLING = ("mode", "preset", "compile", "implementation", "dtype", "batch", "context", "seq_len")
 """Parameters that tell runs apart at a glance, before those that follow from them."""
 _MOST_PARAMS = 5
 
@@ -28,7 +28,7 @@ def params_columns(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one text column a parameter that varies among these runs, the most telling first."""
     params = frame["params"].to_list()
     varying = [n for n in varying_params(params) if n not in _BORING]
-    first = [n for n in _TELLING if n in varying]
+    first = [n for n in TELLING if n in varying]
     chosen = [*first, *(n for n in varying if n not in first)][:_MOST_PARAMS]
     return pd.DataFrame({n: [str(p.get(n, "")) for p in params] for n in chosen}, index=frame.index)
 

@@ -128,7 +128,7 @@ def draw_table(found: StudyTable, table: Any, pivot: Pivot) -> None:
                 kind=table.chart.kind,
                 x=table.chart.x,
                 colour=table.chart.colour,
-                fields=(*table.rows, *table.columns),
+                fields=tuple(dict.fromkeys([*table.rows, *table.columns, *pivot.row_fields])),
             )
             chart(fig, alt=f"{table.title}, as {table.chart.kind}")
     show_table(

@@ -1,5 +1,6 @@
 """From the form's values to jobs: which ones, what they need, and the commands that do the same."""
 
+import math
 import shlex
 from dataclasses import dataclass
 from datetime import datetime
@@ -99,6 +100,8 @@ def _cell(spec: WorkloadSpec, combo: dict[str, Any], gpu: str, has_bytes: float 
             gpu=gpu, params=dict(combo), problem=str(exc), needs_bytes=None, has_bytes=has_bytes
         )
     needs = estimate_memory_bytes(spec.name, params)
+    if cap_gib := float(params.get("memory_cap_gib") or 0):
+        has_bytes = min(has_bytes or math.inf, cap_gib * 2**30)
     return Cell(gpu=gpu, params=params, problem="", needs_bytes=needs, has_bytes=has_bytes)
 
 

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from analysis.roofline import ceilings
-from app.charts import compare, kernels, memory, phases, roofline
+from app.charts import compare, kernels, memory, phases, roofline, studies
 from app.ui.colours import CATEGORY_COLOURS, category_colour, category_order
 
 NAMES = ["void at::native::elementwise<4, f<float>>", "gemm_a" + "x" * 60 + "1"]
@@ -106,3 +106,21 @@ def test_roofline_tells_measured_and_datasheet_ceilings_apart() -> None:
     fig = roofline.roofline(empty, roofs, [("run", 1.0, 1e12)])
     assert [t.line.dash for t in fig.data[:2]] == ["solid", "dash"]
     assert fig.data[2].marker.symbol == "diamond"
+
+
+def test_two_values_at_one_place_are_bars_beside_each_other_not_a_sum() -> None:
+    rows = pd.DataFrame(
+        {
+            "gpu": ["H100", "H100"],
+            "compile": ["none", "none"],
+            "value": [2.0, 3.0],
+            "text": ["2", "3"],
+            "unit": "ms",
+            "status": "done",
+            "provenance": "measured",
+            "from": "measured",
+        }
+    )
+    fig = studies.draw(rows, kind="bars", x="gpu", colour="compile", fields=("gpu", "compile"))
+    assert [list(bar.y) for bar in fig.data] == [[2.0], [3.0]]
+    assert len({bar.name for bar in fig.data}) == 2

@@ -1,4 +1,4 @@
-"""A served dashboard with its worker, and a Chromium to look at it."""
+"""One served dashboard with its worker for all browser tests, and a Chromium to look at it."""
 
 import os
 import shutil
@@ -34,16 +34,16 @@ def browser() -> Iterator[Any]:
         found.close()
 
 
-@pytest.fixture
-def dashboard(tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(scope="session")
+def dashboard(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run `warpboard up` on an empty data directory, with this Python as the worker's."""
-    port = free_port()
-    log = tmp_path / "up.log"
+    folder = tmp_path_factory.mktemp("up")
+    port, log = free_port(), folder / "up.log"
     env = {**os.environ, "WARPBOARD_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "app.cli", "up", "--port", str(port), "--no-demo"]
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [*command, "--data", str(tmp_path / "data")], cwd=ROOT, env=env, stdout=out, stderr=out
+            [*command, "--data", str(folder / "data")], cwd=ROOT, env=env, stdout=out, stderr=out
         )
     try:
         url = f"http://127.0.0.1:{port}"
@@ -52,6 +52,15 @@ def dashboard(tmp_path: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(timeout=60)
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """Return a page of a browser that has seen nothing yet."""
+    context = browser.new_context(viewport={"width": 1440, "height": 1000}, accept_downloads=True)
+    context.set_default_timeout(60_000)
+    yield context.new_page()
+    context.close()
 
 
 def _wait(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:

@@ -1,0 +1,41 @@
+"""A timeline as a Chrome trace holds every span with its time, lane and name."""
+
+import gzip
+import json
+
+import pandas as pd
+
+from app.ui.chrome_trace import chrome_trace
+from app.ui.timeline_load import build_timeline
+
+
+def test_a_chrome_trace_holds_every_span_and_range() -> None:
+    spans = pd.DataFrame(
+        {
+            "start_ns": [5_000, 9_000, 7_500],
+            "end_ns": [6_000, 9_500, 9_000],
+            "device": [0, 0, 0],
+            "stream": [7, 7, 8],
+            "process": [1, 1, 1],
+            "kind": ["kernel", "kernel", "memcpy"],
+            "name": ["k<float>", "k<float>", "copy"],
+            "path": ["forward", None, None],
+            "launch_start_ns": [4_000.0, 8_000.0, None],
+            "capture": [0, 0, 0],
+        }
+    )
+    ranges = pd.DataFrame(
+        [(3_000, 9_800, 1, 1, 0, "forward")],
+        columns=["start_ns", "end_ns", "process", "thread", "depth", "name"],
+    )
+    found = json.loads(gzip.decompress(chrome_trace(build_timeline(spans, ranges), {})))
+    complete = [e for e in found["traceEvents"] if e["ph"] == "X"]
+    assert [(e["name"], e["ts"], e["dur"]) for e in complete] == [
+        ("k<float>", 2.0, 1.0),
+        ("k<float>", 6.0, 0.5),
+        ("copy", 4.5, 1.5),
+        ("forward", 0.0, 6.8),
+    ]
+    assert [e["args"] for e in complete[:2]] == [{"range": "forward"}, {}]
+    threads = {e["args"]["name"] for e in found["traceEvents"] if e["name"] == "thread_name"}
+    assert {"stream 7", "stream 8", "thread 1"} == threads

@@ -1,0 +1,31 @@
+"""In a real browser, first of all: an empty dashboard, the example data, a published study."""
+
+from typing import Any
+
+import pytest
+
+from tests.browser import steps
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def test_example_data_is_one_press_away_and_says_what_limits_a_run(
+    page: Any, dashboard: str
+) -> None:
+    page.goto(f"{dashboard}/")
+    page.get_by_role("button", name="Load the example data").click()
+    page.get_by_role("heading", name="Newest runs").wait_for()
+
+    page.goto(f"{dashboard}/run?run_id=decode 2 layers, reduce-overhead")
+    seen = steps.verdict(page)
+    assert "Launch-bound" in seen and "CUDA graphs were asked for and not used" in seen
+    page.get_by_role("tab", name="Timeline").click()
+    page.locator("canvas").first.wait_for()
+    steps.no_fault(page)
+
+
+def test_a_study_shows_published_figures_beside(page: Any, dashboard: str) -> None:
+    page.goto(f"{dashboard}/studies?name=attention-scaling&published=true")
+    page.get_by_role("heading", name="Fitted growth").wait_for()
+    page.locator("[data-testid=stPlotlyChart] svg").first.wait_for()
+    steps.no_fault(page)

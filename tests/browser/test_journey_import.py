@@ -1,0 +1,72 @@
+"""In a real browser: import before and after, compare kernels, share and export; filter."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser import steps
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
+H100 = Path(__file__).parents[1] / "data/h100"
+
+
+def take(page: Any, dashboard: str, name: str, *files: str) -> None:
+    """Import files as one run of that name."""
+    page.goto(f"{dashboard}/import")
+    page.locator("input[type=file]").first.set_input_files([str(H100 / f) for f in files])
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_label("What it measured").fill(f"compile={name.split('-')[-1]}")
+    page.keyboard.press("Tab")
+    page.get_by_role("button", name="Import", exact=True).click()
+    page.get_by_role("button", name="Open the run").wait_for()
+
+
+def test_import_before_and_after_compare_share_and_export(
+    browser: Any, page: Any, dashboard: str
+) -> None:
+    take(page, dashboard, "mine-before", "nsys/decode_eager.sqlite", "ncu/decode_eager.raw.csv")
+    page.get_by_role("button", name="Open the run").click()
+    assert "Launch-bound: the GPU idles 83 % of 12.6 ms" in steps.verdict(page)
+    take(page, dashboard, "mine-after", "nsys/decode_max_autotune.sqlite")
+
+    page.goto(f"{dashboard}/compare?a=mine-before&b=mine-after&metric=kernel_time")
+    seen = steps.verdict(page)
+    assert "26.0 % lower" in seen and "too few repeats" in seen
+    page.get_by_role("heading", name="Kernel matching").wait_for()
+    page.get_by_text("No repeats from here").wait_for()
+
+    page.get_by_role("button", name="Share").click()
+    link = page.get_by_test_id("stPopoverBody").get_by_test_id("stCode").inner_text().strip()
+    fresh = browser.new_context().new_page()
+    fresh.goto(link)
+    assert steps.verdict(fresh) == seen
+    fresh.context.close()
+
+
+@pytest.mark.parametrize(
+    ("label", "suffix", "holds"),
+    [
+        ("Markdown", ".md", "| "),
+        ("CSV", ".csv", "nvjet"),
+        ("JSON", ".json", '"verdict": "not_enough_samples"'),
+        ("One-file HTML", ".html", "<svg"),
+    ],
+)
+def test_a_comparison_is_exported_as(
+    label: str, suffix: str, holds: str, page: Any, dashboard: str
+) -> None:
+    page.goto(f"{dashboard}/compare?a=mine-before&b=mine-after&metric=kernel_time")
+    page.get_by_role("button", name="Export").click()
+    with page.expect_download() as found:
+        page.get_by_role("button", name=label, exact=True).click()
+    assert found.value.suggested_filename.endswith(suffix)
+    assert holds in found.value.path().read_text(encoding="utf-8")
+
+
+def test_a_filter_is_completed_by_a_press(page: Any, dashboard: str) -> None:
+    page.goto(f"{dashboard}/runs?q=name:mine")
+    page.get_by_text("2 runs.").wait_for()
+    page.goto(f"{dashboard}/runs?q=name:mine+compile:")
+    page.get_by_role("button", name="compile:before").click()
+    page.get_by_text("1 run.").wait_for()

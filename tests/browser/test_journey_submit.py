@@ -1,0 +1,54 @@
+"""In a real browser, on the CPU: submit, watch, compare, share; a sweep whose cells run out."""
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.browser import steps
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def test_submit_watch_open_compare_and_share(browser: Any, page: Any, dashboard: str) -> None:
+    page.goto(f"{dashboard}/submit?workload=decode")
+    steps.choose(page, "compile", "none", "default")
+    steps.one_process(page)
+    page.get_by_role("button", name="Submit 2 jobs").click()
+    page.get_by_role("progressbar").first.wait_for(timeout=steps.RUN_MS)
+    steps.wait_until_done(page)
+
+    page.get_by_role("link", name=re.compile("compile=none")).first.click()
+    assert "CPU run" in steps.verdict(page)
+    page.get_by_test_id("stMetricValue").first.wait_for()
+
+    page.get_by_role("button", name="Compare with").click()
+    page.get_by_role("button", name="Compare", exact=True).click()
+    page.wait_for_url(re.compile(r"/compare\?.*a=.*b="))
+    seen = steps.verdict(page)
+    assert "A:" in seen and "B:" in seen
+
+    fresh = browser.new_context(viewport={"width": 1440, "height": 1000}).new_page()
+    fresh.goto(page.url)
+    assert steps.verdict(fresh) == seen
+    fresh.context.close()
+
+
+def test_a_sweep_beyond_the_memory_has_cells_that_ran_out(page: Any, dashboard: str) -> None:
+    page.goto(f"{dashboard}/submit?workload=attention")
+    steps.choose(page, "seq_len", "64", "256", "32768")
+    page.get_by_text("More fields").click()
+    steps.choose(page, "memory_cap_gib", "8")
+    steps.one_process(page)
+    page.get_by_text("1 likely out of memory").wait_for()
+    page.get_by_role("button", name="Submit 3 jobs").click()
+    steps.wait_until_done(page)
+
+    page.goto(f"{dashboard}/studies?name=attention-scaling")
+    page.get_by_role("heading", name="Latency", exact=True).wait_for()
+    steps.no_fault(page)
+    page.get_by_role("button", name="Export").click()
+    with page.expect_download() as found:
+        page.get_by_role("button", name="Markdown").click()
+    table = found.value.path().read_text(encoding="utf-8")
+    assert "OOM" in table and "32768" in table
