@@ -30,6 +30,6 @@ def keep_manifest(manifest: Mapping[str, Any], data: RunData, folder: Path) -> N
             for w in unreadable
             if w.pass_name == entry["pass"]
         ]
-        passes.append({**entry, "captures": kept, "warnings": [*entry["warnings"], *lost]})
+        passes.append({**entry, "captures": kept, "warnings": [*entry.get("warnings", ()), *lost]})
     text = json.dumps({**manifest, "passes": passes}, indent=1)
     (folder / MANIFEST).write_text(text + "\n")
