@@ -13,12 +13,15 @@ from analysis.compare.stats import MIN_PROCESSES
 from analysis.studies import Study, list_studies
 from analysis.verdict import IDLE_FRAC, OPAQUE_FRAC
 from app.api.auth import MAX_FAILURES
+from app.api.docs import _OPERATIONS
+from app.api.state import EMBEDDED_SILENCE_S, REMOTE_SILENCE_S
 from app.api.uploads import DEFAULT_MAX_CAPTURE_BYTES
 from app.cli.main import COMMANDS, main
 from core.config import ROOT, DataDir
 from core.spec import JobSpec
 from docs.generate import DOCS, generated, parser_of
 from worker.execute import JobLimits
+from worker.outcomes import OutcomeCode
 from worker.profilers.ncu_choice import DEFAULT_LAUNCHES
 from workloads.harness import RunOptions, run_workload
 from workloads.measure.output import Events
@@ -189,11 +192,23 @@ def test_messages_and_warnings_that_are_explained_exist() -> None:
         ("compare-and-ci.md", f"more than {100 * verdicts.WIDE_FRAC:.0f} % |"),
         ("definitions.md", f"idles {100 * IDLE_FRAC:.0f} % or more"),
         ("definitions.md", f"over {'half' if OPAQUE_FRAC == 0.5 else OPAQUE_FRAC} of the GPU"),
+        (
+            "architecture.md",
+            f"silent for {EMBEDDED_SILENCE_S:.0f} s on\nthis host or {REMOTE_SILENCE_S:.0f} s",
+        ),
         ("api.md", f"{'Twenty' if MAX_FAILURES == 20 else MAX_FAILURES} failed tokens a minute"),
     ],
 )
 def test_figures_are_those_of_the_code(page: str, said: str) -> None:
     assert said in (DOCS / page).read_text()
+
+
+def test_architecture_names_the_routes_and_outcomes_of_the_code() -> None:
+    text = (DOCS / "architecture.md").read_text()
+    paths = {re.sub(r"\{.*?\}", "{}", path) for _, path, *_ in _OPERATIONS}
+    named = {re.sub(r"\{.*?\}", "{}", p) for p in re.findall(r"`[A-Z]+ (/[^`?]*)[^`]*`", text)}
+    assert {p.removeprefix("/api/v1") for p in paths} - named == set()
+    assert f"`{' '.join(OutcomeCode)}`" in " ".join(text.split())
 
 
 def transcripts() -> list[Path]:

@@ -1,10 +1,11 @@
 """`warpboard study NAME`: one study's table; `--list` names them."""
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.cli.command import Command, add_json
-from app.cli.output import print_json, print_table
+from app.cli.output import note, print_json, print_table
 from core.config import DataDir
 from core.errors import UserError
 
@@ -32,6 +33,8 @@ def run(options: Namespace, data: DataDir) -> int:
         raise UserError("study: name one, or see `study --list`")
     result = _result(options, data)
     _print(result, "json" if options.json else options.format)
+    if not any(pivot.rows for pivot in result.pivots):
+        note(_advice(result.jobs))
     return 0
 
 
@@ -46,6 +49,18 @@ def _result(options: Namespace, data: DataDir) -> Any:
         ended = frame[frame["status"].isin(("done", "oom", "failed"))]
         views = [run_view(db, data, run_id) for run_id in ended["id"]]
     return run_study(options.name, views, published=options.published)
+
+
+def _advice(jobs: Sequence[Mapping[str, Any]]) -> str:
+    """Return what to do about a study without a row: the command of its first job."""
+    if not jobs:
+        return "no run fits this study yet"
+    job = jobs[0]
+    words = ["warpboard submit", job["workload"]]
+    words += [f"--set {name}={value}" for name, value in job.get("params", {}).items()]
+    words += ["--profilers " + ",".join(job["profilers"])] if job.get("profilers") else []
+    words += [f"--repeats {job['repeats']}"] if job.get("repeats") else []
+    return f"no run fits this study yet; its first job: {' '.join(words)}"
 
 
 def _print(result: Any, chosen: str) -> None:

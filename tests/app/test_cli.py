@@ -264,3 +264,8 @@ def test_words_of_run_and_worker_reach_their_program_untouched(
 def test_help_of_run_installs_no_torch(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.pythons.torch_python", lambda: pytest.fail("torch was asked for"))
     assert cli("run", "--help") == 0
+
+
+def test_study_without_a_row_names_the_job_that_fills_it(cli: Cli) -> None:
+    assert cli("study", "moe-routing") == 0
+    assert "warpboard submit moe_routing" in cli.err
