@@ -96,7 +96,7 @@ build() { # build IMAGE ARGUMENTS...
   local image=$1
   shift
   step "build $image"
-  buildah bud -q --format docker --pull-never --isolation chroot --network host "${mounts[@]}" \
+  buildah bud -q --layers --format docker --pull-never --isolation chroot --network host "${mounts[@]}" \
     -t "localhost/$image" "$@" >"$W/build-${image//[:\/]/-}.log" 2>&1 ||
     { tail -20 "$W/build-${image//[:\/]/-}.log" >&2; fail "build of $image"; }
 }
@@ -104,7 +104,7 @@ printf 'FROM localhost/base\nRUN apt-get update -qq && apt-get install -y -qq --
 podman image exists localhost/redis:7 || build redis:7 -f "$W/Dockerfile.redis" "$W/v/include"
 build warpboard-dashboard:check --target dashboard --build-arg DASHBOARD_BASE_IMAGE=localhost/base -f "$P/Dockerfile" "$P"
 build warpboard-worker:check --target worker --build-arg BASE_IMAGE=localhost/base --build-arg "TORCH=$TORCH" -f "$P/Dockerfile" "$P"
-if buildah bud -q --format docker --pull-never --isolation chroot --network host "${mounts[@]}" --target worker \
+if buildah bud -q --layers --format docker --pull-never --isolation chroot --network host "${mounts[@]}" --target worker \
   --build-arg BASE_IMAGE=localhost/base -f "$P/Dockerfile" "$P" >"$W/build-bare.log" 2>&1; then
   fail "a worker image without PyTorch was built"
 fi

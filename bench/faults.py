@@ -61,7 +61,8 @@ def main(argv: list[str] | None = None) -> int:
     result |= {"in_logs": log_faults(root), "namespaces": private, "clock": stage.has_clock}
     result |= {"num_told_in_vain": stage.num_told_in_vain}
     _print(result)
-    return 1 if any(result["wrong"].values()) or settled_s is None else 0
+    is_wrong = any(result["wrong"].values()) or any(result["in_logs"].values())
+    return 1 if is_wrong or settled_s is None else 0
 
 
 def _campaign(stage: Stage, options: argparse.Namespace, rng: random.Random) -> Counter[str]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bench.faults_network import die_with_us
 from worker.supervisor import descendants
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,7 +22,7 @@ class Actor:
     def __init__(self, name: str, command: Sequence[str], log: Path, env: dict[str, str]) -> None:
         self.name = name
         self.num_starts = 0
-        self._command = list(command)
+        self._command = die_with_us(*command)
         self._log = log
         self._env = env
         self._process: subprocess.Popen[bytes] | None = None

@@ -5,13 +5,17 @@ Everything lies in a network namespace of the campaign's own; the host's network
 
 import contextlib
 import ctypes
+import os
 import select
 import socket
 import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 CLONE_NEWNS, CLONE_NEWNET = 0x00020000, 0x40000000
+LAUNCH = Path(__file__).resolve().parent.parent / "app" / "launch.py"
 NEAR, FAR = "10.77.0.1", "10.77.0.2"
 
 
@@ -27,12 +31,17 @@ def enter_private_network() -> bool:
     return True
 
 
+def die_with_us(*command: str) -> list[str]:
+    """Return a command that ends when this process does, killed or not."""
+    return [sys.executable, "-S", str(LAUNCH), str(os.getpid()), *command]
+
+
 class FarHost:
     """A second network namespace, joined to this one by a virtual cable."""
 
     def __init__(self) -> None:
-        self._holder = subprocess.Popen(["unshare", "-n", "sleep", "infinity"])
-        time.sleep(0.3)
+        self._holder = subprocess.Popen(die_with_us("unshare", "-n", "sleep", "infinity"))
+        time.sleep(1.0)
         pid = str(self._holder.pid)
         self.prefix = ("nsenter", "-t", pid, "-n")
         self._ip("link", "add", "near", "type", "veth", "peer", "name", "far", "netns", pid)
