@@ -11,7 +11,8 @@ fresh correlation ids) and measures, each in a process of its own with its peak 
   nsys-ai     its `nvtx_kernel_map` skill, in an environment of its own from PyPI (--nsys-ai)
 
 Prints a table and, as the last line, one JSON document. The best of the repeats counts: other
-programs on the machine only ever add time.
+programs on the machine only ever add time. The second ratio is of CPU time, which a busy machine
+disturbs less; reading uses two cores, so its ratio of wall time is the lower one on a quiet machine.
 """
 
 import argparse
@@ -157,18 +158,23 @@ def report(found: list[Measurement], rows: dict[str, int], file_bytes: int) -> N
     """Print the table, then the JSON line."""
     floor = found[0].wall_s
     print(f"{file_bytes / 1e6:.0f} MB; " + ", ".join(f"{n} {t}" for t, n in rows.items()))
-    print(f"{'':10} {'wall s':>8} {'x scan':>7} {'CPU s':>7} {'peak MB':>8}")
+    print(f"{'':10} {'wall s':>8} {'x scan':>7} {'CPU s':>7} {'x scan':>7} {'peak MB':>8}")
     for m in found:
-        ratio = m.wall_s / floor
-        print(f"{m.name:10} {m.wall_s:8.2f} {ratio:7.1f} {m.cpu_s:7.2f} {m.peak_bytes / 1e6:8.0f}")
-    reading = found[1]
+        ratio, cpu_ratio = m.wall_s / floor, m.cpu_s / found[0].cpu_s
+        print(
+            f"{m.name:10} {m.wall_s:8.2f} {ratio:7.1f} {m.cpu_s:7.2f} {cpu_ratio:7.1f} "
+            f"{m.peak_bytes / 1e6:8.0f}"
+        )
+    ours = [m for m in found if m.name in ("read", "import")]
     document = {
         "bench": "ingest",
         "file_bytes": file_bytes,
         "rows": rows,
         "measurements": [asdict(m) for m in found],
         "goal": {"ratio": GOAL_RATIO, "peak_bytes": GOAL_BYTES},
-        "is_goal_met": reading.wall_s <= GOAL_RATIO * floor and reading.peak_bytes < GOAL_BYTES,
+        "is_goal_met": all(
+            m.wall_s <= GOAL_RATIO * floor and m.peak_bytes < GOAL_BYTES for m in ours
+        ),
     }
     print(json.dumps(document))
 

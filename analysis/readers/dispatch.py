@@ -1,6 +1,7 @@
 """Hand a file to the reader of its kind, and notice when it changes meanwhile."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from analysis.readers.detect import detect
@@ -23,12 +24,7 @@ def read(
     if chosen is CaptureKind.BUNDLE:
         raise CaptureError(path, "this is a bundle of captures", "Import the folder as a whole")
     with reading(path):
-        if chosen is CaptureKind.NSYS_SQLITE and is_own_copy:
-            from analysis.readers.nsys_sqlite import read_nsys_sqlite
-
-            tables = read_nsys_sqlite(path, is_sound=True)
-        else:
-            tables = _reader(chosen)(path)
+        tables = _reader(chosen, is_own_copy)(path)
     if _state(path) != before:
         raise CaptureError(
             path, "the file changed while it was being read", "Import it once it is complete"
@@ -45,11 +41,13 @@ def _state(path: Path) -> tuple[int, int, int] | None:
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 
-def _reader(kind: CaptureKind) -> Callable[[Path], CaptureTables]:
+def _reader(kind: CaptureKind, is_own_copy: bool) -> Callable[[Path], CaptureTables]:
     """Import one reader only: the command line must start fast."""
     if kind is CaptureKind.NSYS_SQLITE:
-        from analysis.readers.nsys_sqlite import read_nsys_sqlite as reader
-    elif kind is CaptureKind.NSYS_REP:
+        from analysis.readers.nsys_sqlite import read_nsys_sqlite
+
+        return partial(read_nsys_sqlite, is_sound=is_own_copy)
+    if kind is CaptureKind.NSYS_REP:
         from analysis.readers.nsys_rep import read_nsys_rep as reader
     elif kind is CaptureKind.NSYS_CSV:
         from analysis.readers.nsys_csv import read_nsys_csv as reader

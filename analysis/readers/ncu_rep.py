@@ -97,6 +97,7 @@ def _launch(number: int, entry: dict[str, Any]) -> NcuLaunch:
     )
     launch = NcuLaunch(
         id=str(number),
+        process="",
         line=number,
         kernel=entry["kernel"],
         grid=dims("grid"),
