@@ -12,7 +12,7 @@ fresh correlation ids) and measures, each in a process of its own with its peak 
 
 Prints a table and, as the last line, one JSON document. The best of the repeats counts: other
 programs on the machine only ever add time. The second ratio is of CPU time, which a busy machine
-disturbs less; reading uses two cores, so its ratio of wall time is the lower one on a quiet machine.
+disturbs less; reading uses two cores, so on a quiet machine its wall ratio is the lower one.
 """
 
 import argparse
