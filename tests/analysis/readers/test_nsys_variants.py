@@ -64,7 +64,8 @@ def test_two_devices_add_up_and_idle_stays_a_fraction(tmp_path):
     assert summary["kernel_time_ns"] == 2_184_310
     ((span,),) = rows(
         path,
-        f'SELECT sum(s) FROM (SELECT max("end") - min(start) AS s FROM {KERNELS} GROUP BY deviceId)',
+        'SELECT sum(s) FROM (SELECT max("end") - min(start) AS s '
+        f"FROM {KERNELS} GROUP BY deviceId)",
     )
     assert summary["span_ns"] == span
     assert 0 <= summary["idle_frac"] <= 1
