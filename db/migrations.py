@@ -222,6 +222,13 @@ def m004_elapsed_cycles_of_launches(db: Database) -> None:
     db.conn.execute("ALTER TABLE counters ADD COLUMN elapsed_cycles REAL")
 
 
+@migrations()
+def m005_index_queue_order_and_models(db: Database) -> None:
+    """Index what each submit looks up and what the GPUs page counts: both read every run."""
+    db.conn.execute("CREATE INDEX runs_position ON runs(position)")
+    db.conn.execute("CREATE INDEX runs_gpu_model ON runs(gpu_model)")
+
+
 def _run(db: Database, script: str) -> None:
     """Execute statements one by one: `executescript` would commit the migration's transaction."""
     for statement in script.split(";\n"):
