@@ -1,13 +1,18 @@
-"""Every page as a picture: `python -m bench.screenshots [--out screenshots] [--page NAME]`.
+"""Every page as a picture: `python -m bench.screenshots [--out DIR] [--only NAME]... [--docs]`.
 
-With the example data and with an empty database, light and dark, 1440 and 390 px wide; an
-`index.html` shows all of them in one look. Needs playwright and a Chromium on PATH.
+With the example data and with an empty database, light and dark, 1440 and 390 px wide (Overview,
+Run and Compare also 2560); an `index.html` shows all of them in one look. Each page is loaded once
+and then shown in every theme and width. `--docs` instead writes the pictures of the README to
+docs/images. Needs playwright and a Chromium on PATH (or in CHROMIUM).
 """
 
 import argparse
 import os
 import shutil
+import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -15,22 +20,28 @@ from typing import Any
 from bench.pages import example
 from bench.serving import served
 
-WIDTHS = (1440, 390)
+ROOT = Path(__file__).resolve().parent.parent
+WIDTHS, WIDEST = (1440, 390), 2560
+WIDE_PAGES = frozenset({"overview", "run", "compare-two"})
 THEMES = ("light", "dark")
-MAX_HEIGHT = 4200
-EMPTY_PAGES = {"overview": "", "submit": "submit", "queue": "queue", "runs": "runs"} | {
-    p: p for p in ("compare", "studies", "gpus", "import", "definitions")
+MIN_HEIGHT, MAX_HEIGHT = 900, 4200
+MAX_DOCS_BYTES = 300_000
+LOAD_LIMIT_MS = 60_000
+EMPTY_PAGES = {"overview": ""} | {
+    p: p for p in ("submit", "queue", "runs", "compare", "studies", "gpus", "import", "definitions")
 }
+_BUSY = "[data-testid=stSkeleton], [data-testid=stStatusWidget], [data-stale=true]"
 
 
-def example_pages(ids: list[str], names: dict[str, str]) -> dict[str, str]:
-    """Return name -> path of what is shown with the example data."""
+def example_pages(names: dict[str, str]) -> dict[str, str]:
+    """Return name -> path of what is shown with the example data; `names` maps run name -> id."""
     eager, tuned = names["decode 2 layers, eager"], names["decode 2 layers, max-autotune"]
-    train = names.get("transformer training step, bf16", ids[-1])
-    oom = next((i for n, i in names.items() if "out of memory" in n.lower()), ids[-1])
+    oom = next((i for n, i in names.items() if "out of memory" in n.lower()), eager)
+    train = next((i for n, i in names.items() if n.startswith("transformer training")), eager)
     tabs = ("Phases", "Timeline", "API and transfers", "Counters and roofline", "Files")
     return {
         **EMPTY_PAGES,
+        "submit-sweep": f"submit?from={eager}",
         "run": f"run?run_id={eager}",
         **{
             f"run-{t.split()[0].lower()}": f"run?run_id={eager}&tab={t.replace(' ', '+')}"
@@ -40,41 +51,82 @@ def example_pages(ids: list[str], names: dict[str, str]) -> dict[str, str]:
         "run-memory": f"run?run_id={oom}&tab=Memory",
         "compare-two": f"compare?a={eager}&b={tuned}&metric=kernel_time",
         "studies-published": "studies?name=attention-scaling&published=true",
+        "runs-filter-error": "runs?q=gpu:H100+%22open",
     }
 
 
-def shoot(browser: Any, url: str, pages: dict[str, str], out: Path, prefix: str) -> None:
-    """Write one picture a page, theme and width."""
-    for theme in THEMES:
-        for width in WIDTHS:
-            context = browser.new_context(
-                viewport={"width": width, "height": 900}, color_scheme=theme
-            )
-            tab = context.new_page()
-            for name, path in pages.items():
-                tab.set_viewport_size({"width": width, "height": 900})
-                tab.goto(f"{url}/{path}")
-                settle(tab)
-                height = tab.evaluate(
-                    "document.querySelector('[data-testid=stMain]')?.scrollHeight ?? 900"
-                )
-                tab.set_viewport_size(
-                    {"width": width, "height": max(900, min(height + 20, MAX_HEIGHT))}
-                )
-                settle(tab)
-                tab.screenshot(path=str(out / f"{prefix}-{name}-{theme}-{width}.png"))
-            context.close()
+def docs_pages(names: dict[str, str]) -> dict[str, str]:
+    """Return file stem -> path of the pictures in the README."""
+    found = example_pages(names)
+    return {
+        "overview": found["overview"],
+        "run": found["run"],
+        "compare": found["compare-two"],
+        "submit": "submit?workload=decode",
+        "study": found["studies-published"],
+    }
 
 
 def settle(tab: Any) -> None:
     """Wait until the script has run and no placeholder is left."""
-    tab.wait_for_selector("[data-testid=stMain] h1", timeout=30_000)
-    tab.wait_for_function(
-        "!document.querySelector('[data-testid=stSkeleton], [data-testid=stStatusWidget],"
-        " [data-stale=true]')",
-        timeout=30_000,
-    )
+    tab.wait_for_selector("[data-testid=stMain] h1", timeout=LOAD_LIMIT_MS)
+    tab.wait_for_function(f"!document.querySelector('{_BUSY}')", timeout=LOAD_LIMIT_MS)
     tab.wait_for_timeout(600)
+
+
+def shoot(browser: Any, url: str, pages: dict[str, str], out: Path, prefix: str) -> list[str]:
+    """Write one picture a page, theme and width; return what could not be shown."""
+    failed = []
+    context = browser.new_context(viewport={"width": WIDTHS[0], "height": MIN_HEIGHT})
+    for name, path in pages.items():
+        tab = context.new_page()
+        try:
+            tab.goto(f"{url}/{path}", timeout=LOAD_LIMIT_MS)
+            settle(tab)
+            _all_looks(tab, out, f"{prefix}-{name}", _widths(name))
+        except Exception as exc:  # A page that does not load must not cost the other pictures.
+            failed.append(f"{prefix} {name}: {str(exc).splitlines()[0]}")
+        tab.close()
+    context.close()
+    return failed
+
+
+def _widths(name: str) -> Sequence[int]:
+    return (WIDEST, *WIDTHS) if name in WIDE_PAGES else WIDTHS
+
+
+def _all_looks(tab: Any, out: Path, stem: str, widths: Sequence[int]) -> None:
+    for width in widths:
+        tab.set_viewport_size({"width": width, "height": MIN_HEIGHT})
+        settle(tab)
+        tall = tab.evaluate("document.querySelector('[data-testid=stMain]')?.scrollHeight ?? 900")
+        height = max(MIN_HEIGHT, min(tall + 20, MAX_HEIGHT))
+        tab.set_viewport_size({"width": width, "height": height})
+        for theme in THEMES:
+            tab.emulate_media(color_scheme=theme)
+            settle(tab)
+            tab.screenshot(path=str(out / f"{stem}-{theme}-{width}.png"))
+
+
+def shoot_docs(browser: Any, url: str, pages: dict[str, str], out: Path) -> None:
+    """Write the README's pictures: light, 1440 x 900, with a palette so that each stays small."""
+    from PIL import Image
+
+    context = browser.new_context(
+        viewport={"width": WIDTHS[0], "height": MIN_HEIGHT}, color_scheme="light"
+    )
+    for stem, path in pages.items():
+        tab = context.new_page()
+        tab.goto(f"{url}/{path}", timeout=LOAD_LIMIT_MS)
+        settle(tab)
+        tab.wait_for_timeout(1500)
+        target = out / f"{stem}.png"
+        tab.screenshot(path=str(target))
+        Image.open(target).convert("RGB").quantize(colors=128).save(target, optimize=True)
+        if target.stat().st_size > MAX_DOCS_BYTES:
+            raise SystemExit(f"{target.name}: over {MAX_DOCS_BYTES} bytes")
+        tab.close()
+    context.close()
 
 
 def index(out: Path) -> None:
@@ -95,29 +147,16 @@ def index(out: Path) -> None:
     )
 
 
-def main() -> None:
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """Start one browser for all pictures."""
     from playwright.sync_api import sync_playwright
 
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("screenshots"))
-    parser.add_argument("--page", help="only pages whose name contains this")
-    options = parser.parse_args()
-    out: Path = options.out.absolute()
-    out.mkdir(parents=True, exist_ok=True)
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chrome")
-    with tempfile.TemporaryDirectory() as scratch, sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        full, empty = Path(scratch) / "full", Path(scratch) / "empty"
-        empty.mkdir()
-        ids = example(full)
-        pages = example_pages(ids, names_of(full))
-        for folder, chosen, prefix in ((full, pages, "example"), (empty, EMPTY_PAGES, "empty")):
-            wanted = {n: p for n, p in chosen.items() if (options.page or "") in n}
-            with served(folder, Path(scratch) / f"{prefix}.log") as (url, _):
-                shoot(browser, url, wanted, out, prefix)
+    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chrome")
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
         browser.close()
-    index(out)
-    print(out / "index.html")
 
 
 def names_of(folder: Path) -> dict[str, str]:
@@ -129,6 +168,40 @@ def names_of(folder: Path) -> dict[str, str]:
     with opened(data_dir(folder).db_path) as db:
         frame = list_runs(db, limit=200)
     return dict(zip(frame["name"], frame["id"], strict=True))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path, default=Path("screenshots"))
+    parser.add_argument("--only", action="append", help="pages whose name contains this")
+    parser.add_argument("--docs", action="store_true", help="write the README's pictures")
+    options = parser.parse_args()
+    out: Path = ROOT / "docs" / "images" if options.docs else options.out.absolute()
+    out.mkdir(parents=True, exist_ok=True)
+    wanted = options.only or [""]
+    failed: list[str] = []
+    with tempfile.TemporaryDirectory() as scratch, chromium() as browser:
+        full, empty = Path(scratch) / "full", Path(scratch) / "empty"
+        empty.mkdir()
+        example(full)
+        names = names_of(full)
+        if options.docs:
+            pages = {n: p for n, p in docs_pages(names).items() if any(w in n for w in wanted)}
+            with served(full, Path(scratch) / "docs.log") as (url, _):
+                shoot_docs(browser, url, pages, out)
+            return
+        for folder, chosen, prefix in (
+            (full, example_pages(names), "example"),
+            (empty, EMPTY_PAGES, "empty"),
+        ):
+            pages = {n: p for n, p in chosen.items() if any(w in n for w in wanted)}
+            if pages:
+                with served(folder, Path(scratch) / f"{prefix}.log") as (url, _):
+                    failed += shoot(browser, url, pages, out, prefix)
+    index(out)
+    print(out / "index.html")
+    if failed:
+        sys.exit("\n".join(failed))
 
 
 if __name__ == "__main__":

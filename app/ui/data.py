@@ -23,6 +23,7 @@ from db import fetch, runs, status
 from db.connection import opened
 
 Stamp = tuple[str, int, int]
+KeptTimeline = tuple[Timeline, Window]
 
 
 @contextmanager
@@ -131,20 +132,25 @@ def newest_against_baselines() -> pd.DataFrame:
 
 
 @st.cache_resource(ttl=1800, max_entries=3, show_spinner="Reading the timeline")
-def _timeline(paths: tuple[str, ...], changed_ns: tuple[int, ...]) -> Timeline | None:
-    return load_timeline(tuple(Path(p) for p in paths))
+def _timeline(paths: tuple[str, ...], changed_ns: tuple[int, ...]) -> KeptTimeline | None:
+    found = load_timeline(tuple(Path(p) for p in paths))
+    return None if found is None else (found, window(found))
 
 
-def fetch_timeline(view: RunView) -> Timeline | None:
-    """Return a run's spans, kept in memory for the last three runs; None when there are none."""
+def fetch_timeline(view: RunView) -> KeptTimeline | None:
+    """Return a run's spans and the window of all of them; None when there are none.
+
+    Both stay in memory for the last three runs: the first view of a long run is merged once.
+    """
     paths = tuple(p for p in view.span_paths if p.exists())
     return _timeline(tuple(map(str, paths)), tuple(_changed_ns(p) for p in paths))
 
 
-def timeline_window(timeline: Timeline, asked: tuple[float, float] | None) -> Window:
+def timeline_window(kept: KeptTimeline, asked: tuple[float, float] | None) -> Window:
     """Return a window and half its width beyond both sides, so small moves need no answer."""
+    timeline, whole = kept
     if asked is None:
-        return window(timeline)
+        return whole
     margin = (asked[1] - asked[0]) / 2
     return window(timeline, asked[0] - margin, asked[1] + margin)
 

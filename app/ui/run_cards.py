@@ -164,5 +164,5 @@ def _memory(view: RunView) -> Card:
         return Card(label="Peak memory", value=UNKNOWN, note=why, definition=text)
     reserved = view.memory_points["reserved_bytes"].max() if len(view.memory_points) else None
     known = reserved is not None and is_known(reserved)
-    note = f"reserved {bytes_(float(reserved))}" if known else "allocated; reserved not recorded"
+    note = f"reserved {bytes_(reserved)}" if known else "allocated; reserved not recorded"
     return Card(label="Peak memory", value=bytes_(peak), note=note, definition=text)

@@ -184,7 +184,7 @@ def timeline(view: RunView) -> None:
     _timeline_part(view, found)
     st.download_button(
         "Chrome trace for Perfetto",
-        data=lambda: _chrome_trace(view, found),
+        data=lambda: _chrome_trace(view, found[0]),
         file_name=f"{view.run.id}.json.gz",
         mime="application/gzip",
         icon=":material/download:",
@@ -204,7 +204,8 @@ def _short_names(view: RunView) -> dict[str, str]:
 
 
 @st.fragment
-def _timeline_part(view: RunView, found: Timeline) -> None:
+def _timeline_part(view: RunView, kept: data.KeptTimeline) -> None:
+    found = kept[0]
     key = f"timeline_{view.run.id}"
     state = st.session_state.get(key) or {}
     raw = state.get("window")
@@ -213,7 +214,7 @@ def _timeline_part(view: RunView, found: Timeline) -> None:
     asked = None if whole else asked
     _, selected = draw_timeline(
         found,
-        data.timeline_window(found, asked),
+        data.timeline_window(kept, asked),
         categories=dict(zip(view.kernels["name"], view.kernels["category"], strict=True)),
         short_names=_short_names(view),
         key=key,
