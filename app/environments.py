@@ -12,6 +12,8 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +24,8 @@ TORCH_CPU = TORCH + "+cpu"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 """PyTorch's own index of CPU builds, asked only where pip's configured places have none."""
 STAMP = "installed.txt"
+STILL_S = 10.0
+"A user who waits longer than this wants to see that something goes on."
 Say = Callable[[str], None]
 
 
@@ -122,49 +126,64 @@ def _make(folder: Path, locks: list[str], torch: str | None, base: Path | None, 
         tell(f"making {folder.name}")
         shared = ["--system-site-packages"] if base is not None else []
         maker = str(base or sys.executable)
-        _run([maker, "-m", "venv", *shared, str(folder)], f"cannot make {folder.name}", _venv_fix())
+        venv = [maker, "-m", "venv", *shared, str(folder)]
+        _run(venv, f"cannot make {folder.name}", _venv_fix(), tell)
     for name in locks:
         tell(f"installing {name} packages into {folder.name} (once; takes a minute or two)")
         # NVIDIA's container pins packages for its own environment; ours only adds beside it.
-        _pip(folder, ["-r", str(REQUIREMENTS / f"{name}.lock")])
+        _pip(folder, ["-r", str(REQUIREMENTS / f"{name}.lock")], tell)
     if torch is not None:
         tell(f"installing {torch} into {folder.name} (large; takes some minutes)")
-        _install_torch(folder, torch)
+        _install_torch(folder, torch, tell)
     tell(f"{folder.name} is ready")
 
 
-def _install_torch(folder: Path, torch: str) -> None:
+def _install_torch(folder: Path, torch: str, tell: Say) -> None:
     try:
-        _pip(folder, [torch, "numpy"])
+        _pip(folder, [torch, "numpy"], tell)
     except EnvironmentFailure:
         if not torch.endswith("+cpu"):
             raise
-        _pip(folder, [torch, "--index-url", CPU_INDEX])
-        _pip(folder, ["numpy"])
+        _pip(folder, [torch, "--index-url", CPU_INDEX], tell)
+        _pip(folder, ["numpy"], tell)
 
 
 def _install_optional(folder: Path, name: str, tell: Say) -> None:
     if os.environ.get("WARPBOARD_WITHOUT_NCU_REPORT"):
         return
     try:
-        _pip(folder, ["-r", str(REQUIREMENTS / f"{name}.lock")])
+        _pip(folder, ["-r", str(REQUIREMENTS / f"{name}.lock")], tell)
     except EnvironmentFailure as exc:
         tell(f"left out {name} ({exc})")
 
 
-def _pip(folder: Path, arguments: list[str]) -> None:
-    command = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet"]
-    command += ["--disable-pip-version-check", "--no-input", *arguments]
+def _pip(folder: Path, arguments: list[str], tell: Say) -> None:
+    """Install. Python compiles the few modules that are used at their first import."""
+    command = [str(folder / "bin" / "python"), "-u", "-m", "pip", "install", "--no-compile"]
+    command += ["--progress-bar=off", "--disable-pip-version-check", "--no-input", *arguments]
     fix = "Check the network and pip's configuration, then run the same command again"
-    _run(command, f"pip could not install {arguments[0]} {arguments[-1]}", fix)
+    _run(command, f"pip could not install {arguments[0]} {arguments[-1]}", fix, tell)
 
 
-def _run(command: list[str], what: str, fix: str) -> None:
+def _run(command: list[str], what: str, fix: str, tell: Say) -> None:
+    """Run to the end; every STILL_S seconds tell that it is alive, and what it is at."""
     environment = {k: v for k, v in os.environ.items() if k not in ("PIP_CONSTRAINT", "PYTHONPATH")}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if done.returncode != 0:
-        lines = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
-        errors = [line for line in lines if "error" in line.lower()] or lines
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as child:
+        assert child.stdout is not None
+        lines: list[str] = []
+        reader = threading.Thread(target=lines.extend, args=(child.stdout,))
+        reader.start()
+        started = time.monotonic()
+        while reader.is_alive():
+            reader.join(STILL_S)
+            if reader.is_alive():
+                at = lines[-1].strip()[:80] if lines else "starting"
+                tell(f"  {time.monotonic() - started:.0f} s: {at}")
+    if child.returncode != 0:
+        said = [line for line in lines if line.strip()] or ["no output"]
+        errors = [line for line in said if "error" in line.lower()] or said
         raise EnvironmentFailure(f"{what}: {errors[-1].strip()}. {fix}")
 
 

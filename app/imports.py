@@ -97,7 +97,8 @@ def _store(
                 known = run_with_content(db, data.content_hash)
                 if known is None:
                     raise
-        _relabel(db, known, name, workload, params)
+        if source == "imported":  # the examples again leave what the user made of them
+            _relabel(db, known, name, workload, params)
         return _result(db, known, is_new=False)
 
 

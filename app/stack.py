@@ -112,6 +112,8 @@ class Stack:
         """End every process and give the data directory free."""
         order = ("environment", "demo", "worker", "ingest", "dashboard")
         stop_all([self._parts[name] for name in order if name in self._parts])
+        if "worker" in self._parts:
+            self._give_up_worker_runs()
         self._data.stack_path.unlink(missing_ok=True)
         if self._lock is not None:
             self._lock.close()

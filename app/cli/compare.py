@@ -18,12 +18,22 @@ def arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--fail-above",
-        type=float,
+        type=_percentage,
         metavar="PCT",
         help="exit with 1 when B is really worse than A by more than PCT percent",
     )
     parser.add_argument("--format", choices=("text", "md", "json", "html"), default="text")
     parser.add_argument("--json", action="store_true", help="same as --format json")
+
+
+def _percentage(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ValueError(text)
+    return value
+
+
+_percentage.__name__ = "percentage of 0 or more"  # argparse names the type by it
 
 
 def run(options: Namespace, data: DataDir) -> int:

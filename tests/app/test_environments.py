@@ -78,10 +78,28 @@ def test_failed_install_is_one_line_with_a_remedy(tmp_path: Path) -> None:
     python.chmod(0o755)
 
     with pytest.raises(environments.EnvironmentFailure, match="No matching distribution") as caught:
-        environments._pip(tmp_path, ["-r", "x.lock"])
+        environments._pip(tmp_path, ["-r", "x.lock"], str)
 
     assert "network" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_long_install_says_that_it_is_alive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = tmp_path / "done"
+    code = f"while ! test -e {done}; do sleep 0.01; done"
+    told: list[str] = []
+
+    def tell(text: str) -> None:
+        told.append(text)
+        if "Collecting pandas" in text:
+            done.touch()
+
+    monkeypatch.setattr(environments, "STILL_S", 0.01)
+    environments._run(["sh", "-c", f"echo Collecting pandas; {code}"], "pip", "fix", tell)
+
+    assert "Collecting pandas" in told[-1]
 
 
 def test_locks_hold_no_torch_and_no_host() -> None:

@@ -10,11 +10,13 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlite_utils import Database
 
-from app.stack import check_port, free_port, running_stack
+from app.stack import Stack, StackOptions, check_port, free_port, running_stack
 from core.config import ROOT, DataDir
 from core.errors import UserError
 from db.connection import opened
@@ -201,6 +203,21 @@ def test_killed_supervisor_leaves_no_process(
     stack.kill()
 
     until(lambda: alive(below) == set(), 40, lambda: str(alive(below)))
+
+
+def test_stopping_gives_up_what_the_worker_was_running(
+    data_dir: DataDir, db: Database, make_run: Callable[..., str]
+) -> None:
+    run_id = make_run()
+    with db.atomic():
+        db.conn.execute("UPDATE runs SET status = 'running', worker_id = 'w1'")
+    (data_dir.root / "worker-all.id").write_text("w1")
+    stopped = Stack(data_dir, StackOptions(), print)
+    stopped._parts["worker"] = SimpleNamespace(ask_to_stop=str, end=str)
+
+    stopped.stop()
+
+    assert status_of(data_dir, run_id) == "interrupted"
 
 
 def test_port_in_use_is_named() -> None:
