@@ -78,10 +78,16 @@ def _run_several(
 
 
 def _print(result: "Imported") -> None:
+    from analysis.privacy import MAY_REMAIN
+
     for warning in result.warnings:
         note(f"warning ({warning.code}): {warning.message}")
-    if result.removed:
-        note(f"removed from the stored files: {', '.join(result.removed)}")
+    gone = [what for what in result.removed if not what.startswith(MAY_REMAIN)]
+    if gone:
+        note(f"removed from the stored files: {', '.join(gone)}")
+    for what in result.removed:
+        if what.startswith(MAY_REMAIN):
+            note(f"may remain in a stored report: {what.removeprefix(MAY_REMAIN)}")
     how = "imported as" if result.is_new else "these files are already here as"
     print(f"{how} {result.run_id} ({result.status})")
 
