@@ -4,6 +4,7 @@ Nothing is ever written next to the file. Only plain tables are read: a view, a 
 generated column or a trigger on a table of ours could run somebody else's SQL.
 """
 
+import errno
 import shutil
 import sqlite3
 import tempfile
@@ -110,6 +111,8 @@ def _damage_as_capture_error(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as exc:
+        if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:  # of our copy: the capture is sound
+            raise OSError(errno.ENOSPC, "No space left on device") from exc
         why = " ".join(str(exc).split())[:200]
         raise CaptureError(path, f"SQLite cannot read it ({why})", DAMAGED) from exc
 

@@ -8,7 +8,7 @@ import pytest
 
 from analysis.capture_file import Staging, read_capture
 from analysis.readers import detect
-from analysis.readers.nsys_database import open_nsys
+from analysis.readers.nsys_database import _damage_as_capture_error, open_nsys
 from analysis.readers.nsys_sqlite import read_nsys_sqlite
 from analysis.tables import CaptureKind
 from core.errors import CaptureError
@@ -161,3 +161,11 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path):
     path = edited("decode_eager.sqlite", tmp_path, [])
     with pytest.raises(CaptureError, match="changed while"), open_nsys(path):
         os.utime(path, (1, 1))
+
+
+def test_a_full_disk_is_not_called_damage_of_the_file(tmp_path):
+    copy = sqlite3.connect(":memory:")
+    copy.execute("PRAGMA max_page_count=2")
+
+    with pytest.raises(OSError, match="No space left"), _damage_as_capture_error(tmp_path):
+        copy.execute("CREATE TABLE t AS SELECT randomblob(100000)")
