@@ -179,12 +179,16 @@ def _run(command: list[str], what: str, fix: str, tell: Say) -> None:
         while reader.is_alive():
             reader.join(STILL_S)
             if reader.is_alive():
-                at = lines[-1].strip()[:80] if lines else "starting"
+                at = next((t for t in reversed(lines) if _is_step(t)), "working").strip()[:80]
                 tell(f"  {time.monotonic() - started:.0f} s: {at}")
     if child.returncode != 0:
         said = [line for line in lines if line.strip()] or ["no output"]
         errors = [line for line in said if "error" in line.lower()] or said
         raise EnvironmentFailure(f"{what}: {errors[-1].strip()}. {fix}")
+
+
+def _is_step(line: str) -> bool:
+    return line.lstrip().startswith(("Collecting", "Downloading", "Installing", "Using cached"))
 
 
 def _venv_fix() -> str:

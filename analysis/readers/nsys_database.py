@@ -111,7 +111,8 @@ def _damage_as_capture_error(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as exc:
-        if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:  # of our copy: the capture is sound
+        if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+            # It is our copy that found no room; the capture is sound.
             raise OSError(errno.ENOSPC, "No space left on device") from exc
         why = " ".join(str(exc).split())[:200]
         raise CaptureError(path, f"SQLite cannot read it ({why})", DAMAGED) from exc

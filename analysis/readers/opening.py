@@ -4,6 +4,7 @@ Every reader works inside `reading(path)`, which turns what a damaged file raise
 library into a `CaptureError` that names the place.
 """
 
+import errno
 import gzip
 import io
 import zlib
@@ -73,6 +74,8 @@ def reading(path: Path) -> Iterator[None]:
             path, "reading it needs more memory than there is", "Record a shorter capture"
         ) from exc
     except OSError as exc:
+        if exc.errno == errno.ENOSPC:  # a full disk is no fault of the capture
+            raise
         raise CaptureError(
             path, f"cannot be read ({exc.strerror or exc})", "Check the path and its permissions"
         ) from exc
