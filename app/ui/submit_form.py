@@ -27,16 +27,29 @@ _CPU_PASSES = ("memory", "trace")
 
 def prefill(run_id: str) -> None:
     """Set the form to a run's job, once for each `?from=`; UserError when there is no such run."""
-    if not run_id or st.session_state.get("submit_from") == run_id:
+    if not run_id:
         return
+    if st.session_state.get("submit_from") != run_id:
+        _fill_from(run_id)
+    st.caption(plain_markdown(st.session_state["submit_note"]))
+
+
+def _fill_from(run_id: str) -> None:
     run = data.fetch_row(run_id)
     workloads = load_workloads()
     if run.workload not in workloads:
         raise UserError(f"run {run_id}: its program is not one of the workloads here")
     spec = workloads[str(run.workload)]
+    note = f"The job of {run.name}: change what should differ."
+    if run.gpu_model in gpu_options():
+        st.session_state["gpus"] = [run.gpu_model]
+    else:
+        st.session_state.pop("gpus", None)
+        note += f" It ran on {run.gpu_model or 'an unknown GPU'}, for which no worker is registered"
+        note += " here: choose another GPU, or start a worker there."
     st.session_state["submit_from"] = run_id
+    st.session_state["submit_note"] = note
     st.session_state["choice_workload"] = spec.name
-    st.session_state["gpus"] = [run.gpu_model] if run.gpu_model in gpu_options() else []
     st.session_state["profilers"] = list(run.profilers)
     st.session_state["repeats"] = run.repeats
     for field in spec.fields:

@@ -193,3 +193,21 @@ def test_empty_overview_offers_the_example_data(
 ) -> None:
     at = open_page(monkeypatch, str(tmp_path), "overview")
     assert [b.label for b in at.button][:2] == ["Load the example data", "Submit a first run"]
+
+
+def test_run_again_fills_the_form_from_the_run(
+    runs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = open_page(monkeypatch, runs["data"], "submit", **{"from": runs["autotune"]})
+    assert not at.exception and not at.error
+    assert at.multiselect(key="field_decode_compile").value == ["max-autotune"]
+
+
+def test_a_cap_below_the_estimate_is_likely_out_of_memory(
+    runs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = open_page(monkeypatch, runs["data"], "submit", workload="attention")
+    at.multiselect(key="field_attention_seq_len").set_value(["64", "32768"]).run()
+    at.multiselect(key="field_attention_memory_cap_gib").set_value(["8"]).run()
+    assert "1 likely out of memory" in at.subheader[0].value
+    assert at.dataframe[0].value["note"].to_list() == ["", "likely OOM"]
