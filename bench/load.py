@@ -1,7 +1,8 @@
 """Many workers and many readers at once: `python -m bench.load [--runs 10000] [--seconds 60]`.
 
 A real dashboard (pages and API, one process) over a database with many runs. 16 workers post 20
-events a second each, batched every 0.4 s as `worker.events` does, with a heartbeat every 3 s. 30
+events a second each, as `worker.events` does: 0.4 s after the last answer, all that wait, at most
+200. A heartbeat goes out every 3 s. 30
 sessions read Runs and a Run in turn, a second of thought between: through the API, and as page data
 (the same `db` functions that the pages call, on connections of their own). Prints a table and one
 JSON line; exit code 1 for a lock, a server error, or memory that grows by more than a tenth.
@@ -32,6 +33,7 @@ from core.spec import JobSpec
 from db.connection import connect, opened
 from db.fetch import gpu_facts, run_view
 from db.runs import count_runs, insert_run, list_runs
+from worker.events import MAX_BATCH
 from worker.supervisor import descendants
 
 NUM_WORKERS, EVENTS_PER_S, BATCH_S, HEARTBEAT_S = 16, 20, 0.4, 3.0
@@ -93,12 +95,14 @@ class Load:
         with self._client() as client:
             self._post(client, "register", "/workers", body)
             self._post(client, "claim", f"/runs/{run_id}/claim", {"worker_id": worker_id})
-            beaten_s = time.monotonic()
-            for step in range(1, 10**9):
-                if self.stop.wait(BATCH_S):
-                    return
-                self._post(client, "events", f"/runs/{run_id}/events", _batch(step))
-                self.num_events += int(EVENTS_PER_S * BATCH_S)
+            began_s = beaten_s = time.monotonic()
+            num_sent = 0
+            while not self.stop.wait(BATCH_S):
+                waiting = int((time.monotonic() - began_s) * EVENTS_PER_S) - num_sent
+                batch = _batch(num_sent, min(waiting, MAX_BATCH))
+                self._post(client, "events", f"/runs/{run_id}/events", batch)
+                num_sent += len(batch["events"])
+                self.num_events += len(batch["events"])
                 if time.monotonic() - beaten_s > HEARTBEAT_S:
                     beaten_s = time.monotonic()
                     self._post(client, "heartbeat", f"/workers/{worker_id}/heartbeat", beat)
@@ -136,10 +140,9 @@ class Load:
         gpu_facts(db, run_id)
 
 
-def _batch(step: int) -> dict[str, Any]:
-    count = int(EVENTS_PER_S * BATCH_S)
-    events = [{"kind": "log", "message": f"step {step} line {i}"} for i in range(count)]
-    progress = {"stage": "measure", "done": step, "total": 10**6}
+def _batch(first: int, count: int) -> dict[str, Any]:
+    events = [{"kind": "log", "message": f"line {first + i}"} for i in range(count)]
+    progress = {"stage": "measure", "done": first, "total": 10**6}
     return {"attempt": 1, "events": events, "progress": progress}
 
 
@@ -147,6 +150,12 @@ def rss_mib(pid: int) -> float:
     """Return the resident memory of a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * 4096 / 2**20
+
+
+def cpu_s(pid: int) -> float:
+    """Return the CPU time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def run_load(load: Load, pid: int, seconds: float) -> list[float]:
@@ -176,7 +185,9 @@ def measure(num_runs: int, seconds: float) -> dict[str, Any]:
         with served(data.root, log) as (url, _):
             pid = next(p for p in descendants(os.getpid()) if "streamlit" in command_line(p))
             load = Load(data, url, run_ids, demo_ids)
+            used_s, begin_s = cpu_s(pid), time.monotonic()
             memory = run_load(load, pid, seconds)
+            cores = (cpu_s(pid) - used_s) / (time.monotonic() - begin_s)
         text = log.read_text(errors="replace") + "".join(load.meter.faults)
     # The first third fills caches and thread pools.
     early = statistics.median(memory[len(memory) // 3 : 2 * len(memory) // 3])
@@ -187,6 +198,8 @@ def measure(num_runs: int, seconds: float) -> dict[str, Any]:
         "seconds": seconds,
         "events_per_s": load.num_events / seconds,
         "calls": {name: load.meter.row(name) for name in sorted(load.meter.times_ms)},
+        "server_cores": cores,
+        "loadavg": os.getloadavg()[0],
         "num_faults": len(load.meter.faults),
         "first_faults": load.meter.faults[:3],
         "num_locked": text.count("database is locked"),
@@ -206,6 +219,7 @@ def main() -> int:
         print(f"{name:20}{row['n']:7}{times}")
     memory = result["memory_mib"]
     print(f"events a second: {result['events_per_s']:.0f} of {NUM_WORKERS * EVENTS_PER_S}")
+    print(f"dashboard: {result['server_cores']:.2f} of a core; load {result['loadavg']:.0f}")
     print(f"memory: {memory['middle third']:.0f} MiB, then {memory['last third']:.0f} MiB")
     print(f"database is locked: {result['num_locked']}; other faults: {result['num_faults']}")
     print(json.dumps(result))
