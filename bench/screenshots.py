@@ -30,7 +30,15 @@ LOAD_LIMIT_MS = 60_000
 EMPTY_PAGES = {"overview": ""} | {
     p: p for p in ("submit", "queue", "runs", "compare", "studies", "gpus", "import", "definitions")
 }
-_BUSY = "[data-testid=stSkeleton], [data-testid=stStatusWidget], [data-stale=true]"
+_POLL_MS = 300
+_IS_CALM = """() => {
+  const busy = document.querySelector('[data-testid=stSkeleton], [data-stale=true]');
+  const app = document.querySelector('[data-testid=stApp]');
+  const runs = app?.getAttribute('data-test-script-state') !== 'notRunning';
+  window.calmPolls = busy || runs ? 0 : (window.calmPolls ?? 0) + 1;
+  return window.calmPolls >= 4;
+}"""
+"""Chunks of the page's own code load after the script has ended: calm must last four polls."""
 
 
 def example_pages(names: dict[str, str]) -> dict[str, str]:
@@ -68,10 +76,10 @@ def docs_pages(names: dict[str, str]) -> dict[str, str]:
 
 
 def settle(tab: Any) -> None:
-    """Wait until the script has run and no placeholder is left."""
+    """Wait until the script has run and no placeholder is left, and it stays so."""
+    tab.evaluate("window.calmPolls = 0")
     tab.wait_for_selector("[data-testid=stMain] h1", timeout=LOAD_LIMIT_MS)
-    tab.wait_for_function(f"!document.querySelector('{_BUSY}')", timeout=LOAD_LIMIT_MS)
-    tab.wait_for_timeout(600)
+    tab.wait_for_function(_IS_CALM, timeout=LOAD_LIMIT_MS, polling=_POLL_MS)
 
 
 def shoot(browser: Any, url: str, pages: dict[str, str], out: Path, prefix: str) -> list[str]:

@@ -70,7 +70,7 @@ def names(found: Comparison, a: Sequence[RunView], b: Sequence[RunView]) -> None
     work = list(dict.fromkeys(v.run.workload for v in views if v.run.workload))
     title = f"{_name(a)} \u2192 {_name(b)}"
     if found.intended and found.intended.field in views[0].run.params:
-        title = f"{found.intended.field}: {found.intended.a} \u2192 {found.intended.b}"
+        title = f"{found.intended.field} {found.intended.a} \u2192 {found.intended.b}"
     style.header(title, [*work, *gpus, *_shared(found, views)])
 
 
@@ -93,6 +93,8 @@ def _name(views: Sequence[RunView]) -> str:
 def _what_differs(found: Comparison) -> str:
     """Return the banner; fields that only one side knows are counted, the table below has them."""
     unknown = [d for d in found.differs if d.effect == "unknown"]
+    if found.comparable and found.intended and len(found.differs) == 1:
+        return ""  # The page's title says it.
     if not found.comparable or len(unknown) < 2:
         return found.banner or ""
     known = [d for d in found.differs if d.effect != "unknown" and d != found.intended]
@@ -178,7 +180,6 @@ def headline(a: RunView, b: RunView) -> None:
             _per_iteration(a, b, "num_kernels", "Launches / iteration"),
             _share(a, b, "idle_frac", "GPU idle"),
             _share(a, b, "gemm_frac", "GEMM and GEMV"),
-            _share(a, b, "unclassified_frac", "Not recognised"),
             _memory(a, b),
         ]
     )
@@ -201,7 +202,10 @@ def _share(a: RunView, b: RunView, key: str, label: str) -> Card:
     left, right = a.summary.get(key), b.summary.get(key)
     note = "not known on both sides"
     if left is not None and right is not None:
-        note = f"{100 * (right - left):+.1f} percentage points"
+        note = f"{100 * (right - left):+.1f} percentage points".replace("-", "\u2212")
+        if key == "gemm_frac":
+            unknown = [percent(v.summary.get("unclassified_frac")) for v in (a, b)]
+            note += "; not recognised " + " \u2192 ".join(unknown)
     return Card(
         label=label,
         value=f"{percent(left)} \u2192 {percent(right)}",
