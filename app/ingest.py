@@ -1,8 +1,10 @@
 """Read the bundle of a finished run and store it. Runs where the database is."""
 
+import errno
 import logging
 import os
 import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +48,27 @@ def ingest(data_dir: DataDir, run_id: str) -> None:
         try:
             _ingest(db, data_dir, run_id, row[1])
         except AppError as exc:
+            if is_disk_full(exc):
+                LOG.warning("run %s: %s; it is read once there is room", run_id, exc)
+                return
             transition(db, run_id, RunStatus.FAILED, error=f"its captures cannot be read: {exc}")
         except Exception as exc:  # the border of the task: logged, and the run says so
             LOG.exception("run %s", run_id)
+            if is_disk_full(exc):
+                return
             why = f"reading its captures failed: {type(exc).__name__}: {exc}"
             transition(db, run_id, RunStatus.FAILED, error=why)
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Say whether a full disk is behind an error: that is no fault of the run."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        if isinstance(error, sqlite3.OperationalError) and "disk is full" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _ingest(db: Any, data_dir: DataDir, run_id: str, gpu_id: str | None) -> None:

@@ -35,6 +35,7 @@ def check(
             not _is_sound(data.captures / run_id / name, sha) for run_id, name, sha in captures
         ),
         "bundles that name a capture that is not stored": _num_incomplete(data, done, captures),
+        "acknowledged captures that are gone": _num_gone(data),
         "bundles left in a spool": sum(_num_bundles(spool) for spool in spools),
         "processes left behind": len(orphans),
         "database faults": sum(text != "ok" for text in integrity) + len(dangling),
@@ -67,6 +68,16 @@ def _num_incomplete(data: DataDir, done: set[str], captures: list[Any]) -> int:
         named = {c["sha256"] for p in manifest["passes"] for c in p["captures"]}
         wrong += named != {sha for owner, _, sha in captures if owner == run_id}
     return wrong
+
+
+def _num_gone(data: DataDir) -> int:
+    """Count captures of runs that were handed in but not read, and are not there as uploaded."""
+    gone = 0
+    for path in data.uploads.glob("*/manifest.json"):
+        manifest = json.loads(path.read_text())
+        named = {c["sha256"] for p in manifest["passes"] for c in p["captures"]}
+        gone += sum(not _is_sound(path.parent / sha, sha) for sha in named)
+    return gone
 
 
 def _num_bundles(spool: Path) -> int:
