@@ -10,6 +10,7 @@ from app.ui.colours import SERIES_COLOURS, gpu_colour
 
 PUBLISHED_DASH = "dot"
 _MOST_SERIES = 24
+_MOST_TICKS = 12
 
 
 def draw(
@@ -34,10 +35,23 @@ def draw(
 
 def _series(frame: pd.DataFrame, columns: list[str]) -> pd.Series:
     kept = [c for c in columns if c in frame]
-    texts = frame[kept].fillna("").astype(str).agg(", ".join, axis=1) if kept else frame["from"]
+    told = {c: _named(frame[c], c, is_first=c == columns[0]) for c in kept}
+    texts = pd.DataFrame(told).agg(_joined, axis=1) if kept else frame["from"]
     published = frame["provenance"] == "published"
     sources = " (" + frame["from"].astype(str) + ")"
     return texts.str.strip(", ").where(~published, texts.str.strip(", ") + sources)
+
+
+def _named(values: pd.Series, name: str, *, is_first: bool) -> pd.Series:
+    """Return texts that stand in a legend: the colour's own value bare, others after their name."""
+    texts = values.fillna("").astype(str)
+    if is_first:
+        return texts
+    return (name.replace("_", " ") + " " + texts).where(texts != "", "")
+
+
+def _joined(row: pd.Series) -> str:
+    return ", ".join(v for v in row if v)
 
 
 def _apart(keyed: pd.DataFrame, x: str) -> pd.DataFrame:
@@ -69,8 +83,11 @@ def _lines(frame: pd.DataFrame, x: str, unit: str) -> go.Figure:
             error_y=_interval(points),
             hovertemplate=f"{short(name, 60)}<br>%{{x}}: %{{y:.4g}} {unit}<extra></extra>",
         )
+    known = sorted(set(pd.to_numeric(shown[x], errors="coerce").dropna()))
+    if len(known) <= _MOST_TICKS:
+        fig.update_xaxes(tickvals=known, ticktext=[f"{v:g}" for v in known])
     fig.update_xaxes(type="log")
-    fig.update_yaxes(type="log")
+    fig.update_yaxes(type="log", dtick=1, minor={"showgrid": True, "griddash": "dot"})
     return fig
 
 
