@@ -33,6 +33,7 @@ from core.spec import JobSpec
 from db.connection import connect, opened
 from db.fetch import gpu_facts, run_view
 from db.runs import count_runs, insert_run, list_runs
+from worker.client import KEEP_ALIVE_S
 from worker.events import MAX_BATCH
 from worker.supervisor import descendants
 
@@ -82,7 +83,13 @@ class Load:
         self._demo_ids = demo_ids
 
     def _client(self) -> httpx.Client:
-        return httpx.Client(base_url=self._url, headers=self._headers, timeout=60, trust_env=False)
+        return httpx.Client(
+            base_url=self._url,
+            headers=self._headers,
+            timeout=60,
+            trust_env=False,
+            limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE_S),
+        )
 
     def work(self, number: int) -> None:
         """Be one worker with one long job."""

@@ -18,6 +18,8 @@ from core.errors import AppError
 CHUNK_BYTES = 1 << 20
 RETRY_DELAYS_S = (0.2, 0.5, 1.0, 2.0)
 UPLOAD_ROUNDS = 8
+KEEP_ALIVE_S = 2.0
+"""Well below the 5 s after which the server closes an idle connection, perhaps just as we ask."""
 
 
 class DashboardAway(AppError):
@@ -51,6 +53,7 @@ class DashboardClient:
             base_url=url.rstrip("/") + "/api/v1",
             headers={"Authorization": f"Bearer {token}", "User-Agent": f"warpboard/{VERSION}"},
             timeout=httpx.Timeout(timeout_s, connect=5.0),
+            limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE_S),
         )
 
     def close(self) -> None:
