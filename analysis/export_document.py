@@ -55,7 +55,7 @@ def _sides(c: Comparison) -> DocumentTable:
     unit = f" ({c.unit})" if c.unit else ""
     header = ("side", "name", "runs", "processes", "samples", f"median {c.metric}{unit}")
     rows = [_side_row("A", c.a), _side_row("B", c.b)]
-    rows.append(("B / A", f"95 % interval {ci95}" if ci95 else "", "", "", "", ratio))
+    rows.append(("B / A", f"{c.ci95_name} {ci95}" if ci95 else "", "", "", "", ratio))
     svg = processes_svg(c.a, c.b, c.unit)
     return DocumentTable(title="Sides", header=header, rows=tuple(rows), svg=svg)
 

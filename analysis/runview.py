@@ -70,11 +70,12 @@ class RunView:
     "COUNTER_COLUMNS + category, origin."
     rules: pd.DataFrame
     captures: pd.DataFrame
-    "id, pass, process, kind, tool, tool_version, file_name, bytes, sha256, spans_path, private_removed."
+    """id, pass, process, kind, tool, tool_version, file_name, bytes, sha256, spans_path,
+    private_removed."""
     metrics: pd.DataFrame
     "pass, phase, name, value, unit: every stored number, workload metrics included."
     span_paths: tuple[Path, ...]
-    "Parquet files (SPAN_COLUMNS) of the primary pass; `X.parquet` has `X.ranges.parquet` beside it."
+    "Parquet files (SPAN_COLUMNS) of the primary pass, `X.ranges.parquet` beside each `X.parquet`."
     warnings: tuple[CaptureWarning, ...]
     cost: Mapping[str, Any]
     "The workload's cost model: flops, bytes, flops_dtype, num_tokens per iteration; {} if none."

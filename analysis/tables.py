@@ -2,7 +2,7 @@
 
 Each `*_COLUMNS` tuple is the single list of a frame's columns, in order, with the unit in the name.
 A reader leaves out (empty frame, absent summary key, None) what the capture does not hold; it never
-writes 0 for "unknown". Times are integer nanoseconds on the capture's own clock and may be negative.
+writes 0 for "unknown". Times are integer ns on the capture's own clock and may be negative.
 """
 
 from collections.abc import Mapping
@@ -62,13 +62,13 @@ API_CALL_COLUMNS = ("name", "count", "total_ns", "min_ns", "max_ns", "num_failed
 """Host calls by name, version suffix (`_v7000`) removed; `is_sync` marks those that wait."""
 
 TRANSFER_COLUMNS = ("kind", "src", "dst", "count", "bytes", "total_ns")
-"""kind: HtoD DtoH DtoD PtoP HtoH memset unified; src/dst: pageable pinned device managed or None."""
+"""kind: HtoD DtoH DtoD PtoP HtoH memset unified; src, dst: pageable pinned device managed, None."""
 
 GAP_COLUMNS = ("cause", "count", "total_ns", "evidence")
 """Idle time between the first and last kernel of a device, by cause.
 
-cause: launch (the next kernel's launch was issued in or after the gap), synchronisation (the host sat
-in a waiting call), transfer (a copy ran), host (no CUDA call in the gap), unknown (no API table).
+cause: launch (the next kernel's launch was issued in or after the gap), synchronisation (the host
+sat in a waiting call), transfer (a copy ran), host (no CUDA call in the gap), unknown (no API table).
 """
 
 MEMORY_POINT_COLUMNS = ("time_ns", "device", "allocated_bytes", "reserved_bytes", "phase")
@@ -145,8 +145,9 @@ class CaptureTables:
     environment: Mapping[str, Any] = field(default_factory=dict)
     "Versions and settings that are not private: driver, cuda, torch, nsys options."
     summary: Mapping[str, int | float] = field(default_factory=dict)
-    """num_kernels, kernel_time_ns, busy_ns, span_ns, idle_frac, opaque_graph_ns, num_graph_launches,
-    peak_memory_bytes, num_launches_without_kernel, num_kernels_without_launch, ... Absent if unknown."""
+    """num_kernels, kernel_time_ns, busy_ns, span_ns, idle_frac, opaque_graph_ns,
+    num_graph_launches, peak_memory_bytes, num_launches_without_kernel,
+    num_kernels_without_launch, ... Absent if unknown."""
     kernels: pd.DataFrame | None = None
     phases: pd.DataFrame | None = None
     api_calls: pd.DataFrame | None = None

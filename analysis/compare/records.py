@@ -4,6 +4,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Verdict = Literal["faster", "slower", "no_difference", "not_enough_samples", "not_comparable"]
+IntervalBasis = Literal["processes", "samples"]
+"""What an interval was made from: `samples` of one process know nothing of other processes."""
 Effect = Literal["intended", "breaks", "noted", "unknown"]
 """`breaks` makes the ratio meaningless, `unknown` is known on one side only."""
 
@@ -145,6 +147,7 @@ class Comparison:
     next_step: str | None
     ratio: float | None
     ci95: tuple[float, float] | None
+    ci95_basis: IntervalBasis | None
     p_value: float | None
     noise_floor_frac: float | None
     a: Side
@@ -155,6 +158,13 @@ class Comparison:
     kernels: tuple[KernelPair, ...]
     memory: tuple[MemoryGrowth, ...]
     scoreboard: tuple[ScoreRow, ...]
+
+    @property
+    def ci95_name(self) -> str:
+        """Name the interval, and what it leaves out."""
+        if self.ci95_basis == "samples":
+            return "95 % interval inside one process, without the noise between processes"
+        return "95 % interval"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the document of `compare --format json`."""
@@ -172,6 +182,7 @@ class Comparison:
             "next_step": self.next_step,
             "ratio": self.ratio,
             "ci95": list(self.ci95) if self.ci95 else None,
+            "ci95_basis": self.ci95_basis,
             "p_value": self.p_value,
             "noise_floor_frac": self.noise_floor_frac,
             "a": _side(self.a),

@@ -5,8 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.compare.records import Verdict
-from analysis.compare.stats import MIN_PROCESSES, STRICT_ALPHA, Order, Test, compare_groups
+from analysis.compare.records import IntervalBasis, Verdict
+from analysis.compare.stats import (
+    MIN_PROCESSES,
+    STRICT_ALPHA,
+    Order,
+    Test,
+    compare_groups,
+    interval_inside,
+)
 
 ASSUMED_FLOOR_FRAC = 0.015
 """Smallest change that is called while the GPU's own noise floor is not measured.
@@ -32,6 +39,7 @@ class Judgement:
     next_step: str | None
     ratio: float | None
     ci95: tuple[float, float] | None
+    ci95_basis: IntervalBasis | None
     p_value: float | None
     median_a: float | None
     median_b: float | None
@@ -50,7 +58,8 @@ def judge(
     """Judge B against A; each array holds the positive samples of one independent process.
 
     The ratio is that of the medians over processes of process medians. The 95 % interval is the
-    t interval of the mean log ratio (see `stats`), widened where it would not hold that ratio.
+    t interval of the mean log ratio (see `stats`), widened where it would not hold that ratio;
+    with one process on a side, that of the samples inside it, and never the base of a verdict.
     order and lead: see `stats.compare_groups`. assumed_floor_frac counts where no floor is known;
     0 for a metric without timing noise.
     """
@@ -60,6 +69,9 @@ def judge(
         test = compare_groups(np.log(medians_a), np.log(medians_b), order, lead)
     numbers = _Numbers.of(medians_a, medians_b, test, noise_floor_frac, assumed_floor_frac)
     word, reason, next_step = _decide(numbers)
+    ci95, basis = numbers.ci95, "processes"
+    if ci95 is None:
+        ci95, basis = interval_inside(a, b), "samples"
     if word == "changed":
         worse = (numbers.ratio > 1) != higher_is_better
         word = "slower" if worse else "faster"
@@ -68,7 +80,8 @@ def judge(
         reason=reason,
         next_step=next_step,
         ratio=numbers.ratio,
-        ci95=numbers.ci95,
+        ci95=ci95,
+        ci95_basis=basis if ci95 else None,  # type: ignore[arg-type]
         p_value=numbers.test.p_value if numbers.test else None,
         median_a=float(np.median(medians_a)),
         median_b=float(np.median(medians_b)),

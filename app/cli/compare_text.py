@@ -11,7 +11,7 @@ def compare_lines(result: Comparison) -> list[str]:
     if result.ratio is not None:
         interval = ""
         if result.ci95:
-            interval = f" (95 % interval {result.ci95[0]:.4g} to {result.ci95[1]:.4g})"
+            interval = f" ({result.ci95_name}: {result.ci95[0]:.4g} to {result.ci95[1]:.4g})"
         lines.append(f"ratio B/A {result.ratio:.4g}{interval}")
     for name, side in (("A", result.a), ("B", result.b)):
         median = "-" if side.median is None else f"{side.median:.4g} {result.unit}"

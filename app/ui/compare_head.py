@@ -132,7 +132,7 @@ def verdict(found: Comparison) -> None:
     if found.ratio and found.ci95:
         chart(
             interval(found.ratio, found.ci95, found.noise_floor_frac),
-            alt=f"Ratio {found.ratio:.3g} with its 95 % interval and the noise floor",
+            alt=f"Ratio {found.ratio:.3g} with its {found.ci95_name} and the noise floor",
         )
 
 
@@ -142,7 +142,8 @@ def _change(found: Comparison) -> str:
     interval_text = ""
     if found.ci95:
         low, high = (100 * (v - 1) for v in found.ci95)
-        interval_text = f" (95 %: {low:+.1f} to {high:+.1f} %)"
+        inside = " inside one process" if found.ci95_basis == "samples" else ""
+        interval_text = f" (95 %{inside}: {low:+.1f} to {high:+.1f} %)"
     return f"{found.metric.replace('_', ' ')} {abs(100 * (ratio - 1)):.1f} % {what}{interval_text}"
 
 

@@ -136,3 +136,14 @@ def test_splits_of_six_are_all_there() -> None:
 
     assert len(list(verdicts.all_splits(group, 3))) == len(list(combinations(range(6), 3)))
     assert Path(verdicts.NOISE_FILE).exists()
+
+
+def test_one_process_a_side_has_the_interval_inside_it_and_no_verdict() -> None:
+    rng = np.random.default_rng(5)
+    found = judge([rng.normal(1.0, 0.02, 30)], [rng.normal(2.0, 0.04, 30)])
+    assert found.verdict == "not_enough_samples"
+    assert found.ci95_basis == "samples"
+    assert found.ci95 is not None
+    assert found.ratio is not None
+    assert found.ci95[0] < found.ratio < found.ci95[1]
+    assert found.ci95[1] - found.ci95[0] < 0.2
