@@ -68,7 +68,8 @@ GAP_COLUMNS = ("cause", "count", "total_ns", "evidence")
 """Idle time between the first and last kernel of a device, by cause.
 
 cause: launch (the next kernel's launch was issued in or after the gap), synchronisation (the host
-sat in a waiting call), transfer (a copy ran), host (no CUDA call in the gap), unknown (no API table).
+sat in a waiting call), transfer (a copy ran), host (no CUDA call in the gap), unknown (no API
+table).
 """
 
 MEMORY_POINT_COLUMNS = ("time_ns", "device", "allocated_bytes", "reserved_bytes", "phase")
