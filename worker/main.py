@@ -247,14 +247,18 @@ class WorkerHost:
         failures = 0
         while not self._stop.is_set():
             started = time.monotonic()
-            result = run_process(
-                celery_command(place),
-                stdout_path=self._data.logs / f"worker-{place.name}.out",
-                stderr_path=self._data.logs / f"worker-{place.name}.log",
-                cwd=ROOT,
-                env=celery_environment(place.settings),
-                should_cancel=self._stop.is_set,
-            )
+            try:
+                result = run_process(
+                    celery_command(place),
+                    stdout_path=self._data.logs / f"worker-{place.name}.out",
+                    stderr_path=self._data.logs / f"worker-{place.name}.log",
+                    cwd=ROOT,
+                    env=celery_environment(place.settings),
+                    should_cancel=self._stop.is_set,
+                )
+                ended = result.killed_by or f"code {result.returncode}"
+            except OSError as error:  # the disk is full: its log cannot be written
+                ended = str(error)
             if self._stop.is_set():
                 return
             failures = 0 if time.monotonic() - started > 60 else failures + 1
@@ -262,9 +266,9 @@ class WorkerHost:
             LOG.warning(
                 "%s: worker ended (%s), starts again in %.0f s; see %s",
                 place.name,
-                result.killed_by or f"code {result.returncode}",
+                ended,
                 delay_s,
-                result.stderr_path,
+                self._data.logs,
             )
             self._stop.wait(delay_s)
 

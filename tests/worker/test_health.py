@@ -88,3 +88,24 @@ def test_worker_that_stands_by_ends_when_told(tmp_path: Path) -> None:
     worker.terminate()
     assert worker.wait(30) == 0
     lock.close()
+
+
+def test_place_is_served_again_after_its_log_could_not_be_written(
+    tmp_path: Path, dashboard: Dashboard
+) -> None:
+    data = DataDir(root=tmp_path).ensure()
+    data.token_path.write_text(TOKEN)
+    blocked = data.logs / "worker-cpu.out"
+    blocked.mkdir()  # as good as a full disk: it cannot be opened for writing
+    command = [sys.executable, "-m", "worker", "--gpu", "cpu", "--data", str(tmp_path)]
+    log = tmp_path / "log"
+    with log.open("wb") as out:
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "WARPBOARD_PYTHON": sys.executable + "-not"}
+        worker = subprocess.Popen([*command, "--dashboard", dashboard.url], stderr=out, env=env)
+    try:
+        wait_for(lambda: "starts again" in log.read_text())
+        blocked.rmdir()
+        wait_for(lambda: blocked.is_file())
+    finally:
+        worker.terminate()
+        worker.wait(30)
