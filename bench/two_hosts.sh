@@ -51,16 +51,16 @@ echo "ok    the dashboard answers across the cable"
 dash token second-host 2>/dev/null >"$W/worker.token"
 chmod 600 "$W/worker.token"
 echo "wrong" >"$W/wrong.token"
-worker() { $in_work env -u WARPBOARD_BROKER "$PY" -m worker --broker redis://:secret@10.78.0.1:6379/0 \
-  --dashboard http://10.78.0.1:8501 --data "$W/work" --gpu cpu "$@"; }
-if worker --token-file "$W/wrong.token" >"$W/wrong.log" 2>&1; then fail "a wrong token was taken"; fi
+worker=($in_work env -u WARPBOARD_BROKER "$PY" -m worker --broker redis://:secret@10.78.0.1:6379/0
+  --dashboard http://10.78.0.1:8501 --data "$W/work" --gpu cpu)
+if "${worker[@]}" --token-file "$W/wrong.token" >"$W/wrong.log" 2>&1; then fail "a wrong token was taken"; fi
 grep -q "check --token-file" "$W/wrong.log" || fail "a wrong token is not named"
 echo "ok    a wrong token is refused, and the worker says so"
 
 job=(submit decode --set preset=tiny --gpu cpu --profilers trace --json)
 # The very same job twice: what is proved is the way, not a speed.
 first=$(dash "${job[@]}" 2>/dev/null | "$PY" -c "import json,sys; print(json.load(sys.stdin)['runs'][0]['run_id'])")
-worker --token-file "$W/worker.token" >"$W/worker.log" 2>&1 &
+"${worker[@]}" --token-file "$W/worker.token" >"$W/worker.log" 2>&1 &
 pids+=($!)
 dash "${job[@]}" --wait >"$W/second.json" 2>"$W/second.log" || fail "the second job"
 second=$("$PY" -c "import json,sys; r=json.load(open(sys.argv[1]))['runs'][0]; assert r['status']=='done', r; print(r['run_id'])" "$W/second.json")
