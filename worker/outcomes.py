@@ -178,18 +178,30 @@ def _judge_failure(
         return Outcome(
             code=_C.OOM, message="out of GPU memory", oom=_oom_facts("device", everything)
         )
-    if result.returncode == -9 or _HOST_OOM.search(everything):
+    if result.returncode == -9 and not _HOST_OOM.search(everything):
+        return _judge_killed(result)
+    if _HOST_OOM.search(everything):
         return Outcome(
-            code=_C.OOM,
-            message="out of host memory"
-            + (" (the process was killed, signal 9)" if result.returncode == -9 else ""),
-            oom=_oom_facts("host", everything),
+            code=_C.OOM, message="out of host memory", oom=_oom_facts("host", everything)
         )
     if tool is not None and not said and not _APP_FAILED.search(text) and _TOOL_LOST.search(text):
         return Outcome(code=_C.TOOL_CRASHED, message=_crash_message(result, text, tool))
     if workload_result is None and result.returncode == 0 and tool is None:
         return Outcome(code=_C.WORKLOAD_FAILED, message="the program ended without a result line")
     message = said.strip() or _last_error_line(text) or f"exit code {result.returncode}"
+    return Outcome(code=_C.WORKLOAD_FAILED, message=message)
+
+
+def _judge_killed(result: ProcessResult) -> Outcome:
+    """Tell the kernel's memory killer from anybody else's signal 9."""
+    if result.num_memory_kills:
+        return Outcome(
+            code=_C.OOM,
+            message="out of host memory (the kernel killed a process, signal 9)",
+            oom={"where": "host"},
+        )
+    unknown = " or by the kernel for want of memory" if result.num_memory_kills is None else ""
+    message = f"the process was killed from outside{unknown} (signal 9)"
     return Outcome(code=_C.WORKLOAD_FAILED, message=message)
 
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from worker.memory_killer import count_memory_kills, kills_since
+
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 MAX_LINE_BYTES = 16_384
 """A longer line is handed on in pieces."""
@@ -51,6 +53,8 @@ class ProcessResult:
     "`timeout`, `cancel`, `supervisor lost`, or `signal N` of someone else; None: it ended itself."
     error: str | None = None
     "Why it could not be started."
+    num_memory_kills: int | None = None
+    "Processes that the kernel killed for want of memory meanwhile, on the whole host."
 
 
 @dataclass(slots=True)
@@ -88,7 +92,7 @@ def run_process(
             should_cancel=should_cancel or (lambda: False),
             events=_EventTail(events_path, on_event),
         )
-        started = time.monotonic()
+        started, kills = time.monotonic(), count_memory_kills()
         try:
             child.start(cwd=cwd, env=env, pass_fds=tuple(pass_fds))
             child.follow()
@@ -102,6 +106,7 @@ def run_process(
         timed_out=child.killed_by == "timeout",
         killed_by=child.killed_by or child.foreign_signal(),
         error=child.error,
+        num_memory_kills=kills_since(kills),
     )
 
 

@@ -76,8 +76,10 @@ def test_size_and_place_of_an_exhausted_memory_are_read() -> None:
     assert host.oom == {"where": "host", "requested_bytes": 4096}
 
 
-def test_killed_by_the_kernel_is_host_memory_and_killed_by_us_is_not() -> None:
-    assert of(returncode=-9, killed_by="signal 9").code == "oom"
+def test_killed_by_the_kernel_is_host_memory_and_killed_by_others_is_not() -> None:
+    assert of(returncode=-9, killed_by="signal 9", num_memory_kills=1).code == "oom"
+    assert of(returncode=-9, killed_by="signal 9", num_memory_kills=0).code == "workload_failed"
+    assert of(returncode=-9, killed_by="signal 9").code == "workload_failed"
     assert of(returncode=-9, killed_by="timeout", timed_out=True).code == "timeout"
     assert of(returncode=-9, killed_by="cancel").code == "cancelled"
 
