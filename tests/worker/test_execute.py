@@ -164,6 +164,7 @@ def test_missing_tool_is_named_with_the_fix(
     [
         ("oom", "oom", "oom"),
         ("host_oom", "oom", "oom"),
+        ("killed", "failed", "workload_failed"),
         ("no_kernel_image", "failed", "no_kernel_image"),
         ("error", "failed", "workload_failed"),
     ],
