@@ -29,6 +29,12 @@ def pytest_report_header() -> str:
     return f"{', '.join(versions)}; tools: {', '.join(tools) or 'none'}"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with what waits longest, the browser and the stack, so that the rest runs beside it."""
+    slow = ("tests/browser/", "tests/app/test_stack.py")
+    items.sort(key=lambda item: not item.nodeid.startswith(slow))
+
+
 @pytest.fixture
 def data_dir(tmp_path: Path) -> DataDir:
     """Return an empty data directory."""
