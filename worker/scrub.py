@@ -45,6 +45,9 @@ _TABLES_OF_EVENTS = (
     "NVTX_EVENTS",
 )
 
+_REFERS_TO_STRINGS = re.compile(r"^\s*(\w+)\s+INTEGER\b.*\bREFERENCES StringIds\b", re.M)
+_STRING_COLUMNS = ("nameId", "textId", "demangledName", "shortName", "mangledName")
+
 
 def private_words() -> tuple[str, ...]:
     """Return this host's and user's names, as far as they are telling."""
@@ -93,6 +96,7 @@ def scrub_nsys_sqlite(path: Path, scrubber: Scrubber | None = None) -> tuple[str
             _drop_system_facts(db, tables)
             _drop_private_keys(db, tables)
             _drop_processes(db, tables)
+            _drop_unused_strings(db, tables)
             _scrub_all_text(db, tables, scrub)
         db.execute("VACUUM")
     finally:
@@ -136,6 +140,26 @@ def _drop_processes(db: sqlite3.Connection, tables: set[str]) -> None:
     for table, column in (("PROCESSES", "globalPid"), ("ThreadNames", "globalTid")):
         if table in tables and column in _columns(db, table):
             db.execute(f"DELETE FROM {table} WHERE ({column} & -16777216) NOT IN ({kept})")
+
+
+def _drop_unused_strings(db: sqlite3.Connection, tables: set[str]) -> None:
+    """Delete the texts that no row left refers to: whole environments and outputs are among them.
+
+    Which columns refer to texts is written into the schema by every exporter since 2021.
+    """
+    if "StringIds" not in tables:
+        return
+    db.execute("CREATE TEMP TABLE used (id INTEGER PRIMARY KEY)")
+    for table in sorted(tables - {"StringIds"}):
+        (schema,) = db.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        for column in {*_REFERS_TO_STRINGS.findall(schema), *_STRING_COLUMNS}:
+            if column in _columns(db, table):
+                db.execute(
+                    f'INSERT OR IGNORE INTO used SELECT DISTINCT "{column}" FROM "{table}" '
+                    f"WHERE typeof(\"{column}\") = 'integer'"
+                )
+    db.execute("DELETE FROM StringIds WHERE id NOT IN (SELECT id FROM used)")
+    db.execute("DROP TABLE temp.used")
 
 
 def _scrub_all_text(db: sqlite3.Connection, tables: set[str], scrub: Scrubber) -> None:

@@ -54,6 +54,7 @@ def capture_with_secrets(tmp_path: Path) -> Path:
         db.execute("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (1, 'x', 'Env', 1, 'K=hunter2')")
         db.execute("INSERT INTO PROCESSES VALUES (1, 1, 'alice-editor')")
         db.execute("INSERT INTO StringIds VALUES (99999, '/home/alice/model.py')")
+        db.execute("INSERT INTO StringIds VALUES (99998, 'LANG=C' || char(0) || 'KEY=hunter2')")
         db.execute("INSERT INTO ProcessStreams VALUES (1, 99999, 99999)")
         db.execute("UPDATE DIAGNOSTIC_EVENT SET text = 'cannot read /home/alice/model.py'")
     db.close()
