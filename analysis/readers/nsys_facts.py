@@ -150,16 +150,35 @@ def _device_map(database: NsysDatabase) -> dict[tuple[int, int], int]:
 def _diagnostics(database: NsysDatabase) -> tuple[tuple[int, str, int], ...]:
     if not database.has("DIAGNOSTIC_EVENT", "severity", "text"):
         return ()
-    sql = "SELECT severity, text, count(*) FROM DIAGNOSTIC_EVENT WHERE severity IN (2, 3)"
+    idle = _processes_without_kernels(database)
+    from_idle = f"globalPid IN ({','.join(map(str, idle))})" if idle else "0"
     rows = database.conn.execute(
-        sql + " GROUP BY severity, text ORDER BY severity DESC, min(rowid)"
+        f"SELECT severity, text, count(*), severity = 2 AND {from_idle} AS is_idle"
+        " FROM DIAGNOSTIC_EVENT WHERE severity IN (2, 3)"
+        " GROUP BY severity, text, is_idle ORDER BY severity DESC, min(rowid)"
     )
     found = []
-    for severity, text, count in rows.fetchmany(500):
+    for severity, text, count, is_idle in rows.fetchmany(500):
         shown = without_paths(as_text(text)) if text is not None else ""
-        if shown and shown != "(path removed)":
+        if shown and shown != "(path removed)" and not is_idle:
             found.append((int(severity), shown, int(count)))
     return tuple(found[:MAX_DIAGNOSTICS])
+
+
+def _processes_without_kernels(database: NsysDatabase) -> list[int]:
+    """Return the processes with diagnostics that launched nothing, if another one did.
+
+    nsys says "No CUDA events collected" of every helper that torch.compile starts.
+    """
+    kernels = "CUPTI_ACTIVITY_KIND_KERNEL"
+    if not (database.has("DIAGNOSTIC_EVENT", "globalPid") and database.has(kernels, "globalPid")):
+        return []
+    rows = database.conn.execute(
+        f"SELECT globalPid, EXISTS (SELECT 1 FROM {kernels} k WHERE k.globalPid = d.globalPid)"
+        " FROM (SELECT DISTINCT globalPid FROM DIAGNOSTIC_EVENT WHERE severity = 2"
+        " AND typeof(globalPid) = 'integer' AND globalPid > 0) d"
+    ).fetchall()
+    return [pid for pid, has_kernels in rows if not has_kernels] if any(h for _, h in rows) else []
 
 
 def without_paths(text: str) -> str:

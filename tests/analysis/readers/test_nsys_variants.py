@@ -124,3 +124,17 @@ def test_names_come_from_what_is_left_when_the_demangled_one_is_gone(tmp_path):
         r[0] for r in rows(path, f"SELECT value FROM StringIds JOIN {KERNELS} ON id = shortName")
     }
     assert set(tables.kernels["name"]) == short
+
+
+def test_what_nsys_misses_in_a_helper_process_is_no_warning_about_the_run(tmp_path):
+    say = "INSERT INTO DIAGNOSTIC_EVENT VALUES (1, 2, 3, 2, '{}', {})"
+    (pid,) = rows(NSYS / "decode_eager.sqlite", f"SELECT DISTINCT globalPid FROM {KERNELS}")[0]
+    helper = pid + (1 << 24)
+    path = edited(
+        "decode_eager.sqlite",
+        tmp_path,
+        [say.format("No CUDA events collected.", helper), say.format("Some were lost.", pid)],
+    )
+    texts = [w.message for w in read_nsys_sqlite(path).warnings]
+    assert any("Some were lost." in text for text in texts)
+    assert not any("No CUDA events collected." in text for text in texts)
