@@ -7,6 +7,7 @@ the product itself runs by: the parsers, the definitions, the workloads, the stu
 import argparse
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from analysis.classify.classes import Category, Origin
@@ -14,6 +15,7 @@ from analysis.definitions import DEFINITIONS, Definition
 from analysis.readers.nsys_gaps import EVIDENCE
 from analysis.studies import Study, list_studies
 from app.cli import main as cli
+from docs import measured
 from worker import main as worker_main
 from worker import run_bundle
 from workloads.registry import load_workloads
@@ -185,6 +187,14 @@ PARTS: dict[str, Callable[[], str]] = {
     "workloads": workloads,
     "common": common_params,
     "studies": studies,
+    "example_runs": measured.example_runs,
+    "overhead": measured.profiling_overhead,
+    "study_tables": measured.study_tables,
+    "kernel_goals": measured.kernel_goals,
+    **{
+        name: partial(measured.kernel_table, name)
+        for name in ("attention_forward", "attention_backward", "gemm", "moe", "rms_norm")
+    },
 }
 
 
@@ -199,6 +209,10 @@ def main() -> None:
         after = generated(before)
         if after != before:
             path.write_text(after, encoding="utf-8")
+            print(f"{path.name}: written")
+    for path, svg in measured.charts().items():
+        if not path.exists() or path.read_text(encoding="utf-8") != svg:
+            path.write_text(svg, encoding="utf-8")
             print(f"{path.name}: written")
 
 

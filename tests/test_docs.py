@@ -20,6 +20,7 @@ from app.cli.main import COMMANDS, main
 from core.config import ROOT, DataDir
 from core.spec import JobSpec
 from docs.generate import DOCS, generated, parser_of
+from docs.measured import RESULTS, charts
 from worker.execute import JobLimits
 from worker.outcomes import OutcomeCode
 from worker.profilers.ncu_choice import DEFAULT_LAUNCHES
@@ -147,6 +148,11 @@ def test_every_command_is_in_the_readme() -> None:
 def test_generated_parts_are_up_to_date(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert generated(text) == text, "run: python -m docs.generate"
+
+
+def test_charts_are_what_the_example_runs_say() -> None:
+    found = {path: path.read_text(encoding="utf-8") for path in RESULTS.glob("*.svg")}
+    assert found == charts(), "run: python -m docs.generate"
 
 
 def test_every_workload_and_study_is_documented() -> None:
