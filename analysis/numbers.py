@@ -7,6 +7,7 @@ them does, the answer is "ambiguous": being off by a factor of 1000 is worse tha
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 SPACES = " \u00a0\u202f\u2009"
 APOSTROPHES = "'\u2019\u2018"
@@ -22,6 +23,10 @@ class AmbiguousNumberError(ValueError):
     """Report tokens that no single number style explains; the message names the tokens."""
 
 
+_KEPT_TOKENS = 1 << 16
+"""A capture repeats its numbers (sizes, limits, zeros) from launch to launch."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberStyle:
     """A decimal mark and a thousands mark; `group` is empty where the file shows none."""
@@ -33,6 +38,7 @@ class NumberStyle:
 PLAIN = NumberStyle(decimal=".")
 
 
+@lru_cache(maxsize=_KEPT_TOKENS)
 def looks_numeric(token: str) -> bool:
     """Return whether the token has the shape of a number in some locale."""
     return _NUMBER.fullmatch(token.strip()) is not None
@@ -137,6 +143,7 @@ def infer_style(tokens: Iterable[str]) -> NumberStyle:
     )
 
 
+@lru_cache(maxsize=_KEPT_TOKENS)
 def parse_number(token: str, style: NumberStyle) -> float:
     """Return the value, NaN for a missing one; ValueError where the token breaks the style."""
     text = token.strip()
