@@ -75,7 +75,7 @@ def processes_svg(a: Side, b: Side, unit: str) -> str:
 
 def bars_svg(series: Series, title: str) -> str:
     """Draw groups of bars: series name -> x text -> value."""
-    names = list(dict.fromkeys(x for points in series.values() for x in points))
+    names = _x_names(series)
     known = [v for points in series.values() for v in points.values() if v is not None]
     high = max(known, default=0.0)
     if not names or high <= 0:
@@ -94,7 +94,7 @@ def bars_svg(series: Series, title: str) -> str:
             parts.append(_rect(x, y, width - 2, height, _colour(k), tip))
             parts.append(_text(x + width / 2, y - 4, _short(value), anchor="middle"))
         parts.append(_label(LEFT + (i + 0.5) * step, x_name))
-    return _svg(parts, title) + _legend(series)
+    return _svg(parts, title, legend=tuple(series))
 
 
 def loglog_svg(series: Series, title: str) -> str:
@@ -129,12 +129,12 @@ def loglog_svg(series: Series, title: str) -> str:
     for y in (10**y_low, 10 ** (y_low + y_span)):
         place = HEIGHT - BOTTOM - (math.log10(y) - y_low) / y_span * (HEIGHT - TOP - BOTTOM)
         parts.append(_text(LEFT - 8, place + 4, f"{y:.3g}", anchor="end"))
-    return _svg(parts, title) + _legend(series)
+    return _svg(parts, title, legend=tuple(series))
 
 
 def heatmap_svg(series: Series, title: str) -> str:
     """Draw a grid of cells, the darker the larger; a cell that ran out of memory says OOM."""
-    names = list(dict.fromkeys(x for points in series.values() for x in points))
+    names = _x_names(series)
     known = [v for points in series.values() for v in points.values() if v is not None]
     if not names:
         return ""
@@ -156,6 +156,12 @@ def heatmap_svg(series: Series, title: str) -> str:
             parts.append(box.replace("<rect ", f'<rect fill-opacity="{shade:.2f}" ', 1))
             parts.append(_text(left + (i + 0.5) * width, y + 17, text, anchor="middle"))
     return _svg(parts, title, height=30 + height * len(series))
+
+
+def _x_names(series: Series) -> list[str]:
+    """Return the x texts in the order met; numbers by size."""
+    names = list(dict.fromkeys(x for points in series.values() for x in points))
+    return sorted(names, key=float) if all(map(_is_positive, names)) else names
 
 
 def _short(value: float) -> str:
@@ -195,16 +201,23 @@ def _label(x: float, text: str) -> str:
     return f'<text x="{x:.1f}" y="{y}" text-anchor="end" {turn}>{escape(shown)}{tip}</text>'
 
 
-def _legend(names: Series) -> str:
-    items = "".join(
-        f'<li><span style="background:{_colour(i)}"></span>{escape(name)}</li>'
-        for i, name in enumerate(names)
-    )
-    return f'<ul class="legend">{items}</ul>'
-
-
-def _svg(parts: Sequence[str], title: str, height: int = HEIGHT) -> str:
+def _svg(parts: Sequence[str], title: str, height: int = HEIGHT, legend: Sequence[str] = ()) -> str:
+    """Return the drawing; names of series stand below it, one a line, each with its colour."""
+    keys = [
+        _rect(LEFT, height + 18 * i, 12, 12, _colour(i), name)
+        + _text(LEFT + 20, height + 18 * i + 10, name, anchor="start")
+        for i, name in enumerate(legend)
+    ]
+    whole = height + 18 * len(legend)
     return (
-        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">'
-        f"<title>{escape(title)}</title>{''.join(parts)}</svg>"
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {whole}" role="img" '
+        f'aria-label="{escape(title)}">'
+        f"<title>{escape(title)}</title>{''.join([*parts, *keys])}</svg>"
     )
+
+
+def as_file(svg: str) -> str:
+    """Return a drawing of this module as a file of its own: size, letters, light background."""
+    frame = f' width="{WIDTH}" font-family="sans-serif" font-size="11" fill="#1c2330" viewBox="0 0 '
+    head, body = svg.replace(' viewBox="0 0 ', frame, 1).split(">", 1)
+    return f'{head}><rect width="100%" height="100%" fill="#ffffff"/>{body}\n'
