@@ -9,12 +9,27 @@ from sqlite_utils import Database
 from app.imports import run_name
 from core.config import DataDir, broker_url
 from core.errors import AppError, UserError
-from core.queues import INGEST_QUEUE, INGEST_RUN_TASK, RUN_JOB_TASK, model_queue
+from core.queues import INGEST_QUEUE, INGEST_RUN_TASK, RUN_JOB_TASK, job_queue
 from core.spec import MAX_SWEEP_JOBS, JobSpec, expand_sweep, normalise_profilers
 from db import runs as db_runs
-from db.status import gpus, worker_info
+from db.devices import Device, devices, names_device, resolve_device
+from db.queue import waiting_place
+from db.status import worker_info
 
 CPU = "cpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where jobs shall run."""
+
+    model: str
+    "A registered GPU model, or `cpu`."
+    device: str | None = None
+    "One physical GPU of it (`gpus.id`); None is any."
+
+
+ANY_CPU = Target(model=CPU)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +45,7 @@ class Submitted:
 def plan_jobs(
     workload: str,
     values: Mapping[str, Sequence[Any]],
-    gpu_models: Sequence[str],
+    targets: Sequence[Target],
     profilers: Sequence[str] = (),
     repeats: int = 1,
 ) -> tuple[JobSpec, ...]:
@@ -42,32 +57,33 @@ def plan_jobs(
 
     passes = normalise_profilers(profilers)
     combinations = expand_sweep({name: tuple(options) for name, options in values.items()})
-    num_jobs = len(combinations) * len(gpu_models)
+    num_jobs = len(combinations) * len(targets)
     if num_jobs > MAX_SWEEP_JOBS:
         raise UserError(f"sweep: {num_jobs} jobs are more than {MAX_SWEEP_JOBS}; narrow one field")
     jobs = (
         JobSpec(
             workload=workload,
-            params=parse_params(workload, combination, gpu_is_cpu=model == CPU),
+            params=parse_params(workload, combination, gpu_is_cpu=target.model == CPU),
             profilers=passes,
             repeats=repeats,
-            gpu=model,
+            gpu=target.model,
+            device=target.device,
         )
-        for model in gpu_models
+        for target in targets
         for combination in combinations
     )
     return tuple({job.spec_hash: job for job in jobs}.values())
 
 
-def default_profilers(db: Database, gpu_model: str) -> tuple[str, ...]:
-    """Return the profiler passes of a submit that names none: what the model's workers have.
+def default_profilers(db: Database, target: Target) -> tuple[str, ...]:
+    """Return the profiler passes of a submit that names none: what the target's workers have.
 
     On the CPU the PyTorch trace; on a GPU nsys (or the trace where nsys is missing), ncu where
     counters are permitted, and the memory history.
     """
-    if gpu_model == CPU:
+    if target.model == CPU:
         return ("trace",)
-    info = worker_info(db, gpu_model)
+    info = worker_info(db, target.model, target.device)
     tools, allowed = info.get("tools") or {}, info.get("permissions") or {}
     has_nsys = bool((tools.get("nsys") or {}).get("path"))
     may_count = allowed.get("counters_allowed") is not False
@@ -87,33 +103,39 @@ def submit_jobs(
         ]
     sender = Sender(data_dir)
     for run_id, job in zip(run_ids, jobs, strict=True):
-        sender.send_job(run_id, job.gpu)
+        sender.send_job(run_id, job.gpu, job.device)
     return Submitted(sweep_id=sweep_id, run_ids=tuple(run_ids), specs=tuple(jobs))
 
 
 def retry_run(db: Database, data_dir: DataDir, run_id: str) -> None:
     """Put an ended run back into the queue and send its message; UserError if it cannot be."""
     db_runs.retry(db, run_id)
-    model = db.execute("SELECT spec ->> '$.gpu' FROM runs WHERE id = ?", [run_id]).fetchone()[0]
-    db.conn.execute("UPDATE runs SET gpu_model = ? WHERE id = ?", (model, run_id))
-    db.conn.commit()
-    Sender(data_dir).send_job(run_id, model)
+    if place := waiting_place(db, run_id):  # a fast worker may have it already
+        Sender(data_dir).send_job(run_id, *place)
 
 
-def resolve_gpus(db: Database, text: str | None) -> tuple[str, ...]:
-    """Return the GPU models that a text names (`,` between; `cpu`, a model, or a part of one).
+def resolve_gpus(db: Database, text: str | None) -> tuple[Target, ...]:
+    """Return what a text names: `cpu`, a model or a part of one, a physical GPU; `,` between.
 
-    None or empty is the first GPU model that has a worker, else the CPU. UserError lists the known.
+    A physical GPU is `MODEL@HOST:INDEX` or its UUID. None or empty is the first GPU model that has
+    a worker, else the CPU. UserError lists the known.
     """
-    frame = gpus(db)
-    known = frame[frame["worker_id"].notna() & (frame["model"] != CPU)]
-    models = list(dict.fromkeys(known.sort_values("is_online", ascending=False)["model"]))
+    known = devices(db)
+    gpus = sorted((d for d in known if d.model != CPU), key=lambda d: not d.is_online)
+    models = list(dict.fromkeys(d.model for d in gpus))
     if not text:
-        return (models[0],) if models else (CPU,)
-    return tuple(dict.fromkeys(_resolve_gpu(part.strip(), models) for part in text.split(",")))
+        return (Target(model=models[0]),) if models else (ANY_CPU,)
+    return tuple(dict.fromkeys(_target(part.strip(), known, models) for part in text.split(",")))
 
 
-def _resolve_gpu(text: str, models: Sequence[str]) -> str:
+def _target(text: str, known: Sequence[Device], models: Sequence[str]) -> Target:
+    if names_device(known, text):
+        found = resolve_device(known, text)
+        return Target(model=found.model, device=found.id)
+    return Target(model=_model(text, models))
+
+
+def _model(text: str, models: Sequence[str]) -> str:
     if text.lower() == CPU:
         return CPU
     exact = [m for m in models if m.lower() == text.lower()]
@@ -132,8 +154,8 @@ def _name(job: JobSpec, name: str | None, jobs: Sequence[JobSpec]) -> str:
         return run_name(job.workload, job.params)
     varied = [k for k in job.params if len({str(j.params.get(k)) for j in jobs}) > 1]
     parts = [f"{k}={job.params[k]}" for k in varied]
-    if len({j.gpu for j in jobs}) > 1:
-        parts.append(job.gpu)
+    if len({(j.gpu, j.device) for j in jobs}) > 1:
+        parts.append(job.gpu if job.device is None else f"{job.gpu} {job.device}")
     return " ".join([name, *parts])
 
 
@@ -146,12 +168,12 @@ class Sender:
         self._url = broker_url(data_dir)
         self._app = make_app("warpboard.submit", self._url, data_dir.root)
 
-    def send_job(self, run_id: str, gpu_model: str) -> None:
-        """Say to the workers of a GPU model that there is one more run; AppError without a broker.
+    def send_job(self, run_id: str, gpu_model: str, device: str | None = None) -> None:
+        """Say to the workers of a GPU that there is one more run; AppError without a broker.
 
         The run stays queued then, and a message is sent again once its worker is idle.
         """
-        self._send(RUN_JOB_TASK, run_id, model_queue(gpu_model))
+        self._send(RUN_JOB_TASK, run_id, job_queue(gpu_model, device))
 
     def send_ingest(self, run_id: str) -> None:
         """Say to ingest that a bundle is complete."""

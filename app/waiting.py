@@ -12,13 +12,21 @@ from sqlite_utils import Database
 
 from app.environments import has_gpu
 from app.stack import Stack, StackOptions, free_port, running_stack
-from app.submit import CPU, default_profilers, plan_jobs, resolve_gpus, submit_jobs
+from app.submit import (
+    ANY_CPU,
+    CPU,
+    Target,
+    default_profilers,
+    plan_jobs,
+    resolve_gpus,
+    submit_jobs,
+)
 from core.config import DataDir
 from core.errors import AppError, RunFailedError, UserError
 from core.spec import JobSpec
 from core.states import FINAL
 from db.connection import opened
-from db.runs import list_runs, request_cancel
+from db.runs import list_rows, list_runs, request_cancel
 from db.status import gpus
 
 POLL_S = 0.3
@@ -40,14 +48,14 @@ class Wanted:
 
     def check(self) -> None:
         """Raise UserError for a wrong workload, name or value, before a GPU is looked for."""
-        plan_jobs(self.workload, self.values, [CPU], self.profilers or (), self.repeats)
+        plan_jobs(self.workload, self.values, [ANY_CPU], self.profilers or (), self.repeats)
 
-    def jobs(self, db: Database, models: Sequence[str]) -> tuple[JobSpec, ...]:
-        """Return the jobs on these GPU models; UserError for a wrong value."""
+    def jobs(self, db: Database, targets: Sequence[Target]) -> tuple[JobSpec, ...]:
+        """Return the jobs on these GPUs; UserError for a wrong value."""
         planned: list[JobSpec] = []
-        for model in models:
-            passes = default_profilers(db, model) if self.profilers is None else self.profilers
-            planned += plan_jobs(self.workload, self.values, [model], passes, self.repeats)
+        for target in targets:
+            passes = default_profilers(db, target) if self.profilers is None else self.profilers
+            planned += plan_jobs(self.workload, self.values, [target], passes, self.repeats)
         return tuple(planned)
 
 
@@ -75,9 +83,9 @@ def submit_and_wait(data: DataDir, wanted: Wanted, tell: Say) -> dict[str, Any]:
     try:
         if stack is not None:
             stack.start()
-        models = _models(data, wanted, stack, stop, tell)
+        targets = _targets(data, wanted, stack, stop, tell)
         with opened(data.db_path) as db:
-            submitted = submit_jobs(db, data, wanted.jobs(db, models), wanted.name)
+            submitted = submit_jobs(db, data, wanted.jobs(db, targets), wanted.name)
         _wait(data, submitted.run_ids, stack, stop, tell)
         return _document(data, submitted.sweep_id, submitted.run_ids)
     finally:
@@ -95,10 +103,10 @@ def _own_stack(data: DataDir, wanted: Wanted, tell: Say) -> Stack:
     return Stack(data, options, tell)
 
 
-def _models(
+def _targets(
     data: DataDir, wanted: Wanted, stack: Stack | None, stop: threading.Event, tell: Say
-) -> tuple[str, ...]:
-    """Return the GPU models to run on, waiting for the own worker to say what it has."""
+) -> tuple[Target, ...]:
+    """Return the GPUs to run on, waiting for the own worker to say what it has."""
     if stack is None or (wanted.gpu or "").lower() == CPU:
         with opened(data.db_path) as db:
             return resolve_gpus(db, wanted.gpu)
@@ -189,12 +197,10 @@ def _filter(run_ids: Sequence[str]) -> str:
 
 
 def _document(data: DataDir, sweep_id: str, run_ids: Sequence[str]) -> dict[str, Any]:
-    from app.show import records
-
-    shown = ("name", "status", "workload", "params", "gpu_model", "latency_ms", "error")
+    shown = ("name", "status", "workload", "params", "gpu_model", "device_id", "latency_ms", "error")
     with opened(data.db_path) as db:
-        frame = list_runs(db, _filter(run_ids), limit=len(run_ids))
-    by_id = {row["id"]: row for row in records(frame)}
+        listed = list_rows(db, _filter(run_ids), limit=len(run_ids))
+    by_id = {row["id"]: row for row in listed}
     rows = [
         {"run_id": run_id, "id": run_id}
         | {k: by_id[run_id][k] for k in shown if k in by_id[run_id]}

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from core.errors import UserError
 from core.queues import gpu_slug
 
-__all__ = ["GPUS", "GpuFacts", "datasheet_peaks", "find_gpu", "gpu_slug", "match_gpu_name"]
+__all__ = [
+    "GPUS",
+    "GpuFacts",
+    "datasheet_peaks",
+    "find_gpu",
+    "gpu_slug",
+    "match_gpu_name",
+    "model_words",
+]
 
 _T = 1e12
 _GB = 10**9
@@ -157,16 +165,21 @@ def match_gpu_name(wanted: str, available: list[str]) -> str:
     for choice in choices:
         if wanted.strip().lower() == choice.lower() or gpu_slug(wanted) == gpu_slug(choice):
             return choice
-    words = _plain(wanted).split()
+    words = model_words(wanted)
     if not words:
         raise UserError(f"gpu: {wanted!r} names no model; there is: {listed}")
-    fits = [c for c in choices if set(words) <= set(_plain(c).split())]
-    exact = [c for c in fits if set(_plain(c).split()) - {"rtx"} == set(words) - {"rtx"}]
+    fits = [c for c in choices if words <= model_words(c)]
+    exact = [c for c in fits if model_words(c) - {"rtx"} == words - {"rtx"}]
     if len(fits) == 1 or len(exact) == 1:
         return exact[0] if len(exact) == 1 else fits[0]
     if not fits:
         raise UserError(f"gpu: {wanted!r} is not there; there is: {listed}")
     raise UserError(f"gpu: {wanted!r} fits several: {', '.join(fits)}; write more of the name")
+
+
+def model_words(model: str) -> set[str]:
+    """Return the words of a model's name that tell it apart: {"rtx", "4090"}."""
+    return set(_plain(model).split())
 
 
 def _plain(model: str) -> str:

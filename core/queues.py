@@ -21,5 +21,10 @@ def model_queue(model: str) -> str:
 
 
 def device_queue(model: str, device: str) -> str:
-    """Return the queue of one physical GPU; `device` is its UUID, or host and ordinal."""
+    """Return the queue of one physical GPU; `device` is its UUID, or worker id and index."""
     return f"{model_queue(model)}.{gpu_slug(device)}"
+
+
+def job_queue(model: str, device: str | None) -> str:
+    """Return the queue of a job: that of its physical GPU if it names one, else of the model."""
+    return device_queue(model, device) if device else model_queue(model)

@@ -34,6 +34,8 @@ class JobSpec:
     "Processes of the clean pass; noise between processes is larger than inside one."
     gpu: str = "cpu"
     "GPU model name as the worker registers it, or `cpu`."
+    device: str | None = None
+    "One physical GPU of that model, by the id it is registered under; None is any of them."
 
     def __post_init__(self) -> None:
         if not 1 <= self.repeats <= MAX_REPEATS:
@@ -51,6 +53,7 @@ class JobSpec:
             "profilers": list(self.profilers),
             "repeats": self.repeats,
             "gpu": self.gpu,
+            **({"device": self.device} if self.device else {}),
         }
 
     @classmethod
@@ -66,6 +69,7 @@ class JobSpec:
             profilers=tuple(data["profilers"]),
             repeats=data["repeats"],
             gpu=data["gpu"],
+            device=data.get("device"),
         )
 
     @property

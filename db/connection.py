@@ -1,12 +1,15 @@
 """Open the database. One connection a call or a thread; nothing is shared."""
 
+import os
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
+from urllib.parse import quote
 
-import numpy as np
 from sqlite_utils import Database
 
 from core.errors import UserError
@@ -15,17 +18,15 @@ from db.writing import WritingDatabase
 
 BUSY_TIMEOUT_S = 30.0
 
-sqlite3.register_adapter(np.int64, int)
-sqlite3.register_adapter(np.int32, int)
-sqlite3.register_adapter(np.float64, float)
-sqlite3.register_adapter(np.bool_, int)
 
-
-def connect(path: Path) -> Database:
+def connect(path: Path, *, is_reader: bool = False) -> Database:
     """Open (creating and migrating if needed) with WAL, foreign keys on and a 30 s busy wait.
 
-    UserError when the file cannot be opened, or is no sound SQLite database.
+    A reader may also open a database that nobody may write, as it is. UserError when the file
+    cannot be opened, or is no sound SQLite database.
     """
+    if is_reader and path.exists() and not is_writable(path):
+        return open_read_only(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
@@ -48,6 +49,48 @@ def connect(path: Path) -> Database:
     return db
 
 
+def is_writable(path: Path) -> bool:
+    """Say whether this process may write a database and the files that SQLite keeps beside it."""
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+
+
+def open_read_only(path: Path) -> Database:
+    """Open a database where nothing may be written; UserError if it needs to be updated first.
+
+    SQLite reads a WAL database only with its index beside it, which it cannot make here. Without a
+    log the file is whole; with one, file and log are read from a copy.
+    """
+    log = path.with_name(path.name + "-wal")
+    try:
+        if log.exists() and log.stat().st_size > 0:
+            connection = _copied(path, log)
+        else:
+            uri = f"file:{quote(str(path))}?mode=ro&immutable=1"
+            connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+        connection.execute("PRAGMA query_only=ON")
+        db = WritingDatabase(connection)
+        _check_age(db, path)
+        pending = migrations.pending(db)
+    except (OSError, sqlite3.DatabaseError) as exc:
+        raise UserError(f"{path}: cannot be read ({exc}); see `warpboard doctor`") from exc
+    if pending:
+        why = "made by an older Warpboard, and nothing may be written here to update it"
+        raise UserError(f"{path}: {why}; copy the data folder to where you may write")
+    return db
+
+
+def _copied(path: Path, log: Path) -> sqlite3.Connection:
+    """Return a database in memory with what file and log hold."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / path.name
+        shutil.copyfile(path, copy)
+        shutil.copyfile(log, copy.with_name(log.name))
+        with closing(sqlite3.connect(copy)) as source:
+            target = sqlite3.connect(":memory:", check_same_thread=False)
+            source.backup(target)
+    return target
+
+
 @cache
 def _known_migrations() -> frozenset[str]:
     """Return the names of all changes of the schema: those that an empty database lacks."""
@@ -64,9 +107,9 @@ def _check_age(db: Database, path: Path) -> None:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Database]:
-    """Open for one block and close."""
-    db = connect(path)
+def opened(path: Path, *, is_reader: bool = False) -> Iterator[Database]:
+    """Open for one block and close; see `connect`."""
+    db = connect(path, is_reader=is_reader)
     try:
         yield db
     finally:

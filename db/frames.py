@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 from sqlite_utils import Database
 
+import db.adapters  # noqa: F401 what comes out of a frame goes into queries
 from analysis import tables
 
 NULLABLE_INT = frozenset(

@@ -7,7 +7,7 @@ from typing import Any
 from sqlite_utils import Database
 
 from core.errors import UserError
-from core.queues import model_queue
+from core.queues import job_queue
 from db.clock import seconds_ago, utc_now
 from db.events import add_events
 
@@ -67,17 +67,20 @@ def interrupt_lost(db: Database, worker_id: str, running: Sequence[str]) -> list
     return [row[0] for row in rows]
 
 
-def waiting_for(db: Database, worker_id: str, older_than_s: float) -> list[tuple[str, str]]:
-    """Return `(run_id, gpu_model)` of the first run of each model that waits for this worker."""
+def waiting_for(
+    db: Database, worker_id: str, older_than_s: float
+) -> list[tuple[str, str, str | None]]:
+    """Return `(run_id, gpu_model, device)` of the first run of each queue of this worker."""
     row = db.execute("SELECT queues FROM workers WHERE id = ?", [worker_id]).fetchone()
     queues = set(json.loads(row[0])) if row else set()
     waiting = db.execute(
-        "SELECT gpu_model, id FROM runs r WHERE status = 'queued' AND position ="
+        "SELECT id, gpu_model, device_id FROM runs r WHERE status = 'queued' AND position ="
         " (SELECT min(position) FROM runs f WHERE f.status = 'queued'"
-        " AND f.gpu_model = r.gpu_model) AND NOT created_at BETWEEN ? AND ?",
+        " AND f.gpu_model = r.gpu_model AND f.device_id IS r.device_id)"
+        " AND NOT created_at BETWEEN ? AND ?",
         [seconds_ago(older_than_s), utc_now()],
     ).fetchall()
-    return [(run_id, model) for model, run_id in waiting if model_queue(model) in queues]
+    return [tuple(found) for found in waiting if job_queue(found[1], found[2]) in queues]
 
 
 def start_running(db: Database, run_id: str, attempt: int, progress: Mapping[str, Any]) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 from sqlite_utils import Database
 
+import db.adapters  # noqa: F401 frames hold numpy's numbers
 from analysis import tables
 from analysis.rundata import RUN_SAMPLE_COLUMNS, AssembledRun, NamedClass, RunCapture
 from core.config import DataDir

@@ -229,6 +229,12 @@ def m005_index_queue_order_and_models(db: Database) -> None:
     db.conn.execute("CREATE INDEX runs_gpu_model ON runs(gpu_model)")
 
 
+@migrations()
+def m006_device_of_a_waiting_run(db: Database) -> None:
+    """Keep which physical GPU (`gpus.id`) a run must be executed on; NULL is any of its model."""
+    db.conn.execute("ALTER TABLE runs ADD COLUMN device_id TEXT")
+
+
 def _run(db: Database, script: str) -> None:
     """Execute statements one by one: `executescript` would commit the migration's transaction."""
     for statement in script.split(";\n"):

@@ -9,6 +9,7 @@ from sqlite_utils import Database
 
 from core.errors import UserError
 from db.clock import utc_now
+from db.devices import device_name, devices
 from db.events import add_events
 
 
@@ -33,8 +34,8 @@ def claim_run(
             "UPDATE runs SET status = 'claimed', attempt = attempt + 1, worker_id = ?, gpu_id = ?,"
             " task_id = ?, started_at = ?, finished_at = NULL, error = NULL, progress = '{}'"
             " WHERE id = ? AND status = 'queued' AND cancel_requested = 0 AND spec IS NOT NULL"
-            " RETURNING spec, attempt",
-            (worker_id, gpu_id, task_id, utc_now(), run_id),
+            " AND (device_id IS NULL OR device_id = ?) RETURNING spec, attempt",
+            (worker_id, gpu_id, task_id, utc_now(), run_id, gpu_id),
         ).fetchone()
         if row is None:
             return None
@@ -87,19 +88,36 @@ def cancel_requested(db: Database, run_id: str) -> bool:
 def retry(db: Database, run_id: str) -> None:
     """Put an ended run (not a done one) back into the queue; UserError otherwise.
 
-    The caller sends the queue message.
+    It waits for the physical GPU that its spec names. A run of a sweep stays on the one that it ran
+    on, where the model has several: its neighbours are compared with it, and cards differ. The
+    caller sends the queue message.
     """
     with db.atomic():
+        device = _device_of_retry(db, run_id)
         moved = db.conn.execute(
             "UPDATE runs SET status = 'queued', cancel_requested = 0, error = NULL, oom = NULL,"
-            " worker_id = NULL, finished_at = NULL, started_at = NULL, progress = '{}'"
-            " WHERE id = ? AND spec IS NOT NULL"
+            " worker_id = NULL, finished_at = NULL, started_at = NULL, progress = '{}',"
+            " gpu_model = spec ->> '$.gpu', device_id = ? WHERE id = ? AND spec IS NOT NULL"
             " AND status IN ('failed', 'cancelled', 'interrupted', 'oom')",
-            (run_id,),
+            (device, run_id),
         ).rowcount
         if not moved:
             raise UserError(f"run {run_id} is {_status(db, run_id)}: it cannot be run again")
-        add_events(db, run_id, [(None, "state", "queued again")])
+        where = f" for {device_name(devices(db), device)}" if device else ""
+        add_events(db, run_id, [(None, "state", f"queued again{where}")])
+
+
+def _device_of_retry(db: Database, run_id: str) -> str | None:
+    row = db.execute(
+        "SELECT spec ->> '$.device', gpu_id, spec ->> '$.gpu',"
+        " (SELECT count(*) FROM runs n WHERE n.sweep_id = r.sweep_id) FROM runs r WHERE id = ?",
+        (run_id,),
+    ).fetchone()
+    if row is None or row[0]:
+        return row[0] if row else None
+    _, gpu_id, model, num_neighbours = row
+    online = {d.id for d in devices(db) if d.model == model and d.is_online}
+    return gpu_id if num_neighbours > 1 and len(online) > 1 and gpu_id in online else None
 
 
 def move_up(db: Database, run_id: str) -> None:
@@ -114,18 +132,28 @@ def move_up(db: Database, run_id: str) -> None:
             raise UserError(f"run {run_id} is {_status(db, run_id)}: only a queued run can move up")
 
 
-def front_of_queue(db: Database, run_id: str) -> str | None:
-    """Return the queued run that is first in line for the GPU model of `run_id`.
+def front_of_queue(db: Database, run_id: str, gpu_id: str | None = None) -> str | None:
+    """Return the queued run that is first in line for a GPU of the model of `run_id`.
 
     A message says "one more run for this queue": which one is decided here, by position, so that
-    order does not depend on the broker and a run can be moved up.
+    order does not depend on the broker and a run can be moved up. Runs that wait for another
+    physical GPU than `gpu_id` are passed over.
     """
     row = db.execute(
         "SELECT id FROM runs WHERE status = 'queued' AND cancel_requested = 0"
-        " AND gpu_model = (SELECT gpu_model FROM runs WHERE id = ?) ORDER BY position, id LIMIT 1",
-        (run_id,),
+        " AND gpu_model = (SELECT gpu_model FROM runs WHERE id = ?)"
+        " AND (device_id IS NULL OR device_id = ?) ORDER BY position, id LIMIT 1",
+        (run_id, gpu_id),
     ).fetchone()
     return row[0] if row else None
+
+
+def waiting_place(db: Database, run_id: str) -> tuple[str, str | None] | None:
+    """Return `(gpu_model, device)` that a queued run waits for; None when it is not queued."""
+    row = db.execute(
+        "SELECT gpu_model, device_id FROM runs WHERE id = ? AND status = 'queued'", (run_id,)
+    ).fetchone()
+    return (row[0], row[1]) if row else None
 
 
 def _status(db: Database, run_id: str) -> str:

@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from sqlite_utils import Database
 
 from core.errors import UserError
@@ -14,11 +13,13 @@ from core.states import RunStatus, sources_of
 from db.clock import utc_now
 from db.edit import delete_runs, relabel, remove_folders
 from db.events import add_events
-from db.frames import select
 from db.handover import interrupt_stale
 from db.labels import pin, set_notes, set_tags, unpin
 from db.queue import move_up, request_cancel, retry
 from db.search import compile_query, param_keys
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "LIST_COLUMNS",
@@ -27,6 +28,7 @@ __all__ = [
     "insert_run",
     "insert_sweep",
     "interrupt_stale",
+    "list_rows",
     "list_runs",
     "move_up",
     "pin",
@@ -51,6 +53,8 @@ LIST_COLUMNS = (
     "workload",
     "params",  # dict
     "gpu_model",
+    "gpu_id",
+    "device_id",  # the physical GPU (gpus.id) that it must be executed on
     "profilers",  # tuple of str
     "repeats",
     "latency_ms",
@@ -117,6 +121,7 @@ def spec_fields(spec: JobSpec) -> dict[str, Any]:
         "spec_hash": spec.spec_hash,
         "comparable_hash": spec.comparable_hash,
         "gpu_model": spec.gpu,
+        "device_id": spec.device,
         "profilers": json.dumps(list(spec.profilers)),
         "repeats": spec.repeats,
     }
@@ -161,8 +166,34 @@ def list_runs(
     descending: bool = True,
     limit: int = 100,
     offset: int = 0,
-) -> pd.DataFrame:
-    """Return one row a run (LIST_COLUMNS), unknown numbers last; QuerySyntaxError, UserError."""
+) -> "pd.DataFrame":
+    """Return `list_rows` as a frame."""
+    from db.frames import build
+
+    rows = _listed(db, query, sort, descending, limit, offset)
+    return build([tuple(row.values()) for row in rows], LIST_COLUMNS)
+
+
+def list_rows(
+    db: Database,
+    query: str | None = None,
+    *,
+    sort: str = "created_at",
+    descending: bool = True,
+    limit: int = 100,
+    offset: int = 0,
+) -> list[dict[str, Any]]:
+    """Return one mapping a run (LIST_COLUMNS), without what is unknown; unknown numbers last.
+
+    QuerySyntaxError for the query, UserError for the sort.
+    """
+    rows = _listed(db, query, sort, descending, limit, offset)
+    return [{k: v for k, v in row.items() if v is not None} for row in rows]
+
+
+def _listed(
+    db: Database, query: str | None, sort: str, descending: bool, limit: int, offset: int
+) -> list[dict[str, Any]]:
     if sort not in SORTABLE:
         raise UserError(f"sort: {sort!r} is not one of {', '.join(sorted(SORTABLE))}")
     clause = compile_query(query)
@@ -171,17 +202,18 @@ def list_runs(
     way = "DESC" if descending else "ASC"
     # The newest of equal rows first: ids sort by creation time.
     order = f"{key} {way}" if sort == "created_at" else f"{key} IS NULL, {key} {way}"
-    frame = select(
-        db,
+    found = db.execute(
         f"SELECT {columns} FROM runs r WHERE {clause.sql} ORDER BY {order}, r.id DESC"
         " LIMIT ? OFFSET ?",
         (*clause.params, limit, offset),
-        LIST_COLUMNS,
     )
-    for column in ("params", "progress"):
-        frame[column] = frame[column].map(json.loads)
-    frame["profilers"] = frame["profilers"].map(lambda text: tuple(json.loads(text)))
-    return frame
+    rows = [dict(zip(LIST_COLUMNS, row, strict=True)) for row in found]
+    for row in rows:
+        for name in ("params", "progress", "profilers"):
+            row[name] = json.loads(row[name])
+        row["profilers"] = tuple(row["profilers"])
+        row["is_baseline"] = bool(row["is_baseline"])
+    return rows
 
 
 def count_runs(db: Database, query: str | None = None) -> int:

@@ -6,12 +6,10 @@ from typing import Any
 import pandas as pd
 from sqlite_utils import Database
 
-from core.queues import model_queue
+from core.queues import job_queue
 from db.clock import seconds_ago
+from db.devices import ONLINE_S, device_name, devices
 from db.frames import select
-
-ONLINE_S = 45.0
-"A worker that has been silent this long is shown as offline."
 
 QUEUE_COLUMNS = (
     "id",
@@ -28,7 +26,9 @@ QUEUE_COLUMNS = (
     "started_at",
     "attempt",
     "sweep_id",
+    "device_id",
     "has_worker",
+    "device_name",
 )
 EVENT_COLUMNS = ("id", "at", "kind", "message")
 WORKER_COLUMNS = ("id", "version", "queues", "info", "started_at", "seen_at", "stopped_at")
@@ -51,12 +51,13 @@ GPU_COLUMNS = (
 def queue(db: Database) -> pd.DataFrame:
     """Return the runs at work, then the waiting ones in order (QUEUE_COLUMNS).
 
-    `has_worker`: a worker that is online serves the run's GPU model; else it waits for one.
+    `has_worker`: a worker that is online serves the run's GPU model, or the physical GPU that it
+    names; else it waits for one. `device_name`: that GPU as `MODEL@HOST:INDEX`, or None.
     """
-    columns = ", ".join(QUEUE_COLUMNS[:-1])
+    columns = ", ".join(QUEUE_COLUMNS[:-2])
     frame = select(
         db,
-        f"SELECT {columns}, 0 FROM runs"
+        f"SELECT {columns}, 0, NULL FROM runs"
         " WHERE status IN ('queued', 'claimed', 'running', 'ingesting')"
         " ORDER BY status = 'queued', position, id",
         (),
@@ -65,8 +66,11 @@ def queue(db: Database) -> pd.DataFrame:
     for column in ("params", "progress"):
         frame[column] = frame[column].map(json.loads)
     frame["profilers"] = frame["profilers"].map(lambda text: tuple(json.loads(text)))
-    online = queues_online(db)
-    frame["has_worker"] = [model_queue(model) in online for model in frame["gpu_model"]]
+    online, known = queues_online(db), devices(db)
+    places = list(zip(frame["gpu_model"], frame["device_id"], strict=True))
+    frame["has_worker"] = [job_queue(model, device) in online for model, device in places]
+    names = [device_name(known, key) if key else None for key in frame["device_id"]]
+    frame["device_name"] = pd.Series(names, dtype="object")
     return frame
 
 
@@ -128,12 +132,12 @@ def workers(db: Database) -> pd.DataFrame:
     return frame
 
 
-def worker_info(db: Database, gpu_model: str) -> dict[str, Any]:
-    """Return what the newest worker with this GPU model said about its host; {} without one."""
+def worker_info(db: Database, gpu_model: str, device: str | None = None) -> dict[str, Any]:
+    """Return what the newest worker with this GPU said about its host; {} without one."""
     row = db.execute(
-        "SELECT w.info FROM workers w JOIN gpus g ON g.worker_id = w.id WHERE g.model = ?"
-        " ORDER BY w.seen_at DESC LIMIT 1",
-        [gpu_model],
+        "SELECT w.info FROM workers w JOIN gpus g ON g.worker_id = w.id"
+        " WHERE g.model = ? AND g.id = coalesce(?, g.id) ORDER BY w.seen_at DESC LIMIT 1",
+        [gpu_model, device],
     ).fetchone()
     return dict(json.loads(row[0])) if row else {}
 

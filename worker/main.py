@@ -8,7 +8,6 @@ import argparse
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import IO, Any
 
 from core import VERSION
 from core.config import ROOT, broker_url, data_dir
+from core.console import LineParser, fail, refusal
 from core.errors import AppError, UserError
 from core.queues import device_queue, gpu_slug, model_queue
 from worker import spool
@@ -38,7 +38,10 @@ RESTART_DELAYS_S = (1.0, 2.0, 5.0, 15.0, 60.0)
 
 
 def main(argv: list[str] | None = None) -> int:
-    args = _parser().parse_args(argv)
+    try:
+        args = _parser().parse_args(argv)
+    except UserError as error:
+        return fail(str(error), error.exit_code, is_json=False)
     logging.basicConfig(format="%(asctime)s %(name)s %(message)s", level=logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     stop = threading.Event()
@@ -48,14 +51,15 @@ def main(argv: list[str] | None = None) -> int:
         host = WorkerHost(args, stop)
         return host.run()
     except AppError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+        return fail(str(error), error.exit_code, is_json=False)
+    except OSError as error:
+        return fail(refusal(error) or str(error), UserError.exit_code, is_json=False)
     except KeyboardInterrupt:  # told to stop while it stood by
         return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = LineParser(
         prog="warpboard worker",
         usage="warpboard worker --broker URL --dashboard URL [--token-file F] [options]",
         description=__doc__,
@@ -148,10 +152,8 @@ class WorkerHost:
             (g for g in facts["gpus"] if uuid and g["uuid"] == uuid), {}
         )
         merged = {**known, **{k: v for k, v in target.facts.items() if v is not None}}
-        label = str(uuid or f"{socket.gethostname()}-{merged.get('ordinal', 0)}")
-        queues: tuple[str, ...] = (model_queue(model),)
-        if model != CPU:
-            queues += (device_queue(model, label),)
+        device = str(uuid or f"{self._worker_id}/{merged.get('ordinal', 0)}")
+        queues = (model_queue(model), device_queue(model, device))
         settings = WorkerSettings(
             worker_id=self._worker_id,
             dashboard_url=self._dashboard_url,
@@ -164,7 +166,7 @@ class WorkerHost:
             facts=merged,
         )
         return Place(
-            name=gpu_slug(label if model != CPU else CPU), queues=queues, settings=settings
+            name=gpu_slug(device if model != CPU else CPU), queues=queues, settings=settings
         )
 
     def _gpu_record(self, place: Place) -> dict[str, Any]:

@@ -6,7 +6,6 @@ document to stdout.
 """
 
 import argparse
-import json
 import os
 import re
 import sys
@@ -16,46 +15,64 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from core.assignments import parse_sweep
+from core.console import (
+    EXIT_INTERRUPTED,
+    LineParser,
+    fail,
+    flushed,
+    note,
+    print_json,
+    refusal,
+    stop_writing,
+    wants_json,
+)
 from core.errors import AppError, UserError
 from core.measured import peak_table
-from core.spec import JobSpec, ParamValue, expand_sweep, normalise_profilers
+from core.spec import JobSpec, expand_sweep, normalise_profilers
 from worker.execute import Job, JobLimits, warnings_of
 from worker.measure import measure_and_keep
 from worker.passes import GpuTarget
 from worker.targets import CPU, find_targets
 from workloads.registry import parse_params
 
-EXIT_DONE, EXIT_USER, EXIT_FAILED, EXIT_INTERRUPTED = 0, 2, 3, 130
+EXIT_DONE, EXIT_FAILED = 0, 3
 
 
 def main(argv: list[str] | None = None) -> int:
-    args = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    is_json = wants_json(words)
     try:
-        model, gpu = find_targets(args.gpu)[0]
-        specs = build_specs(args, model)
-        folders = bundle_folders(args.out, specs)
-        if args.measure_peaks:
-            gpu = with_measured_peaks(model, gpu)
-        manifests = run_all(specs, folders, gpu, args)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_USER
+        return flushed(_run(_parser().parse_args(words)))
     except AppError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_FAILED
+        return fail(str(error), error.exit_code, is_json=is_json)
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        return fail("stopped", EXIT_INTERRUPTED, is_json=is_json)
+    except BrokenPipeError:
+        return stop_writing(EXIT_FAILED)
+    except OSError as error:
+        return fail(refusal(error) or str(error), UserError.exit_code, is_json=is_json)
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.data:
+        os.environ["WARPBOARD_DATA"] = args.data
+    model, gpu = find_targets(args.gpu)[0]
+    specs = build_specs(args, model)
+    folders = bundle_folders(args.out, specs)
+    if args.measure_peaks:
+        gpu = with_measured_peaks(model, gpu)
+    manifests = run_all(specs, folders, gpu, args)
     rows = [_row(folder, manifest) for folder, manifest in zip(folders, manifests, strict=True)]
-    print(_table(rows), file=sys.stderr, flush=True)
+    note(_table(rows))
     if args.json:
-        print(json.dumps({"schema_version": 1, "runs": rows}))
+        print_json({"schema_version": 1, "runs": rows})
     is_good = all(row["status"] in ("done", "oom") for row in rows)
     return EXIT_DONE if is_good else EXIT_FAILED
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = LineParser(
         prog="warpboard run",
         usage="warpboard run WORKLOAD --out DIR [--set K=V[,V]]... [options]",
         description=__doc__,
@@ -81,22 +98,23 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="first measure what this GPU reaches (minutes); else `doctor --measure` has it",
     )
+    parser.add_argument("--data", metavar="DIR", help="where measured peaks lie (WARPBOARD_DATA)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser
 
 
 def with_measured_peaks(model: str, gpu: GpuTarget) -> GpuTarget:
     """Measure the GPU and return it with the figures; they stay where a data folder is named."""
-    print("measuring peaks and noise floor", file=sys.stderr, flush=True)
+    note("measuring peaks and noise floor")
     measured = measure_and_keep(model, gpu, keep=bool(os.environ.get("WARPBOARD_DATA")))
-    print(peak_table(measured), file=sys.stderr, flush=True)
+    note(peak_table(measured))
     ours = ("peaks", "noise_floor_frac", "measured_at")
     return replace(gpu, facts={**gpu.facts, **{name: measured[name] for name in ours}})
 
 
 def build_specs(args: argparse.Namespace, model: str) -> list[JobSpec]:
     """Return one spec for each combination of the given values; UserError names a wrong one."""
-    values = parse_settings(args.settings)
+    values = parse_sweep(args.settings)
     profilers = normalise_profilers(args.profilers.split(","))
     return [
         JobSpec(
@@ -108,19 +126,6 @@ def build_specs(args: argparse.Namespace, model: str) -> list[JobSpec]:
         )
         for combination in expand_sweep(values)
     ]
-
-
-def parse_settings(settings: list[str]) -> dict[str, tuple[ParamValue, ...]]:
-    """Read `k=v[,v]` texts; a value that starts with `[` or `{` is taken whole."""
-    values: dict[str, tuple[ParamValue, ...]] = {}
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals or not name.strip():
-            raise UserError(f"--set {setting!r}: write it as name=value or name=value,value")
-        is_one = text.lstrip().startswith(("[", "{"))
-        parts = [text] if is_one else [part.strip() for part in text.split(",")]
-        values[name.strip()] = tuple(parts)
-    return values
 
 
 def bundle_folders(out: Path, specs: list[JobSpec]) -> list[Path]:
@@ -187,7 +192,7 @@ def _printer(label: str) -> Any:
         text = str(event["message"])
         if progress:
             text = f"{text} {progress.get('done')}/{progress.get('total')}"
-        print(f"[{time.monotonic() - started:7.1f}] {label}: {text}", file=sys.stderr, flush=True)
+        note(f"[{time.monotonic() - started:7.1f}] {label}: {text}")
 
     return show
 

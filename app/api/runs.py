@@ -13,13 +13,13 @@ from app.api.auth import check_token
 from app.api.errors import MAX_MANIFEST_BYTES, ApiError, field_of, read_json, route
 from app.api.state import ApiState, in_thread, state_of
 from app.api.uploads import check_run_id, upload_path
-from app.show import records, show_document
+from app.show import show_document
 from core.errors import AppError, CaptureError, UserError
 from db import handover
 from db import queue as db_queue
 from db.events import add_events
 from db.fetch import gpu_facts, run_view
-from db.runs import count_runs, list_runs, resolve_run
+from db.runs import count_runs, list_rows, resolve_run
 from db.status import has_capture
 from db.workers import gpu_id, store_gpu
 
@@ -40,7 +40,14 @@ async def claim(request: Request) -> Response:
     task_id = field_of(body, "task_id", str, None)
     try_id = field_of(body, "try_id", str, None)
     found = await in_thread(request, _claimed_before, worker_id, try_id) or await in_thread(
-        request, _claim, run_id, worker_id, gpu, try_id or task_id, body.get("any_run")
+        request,
+        _claim,
+        state_of(request),
+        run_id,
+        worker_id,
+        gpu,
+        try_id or task_id,
+        body.get("any_run"),
     )
     if found is None:
         raise ApiError(409, f"run {run_id} is not queued")
@@ -53,18 +60,34 @@ def _claimed_before(db: Database, worker_id: str, try_id: str | None) -> db_queu
 
 def _claim(
     db: Database,
+    state: ApiState,
     run_id: str,
     worker_id: str,
     gpu: dict[str, Any],
     task_id: str | None,
     any_run: Any,
 ) -> db_queue.Claim | None:
-    wanted = (db_queue.front_of_queue(db, run_id) if any_run is True else None) or run_id
     key = None
     if gpu and gpu.get("model"):
         key = gpu_id(worker_id, gpu, 0)
         store_gpu(db, key, worker_id, gpu)
-    return db_queue.claim_run(db, wanted, worker_id=worker_id, gpu_id=key, task_id=task_id)
+    wanted = (db_queue.front_of_queue(db, run_id, key) if any_run is True else None) or run_id
+    place = db_queue.waiting_place(db, wanted)
+    found = db_queue.claim_run(db, wanted, worker_id=worker_id, gpu_id=key, task_id=task_id)
+    if found is not None and wanted != run_id:
+        _tell_again(db, state, run_id, place)
+    return found
+
+
+def _tell_again(db: Database, state: ApiState, run_id: str, taken: Any) -> None:
+    """Send the message of a run again that a run from another queue used up."""
+    place = db_queue.waiting_place(db, run_id)
+    if place is None or place == taken:
+        return
+    try:
+        state.send_job(run_id, *place)
+    except AppError as exc:  # a heartbeat finds the run that waits
+        LOG.warning("%s", exc)
 
 
 @route
@@ -163,11 +186,11 @@ async def listed(request: Request) -> Response:
     limit = _number(request, "limit", 100, MAX_LISTED)
     offset = _number(request, "offset", 0, 10**9)
     try:
-        frame = await in_thread(request, list_runs, query, limit=limit, offset=offset)
+        rows = await in_thread(request, list_rows, query, limit=limit, offset=offset)
         total = await in_thread(request, count_runs, query)
     except UserError as exc:
         raise ApiError(400, str(exc)) from exc
-    return JSONResponse({"runs": records(frame), "total": total})
+    return JSONResponse({"runs": rows, "total": total})
 
 
 @route

@@ -26,8 +26,8 @@ class ApiState:
     """One API process. Times are monotonic: a jump of the wall clock interrupts nothing."""
 
     data_dir: DataDir
-    send_job: Callable[[str, str], None]
-    "`send_job(run_id, gpu_model)` puts a message on the queue of that GPU model."
+    send_job: Callable[[str, str, str | None], None]
+    "`send_job(run_id, gpu_model, device)` puts a message on the queue of that GPU, or model."
     send_ingest: Callable[[str], None]
     started_s: float = field(default_factory=time.monotonic)
     seen_s: dict[str, float] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class ApiState:
     embedded: set[str] = field(default_factory=set)
     "Workers that came with this host's own token."
     resent_s: dict[str, float] = field(default_factory=dict)
-    "GPU model -> when a message was last sent again."
+    "Queue -> when a message was last sent again."
     ingest_waits: tuple[str, float] = ("", 0.0)
     "The run that is next to be read, and since when (or when ingest was last told again)."
     _local: threading.local = field(default_factory=threading.local)

@@ -11,6 +11,7 @@ from app.api.errors import ApiError, field_of, read_json, route
 from app.api.state import HEARTBEAT_S, ApiState, in_thread, state_of
 from core import VERSION
 from core.errors import AppError, UserError
+from core.queues import job_queue
 from db import handover
 from db import workers as db_workers
 
@@ -78,11 +79,12 @@ def _beat(db, state: ApiState, worker_id: str, running: list[str]) -> list[str]:
 def _resend(db, state: ApiState, worker_id: str) -> None:  # type: ignore[no-untyped-def]
     """Send a message again for a run that waits although its worker is idle: it was lost."""
     now = time.monotonic()
-    for run_id, model in handover.waiting_for(db, worker_id, RESEND_AFTER_S):
-        if now - state.resent_s.get(model, float("-inf")) > RESEND_GAP_S:
-            state.resent_s[model] = now
+    for run_id, model, device in handover.waiting_for(db, worker_id, RESEND_AFTER_S):
+        queue = job_queue(model, device)
+        if now - state.resent_s.get(queue, float("-inf")) > RESEND_GAP_S:
+            state.resent_s[queue] = now
             try:
-                state.send_job(run_id, model)
+                state.send_job(run_id, model, device)
             except AppError as exc:
                 LOG.warning("%s", exc)
 

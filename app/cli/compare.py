@@ -10,7 +10,9 @@ from core.config import DataDir
 
 def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="a run, or a filter that names several")
-    parser.add_argument("b", metavar="B", help="what is held against A")
+    parser.add_argument(
+        "b", metavar="B", nargs="+", help="what is held against A; several are one table"
+    )
     parser.add_argument(
         "--metric",
         default="latency",
@@ -42,11 +44,12 @@ def run(options: Namespace, data: DataDir) -> int:
     from db.fetch import run_view
     from db.runs import resolve_runs
 
-    with opened(data.db_path) as db:
-        sides = [
-            [run_view(db, data, run_id) for run_id in resolve_runs(db, text)]
-            for text in (options.a, options.b)
+    with opened(data.db_path, is_reader=True) as db:
+        ids = [
+            dict.fromkeys(run_id for text in texts for run_id in resolve_runs(db, text))
+            for texts in ([options.a], options.b)
         ]
+        sides = [[run_view(db, data, run_id) for run_id in side] for side in ids]
     result = compare(*sides, metric=options.metric)
     _print(result, "json" if options.json else options.format)
     if options.fail_above is None:

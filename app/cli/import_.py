@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from app.cli.command import Command, add_json
 from app.cli.output import note, print_json
-from app.cli.values import parse_assignments, scalar
+from app.cli.values import scalar
+from core.assignments import parse_assignments
 from core.config import DataDir
 from core.errors import AppError, UserError
 

@@ -1,21 +1,25 @@
 """Parse the arguments, run one command, and turn every failure into one line and an exit code."""
 
-import errno
 import importlib
-import itertools
 import logging
-import os
 import sqlite3
 import sys
 import traceback
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Sequence
-from typing import NoReturn
 
 from app.cli.command import Command
-from app.cli.output import note, print_json
 from core import VERSION
 from core.config import DataDir, data_dir
+from core.console import (
+    EXIT_INTERRUPTED,
+    LineParser,
+    fail,
+    flushed,
+    refusal,
+    stop_writing,
+    wants_json,
+)
 from core.errors import AppError, UserError
 
 COMMANDS = {
@@ -47,44 +51,23 @@ COMMANDS = {
 _KEYWORDS = {"import": "import_"}
 _PASSED_ON = ("run", "worker")
 """Commands whose words another program reads: nothing after them is ours."""
-EXIT_INTERRUPTED = 130
-_OTHER_FOLDER = "choose a --data folder that you may write to"
-_REMEDIES = {
-    errno.ENOSPC: "free some space",
-    errno.EDQUOT: "free some space",
-    errno.EACCES: _OTHER_FOLDER,
-    errno.EPERM: _OTHER_FOLDER,
-    errno.EROFS: _OTHER_FOLDER,
-    errno.ENOTDIR: _OTHER_FOLDER,
-    errno.EEXIST: _OTHER_FOLDER,
-}
-"""What the host refuses, with the remedy."""
-
-
-class _Parser(ArgumentParser):
-    """Report a wrong argument in one line, as every other error."""
-
-    def error(self, message: str) -> NoReturn:
-        name = self.prog.removeprefix("warpboard").strip()
-        raise UserError(f"{name}{': ' if name else ''}{message}; see `{self.prog} --help`")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; never lets a traceback out."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    is_json = bool({"--json", "--format=json"} & _joined(arguments))
+    is_json = wants_json(arguments)
     try:
         options = _options(arguments)
     except UserError as exc:
-        return _fail(is_json, exc.exit_code, str(exc))
+        return fail(str(exc), exc.exit_code, is_json=is_json)
+    except SystemExit as asked:  # --help and --version
+        return flushed(int(asked.code or 0))
+    except OSError:
+        return stop_writing(0)
     if options is None:
-        return 0
+        return flushed(0)
     return _run(options, data_dir(getattr(options, "data", None)), is_json)
-
-
-def _joined(arguments: Sequence[str]) -> set[str]:
-    """Return each word with the next: `--format json` reads as `--format=json` does."""
-    return {*arguments, *(f"{a}={b}" for a, b in itertools.pairwise(arguments))}
 
 
 def _options(arguments: list[str]) -> Namespace | None:
@@ -117,45 +100,23 @@ def _run(options: Namespace, data: DataDir, is_json: bool) -> int:
         sys.stdout.flush()
         return code
     except AppError as exc:
-        return _fail(is_json, exc.exit_code, str(exc))
+        return fail(str(exc), exc.exit_code, is_json=is_json)
     except KeyboardInterrupt:
-        return _fail(is_json, EXIT_INTERRUPTED, "stopped")
+        return fail("stopped", EXIT_INTERRUPTED, is_json=is_json)
     except BrokenPipeError:
-        return _stop_writing(0)
+        return stop_writing(0)
     except Exception as exc:  # the border: what is neither refused nor expected is a bug of ours
         refused = _refused(exc, data)
         if refused is not None:
-            return _fail(is_json, UserError.exit_code, refused)
-        where = _log_bug(data)
-        return _fail(is_json, 3, f"internal error: {type(exc).__name__}: {exc} (details: {where})")
+            return fail(refused, UserError.exit_code, is_json=is_json)
+        what = f"internal error: {type(exc).__name__}: {exc} (details: {_log_bug(data)})"
+        return fail(what, 3, is_json=is_json)
 
 
 def _refused(exc: Exception, data: DataDir) -> str | None:
-    """Say what the host refused and what to do; None when the exception is something else."""
     if isinstance(exc, sqlite3.OperationalError):
         return f"{data.db_path}: {exc}; see `warpboard doctor`"
-    if not isinstance(exc, OSError) or exc.errno not in _REMEDIES:
-        return None
-    return f"{exc.filename or 'writing'}: {exc.strerror}; {_REMEDIES[exc.errno]}"
-
-
-def _fail(is_json: bool, code: int, message: str) -> int:
-    line = " ".join(message.split())
-    note(f"warpboard: {line}")
-    if not is_json:
-        return code
-    try:
-        print_json({"error": line, "exit_code": code})
-        sys.stdout.flush()
-    except OSError:
-        return _stop_writing(code)
-    return code
-
-
-def _stop_writing(code: int) -> int:
-    """Give up stdout: its reader went away (`| head`) or its disk is full; nothing more to say."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return code
+    return refusal(exc)
 
 
 def _log_bug(data: DataDir) -> str:
@@ -171,7 +132,7 @@ def _log_bug(data: DataDir) -> str:
 
 
 def _parser(wanted: str | None) -> ArgumentParser:
-    parser = _Parser(prog="warpboard", description="Run, keep and compare GPU profiling runs.")
+    parser = LineParser(prog="warpboard", description="Run, keep and compare GPU profiling runs.")
     parser.add_argument("--version", action="version", version=f"warpboard {VERSION}")
     parser.add_argument("--data", metavar="DIR", help="data directory (WARPBOARD_DATA, ./data)")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")

@@ -1,20 +1,11 @@
 """What goes to stdout (the answer) and to stderr (everything else)."""
 
-import json
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from core.console import note, print_json
 
-def print_json(value: Any) -> None:
-    """Print one JSON document; ValueError for NaN, which no reader of JSON accepts."""
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
-    sys.stdout.write("\n")
-
-
-def note(text: str) -> None:
-    """Print a line for the person at the terminal."""
-    print(text, file=sys.stderr, flush=True)
+__all__ = ["megabytes", "milliseconds", "note", "percent", "print_json", "print_table"]
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
@@ -50,6 +41,6 @@ def percent(fraction: float | None) -> str:
     return "-" if fraction is None else f"{100 * fraction:.1f} %"
 
 
-def mebibytes(num_bytes: float | None) -> str:
-    """Return bytes in MiB, `-` when unknown."""
-    return "-" if num_bytes is None else f"{num_bytes / 2**20:,.1f} MiB"
+def megabytes(num_bytes: float | None) -> str:
+    """Return bytes in MB (10^6 B), `-` when unknown."""
+    return "-" if num_bytes is None else f"{num_bytes / 1e6:,.1f} MB"

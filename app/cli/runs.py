@@ -1,12 +1,17 @@
 """`warpboard runs`: the list, filtered."""
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from app.cli.command import Command, add_json
 from app.cli.output import note, print_json, print_table
 from core.config import DataDir
 
-_SHOWN = ("id", "name", "status", "workload", "gpu_model", "latency_ms", "gemm_frac", "idle_frac")
+if TYPE_CHECKING:
+    from db.devices import Device
+
+_SHOWN = ("id", "name", "status", "workload", "gpu", "latency_ms", "gemm_frac", "idle_frac")
 _SHOWN += ("tags", "created_at")
 
 
@@ -21,13 +26,13 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, data: DataDir) -> int:
-    from app.show import records
     from db.connection import opened
-    from db.runs import count_runs, list_runs, unknown_fields
+    from db.devices import devices
+    from db.runs import count_runs, list_rows, unknown_fields
     from db.search import FIELDS
 
-    with opened(data.db_path) as db:
-        frame = list_runs(
+    with opened(data.db_path, is_reader=True) as db:
+        rows = list_rows(
             db,
             options.filter,
             sort=options.sort,
@@ -36,19 +41,26 @@ def run(options: Namespace, data: DataDir) -> int:
         )
         total = count_runs(db, options.filter)
         unknown = unknown_fields(db, options.filter) if not total else ()
+        known = devices(db)
     for name in unknown:
         note(f"note: no run has a field {name!r}; fields are {', '.join(FIELDS)} and parameters")
-    rows = records(frame)
     if options.json:
         print_json({"runs": rows, "total": total})
         return 0
     if not rows:
         note("no run matches" if options.filter else "no runs yet: try `warpboard demo`")
         return 0
-    print_table(rows, _SHOWN)
+    print_table([row | {"gpu": _gpu(row, known)} for row in rows], _SHOWN)
     if total > len(rows):
         note(f"{len(rows)} of {total}; --limit shows more")
     return 0
+
+
+def _gpu(row: Mapping[str, Any], known: Sequence["Device"]) -> str | None:
+    """Return the GPU's model; where the run is bound to one physical GPU, its name."""
+    from db.devices import device_name
+
+    return device_name(known, row["device_id"]) if row.get("device_id") else row.get("gpu_model")
 
 
 COMMAND = Command(help="list runs", arguments=arguments, run=run)

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from app.cli.command import Command, add_json
-from app.cli.output import mebibytes, milliseconds, note, percent, print_json, print_table
+from app.cli.output import megabytes, milliseconds, note, percent, print_json, print_table
 from core.config import DataDir
 
 _TOP = 15
@@ -21,7 +21,7 @@ def run(options: Namespace, data: DataDir) -> int:
     from db.fetch import gpu_facts, run_view
     from db.runs import resolve_run
 
-    with opened(data.db_path) as db:
+    with opened(data.db_path, is_reader=True) as db:
         run_id = resolve_run(db, options.id)
         document = show_document(run_view(db, data, run_id), gpu_facts(db, run_id))
     if options.json:
@@ -53,7 +53,7 @@ def _print(document: dict[str, Any]) -> None:
         f"GEMM {percent(summary.get('gemm_frac'))},"
         f" attention {percent(summary.get('attention_frac'))},"
         f" not recognised {percent(summary.get('unclassified_frac'))},"
-        f" peak memory {mebibytes(summary.get('peak_memory_bytes'))}"
+        f" peak memory {megabytes(summary.get('peak_memory_bytes'))}"
     )
     _print_tables(document)
     for warning in document["warnings"]:

@@ -44,7 +44,7 @@ def _result(options: Namespace, data: DataDir) -> Any:
     from db.fetch import run_view
     from db.runs import list_runs
 
-    with opened(data.db_path) as db:
+    with opened(data.db_path, is_reader=True) as db:
         frame = list_runs(db, options.filter, limit=5000)
         ended = frame[frame["status"].isin(("done", "oom", "failed"))]
         views = [run_view(db, data, run_id) for run_id in ended["id"]]

@@ -5,7 +5,7 @@ from typing import Any
 
 from app.cli.command import Command, add_json
 from app.cli.output import note, print_json
-from app.cli.values import parse_sweep
+from core.assignments import parse_sweep
 from core.config import DataDir
 
 EXIT_FAILED = 3
@@ -21,7 +21,11 @@ def arguments(parser: ArgumentParser) -> None:
         metavar="NAME=VALUE[,VALUE]",
         help="a parameter; several values make a sweep",
     )
-    parser.add_argument("--gpu", metavar="NAME", help="cpu, a GPU model or part of it, or several")
+    parser.add_argument(
+        "--gpu",
+        metavar="NAME[,NAME]",
+        help="cpu, a GPU model or part of it, or one physical GPU: MODEL@HOST:INDEX or its UUID",
+    )
     parser.add_argument(
         "--profilers", metavar="P[,P]", help="nsys,ncu,memory,trace or none; else what is there"
     )

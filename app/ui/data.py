@@ -21,6 +21,7 @@ from core.errors import AppError
 from core.spec import JobSpec
 from db import fetch, runs, status
 from db.connection import opened
+from db.devices import Device, devices
 
 Stamp = tuple[str, int, int]
 KeptTimeline = tuple[Timeline, Window]
@@ -100,6 +101,12 @@ def _gpus(key: Stamp) -> pd.DataFrame:
 def list_gpus() -> pd.DataFrame:
     """Return the registered GPUs with their peaks, newest state within 20 s."""
     return _gpus(stamp())
+
+
+def list_devices() -> list[Device]:
+    """Return the physical GPUs, and hosts' CPUs, that workers registered."""
+    with database() as db:
+        return devices(db)
 
 
 def fetch_queue() -> pd.DataFrame:

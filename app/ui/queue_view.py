@@ -38,15 +38,30 @@ def live() -> None:
         waiting = rows[rows["status"] == "queued"]
         name = "no GPU chosen" if pd.isna(gpu) else str(gpu)
         st.subheader(plain_markdown(name), anchor=False)
-        if len(waiting) and not bool(rows["has_worker"].iloc[0]):
-            st.warning(
-                f"No worker serves {plain_markdown(name)} now: its runs wait until one starts. "
-                "The GPUs page shows how to add one.",
-                icon=":material/power_off:",
-            )
+        for text in nobody_serves(name, waiting):
+            st.warning(plain_markdown(text), icon=":material/power_off:")
         for row in rows[rows["status"] != "queued"].to_dict("records"):
             _running(row)
         _waiting(waiting)
+
+
+def nobody_serves(model: str, waiting: pd.DataFrame) -> list[str]:
+    """Return a sentence for the model, and each physical GPU, that runs wait for in vain."""
+    lonely = waiting[~waiting["has_worker"].astype(bool)]
+    names = lonely["device_name"].dropna()
+    found = []
+    if len(lonely) > len(names):
+        found.append(
+            f"No worker serves {model} now: its runs wait until one starts. The GPUs page shows how"
+            " to add one."
+        )
+    for name, count in names.value_counts(sort=False).items():
+        runs_wait = "1 run waits" if count == 1 else f"{count} runs wait"
+        found.append(
+            f"The worker of {name} is gone: {runs_wait} for this very GPU. Start its worker, or"
+            " cancel and submit for another GPU."
+        )
+    return found
 
 
 def _running(row: dict[str, Any]) -> None:
@@ -106,7 +121,9 @@ def _waiting(rows: pd.DataFrame) -> None:
         line.page_link(
             links.RUN, label=plain_markdown(row["name"]), query_params={"run_id": row["id"]}
         )
-        line.caption(plain_markdown(params_text(row["params"])[:160]), width="stretch")
+        where = f"on {row['device_name']} \u00b7 " if row["device_name"] else ""
+        text = f"{where}{params_text(row['params'])[:160]}"
+        line.caption(plain_markdown(text), width="stretch")
         if place > 1 and line.button(
             "Move up", key=f"up_{row['id']}", icon=":material/vertical_align_top:"
         ):

@@ -9,6 +9,7 @@ from app.ui import data
 from app.ui.widgets import linked_select, plain_markdown
 from core.errors import UserError
 from core.states import PROFILER_PASSES
+from db.devices import resolve_device
 from workloads.registry import load_workloads, parse_params
 from workloads.spec import ParamField, WorkloadSpec
 
@@ -82,22 +83,37 @@ def choose_workload() -> WorkloadSpec:
 
 
 def gpu_options() -> list[str]:
-    """Return the GPU models that workers registered, those online first, and `cpu`."""
-    frame = data.list_gpus()
-    ours = frame[frame["worker_id"].notna()].sort_values("is_online", ascending=False)
-    return list(dict.fromkeys([*ours["model"], CPU]))
+    """Return the GPU models that workers registered, those online first, and `cpu`.
+
+    Where a model has several GPUs each of them follows it, as `MODEL@HOST:INDEX`.
+    """
+    known = sorted(data.list_devices(), key=lambda d: not d.is_online)
+    models = list(dict.fromkeys([*(d.model for d in known), CPU]))
+    named = {m: list(dict.fromkeys(d.name for d in known if d.model == m)) for m in models}
+    return [o for m in models for o in (m, *(named[m] if len(named[m]) > 1 else ()))]
+
+
+def model_of(gpu: str) -> str:
+    """Return the model of a chosen GPU: a model, or `MODEL@HOST:INDEX`."""
+    return gpu.partition("@")[0]
+
+
+def device_of(gpu: str) -> str | None:
+    """Return the id of a chosen physical GPU; None when any of its model will do."""
+    return resolve_device(data.list_devices(), gpu).id if "@" in gpu else None
 
 
 def choose_gpus() -> list[str]:
     """Draw the choice of GPUs; each chosen one gets the whole sweep."""
     options = gpu_options()
     st.session_state.setdefault("gpus", options[:1])
-    online = set(data.list_gpus().query("is_online")["model"])
+    online = {name for d in data.list_devices() if d.is_online for name in (d.model, d.name)}
     chosen = st.multiselect(
         "GPUs",
         options,
         key="gpus",
-        help="One job for each GPU and each combination of values",
+        help="One job for each GPU and each combination of values. Of several GPUs of one model "
+        "choose one by its name to compare runs: cards differ.",
     )
     if not chosen:
         raise UserError("GPUs: choose at least one")
@@ -125,7 +141,7 @@ def _defaults(spec: WorkloadSpec, gpus: list[str]) -> dict[str, Any]:
     found = [
         parse_params(spec.name, values, gpu_is_cpu=is_cpu)
         for values in chosen
-        for is_cpu in {g == CPU for g in gpus}
+        for is_cpu in {model_of(g) == CPU for g in gpus}
     ]
     return {k: v for k, v in found[0].items() if all(f[k] == v for f in found)}
 
@@ -185,7 +201,7 @@ def _limits(field: ParamField) -> str:
 
 def passes(gpus: list[str]) -> tuple[tuple[str, ...], int]:
     """Draw the profiler passes and the number of processes of the clean pass."""
-    only_cpu = gpus == [CPU]
+    only_cpu = all(model_of(g) == CPU for g in gpus)
     offered = [str(p) for p in PROFILER_PASSES if not only_cpu or str(p) in _CPU_PASSES]
     kept = [p for p in st.session_state.get("profilers", []) if p in offered]
     if "profilers" not in st.session_state:
@@ -212,8 +228,9 @@ def passes(gpus: list[str]) -> tuple[tuple[str, ...], int]:
     return tuple(sorted(chosen or [], key=order.index)), int(repeats or 1)
 
 
-def memory_of(model: str) -> float | None:
+def memory_of(gpu: str) -> float | None:
     """Return a registered GPU's memory in bytes; None when it is not known."""
     frame = data.list_gpus()
+    model = model_of(gpu)
     sizes = pd.to_numeric(frame.loc[frame["model"] == model, "memory_bytes"], errors="coerce")
     return float(sizes.min()) if sizes.notna().any() else None

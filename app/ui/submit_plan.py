@@ -12,7 +12,7 @@ import streamlit as st
 from app.ui import data, links
 from app.ui.format import UNKNOWN, bytes_
 from app.ui.shape import varying_params
-from app.ui.submit_form import CPU, memory_of
+from app.ui.submit_form import CPU, device_of, memory_of, model_of
 from app.ui.widgets import said_plainly, show_table, table_height
 from core.errors import UserError
 from core.spec import MAX_SWEEP_JOBS, JobSpec, expand_sweep
@@ -54,13 +54,15 @@ class Plan:
 
     @property
     def jobs(self) -> list[JobSpec]:
+        devices = {gpu: device_of(gpu) for gpu in self.gpus}
         return [
             JobSpec(
                 workload=self.workload.name,
                 params=cell.params,
                 profilers=self.profilers,
                 repeats=self.repeats,
-                gpu=cell.gpu,
+                gpu=model_of(cell.gpu),
+                device=devices[cell.gpu],
             )
             for cell in self.cells
             if not cell.problem
@@ -80,7 +82,7 @@ def make_plan(
         raise UserError(
             f"sweep: {len(combos) * len(gpus)} jobs are more than {MAX_SWEEP_JOBS}; narrow a field"
         )
-    sizes = {gpu: None if gpu == CPU else memory_of(gpu) for gpu in gpus}
+    sizes = {gpu: None if model_of(gpu) == CPU else memory_of(gpu) for gpu in gpus}
     cells = [_cell(workload, combo, gpu, sizes[gpu]) for gpu in gpus for combo in combos]
     return Plan(
         workload=workload,
@@ -94,7 +96,7 @@ def make_plan(
 
 def _cell(spec: WorkloadSpec, combo: dict[str, Any], gpu: str, has_bytes: float | None) -> Cell:
     try:
-        params = parse_params(spec.name, combo, gpu_is_cpu=gpu == CPU)
+        params = parse_params(spec.name, combo, gpu_is_cpu=model_of(gpu) == CPU)
     except UserError as exc:
         return Cell(
             gpu=gpu, params=dict(combo), problem=str(exc), needs_bytes=None, has_bytes=has_bytes
@@ -163,7 +165,8 @@ def _expected(plan: Plan) -> str:
     total = 0.0
     for gpu in plan.gpus:
         found, _ = data.list_runs(
-            f'workload:{plan.workload.name} gpu:"{gpu}" status:done source:submitted', limit=20
+            f'workload:{plan.workload.name} gpu:"{model_of(gpu)}" status:done source:submitted',
+            limit=20,
         )
         seconds = [
             s

@@ -203,7 +203,7 @@ def test_database_of_a_newer_version_is_refused_and_kept(cli: Cli, data_dir: Dat
 def test_bug_is_one_line_with_the_place_of_its_log(
     cli: Cli, data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("db.runs.list_runs", lambda *_a, **_k: 1 / 0)
+    monkeypatch.setattr("db.runs.list_rows", lambda *_a, **_k: 1 / 0)
 
     assert cli("runs") == 3
     assert "errors.log" in cli.err

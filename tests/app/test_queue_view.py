@@ -1,6 +1,8 @@
 """Progress as a share and in words."""
 
-from app.ui.queue_view import progress_of
+import pandas as pd
+
+from app.ui.queue_view import nobody_serves, progress_of
 
 
 def test_progress_counts_finished_steps_and_the_present_one() -> None:
@@ -15,3 +17,10 @@ def test_progress_without_a_report_says_the_state_and_claims_nothing() -> None:
 
 def test_reading_the_captures_is_the_last_step() -> None:
     assert progress_of({"step": 0, "num_steps": 2}, "ingesting") == (1.0, "reading the captures")
+
+
+def test_model_and_gpu_that_nobody_serves_are_told_apart() -> None:
+    rows = [(False, None), (False, "H100@node1:0"), (False, "H100@node1:0"), (True, None)]
+    model, device = nobody_serves("H100", pd.DataFrame(rows, columns=["has_worker", "device_name"]))
+    assert "No worker serves H100 now" in model
+    assert "The worker of H100@node1:0 is gone: 2 runs wait" in device

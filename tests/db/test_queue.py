@@ -162,7 +162,7 @@ def test_run_that_waits_for_an_idle_worker_is_found(db: Database, make_run: Make
     first, _, _ = make_run("a"), make_run("b"), make_run("c", gpu="NVIDIA A100")
     register(db)
 
-    assert waiting_for(db, "w1", -1) == [(first, "cpu")]
+    assert waiting_for(db, "w1", -1) == [(first, "cpu", None)]
     assert waiting_for(db, "w1", 60) == []
 
 

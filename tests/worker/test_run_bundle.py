@@ -51,7 +51,7 @@ def test_interleaved_sweep_takes_turns_and_ends_with_a_table(
     [
         (["decode", "--set", "bacth=1"], "bacth"),
         (["decode", "--set", "batch=many"], "batch=many"),
-        (["decode", "--set", "batch"], "name=value"),
+        (["decode", "--set", "batch"], "NAME=VALUE"),
         (["decod"], "decode"),
         (["decode", "--profilers", "nsight"], "nsight"),
         (["decode", "--repeats", "0"], "repeats"),

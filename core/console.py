@@ -1,0 +1,90 @@
+"""What every command line of the product does alike: a failure is one line and an exit code."""
+
+import contextlib
+import errno
+import itertools
+import json
+import os
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from core.errors import UserError
+
+EXIT_INTERRUPTED = 130
+_OTHER_FOLDER = "choose a folder that you may write to"
+_REMEDIES = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space",
+    errno.EACCES: _OTHER_FOLDER,
+    errno.EPERM: _OTHER_FOLDER,
+    errno.EROFS: _OTHER_FOLDER,
+    errno.ENOTDIR: _OTHER_FOLDER,
+    errno.EEXIST: _OTHER_FOLDER,
+}
+"""What the host refuses, with the remedy."""
+
+
+class LineParser(ArgumentParser):
+    """Report a wrong argument in one line, as every other error."""
+
+    def error(self, message: str) -> NoReturn:
+        name = self.prog.removeprefix("warpboard").strip()
+        raise UserError(f"{name}{': ' if name else ''}{message}; see `{self.prog} --help`")
+
+
+def note(text: str) -> None:
+    """Print a line for the person at the terminal, on stderr."""
+    if sys.stderr is not None:  # None: closed; print would then take stdout
+        with contextlib.suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document; ValueError for NaN, which no reader of JSON accepts."""
+    if sys.stdout is not None:
+        json.dump(value, sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
+        sys.stdout.write("\n")
+
+
+def wants_json(arguments: Iterable[str]) -> bool:
+    """Say whether the words ask for a JSON document."""
+    words = list(arguments)
+    pairs = itertools.pairwise(words)
+    return bool({"--json", "--format=json"} & set(words)) or ("--format", "json") in pairs
+
+
+def fail(message: str, code: int, *, is_json: bool) -> int:
+    """Say in one line what went wrong, for a script as a document too; return the exit code."""
+    line = " ".join(message.split())
+    note(f"warpboard: {line}")
+    if is_json:
+        try:
+            print_json({"error": line, "exit_code": code})
+        except OSError:
+            return stop_writing(code)
+    return flushed(code)
+
+
+def flushed(code: int) -> int:
+    """Write out what stdout still holds; return the exit code."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        return stop_writing(code)
+    return code
+
+
+def stop_writing(code: int) -> int:
+    """Give up stdout: its reader went away (`| head`) or its disk is full; nothing more to say."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
+
+
+def refusal(error: BaseException) -> str | None:
+    """Say what the host refused and what to do; None when the error is something else."""
+    if not isinstance(error, OSError) or error.errno not in _REMEDIES:
+        return None
+    return f"{error.filename or 'writing'}: {error.strerror}; {_REMEDIES[error.errno]}"

@@ -1,0 +1,9 @@
+"""How SQLite takes numpy's numbers: importing this module is enough."""
+
+import sqlite3
+
+import numpy as np
+
+for _type in (np.int64, np.int32, np.bool_):
+    sqlite3.register_adapter(_type, int)
+sqlite3.register_adapter(np.float64, float)
