@@ -210,8 +210,7 @@ def _svg(parts: Sequence[str], title: str, height: int = HEIGHT, legend: Sequenc
     ]
     whole = height + 18 * len(legend)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {whole}" role="img" '
-        f'aria-label="{escape(title)}">'
+        f'<svg viewBox="0 0 {WIDTH} {whole}" role="img" aria-label="{escape(title)}">'
         f"<title>{escape(title)}</title>{''.join([*parts, *keys])}</svg>"
     )
 
