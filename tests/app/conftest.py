@@ -1,10 +1,18 @@
-"""The command line as a fixture: run in this process, on a data directory of its own."""
+"""Fixtures: the command line in this process, and the API on a real server."""
 
 import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
+import uvicorn
 
+from app.api import auth
+from app.api.app import make_api
 from app.cli.main import main
 from core.config import DataDir
 
@@ -35,3 +43,24 @@ class Cli:
 @pytest.fixture
 def cli(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> Cli:
     return Cli(data_dir, capsys)
+
+
+@pytest.fixture
+def api(data_dir: DataDir) -> Iterator[httpx.Client]:
+    """Serve the API of `data_dir` and return a client with this host's token."""
+    auth._failures.clear()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(make_api(data_dir), log_level="warning")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/api/v1"
+        token = data_dir.token_path.read_text().strip()
+        headers = {"Authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=30) as client:
+            yield client
+        server.should_exit = True
+        thread.join()

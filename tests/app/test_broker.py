@@ -24,14 +24,14 @@ from core.config import ROOT, DataDir
 from core.spec import JobSpec
 from db.connection import opened
 from db.fetch import run_row
-from tests.app.test_api import MakeRun, api, claim, manifest, register  # noqa: F401 a fixture
+from tests.app.api_steps import MakeRun, claim, manifest, register
 
 FAKE_PYTHON = ROOT / "tests" / "fake_tools" / "fake_python"
 NOBODY = "redis://127.0.0.1:1/0"
 
 
 def test_claim_whose_answer_was_lost_is_answered_again(
-    api: httpx.Client,  # noqa: F811
+    api: httpx.Client,
     make_run: MakeRun,
 ) -> None:
     register(api)

@@ -16,7 +16,6 @@ from core.config import DataDir
 from core.errors import UserError
 from db.connection import connect, opened
 from db.workers import add_token
-from tests.app.test_api import api  # noqa: F401 a fixture
 
 
 def check(data: DataDir, name: str) -> dict[str, Any]:
@@ -78,7 +77,7 @@ def test_sound_directory_has_no_fault(data_dir: DataDir) -> None:
 
 @pytest.fixture
 def token_file(
-    api: httpx.Client,  # noqa: F811
+    api: httpx.Client,
     data_dir: DataDir,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,0 +1,85 @@
+"""Captures on their way in: resumed, limited, and never outside the data directory."""
+
+import httpx
+import pytest
+
+from app.api import uploads
+from core.config import DataDir
+from tests.app.api_steps import (
+    TRACE,
+    TRACE_SHA256,
+    MakeRun,
+    upload_path,
+)
+
+
+def test_upload_goes_on_where_it_broke_off(api: httpx.Client, make_run: MakeRun) -> None:
+    run_id, data = make_run(), TRACE.read_bytes()
+    where = upload_path(run_id)
+
+    assert api.head(where).headers["upload-offset"] == "0"
+    part = api.put(where, params={"file": "t.gz", "offset": 0}, content=data[:1000])
+    wrong = api.put(where, params={"file": "t.gz", "offset": 5}, content=data[5:])
+    rest = api.put(where, params={"file": "t.gz", "offset": 1000}, content=data[1000:])
+
+    assert (part.status_code, wrong.status_code, rest.status_code) == (202, 409, 201)
+    assert wrong.json()["expected"] == 1000
+    assert api.head(where).status_code == 200
+
+
+def test_upload_with_wrong_contents_begins_again(api: httpx.Client, make_run: MakeRun) -> None:
+    run_id = make_run()
+    where = upload_path(run_id)
+    api.put(where, params={"file": "t.gz", "offset": 0}, content=b"wrong")
+
+    again = api.put(where, params={"file": "t.gz", "offset": 5}, content=b"")
+
+    assert again.status_code == 409
+    assert api.head(where).headers["upload-offset"] == "0"
+
+
+def test_upload_over_the_limit_is_refused(
+    api: httpx.Client, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WARPBOARD_MAX_CAPTURE_BYTES", "1000")
+
+    answer = api.put(
+        upload_path(make_run()), params={"file": "t.gz", "offset": 0}, content=TRACE.read_bytes()
+    )
+
+    assert answer.status_code == 413
+    assert "1000" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("run_id", "sha256", "name"),
+    [
+        ("..", TRACE_SHA256, "t.gz"),
+        ("%2e%2e%2fetc", TRACE_SHA256, "t.gz"),
+        (None, "passwd", "t.gz"),
+        (None, TRACE_SHA256, "../t.gz"),
+        (None, TRACE_SHA256, "/etc/passwd"),
+        (None, TRACE_SHA256, ""),
+        ("r000000000000", TRACE_SHA256, "t.gz"),
+    ],
+)
+def test_no_upload_leaves_the_data_directory(
+    api: httpx.Client,
+    data_dir: DataDir,
+    make_run: MakeRun,
+    run_id: str | None,
+    sha256: str,
+    name: str,
+) -> None:
+    where = f"/runs/{run_id or make_run()}/captures/{sha256}"
+
+    answer = api.put(where, params={"file": name, "offset": 0}, content=b"x")
+
+    assert answer.status_code in (400, 404)
+    assert list(data_dir.uploads.rglob("*")) == []
+
+
+def test_largest_capture_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert uploads.max_capture_bytes() == uploads.DEFAULT_MAX_CAPTURE_BYTES
+    monkeypatch.setenv("WARPBOARD_MAX_CAPTURE_BYTES", "7")
+    assert uploads.max_capture_bytes() == 7
