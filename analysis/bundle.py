@@ -4,7 +4,7 @@ The files are not changed. A copy without private fields is made, and the copy i
 that the stored capture gives the stored numbers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,42 @@ def load_bundle(folder: Path, staging: Staging) -> RunData:
                 captures.append(_bundle_capture(path, staging, entry, item))
             except CaptureError as exc:
                 broken.append(pass_warning(entry["pass"], "capture_unreadable", str(exc)))
+    if kept := _wanted_ranges(manifest["job"]):
+        captures = [_with_ranges(capture, kept, broken) for capture in captures]
     return from_manifest(manifest, tuple(captures), tuple(broken))
+
+
+def _wanted_ranges(job: Mapping[str, Any]) -> list[str]:
+    """Return the names in `ranges` of the workload `command`; [] keeps all."""
+    wanted = (job.get("params") or {}).get("ranges") if job["workload"] == "command" else None
+    return [name.strip() for name in str(wanted or "").split(",") if name.strip()]
+
+
+def _with_ranges(
+    capture: RunCapture, names: Sequence[str], warnings: list[PassWarning]
+) -> RunCapture:
+    """Keep the named ranges, what lies inside them, and the iterations; say which was not met.
+
+    Kernels outside the ranges stay in the run's sums: the program ran them.
+    """
+    phases = capture.tables.phases
+    if phases is None or phases.empty:
+        return capture
+    paths = phases["path"].astype(str)
+    parts = paths.str.split("/")
+    met = {part for path in parts for part in path}
+    for name in (n for n in names if n not in met):
+        message = f"no range is called {name!r}; ranges of the capture: {_some(met)}"
+        warnings.append(pass_warning(capture.pass_name, "range_not_met", message))
+    inside = parts.map(lambda path: any(name in path for name in names))
+    is_ours = paths.str.fullmatch(r"BENCHMARK(/iteration_\d+(/program)?)?")
+    tables = replace(capture.tables, phases=phases[inside | is_ours].reset_index(drop=True))
+    return replace(capture, tables=tables)
+
+
+def _some(names: Iterable[str], limit: int = 8) -> str:
+    shown = sorted(names)
+    return ", ".join(shown[:limit]) + (", ..." if len(shown) > limit else "")
 
 
 def _checked_file(folder: Path, item: Mapping[str, Any]) -> Path:

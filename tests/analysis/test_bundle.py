@@ -251,3 +251,26 @@ def test_manifest_keeps_what_it_does_not_know() -> None:
     }
 
     assert check_manifest(manifest)["extra"] == 1
+
+
+def test_an_own_program_keeps_the_ranges_it_names(bundle: Path, staging: Staging) -> None:
+    shutil.copyfile(EAGER, bundle / "nsys-0.sqlite")
+    capture = {"file": "nsys-0.sqlite", "kind": "nsys_sqlite", "sha256": file_sha256(EAGER)}
+    capture |= {"bytes": EAGER.stat().st_size}
+
+    def edit(manifest: dict[str, Any]) -> None:
+        params = {"argv": '["x"]', "ranges": "attention, rotary"}
+        manifest["job"] |= {"workload": "command", "params": params}
+        manifest["passes"] = [
+            {"pass": "nsys", "process": 0, "captures": [capture], "warnings": [], "result": {}}
+        ]
+
+    change(bundle, edit)
+    run = assemble(load_paths([bundle], staging))
+    paths = set(run.captures[0].tables.phases["path"])
+    assert "BENCHMARK/iteration_0/forward/attention" in paths
+    assert "BENCHMARK/iteration_0" in paths
+    assert not any(path.endswith(("forward", "mlp")) for path in paths)
+    assert run.summary["num_kernels"] == 380
+    (said,) = [w.warning.message for w in run.warnings if w.warning.code == "range_not_met"]
+    assert "'rotary'" in said
