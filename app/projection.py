@@ -7,27 +7,40 @@ from core.config import DataDir
 from core.errors import UserError
 from core.gpus import GPUS, find_gpu, match_gpu_name
 
+MAX_PAIRS = 50
+"""Each pair is read whole; more of them would not change what the largest error says."""
+
 
 def projection_document(data_dir: DataDir, run_text: str, gpu_name: str) -> dict[str, Any]:
     """Return the projection of a run to a GPU of the table or one whose peaks are stored.
 
+    Its band is the largest error among other jobs measured on both GPUs, where there are enough.
+
     UserError when the run or the GPU is unknown, or when the run lacks what a projection needs.
     """
     from analysis.projection import ASSUMED_BAND_FRAC, project
+    from analysis.projection_band import check_pairs, learned_band
     from db.connection import opened
     from db.fetch import run_view
     from db.runs import resolve_run
-    from db.status import gpus
+    from db.status import gpus, measured_on_both
 
     with opened(data_dir.db_path) as db:
         view = run_view(db, data_dir, resolve_run(db, run_text))
         stored = gpus(db).dropna(subset=["model"])
-    model = match_gpu_name(gpu_name, [*(g.name for g in GPUS), *_unlisted(stored["model"])])
-    facts = find_gpu(model)
-    is_it = [(find_gpu(m) if facts else m) == (facts or model) for m in stored["model"]]
-    peaks = next((p for p in stored[is_it]["peaks"] if p), {})
+        model = match_gpu_name(gpu_name, [*(g.name for g in GPUS), *_unlisted(stored["model"])])
+        facts = find_gpu(model)
+        pairs = [
+            (run_view(db, data_dir, source), run_view(db, data_dir, target))
+            for source, other, target in measured_on_both(db, view.run.gpu_model)
+            if _is_same(other, model) and view.run.id not in (source, target)
+        ][:MAX_PAIRS]
+    peaks = next((g.peaks for g in stored.itertuples() if g.peaks and _is_same(g.model, model)), {})
+    checked = check_pairs(pairs)
+    band = learned_band(checked)
+    band_frac = band.band_frac if band else ASSUMED_BAND_FRAC
     try:
-        found = project(view, peaks, facts)
+        found = project(view, peaks, facts, band_frac=band_frac, is_band_learned=band is not None)
     except ValueError as exc:
         raise UserError(f"project {view.run.id} to {model}: {exc}") from exc
     return {
@@ -41,11 +54,21 @@ def projection_document(data_dir: DataDir, run_text: str, gpu_name: str) -> dict
             "low": found.low_ns / 1e6,
             "high": found.high_ns / 1e6,
         },
-        "band_frac": ASSUMED_BAND_FRAC,
-        "is_band_learned": False,
+        "band_frac": band_frac,
+        "is_band_learned": band is not None,
+        "pairs": [
+            {"source": p.source_id, "target": p.target_id, "error_frac": p.error_frac}
+            for p in checked
+        ],
         "basis": found.basis,
         "notes": list(found.notes),
     }
+
+
+def _is_same(name: str, model: str) -> bool:
+    """Say whether a GPU's own name means the model of the table, or the same unlisted one."""
+    facts = find_gpu(model)
+    return find_gpu(name) == facts if facts else name == model
 
 
 def _unlisted(models: Iterable[str]) -> list[str]:

@@ -186,6 +186,25 @@ def newest_against_baselines(db: Database) -> pd.DataFrame:
     )
 
 
+def measured_on_both(db: Database, source_gpu: str | None) -> list[tuple[str, str, str]]:
+    """Return (run on the source GPU, other GPU model, run on it) of jobs with a latency on both.
+
+    The newest run of each; at most 500 jobs, the newest first.
+    """
+    newest = (
+        "SELECT id FROM runs n WHERE n.comparable_hash = {0}.comparable_hash AND n.status = 'done'"
+        " AND n.gpu_model = {0}.gpu_model AND n.latency_ms > 0 ORDER BY n.created_at DESC LIMIT 1"
+    )
+    rows = db.execute(
+        "SELECT a.id, b.gpu_model, b.id FROM runs a"
+        " JOIN runs b ON b.comparable_hash = a.comparable_hash AND b.gpu_model <> a.gpu_model"
+        f" WHERE a.gpu_model = ? AND a.id = ({newest.format('a')})"
+        f" AND b.id = ({newest.format('b')}) ORDER BY a.created_at DESC LIMIT 500",
+        [source_gpu],
+    )
+    return [(source, model, target) for source, model, target in rows.fetchall()]
+
+
 def integrity(db: Database) -> list[str]:
     """Return what SQLite finds wrong with the file; [] when it is sound."""
     found = [row[0] for row in db.execute("PRAGMA quick_check(5)")]

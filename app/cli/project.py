@@ -22,7 +22,8 @@ def run(options: Namespace, data: DataDir) -> int:
         return 0
     latency = found["latency_ms"]
     low, high = latency["low"], latency["high"]
-    band = "learned" if found["is_band_learned"] else "assumed"
+    num_pairs = len(found["pairs"])
+    band = f"learned from {num_pairs} jobs" if found["is_band_learned"] else "assumed"
     print(
         f"projected latency on {found['gpu']}: {latency['median']:.4g} ms"
         f" (error band {low:.4g} to {high:.4g} ms, {band})"

@@ -16,7 +16,10 @@ from tests.conftest import H100
 EAGER = H100 / "nsys" / "decode_eager.sqlite"
 
 
-def make_bundle(folder: Path, compile_mode: str) -> Path:
+H100_NAME = "NVIDIA H100 80GB HBM3"
+
+
+def make_bundle(folder: Path, compile_mode: str, gpu: str = H100_NAME) -> Path:
     """Leave a bundle of a clean pass and the real nsys capture of an eager decode."""
     folder.mkdir(parents=True)
     shutil.copyfile(EAGER, folder / "nsys-0.sqlite")
@@ -25,13 +28,13 @@ def make_bundle(folder: Path, compile_mode: str) -> Path:
     cost = {"flops": 1e9, "bytes": 4e8, "flops_dtype": "bf16", "num_tokens": 1}
     result = {"samples_ns": [2_500_000, 2_400_000, 2_600_000], "cost": cost}
     job: dict[str, Any] = {"schema_version": 1, "workload": "decode", "profilers": ["nsys"]}
-    job |= {"params": {"compile": compile_mode}, "repeats": 1, "gpu": "NVIDIA H100 80GB HBM3"}
+    job |= {"params": {"compile": compile_mode}, "repeats": 1, "gpu": gpu}
     done = {"process": 0, "status": "ok", "warnings": []}
     manifest = {
         "schema_version": 1,
         "status": "done",
         "job": job,
-        "gpu": {"model": "NVIDIA H100 80GB HBM3", "num_sms": 132},
+        "gpu": {"model": gpu, "num_sms": 132},
         "passes": [
             {"pass": "clean", "captures": [], "result": result, **done},
             {"pass": "nsys", "captures": [capture], **done},
@@ -116,6 +119,24 @@ def test_projection_is_labelled_with_its_assumed_band(cli: Cli, tmp_path: Path) 
     assert found["gpu"] == "NVIDIA GeForce RTX 4090"
     assert latency["low"] < latency["median"] < latency["high"]
     assert latency["median"] > found["measured_ms"]
+
+
+def test_band_is_the_largest_error_of_jobs_measured_on_both_gpus(cli: Cli, tmp_path: Path) -> None:
+    other = "NVIDIA GeForce RTX 4090"
+    for mode in ("default", "max-autotune", "reduce-overhead"):
+        for gpu in (H100_NAME, other):
+            cli.json("import", str(make_bundle(tmp_path / gpu / mode, mode, gpu)))
+    run_id = cli.json("import", str(make_bundle(tmp_path / "b", "none")))["run_id"]
+
+    found = cli.json("project", run_id, "--gpu", "4090")
+
+    errors = [pair["error_frac"] for pair in found["pairs"]]
+    assert (len(errors), found["is_band_learned"]) == (3, True)
+    assert found["band_frac"] == max(map(abs, errors)) > 0
+    assert found["latency_ms"]["high"] == pytest.approx(
+        found["latency_ms"]["median"] * (1 + found["band_frac"])
+    )
+    assert cli.json("project", run_id, "--gpu", "H200")["is_band_learned"] is False
 
 
 def test_projection_to_an_unknown_gpu_lists_the_known(cli: Cli, tmp_path: Path) -> None:
