@@ -62,7 +62,8 @@ def read_capture(
         removed = tuple(privacy.scrub(path, kind, stored))
     with ThreadPoolExecutor(max_workers=1) as beside:
         hashes = beside.submit(lambda: (_source_sha256(path), file_sha256(stored)))
-        tables = readers.read(stored, kind, is_own_copy=not staging.keep_private)
+        is_own_copy = not staging.keep_private
+        tables = readers.read(stored, kind, is_own_copy=is_own_copy, scratch=staging.folder)
         source_sha256, stored_sha256 = hashes.result()
     if source_sha256 != raw_sha256:
         raise CaptureError(path, "it changed while it was read", "Import it once it is complete")

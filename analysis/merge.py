@@ -9,13 +9,14 @@ page) is recognised by equal contents and counted once.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.rundata import PassWarning, RunCapture
+from analysis.span_file import SpanFile
 from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
 from core.states import Pass
 
@@ -187,14 +188,21 @@ def _apart(capture: RunCapture, earlier: Sequence[RunCapture]) -> RunCapture:
 _NUMBERED = ((("phases", "spans", "ranges"), "process"), (("counters", "rules"), "launch"))
 
 
-def _largest(records: pd.DataFrame | pa.Table, column: str) -> int:
+_Records: TypeAlias = pd.DataFrame | pa.Table | SpanFile
+
+
+def _largest(records: _Records, column: str) -> int:
+    if isinstance(records, SpanFile):
+        return records.greatest(column)
     if isinstance(records, pa.Table):
         return int(pc.max(records[column]).as_py() or 0)
     return int(records[column].max())
 
 
-def _shifted(records: pd.DataFrame | pa.Table, column: str, offset: int) -> pd.DataFrame | pa.Table:
+def _shifted(records: _Records, column: str, offset: int) -> _Records:
     """Return the records with their numbers raised; -1 stands for an unknown process and stays."""
+    if isinstance(records, SpanFile):
+        return records.changed(lambda batch: _shifted(batch, column, offset))
     if isinstance(records, pa.Table):
         old = records[column]
         new = pc.if_else(pc.less(old, 0), old, pc.add(old, pa.scalar(offset, old.type)))

@@ -14,6 +14,8 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from analysis.span_file import SpanFile as SpanFile
+
 
 class CaptureKind(StrEnum):
     NSYS_SQLITE = "nsys_sqlite"
@@ -118,7 +120,8 @@ SPAN_COLUMNS = (
     "launch_start_ns",  # int64 or null
     "bytes",  # int64 or null
 )
-"""One row a GPU operation, ordered by start_ns; a pyarrow Table written to Parquet."""
+"""One row a GPU operation, ordered by start_ns; written to Parquet. Too many for memory come as a
+`SpanFile`, which is that file already."""
 
 RANGE_COLUMNS = ("start_ns", "end_ns", "process", "thread", "depth", "name", "path")
 """One row a closed host range, for the timeline; kept beside the spans."""
@@ -161,7 +164,7 @@ class CaptureTables:
     counters: pd.DataFrame | None = None
     rules: pd.DataFrame | None = None
     samples: pd.DataFrame | None = None
-    spans: pa.Table | None = None
+    spans: pa.Table | SpanFile | None = None
     ranges: pa.Table | None = None
     warnings: tuple[CaptureWarning, ...] = ()
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.rundata import RunCapture
+from analysis.tables import SpanFile
 from core.config import DataDir
 
 
@@ -31,11 +32,20 @@ def store_files(
             continue
         spans_folder.mkdir(parents=True, exist_ok=True)
         name = f"{number}.parquet"
-        _write_parquet(capture.tables.spans, spans_folder / name)
+        _store_spans(capture.tables.spans, spans_folder / name)
         if capture.tables.ranges is not None:
             _write_parquet(capture.tables.ranges, spans_folder / f"{number}.ranges.parquet")
         stored.append((f"{run_id}/{name}", capture.tables.spans.num_rows))
     return stored
+
+
+def _store_spans(spans: pa.Table | SpanFile, path: Path) -> None:
+    if isinstance(spans, pa.Table):
+        _write_parquet(spans, path)
+        return
+    partial = path.with_suffix(".partial")
+    spans.store(partial)
+    os.replace(partial, path)
 
 
 def _write_parquet(table: pa.Table, path: Path) -> None:

@@ -11,11 +11,16 @@ from core.errors import CaptureError
 
 
 def read(
-    path: Path, kind: CaptureKind | None = None, *, is_own_copy: bool = False
+    path: Path,
+    kind: CaptureKind | None = None,
+    *,
+    is_own_copy: bool = False,
+    scratch: Path | None = None,
 ) -> CaptureTables:
     """Return everything in one capture; the kind is found by content unless given.
 
     `is_own_copy`: `analysis.privacy` has just written the file, from a source that it checked.
+    `scratch`: folder for temporary files of large captures; the system's own if None.
     Raises CaptureError (file, place, remedy) for anything that cannot be read right, and
     ToolUnavailableError where a report needs a tool that this host lacks.
     """
@@ -24,7 +29,7 @@ def read(
     if chosen is CaptureKind.BUNDLE:
         raise CaptureError(path, "this is a bundle of captures", "Import the folder as a whole")
     with reading(path):
-        tables = _reader(chosen, is_own_copy)(path)
+        tables = _reader(chosen, is_own_copy, scratch)(path)
     if _state(path) != before:
         raise CaptureError(
             path, "the file changed while it was being read", "Import it once it is complete"
@@ -41,12 +46,14 @@ def _state(path: Path) -> tuple[int, int, int] | None:
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 
-def _reader(kind: CaptureKind, is_own_copy: bool) -> Callable[[Path], CaptureTables]:
+def _reader(
+    kind: CaptureKind, is_own_copy: bool, scratch: Path | None
+) -> Callable[[Path], CaptureTables]:
     """Import one reader only: the command line must start fast."""
     if kind is CaptureKind.NSYS_SQLITE:
         from analysis.readers.nsys_sqlite import read_nsys_sqlite
 
-        return partial(read_nsys_sqlite, is_sound=is_own_copy)
+        return partial(read_nsys_sqlite, is_sound=is_own_copy, scratch=scratch)
     if kind is CaptureKind.NSYS_REP:
         from analysis.readers.nsys_rep import read_nsys_rep as reader
     elif kind is CaptureKind.NSYS_CSV:

@@ -1,15 +1,18 @@
-"""Load GPU operations and host API calls of an nsys export as plain arrays.
+"""Load GPU operations and host API calls of an nsys export: sums at once, rows into chunks.
 
-Names stay ids, launch shapes become codes: 1.6 million kernels take 60 MB here.
+Names stay ids, launch shapes become codes. What is summed over whole tables is summed while they
+are read; the rows lie in `Chunks`, for everything that needs them in order of time.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.readers.nsys_arrays import GrowingArrays
+from analysis.readers.nsys_chunks import Chunks
 from analysis.readers.nsys_columns import (
     MAX_TIME_NS,
     MISSING,
@@ -18,6 +21,7 @@ from analysis.readers.nsys_columns import (
     missing_columns,
 )
 from analysis.readers.nsys_database import NsysDatabase
+from analysis.readers.nsys_groups import Groups
 from analysis.readers.nsys_shapes import SHAPE_FIELDS, ShapeCodes
 
 Codes = NDArray[np.int32]
@@ -33,6 +37,8 @@ API_TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
 COPY_FIELDS = ("copyKind", "srcKind", "dstKind")
 SYNC_FIELDS = ("memKind",)
 TID_BITS = 24
+OK, NOT_READY, OLD_NOT_READY, OTHER_ERROR = 0, 600, 34, 1
+"""Results told apart: cudaErrorNotReady is a query's answer, whatever else is not 0 an error."""
 _WHERE_FIELDS = ("deviceId", "streamId", "correlationId", "globalPid")
 _DETAIL_FIELDS = {
     KERNEL: SHAPE_FIELDS,
@@ -58,58 +64,54 @@ class Quarantine:
             self.dropped[table] = (num_dropped, num_all)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class GpuOps:
-    """Operations of one kind on the GPU, one array element each, in the table's order."""
+    """Operations of one kind on the GPU.
+
+    Columns of `rows`: start, end [ns], device and stream (int32), process (globalPid without the
+    thread bits, MISSING where there is none), correlation (uint32, 0 for none), detail (index into
+    `shapes`; 0 for graphs) and, for copies and sets, bytes.
+    """
 
     kind: int
-    start_ns: Ints
-    end_ns: Ints
-    device: Codes
-    stream: Codes
-    process: Ints
-    "globalPid without the thread bits; MISSING where the export has none."
-    correlation: NDArray[np.uint32]
-    "0 where there is none."
-    detail: Codes
-    "KERNEL: index into `shapes`; MEMCPY, MEMSET: index into `shapes` too; GRAPH: 0."
+    rows: Chunks
     shapes: Ints
     "Distinct rows of the kind's detail fields."
-    num_bytes: Ints | None
+    sums: Groups
+    "Durations by detail."
+    sizes: Groups
+    "Bytes by detail; an unknown size counts as 0."
+    is_size_unknown: NDArray[np.bool_]
+    "By detail: whether any of its sizes is unknown."
+    last_end_ns: int
+    total_ns: float
     has_process: bool
 
     def __len__(self) -> int:
-        return len(self.start_ns)
-
-    @property
-    def duration_ns(self) -> Ints:
-        return self.end_ns - self.start_ns
+        return len(self.rows)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ApiCalls:
-    """CUDA calls of the host, in the table's order."""
+    """CUDA calls of the host.
 
-    start_ns: Ints
-    end_ns: Ints
-    correlation: NDArray[np.uint32]
-    "0 where there is none; empty once the calls are joined."
-    kind: Codes
-    "Index into the rows of `kinds`."
+    Columns of `rows`: start, end [ns], correlation (uint32, 0 for none), kind (index into `kinds`).
+    """
+
+    rows: Chunks
     kinds: Ints
     "Distinct (name's id in StringIds, result, globalTid); a result is OK, MISSING or an error."
+    sums: Groups
+    "Durations by kind."
+    last_end_ns: int
 
     def __len__(self) -> int:
-        return len(self.start_ns)
+        return len(self.rows)
 
     @property
     def thread_of_kind(self) -> Ints:
         """Return the globalTid of each kind."""
         return self.kinds[:, 2]
-
-    def threads_of(self, calls: NDArray[np.integer]) -> Ints:
-        """Return the globalTid of the chosen calls."""
-        return self.thread_of_kind[self.kind[calls]]
 
 
 def narrow(values: Ints) -> Codes:
@@ -124,26 +126,9 @@ def sound_times(start_ns: Ints, end_ns: Ints) -> NDArray[np.bool_]:
     return (start_ns <= end_ns) & (start_ns > -bound) & (end_ns < bound)
 
 
-_OP_TYPES = {
-    "start": np.int64,
-    "end": np.int64,
-    "device": np.int32,
-    "stream": np.int32,
-    "process": np.int64,
-    "correlation": np.uint32,
-    "detail": np.int32,
-}
-_CALL_TYPES = {
-    "start": np.int64,
-    "end": np.int64,
-    "correlation": np.uint32,
-    "kind": np.int32,
-}
-OK, NOT_READY, OLD_NOT_READY, OTHER_ERROR = 0, 600, 34, 1
-"""Results told apart: cudaErrorNotReady is a query's answer, whatever else is not 0 an error."""
-
-
-def load_gpu_ops(database: NsysDatabase, kind: int, quarantine: Quarantine) -> GpuOps:
+def load_gpu_ops(
+    database: NsysDatabase, kind: int, quarantine: Quarantine, scratch: Path | None
+) -> GpuOps:
     """Read all operations of a kind; an absent table gives none."""
     table, columns = TABLES[kind], _DETAIL_FIELDS[kind]
     details = tuple(c for c in columns if c != "bytes")
@@ -154,40 +139,103 @@ def load_gpu_ops(database: NsysDatabase, kind: int, quarantine: Quarantine) -> G
         optional=(*_WHERE_FIELDS, *columns),
     )
     codes = ShapeCodes(num_fields=len(details))
-    has_bytes = "bytes" in columns
-    types = _OP_TYPES | ({"bytes": np.int64} if has_bytes else {})
-    found = GrowingArrays(types, expected=database.expected_rows(table))
-    for batch in _sound_batches(batches):
-        num_rows = len(batch["start"])
-        found.append(
-            {
-                "start": batch["start"],
-                "end": batch["end"],
-                "device": narrow(batch["deviceId"]),
-                "stream": narrow(batch["streamId"]),
-                "process": _process_of(batch["globalPid"]),
-                "correlation": _correlation(batch["correlationId"]),
-                "detail": codes.encode([batch[c] for c in details], num_rows),
-                "bytes": batch.get("bytes", batch["start"]),
-            }
-        )
-    _note(quarantine, database, batches, len(found))
-    return GpuOps(
+    found = GpuOps(
         kind=kind,
-        start_ns=found["start"],
-        end_ns=found["end"],
-        device=found["device"],
-        stream=found["stream"],
-        process=found["process"],
-        correlation=found["correlation"],
-        detail=found["detail"],
+        rows=Chunks(scratch),
         shapes=codes.rows(),
-        num_bytes=found["bytes"] if has_bytes else None,
+        sums=Groups(),
+        sizes=Groups(),
+        is_size_unknown=np.zeros(0, bool),
+        last_end_ns=-MAX_TIME_NS,
+        total_ns=0.0,
         has_process=database.has(table, "globalPid"),
     )
+    for batch in _sound_batches(batches):
+        detail = codes.encode([batch[c] for c in details], len(batch["start"]))
+        rows = {
+            "start": batch["start"],
+            "end": batch["end"],
+            "device": narrow(batch["deviceId"]),
+            "stream": narrow(batch["streamId"]),
+            "process": _process_of(batch["globalPid"]),
+            "correlation": _correlation(batch["correlationId"]),
+            "detail": detail,
+        }
+        _add_sums(found, batch, detail)
+        found.rows.append(rows | ({"bytes": batch["bytes"]} if "bytes" in columns else {}))
+    found.shapes = codes.rows()
+    _note(quarantine, database, batches, len(found))
+    return found
 
 
-def load_api_calls(database: NsysDatabase, quarantine: Quarantine) -> ApiCalls:
+def _add_sums(ops: GpuOps, batch: Mapping[str, Ints], detail: Codes) -> None:
+    if not len(detail):
+        return
+    duration = batch["end"] - batch["start"]
+    ops.sums.add(detail, duration)
+    ops.total_ns += float(np.sum(duration, dtype=np.float64))
+    ops.last_end_ns = max(ops.last_end_ns, int(batch["end"].max()))
+    if "bytes" not in batch:
+        return
+    sizes = batch["bytes"]
+    ops.sizes.add(detail, np.maximum(sizes, 0))
+    unknown = np.bincount(detail, weights=sizes < 0, minlength=len(ops.sums.count)) > 0
+    unknown[: len(ops.is_size_unknown)] |= ops.is_size_unknown
+    ops.is_size_unknown = unknown
+
+
+def without_recorded_graphs(ops: tuple[GpuOps, ...], scratch: Path | None) -> tuple[GpuOps, ...]:
+    """Leave out graph launches whose kernels were recorded one by one: their time counts once."""
+    kernels, graphs = ops[KERNEL], ops[GRAPH]
+    if not len(graphs) or not len(kernels):
+        return ops
+    columns = ("process", "correlation")
+    keys = np.concatenate(
+        [_launch_key(graphs.rows.read(i, columns)) for i in range(graphs.rows.num_chunks)]
+    )
+    order = np.argsort(keys, kind="stable")
+    is_recorded = np.zeros(len(keys), bool)
+    for index in range(kernels.rows.num_chunks):
+        launched = np.unique(_launch_key(kernels.rows.read(index, columns)))
+        low = np.searchsorted(keys, launched, side="left", sorter=order)
+        high = np.searchsorted(keys, launched, side="right", sorter=order)
+        for first, last in zip(low[low < high].tolist(), high[low < high].tolist(), strict=True):
+            is_recorded[order[first:last]] = True
+    return (*ops[:GRAPH], _left_over(graphs, is_recorded, scratch)) if is_recorded.any() else ops
+
+
+def _left_over(graphs: GpuOps, is_recorded: NDArray[np.bool_], scratch: Path | None) -> GpuOps:
+    names = ("start", "end", "device", "stream", "process", "correlation", "detail")
+    left = GpuOps(
+        kind=GRAPH,
+        rows=Chunks(scratch),
+        shapes=graphs.shapes,
+        sums=Groups(),
+        sizes=Groups(),
+        is_size_unknown=graphs.is_size_unknown,
+        last_end_ns=-MAX_TIME_NS,
+        total_ns=0.0,
+        has_process=graphs.has_process,
+    )
+    for index in range(graphs.rows.num_chunks):
+        rows = graphs.rows.read(index, names)
+        first = graphs.rows.first_row(index)
+        no_launch = rows["correlation"] == 0
+        keep = ~is_recorded[first : first + len(no_launch)] | no_launch
+        kept = {name: values[keep] for name, values in rows.items()}
+        _add_sums(left, kept, kept["detail"])
+        left.rows.append(kept)
+    return left
+
+
+def _launch_key(rows: Mapping[str, NDArray[Any]]) -> Ints:
+    # globalPid >> 24 needs more than 32 bits in theory: the multiplication may wrap, alike for all.
+    return rows["process"].astype(np.int64) * np.int64(1 << 32) + rows["correlation"]
+
+
+def load_api_calls(
+    database: NsysDatabase, quarantine: Quarantine, scratch: Path | None
+) -> ApiCalls:
     """Read the CUDA runtime and driver calls; an absent table gives none."""
     batches = ColumnBatches(
         database=database,
@@ -196,27 +244,27 @@ def load_api_calls(database: NsysDatabase, quarantine: Quarantine) -> ApiCalls:
         optional=("correlationId", "nameId", "returnValue"),
     )
     codes = ShapeCodes(num_fields=3)
-    found = GrowingArrays(_CALL_TYPES, expected=database.expected_rows(API_TABLE))
+    found = ApiCalls(
+        rows=Chunks(scratch), kinds=codes.rows(), sums=Groups(), last_end_ns=-MAX_TIME_NS
+    )
     for batch in _sound_batches(batches):
-        found.append(
+        if not len(batch["start"]):
+            continue
+        fields = [batch["nameId"], _result(batch["returnValue"]), batch["globalTid"]]
+        kind = codes.encode(fields, len(batch["start"]))
+        found.sums.add(kind, batch["end"] - batch["start"])
+        found.last_end_ns = max(found.last_end_ns, int(batch["end"].max()))
+        found.rows.append(
             {
                 "start": batch["start"],
                 "end": batch["end"],
                 "correlation": _correlation(batch["correlationId"]),
-                "kind": codes.encode(
-                    [batch["nameId"], _result(batch["returnValue"]), batch["globalTid"]],
-                    len(batch["start"]),
-                ),
+                "kind": kind,
             }
         )
+    found.kinds = codes.rows()
     _note(quarantine, database, batches, len(found))
-    return ApiCalls(
-        start_ns=found["start"],
-        end_ns=found["end"],
-        correlation=found["correlation"],
-        kind=found["kind"],
-        kinds=codes.rows(),
-    )
+    return found
 
 
 def _result(values: Ints) -> Ints:
@@ -237,9 +285,9 @@ def _sound_batches(batches: ColumnBatches) -> Iterator[Mapping[str, Ints]]:
         yield batch
 
 
-def _correlation(values: Ints) -> Ints:
+def _correlation(values: Ints) -> NDArray[np.uint32]:
     """Return ids that fit CUPTI's 32 bits; 0, which is never given out, for others."""
-    return np.where((values > 0) & (values < 1 << 32), values, 0)
+    return np.where((values > 0) & (values < 1 << 32), values, 0).astype(np.uint32)
 
 
 def _process_of(global_pid: Ints) -> Ints:

@@ -8,7 +8,7 @@ was issued in the gap. A kernel that was queued before the gap and still did not
 latency, a dependency between streams), or one without a recorded launch, leaves the rest `unknown`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,15 +16,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.intervals import merge, overlap_ns
-from analysis.readers.nsys_columns import MISSING, Ints
-from analysis.readers.nsys_events import GRAPH, KERNEL, TID_BITS, ApiCalls, Codes
-from analysis.readers.nsys_launches import GpuWork
+from analysis.readers.nsys_columns import Ints
+from analysis.readers.nsys_host import NOTHING, HostTime, Intervals, united
 from analysis.tables import GAP_COLUMNS, empty
 
-HOST_STALL_NS = 100_000
-"""PyTorch's eager host work between two launches is 5 to 30 us; beyond 100 us it does else."""
-BLOCK_GAPS = 1 << 18
-NO_TIME = np.iinfo(np.int64).min
 EVIDENCE = {
     "transfer": "copies or memory sets ran on the device while no kernel did",
     "synchronisation": "the host sat in a waiting call before it launched the next kernel",
@@ -33,148 +28,114 @@ EVIDENCE = {
     "launch": "the next kernel's launch was issued while the device was idle",
     "unknown": "the next kernel was launched before the gap, or its launch was not recorded",
 }
+NO_TIME = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostCalls:
-    """The API calls with what each is for."""
+class DeviceWindow:
+    """What one device ran in a window of time: kernels and graphs by start, and copies."""
 
-    calls: ApiCalls
-    is_wait: NDArray[np.bool_]
-    is_launch: NDArray[np.bool_]
+    start_ns: Ints
+    end_ns: Ints
+    is_kernel: NDArray[np.bool_]
+    launch_ns: Ints
+    "Start of each launch call; NO_TIME where none was recorded."
+    thread: Ints
+    "Its globalTid; MISSING where none was recorded."
+    copies: Intervals
+    "Copies and memory sets, in order of start."
 
 
-Intervals = tuple[Ints, Ints]
+class DeviceTime:
+    """Busy and idle time of one device, window after window."""
+
+    def __init__(self, host: HostTime | None, waits: Intervals) -> None:
+        """`host` is None where no API call was recorded; `waits` are those of its processes."""
+        self._host = host
+        self._waits = waits
+        self._copies = NOTHING
+        self._reached: int | None = None
+        self._first_ns = 0
+        self.num_kernels = 0
+        self.kernel_time_ns = 0
+        self.busy_ns = 0
+        self.idle: dict[str, list[int]] = {cause: [0, 0] for cause in EVIDENCE}
+        "Number of gaps and time [ns] by cause."
+
+    @property
+    def span_ns(self) -> int:
+        return 0 if self._reached is None else self._reached - self._first_ns
+
+    def add(self, window: DeviceWindow) -> None:
+        """Take the next window; its operations start after those of the one before."""
+        start, end = window.start_ns, window.end_ns
+        self._copies = united([self._copies, merge(*window.copies)])
+        if not len(start):
+            return
+        if self._reached is None:
+            self._first_ns = self._reached = int(start[0])
+        before = np.maximum.accumulate(np.append(self._reached, end))
+        self.num_kernels += int(window.is_kernel.sum())
+        self.kernel_time_ns += int((end - start)[window.is_kernel].sum())
+        self.busy_ns += int(np.maximum(end - np.maximum(start, before[:-1]), 0).sum())
+        gaps = np.flatnonzero(start > before[:-1])
+        if len(gaps):
+            self._add_gaps((before[gaps], start[gaps]), window.launch_ns[gaps], window.thread[gaps])
+        self._reached = int(before[-1])
+        still = self._copies[1] > self._reached
+        self._copies = (self._copies[0][still], self._copies[1][still])
+
+    def _add_gaps(self, gaps: Intervals, launch_ns: Ints, thread: Ints) -> None:
+        for cause, spent in self._split(gaps, launch_ns, thread).items():
+            self.idle[cause][0] += int((spent > 0).sum())
+            self.idle[cause][1] += int(spent.sum())
+
+    def _split(self, gaps: Intervals, launch_ns: Ints, thread: Ints) -> dict[str, Ints]:
+        opened, closed = gaps
+        copies = _within(self._copies, gaps)
+        transfer = overlap_ns(*copies, opened, closed)
+        rest = closed - opened - transfer
+        if self._host is None:
+            return {"transfer": transfer, "unknown": rest}
+        before = np.clip(launch_ns, opened, closed)
+        copied = overlap_ns(*copies, opened, before)
+        waiting = united([copies, _within(self._waits, gaps)])
+        waited = overlap_ns(*waiting, opened, before)
+        away = waited.copy()
+        for tid in np.unique(thread).tolist():
+            if tid not in self._host.stalls:
+                continue
+            spells = united([waiting, _within(self._host.stalls[tid], gaps)])
+            own = np.flatnonzero(thread == tid)
+            away[own] = overlap_ns(*spells, opened[own], before[own])
+        rest = rest - (away - copied)
+        is_late = launch_ns >= opened
+        return {
+            "transfer": transfer,
+            "synchronisation": waited - copied,
+            "host": away - waited,
+            "launch": np.where(is_late, rest, 0),
+            "unknown": np.where(is_late, 0, rest),
+        }
 
 
-def gaps_frame(work: GpuWork, host: HostCalls) -> pd.DataFrame:
+def _within(intervals: Intervals, gaps: Intervals) -> Intervals:
+    """Return the disjoint sorted intervals that touch the time from the first gap to the last."""
+    starts, ends = intervals
+    first = np.searchsorted(ends, gaps[0][0], side="left")
+    last = np.searchsorted(starts, gaps[1][-1], side="right")
+    return starts[first:last], ends[first:last]
+
+
+def gaps_frame(devices: Mapping[int, DeviceTime]) -> pd.DataFrame:
     """Return idle time by cause (GAP_COLUMNS); it sums to span - busy over all devices."""
-    runs = np.flatnonzero((work.kind == KERNEL) | (work.kind == GRAPH))
-    copies = np.flatnonzero((work.kind != KERNEL) & (work.kind != GRAPH))
-    totals = {cause: [0, 0] for cause in EVIDENCE}
-    launched = work.launch[runs]
-    kinds = np.unique(host.calls.kind[launched[launched >= 0]])
-    stalls = _stalls(host, np.unique(host.calls.thread_of_kind[kinds]))
-    for device in np.unique(work.device[runs]).tolist():
-        mine = runs[work.device[runs] == device]
-        beside = copies[work.device[copies] == device]
-        copy = merge(work.start_ns[beside], work.end_ns[beside])
-        for block in _split(work, host, mine, copy, stalls):
-            for cause, spent in block.items():
-                totals[cause][0] += int((spent > 0).sum())
-                totals[cause][1] += int(spent.sum())
-    rows = [
-        (cause, count, total, f"{count} gaps: {EVIDENCE[cause]}")
-        for cause, (count, total) in totals.items()
-        if total > 0
-    ]
+    rows = []
+    for cause, evidence in EVIDENCE.items():
+        count = sum(device.idle[cause][0] for device in devices.values())
+        total = sum(device.idle[cause][1] for device in devices.values())
+        if total > 0:
+            rows.append((cause, count, total, f"{count} gaps: {evidence}"))
     if not rows:
         return empty(GAP_COLUMNS)
     frame = pd.DataFrame(rows, columns=list(GAP_COLUMNS))
     return frame.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
-
-
-def _split(
-    work: GpuWork,
-    host: HostCalls,
-    mine: NDArray[np.intp],
-    copy: Intervals,
-    stalls: dict[int, Intervals],
-) -> Iterator[dict[str, Ints]]:
-    """Give the split of the device's gaps, block by block: the arrays of all gaps are large."""
-    start = work.start_ns[mine]
-    if (start[1:] < start[:-1]).any():
-        mine = mine[np.argsort(start, kind="stable")]
-        start = work.start_ns[mine]
-    starts, ends = merge(start, work.end_ns[mine])
-    waiting = _union(copy, _waits(work, host, mine))
-    away = {tid: _union(waiting, stall) for tid, stall in stalls.items()}
-    for first in range(0, len(starts) - 1, BLOCK_GAPS):
-        last = min(first + BLOCK_GAPS, len(starts) - 1)
-        opened, closed = ends[first:last], starts[first + 1 : last + 1]
-        launch = work.launch[mine[np.searchsorted(start, closed)]]
-        yield _split_block(host, (opened, closed), launch, copy, waiting, away)
-
-
-def _split_block(
-    host: HostCalls,
-    gaps: Intervals,
-    launch: Codes,
-    copy: Intervals,
-    waiting: Intervals,
-    away_of: dict[int, Intervals],
-) -> dict[str, Ints]:
-    opened, closed = gaps
-    transfer = overlap_ns(*copy, opened, closed)
-    rest = closed - opened - transfer
-    if len(host.calls) == 0:
-        return {"transfer": transfer, "unknown": rest}
-    issued = np.where(launch >= 0, host.calls.start_ns[launch], NO_TIME)
-    before = np.clip(issued, opened, closed)
-    copied = overlap_ns(*copy, opened, before)
-    waited = overlap_ns(*waiting, opened, before)
-    away = waited.copy()
-    thread = np.where(launch >= 0, host.calls.threads_of(launch), MISSING)
-    for tid, spells in away_of.items():
-        own = np.flatnonzero(thread == tid)
-        away[own] = overlap_ns(*spells, opened[own], before[own])
-    rest = rest - (away - copied)
-    is_late = issued >= opened
-    return {
-        "transfer": transfer,
-        "synchronisation": waited - copied,
-        "host": away - waited,
-        "launch": np.where(is_late, rest, 0),
-        "unknown": np.where(is_late, 0, rest),
-    }
-
-
-def _waits(work: GpuWork, host: HostCalls, mine: NDArray[np.intp]) -> Intervals:
-    """Return the waiting calls of the processes that use the device."""
-    owners = np.unique(work.process[mine])
-    processes = work.processes[owners[owners >= 0]]
-    waits = np.flatnonzero(host.is_wait)
-    waits = waits[np.isin(host.calls.threads_of(waits) >> TID_BITS, processes)]
-    return host.calls.start_ns[waits], host.calls.end_ns[waits]
-
-
-def _stalls(host: HostCalls, threads: Ints) -> dict[int, Intervals]:
-    """Return when each launching thread was away from launching for longer than HOST_STALL_NS."""
-    calls = host.calls
-    group_of_kind = np.searchsorted(threads, calls.thread_of_kind).astype(np.int32)
-    is_ours = np.isin(calls.thread_of_kind, threads)
-    group = np.where(is_ours, group_of_kind, len(threads)).astype(np.int32)[calls.kind]
-    order = np.argsort(group, kind="stable").astype(np.int32)
-    bounds = np.searchsorted(group[order], np.arange(len(threads) + 1))
-    del group
-    return {
-        tid: _spells(host, order[bounds[index] : bounds[index + 1]])
-        for index, tid in enumerate(threads.tolist())
-    }
-
-
-def _spells(host: HostCalls, own: Codes) -> Intervals:
-    """Return when one thread made no call, or sat in one that neither launches nor waits."""
-    calls = host.calls
-    start = calls.start_ns[own]
-    if (start[1:] < start[:-1]).any():
-        own = own[np.argsort(start, kind="stable")]
-    del start
-    begins: list[Ints] = []
-    ends: list[Ints] = []
-    reached: int | None = None
-    for first in range(0, len(own), BLOCK_GAPS):
-        block = own[first : first + BLOCK_GAPS]
-        start, end = calls.start_ns[block], calls.end_ns[block]
-        before = np.maximum.accumulate(np.append(start[0] if reached is None else reached, end))
-        silent = np.flatnonzero(start - before[:-1] >= HOST_STALL_NS)
-        is_long = ~host.is_wait[block] & ~host.is_launch[block] & (end - start >= HOST_STALL_NS)
-        begins += [before[silent], start[is_long]]
-        ends += [start[silent], end[is_long]]
-        reached = int(before[-1])
-    nothing = np.empty(0, np.int64)
-    return merge(np.concatenate([nothing, *begins]), np.concatenate([nothing, *ends]))
-
-
-def _union(a: Intervals, b: Intervals) -> Intervals:
-    return merge(np.concatenate([a[0], b[0]]), np.concatenate([a[1], b[1]]))

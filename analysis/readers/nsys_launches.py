@@ -1,49 +1,64 @@
-"""Join GPU operations to the host calls that launched them, by process and correlation id.
-
-Correlation ids are counted per process: two ranks in one file share hundreds of them, so a join by
-the id alone invents launches (design/cases.md 18).
-"""
+"""Join GPU operations to the host calls that launched them, and note what the join shows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analysis.readers.nsys_columns import MISSING, Ints
 from analysis.readers.nsys_events import GRAPH, KERNEL, TID_BITS, ApiCalls, Codes, GpuOps
+from analysis.readers.nsys_launch_index import Launches, LaunchIndex
+
+_COLUMNS = ("start", "end", "device", "process", "correlation")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class GpuWork:
-    """All operations of a capture in one set of arrays, kinds one after the other."""
+    """All operations of a capture with their launches.
+
+    The rows of `ops` have these columns more: gpu (int32, the device as the GPU table names it),
+    owner (int32, ordinal into `processes`, MISSING if unknown), call (int32, kind of the launch
+    call, MISSING where none was recorded), first and last (start and end of that call [ns], 0 where
+    there is none).
+    """
 
     ops: tuple[GpuOps, ...]
-    kind: NDArray[np.int8]
-    start_ns: Ints
-    end_ns: Ints
-    device: Codes
-    process: Codes
-    "Ordinal into `processes`, MISSING if unknown."
-    launch: Codes
-    "Index into the API calls, MISSING where no call of that id was recorded."
     processes: Ints
     "globalPid >> 24 of each ordinal, ascending."
     num_duplicate_ids: int
     "Calls that share process and correlation id with an earlier one."
+    answered: Ints
+    "By kind of call: how many launched an operation that was recorded."
+    launches_kernels: NDArray[np.bool_]
+    "By kind of call: whether any launched a kernel or a graph."
+    owners: set[int] = field(default_factory=set)
+    "Processes that had GPU operations, as ordinals."
+    owners_of: dict[int, set[int]] = field(default_factory=dict)
+    "The same by device, of kernels and graphs alone."
+    num_early: int = 0
+    "Operations that start before their launch."
+    num_late: int = 0
+    "Operations that end after the time given to `join_work`."
+    num_unlaunched: int = 0
+    "Kernels without a recorded launch."
+    unlaunched_ns: int = 0
 
     def __len__(self) -> int:
-        return len(self.kind)
-
-    def of(self, kind: int) -> slice:
-        """Return where the operations of one kind lie."""
-        first = sum(len(ops) for ops in self.ops if ops.kind < kind)
-        return slice(first, first + sum(len(ops) for ops in self.ops if ops.kind == kind))
+        return sum(map(len, self.ops))
 
     @property
     def num_kernels(self) -> int:
-        kernels = self.of(KERNEL)
-        return kernels.stop - kernels.start
+        return len(self.ops[KERNEL])
+
+    @property
+    def num_graphs(self) -> int:
+        return len(self.ops[GRAPH])
+
+    def total_ns(self, kind: int) -> int:
+        """Return the sum of the durations of one kind."""
+        return int(self.ops[kind].sums.total.sum())
 
 
 def join_work(
@@ -51,138 +66,101 @@ def join_work(
     calls: ApiCalls,
     range_threads: Ints,
     device_of: Mapping[tuple[int, int], int],
+    late_ns: int,
 ) -> GpuWork:
     """Return all operations with their launches.
 
     `range_threads` are the globalTids of the ranges: their processes get ordinals too.
     `device_of` maps (process id, CUDA ordinal) to the GPU where processes number devices apart.
+    Operations that end after `late_ns` are counted.
     """
     processes = _processes(ops, calls, range_threads)
-    process = [_ordinals(part, processes) for part in ops]
-    keys, owners, num_duplicate = _sorted_keys(calls, processes)
-    launch = [
-        _find(keys, owners, ordinal, part.correlation)
-        for part, ordinal in zip(ops, process, strict=True)
-    ]
-    del keys, owners
-    start_ns = np.concatenate([part.start_ns for part in ops])
-    end_ns = np.concatenate([part.end_ns for part in ops])
-    return GpuWork(
-        ops=_as_views(ops, start_ns, end_ns),
-        kind=np.concatenate([np.full(len(part), part.kind, np.int8) for part in ops]),
-        start_ns=start_ns,
-        end_ns=end_ns,
-        device=_devices(ops, processes, process, device_of),
-        process=np.concatenate(process),
-        launch=np.concatenate(launch),
+    index = LaunchIndex(calls, processes)
+    work = GpuWork(
+        ops=tuple(ops),
         processes=processes,
-        num_duplicate_ids=num_duplicate,
+        num_duplicate_ids=index.num_duplicate_ids,
+        answered=index.answered,
+        launches_kernels=np.zeros(len(calls.kinds), bool),
     )
+    for part in work.ops:
+        for chunk in range(part.rows.num_chunks):
+            rows = part.rows.read(chunk, _COLUMNS)
+            owner = _ordinals(part, rows["process"], processes)
+            launch = index.find(owner, rows["correlation"])
+            device = _physical(rows["device"], owner, processes, device_of)
+            added = {"first": launch.first_ns, "last": launch.last_ns, "call": launch.kind}
+            part.rows.add_columns(chunk, {"gpu": device, "owner": owner, **added})
+            _note(work, part.kind, rows, launch, late_ns)
+            _note_owners(work, part.kind, device, owner)
+    return work
 
 
-def _as_views(ops: Sequence[GpuOps], start_ns: Ints, end_ns: Ints) -> tuple[GpuOps, ...]:
-    """Return the parts with their times as views of the whole, and without what the join used."""
-    nothing = np.empty(0, np.int64)
-    parts, first = [], 0
-    for part in ops:
-        where = slice(first, first + len(part))
-        first = where.stop
-        parts.append(
-            replace(
-                part,
-                start_ns=start_ns[where],
-                end_ns=end_ns[where],
-                process=nothing,
-                correlation=nothing.astype(np.uint32),
-            )
-        )
-    return tuple(parts)
+def _note(
+    work: GpuWork,
+    kind: int,
+    rows: Mapping[str, NDArray[Any]],
+    launch: Launches,
+    late_ns: int,
+) -> None:
+    start, end = rows["start"], rows["end"]
+    is_alone = launch.kind < 0
+    work.num_early += int(((start < launch.first_ns) & ~is_alone).sum())
+    work.num_late += int((end > late_ns).sum())
+    if kind == KERNEL:
+        work.num_unlaunched += int(is_alone.sum())
+        work.unlaunched_ns += int((end - start)[is_alone].sum())
+    if kind in (KERNEL, GRAPH):
+        found = np.bincount(launch.kind + 1, minlength=len(work.launches_kernels) + 1)[1:]
+        work.launches_kernels |= found > 0
 
 
-def without_recorded_graphs(ops: Sequence[GpuOps]) -> list[GpuOps]:
-    """Leave out graph launches whose kernels were recorded one by one: their time counts once."""
-    kernels = next(part for part in ops if part.kind == KERNEL)
-    graphs = next(part for part in ops if part.kind == GRAPH)
-    if not len(graphs) or not len(kernels):
-        return list(ops)
-    launched = _launch_key(kernels)
-    is_recorded = np.isin(_launch_key(graphs), launched) & (graphs.correlation > 0)
-    if not is_recorded.any():
-        return list(ops)
-    names = ("start_ns", "end_ns", "device", "stream", "process", "correlation", "detail")
-    left = replace(graphs, **{n: getattr(graphs, n)[~is_recorded] for n in names})
-    return [left if part is graphs else part for part in ops]
+def _note_owners(work: GpuWork, kind: int, device: Codes, owner: Codes) -> None:
+    work.owners |= set(np.flatnonzero(np.bincount(owner + 1)[1:]).tolist())
+    if kind not in (KERNEL, GRAPH):
+        return
+    for gpu in _distinct(device):
+        here = owner if (device == gpu).all() else owner[device == gpu]
+        known = np.flatnonzero(np.bincount(here + 1)[1:])
+        work.owners_of.setdefault(gpu, set()).update(known.tolist())
 
 
-def _launch_key(part: GpuOps) -> Ints:
-    # globalPid >> 24 needs more than 32 bits in theory: the multiplication may wrap, alike for all.
-    return part.process * np.int64(1 << 32) + part.correlation
+def _distinct(values: Codes) -> list[int]:
+    if (values == values[0]).all():
+        return [int(values[0])]
+    return np.unique(values).tolist()
 
 
 def _processes(ops: Sequence[GpuOps], calls: ApiCalls, range_threads: Ints) -> Ints:
-    found = [np.unique(part.process) for part in ops]
-    found += [np.unique(t) >> TID_BITS for t in (calls.thread_of_kind, range_threads)]
+    found = [np.unique(t) >> TID_BITS for t in (calls.thread_of_kind, range_threads)]
+    for part in ops:
+        for chunk in range(part.rows.num_chunks):
+            process = part.rows.read(chunk, ["process"])["process"]
+            is_one = (process == process[0]).all()
+            found.append(process[:1] if is_one else np.unique(process))
     every = np.unique(np.concatenate(found))
     return every[every != MISSING]
 
 
-def _ordinals(part: GpuOps, processes: Ints) -> Codes:
+def _ordinals(part: GpuOps, process: Ints, processes: Ints) -> Codes:
     if len(processes) == 0:
-        return np.full(len(part), MISSING, np.int32)
+        return np.full(len(process), MISSING, np.int32)
     if not part.has_process:
         # Exports without the column hold one process at a time; with several the owner is unknown.
-        return np.full(len(part), 0 if len(processes) == 1 else MISSING, np.int32)
-    ordinal = np.searchsorted(processes, part.process).astype(np.int32)
-    ordinal[part.process == MISSING] = MISSING
+        return np.full(len(process), 0 if len(processes) == 1 else MISSING, np.int32)
+    ordinal = np.searchsorted(processes, process).astype(np.int32)
+    ordinal[process == MISSING] = MISSING
     return ordinal
 
 
-def _key(process: NDArray[np.integer], correlation: NDArray[np.uint32]) -> Ints:
-    keys = process.astype(np.int64)
-    keys <<= 32
-    keys |= correlation
-    return keys
-
-
-def _sorted_keys(calls: ApiCalls, processes: Ints) -> tuple[Ints, NDArray[np.int32], int]:
-    """Return the sorted (process, id) keys, the call of each, and how many repeat another."""
-    process_of_kind = np.searchsorted(processes, calls.thread_of_kind >> TID_BITS)
-    usable = np.flatnonzero(calls.correlation).astype(np.int32)
-    keys = _key(process_of_kind[calls.kind[usable]], calls.correlation[usable])
-    if (keys[1:] < keys[:-1]).any():
-        order = np.argsort(keys, kind="stable")
-        keys, usable = keys[order], usable[order]
-    return keys, usable, int((keys[1:] == keys[:-1]).sum())
-
-
-def _find(
-    keys: Ints,
-    owners: NDArray[np.int32],
-    process: Codes,
-    correlation: NDArray[np.uint32],
+def _physical(
+    device: Codes, owner: Codes, processes: Ints, device_of: Mapping[tuple[int, int], int]
 ) -> Codes:
-    if len(keys) == 0:
-        return np.full(len(process), MISSING, np.int32)
-    wanted = _key(process, correlation)
-    at = np.searchsorted(keys, wanted)
-    np.minimum(at, len(keys) - 1, out=at)
-    is_known = (keys[at] == wanted) & (process >= 0)
-    is_known &= correlation > 0
-    return np.where(is_known, owners[at], MISSING).astype(np.int32)
-
-
-def _devices(
-    ops: Sequence[GpuOps],
-    processes: Ints,
-    process: Sequence[Codes],
-    device_of: Mapping[tuple[int, int], int],
-) -> Codes:
-    device = np.concatenate([part.device for part in ops])
     if not device_of:
         return device
-    owner = np.concatenate(process)
     physical = device.copy()
+    pids = processes & ((1 << TID_BITS) - 1)
     for (pid, ordinal), gpu in device_of.items():
-        for index in np.flatnonzero((processes & ((1 << TID_BITS) - 1)) == pid):
+        for index in np.flatnonzero(pids == pid):
             physical[(owner == index) & (device == ordinal)] = gpu
     return physical

@@ -1,5 +1,6 @@
 """Nest the ranges of each thread into a tree of paths, and find the deepest range around a call."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,8 +32,18 @@ class RangeTree:
     "globalPid >> 24 of each path."
     threads: tuple[tuple[int, slice], ...]
     "globalTid and where its ranges lie."
+    overlapping_threads: tuple[int, ...]
+    "Indices into `threads` of those whose ranges overlap without nesting."
     num_too_deep: int
     "Ranges below MAX_DEPTH, which are left out."
+
+    def levels(self) -> Iterator[NDArray[np.intp]]:
+        """Give the ranges that have one above them, level by level from the top."""
+        order = np.argsort(self.depth, kind="stable")
+        bounds = np.searchsorted(self.depth[order], np.arange(1, MAX_DEPTH + 1))
+        for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            if first < last:
+                yield order[first:last]
 
     def deepest(self, where: slice, first_ns: Ints, last_ns: Ints) -> Ints:
         """Return, for each host interval, the latest-started range of a thread that encloses it.
@@ -54,8 +65,12 @@ class RangeTree:
 def build_tree(ranges: Ranges) -> RangeTree:
     """Return the tree; a range is under the innermost one of its thread that contains it whole."""
     parent: list[int] = []
-    for _thread, where in _threads(ranges):
-        parent += _parents(ranges, where)
+    overlapping: set[int] = set()
+    for thread, where in _threads(ranges):
+        own, nests = _parents(ranges, where)
+        parent += own
+        if not nests:
+            overlapping.add(thread)
     depth = _depths(parent)
     keep = np.flatnonzero(depth < MAX_DEPTH)
     new_index = np.append(np.cumsum(depth < MAX_DEPTH) - 1, MISSING)
@@ -63,6 +78,7 @@ def build_tree(ranges: Ranges) -> RangeTree:
     kept = ranges.take(keep)
     process = kept.thread >> TID_BITS
     path, codes = _paths(kept, process.tolist(), parents.tolist())
+    threads = _threads(kept)
     return RangeTree(
         ranges=kept,
         parent=parents,
@@ -71,7 +87,8 @@ def build_tree(ranges: Ranges) -> RangeTree:
         process=process,
         paths=_path_texts(kept.names, codes),
         path_process=np.array([key[0] for key in codes], np.int64),
-        threads=_threads(kept),
+        threads=threads,
+        overlapping_threads=tuple(i for i, (t, _) in enumerate(threads) if t in overlapping),
         num_too_deep=len(ranges) - len(kept),
     )
 
@@ -84,24 +101,29 @@ def _threads(ranges: Ranges) -> tuple[tuple[int, slice], ...]:
     )
 
 
-def _parents(ranges: Ranges, where: slice) -> list[int]:
-    """Return each range's parent. A loop a range: captures have far fewer of them than kernels."""
+def _parents(ranges: Ranges, where: slice) -> tuple[list[int], bool]:
+    """Return each range's parent, and whether any two ranges nest or lie apart.
+
+    A loop a range: captures have far fewer of them than kernels.
+    """
     starts = ranges.start_ns[where].tolist()
     ends = ranges.end_ns[where].tolist()
     budget = STEPS_A_RANGE * len(starts)
     open_ranges: list[int] = []
+    nests = True
     parents = []
     for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
         while open_ranges and ends[open_ranges[-1]] < start:
             open_ranges.pop()
         at = len(open_ranges) - 1
         while at >= 0 and ends[open_ranges[at]] < end and budget > 0:
+            nests = nests and ends[open_ranges[at]] == start
             at -= 1
             budget -= 1
         is_inside = at >= 0 and ends[open_ranges[at]] >= end
         parents.append(open_ranges[at] + where.start if is_inside else MISSING)
         open_ranges.append(i)
-    return parents
+    return parents, nests
 
 
 def _depths(parent: list[int]) -> NDArray[np.int32]:

@@ -1,17 +1,16 @@
 """Read an Nsight Systems SQLite export (2021.3 to 2026.2) into tables."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.readers.nsys_attribution import Attribution, attribute
-from analysis.readers.nsys_columns import Ints
+from analysis.readers.nsys_columns import MAX_TIME_NS
 from analysis.readers.nsys_database import DAMAGED, NsysDatabase, open_nsys
 from analysis.readers.nsys_events import (
     GRAPH,
@@ -22,16 +21,18 @@ from analysis.readers.nsys_events import (
     Quarantine,
     load_api_calls,
     load_gpu_ops,
+    without_recorded_graphs,
 )
 from analysis.readers.nsys_facts import Facts, gpu_of, load_facts
-from analysis.readers.nsys_gaps import HostCalls, gaps_frame
-from analysis.readers.nsys_launches import GpuWork, join_work, without_recorded_graphs
+from analysis.readers.nsys_gaps import gaps_frame
+from analysis.readers.nsys_launches import GpuWork, join_work
 from analysis.readers.nsys_memory import MemoryUse, load_memory
 from analysis.readers.nsys_names import api_name, load_names
 from analysis.readers.nsys_nesting import RangeTree, build_tree
 from analysis.readers.nsys_nvtx import load_ranges
+from analysis.readers.nsys_pass import InOrder, pass_over
 from analysis.readers.nsys_phases import Phases, phases
-from analysis.readers.nsys_spans import ranges_table, spans_table
+from analysis.readers.nsys_spans import ranges_table
 from analysis.readers.nsys_summary import device_rows, summarise
 from analysis.readers.nsys_tables import (
     api_calls_frame,
@@ -44,6 +45,7 @@ from analysis.readers.nsys_tables import (
 from analysis.readers.nsys_warnings import (
     file_warnings,
     graph_warnings,
+    launches_without_work,
     lost_graph_launches,
     no_activity_warning,
     range_warnings,
@@ -54,9 +56,10 @@ from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
 from core.errors import CaptureError
 
 MAX_SUM_NS = float(1 << 62)
+SESSION_SLACK_NS = 1_000_000_000
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Loaded:
     """Everything read from the file, joined."""
 
@@ -69,36 +72,55 @@ class _Loaded:
     names: dict[int, str]
 
 
-def read_nsys_sqlite(path: Path, *, is_sound: bool = False) -> CaptureTables:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CallKinds:
+    """What the kinds of calls are for."""
+
+    failed: NDArray[np.bool_]
+    is_launch: NDArray[np.bool_]
+    is_graph: NDArray[np.bool_]
+    is_wait: NDArray[np.bool_]
+
+
+def read_nsys_sqlite(
+    path: Path, *, is_sound: bool = False, scratch: Path | None = None
+) -> CaptureTables:
     """Return everything the export holds. CaptureError for a file that is not a sound export.
 
-    `is_sound`: SQLite has just written the file anew, so its structure needs no check.
+    `is_sound`: SQLite has just written the file anew, so its structure needs no check. `scratch`:
+    folder for temporary files of large captures; the system's own if None.
 
     Read-only; nothing is written beside the file. What was not recorded is absent, with a warning
     that says so; `no_gpu_activity` is a state, not an error.
     """
     with open_nsys(path, is_sound=is_sound) as database:
-        loaded = _load(database)
-    return _tables(path, loaded)
+        loaded = _load(database, scratch)
+    return _tables(path, loaded, scratch)
 
 
-def _load(database: NsysDatabase) -> _Loaded:
+def _load(database: NsysDatabase, scratch: Path | None) -> _Loaded:
     quarantine = Quarantine()
     facts = load_facts(database)
     with ThreadPoolExecutor(max_workers=1) as beside:
         # The large tables are read two at a time; both readings leave Python's lock free.
-        reading_calls = beside.submit(load_api_calls, database, quarantine)
+        reading_calls = beside.submit(load_api_calls, database, quarantine, scratch)
         reading_memory = beside.submit(load_memory, database, facts.device_of, quarantine)
-        ops = [load_gpu_ops(database, kind, quarantine) for kind in (KERNEL, MEMCPY, MEMSET, GRAPH)]
+        ops = tuple(
+            load_gpu_ops(database, kind, quarantine, scratch)
+            for kind in (KERNEL, MEMCPY, MEMSET, GRAPH)
+        )
         ranges = load_ranges(database, quarantine)
         calls = reading_calls.result()
         memory = reading_memory.result()
-    ops = without_recorded_graphs(ops)
-    work = join_work(ops, calls, ranges.thread, facts.device_of)
-    del ops
-    calls = replace(calls, correlation=np.empty(0, np.uint32))
-    _check_sums(database.path, work)
-    wanted = {*calls.kinds[:, 0].tolist(), *work.ops[KERNEL].shapes[:, :2].ravel().tolist()}
+    ops = without_recorded_graphs(ops, scratch)
+    if sum(part.total_ns for part in ops) > MAX_SUM_NS:
+        where = "durations of GPU operations add up to over 146 years"
+        raise CaptureError(database.path, where, DAMAGED)
+    late_ns = MAX_TIME_NS
+    if facts.session_end_ns is not None:
+        late_ns = min(facts.session_end_ns + SESSION_SLACK_NS, MAX_TIME_NS)
+    work = join_work(ops, calls, ranges.thread, facts.device_of, late_ns)
+    wanted = {*calls.kinds[:, 0].tolist(), *ops[KERNEL].shapes[:, :2].ravel().tolist()}
     return _Loaded(
         facts=facts,
         quarantine=quarantine,
@@ -110,65 +132,27 @@ def _load(database: NsysDatabase) -> _Loaded:
     )
 
 
-def _check_sums(path: Path, work: GpuWork) -> None:
-    if np.sum(work.end_ns - work.start_ns, dtype=np.float64) > MAX_SUM_NS:
-        raise CaptureError(path, "durations of GPU operations add up to over 146 years", DAMAGED)
-
-
-def _tables(path: Path, loaded: _Loaded) -> CaptureTables:
-    work, tree = loaded.work, loaded.tree
-    given = attribute(work, loaded.calls, tree)
-    tables = _figures(path, loaded, given)
-    deepest = given.deepest()
-    launch_start_ns = _launch_starts(work, loaded.calls)
-    # The calls take as much memory as the spans: they go before those come.
-    nothing = np.empty(0, np.int64)
-    loaded.calls = replace(
-        loaded.calls, start_ns=nothing, end_ns=nothing, kind=nothing.astype(np.int32)
-    )
-    del given
-    return replace(
-        tables,
-        spans=spans_table(work, launch_start_ns, deepest, tree, loaded.names)
-        if len(work)
-        else None,
-        ranges=ranges_table(tree, work.processes) if len(tree.ranges) else None,
-    )
-
-
-def _launch_starts(work: GpuWork, calls: ApiCalls) -> Ints:
-    """Return when each operation's launch call began; 0 where none was recorded."""
-    if not len(calls):
-        return np.zeros(len(work), np.int64)
-    starts = calls.start_ns[np.maximum(work.launch, 0)]
-    starts[work.launch < 0] = 0
-    return starts
-
-
-def _figures(path: Path, loaded: _Loaded, given: Attribution) -> CaptureTables:
-    """Return everything but the records of single operations and ranges."""
+def _tables(path: Path, loaded: _Loaded, scratch: Path | None) -> CaptureTables:
     work, calls, tree, facts = loaded.work, loaded.calls, loaded.tree, loaded.facts
-    found = phases(work, given, tree)
-    failed = is_failed(calls, loaded.names)
-    is_launch = _calls_named(loaded, is_launch_call) & ~failed
-    is_wait = _calls_named(loaded, is_waiting_call)
-    graph_calls = _calls_named(loaded, lambda n: "GraphLaunch" in n) & ~failed
-    devices = device_rows(work)
-    lost_graphs = lost_graph_launches(work, graph_calls)
-    summary = summarise(work, calls, is_launch, int(graph_calls.sum()), lost_graphs > 0, devices)
-    summary |= _peak(loaded.memory) | _windows(loaded)
-    api_calls = api_calls_frame(calls, failed, loaded.names)
-    warnings = (
-        *file_warnings(facts, loaded.quarantine),
-        *([] if devices else [no_activity_warning(work, calls, int(is_wait.sum()), tree.ranges)]),
-        *graph_warnings(work, lost_graphs),
-        *work_warnings(work, calls, is_launch, facts),
-        *range_warnings(tree.ranges, tree.num_too_deep),
-        *window_warning(tree.ranges, facts),
-        *_attribution_warnings(given, found),
-        *_failed_calls(api_calls),
-        *_memory_warnings(loaded.memory),
+    kinds = _call_kinds(calls, loaded.names)
+    seen = pass_over(
+        work,
+        calls,
+        tree,
+        loaded.names,
+        is_wait=kinds.is_wait,
+        is_launch=kinds.is_launch,
+        scratch=scratch,
     )
+    found = phases(
+        seen.phase_sums,
+        tree,
+        work.processes,
+        has_work=len(work) > 0,
+        by_device_time=seen.by_device_time,
+    )
+    devices = device_rows(seen.devices)
+    api_calls = api_calls_frame(calls, kinds.failed, loaded.names)
     return CaptureTables(
         kind=CaptureKind.NSYS_SQLITE,
         path=path,
@@ -176,26 +160,80 @@ def _figures(path: Path, loaded: _Loaded, given: Attribution) -> CaptureTables:
         tool_version=facts.tool_version,
         gpu=gpu_of(facts, devices[0]["device"] if devices else 0),
         environment=_environment(facts, devices),
-        summary=summary,
+        summary=_summary(loaded, kinds, devices),
         kernels=kernels_frame(work.ops[KERNEL], work.ops[GRAPH], loaded.names) if devices else None,
         phases=found.frame,
         api_calls=api_calls,
         transfers=transfers_frame(work.ops[MEMCPY], work.ops[MEMSET]),
-        gaps=gaps_frame(work, HostCalls(calls=calls, is_wait=is_wait, is_launch=is_launch)),
+        gaps=gaps_frame(seen.devices),
         memory_points=loaded.memory.points,
         memory=loaded.memory.figures,
-        warnings=warnings,
+        spans=seen.spans,
+        ranges=ranges_table(tree, work.processes) if len(tree.ranges) else None,
+        warnings=(
+            *_work_warnings(loaded, kinds, devices),
+            *_attribution_warnings(seen, found),
+            *_failed_calls(api_calls),
+            *_memory_warnings(loaded.memory),
+        ),
     )
+
+
+def _call_kinds(calls: ApiCalls, names: dict[int, str]) -> _CallKinds:
+    def named(test: Callable[[str], bool]) -> NDArray[np.bool_]:
+        ids = calls.kinds[:, 0].tolist()
+        return np.array([i in names and test(api_name(names[i])) for i in ids], bool)
+
+    failed = is_failed(calls, names)
+    return _CallKinds(
+        failed=failed,
+        is_launch=named(is_launch_call) & ~failed,
+        is_graph=named(lambda name: "GraphLaunch" in name) & ~failed,
+        is_wait=named(is_waiting_call),
+    )
+
+
+def _summary(
+    loaded: _Loaded, kinds: _CallKinds, devices: list[dict[str, int]]
+) -> dict[str, int | float]:
+    work, calls = loaded.work, loaded.calls
+    summary = summarise(
+        work,
+        calls,
+        num_unanswered=launches_without_work(work, calls, kinds.is_launch),
+        num_graph_calls=int(calls.sums.count[kinds.is_graph].sum()),
+        are_graphs_lost=lost_graph_launches(work, calls, kinds.is_graph) > 0,
+        devices=devices,
+    )
+    return summary | _peak(loaded.memory) | _windows(loaded)
+
+
+def _work_warnings(
+    loaded: _Loaded, kinds: _CallKinds, devices: list[dict[str, int]]
+) -> Iterator[CaptureWarning]:
+    work, calls, tree, facts = loaded.work, loaded.calls, loaded.tree, loaded.facts
+    yield from file_warnings(facts, loaded.quarantine)
+    if not devices:
+        num_waits = int(calls.sums.count[kinds.is_wait].sum())
+        yield no_activity_warning(work, calls, num_waits, tree.ranges)
+    yield from graph_warnings(work, lost_graph_launches(work, calls, kinds.is_graph))
+    yield from work_warnings(work, calls, kinds.is_launch)
+    yield from range_warnings(tree.ranges, tree.num_too_deep)
+    yield from window_warning(tree.ranges, facts)
 
 
 def _windows(loaded: _Loaded) -> dict[str, int]:
     """Return how long was recorded, and from the first to the last event of any kind."""
-    parts = (loaded.work, loaded.calls, loaded.tree.ranges)
-    filled = [p for p in parts if len(p)]
-    if not filled:
+    tables = [part for part in (*loaded.work.ops, loaded.calls) if len(part)]
+    first = [part.rows.earliest_ns for part in tables]
+    last = [part.last_end_ns for part in tables]
+    ranges = loaded.tree.ranges
+    if len(ranges):
+        first.append(int(ranges.start_ns.min()))
+        last.append(int(ranges.end_ns.max()))
+    if not first:
         return {}
-    last = max(int(p.end_ns.max()) for p in filled)
-    found = {"event_window_ns": last - min(int(p.start_ns.min()) for p in filled)}
+    found = {"event_window_ns": max(last) - min(first)}
     if loaded.facts.session_end_ns:
         found["capture_window_ns"] = loaded.facts.session_end_ns
     return found
@@ -206,12 +244,6 @@ def _peak(memory: MemoryUse) -> dict[str, int]:
     return {} if peak is None else {"peak_memory_bytes": peak}
 
 
-def _calls_named(loaded: _Loaded, test: Any) -> NDArray[np.bool_]:
-    names, calls = loaded.names, loaded.calls
-    chosen = [i in names and test(api_name(names[i])) for i in calls.kinds[:, 0].tolist()]
-    return np.array([*chosen, False], bool)[calls.kind]
-
-
 def _environment(facts: Facts, devices: list[dict[str, int]]) -> dict[str, Any]:
     environment = dict(facts.environment)
     if len(devices) > 1:
@@ -220,14 +252,14 @@ def _environment(facts: Facts, devices: list[dict[str, int]]) -> dict[str, Any]:
     return environment
 
 
-def _attribution_warnings(given: Attribution, found: Phases) -> Iterator[CaptureWarning]:
-    if given.num_ambiguous:
+def _attribution_warnings(seen: InOrder, found: Phases) -> Iterator[CaptureWarning]:
+    if seen.num_ambiguous:
         yield CaptureWarning(
             code="ambiguous_ranges",
-            message=f"{given.num_ambiguous} GPU operations come from threads without a range while "
+            message=f"{seen.num_ambiguous} GPU operations come from threads without a range while "
             "several threads of the process had one open: they are given to none",
         )
-    if given.by_device_time and len(found.frame) and len(given.own):
+    if seen.by_device_time and len(found.frame) and seen.num_operations:
         yield CaptureWarning(
             code="ranges_by_device_time",
             message="no API call was recorded: kernels are given to the ranges in which they ran, "

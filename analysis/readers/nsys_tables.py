@@ -46,19 +46,6 @@ _WAITS = re.compile(
 _LAUNCHES = re.compile(r"^(cuda|cu)(Graph)?Launch")
 
 
-class _Groups:
-    """Count, sum, minimum and maximum of durations by code."""
-
-    def __init__(self, codes: NDArray[np.integer], duration_ns: Ints, size: int) -> None:
-        self.count = np.bincount(codes, minlength=size)
-        self.total = np.zeros(size, np.int64)
-        np.add.at(self.total, codes, duration_ns)
-        self.least = np.full(size, np.iinfo(np.int64).max)
-        np.minimum.at(self.least, codes, duration_ns)
-        self.most = np.full(size, np.iinfo(np.int64).min)
-        np.maximum.at(self.most, codes, duration_ns)
-
-
 def kernel_names(kernels: GpuOps, names: Mapping[int, str]) -> tuple[list[str], list[str]]:
     """Return the full and the short name of each launch shape."""
     full, short = [], []
@@ -86,8 +73,7 @@ def kernels_frame(kernels: GpuOps, graphs: GpuOps, names: Mapping[int, str]) -> 
     keys = list(zip(full, grid, block, strict=True))
     group_of = {key: i for i, key in enumerate(dict.fromkeys(keys))}
     group = np.array([group_of[key] for key in keys], np.int64)
-    codes = group[kernels.detail] if len(kernels) else np.empty(0, np.int64)
-    sums = _Groups(codes, kernels.duration_ns, len(group_of))
+    sums = kernels.sums.merged(group, len(group_of))
     first = np.unique(group, return_index=True)[1].tolist()
     frame = pd.DataFrame(
         {
@@ -125,7 +111,7 @@ def _shared_value(values: Ints, group: Ints, size: int) -> pd.arrays.IntegerArra
 
 
 def _graph_row(graphs: GpuOps) -> pd.DataFrame:
-    duration = graphs.duration_ns
+    sums = graphs.sums
     row = {
         "name": GRAPH_NAME,
         "short_name": GRAPH_NAME,
@@ -134,9 +120,9 @@ def _graph_row(graphs: GpuOps) -> pd.DataFrame:
         "registers": pd.NA,
         "shared_bytes": pd.NA,
         "count": len(graphs),
-        "total_ns": int(duration.sum()),
-        "min_ns": int(duration.min()),
-        "max_ns": int(duration.max()),
+        "total_ns": int(sums.total.sum()),
+        "min_ns": int(sums.least.min()),
+        "max_ns": int(sums.most.max()),
         "is_opaque": True,
     }
     frame = pd.DataFrame([row], columns=list(KERNEL_COLUMNS))
@@ -154,25 +140,27 @@ def is_launch_call(name: str) -> bool:
 
 
 def is_failed(calls: ApiCalls, name_of: Mapping[int, str]) -> NDArray[np.bool_]:
-    """Say which calls returned an error; "not ready" from a query is an answer."""
+    """Say by kind which calls returned an error; "not ready" from a query is an answer."""
     name_id, result = calls.kinds[:, 0], calls.kinds[:, 1]
     is_query = np.array(["Query" in name_of.get(i, "") for i in name_id.tolist()], bool)
     is_answer = is_query & np.isin(result, (NOT_READY, OLD_NOT_READY))
-    return ((result != OK) & (result != MISSING) & ~is_answer)[calls.kind]
+    return (result != OK) & (result != MISSING) & ~is_answer
 
 
 def api_calls_frame(
     calls: ApiCalls, failed: NDArray[np.bool_], name_of: Mapping[int, str]
 ) -> pd.DataFrame:
-    """Return the host calls by name, longest total first."""
+    """Return the host calls by name, longest total first; `failed` is by kind."""
     if len(calls) == 0:
         return empty(API_CALL_COLUMNS)
     ids = calls.kinds[:, 0].tolist()
     texts = [api_name(name_of.get(i, f"unknown call (name id {i})")) for i in ids]
     distinct = list(dict.fromkeys(texts))
     code_of = {text: code for code, text in enumerate(distinct)}
-    merged = np.array([code_of[t] for t in texts], np.int32)[calls.kind]
-    sums = _Groups(merged, calls.end_ns - calls.start_ns, len(distinct))
+    group = np.array([code_of[t] for t in texts], np.int64)
+    sums = calls.sums.merged(group, len(distinct))
+    num_failed = np.zeros(len(distinct), np.int64)
+    np.add.at(num_failed, group[failed], calls.sums.count[failed])
     frame = pd.DataFrame(
         {
             "name": distinct,
@@ -180,7 +168,7 @@ def api_calls_frame(
             "total_ns": sums.total,
             "min_ns": sums.least,
             "max_ns": sums.most,
-            "num_failed": np.bincount(merged[failed], minlength=len(distinct)),
+            "num_failed": num_failed,
             "is_sync": [is_waiting_call(n) for n in distinct],
         },
         columns=list(API_CALL_COLUMNS),
@@ -206,12 +194,11 @@ def transfers_frame(copies: GpuOps, sets: GpuOps) -> pd.DataFrame:
         distinct = list(dict.fromkeys(labels))
         if not distinct:
             continue
-        codes = np.array([distinct.index(label) for label in labels])[ops.detail]
-        sums = _Groups(codes, ops.duration_ns, len(distinct))
-        sizes = np.zeros(len(distinct), np.int64)
-        assert ops.num_bytes is not None
-        np.add.at(sizes, codes, np.maximum(ops.num_bytes, 0))
-        has_gap = np.bincount(codes, weights=ops.num_bytes < 0, minlength=len(distinct)) > 0
+        group = np.array([distinct.index(label) for label in labels], np.int64)
+        sums = ops.sums.merged(group, len(distinct))
+        sizes = ops.sizes.merged(group, len(distinct)).total
+        has_gap = np.zeros(len(distinct), bool)
+        np.logical_or.at(has_gap, group, ops.is_size_unknown)
         for i, label in enumerate(distinct):
             size = pd.NA if has_gap[i] else int(sizes[i])
             rows.append((*label, int(sums.count[i]), size, int(sums.total[i])))

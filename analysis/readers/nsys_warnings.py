@@ -3,15 +3,14 @@
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
-from analysis.readers.nsys_columns import Ints
 from analysis.readers.nsys_events import GRAPH, KERNEL, ApiCalls, Quarantine
 from analysis.readers.nsys_facts import Facts
 from analysis.readers.nsys_launches import GpuWork
 from analysis.readers.nsys_nvtx import Ranges
 from analysis.tables import CaptureWarning
 
-SESSION_SLACK_NS = 1_000_000_000
 WINDOW_SLACK_NS = 1_000_000
 NO_ACTIVITY_HINTS = (
     "Likely causes: CUDA was not traced (--trace=cuda), the program forked its workers "
@@ -55,9 +54,9 @@ def file_warnings(facts: Facts, quarantine: Quarantine) -> Iterator[CaptureWarni
 
 
 def work_warnings(
-    work: GpuWork, calls: ApiCalls, is_launch: np.ndarray, facts: Facts
+    work: GpuWork, calls: ApiCalls, is_launch: NDArray[np.bool_]
 ) -> Iterator[CaptureWarning]:
-    """Give what is missing between launches and GPU operations."""
+    """Give what is missing between launches and GPU operations; `is_launch` is by kind of call."""
     if len(calls) and len(work):
         yield from _unlaunched(work)
         yield from _unanswered(work, calls, is_launch)
@@ -67,70 +66,63 @@ def work_warnings(
             f"{work.num_duplicate_ids} calls repeat a correlation id of their process: "
             "the first call of each id counts as the launch",
         )
-    known = np.flatnonzero(work.launch >= 0)
-    early = work.start_ns[known] < calls.start_ns[work.launch[known]]
-    if early.any():
+    if work.num_early:
         yield _warn(
             "operations_before_launch",
-            f"{int(early.sum())} GPU operations start before their launch: clocks or rows are off",
+            f"{work.num_early} GPU operations start before their launch: clocks or rows are off",
         )
-    if facts.session_end_ns is not None:
-        late = int((work.end_ns > facts.session_end_ns + SESSION_SLACK_NS).sum())
-        if late:
-            yield _warn(
-                "operations_after_session",
-                f"{late} GPU operations end more than 1 s after the recorded session",
-            )
+    if work.num_late:
+        yield _warn(
+            "operations_after_session",
+            f"{work.num_late} GPU operations end more than 1 s after the recorded session",
+        )
 
 
 def _unlaunched(work: GpuWork) -> Iterator[CaptureWarning]:
-    kernels = work.of(KERNEL)
-    alone = work.launch[kernels] < 0
-    if not alone.any():
+    count, total = work.num_unlaunched, work.num_kernels
+    if not count:
         return
-    duration = (work.end_ns - work.start_ns)[kernels]
-    count, total = int(alone.sum()), len(alone)
     yield _warn(
         "kernels_without_launch",
         f"{count} of {total} kernels ({_share(count, total)}; "
-        f"{_share(int(duration[alone].sum()), int(duration.sum()))} of kernel time) "
+        f"{_share(work.unlaunched_ns, work.total_ns(KERNEL))} of kernel time) "
         "have no recorded launch: no range can claim them",
     )
 
 
-def _unanswered(work: GpuWork, calls: ApiCalls, is_launch: np.ndarray) -> Iterator[CaptureWarning]:
-    unanswered = launches_without_work(work, is_launch)
-    launches = np.flatnonzero(is_launch)
-    if not len(unanswered):
+def _unanswered(
+    work: GpuWork, calls: ApiCalls, is_launch: NDArray[np.bool_]
+) -> Iterator[CaptureWarning]:
+    unanswered = launches_without_work(work, calls, is_launch)
+    if not unanswered:
         return
+    num_launches = int(calls.sums.count[is_launch].sum())
     yield _warn(
         "launches_without_kernel",
-        f"{len(unanswered)} of {len(launches)} launch calls "
-        f"({_share(len(unanswered), len(launches))}) have no recorded kernel: captured into a "
+        f"{unanswered} of {num_launches} launch calls "
+        f"({_share(unanswered, num_launches)}) have no recorded kernel: captured into a "
         "graph, cut off by the capture's end, or lost",
     )
-    owner_of_launch = calls.threads_of(launches) >> 24
-    busy = set(work.processes[np.unique(work.process[work.process >= 0])].tolist())
-    silent = [p for p in np.unique(owner_of_launch).tolist() if p not in busy]
+    owner_of_kind = calls.thread_of_kind >> 24
+    busy = set(work.processes[sorted(work.owners)].tolist())
+    silent = [p for p in np.unique(owner_of_kind[is_launch]).tolist() if p not in busy]
     for process in silent:
-        count = int((owner_of_launch == process).sum())
+        count = int(calls.sums.count[is_launch & (owner_of_kind == process)].sum())
         yield _warn(
             "process_without_kernels",
             f"process {process & 0xFFFFFF} made {count} launch calls but has no GPU activity",
         )
 
 
-def launches_without_work(work: GpuWork, is_launch: np.ndarray) -> Ints:
-    """Return the launch calls that no GPU operation refers to."""
-    answered = np.zeros(len(is_launch), bool)
-    answered[work.launch[work.launch >= 0]] = True
-    return np.flatnonzero(is_launch & ~answered)
+def launches_without_work(work: GpuWork, calls: ApiCalls, is_launch: NDArray[np.bool_]) -> int:
+    """Return how many launch calls no GPU operation refers to."""
+    return int((calls.sums.count - work.answered)[is_launch].sum())
 
 
-def lost_graph_launches(work: GpuWork, is_graph_call: np.ndarray) -> int:
+def lost_graph_launches(work: GpuWork, calls: ApiCalls, is_graph_call: NDArray[np.bool_]) -> int:
     """Return how many graphs were launched if none of them left a GPU record, else 0."""
-    unanswered = len(launches_without_work(work, is_graph_call))
-    return unanswered if unanswered == int(is_graph_call.sum()) else 0
+    unanswered = launches_without_work(work, calls, is_graph_call)
+    return unanswered if unanswered == int(calls.sums.count[is_graph_call].sum()) else 0
 
 
 def graph_warnings(work: GpuWork, num_lost: int) -> Iterator[CaptureWarning]:
@@ -141,15 +133,13 @@ def graph_warnings(work: GpuWork, num_lost: int) -> Iterator[CaptureWarning]:
             f"{num_lost} CUDA graph launches left no GPU record: their time is in no sum and no "
             "share. Capture again with --cuda-graph-trace=node and a newer Nsight Systems",
         )
-    duration = work.end_ns - work.start_ns
-    opaque, kernel = int(duration[work.of(GRAPH)].sum()), int(duration[work.of(KERNEL)].sum())
-    count = work.of(GRAPH).stop - work.of(GRAPH).start
-    if count:
+    opaque, kernel = work.total_ns(GRAPH), work.total_ns(KERNEL)
+    if work.num_graphs:
         yield _warn(
             "opaque_graphs",
-            f"{100 * opaque / max(opaque + kernel, 1):.5g} % of GPU time is in {count} CUDA graph "
-            "launches whose kernels were not recorded: kernel shares cover only the rest. Capture "
-            "again with --cuda-graph-trace=node",
+            f"{100 * opaque / max(opaque + kernel, 1):.5g} % of GPU time is in {work.num_graphs} "
+            "CUDA graph launches whose kernels were not recorded: kernel shares cover only the "
+            "rest. Capture again with --cuda-graph-trace=node",
         )
 
 

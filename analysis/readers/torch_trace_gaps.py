@@ -2,48 +2,75 @@
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from analysis.readers.nsys_columns import MISSING
-from analysis.readers.nsys_events import TID_BITS, ApiCalls
-from analysis.readers.nsys_gaps import HostCalls, gaps_frame
-from analysis.readers.nsys_launches import GpuWork
+from analysis.readers.nsys_chunks import Chunks
+from analysis.readers.nsys_columns import MISSING, Ints
+from analysis.readers.nsys_events import GRAPH, KERNEL, TID_BITS, ApiCalls
+from analysis.readers.nsys_gaps import NO_TIME, DeviceTime, DeviceWindow, gaps_frame
+from analysis.readers.nsys_groups import Groups
+from analysis.readers.nsys_host import NOTHING, HostTime, host_time
 from analysis.readers.nsys_tables import is_waiting_call
 from analysis.readers.torch_trace_events import TraceEvents
 from analysis.readers.torch_trace_gpu import GpuOps
 from analysis.readers.torch_trace_phases import process_of_threads
 from analysis.readers.torch_trace_tables import device_of
 
+CHUNK_ROWS = 1 << 16
+
 
 def gap_table(events: TraceEvents, ops: GpuOps, calls: pd.DataFrame) -> pd.DataFrame:
     """Return GAP_COLUMNS; the times add up to span - busy outside the first profiler step."""
-    process = process_of_threads(events)
     threads = calls["thread"].to_numpy(np.int64)
-    keep = ~ops.is_first_step
-    launch = ops.launch[keep]
-    owner = process[threads[np.maximum(launch, 0)]] if len(threads) else np.zeros(len(launch))
-    work = GpuWork(
-        ops=(),
-        kind=ops.kind[keep].astype(np.int8),
-        start_ns=ops.start[keep],
-        end_ns=ops.end[keep],
-        device=device_of(events)[ops.stream[keep]].astype(np.int32),
-        process=np.where(launch >= 0, owner, -1).astype(np.int32),
-        launch=launch.astype(np.int32),
-        processes=np.unique(process),
-        num_duplicate_ids=0,
-    )
+    process_of = process_of_threads(events)
+    tid = (process_of[threads] << TID_BITS) | threads
+    host = _host_time(events, calls, tid) if len(calls) else None
+    kept = np.flatnonzero(~ops.is_first_step)
+    kept = kept[np.argsort(ops.start[kept], kind="stable")]
+    launch = ops.launch[kept]
+    thread = np.where(launch >= 0, np.append(tid, MISSING)[launch], MISSING)
+    starts = np.append(calls["start"].to_numpy(np.int64), NO_TIME)
+    launch_ns = np.where(launch >= 0, starts[launch], NO_TIME)
+    device = device_of(events)[ops.stream[kept]]
+    runs = (ops.kind[kept] == KERNEL) | (ops.kind[kept] == GRAPH)
+    devices = {}
+    for number in np.unique(device[runs]).tolist():
+        mine = np.flatnonzero((device == number) & runs)
+        beside = kept[(device == number) & ~runs]
+        owners = np.unique(thread[mine][launch[mine] >= 0] >> TID_BITS)
+        devices[number] = DeviceTime(host, host.waits_of(owners) if host else NOTHING)
+        devices[number].add(
+            DeviceWindow(
+                start_ns=ops.start[kept][mine],
+                end_ns=ops.end[kept][mine],
+                is_kernel=ops.kind[kept][mine] == KERNEL,
+                launch_ns=launch_ns[mine],
+                thread=thread[mine],
+                copies=(ops.start[beside], ops.end[beside]),
+            )
+        )
+    return gaps_frame(devices)
+
+
+def _host_time(events: TraceEvents, calls: pd.DataFrame, tid: Ints) -> HostTime:
     names = [str(n) for n in events.names.values]
     waiting = {i for i in calls["name"].unique() if is_waiting_call(names[i])}
-    tids, kind = np.unique((process[threads] << TID_BITS) | threads, return_inverse=True)
-    host = HostCalls(
-        calls=ApiCalls(
-            start_ns=calls["start"].to_numpy(np.int64),
-            end_ns=calls["end"].to_numpy(np.int64),
-            correlation=np.zeros(0, np.uint32),
-            kind=kind.astype(np.int32),
-            kinds=np.column_stack((np.full((len(tids), 2), MISSING), tids)),
-        ),
-        is_wait=calls["name"].isin(waiting).to_numpy(),
-        is_launch=calls["is_launch"].to_numpy(bool),
+    is_wait = calls["name"].isin(waiting).to_numpy(bool)
+    is_launch = calls["is_launch"].to_numpy(bool)
+    kinds, kind = np.unique(np.stack([is_wait, is_launch, tid]), axis=1, return_inverse=True)
+    found = ApiCalls(
+        rows=_chunks(calls, kind.reshape(-1).astype(np.int32)),
+        kinds=kinds.T,
+        sums=Groups(),
+        last_end_ns=int(calls["end"].max()),
     )
-    return gaps_frame(work, host)
+    return host_time(found, kinds[0].astype(bool), kinds[1].astype(bool))
+
+
+def _chunks(calls: pd.DataFrame, kind: NDArray[np.int32]) -> Chunks:
+    start, end = calls["start"].to_numpy(np.int64), calls["end"].to_numpy(np.int64)
+    found = Chunks(None)
+    for first in range(0, len(start), CHUNK_ROWS):
+        part = slice(first, first + CHUNK_ROWS)
+        found.append({"start": start[part], "end": end[part], "kind": kind[part]})
+    return found

@@ -106,6 +106,6 @@ def test_file_that_changes_while_read_is_refused(tmp_path: Path, monkeypatch) ->
             out.write("2.5\n")
         return tables
 
-    monkeypatch.setattr(dispatch, "_reader", lambda kind, is_own_copy: grow_and_read)
+    monkeypatch.setattr(dispatch, "_reader", lambda kind, is_own_copy, scratch: grow_and_read)
     with pytest.raises(CaptureError, match="changed while"):
         read(path)

@@ -1,0 +1,103 @@
+"""Records of single operations that are too many for memory: a Parquet file until it is stored."""
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+COMPRESSION = "zstd"
+
+
+class SpanFile:
+    """A temporary Parquet file; it is deleted with this object."""
+
+    def __init__(self, path: Path, num_rows: int, column_names: tuple[str, ...]) -> None:
+        self.path = path
+        self.num_rows = num_rows
+        self.column_names = column_names
+        weakref.finalize(self, _remove, path)
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def batches(self) -> Iterator[pa.Table]:
+        """Give the records, a row group at a time."""
+        with pq.ParquetFile(self.path) as file:
+            for index in range(file.num_row_groups):
+                yield file.read_row_group(index)
+
+    def greatest(self, column: str) -> int:
+        """Return a whole-number column's greatest value, from the file's statistics."""
+        with pq.ParquetFile(self.path) as file:
+            at = file.schema_arrow.get_field_index(column)
+            groups = (file.metadata.row_group(i) for i in range(file.num_row_groups))
+            return max(int(group.column(at).statistics.max) for group in groups)
+
+    def changed(self, change: Callable[[pa.Table], pa.Table]) -> "SpanFile":
+        """Return another file with every batch changed."""
+        with SpanWriter(self.path.parent) as writer:
+            for batch in self.batches():
+                writer.write(change(batch))
+        return writer.finished()
+
+    def store(self, target: Path) -> None:
+        """Write the records to `target`."""
+        shutil.copyfile(self.path, target)
+
+
+class SpanWriter:
+    """Writes a `SpanFile` batch by batch, on a thread of its own; a context manager."""
+
+    def __init__(self, scratch: Path | None) -> None:
+        """`scratch`: folder of the file; the system's temporary one if None."""
+        handle, name = tempfile.mkstemp(dir=scratch, prefix="warpboard-", suffix=".parquet")
+        os.close(handle)
+        self._path = Path(name)
+        self._writer: pq.ParquetWriter | None = None
+        self._beside = ThreadPoolExecutor(max_workers=1)
+        self._pending: Future[None] | None = None
+        self._num_rows = 0
+        self._names: tuple[str, ...] = ()
+
+    def __enter__(self) -> "SpanWriter":
+        return self
+
+    def __exit__(self, failed: object, *_: object) -> None:
+        try:
+            if self._pending is not None and not failed:
+                self._pending.result()
+        except BaseException:
+            failed = True
+            raise
+        finally:
+            self._beside.shutdown()
+            if self._writer is not None:
+                self._writer.close()
+            if failed:
+                _remove(self._path)
+
+    def write(self, batch: pa.Table) -> None:
+        """Write a batch while the caller makes the next one."""
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._path, batch.schema, compression=COMPRESSION)
+            self._names = tuple(batch.column_names)
+        if self._pending is not None:
+            self._pending.result()
+        self._pending = self._beside.submit(self._writer.write_table, batch)
+        self._num_rows += batch.num_rows
+
+    def finished(self) -> SpanFile:
+        """Return the file, after the `with` block."""
+        return SpanFile(self._path, self._num_rows, self._names)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
