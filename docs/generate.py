@@ -189,6 +189,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "studies": studies,
     "example_runs": measured.example_runs,
     "overhead": measured.profiling_overhead,
+    "projected_products": measured.projected_products,
     "study_tables": measured.study_tables,
     "kernel_goals": measured.kernel_goals,
     **{

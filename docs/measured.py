@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from analysis.classify import is_gemm_like
 from analysis.compare.metrics import num_iterations
 from analysis.export import to_markdown
 from analysis.export_document import study_document
@@ -20,6 +21,7 @@ from analysis.studies import run_study
 from analysis.studies.engine.records import StudyTable
 from app.demo.load import load_demo
 from core.config import data_dir
+from core.gpus import datasheet_peaks
 from db.connection import opened
 from db.fetch import run_view
 
@@ -37,6 +39,15 @@ STUDIES = (
 """The studies that the example runs fill."""
 DRAWN = ("decode-latency", "compile-speedup", "gemm-fraction", "memory-phases")
 """Of these, the ones whose chart says more than the table."""
+SAME_PRODUCTS = (
+    ("decode 2 layers, eager", "H200: decode 2 layers, eager"),
+    (
+        "decode 2 layers, reduce-overhead",
+        "H200: decode 2 layers, reduce-overhead, graphs skipped",
+    ),
+    ("decode 2 layers, max-autotune", "H200: decode 2 layers, max-autotune"),
+)
+"""Example runs with the same matrix products on both GPUs; the rest of the layer differs (RoPE)."""
 _UNKNOWN = ""
 
 
@@ -101,6 +112,27 @@ def profiling_overhead() -> str:
             )
         )
     return _table(head, rows)
+
+
+def projected_products() -> str:
+    """Return the time of matrix products on the H200 as projected from the H100, and measured."""
+    head = ("job", "H100, us", "projected to H200, us", "H200, us", "error, %")
+    views = {view.run.name: view for view in example_views()}
+    rows = []
+    for on_h100, on_h200 in SAME_PRODUCTS:
+        a, b = views[on_h100], views[on_h200]
+        a_us, b_us = _products_us(a), _products_us(b)
+        peaks = (datasheet_peaks(a.run.gpu_model), datasheet_peaks(b.run.gpu_model))
+        projected_us = a_us * peaks[0]["copy_bytes_per_s"] / peaks[1]["copy_bytes_per_s"]
+        error = f"{100 * (projected_us / b_us - 1):+.1f}"
+        rows.append((on_h100, f"{a_us:.1f}", f"{projected_us:.1f}", f"{b_us:.1f}", error))
+    return _table(head, rows)
+
+
+def _products_us(view: RunView) -> float:
+    """Return the kernel time of matrix products an iteration."""
+    total_ns = view.kernels[view.kernels["category"].map(is_gemm_like)]["total_ns"].sum()
+    return float(total_ns) / 1e3 / (num_iterations(view) or 1)
 
 
 def study_tables() -> str:
