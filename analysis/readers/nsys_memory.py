@@ -4,33 +4,32 @@ These are the driver's allocations. A caching allocator such as PyTorch's asks f
 so this is its reserved memory, not what its tensors use.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from analysis.readers.nsys_arrays import GrowingArrays
+from analysis.readers.nsys_chunks import Chunks, time_windows
 from analysis.readers.nsys_columns import MAX_TIME_NS, ColumnBatches, Ints
 from analysis.readers.nsys_database import NsysDatabase
 from analysis.readers.nsys_events import TID_BITS, Codes, Quarantine, narrow
+from analysis.readers.nsys_memory_curve import Curve
 from analysis.tables import MEMORY_POINT_COLUMNS, empty
 
 TABLE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 ALLOCATION, RELEASE = 0, 1
 PINNED, DEVICE, MANAGED, STATIC = 1, 2, 4, 5
-MAX_POINTS = 5_000
+NAMES = {PINNED: "pinned", MANAGED: "managed", STATIC: "device_static"}
 MAX_BYTES = 1 << 50
-_TYPES = {
-    "start": np.int64,
-    "deviceId": np.int32,
-    "bytes": np.int64,
-    "memKind": np.int32,
-    "memoryOperationType": np.int8,
-    "address": np.int64,
-}
-_COLUMNS = ("start", "deviceId", "bytes", "memKind", "memoryOperationType")
+_REQUIRED = ("start", "deviceId", "bytes", "memKind", "memoryOperationType")
+_COLUMNS = ("start", "device", "kind", "is_release", "bytes", "address")
+
+Pool = tuple[int, int]
+"(kind of memory, device); the device of other memory than the GPU's own is -1."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,45 +41,49 @@ class MemoryUse:
 
 
 def load_memory(
-    database: NsysDatabase, device_of: Mapping[tuple[int, int], int], quarantine: Quarantine
+    database: NsysDatabase,
+    device_of: Mapping[tuple[int, int], int],
+    quarantine: Quarantine,
+    scratch: Path | None,
 ) -> MemoryUse:
     """Return allocated device memory after each change; memory from before the capture is added
     as far as its release shows it."""
-    data = _load(database, device_of, quarantine)
-    if len(data["start"]) == 0:
+    curves: dict[Pool, Curve] = {}
+    rows = _load(database, device_of, quarantine, scratch, curves)
+    if not len(rows):
         return MemoryUse(points=empty(MEMORY_POINT_COLUMNS))
-    figures: dict[str, Any] = {"num_events": len(data["start"]), "source": "cuda_allocations"}
-    for kind, name in ((PINNED, "pinned"), (MANAGED, "managed"), (STATIC, "device_static")):
-        used = data["memKind"] == kind
-        if used.any():
-            figures[f"{name}_peak_bytes"] = _curve(data, used)[3]
-    frames, peaks, baselines, finals = [], [], [], []
-    for device in np.unique(data["deviceId"][data["memKind"] == DEVICE]).tolist():
-        times, level, baseline, peak = _curve(
-            data, (data["memKind"] == DEVICE) & (data["deviceId"] == device)
-        )
-        frames.append(_points(times, level, device))
-        peaks.append(peak)
-        baselines.append(baseline)
-        finals.append(int(level[-1]))
-    if not frames:
+    _fill(rows, curves)
+    figures: dict[str, Any] = {"num_events": len(rows), "source": "cuda_allocations"}
+    figures |= {
+        f"{name}_peak_bytes": curves[kind, -1].peak
+        for kind, name in NAMES.items()
+        if (kind, -1) in curves
+    }
+    own = {device: c for (kind, device), c in sorted(curves.items()) if kind == DEVICE}
+    if not own:
         return MemoryUse(points=empty(MEMORY_POINT_COLUMNS), figures=figures)
     figures |= {
-        "peak_bytes": max(peaks),
-        "baseline_bytes": sum(baselines),
-        "final_bytes": sum(finals),
-        "is_partial": any(baselines),
+        "peak_bytes": max(curve.peak for curve in own.values()),
+        "baseline_bytes": sum(curve.baseline for curve in own.values()),
+        "final_bytes": sum(curve.final for curve in own.values()),
+        "is_partial": any(curve.baseline for curve in own.values()),
     }
+    frames = [_points(curve, device) for device, curve in own.items()]
     return MemoryUse(points=pd.concat(frames, ignore_index=True), figures=figures)
 
 
 def _load(
-    database: NsysDatabase, device_of: Mapping[tuple[int, int], int], quarantine: Quarantine
-) -> dict[str, Ints]:
+    database: NsysDatabase,
+    device_of: Mapping[tuple[int, int], int],
+    quarantine: Quarantine,
+    scratch: Path | None,
+    curves: dict[Pool, Curve],
+) -> Chunks:
+    """Return the events, and make a curve for each pool that knows its size and addresses."""
     batches = ColumnBatches(
-        database=database, table=TABLE, required=_COLUMNS, optional=("globalPid", "address")
+        database=database, table=TABLE, required=_REQUIRED, optional=("globalPid", "address")
     )
-    found = GrowingArrays(_TYPES, expected=database.expected_rows(TABLE))
+    found = Chunks(scratch)
     for batch in batches:
         sound = (batch["bytes"] >= 0) & (batch["bytes"] < MAX_BYTES)
         operation = batch["memoryOperationType"]
@@ -89,10 +92,48 @@ def _load(
         if not sound.all():
             batches.num_dropped += int((~sound).sum())
             batch = {name: values[sound] for name, values in batch.items()}
-        device = _physical(narrow(batch["deviceId"]), batch["globalPid"], device_of)
-        found.append({**batch, "deviceId": device, "memKind": narrow(batch["memKind"])})
+        rows = {
+            "start": batch["start"],
+            "device": _physical(narrow(batch["deviceId"]), batch["globalPid"], device_of),
+            "kind": narrow(batch["memKind"]),
+            "is_release": batch["memoryOperationType"] == RELEASE,
+            "bytes": batch["bytes"],
+            "address": batch["address"],
+        }
+        for pool, own in _pools(rows):
+            curves.setdefault(pool, Curve()).expect(rows["address"][own], rows["is_release"][own])
+        found.append(rows)
     quarantine.note(TABLE, batches.num_dropped, len(found) + batches.num_dropped)
-    return {name: found[name] for name in _TYPES}
+    return found
+
+
+def _fill(rows: Chunks, curves: Mapping[Pool, Curve]) -> None:
+    for low_ns, high_ns in time_windows([rows]):
+        window = rows.between(low_ns, high_ns, _COLUMNS)
+        if not window:
+            continue
+        order = np.argsort(window["start"], kind="stable")
+        window = {name: values[order] for name, values in window.items()}
+        for pool, own in _pools(window):
+            curves[pool].add(
+                times=window["start"][own],
+                sizes=window["bytes"][own],
+                addresses=window["address"][own],
+                is_release=window["is_release"][own],
+            )
+
+
+def _pools(rows: Mapping[str, NDArray[Any]]) -> Iterator[tuple[Pool, NDArray[np.intp]]]:
+    """Give each pool that these rows belong to, and which do."""
+    for kind in (DEVICE, *NAMES):
+        own = np.flatnonzero(rows["kind"] == kind)
+        if kind != DEVICE:
+            if len(own):
+                yield (kind, -1), own
+            continue
+        device = rows["device"][own]
+        for number in pd.unique(device).tolist():
+            yield (kind, number), own[device == number]
 
 
 def _physical(device: Codes, global_pid: Ints, device_of: Mapping[tuple[int, int], int]) -> Codes:
@@ -106,41 +147,8 @@ def _physical(device: Codes, global_pid: Ints, device_of: Mapping[tuple[int, int
     return found
 
 
-def _curve(data: dict[str, Ints], used: np.ndarray) -> tuple[Ints, Ints, int, int]:
-    """Return times, level after each change, what was live before the capture, and the peak."""
-    chosen = np.flatnonzero(used)
-    times = data["start"][chosen]
-    if (times[1:] < times[:-1]).any():
-        order = np.argsort(times, kind="stable")
-        chosen, times = chosen[order], times[order]
-    is_release = data["memoryOperationType"][chosen] == RELEASE
-    level = data["bytes"][chosen]
-    address = data["address"][chosen]
-    releases = np.flatnonzero(is_release)
-    known = np.sort(pd.unique(address[~is_release]))
-    is_foreign = ~_is_among(address[releases], known)
-    foreign_bytes = int(level[releases[is_foreign]].sum())
-    np.negative(level, out=level, where=is_release)
-    np.cumsum(level, out=level)
-    baseline = max(foreign_bytes, -int(level.min()), 0)
-    level += baseline
-    return times, level, baseline, max(int(level.max()), baseline)
-
-
-def _is_among(values: Ints, ordered: Ints) -> np.ndarray:
-    if len(ordered) == 0:
-        return np.zeros(len(values), bool)
-    at = np.searchsorted(ordered, values)
-    np.minimum(at, len(ordered) - 1, out=at)
-    return ordered[at] == values
-
-
-def _points(times: Ints, level: Ints, device: int) -> pd.DataFrame:
-    """Return the curve, at most MAX_POINTS: of more, the highest of each stretch is kept."""
-    if len(times) > MAX_POINTS:
-        edges = np.linspace(0, len(times), MAX_POINTS, dtype=np.int64)[:-1]
-        highest = np.maximum.reduceat(level, edges)
-        times, level = times[edges], highest
+def _points(curve: Curve, device: int) -> pd.DataFrame:
+    times, level = curve.points()
     return pd.DataFrame(
         {
             "time_ns": times,

@@ -104,7 +104,7 @@ def _load(database: NsysDatabase, scratch: Path | None) -> _Loaded:
     with ThreadPoolExecutor(max_workers=1) as beside:
         # The large tables are read two at a time; both readings leave Python's lock free.
         reading_calls = beside.submit(load_api_calls, database, quarantine, scratch)
-        reading_memory = beside.submit(load_memory, database, facts.device_of, quarantine)
+        reading_memory = beside.submit(load_memory, database, facts.device_of, quarantine, scratch)
         ops = tuple(
             load_gpu_ops(database, kind, quarantine, scratch)
             for kind in (KERNEL, MEMCPY, MEMSET, GRAPH)
