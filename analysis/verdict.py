@@ -15,6 +15,7 @@ from analysis.classify import fractions
 from analysis.runview import RunView
 from analysis.verdict_busy import BusyLimit, busy_limit, limit_without_kernels
 from analysis.verdict_facts import (
+    byte_size,
     graphs_not_used,
     idle_causes,
     launches_per_iteration,
@@ -111,7 +112,7 @@ def _oom(oom: Mapping[str, Any]) -> RunVerdict:
         ("limit_bytes", "limit"),
     ):
         if oom.get(key) is not None:
-            evidence.append(f"{words} {oom[key] / 2**30:.2f} GiB")
+            evidence.append(f"{words} {byte_size(oom[key])}")
     return RunVerdict(
         kind=VerdictKind.OOM,
         headline=f"Out of memory{phase}: a result, there is no latency",

@@ -30,6 +30,14 @@ def milliseconds(ns: float) -> str:
     return f"{value:.0f} ms" if value >= 100 else f"{value:.3g} ms"
 
 
+def byte_size(num_bytes: float) -> str:
+    """Return e.g. `80.0 MB` or `4.24 GB` (decimal units), three digits."""
+    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if num_bytes >= scale * 0.9995:
+            return f"{num_bytes / scale:#.3g} {unit}".replace(". ", " ")
+    return f"{num_bytes:.0f} B"
+
+
 def idle_causes(view: RunView) -> dict[str, int]:
     """Return idle ns by cause, largest first; {} where the capture holds none."""
     if view.gaps.empty:

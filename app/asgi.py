@@ -9,11 +9,14 @@ if str(ROOT) not in sys.path:
 
 import streamlit as st  # noqa: E402
 
+from app import perfetto  # noqa: E402
 from app.api.app import Box, lifespan_for, routes  # noqa: E402
 from core.config import data_dir  # noqa: E402
 
 box = Box()
 # The path is absolute: a relative one would be looked up in the directory of the caller.
 app = st.App(
-    str(ROOT / "app" / "main.py"), routes=routes(box), lifespan=lifespan_for(data_dir(), box)
+    str(ROOT / "app" / "main.py"),
+    routes=[*routes(box), *perfetto.routes()],
+    lifespan=lifespan_for(data_dir(), box),
 )

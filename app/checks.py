@@ -11,7 +11,7 @@ from app.stack import running_stack
 from core.config import DataDir, broker_url
 from core.errors import AppError
 
-MIN_FREE_BYTES = 2 * 2**30
+MIN_FREE_BYTES = 2 * 10**9
 BROKER_TIMEOUT_S = 3
 DASHBOARD_TIMEOUT_S = 10.0
 
@@ -59,7 +59,7 @@ def _disk(data: DataDir) -> dict[str, Any]:
         free = shutil.disk_usage(data.root).free
     except OSError as exc:
         return _check("disk", False, str(exc.strerror), "Choose another --data folder", "captures")
-    found = f"{free / 2**30:.1f} GiB free"
+    found = f"{free / 1e9:.1f} GB free"
     return _check("disk", free >= MIN_FREE_BYTES, found, "Delete old runs or add space", "captures")
 
 

@@ -1,8 +1,8 @@
 """Every page as a picture: `python -m bench.screenshots [--out DIR] [--only NAME]... [--docs]`.
 
-With the example data and with an empty database, light and dark, 1440 and 390 px wide (Overview,
-Run and Compare also 2560); an `index.html` shows all of them in one look. Each page is loaded once
-and then shown in every theme and width. `--docs` instead writes the pictures of the README to
+With the example data and with an empty database, light and dark, 2560, 1440 and 390 px wide; an
+`index.html` shows all of them in one look. Each page is loaded once and then shown in every theme
+and width. `--docs` instead writes the pictures of the README to
 docs/images. Needs playwright and a Chromium on PATH (or in CHROMIUM).
 """
 
@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
@@ -21,8 +21,7 @@ from bench.pages import example
 from bench.serving import served
 
 ROOT = Path(__file__).resolve().parent.parent
-WIDTHS, WIDEST = (1440, 390), 2560
-WIDE_PAGES = frozenset({"overview", "run", "compare-two"})
+WIDTHS, DOCS_WIDTH = (2560, 1440, 390), 1440
 THEMES = ("light", "dark")
 MIN_HEIGHT, MAX_HEIGHT = 900, 4200
 MAX_DOCS_BYTES = 300_000
@@ -44,8 +43,7 @@ _IS_CALM = """() => {
 def example_pages(names: dict[str, str]) -> dict[str, str]:
     """Return name -> path of what is shown with the example data; `names` maps run name -> id."""
     eager, tuned = names["decode 2 layers, eager"], names["decode 2 layers, max-autotune"]
-    oom = next((i for n, i in names.items() if "out of memory" in n.lower()), eager)
-    train = next((i for n, i in names.items() if n.startswith("transformer training")), eager)
+    oom, train = (names[f"transformer training step, {n}"] for n in ("fp32, out of memory", "bf16"))
     tabs = ("Phases", "Timeline", "API and transfers", "Counters and roofline", "Files")
     return {
         **EMPTY_PAGES,
@@ -91,7 +89,7 @@ def shoot(browser: Any, url: str, pages: dict[str, str], out: Path, prefix: str)
         try:
             tab.goto(f"{url}/{path}", timeout=LOAD_LIMIT_MS)
             settle(tab)
-            _all_looks(tab, out, f"{prefix}-{name}", _widths(name))
+            _all_looks(tab, out, f"{prefix}-{name}")
         except Exception as exc:  # A page that does not load must not cost the other pictures.
             failed.append(f"{prefix} {name}: {str(exc).splitlines()[0]}")
         tab.close()
@@ -99,12 +97,8 @@ def shoot(browser: Any, url: str, pages: dict[str, str], out: Path, prefix: str)
     return failed
 
 
-def _widths(name: str) -> Sequence[int]:
-    return (WIDEST, *WIDTHS) if name in WIDE_PAGES else WIDTHS
-
-
-def _all_looks(tab: Any, out: Path, stem: str, widths: Sequence[int]) -> None:
-    for width in widths:
+def _all_looks(tab: Any, out: Path, stem: str) -> None:
+    for width in WIDTHS:
         tab.set_viewport_size({"width": width, "height": MIN_HEIGHT})
         settle(tab)
         tall = tab.evaluate("document.querySelector('[data-testid=stMain]')?.scrollHeight ?? 900")
@@ -121,7 +115,7 @@ def shoot_docs(browser: Any, url: str, pages: dict[str, str], out: Path) -> None
     from PIL import Image
 
     context = browser.new_context(
-        viewport={"width": WIDTHS[0], "height": MIN_HEIGHT}, color_scheme="light"
+        viewport={"width": DOCS_WIDTH, "height": MIN_HEIGHT}, color_scheme="light"
     )
     for stem, path in pages.items():
         tab = context.new_page()

@@ -6,7 +6,11 @@ from app.ui import definitions_view
 
 st.title("Definitions")
 query = st.text_input(
-    "Search", key="search", bind="query-params", icon=":material/search:", placeholder="idle"
+    "Search",
+    key="search",
+    bind="query-params",
+    icon=":material/search:",
+    placeholder="a number, as on any page: idle, GEMM, MBU",
 )
 definitions_view.numbers(query or "")
 definitions_view.classes()

@@ -11,7 +11,6 @@ if frame.empty:
         "No GPU is registered",
         "A worker registers its GPUs when it starts; a capture names the GPU it was made on.",
     )
-for row in frame.sort_values("is_online", ascending=False, kind="stable").to_dict("records"):
-    gpu_view.draw(row)
+gpu_view.cards(frame)
 gpu_view.workers(data.fetch_workers())
 gpu_view.how_to_add()

@@ -61,8 +61,7 @@ elif frame.empty:
         "No runs yet", "Load the example data on the Overview, submit a run, or import captures."
     )
 else:
-    chosen = runs_table.draw(frame, columns, total)
-    runs_table.actions(frame, chosen)
+    runs_table.draw(frame, columns, total)
 pages = -(-total // PAGE_SIZE)
 if pages > 1:
     st.pagination(pages, key="page", bind="query-params")

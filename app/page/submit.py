@@ -8,8 +8,11 @@ from app.ui.widgets import said_plainly
 st.title("Submit")
 with said_plainly():
     submit_form.prefill(st.query_params.get("from", ""))
-    workload = submit_form.choose_workload()
-    gpus = submit_form.choose_gpus()
+    left, right = st.columns(2, gap="medium")
+    with left:
+        workload = submit_form.choose_workload()
+    with right:
+        gpus = submit_form.choose_gpus()
     values = submit_form.fields(workload, gpus)
     profilers, repeats = submit_form.passes(gpus)
     plan = submit_plan.make_plan(workload, values, gpus, profilers, repeats)

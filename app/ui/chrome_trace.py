@@ -1,19 +1,24 @@
 """A run's timeline as a Chrome trace, which Perfetto and chrome://tracing open.
 
 Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU (complete
-events `X`, times in microseconds from the first event).
+events `X`, times in microseconds from the first event). Perfetto drops an event that begins inside
+the one before it on the same thread without being inside it whole, as kernels of one stream do
+where the next is launched early: such events get a thread of their own beside it.
 """
 
 import gzip
 import json
-from collections.abc import Iterator
-
-import numpy as np
+from collections.abc import Generator, Iterator, Sequence
 
 from app.ui.timeline_load import Timeline
 
 _GPU, _HOST = 1, 2
 _NS_PER_US = 1e3
+_MOST_ROWS = 16
+_FIRST_THREAD = 100
+"Away from 0, which is the idle thread to Perfetto, and from the process numbers."
+Span = tuple[int, int, str, str]
+"""Start and end in ns, name, path of ranges."""
 
 
 def chrome_trace(timeline: Timeline, short_names: dict[str, str]) -> bytes:
@@ -26,27 +31,43 @@ def chrome_trace(timeline: Timeline, short_names: dict[str, str]) -> bytes:
 def _events(timeline: Timeline, short_names: dict[str, str]) -> Iterator[dict[str, object]]:
     for pid, name in ((_GPU, "GPU"), (_HOST, "ranges of the host")):
         yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": name}}
-    for lane, label in enumerate(timeline.lanes):
-        yield _thread_name(_GPU, lane, label)
-    for row, label in enumerate(timeline.range_rows):
-        yield _thread_name(_HOST, row, label or "nested ranges")
     names = [short_names.get(n, n) for n in timeline.names]
-    for lane in range(len(timeline.lanes)):
+    tid = _FIRST_THREAD
+    for lane, label in enumerate(timeline.lanes):
         part = slice(timeline.lane_bounds[lane], timeline.lane_bounds[lane + 1])
         columns = (timeline.start_ns, timeline.end_ns, timeline.name, timeline.path)
-        for start, end, name, path in zip(*(c[part].tolist() for c in columns), strict=True):
-            args = {"range": timeline.paths[path]} if path >= 0 else {}
-            yield _complete(_GPU, lane, names[name], start, end) | {"args": args}
-    ranges = timeline.ranges
-    rows = (ranges[c].to_numpy() for c in ("start_ns", "end_ns", "row", "name"))
-    for start, end, row, name in zip(*(np.asarray(r).tolist() for r in rows), strict=True):
-        yield _complete(_HOST, row, str(name), start, end)
+        spans = [
+            (start, end, names[name], timeline.paths[path] if path >= 0 else "")
+            for start, end, name, path in zip(*(c[part].tolist() for c in columns), strict=True)
+        ]
+        tid = yield from _threads(_GPU, tid, label, spans)
+    for row, label in enumerate(timeline.range_rows):
+        found = timeline.ranges[timeline.ranges["row"] == row].sort_values("start_ns")
+        values = (found[c].tolist() for c in ("start_ns", "end_ns", "name"))
+        ranges = [(start, end, str(name), "") for start, end, name in zip(*values, strict=True)]
+        tid = yield from _threads(_HOST, tid, label or "nested ranges", ranges)
 
 
-def _thread_name(pid: int, tid: int, name: str) -> dict[str, object]:
-    return {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": name}}
-
-
-def _complete(pid: int, tid: int, name: str, start: int, end: int) -> dict[str, object]:
-    times = {"ts": start / _NS_PER_US, "dur": (end - start) / _NS_PER_US}
-    return {"ph": "X", "pid": pid, "tid": tid, "name": name, **times}
+def _threads(
+    pid: int, first: int, label: str, spans: Sequence[Span]
+) -> Generator[dict[str, object], None, int]:
+    """Yield spans (by start) on as many threads as they need; return the next free thread."""
+    ends: list[int] = []
+    rows = []
+    for start, end, _, _ in spans:
+        row = next((i for i, until in enumerate(ends) if until <= start), len(ends))
+        if row == len(ends) < _MOST_ROWS:
+            ends.append(end)
+        row = min(row, _MOST_ROWS - 1)
+        ends[row] = end
+        rows.append(row)
+    for row in range(len(ends)):
+        name = label if row == 0 else f"{label}, begun before the one above ended"
+        common = {"ph": "M", "pid": pid, "tid": first + row}
+        yield {**common, "name": "thread_name", "args": {"name": name}}
+        yield {**common, "name": "thread_sort_index", "args": {"sort_index": first + row}}
+    for row, (start, end, name, path) in zip(rows, spans, strict=True):
+        times = {"ts": start / _NS_PER_US, "dur": (end - start) / _NS_PER_US}
+        event = {"ph": "X", "pid": pid, "tid": first + row, "name": name, **times}
+        yield event | {"args": {"range": path}} if path else event
+    return first + len(ends)

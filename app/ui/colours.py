@@ -116,6 +116,33 @@ def gpu_colour(model: str | None) -> str:
     return stable_colour(text)
 
 
+_LEAST_WHITE_CONTRAST = 3.2
+_BLACK_ABOVE = 0.5
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance (0-1) of `#rrggbb`, as WCAG 2 defines it."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def chip_colour(colour: str) -> str:
+    """Return the colour of a table's chip: lighter where white text on it could not be read.
+
+    Streamlit writes black on a chip of a luminance over one half, else white.
+    """
+    if 1.05 / (luminance(colour) + 0.05) >= _LEAST_WHITE_CONTRAST:
+        return colour
+    parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    lighter = colour
+    for step in range(1, 20):
+        if luminance(lighter) > _BLACK_ABOVE:
+            break
+        lighter = "#" + "".join(f"{round(v + (255 - v) * step / 20):02x}" for v in parts)
+    return lighter
+
+
 def phase_colours(phases: Iterable[str]) -> dict[str, str]:
     """Return a colour for each phase of a run: the usual phases keep theirs on every chart."""
     others = sorted({p for p in phases} - set(_PHASES))

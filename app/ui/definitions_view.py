@@ -2,14 +2,12 @@
 
 from html import escape
 
-import pandas as pd
 import streamlit as st
 
 from analysis.classify import categories, origins
-from analysis.definitions import DEFINITIONS
+from analysis.definitions import DEFINITIONS, Definition
 from app.ui import style
 from app.ui.colours import category_colour, origin_colour
-from app.ui.widgets import show_table, table_height
 
 
 def numbers(query: str) -> None:
@@ -19,31 +17,21 @@ def numbers(query: str) -> None:
     if not found:
         style.empty_state("No definition holds these words", "Search for a part of the name.")
         return
-    show_table(
-        pd.DataFrame(
-            {
-                "number": [d.label for d in found],
-                "unit": [d.unit for d in found],
-                "meaning": [d.meaning for d in found],
-                "formula": [d.formula for d in found],
-                "from": [d.obtained for d in found],
-                "key": [d.key for d in found],
-            }
-        ),
-        height=table_height(found, 640),
-        column_config={
-            "number": st.column_config.TextColumn(width=170),
-            "unit": st.column_config.TextColumn(width=70),
-            "meaning": st.column_config.TextColumn(width=440),
-            "formula": st.column_config.TextColumn(width=330),
-            "from": st.column_config.TextColumn(width=230),
-        },
-        row_height=33,
-        alt="Definitions of all numbers",
+    st.html(f'<dl class="wb-terms">{"".join(map(_term, found))}</dl>')
+
+
+def _term(definition: Definition) -> str:
+    unit = f' <span class="wb-muted">{escape(definition.unit)}</span>' if definition.unit else ""
+    return (
+        f"<div><dt>{escape(definition.label)}{unit}</dt>"
+        f"<dd>{escape(definition.meaning)}</dd>"
+        f"<dd><code>{escape(definition.formula)}</code></dd>"
+        f'<dd class="wb-muted">{escape(definition.obtained)} \u00b7 '
+        f"<code>{escape(definition.key)}</code></dd></div>"
     )
 
 
-def _text(definition: object) -> str:
+def _text(definition: Definition) -> str:
     parts = ("key", "label", "meaning", "formula", "obtained")
     return " ".join(str(getattr(definition, p)) for p in parts)
 

@@ -100,6 +100,12 @@ def count(value: float | None) -> str:
     return UNKNOWN if not is_known(value) else f"{int(value):,}".replace(",", "\u202f")  # type: ignore[arg-type]
 
 
+def many(value: float, noun: str) -> str:
+    """Return a count with its noun: `1 run`, `12 runs`, `2 launches`."""
+    ending = "" if value == 1 else "es" if noun.endswith(("ch", "s")) else "s"
+    return f"{count(value)} {noun}{ending}"
+
+
 def ratio(value: float | None) -> str:
     """Return a ratio with three decimals at most and a multiplication sign."""
     return UNKNOWN if not is_known(value) else f"{significant(float(value))}{_NBSP}\u00d7"  # type: ignore[arg-type]
@@ -131,6 +137,11 @@ def ago(stamp: str | None, now: datetime | None = None) -> str:
         if seconds >= size:
             return f"{seconds // size}{_NBSP}{unit} ago"
     return "just now" if seconds < 10 else f"{seconds}{_NBSP}s ago"
+
+
+def gpu_name(model: object) -> str:
+    """Return a GPU model without its maker's name, which all of them share; the sign for none."""
+    return str(model).removeprefix("NVIDIA ") if model and model == model else UNKNOWN
 
 
 def params_text(params: dict[str, object], keys: tuple[str, ...] = ()) -> str:

@@ -8,26 +8,31 @@ import streamlit as st
 
 from app.ui import links
 from app.ui.colours import gpu_colour
-from app.ui.format import UNKNOWN, ago, bytes_, count, percent, scaled, when
+from app.ui.format import UNKNOWN, ago, bytes_, count, gpu_name, many, percent, scaled, when
 from app.ui.widgets import plain_markdown, show_table
 from core import gpus as gpu_table
 
 
-def draw(row: dict[str, Any]) -> None:
-    """Draw a GPU's card."""
+def cards(frame: pd.DataFrame) -> None:
+    """Draw one card a GPU, those online first, as many beside each other as the width takes."""
+    ordered = frame.sort_values("is_online", ascending=False, kind="stable")
+    if frame.empty:
+        return
+    with st.grid("auto", min_column_width=540, gap="small"):
+        for row in ordered.to_dict("records"):
+            _card(row)
+
+
+def _card(row: dict[str, Any]) -> None:
     with st.container(border=True):
         _head(row)
-        left, right = st.columns(2, gap="large")
-        with left:
-            st.markdown("**Peaks**")
-            _peaks(row)
-        with right:
-            st.markdown("**Tools**")
-            _tools(row["info"] or {})
-        line = st.container(horizontal=True, vertical_alignment="center")
-        line.page_link(
+        st.markdown("**Peaks**")
+        _peaks(row)
+        st.markdown("**Tools**")
+        _tools(row["info"] or {})
+        st.page_link(
             links.RUNS,
-            label=f"{count(row['num_runs'])} runs",
+            label=many(row["num_runs"], "run"),
             icon=":material/table_rows:",
             query_params={"q": f'gpu:"{row["model"]}"'},
         )
@@ -50,7 +55,7 @@ def _head(row: dict[str, Any]) -> None:
     st.html(
         f'<div style="font-size:1.15rem;font-weight:650;margin-bottom:.4rem">'
         f'<span class="wb-dot" style="background:{gpu_colour(row["model"])};border-radius:.15rem">'
-        f'</span>{escape(str(row["model"]))} <span class="wb-muted" style="font-weight:400;'
+        f'</span>{escape(gpu_name(row["model"]))} <span class="wb-muted" style="font-weight:400;'
         f'font-size:.9rem"><span class="wb-dot" style="background:{dot};margin-left:.5rem"></span>'
         f'{state}</span></div><div class="wb-chips">{chips}</div>'
     )

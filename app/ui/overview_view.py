@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.ui import data, links, style
 from app.ui.colours import gpu_colour
-from app.ui.format import count, percent
+from app.ui.format import count, gpu_name, many, percent
 from app.ui.queue_view import progress_of
 from app.ui.runs_table import open_table
 from app.ui.widgets import plain_markdown, said_plainly, show_table, status_badge
@@ -31,6 +31,21 @@ def first_steps() -> None:
         st.switch_page(links.IMPORT)
 
 
+def summary(num_runs: int, gpus: pd.DataFrame, queue: pd.DataFrame) -> None:
+    """Say in one line what is here and what is running."""
+    at_work = int((queue["status"] != "queued").sum()) if len(queue) else 0
+    online = int(gpus["is_online"].sum()) if len(gpus) else 0
+    style.line(
+        [
+            f"{count(at_work)} running, {count(len(queue) - at_work)} waiting"
+            if len(queue)
+            else "nothing is running or waiting",
+            f"{count(online)} of {many(len(gpus), 'GPU')} online",
+            many(num_runs, "run"),
+        ]
+    )
+
+
 def gpus(frame: pd.DataFrame) -> None:
     """Draw one tile a GPU, those online first."""
     if frame.empty:
@@ -50,16 +65,16 @@ def _gpu_tile(row: dict[str, Any]) -> str:
     peaks = "peaks measured" if row["peaks"] else "peaks not measured"
     return (
         f'<div style="font-weight:650"><span class="wb-dot" style="border-radius:.15rem;background:'
-        f'{gpu_colour(row["model"])}"></span>{escape(str(row["model"]))}</div>'
+        f'{gpu_colour(row["model"])}"></span>{escape(gpu_name(row["model"]))}</div>'
         f'<div class="wb-muted" style="font-size:.86rem;line-height:1.6"><span class="wb-dot" '
-        f'style="background:{dot}"></span>{state} \u00b7 {count(row["num_runs"])} runs<br>'
+        f'style="background:{dot}"></span>{state} \u00b7 {many(row["num_runs"], "run")}<br>'
         f"{escape(peaks)} \u00b7 {escape(noise)}</div>"
     )
 
 
-def running() -> None:
+def running(queue: pd.DataFrame) -> None:
     """Draw running jobs, polling only while there are some."""
-    if data.fetch_queue().empty:
+    if queue.empty:
         return
     st.subheader("Running and waiting", anchor=False)
     _running_part()

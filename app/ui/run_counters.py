@@ -1,5 +1,8 @@
 """A run's hardware counters and its roofline."""
 
+from html import escape
+from typing import Any
+
 import pandas as pd
 import streamlit as st
 
@@ -7,8 +10,8 @@ from analysis.roofline import ceilings, cost_point, counter_points
 from analysis.runview import RunView
 from app.charts.roofline import roofline
 from app.ui import style
-from app.ui.format import fixed_format, percent
-from app.ui.widgets import chart, plain_markdown, show_table, table_height
+from app.ui.format import fixed_format, many, percent
+from app.ui.widgets import category_column, chart, plain_markdown, show_table, table_height
 
 
 def counters(view: RunView) -> None:
@@ -77,6 +80,8 @@ def _coverage(view: RunView) -> None:
     )
 
 
+_MOST_RULES = 40
+
 _LABELS = {
     "short_name": "kernel",
     "category": "category",
@@ -103,13 +108,17 @@ def _table(found: pd.DataFrame) -> None:
     for column, scale in (("\u00b5s", 1e3), ("DRAM MB", 1e6), ("MFLOP", 1e6)):
         if column in table:
             table[column] = table[column] / scale
-    numeric = [c for c in table if c.endswith("%") or c in ("\u00b5s", "waves / SM", "DRAM MB")]
+    numeric = [c for c in table if c.endswith("%") or c in ("\u00b5s", "waves / SM")]
+    decimals = dict.fromkeys(numeric, 2) | {"DRAM MB": 4, "MFLOP": 4}
     config: dict[str, object] = {
-        c: st.column_config.NumberColumn(format=fixed_format(table[c], most=2))
-        for c in [*numeric, "MFLOP"]
+        c: st.column_config.NumberColumn(format=fixed_format(table[c], most=most))
+        for c, most in decimals.items()
         if c in table
     }
-    config["kernel"] = st.column_config.TextColumn(width="large")
+    config["kernel"] = st.column_config.TextColumn(width=280)
+    if "category" in table:
+        config["category"] = category_column(table["category"])
+        table["category"] = [[c] for c in table["category"]]
     show_table(
         table,
         column_config=config,
@@ -130,25 +139,16 @@ def _rules(rules: pd.DataFrame) -> None:
         launches=("launch", "nunique"),
         speedup=("estimated_speedup_pct", "max"),
     )
-    table = pd.DataFrame(
-        {
-            "rule": ordered["rule"],
-            "launches": ordered["launches"],
-            "its estimated gain %": ordered["speedup"],
-            "message": ordered["message"],
-        }
-    )
-    show_table(
-        table,
-        height=table_height(table, 480),
-        column_config={
-            "rule": st.column_config.TextColumn(width="medium"),
-            "its estimated gain %": st.column_config.NumberColumn(format="%.0f"),
-            "message": st.column_config.TextColumn(width=900),
-        },
-        alt="Messages of Nsight Compute's rules",
-    )
-    st.caption(
-        "Messages that differ in their numbers alone are one row, with those of the largest gain. "
-        "Click a message twice to read all of it."
-    )
+    said = [_rule(r) for r in ordered.head(_MOST_RULES).to_dict("records")]
+    st.html(f'<div class="wb-said">{"".join(said)}</div>')
+    more = len(ordered) - len(said)
+    note = "Messages that differ in their numbers alone are one, with those of the largest gain."
+    st.caption(f"{note} {more} more are in the capture." if more > 0 else note)
+
+
+def _rule(rule: dict[str, Any]) -> str:
+    facts = [many(rule["launches"], "launch")]
+    if pd.notna(rule["speedup"]):
+        facts.append(f"its estimated gain {rule['speedup']:.0f} %")
+    head = f'<b>{escape(str(rule["rule"]))}</b><span class="wb-muted">{", ".join(facts)}</span>'
+    return f"<div>{head}</div><div>{escape(str(rule['message']))}</div>"

@@ -7,7 +7,7 @@ import streamlit as st
 from analysis.runview import RunRow, RunView
 from app.ui import data, links, style
 from app.ui.colours import BAD, GOOD, IDLE, IDLE_COLOURS, NEUTRAL, RUN_B, category_colour
-from app.ui.format import percent, when
+from app.ui.format import gpu_name, percent, when
 from app.ui.queue_view import cancel, log_text, progress_of, retry
 from app.ui.widgets import plain_markdown, said_plainly, status_badge
 from core.errors import AppError
@@ -24,7 +24,7 @@ def is_active(run: RunRow) -> bool:
 
 def title(run: RunRow) -> None:
     """Draw name, facts and what can be done."""
-    facts = [run.gpu_model or "GPU not known"]
+    facts = [gpu_name(run.gpu_model) if run.gpu_model else "GPU not known"]
     shown = {k: run.params.get(k) for k in _SHOWN}
     facts += [f"{k} {v}" for k, v in shown.items() if v not in (None, "", "custom")]
     facts += ["example data"] if run.source == "demo" else []

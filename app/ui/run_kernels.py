@@ -8,12 +8,12 @@ from analysis.runview import RunView
 from app.charts import kernels as kernel_charts
 from app.charts import phases as phase_charts
 from app.ui import data, style
-from app.ui.colours import category_colour
 from app.ui.format import fixed_format, percent
+from app.ui.perfetto import open_or_download
 from app.ui.shape import class_shares, kernel_shares, merged_phases, num_iterations
 from app.ui.timeline import draw_timeline
 from app.ui.timeline_load import Timeline
-from app.ui.widgets import chart, plain_markdown, show_table, table_height
+from app.ui.widgets import category_column, chart, plain_markdown, show_table, table_height
 
 _TOP = 15
 
@@ -92,13 +92,10 @@ def kernel_table(
 
 def _kernel_columns(table: pd.DataFrame) -> dict[str, object]:
     number = st.column_config.NumberColumn
-    classes = list(dict.fromkeys(c[0] for c in table["category"]))
     times = [c for c in table if c.endswith("\u00b5s") or c in ("total ms", "\u00b5s / iteration")]
     return {
-        "kernel": st.column_config.TextColumn(width=330),
-        "category": st.column_config.MultiselectColumn(
-            options=classes, color=[category_colour(c) for c in classes], width=110
-        ),
+        "kernel": st.column_config.TextColumn(width=280),
+        "category": category_column(c[0] for c in table["category"]),
         "share": st.column_config.ProgressColumn(
             "share of kernel time",
             format="%.1f %%",
@@ -182,14 +179,10 @@ def timeline(view: RunView) -> None:
         )
         return
     _timeline_part(view, found)
-    st.download_button(
-        "Chrome trace for Perfetto",
-        data=lambda: _chrome_trace(view, found[0]),
+    open_or_download(
+        lambda: _chrome_trace(view, found[0]),
+        title=view.run.name,
         file_name=f"{view.run.id}.json.gz",
-        mime="application/gzip",
-        icon=":material/download:",
-        on_click="ignore",
-        help="All launches and ranges; opens in Perfetto or chrome://tracing",
     )
 
 

@@ -1,13 +1,21 @@
 """The table of runs, and what can be done with chosen rows."""
 
+from typing import Any
+
 import pandas as pd
 import streamlit as st
 
 from analysis.definitions import tooltip
 from app.ui import data, links
-from app.ui.format import fixed_format
-from app.ui.shape import params_columns, run_table, two_sides
-from app.ui.widgets import plain_markdown, said_plainly, show_table, table_height
+from app.ui.format import count, fixed_format, many
+from app.ui.shape import params_columns, run_table, status_text, two_sides
+from app.ui.widgets import (
+    STATUS_COLOURS,
+    plain_markdown,
+    said_plainly,
+    show_table,
+    table_height,
+)
 from core.errors import AppError
 from db import runs
 
@@ -58,8 +66,12 @@ def _config(table: pd.DataFrame) -> dict[str, object]:
             "", key="runs_open", type="tertiary", pinned=True, width=44
         ),
         "name": st.column_config.TextColumn(width=_NAME_WIDTH),
-        "status": st.column_config.TextColumn(width=92),
-        "GPU": st.column_config.TextColumn(width=150),
+        "status": st.column_config.MultiselectColumn(
+            options=[status_text(s) for s in STATUS_COLOURS],
+            color=list(STATUS_COLOURS.values()),
+            width=96,
+        ),
+        "GPU": st.column_config.TextColumn(width=118),
         "latency ms": number(
             format=fixed_format(table["latency ms"]), help=tooltip("latency_ms.median"), width=92
         ),
@@ -73,8 +85,12 @@ def _config(table: pd.DataFrame) -> dict[str, object]:
     }
 
 
-def draw(frame: pd.DataFrame, columns: list[str], total: int) -> list[int]:
-    """Draw one page of runs; return the chosen row numbers. An open button leads to the run."""
+def draw(frame: pd.DataFrame, columns: list[str], total: int) -> None:
+    """Draw one page of runs with what can be done to chosen rows above it.
+
+    An open button leads to the run.
+    """
+    bar = st.container(horizontal=True, vertical_alignment="center", key="runs_bar")
     table = run_table(frame)
     extra = params_columns(frame) if "parameters" in columns else pd.DataFrame(index=frame.index)
     order: list[str] = ["open"]
@@ -95,12 +111,13 @@ def draw(frame: pd.DataFrame, columns: list[str], total: int) -> list[int]:
     click = st.session_state.get("runs_open")
     if click is not None:
         links.open_run(str(frame["id"].iloc[click.row]))
-    shown_text = f"{len(frame)} of {total}" if total > len(frame) else f"{total}"
-    st.caption(
-        f"{shown_text} run{'' if total == 1 else 's'}. Choose rows to compare, tag, pin or delete. "
-        "Columns without any value are left out."
-    )
-    return [r for r in event.selection.rows if r < len(frame)]
+    chosen = [r for r in event.selection.rows if r < len(frame)]
+    if chosen:
+        _actions(bar, frame.iloc[chosen])
+    else:
+        part = f"{count(len(frame))} of " if total > len(frame) else ""
+        bar.caption(f"{part}{many(total, 'run')}. Choose rows to compare, tag, pin or delete.")
+    st.caption("Columns without any value are left out.")
 
 
 def _param_widths(extra: pd.DataFrame) -> dict[str, object]:
@@ -115,13 +132,8 @@ def _has_value(column: pd.Series) -> bool:
     )
 
 
-def actions(frame: pd.DataFrame, chosen: list[int]) -> None:
-    """Draw what can be done with the chosen rows."""
-    if not chosen:
-        return
-    rows = frame.iloc[chosen]
+def _actions(bar: Any, rows: pd.DataFrame) -> None:
     ids = rows["id"].to_list()
-    bar = st.container(horizontal=True, vertical_alignment="bottom", border=True)
     bar.markdown(f"**{len(ids)} chosen**", width="content")
     if len(ids) == 1 and bar.button("Open", icon=":material/open_in_new:", type="primary"):
         links.open_run(ids[0])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from app.ui.format import UNKNOWN, ago, when
+from app.ui.format import UNKNOWN, ago, gpu_name, when
 
 _BORING = frozenset({"iterations", "warmup", "seed", "memory_cap_gib"})
 TELLING = ("mode", "preset", "compile", "implementation", "dtype", "batch", "context", "seq_len")
@@ -42,9 +42,9 @@ def run_table(frame: pd.DataFrame) -> pd.DataFrame:
         {
             "id": frame["id"],
             "name": frame["name"],
-            "status": frame["status"],
+            "status": [[status_text(s)] for s in frame["status"]],
             "workload": frame["workload"].fillna(""),
-            "GPU": frame["gpu_model"].fillna(""),
+            "GPU": [gpu_name(m) for m in frame["gpu_model"]],
             "latency ms": frame["latency_ms"],
             "\u00b1 %": 100 * half / frame["latency_ms"],
             "samples": frame["num_samples"],
@@ -61,6 +61,11 @@ def run_table(frame: pd.DataFrame) -> pd.DataFrame:
             "error": frame["error"].fillna(""),
         }
     )
+
+
+def status_text(status: str) -> str:
+    """Return a run's state as it is shown."""
+    return status.upper() if status == "oom" else status
 
 
 def two_sides(frame: pd.DataFrame) -> tuple[list[str], list[str]]:

@@ -10,9 +10,13 @@ from app.ui.format import with_micro
 _LINE = "color-mix(in srgb, currentColor 16%, transparent)"
 _MUTED = "color-mix(in srgb, currentColor 68%, transparent)"
 
+_WIDEST_PX = 2080
+
 CSS = f"""<style>
 [data-testid="stAppDeployButton"], [data-testid="stMainMenu"], #MainMenu, footer {{display:none}}
-[data-testid="stMainBlockContainer"] {{max-width:1720px}}
+[data-testid="stMainBlockContainer"] {{max-width:{_WIDEST_PX}px}}
+[data-testid="stHeader"] {{
+  padding-inline:max(.75rem, calc((100vw - {_WIDEST_PX}px) / 2 + 3.75rem))}}
 [data-testid="stMetricValue"], [data-testid="stTable"] td {{font-variant-numeric:tabular-nums}}
 [data-testid="stMetricLabel"] p {{font-size:.85rem}}
 [data-testid="stHeadingWithActionElements"] a {{display:none}}
@@ -43,9 +47,21 @@ CSS = f"""<style>
 .wb-kv {{margin:.2rem 0 .6rem;display:grid;grid-template-columns:max-content 1fr;
   gap:.2rem 1rem;font-size:.9rem}}
 .wb-kv dt {{color:{_MUTED}}} .wb-kv dd {{margin:0;overflow-wrap:anywhere}}
+.wb-said {{display:grid;grid-template-columns:minmax(150px,max-content) 1fr;gap:0 1.2rem;
+  font-size:.9rem;line-height:1.45}}
+.wb-said > * {{border-top:1px solid {_LINE};padding:.45rem 0;overflow-wrap:anywhere}}
+.wb-said b {{display:block;font-weight:600}}
+.wb-terms {{margin:.3rem 0;display:grid;gap:.9rem 2rem;
+  grid-template-columns:repeat(auto-fill,minmax(min(100%,400px),1fr))}}
+.wb-terms > div {{border-top:1px solid {_LINE};padding-top:.55rem;overflow-wrap:anywhere}}
+.wb-terms dt {{font-weight:650;margin-bottom:.15rem}} .wb-terms dt span {{font-weight:400}}
+.wb-terms dd {{margin:.1rem 0;font-size:.93rem;line-height:1.45}}
+.wb-terms code {{font-size:.82rem;padding:0;background:none;color:inherit}}
+.wb-terms .wb-muted {{font-size:.85rem}}
 @media (max-width:640px) {{
   .wb-title {{font-size:1.35rem}} .wb-verdict {{padding:.8rem .85rem}}
   .wb-verdict h2 {{font-size:1.08rem}}
+  .wb-said {{grid-template-columns:1fr}} .wb-said > :nth-child(even) {{border:0;padding-top:0}}
   .wb-kv {{grid-template-columns:1fr}} .wb-kv dd {{margin-bottom:.35rem}}
 }}
 </style>"""
@@ -60,6 +76,12 @@ def chips(texts: list[str], tail: str = "") -> str:
     """Return short facts as chips; every text is escaped."""
     items = "".join(f'<span class="wb-chip">{escape(t)}</span>' for t in texts if t)
     return f'<div class="wb-chips">{items}<span class="wb-muted">{escape(tail)}</span></div>'
+
+
+def line(texts: Sequence[str]) -> None:
+    """Draw short facts in one muted line."""
+    text = " \u00b7 ".join(t for t in texts if t)
+    st.html(f'<div class="wb-muted">{escape(text)}</div>')
 
 
 def header(title: str, facts: list[str], tail: str = "") -> None:

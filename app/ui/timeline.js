@@ -13,6 +13,11 @@ const text = (ns) => {
 const columns = (table, names) =>
   Object.fromEntries(names.map((n) => [n, table.getChild(n).toArray()]))
 
+const isLight = (colour) => {
+  const [r, g, b] = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16))
+  return 0.299 * r + 0.587 * g + 0.114 * b > 140
+}
+
 function bounds(s) {
   const m = s.meta
   const rows = m.rows.length
@@ -75,7 +80,8 @@ function draw(s) {
       if (b <= covered[lane] + 0.5) continue
     }
     covered[lane] = b
-    g.fillStyle = meta.palette[meta.classes[spans.name[i]]].colour
+    const { colour } = meta.palette[meta.classes[spans.name[i]]]
+    g.fillStyle = colour
     const y = top + lane * (LABEL + LANE + GAP) + LABEL
     g.globalAlpha = Math.min(1, 0.25 + 0.75 * spans.fill[i])
     g.fillRect(Math.max(a, -1), y, Math.min(b, width + 1) - Math.max(a, -1), LANE)
@@ -85,7 +91,7 @@ function draw(s) {
       g.fillRect(Math.max(a, -1), y + LANE - 4, Math.max(2, b - a), 4)
     }
     if (b - a > 70) {
-      g.fillStyle = "#fff"
+      g.fillStyle = isLight(colour) ? "#000" : "#fff"
       clipped(g, meta.names[spans.name[i]], Math.max(a, 0) + 5, y + LANE / 2, b - Math.max(a, 0) - 9)
     }
   }

@@ -1,7 +1,7 @@
 """Small pieces that several pages draw."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +12,9 @@ import streamlit as st
 
 from app.charts.base import CONFIG
 from app.ui import data
+from app.ui.colours import category_colour, chip_colour
 from app.ui.format import UNKNOWN
+from app.ui.shape import status_text
 from core.errors import AppError
 
 log = logging.getLogger(__name__)
@@ -77,6 +79,13 @@ def show_table(frame: pd.DataFrame, **options: Any) -> Any:
     return st.dataframe(frame, hide_index=True, placeholder=UNKNOWN, **options)
 
 
+def category_column(categories: Iterable[object]) -> Any:
+    """Return the column of kernel classes as chips; each cell of it is a list of one class."""
+    classes = list(dict.fromkeys(map(str, categories)))
+    colours = [chip_colour(category_colour(c)) for c in classes]
+    return st.column_config.MultiselectColumn(options=classes, color=colours, width=110)
+
+
 def linked_select(
     place: Any, label: str, options: Sequence[str], *, param: str, **options_of_widget: Any
 ) -> str:
@@ -118,7 +127,7 @@ def table_height(frame: object, most: int) -> int:
 def status_badge(status: str) -> None:
     """Draw a run's state with icon and colour."""
     st.badge(
-        status.upper() if status == "oom" else status,
+        status_text(status),
         icon=STATUS_ICONS.get(status),
         color=STATUS_COLOURS.get(status, "gray"),  # type: ignore[arg-type]
     )
@@ -151,18 +160,3 @@ def said_plainly() -> Iterator[None]:
     except AppError as exc:
         st.error(plain_markdown(str(exc)), icon=":material/error:")
         st.stop()
-
-
-def known_columns(frame: pd.DataFrame) -> list[str]:
-    """Return the columns that hold at least one value."""
-    return [c for c in frame.columns if frame[c].notna().any()]
-
-
-def hint(text: str) -> None:
-    """Draw a short explanation under a chart or table."""
-    st.caption(text)
-
-
-def dash(text: str | None) -> str:
-    """Return the text, or the sign for what is not known."""
-    return text if text else UNKNOWN

@@ -152,7 +152,7 @@ def test_out_of_memory_is_a_result_with_its_bytes():
     run = replace(view.run, status="oom", oom={"phase": "backward", "requested_bytes": 2**30})
     found = run_verdict(replace(view, run=run))
     assert found.kind == VerdictKind.OOM
-    assert "in backward" in found.headline and found.evidence == ("asked for 1.00 GiB",)
+    assert "in backward" in found.headline and found.evidence == ("asked for 1.07 GB",)
 
 
 def test_operators_make_a_cpu_run():

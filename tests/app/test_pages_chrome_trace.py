@@ -9,6 +9,30 @@ from app.ui.chrome_trace import chrome_trace
 from app.ui.timeline_load import build_timeline
 
 
+def spans_of(times: list[tuple[int, int]]) -> pd.DataFrame:
+    return pd.DataFrame(times, columns=["start_ns", "end_ns"]).assign(
+        device=0,
+        stream=7,
+        process=1,
+        kind="kernel",
+        name=[f"k{i}" for i in range(len(times))],
+        path=None,
+        launch_start_ns=None,
+        capture=0,
+    )
+
+
+def test_spans_that_overlap_on_a_stream_are_on_threads_of_their_own() -> None:
+    columns = ["start_ns", "end_ns", "process", "thread", "depth", "name"]
+    timeline = build_timeline(
+        spans_of([(0, 10), (9, 14), (14, 20), (12, 30)]), pd.DataFrame(columns=columns)
+    )
+    events = json.loads(gzip.decompress(chrome_trace(timeline, {})))["traceEvents"]
+    tids = {e["name"]: e["tid"] for e in events if e["ph"] == "X"}
+    # By start: k0 0-10, k1 9-14 (inside k0's time), k3 12-30, k2 14-20.
+    assert tids == {"k0": 100, "k1": 101, "k3": 100, "k2": 101}
+
+
 def test_a_chrome_trace_holds_every_span_and_range() -> None:
     spans = pd.DataFrame(
         {
@@ -36,6 +60,6 @@ def test_a_chrome_trace_holds_every_span_and_range() -> None:
         ("copy", 4.5, 1.5),
         ("forward", 0.0, 6.8),
     ]
-    assert [e["args"] for e in complete[:2]] == [{"range": "forward"}, {}]
+    assert [e.get("args") for e in complete[:2]] == [{"range": "forward"}, None]
     threads = {e["args"]["name"] for e in found["traceEvents"] if e["name"] == "thread_name"}
     assert {"stream 7", "stream 8", "thread 1"} == threads
