@@ -34,7 +34,7 @@ def comparison_document(c: Comparison) -> Document:
     paragraphs += [f"Next: {c.next_step}."] if c.next_step else []
     paragraphs += [c.banner] if c.banner and c.banner != c.reason else []
     paragraphs += [f"Side {m.side}: {m.message}." for m in c.marks]
-    tables = [_sides(c)]
+    tables = [_sides(c), *_pairs(c)]
     if c.differs:
         rows = tuple((d.field, d.a or "unknown", d.b or "unknown", d.effect) for d in c.differs)
         header = ("field", "A", "B", "means")
@@ -58,6 +58,32 @@ def _sides(c: Comparison) -> DocumentTable:
     rows.append(("B / A", f"{c.ci95_name} {ci95}" if ci95 else "", "", "", "", ratio))
     svg = processes_svg(c.a, c.b, c.unit)
     return DocumentTable(title="Sides", header=header, rows=tuple(rows), svg=svg)
+
+
+def _pairs(c: Comparison) -> list[DocumentTable]:
+    if not c.pairs:
+        return []
+    rows = tuple(
+        (
+            pair.b.label,
+            pair.a.label,
+            _number(pair.a.median),
+            _number(pair.b.median),
+            _number(pair.ratio),
+            f"{pair.ci95[0]:.4f} to {pair.ci95[1]:.4f}" if pair.ci95 else "",
+            pair.verdict.replace("_", " "),
+            pair.what,
+        )
+        for pair in c.pairs
+    )
+    unit = f" ({c.unit})" if c.unit else ""
+    header = ("B", "against A", f"A{unit}", f"B{unit}", "B / A", "95 % interval", "verdict")
+    title = f"Each measurement: {c.metric}"
+    return [DocumentTable(title=title, header=(*header, "differs"), rows=rows)]
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
 
 
 def _side_row(name: str, side: Side) -> tuple[str, ...]:
@@ -124,11 +150,15 @@ def _scoreboard(c: Comparison) -> list[DocumentTable]:
             f"{r.relative_latency:.3f}",
             _percent(r.bandwidth_frac),
             _percent(r.compute_frac),
+            _percent(r.datasheet_bandwidth_frac),
+            _percent(r.datasheet_compute_frac),
             r.error or "",
         )
         for r in c.scoreboard
     )
-    header = ("GPU", "run", "latency ms", "relative", "of bandwidth", "of compute peak", "note")
+    shares = ("of measured bandwidth", "of measured compute peak")
+    shares += ("of datasheet bandwidth", "of datasheet compute peak")
+    header = ("GPU", "run", "latency ms", "relative", *shares, "note")
     return [DocumentTable(title="Across GPUs", header=header, rows=rows)]
 
 

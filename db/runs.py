@@ -268,12 +268,18 @@ def resolve_run(db: Database, text: str) -> str:
 
 
 def resolve_runs(db: Database, text: str) -> list[str]:
-    """Return the finished runs that `text` names: one run, or all a filter matches; UserError."""
+    """Return the runs that `text` names; UserError.
+
+    One run, several with commas between, or all finished ones that a filter matches.
+    """
     try:
         return [resolve_run(db, text)]
     except UserError as single:
         if not any(mark in text for mark in ":<>="):
-            raise
+            parts = [part.strip() for part in text.split(",") if part.strip()]
+            if len(parts) < 2:
+                raise
+            return list(dict.fromkeys(resolve_run(db, part) for part in parts))
         found = list_runs(db, f"{text} status:done,oom", limit=1000)["id"].tolist()
         if not found:
             raise UserError(f"{text!r}: no finished run matches this filter") from single

@@ -2,151 +2,49 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from analysis.compare import fields, metrics, order
+from analysis.compare import fields, metrics
 from analysis.compare.explain import explain, make_reason
-from analysis.compare.quality import Groups, find_marks
-from analysis.compare.records import Comparison, Mark, Side
+from analysis.compare.held import hold
+from analysis.compare.records import Comparison
 from analysis.compare.scoreboard import make_scoreboard
-from analysis.compare.stats import Order
-from analysis.compare.verdict import ASSUMED_FLOOR_FRAC, Judgement, judge
+from analysis.compare.several import make_pairs
 from analysis.runview import RunView
 from core.errors import UserError
-
-LOST = ("oom", "failed", "cancelled", "interrupted")
 
 
 def compare(a: Sequence[RunView], b: Sequence[RunView], *, metric: str = "latency") -> Comparison:
     """Compare side B with side A; each side is one run or several runs of the same job.
 
+    Where a side holds several measurements, `pairs` has each of B's against its partner of A.
     UserError for an empty side or a metric that neither side has (the message lists those that
     both have). Nothing is read but the views, and the span files they name for kernel matching.
     """
     if not a or not b:
         raise UserError(f"compare: side {'A' if not a else 'B'} names no run")
     chosen = metrics.resolve(metric, a, b)
-    differs = fields.find_differences(a, b, chosen)
-    is_comparable, banner = fields.is_comparable(differs), fields.make_banner(differs)
-    side_a, side_b, groups_a, groups_b = _sides(a, b, chosen)
-    floor = _noise_floor(a, b) if chosen.name == "latency" else None
-    when = order.find_order(a, b, len(groups_a), len(groups_b))
-    found = _judge(a, b, groups_a, groups_b, when, floor, chosen)
+    held = hold(a, b, chosen)
     explained = explain(a, b, chosen)
+    pairs = make_pairs(a, b, chosen)
     return Comparison(
         metric=chosen.name,
         unit=chosen.unit,
         higher_is_better=chosen.higher_is_better,
-        comparable=is_comparable,
-        intended=fields.intended_variable(differs),
-        differs=differs,
-        banner=banner,
-        verdict=found.verdict if is_comparable else "not_comparable",
-        reason=make_reason(found, banner, explained, is_comparable=is_comparable),
-        next_step=found.next_step if is_comparable else "compare runs that differ in one variable",
-        ratio=found.ratio,
-        ci95=found.ci95,
-        ci95_basis=found.ci95_basis,
-        p_value=found.p_value,
-        noise_floor_frac=floor,
-        a=side_a,
-        b=side_b,
-        marks=_marks(groups_a, groups_b, when),
+        comparable=held.comparable,
+        intended=fields.intended_variable(held.differs),
+        differs=held.differs,
+        banner=held.banner,
+        verdict=held.verdict,
+        reason=make_reason(held, explained),
+        next_step="see each measurement against its partner" if pairs else held.next_step,
+        ratio=held.found.ratio,
+        ci95=held.found.ci95,
+        ci95_basis=held.found.ci95_basis,
+        p_value=held.found.p_value,
+        noise_floor_frac=held.noise_floor_frac,
+        a=held.a,
+        b=held.b,
+        marks=held.marks,
         **explained,
         scoreboard=make_scoreboard((*a, *b)),
+        pairs=pairs,
     )
-
-
-def _sides(
-    a: Sequence[RunView], b: Sequence[RunView], metric: metrics.Metric
-) -> tuple[Side, Side, Groups, Groups]:
-    """Return both sides and their groups; per iteration where captures hold different numbers."""
-    counts = {metrics.num_iterations(v) for v in (*a, *b)}
-    per_iteration = len(counts) > 1 and None not in counts
-    groups_a, unit_a = metrics.side_groups(a, metric, per_iteration=per_iteration)
-    groups_b, unit_b = metrics.side_groups(b, metric, per_iteration=per_iteration)
-    side_a = _side("A", a, groups_a, unit_a, metric, per_iteration)
-    side_b = _side("B", b, groups_b, unit_b, metric, per_iteration)
-    return side_a, side_b, groups_a, groups_b
-
-
-def _side(
-    label: str,
-    views: Sequence[RunView],
-    groups: Groups,
-    unit: str,
-    metric: metrics.Metric,
-    per_iteration: bool,
-) -> Side:
-    raw = [metrics.groups(v, metric, per_iteration=per_iteration) for v in views]
-    num_samples = sum(len(process) for run in raw for process in run)
-    names = sorted({v.run.name for v in views})
-    shown = names[0] if len(names) == 1 else f"{len(views)} runs"
-    return metrics.describe_side(shown or label, views, groups, unit, num_samples)
-
-
-def _judge(
-    a: Sequence[RunView],
-    b: Sequence[RunView],
-    groups_a: Groups,
-    groups_b: Groups,
-    when: Order,
-    floor: float | None,
-    metric: metrics.Metric,
-) -> Judgement:
-    for label, views, groups in (("A", a, groups_a), ("B", b, groups_b)):
-        if not groups:
-            return _missing(_why_missing(label, views, metric))
-        if min(float(np.median(g)) for g in groups) <= 0:
-            return _missing(f"{metric.name} is zero on side {label}: no ratio")
-    if when == "block" and order.ran_first(a, b) == "b":
-        groups_a, groups_b = groups_a[::-1], groups_b[::-1]  # A then B, with time running backwards
-    return judge(
-        groups_a,
-        groups_b,
-        order=when,
-        lead=order.find_lead(a, b) if when == "paired" else 1.0,
-        noise_floor_frac=floor,
-        assumed_floor_frac=ASSUMED_FLOOR_FRAC if metric.unit == "ms" else 0.0,
-        higher_is_better=metric.higher_is_better,
-    )
-
-
-def _missing(reason: str) -> Judgement:
-    return Judgement(
-        verdict="not_enough_samples",
-        reason=reason,
-        next_step="run the side that lacks it, with 5 repeats",
-        ratio=None,
-        ci95=None,
-        ci95_basis=None,
-        p_value=None,
-        median_a=None,
-        median_b=None,
-    )
-
-
-def _why_missing(label: str, views: Sequence[RunView], metric: metrics.Metric) -> str:
-    for view in views:
-        if view.run.status == "oom":
-            return f"side {label} ran out of memory: no {metric.name}"
-        if view.run.status in LOST:
-            return f"side {label} {view.run.status}: no {metric.name}"
-    why = "not enough repeats: no clean pass, so " if metric.name == "latency" else ""
-    return f"{why}no {metric.name} on side {label}"
-
-
-def _noise_floor(a: Sequence[RunView], b: Sequence[RunView]) -> float | None:
-    """Return the largest known floor of the GPUs involved: the noisier one decides."""
-    known = [v.noise_floor_frac for v in (*a, *b) if v.noise_floor_frac is not None]
-    return max(known) if known else None
-
-
-def _marks(a: Groups, b: Groups, when: Order) -> tuple[Mark, ...]:
-    marks = (*find_marks(a, "A"), *find_marks(b, "B"))
-    if when == "block" and min(len(a), len(b)) > 1:
-        text = (
-            "all of one side ran before the other: drift of the machine is part of the difference"
-        )
-        marks = (*marks, Mark(code="block_order", side="A, B", message=text, count=1))
-    return marks

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import TypedDict
 
+from analysis.compare.held import Held
 from analysis.compare.kernels import match_kernels
 from analysis.compare.memory import compare_memory
 from analysis.compare.metrics import Metric
 from analysis.compare.records import KernelPair, MemoryGrowth, Waterfall
-from analysis.compare.verdict import Judgement
 from analysis.compare.waterfall import make_waterfall, representative
 from analysis.runview import RunView
 
@@ -21,18 +21,14 @@ class Explanation(TypedDict):
     memory: tuple[MemoryGrowth, ...]
 
 
-def make_reason(
-    found: Judgement, banner: str | None, explained: Explanation, *, is_comparable: bool
-) -> str:
+def make_reason(held: Held, explained: Explanation) -> str:
     """Return the verdict's reason; without a ratio, what the captures do say."""
-    if not is_comparable:
-        return banner or ""
     fall = explained["kernel_waterfall"]
-    if found.ratio is not None or fall is None or not fall.total_a_ns:
-        return found.reason
+    if not held.comparable or held.found.ratio is not None or fall is None or not fall.total_a_ns:
+        return held.reason
     change = fall.total_b_ns / fall.total_a_ns - 1
     totals = f"{fall.total_a_ns / 1e6:.4g} -> {fall.total_b_ns / 1e6:.4g} ms"
-    return f"{found.reason}; kernel time {totals} ({change:+.1%}) per {fall.per}"
+    return f"{held.reason}; kernel time {totals} ({change:+.1%}) per {fall.per}"
 
 
 def explain(a: Sequence[RunView], b: Sequence[RunView], metric: Metric) -> Explanation:

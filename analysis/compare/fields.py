@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from analysis.compare.metrics import Metric
@@ -46,7 +47,9 @@ IDENTITY = re.compile(
     re.I,
 )
 """Environment entries that name one execution or place, not a setting: never a cause."""
-TOOL_SETTING = re.compile(r"^(nsys|ncu|trace|profiler|tool)|cuda_graph_trace", re.I)
+GRAPH_SETTING = re.compile(r"cuda_graph_trace", re.I)
+TOOL_SETTING = re.compile(r"^(nsys|ncu|trace|profiler|tool)", re.I)
+MAX_NAMED = 5
 
 
 def find_differences(
@@ -60,17 +63,43 @@ def find_differences(
     values_a, values_b = _values(a, metric), _values(b, metric)
     found = []
     gpu_differs = values_a.get("gpu") != values_b.get("gpu")
+    have_graphs = all(any(map(_may_have_graphs, side)) for side in (a, b))
     for name in sorted({*values_a, *values_b}):
         in_a, in_b = values_a.get(name, set()), values_b.get(name, set())
         if in_a == in_b and len(in_a) <= 1:
             continue
         mixed = len(in_a) > 1 or len(in_b) > 1
         effect = _effect(name, mixed=mixed, gpu_differs=gpu_differs, metric=metric)
-        if effect == "breaks" and not (in_a and in_b):
+        if GRAPH_SETTING.search(name):
+            effect = "breaks" if metric.is_profiled and have_graphs else "noted"
+        if not (in_a and in_b) and effect != "intended":
             effect = "unknown"
         found.append(Difference(field=name, a=_text(in_a), b=_text(in_b), effect=effect))
     rank = {"breaks": 0, "intended": 1, "unknown": 2, "noted": 3}
-    return tuple(sorted(found, key=lambda d: (rank[d.effect], d.field)))
+    return tuple(
+        sorted(
+            _one_question(found),
+            key=lambda d: (rank[d.effect], d.field.startswith("environment."), d.field),
+        )
+    )
+
+
+def _may_have_graphs(view: RunView) -> bool:
+    return bool(view.summary.get("num_graph_launches") != 0)
+
+
+def _one_question(found: Sequence[Difference]) -> list[Difference]:
+    """Return the fields with those questions as `unknown` that one side does not answer.
+
+    Files without params lack them all, which makes none of them the variable; a single one that
+    one side lacks (`variant` of a new build) is the variable.
+    """
+    questions = [d for d in found if d.effect == "intended"]
+    if len(questions) < 2:
+        return list(found)
+    return [
+        replace(d, effect="unknown") if d in questions and None in (d.a, d.b) else d for d in found
+    ]
 
 
 def intended_variable(differences: Sequence[Difference]) -> Difference | None:
@@ -109,7 +138,7 @@ def make_banner(differences: Sequence[Difference]) -> str | None:
     elif questions:
         parts.append(f"The variable is {_list(questions)}.")
     if unknown := [d for d in differences if d.effect == "unknown"]:
-        parts.append(f"Known on one side only: {_list(unknown)}.")
+        parts.append(f"Known on one side only: {_names(unknown)}.")
     if noted := [d for d in differences if d.effect == "noted"]:
         parts.append(f"Also different: {_list(noted)}.")
     return " ".join(parts)
@@ -117,6 +146,13 @@ def make_banner(differences: Sequence[Difference]) -> str | None:
 
 def _list(differences: Sequence[Difference]) -> str:
     return ", ".join(f"{d.field} {_or_unknown(d.a)} -> {_or_unknown(d.b)}" for d in differences)
+
+
+def _names(differences: Sequence[Difference]) -> str:
+    """Return the fields, the first few by name: what one side says is in the table of fields."""
+    names = [d.field for d in differences[:MAX_NAMED]]
+    more = len(differences) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more > 0 else "")
 
 
 def _or_unknown(value: str | None) -> str:

@@ -24,7 +24,21 @@ SUMMARY_METRICS = {
 }
 PHASE_METRICS = {"host": "host_ns", "projected": "projected_ns", "kernel": "kernel_ns"}
 """`host:forward`: time of a phase per iteration; the path may be any tail of its full path."""
-PROFILED = frozenset({"kernel_time", "busy", "span", "idle_frac", "gemm_frac", "attention_frac"})
+PROFILED_ITERATION = "profiled_iteration"
+"""One iteration under the profiler: GPU projection of its range, else the range on the host."""
+PROFILED = frozenset(
+    {
+        PROFILED_ITERATION,
+        "kernel_time",
+        "busy",
+        "span",
+        "idle_frac",
+        "gemm_frac",
+        "attention_frac",
+    }
+)
+TELLING = ("latency", PROFILED_ITERATION, "span", "kernel_time", "busy", "peak_memory")
+"""What to compare by, the most telling first: what has no clean latency still has the others."""
 HIGHER_IS_BETTER = re.compile(r"/s$|^(mfu|mbu)$|throughput|speedup")
 ITERATION = re.compile(r"^(?:iteration|iter|step|ProfilerStep)[ _#]?\d+$", re.I)
 COUNTER = re.compile(r"\b(seq|op_id|step|iteration|batch)(\s*[=:#]\s*)\d+", re.I)
@@ -58,8 +72,7 @@ def resolve(name: str, a: Sequence[RunView], b: Sequence[RunView]) -> Metric:
     if unit is None:
         unit = _phase_unit(name, (*a, *b))
     if unit is None:
-        both = sorted(set(known_a) & set(known_b))
-        names = ", ".join(both) or "none"
+        names = ", ".join(common(a, b)) or "none"
         raise UserError(f"metric: {name!r} is not measured on both sides; available: {names}")
     return Metric(name=name, unit=unit)
 
@@ -67,16 +80,25 @@ def resolve(name: str, a: Sequence[RunView], b: Sequence[RunView]) -> Metric:
 def available(view: RunView) -> dict[str, str]:
     """Return name -> unit of every metric of one run."""
     found = {"latency": "ms"} if len(view.samples) else {}
+    if _iteration_values(view) is not None:
+        found[PROFILED_ITERATION] = "ms"
     for name, (key, unit) in SUMMARY_METRICS.items():
         if view.summary.get(key) is not None:
             found[name] = unit
     for kind, column in PHASE_METRICS.items():
         if len(view.phases):
             known = view.phases[view.phases[column].notna()]
-            found |= {f"{kind}:{path}": "ms" for path in sorted(set(map(tail, known["path"])))}
+            paths = {t for t in map(tail, known["path"]) if not t.endswith("iteration_*")}
+            found |= {f"{kind}:{path}": "ms" for path in sorted(paths)}
     for row in view.metrics.itertuples() if len(view.metrics) else ():
         found.setdefault(row.name if not row.phase else f"{row.name}:{row.phase}", row.unit)
     return found
+
+
+def common(a: Sequence[RunView], b: Sequence[RunView]) -> list[str]:
+    """Return the metrics that both sides have, the most telling first."""
+    both = set(_union(a)) & set(_union(b))
+    return [*(n for n in TELLING if n in both), *sorted(both - set(TELLING))]
 
 
 def normalise(path: str | None) -> str:
@@ -132,10 +154,21 @@ def groups(view: RunView, metric: Metric, *, per_iteration: bool = False) -> lis
         if per_iteration and metric.name in ("kernel_time", "busy", "span"):
             scale *= num_iterations(view) or 1
         return [np.array([float(value) / scale])]
+    if metric.name == PROFILED_ITERATION:
+        values = _iteration_values(view)
+        return [] if values is None else [values]
     kind, _, path = metric.name.partition(":")
     if kind in PHASE_METRICS and (values := _phase_values(view, kind, path)) is not None:
         return [values]
     return _stored(view, metric.name)
+
+
+def _iteration_values(view: RunView) -> np.ndarray | None:
+    """Return the time of each iteration under the profiler in ms; None without such ranges."""
+    for kind in ("projected", "host"):
+        if (values := _phase_values(view, kind, "iteration_*")) is not None:
+            return values
+    return None
 
 
 def _phase_values(view: RunView, kind: str, path: str) -> np.ndarray | None:

@@ -36,6 +36,21 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """One measurement of side B against its partner of side A, where a side holds several."""
+
+    a: Side
+    b: Side
+    what: str
+    "The fields that differ and matter: `compile none -> default`; empty when none does."
+    verdict: Verdict
+    reason: str
+    ratio: float | None
+    ci95: tuple[float, float] | None
+    ci95_basis: IntervalBasis | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
     """Something about the samples that the reader must see; the samples stay in."""
 
@@ -102,7 +117,10 @@ class KernelPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRow:
-    """One GPU's latency, and what share of its own measured peaks that latency reaches."""
+    """One GPU's latency, and what share of its own peaks that latency reaches.
+
+    `bandwidth_frac` and `compute_frac` are of the peaks measured on that very GPU.
+    """
 
     run_id: str
     label: str
@@ -112,6 +130,8 @@ class ScoreRow:
     "Latency over the first row's."
     bandwidth_frac: float | None
     compute_frac: float | None
+    datasheet_bandwidth_frac: float | None
+    datasheet_compute_frac: float | None
     error: str | None
     "Set when a share is over 100 %: the cost model is wrong, and the share is withheld."
 
@@ -158,6 +178,8 @@ class Comparison:
     kernels: tuple[KernelPair, ...]
     memory: tuple[MemoryGrowth, ...]
     scoreboard: tuple[ScoreRow, ...]
+    pairs: tuple[Pair, ...]
+    "Each measurement of B against its partner; empty with one measurement on each side."
 
     @property
     def ci95_name(self) -> str:
@@ -200,6 +222,9 @@ class Comparison:
             },
             "memory_at_peak": [_with_delta(m, "delta_bytes") for m in self.memory],
             "scoreboard": [asdict(row) for row in self.scoreboard],
+            "pairs": [
+                {**asdict(pair), "a": _side(pair.a), "b": _side(pair.b)} for pair in self.pairs
+            ],
         }
 
 

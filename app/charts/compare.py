@@ -1,10 +1,13 @@
 """What changed between two sides."""
 
 from collections.abc import Sequence
+from typing import Any
 
+import pandas as pd
 import plotly.graph_objects as go
 
-from app.charts.base import figure, plain, short
+from app.charts.base import bar_height, figure, plain, short, unique_labels
+from app.charts.roofline import add_kernels
 from app.ui.colours import CATEGORY_COLOURS, NEUTRAL, RUN_A, RUN_B
 from app.ui.format import duration
 
@@ -90,7 +93,48 @@ def interval(ratio: float, ci95: tuple[float, float], noise_floor_frac: float | 
         hovertext=[f"{ratio:.4g} ({low:.4g} to {high:.4g})"],
         hoverinfo="text",
     )
-    margin = max(abs(low - 1), abs(high - 1), noise_floor_frac or 0, 0.02) * 1.25
-    fig.update_xaxes(range=[1 - margin, 1 + margin])
+    floor = noise_floor_frac or 0.0
+    left, right = min(low, 1 - floor, 0.98), max(high, 1 + floor, 1.02)
+    margin = 0.12 * (right - left)
+    fig.update_xaxes(range=[left - margin, right + margin])
     fig.update_yaxes(showticklabels=False, showgrid=False)
     return fig
+
+
+def intervals(rows: Sequence[tuple[str, float, tuple[float, float] | None, str]]) -> go.Figure:
+    """Draw the ratio of several measurements, one a line: (label, ratio, 95 % interval, colour)."""
+    fig = figure(height=bar_height(len(rows), row=30), x_title="ratio B / A", legend=False)
+    fig.add_vline(x=1, line={"color": NEUTRAL, "dash": "dot"})
+    labels = unique_labels([label for label, *_ in rows], 60)
+    for label, (_, ratio, ci95, colour) in zip(labels, rows, strict=True):
+        low, high = ci95 or (ratio, ratio)
+        bar = {"array": [high - ratio], "arrayminus": [ratio - low], "thickness": 3, "width": 6}
+        fig.add_scatter(
+            x=[ratio],
+            y=[label],
+            mode="markers",
+            marker={"size": 11, "color": colour},
+            error_x={"type": "data", "symmetric": False, "color": colour, **bar},
+            hovertext=[f"{label}: {ratio:.4g} ({low:.4g} to {high:.4g})"],
+            hoverinfo="text",
+        )
+    fig.update_xaxes(rangemode="tozero")
+    fig.update_yaxes(autorange="reversed")
+    return fig
+
+
+def throughputs(points: pd.DataFrame) -> go.Figure:
+    """Draw kernels by what share of compute and memory throughput they reach, area by time.
+
+    `points`: label, category, sm_pct, memory_pct, duration_ns, side, run, colour.
+    """
+    x, y = "compute throughput (% of peak)", "memory throughput (% of peak)"
+    fig = figure(height=460, x_title=x, y_title=y)
+    add_kernels(fig, points, x="sm_pct", y="memory_pct", told=_shares)
+    fig.update_xaxes(range=[0, 104])
+    fig.update_yaxes(range=[0, 104])
+    return fig
+
+
+def _shares(row: Any) -> str:
+    return f"compute {row.sm_pct:.1f} %, memory {row.memory_pct:.1f} %"

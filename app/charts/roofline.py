@@ -1,6 +1,7 @@
 """Arithmetic intensity against throughput, under the ceilings that are known."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -8,23 +9,25 @@ import plotly.graph_objects as go
 
 from analysis.roofline import MEASURED
 from app.charts.base import figure, plain, short
-from app.ui.colours import NEUTRAL, RUN_A, RUN_B, category_colour
+from app.ui.colours import NEUTRAL, RUN_B, category_colour
 from app.ui.format import duration, scaled
 
-SYMBOLS = {"": "circle", "A": "circle", "B": "square"}
-"Marker of a side of a comparison; colour stays the kernel's class."
+SYMBOLS = {"A": "circle", "B": "square"}
+"Marker of a side of a comparison; colour is then the run's."
 
 
 def roofline(
     points: pd.DataFrame,
     ceilings: pd.DataFrame,
     models: Sequence[tuple[str, float, float]] = (),
+    colours: Sequence[str] = (),
 ) -> go.Figure:
     """Draw kernels under the roofs, area by time.
 
-    `points`: COUNTER_POINT_COLUMNS, and `side` (A or B) in a comparison. `ceilings`:
-    CEILING_COLUMNS. `models`: (label, FLOP/B, FLOP/s) of whole iterations by the cost model, drawn
-    as diamonds.
+    `points`: COUNTER_POINT_COLUMNS; in a comparison also `side` (A or B), `run` (its label) and
+    `colour`, which then take the place of the kernel's class. `ceilings`: CEILING_COLUMNS, and
+    `gpu` where there are several. `models`: (label, FLOP/B, FLOP/s) of whole iterations by the
+    cost model, drawn as diamonds in `colours`.
     """
     fig = figure(height=460, x_title="arithmetic intensity (FLOP/B)", y_title="throughput (FLOP/s)")
     x_all = [*points["intensity"].to_list(), *(m[1] for m in models)]
@@ -32,9 +35,9 @@ def roofline(
     high = max([*x_all, *ceilings["ridge"].to_list(), 10.0]) * 5
     _roofs(fig, ceilings, np.geomspace(low, high, 160))
     if len(points):
-        _kernels(fig, points if "side" in points else points.assign(side=""))
+        add_kernels(fig, points, x="intensity", y="flops_per_s", told=_told)
     for i, (label, intensity, flops) in enumerate(models):
-        colour = RUN_A if len(models) > 1 and i == 0 else RUN_B
+        colour = colours[i] if i < len(colours) else RUN_B
         fig.add_scatter(
             x=[intensity],
             y=[flops],
@@ -52,7 +55,8 @@ def roofline(
 def _roofs(fig: go.Figure, ceilings: pd.DataFrame, grid: np.ndarray) -> None:
     for roof in ceilings.to_dict("records"):
         flops, moved = float(roof["flops_per_s"]), float(roof["bytes_per_s"])
-        name = f"{roof['source']} {roof['dtype']}: {scaled(flops, 'FLOP/s')}, "
+        whose = f"{roof['gpu']}, " if roof.get("gpu") else ""
+        name = f"{whose}{roof['source']} {roof['dtype']}: {scaled(flops, 'FLOP/s')}, "
         dash = "solid" if roof["source"] == MEASURED else "dash"
         fig.add_scatter(
             x=grid,
@@ -64,23 +68,34 @@ def _roofs(fig: go.Figure, ceilings: pd.DataFrame, grid: np.ndarray) -> None:
         )
 
 
-def _kernels(fig: go.Figure, points: pd.DataFrame) -> None:
+def _told(row: Any) -> str:
+    return f"{scaled(row.flops_per_s, 'FLOP/s')} at {row.intensity:.3g} FLOP/B"
+
+
+def add_kernels(
+    fig: go.Figure, points: pd.DataFrame, *, x: str, y: str, told: Callable[[Any], str]
+) -> None:
+    """Add kernels as points whose area is their time: a trace a class, or a run in a comparison."""
     biggest = max(1.0, float(points["duration_ns"].max()))
-    for (side, category), rows in points.groupby(["side", "category"], sort=False):
+    is_compared = "run" in points
+    keys = ["run", "side", "colour"] if is_compared else ["category"]
+    for key, rows in points.groupby(keys, sort=False):
+        symbol = SYMBOLS[key[1]] if is_compared else "circle"
         fig.add_scatter(
-            x=rows["intensity"],
-            y=rows["flops_per_s"],
+            x=rows[x],
+            y=rows[y],
             mode="markers",
-            name=f"{f'{side}: ' if side else ''}{category}",
+            name=short(key[0], 48),
             marker={
-                "color": category_colour(str(category)),
-                "symbol": SYMBOLS.get(str(side), "circle"),
+                "color": key[2] if is_compared else category_colour(str(key[0])),
+                "symbol": symbol,
                 "size": 7 + 26 * np.sqrt(rows["duration_ns"].to_numpy(float) / biggest),
-                "opacity": 0.75,
+                "opacity": 0.7,
+                "line": {"width": 0.5},
             },
             hovertext=[
-                f"{short(r.label, 70)}<br>{scaled(r.flops_per_s, 'FLOP/s')} at "
-                f"{r.intensity:.3g} FLOP/B<br>{duration(r.duration_ns)}, by counters"
+                f"{short(key[0], 60)}<br>{short(r.label, 70)} ({r.category})<br>{told(r)}<br>"
+                f"{duration(r.duration_ns)}, by counters"
                 for r in rows.itertuples()
             ],
             hoverinfo="text",

@@ -1,7 +1,5 @@
 """A comparison as lines for a terminal."""
 
-from collections.abc import Sequence
-
 from analysis.compare import Comparison, Pair
 
 _TOP = 12
@@ -9,14 +7,14 @@ _TOP = 12
 
 def compare_lines(result: Comparison) -> list[str]:
     """Return verdict, ratio, both sides, what differs and where the time went."""
+    if result.pairs:
+        return _pair_lines(result)
     lines = [f"{result.metric}: {result.verdict}. {result.reason}"]
     if result.ratio is not None:
         interval = ""
         if result.ci95:
             interval = f" ({result.ci95_name}: {result.ci95[0]:.4g} to {result.ci95[1]:.4g})"
         lines.append(f"ratio B/A {result.ratio:.4g}{interval}")
-    if result.pairs:
-        return [*lines, "", *_pair_lines(result.pairs, result.unit)]
     for name, side in (("A", result.a), ("B", result.b)):
         median = "-" if side.median is None else f"{side.median:.4g} {result.unit}"
         counts = f"{side.n_samples} samples in {side.n_processes} processes"
@@ -36,16 +34,36 @@ def compare_lines(result: Comparison) -> list[str]:
     return lines
 
 
-def _pair_lines(pairs: Sequence[Pair], unit: str) -> list[str]:
-    """Return a row for each measurement: what differs, medians, ratio with interval, verdict."""
-    lines = ["each against its partner on side A (B / A):"]
-    for pair in pairs:
-        ratio = "-" if pair.ratio is None else f"{pair.ratio:.4g}"
-        if pair.ci95:
-            inside = ", inside one process" if pair.ci95_basis == "samples" else ""
-            ratio += f" ({pair.ci95[0]:.4g} to {pair.ci95[1]:.4g}{inside})"
-        a, b = (f"{s.median:.4g}" if s.median is not None else "-" for s in (pair.a, pair.b))
-        lines.append(f"  {pair.b.label}: {ratio}  {pair.verdict}")
-        lines.append(f"      against {pair.a.label}: {a} -> {b} {unit}; {pair.what or 'same job'}")
-        lines.append(f"      {pair.reason}")
+def _pair_lines(result: Comparison) -> list[str]:
+    """Return a row for each measurement: medians, ratio with interval, verdict, what differs."""
+    header = ("B", f"A {result.unit}", f"B {result.unit}", "B/A", "95 % interval", "verdict")
+    rows = [(*header, "differs")]
+    rows += [
+        (
+            pair.b.label,
+            *("-" if s.median is None else f"{s.median:.4g}" for s in (pair.a, pair.b)),
+            "-" if pair.ratio is None else f"{pair.ratio:.4g}",
+            _interval(pair),
+            pair.verdict,
+            pair.what or "nothing",
+        )
+        for pair in result.pairs
+    ]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [f"{result.metric}: each measurement of B against its partner on side A", ""]
+    lines += ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
+    kept = [p for p in result.pairs if p.verdict != "not_comparable"]
+    reasons = dict.fromkeys(p.reason for p in kept)
+    if len(reasons) > 1:
+        reasons = dict.fromkeys(f"{p.b.label}: {p.reason}" for p in kept)
+    lines += ["", *reasons]
+    if any(p.ci95_basis == "samples" for p in result.pairs):
+        lines.append("* inside one process, without the noise between processes")
     return lines
+
+
+def _interval(pair: Pair) -> str:
+    if pair.ci95 is None:
+        return "-"
+    mark = "*" if pair.ci95_basis == "samples" else ""
+    return f"{pair.ci95[0]:.4g} to {pair.ci95[1]:.4g}{mark}"

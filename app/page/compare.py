@@ -2,7 +2,15 @@
 
 import streamlit as st
 
-from app.ui import compare_curves, compare_detail, compare_head, data, links, style
+from app.ui import (
+    compare_curves,
+    compare_detail,
+    compare_head,
+    compare_several,
+    data,
+    links,
+    style,
+)
 from app.ui.widgets import said_plainly
 
 st.title("Compare")
@@ -15,17 +23,25 @@ if not a or not b:
     st.page_link(links.RUNS, label="Choose them in the table", icon=":material/table_rows:")
     st.stop()
 with said_plainly():
-    ids_a, ids_b = data.resolve_side(a), data.resolve_side(b)
+    sides = compare_head.repeats(data.resolve_side(a), data.resolve_side(b))
+    ids_a, ids_b = sides.a, sides.b
     views_a, views_b = data.fetch_views(ids_a), data.fetch_views(ids_b)
     found = data.fetch_comparison(ids_a, ids_b, metric)
 
+whole, all_a, all_b = found, views_a, views_b
 compare_head.names(found, views_a, views_b)
+if found.pairs:
+    compare_several.measurements(found)
+    pair = compare_several.chosen(found.pairs)
+    ids_a, ids_b = pair.a.run_ids, pair.b.run_ids
+    views_a, views_b = data.fetch_views(ids_a), data.fetch_views(ids_b)
+    found = data.fetch_comparison(ids_a, ids_b, metric)
 compare_head.verdict(found)
-compare_head.headline(views_a[0], views_b[0])
-compare_detail.actions(found, ids_a, ids_b, views_a, views_b)
+compare_head.headline(found, views_a, views_b)
+compare_detail.actions(whole, all_a, all_b)
 compare_detail.differences(found)
-compare_detail.waterfalls(found, views_a[0], views_b[0])
-compare_curves.scoreboard(found)
+compare_detail.waterfalls(found, [*views_a, *views_b])
+compare_curves.scoreboard(whole)
 compare_detail.kernel_pairs(found)
 compare_curves.memory_sites(found)
-compare_curves.overlays(views_a, views_b)
+compare_curves.overlays(all_a, all_b)

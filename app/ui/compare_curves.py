@@ -1,6 +1,8 @@
 """What a comparison overlays: samples, memory, roofline, and each GPU against its own peaks."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import cycle
 
 import pandas as pd
 import streamlit as st
@@ -8,47 +10,114 @@ import streamlit as st
 from analysis.compare import Comparison
 from analysis.roofline import counter_points
 from analysis.runview import RunView
+from app.charts.compare import throughputs
 from app.charts.memory import memory_overlay
 from app.charts.roofline import roofline
 from app.charts.samples import distribution
-from app.ui.colours import RUN_A, RUN_B
-from app.ui.format import UNKNOWN, duration, fixed_format, percent, ratio
+from app.ui.colours import RUN_A, SERIES_COLOURS
+from app.ui.format import duration, fixed_format, percent, ratio
 from app.ui.run_counters import model_point, roofs
-from app.ui.widgets import chart, show_table, table_height
+from app.ui.widgets import chart, plain_markdown, show_table, table_height
 
 _MOST_SITES = 200
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """One run with the label and colour that it has in every overlay."""
+
+    side: str
+    label: str
+    colour: str
+    view: RunView
+
+
+def shown_runs(a: Sequence[RunView], b: Sequence[RunView]) -> list[Shown]:
+    """Return every run of both sides; a side of several numbers them: `B2: name`."""
+    colours = cycle((RUN_A, *SERIES_COLOURS))
+    return [
+        Shown(
+            side=side,
+            label=f"{side}{i + 1 if len(views) > 1 else ''}: {view.run.name}",
+            colour=next(colours),
+            view=view,
+        )
+        for side, views in (("A", a), ("B", b))
+        for i, view in enumerate(views)
+    ]
+
+
 def overlays(a: Sequence[RunView], b: Sequence[RunView]) -> None:
-    """Draw samples, memory and roofline of both sides in the same axes, where they have them."""
-    sides = [("A", RUN_A, v) for v in a] + [("B", RUN_B, v) for v in b]
-    samples = [(f"{s}: {v.run.name}", c, v.samples) for s, c, v in sides if len(v.samples)]
-    memory = [(f"{s}: {v.run.name}", c, v.memory_points) for s, c, v in sides]
+    """Draw samples, memory, roofline and counters of all runs of both sides in the same axes."""
+    runs = shown_runs(a, b)
+    samples = [(r.label, r.colour, r.view.samples) for r in runs if len(r.view.samples)]
+    memory = [(r.label, r.colour, r.view.memory_points) for r in runs]
     memory = [m for m in memory if m[2]["time_ns"].nunique() > 1]
     if samples:
         st.subheader("Samples", anchor=False)
         st.caption("Clean pass, one box a process: noise between processes counts, not inside one.")
-        chart(distribution(samples), alt="Latency samples of both sides by process")
+        chart(distribution(samples), alt="Latency samples of all runs by process")
     if memory:
         st.subheader("Memory over time", anchor=False)
-        chart(memory_overlay(memory), alt="Allocated memory of both sides over time")
-    _rooflines(a[0], b[0])
+        chart(memory_overlay(memory), alt="Allocated memory of all runs over time")
+    _rooflines(runs)
+    _counters(runs)
 
 
-def _rooflines(a: RunView, b: RunView) -> None:
-    sides = (("A", a), ("B", b))
-    points = [counter_points(v.counters).assign(side=s) for s, v in sides]
-    models = [(f"{s}: {m[0]}", m[1], m[2]) for s, v in sides if (m := model_point(v)) is not None]
+def _rooflines(runs: Sequence[Shown]) -> None:
+    points = [_marked(counter_points(r.view.counters), r) for r in runs]
+    models = [(r, m) for r in runs if (m := model_point(r.view)) is not None]
     known = [p for p in points if len(p)]
     if not known and not models:
         return
     st.subheader("Roofline", anchor=False)
-    missing = [s for (s, _), p in zip(sides, points, strict=True) if p.empty]
-    shapes = "Circles: kernels of A, squares: of B, by counters. Diamonds: whole iterations."
-    st.caption(shapes + (f" No counters on side {' and '.join(missing)}." if missing else ""))
-    ceilings = pd.concat([roofs(v) for _, v in sides], ignore_index=True).drop_duplicates()
-    both = pd.concat(known, ignore_index=True) if known else points[0]
-    chart(roofline(both, ceilings, models), alt="Kernels of both sides under the ceilings")
+    shapes = "Circles: kernels of A, squares: of B, by counters, area by time. Diamonds: whole "
+    st.caption(shapes + "iterations by the cost model." + _without(runs, points))
+    chart(
+        roofline(
+            pd.concat(known, ignore_index=True) if known else points[0],
+            _ceilings(runs),
+            [(r.label, *m[1:]) for r, m in models],
+            [r.colour for r, _ in models],
+        ),
+        alt="Kernels of all runs under the ceilings",
+    )
+
+
+def _counters(runs: Sequence[Shown]) -> None:
+    columns = ["short_name", "category", "sm_pct", "memory_pct", "duration_ns"]
+    points = [
+        _marked(r.view.counters[columns].dropna().rename(columns={"short_name": "label"}), r)
+        for r in runs
+    ]
+    known = [p for p in points if len(p)]
+    if not known:
+        return
+    st.subheader("Counters", anchor=False)
+    st.caption(
+        "What share of the GPU's compute and memory throughput each profiled kernel reaches: far "
+        "left and low is latency. Circles: A, squares: B, area by time." + _without(runs, points)
+    )
+    chart(
+        throughputs(pd.concat(known, ignore_index=True)),
+        alt="Compute against memory throughput of the kernels of all runs",
+    )
+
+
+def _marked(points: pd.DataFrame, run: Shown) -> pd.DataFrame:
+    return points.assign(side=run.side, run=run.label, colour=run.colour)
+
+
+def _without(runs: Sequence[Shown], points: Sequence[pd.DataFrame]) -> str:
+    missing = [r.label for r, p in zip(runs, points, strict=True) if p.empty]
+    return plain_markdown(f" No counters of {', '.join(missing)}.") if missing else ""
+
+
+def _ceilings(runs: Sequence[Shown]) -> pd.DataFrame:
+    """Return the roofs of every GPU of these runs, named by the GPU where there are several."""
+    gpus = {r.view.run.gpu_model for r in runs}
+    found = [roofs(r.view).assign(gpu=r.view.run.gpu_model if len(gpus) > 1 else "") for r in runs]
+    return pd.concat(found, ignore_index=True).drop_duplicates()
 
 
 def scoreboard(found: Comparison) -> None:
@@ -56,30 +125,36 @@ def scoreboard(found: Comparison) -> None:
     if not found.scoreboard:
         return
     st.subheader("Against each GPU's own peaks", anchor=False)
-    rows = [
+    shares = {
+        "of measured bandwidth": [r.bandwidth_frac for r in found.scoreboard],
+        "of measured compute peak": [r.compute_frac for r in found.scoreboard],
+        "of datasheet bandwidth": [r.datasheet_bandwidth_frac for r in found.scoreboard],
+        "of datasheet compute peak": [r.datasheet_compute_frac for r in found.scoreboard],
+    }
+    known = {name: values for name, values in shares.items() if any(v is not None for v in values)}
+    table = pd.DataFrame(
         {
-            "run": r.label,
-            "GPU": r.gpu,
-            "latency": duration(r.latency_ms * 1e6),
-            "to the first": ratio(r.relative_latency),
-            "of its bandwidth": percent(r.bandwidth_frac),
-            "of its compute": percent(r.compute_frac),
-            "note": r.error or "",
+            "run": [r.label for r in found.scoreboard],
+            "GPU": [r.gpu for r in found.scoreboard],
+            "latency": [duration(r.latency_ms * 1e6) for r in found.scoreboard],
+            "to the first": [ratio(r.relative_latency) for r in found.scoreboard],
+            **{name: [percent(v) for v in values] for name, values in known.items()},
+            "note": [r.error or "" for r in found.scoreboard],
         }
-        for r in found.scoreboard
-    ]
-    right = st.column_config.TextColumn(alignment="right")
-    numeric = ("latency", "to the first", "of its bandwidth", "of its compute")
-    show_table(
-        pd.DataFrame(rows).drop(columns=[] if any(r["note"] for r in rows) else ["note"]),
-        column_config=dict.fromkeys(numeric, right),
-        height=table_height(rows, 420),
-        alt="Latency of each run and its share of the measured peaks of its GPU",
     )
-    if all(r.bandwidth_frac is None and r.compute_frac is None for r in found.scoreboard):
+    if not any(r.error for r in found.scoreboard):
+        table = table.drop(columns="note")
+    right = st.column_config.TextColumn(alignment="right")
+    show_table(
+        table,
+        column_config=dict.fromkeys(("latency", "to the first", *known), right),
+        height=table_height(table, 420),
+        alt="Latency of each run and its share of the peaks of its GPU",
+    )
+    if not {"of measured bandwidth", "of measured compute peak"} & set(known):
         st.caption(
-            f"{UNKNOWN}: no measured peak, or no cost model. `./warpboard doctor --measure` on the "
-            "GPU's host measures the peaks."
+            "Shares of measured peaks need peaks measured on that GPU (`./warpboard doctor "
+            "--measure` on its host) and a workload with a cost model."
         )
 
 

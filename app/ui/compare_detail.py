@@ -25,14 +25,8 @@ from workloads.registry import load_workloads
 REPEATS = 5
 
 
-def actions(
-    found: Comparison,
-    ids_a: tuple[str, ...],
-    ids_b: tuple[str, ...],
-    a: Sequence[RunView],
-    b: Sequence[RunView],
-) -> None:
-    """Draw repeats, export and share."""
+def actions(found: Comparison, a: Sequence[RunView], b: Sequence[RunView]) -> None:
+    """Draw repeats, export and share; both sides are whole."""
     jobs, why_not = interleaved(a, b)
     bar = st.container(horizontal=True)
     if bar.button(
@@ -44,11 +38,15 @@ def actions(
     ):
         _submit(jobs, a[0], b[0])
     with bar.popover("Export", icon=":material/download:"):
-        export_buttons(found, f"compare-{ids_a[0]}-{ids_b[0]}")
+        export_buttons(found, f"compare-{found.a.run_ids[0]}-{found.b.run_ids[0]}")
     with bar.popover("Share", icon=":material/link:"):
         st.text("This comparison's address:")
         address = links.share_url(
-            "compare", a=",".join(ids_a), b=",".join(ids_b), metric=found.metric
+            "compare",
+            a=",".join(found.a.run_ids),
+            b=",".join(found.b.run_ids),
+            metric=found.metric,
+            pair=st.query_params.get("pair", ""),
         )
         st.code(address, language=None, wrap_lines=True)
     if why_not:
@@ -117,7 +115,7 @@ _EFFECTS = {
 }
 
 
-def waterfalls(found: Comparison, a: RunView, b: RunView) -> None:
+def waterfalls(found: Comparison, views: Sequence[RunView]) -> None:
     """Draw where the time went: the whole span, and kernel time by class."""
     both = [f for f in (found.waterfall, found.kernel_waterfall) if f is not None]
     falls = list({f.mode: f for f in both}.values())
@@ -128,15 +126,16 @@ def waterfalls(found: Comparison, a: RunView, b: RunView) -> None:
     for place, fall in zip(columns, falls, strict=True):
         with place:
             what = {"span": "first to last GPU operation", "kernel_time": "kernel time"}[fall.mode]
-            each = 1 if fall.per == "iteration" else _same_iterations(a, b)
+            each = 1 if fall.per == "iteration" else _same_iterations(fall, views)
             is_each = fall.per == "iteration" or each > 1
             st.caption(f"{what}, {'per iteration' if is_each else 'whole capture'}")
             chart(_fall(fall, found, what, each), alt=f"Steps from A to B of the {what}")
 
 
-def _same_iterations(a: RunView, b: RunView) -> int:
+def _same_iterations(fall: Waterfall, views: Sequence[RunView]) -> int:
     """Return how many iterations both captures hold; 1 where they differ or it is not known."""
-    left, right = num_iterations(a.phases), num_iterations(b.phases)
+    named = {v.run.id: v for v in views}
+    left, right = (num_iterations(named[i].phases) for i in (fall.run_a, fall.run_b))
     return left if left and left == right else 1
 
 
@@ -189,7 +188,8 @@ def kernel_pairs(found: Comparison) -> None:
         },
         alt="Kernels of A and B that do the same work",
     )
+    per = found.kernel_waterfall.per if found.kernel_waterfall else "capture"
+    times = "per iteration" if per == "iteration" else "of the whole capture"
     st.caption(
-        "Times are of the whole capture. A dash has no partner: the kernel is gone, new, or fused "
-        "into another."
+        f"Times are {times}. A dash has no partner: the kernel is gone, new, or fused into another."
     )

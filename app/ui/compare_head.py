@@ -1,6 +1,8 @@
 """The top of a comparison: the two sides, the verdict, the headline numbers."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import streamlit as st
 
@@ -8,12 +10,25 @@ from analysis.compare import Comparison
 from analysis.definitions import tooltip
 from analysis.runview import RunView
 from app.charts.compare import interval
-from app.ui import data, style
+from app.ui import data, links, style
 from app.ui.colours import BAD, GOOD, NEUTRAL
-from app.ui.format import UNKNOWN, bytes_, duration, percent, significant
+from app.ui.format import UNKNOWN, bytes_, duration, many, percent, significant
 from app.ui.shape import TELLING, num_iterations
 from app.ui.widgets import Card, cards, chart, linked_select, plain_markdown
+from db.repeats import Repeats
 
+METRICS = {
+    "profiled_iteration": "Iteration under the profiler",
+    "span": "Span of the GPU's work, profiled",
+    "kernel_time": "Kernel time, profiled",
+    "busy": "GPU busy, profiled",
+    "peak_memory": "Peak memory",
+    "idle_frac": "GPU idle, profiled",
+    "gemm_frac": "GEMM fraction, profiled",
+    "attention_frac": "Attention fraction, profiled",
+    "mfu": "MFU",
+    "mbu": "MBU",
+}
 _TITLES = {
     "faster": "B is faster",
     "slower": "B is slower",
@@ -30,14 +45,24 @@ def inputs() -> tuple[str, str, str]:
     names = dict(zip(recent["id"], recent["name"], strict=True))
     bar = st.columns([4, 4, 2], vertical_alignment="bottom")
     chosen = [_side(bar[i], names, key) for i, key in enumerate(("a", "b"))]
-    metric = bar[2].selectbox(
+    names = data.metric_names(chosen[0], chosen[1])
+    asked = st.query_params.get("metric")
+    metric = linked_select(
+        bar[2],
         "Metric",
-        data.metric_names(chosen[0], chosen[1]),
-        key="metric",
-        bind="query-params",
+        list(dict.fromkeys([*names, *([asked] if asked else [])])),
+        param="metric",
+        format_func=partial(_metric, is_known=names[0] == "latency"),
         help="Latency comes from the clean pass; the others from the profiled one.",
     )
-    return chosen[0], chosen[1], str(metric or "latency")
+    return chosen[0], chosen[1], metric
+
+
+def _metric(name: str, *, is_known: bool) -> str:
+    """Return how a metric is called: whether it was measured under a profiler is part of it."""
+    if name == "latency":
+        return "Latency" if is_known else "Latency (no clean pass on both sides)"
+    return METRICS.get(name, name)
 
 
 def _side(place: object, names: dict[str, str], key: str) -> str:
@@ -126,7 +151,7 @@ def verdict(found: Comparison) -> None:
     style.verdict(
         title,
         [line for line in lines if line],
-        [m.message for m in found.marks],
+        [f"Side {m.side}: {m.message}" for m in found.marks],
         _ACCENTS.get(found.verdict, NEUTRAL),
     )
     if found.ratio and found.ci95:
@@ -172,11 +197,38 @@ def _value(value: float | None, unit: str) -> str:
     return percent(value) if unit == "" and abs(value) <= 1 else f"{significant(value)} {unit}"
 
 
-def headline(a: RunView, b: RunView) -> None:
-    """Draw what changed in the profile, each side's first run."""
+def repeats(ids_a: tuple[str, ...], ids_b: tuple[str, ...]) -> Repeats:
+    """Add the repeats that ran in turn, unless they are switched off; say so while some wait."""
+    found = data.with_repeats(ids_a, ids_b)
+    if found.num_waiting:
+        st.info(
+            f"{many(found.num_waiting, 'repeat')} of these jobs wait or run: this page counts them "
+            "once they have ended.",
+            icon=":material/schedule:",
+        )
+        st.page_link(links.QUEUE, label="Watch them in the queue", icon=":material/list:")
+    if not found.num_added:
+        return found
+    counts = st.toggle(
+        f"Count {many(found.num_added, 'more run')} of these jobs that ran in turn",
+        value=True,
+        key="repeats",
+        bind="query-params",
+        help="Runs of the same two jobs on the same GPU model from a sweep that holds both",
+    )
+    return found if counts else replace(found, a=ids_a, b=ids_b)
+
+
+def headline(found: Comparison, views_a: Sequence[RunView], views_b: Sequence[RunView]) -> None:
+    """Draw what changed in the profile: the runs that the waterfall is made from."""
+    fall = found.waterfall
+    named = {v.run.id: v for v in (*views_a, *views_b)}
+    a, b = (named[fall.run_a], named[fall.run_b]) if fall else (views_a[0], views_b[0])
+    if len(views_a) + len(views_b) > 2:
+        st.caption(plain_markdown(f"Profile of one run a side: {a.run.name}, {b.run.name}."))
     cards(
         [
-            _latency(a, b),
+            _latency(found, a, b),
             _per_iteration(a, b, "kernel_time_ns", "Kernel time / iteration"),
             _per_iteration(a, b, "num_kernels", "Launches / iteration"),
             _share(a, b, "idle_frac", "GPU idle"),
@@ -215,8 +267,10 @@ def _share(a: RunView, b: RunView, key: str, label: str) -> Card:
     )
 
 
-def _latency(a: RunView, b: RunView) -> Card:
+def _latency(found: Comparison, a: RunView, b: RunView) -> Card:
     values = [(v.summary.get("latency_ms") or {}).get("median") for v in (a, b)]
+    if found.metric == "latency":
+        values = [found.a.median, found.b.median]  # Over all runs of a side.
     missing = [side for side, value in zip("AB", values, strict=True) if value is None]
     note = f"no clean pass on side {' and '.join(missing)}" if missing else "clean pass, medians"
     return Card(

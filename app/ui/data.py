@@ -22,6 +22,7 @@ from core.spec import JobSpec
 from db import fetch, runs, status
 from db.connection import opened
 from db.devices import Device, devices
+from db.repeats import Repeats, find_repeats
 
 Stamp = tuple[str, int, int]
 KeptTimeline = tuple[Timeline, Window]
@@ -180,11 +181,8 @@ def resolve_one(text: str) -> str:
 
 
 def resolve_side(text: str) -> tuple[str, ...]:
-    """Return the runs of one side: ids separated by commas, a name, or a filter; UserError."""
-    parts = [p for p in text.split(",") if p.strip()]
+    """Return the runs of one side: ids or names with commas between, or a filter; UserError."""
     with database() as db:
-        if len(parts) > 1 and not any(mark in text for mark in ":<>="):
-            return tuple(runs.resolve_run(db, p) for p in parts)
         return tuple(runs.resolve_runs(db, text))
 
 
@@ -206,17 +204,21 @@ def fetch_comparison(a: tuple[str, ...], b: tuple[str, ...], metric: str) -> Any
 
 
 def metric_names(a: str, b: str) -> list[str]:
-    """Return the metrics that both sides have, latency first; only latency while a side is open."""
-    from analysis.compare.metrics import available
+    """Return the metrics that both sides have, the most telling first; latency last without one."""
+    from analysis.compare.metrics import common
 
     try:
         sides = [fetch_views(resolve_side(text)) for text in (a, b) if text]
     except AppError:
         return ["latency"]
-    if len(sides) < 2:
-        return ["latency"]
-    known = [set().union(*(available(v) for v in side)) for side in sides]
-    return ["latency", *sorted((known[0] & known[1]) - {"latency"})]
+    names = common(*sides) if len(sides) == 2 else []
+    return names if "latency" in names else [*names, "latency"]
+
+
+def with_repeats(a: tuple[str, ...], b: tuple[str, ...]) -> Repeats:
+    """Return both sides with their jobs' other runs that ran in turn with the other side's."""
+    with database() as db:
+        return find_repeats(db, a, b)
 
 
 def submit(jobs: list[JobSpec], *, name: str | None) -> list[str]:

@@ -164,8 +164,19 @@ def test_a_compare_link_names_what_differs_before_any_ratio(
 ) -> None:
     at = open_page(monkeypatch, runs["data"], "compare", a=runs["eager"], b=runs["autotune"])
     assert not at.exception
-    assert "Not enough samples" in texts(at)
     assert "compile none" in texts(at).replace("\\", "")
+    assert at.selectbox(key="choice_metric").value == "profiled_iteration"
+    assert "Profiled iteration 68.4 % lower" in texts(at) and "too few repeats" in texts(at)
+
+
+def test_a_link_that_asks_for_a_latency_nobody_measured_says_what_both_sides_have(
+    runs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides = {"a": runs["eager"], "b": runs["autotune"]}
+    at = open_page(monkeypatch, runs["data"], "compare", **sides, metric="latency")
+    assert not at.exception
+    assert "Not enough samples" in texts(at)
+    assert "compare what both have: profiled_iteration, span, kernel_time" in texts(at)
 
 
 def test_a_wide_sweep_counts_jobs_and_shows_the_command(

@@ -128,7 +128,7 @@ def test_simulated_rates_are_near_their_goals() -> None:
 
 
 def _quiet(rng: np.random.Generator, n: int, trials: int) -> list[tuple[Groups, Groups]]:
-    return [verdicts.quiet(rng, n) for _ in range(trials)]
+    return [verdicts.quiet(rng, n, n) for _ in range(trials)]
 
 
 def test_splits_of_six_are_all_there() -> None:

@@ -1,0 +1,166 @@
+"""One side held against another by one metric: comparability, statistics, verdict."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.compare import fields, metrics, order
+from analysis.compare.quality import Groups, find_marks
+from analysis.compare.records import Difference, Mark, Side, Verdict
+from analysis.compare.stats import Order
+from analysis.compare.verdict import ASSUMED_FLOOR_FRAC, Judgement, judge
+from analysis.runview import RunView
+
+LOST = ("oom", "failed", "cancelled", "interrupted")
+MAX_NAMED = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What B against A says by one metric, before any capture explains it."""
+
+    a: Side
+    b: Side
+    differs: tuple[Difference, ...]
+    comparable: bool
+    banner: str | None
+    found: Judgement
+    noise_floor_frac: float | None
+    marks: tuple[Mark, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.found.verdict if self.comparable else "not_comparable"
+
+    @property
+    def reason(self) -> str:
+        return self.found.reason if self.comparable else self.banner or ""
+
+    @property
+    def next_step(self) -> str | None:
+        return self.found.next_step if self.comparable else "compare runs that differ in one field"
+
+
+def hold(a: Sequence[RunView], b: Sequence[RunView], metric: metrics.Metric) -> Held:
+    """Judge side B against side A; neither is empty."""
+    differs = fields.find_differences(a, b, metric)
+    side_a, side_b, groups_a, groups_b = _sides(a, b, metric)
+    floor = _noise_floor(a, b) if metric.name == "latency" else None
+    when = order.find_order(a, b, len(groups_a), len(groups_b))
+    return Held(
+        a=side_a,
+        b=side_b,
+        differs=differs,
+        comparable=fields.is_comparable(differs),
+        banner=fields.make_banner(differs),
+        found=_judge(a, b, groups_a, groups_b, when, floor, metric),
+        noise_floor_frac=floor,
+        marks=_marks(groups_a, groups_b, when),
+    )
+
+
+def _sides(
+    a: Sequence[RunView], b: Sequence[RunView], metric: metrics.Metric
+) -> tuple[Side, Side, Groups, Groups]:
+    """Return both sides and their groups; per iteration where captures hold different numbers."""
+    counts = {metrics.num_iterations(v) for v in (*a, *b)}
+    per_iteration = len(counts) > 1 and None not in counts
+    groups_a, unit_a = metrics.side_groups(a, metric, per_iteration=per_iteration)
+    groups_b, unit_b = metrics.side_groups(b, metric, per_iteration=per_iteration)
+    side_a = _side("A", a, groups_a, unit_a, metric, per_iteration)
+    side_b = _side("B", b, groups_b, unit_b, metric, per_iteration)
+    return side_a, side_b, groups_a, groups_b
+
+
+def _side(
+    label: str,
+    views: Sequence[RunView],
+    groups: Groups,
+    unit: str,
+    metric: metrics.Metric,
+    per_iteration: bool,
+) -> Side:
+    raw = [metrics.groups(v, metric, per_iteration=per_iteration) for v in views]
+    num_samples = sum(len(process) for run in raw for process in run)
+    names = sorted({v.run.name for v in views})
+    shown = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+    return metrics.describe_side(shown or label, views, groups, unit, num_samples)
+
+
+def _judge(
+    a: Sequence[RunView],
+    b: Sequence[RunView],
+    groups_a: Groups,
+    groups_b: Groups,
+    when: Order,
+    floor: float | None,
+    metric: metrics.Metric,
+) -> Judgement:
+    for label, views, groups in (("A", a, groups_a), ("B", b, groups_b)):
+        if not groups:
+            return _missing(_why_missing(label, views, metric), _instead(a, b, metric))
+        if min(float(np.median(g)) for g in groups) <= 0:
+            why = f"{metric.name} is zero on side {label}: no ratio"
+            return _missing(why, _instead(a, b, metric))
+    if when == "block" and order.ran_first(a, b) == "b":
+        groups_a, groups_b = groups_a[::-1], groups_b[::-1]  # A then B, with time running backwards
+    return judge(
+        groups_a,
+        groups_b,
+        order=when,
+        lead=order.find_lead(a, b) if when == "paired" else 1.0,
+        noise_floor_frac=floor,
+        assumed_floor_frac=ASSUMED_FLOOR_FRAC if metric.unit == "ms" else 0.0,
+        higher_is_better=metric.higher_is_better,
+    )
+
+
+def _missing(reason: str, next_step: str) -> Judgement:
+    return Judgement(
+        verdict="not_enough_samples",
+        reason=reason,
+        next_step=next_step,
+        ratio=None,
+        ci95=None,
+        ci95_basis=None,
+        p_value=None,
+        median_a=None,
+        median_b=None,
+    )
+
+
+def _instead(a: Sequence[RunView], b: Sequence[RunView], metric: metrics.Metric) -> str:
+    """Return what to do where a side lacks the metric: repeats, or what both sides have."""
+    both = [n for n in metrics.common(a, b) if n != metric.name]
+    if not both:
+        return "run the side that lacks it, with 5 repeats"
+    more = f" and {len(both) - MAX_NAMED} more" if len(both) > MAX_NAMED else ""
+    names = ", ".join(both[:MAX_NAMED]) + more
+    return f"run the side that lacks it, with 5 repeats, or compare what both have: {names}"
+
+
+def _why_missing(label: str, views: Sequence[RunView], metric: metrics.Metric) -> str:
+    for view in views:
+        if view.run.status == "oom":
+            return f"side {label} ran out of memory: no {metric.name}"
+        if view.run.status in LOST:
+            return f"side {label} {view.run.status}: no {metric.name}"
+    why = "not enough repeats: no clean pass, so " if metric.name == "latency" else ""
+    return f"{why}no {metric.name} on side {label}"
+
+
+def _noise_floor(a: Sequence[RunView], b: Sequence[RunView]) -> float | None:
+    """Return the largest known floor of the GPUs involved: the noisier one decides."""
+    known = [v.noise_floor_frac for v in (*a, *b) if v.noise_floor_frac is not None]
+    return max(known) if known else None
+
+
+def _marks(a: Groups, b: Groups, when: Order) -> tuple[Mark, ...]:
+    marks = (*find_marks(a, "A"), *find_marks(b, "B"))
+    if when == "block" and min(len(a), len(b)) > 1:
+        text = (
+            "all of one side ran before the other: drift of the machine is part of the difference"
+        )
+        marks = (*marks, Mark(code="block_order", side="A, B", message=text, count=1))
+    return marks

@@ -1,0 +1,91 @@
+"""More than two measurements: each against its partner, and the one that the page then explains."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+
+from analysis.compare import Comparison, Pair
+from app.charts.compare import intervals
+from app.ui.colours import BAD, GOOD, NEUTRAL
+from app.ui.format import UNKNOWN, significant
+from app.ui.widgets import chart, linked_select, show_table, table_height
+
+ACCENTS = {"faster": GOOD, "slower": BAD}
+WORDS = {
+    "faster": "faster",
+    "slower": "slower",
+    "no_difference": "no difference",
+    "not_enough_samples": "not enough samples",
+    "not_comparable": "not comparable",
+}
+
+
+def measurements(found: Comparison) -> None:
+    """Draw every measurement of side B: medians, ratio with its interval, verdict and reason."""
+    firsts = {pair.a.run_ids for pair in found.pairs}
+    title = f"{len(found.pairs)} measurements against "
+    st.subheader(title + ("the first" if len(firsts) == 1 else "their partners"), anchor=False)
+    unit = f" {found.unit}" if found.unit else ""
+    what = found.metric.replace("_", " ")
+    rows = [
+        {
+            "B": pair.b.label,
+            "against A": pair.a.label,
+            "differs": pair.what,
+            f"A{unit}": _value(pair.a.median),
+            f"B{unit}": _value(pair.b.median),
+            "B / A": _value(pair.ratio),
+            "95 % interval": _interval(pair),
+            "processes": f"{pair.a.n_processes}, {pair.b.n_processes}",
+            "verdict": WORDS[pair.verdict],
+            "why": pair.reason,
+        }
+        for pair in found.pairs
+    ]
+    table = pd.DataFrame(rows)
+    if len(firsts) == 1:
+        st.caption(f"{what}; A is {found.pairs[0].a.label}.".replace("_", " "))
+        table = table.drop(columns="against A")
+    right = st.column_config.TextColumn(alignment="right")
+    numeric = (f"A{unit}", f"B{unit}", "B / A", "95 % interval")
+    show_table(
+        table,
+        column_config={
+            **dict.fromkeys(numeric, right),
+            "why": st.column_config.TextColumn(width="large"),
+        },
+        height=table_height(rows, 420),
+        alt="Each measurement of side B against its partner of side A",
+    )
+    known = [
+        (pair.b.label, pair.ratio, pair.ci95, ACCENTS.get(pair.verdict, NEUTRAL))
+        for pair in found.pairs
+        if pair.ratio is not None
+    ]
+    if known:
+        chart(intervals(known), alt="Ratio of each measurement with its 95 % interval")
+
+
+def chosen(pairs: Sequence[Pair]) -> Pair:
+    """Let one pair be chosen, which the rest of the page explains; it stands in the address."""
+    by_ids = {",".join(pair.b.run_ids): pair for pair in pairs}
+    ids = linked_select(
+        st,
+        "Explain",
+        list(by_ids),
+        param="pair",
+        format_func=lambda key: f"{by_ids[key].b.label} against {by_ids[key].a.label}",
+    )
+    return by_ids[ids]
+
+
+def _value(value: float | None) -> str:
+    return UNKNOWN if value is None else significant(value, 4)
+
+
+def _interval(pair: Pair) -> str:
+    if pair.ci95 is None:
+        return UNKNOWN
+    inside = " inside one process" if pair.ci95_basis == "samples" else ""
+    return f"{pair.ci95[0]:.3f} to {pair.ci95[1]:.3f}{inside}"
