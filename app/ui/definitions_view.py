@@ -17,17 +17,42 @@ def numbers(query: str) -> None:
     if not found:
         style.empty_state("No definition holds these words", "Search for a part of the name.")
         return
-    st.html(f'<dl class="wb-terms">{"".join(map(_term, found))}</dl>')
+    for group, title in _GROUPS.items():
+        part = [d for d in found if _group(d) == group]
+        if not part:
+            continue
+        st.subheader(title, anchor=False)
+        st.html(f'<div class="wb-terms">{"".join(map(_term, part))}</div>')
+
+
+_GROUPS = {
+    "": "A run",
+    "latency_ms": "Latency",
+    "kernels": "Kernels",
+    "phases": "Phases",
+    "api_calls": "Host calls",
+    "transfers": "Transfers",
+    "gaps": "Idle time",
+    "memory": "Memory",
+    "counters": "Hardware counters",
+}
+
+
+def _group(definition: Definition) -> str:
+    """Return the table that a number belongs to, empty for one of the run itself."""
+    table = definition.key.partition(".")[0]
+    known = {"latency_ms": "latency_ms", "memory_points": "memory", "memory_at_peak": "memory"}
+    known |= {"rules": "counters"}
+    return known.get(table) or (table if "." in definition.key and table in _GROUPS else "")
 
 
 def _term(definition: Definition) -> str:
     unit = f' <span class="wb-muted">{escape(definition.unit)}</span>' if definition.unit else ""
     return (
-        f"<div><dt>{escape(definition.label)}{unit}</dt>"
-        f"<dd>{escape(definition.meaning)}</dd>"
-        f"<dd><code>{escape(definition.formula)}</code></dd>"
-        f'<dd class="wb-muted">{escape(definition.obtained)} \u00b7 '
-        f"<code>{escape(definition.key)}</code></dd></div>"
+        f"<div><b>{escape(definition.label)}</b>{unit}<p>{escape(definition.meaning)}</p>"
+        f"<p><code>{escape(definition.formula)}</code></p>"
+        f'<p class="wb-muted">{escape(definition.obtained)} \u00b7 '
+        f"<code>{escape(definition.key)}</code></p></div>"
     )
 
 

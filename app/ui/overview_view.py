@@ -39,7 +39,7 @@ def summary(num_runs: int, gpus: pd.DataFrame, queue: pd.DataFrame) -> None:
         [
             f"{count(at_work)} running, {count(len(queue) - at_work)} waiting"
             if len(queue)
-            else "nothing is running or waiting",
+            else "Nothing is running or waiting",
             f"{count(online)} of {many(len(gpus), 'GPU')} online",
             many(num_runs, "run"),
         ]

@@ -80,7 +80,7 @@ def _coverage(view: RunView) -> None:
     )
 
 
-_MOST_RULES = 40
+_FIRST_RULES = 8
 
 _LABELS = {
     "short_name": "kernel",
@@ -108,12 +108,14 @@ def _table(found: pd.DataFrame) -> None:
     for column, scale in (("\u00b5s", 1e3), ("DRAM MB", 1e6), ("MFLOP", 1e6)):
         if column in table:
             table[column] = table[column] / scale
-    numeric = [c for c in table if c.endswith("%") or c in ("\u00b5s", "waves / SM")]
-    decimals = dict.fromkeys(numeric, 2) | {"DRAM MB": 4, "MFLOP": 4}
     config: dict[str, object] = {
-        c: st.column_config.NumberColumn(format=fixed_format(table[c], most=most))
-        for c, most in decimals.items()
-        if c in table
+        c: st.column_config.NumberColumn(format=fixed_format(table[c], most=2))
+        for c in table
+        if c.endswith("%") or c == "\u00b5s"
+    }
+    # These span many orders of magnitude: fixed decimals would show zeros that are none.
+    config |= {
+        c: st.column_config.NumberColumn(format="%.3g") for c in ("waves / SM", "DRAM MB", "MFLOP")
     }
     config["kernel"] = st.column_config.TextColumn(width=280)
     if "category" in table:
@@ -139,11 +141,16 @@ def _rules(rules: pd.DataFrame) -> None:
         launches=("launch", "nunique"),
         speedup=("estimated_speedup_pct", "max"),
     )
-    said = [_rule(r) for r in ordered.head(_MOST_RULES).to_dict("records")]
-    st.html(f'<div class="wb-said">{"".join(said)}</div>')
-    more = len(ordered) - len(said)
-    note = "Messages that differ in their numbers alone are one, with those of the largest gain."
-    st.caption(f"{note} {more} more are in the capture." if more > 0 else note)
+    st.caption("Messages that differ in their numbers alone are one, with the largest gain's.")
+    _messages(ordered.head(_FIRST_RULES))
+    if len(ordered) > _FIRST_RULES:
+        with st.expander(f"{len(ordered) - _FIRST_RULES} more, of less gain"):
+            _messages(ordered.iloc[_FIRST_RULES:])
+
+
+def _messages(rules: pd.DataFrame) -> None:
+    rows = "".join(_rule(r) for r in rules.to_dict("records"))
+    st.html(f'<div class="wb-said">{rows}</div>')
 
 
 def _rule(rule: dict[str, Any]) -> str:

@@ -44,7 +44,7 @@ def run_table(frame: pd.DataFrame) -> pd.DataFrame:
             "name": frame["name"],
             "status": [[status_text(s)] for s in frame["status"]],
             "workload": frame["workload"].fillna(""),
-            "GPU": [gpu_name(m) for m in frame["gpu_model"]],
+            "GPU": [gpu_name(m) if pd.notna(m) else None for m in frame["gpu_model"]],
             "latency ms": frame["latency_ms"],
             "\u00b1 %": 100 * half / frame["latency_ms"],
             "samples": frame["num_samples"],

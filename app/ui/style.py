@@ -15,8 +15,10 @@ _WIDEST_PX = 2080
 CSS = f"""<style>
 [data-testid="stAppDeployButton"], [data-testid="stMainMenu"], #MainMenu, footer {{display:none}}
 [data-testid="stMainBlockContainer"] {{max-width:{_WIDEST_PX}px}}
-[data-testid="stHeader"] {{
-  padding-inline:max(.75rem, calc((100vw - {_WIDEST_PX}px) / 2 + 3.75rem))}}
+@media (min-width:640px) {{
+  [data-testid="stHeader"] {{padding-inline:calc(max(0px, 50vw - {_WIDEST_PX // 2}px) + 4.2rem)}}
+}}
+[data-testid="stPageLink"] a {{padding-left:0}}
 [data-testid="stMetricValue"], [data-testid="stTable"] td {{font-variant-numeric:tabular-nums}}
 [data-testid="stMetricLabel"] p {{font-size:.85rem}}
 [data-testid="stHeadingWithActionElements"] a {{display:none}}
@@ -54,10 +56,9 @@ CSS = f"""<style>
 .wb-terms {{margin:.3rem 0;display:grid;gap:.9rem 2rem;
   grid-template-columns:repeat(auto-fill,minmax(min(100%,400px),1fr))}}
 .wb-terms > div {{border-top:1px solid {_LINE};padding-top:.55rem;overflow-wrap:anywhere}}
-.wb-terms dt {{font-weight:650;margin-bottom:.15rem}} .wb-terms dt span {{font-weight:400}}
-.wb-terms dd {{margin:.1rem 0;font-size:.93rem;line-height:1.45}}
+.wb-terms p {{margin:.1rem 0;font-size:.93rem;line-height:1.45}}
 .wb-terms code {{font-size:.82rem;padding:0;background:none;color:inherit}}
-.wb-terms .wb-muted {{font-size:.85rem}}
+.wb-terms p.wb-muted {{font-size:.85rem}}
 @media (max-width:640px) {{
   .wb-title {{font-size:1.35rem}} .wb-verdict {{padding:.8rem .85rem}}
   .wb-verdict h2 {{font-size:1.08rem}}
