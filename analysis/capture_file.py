@@ -50,17 +50,18 @@ def read_capture(
 ) -> RunCapture:
     from analysis import readers
 
-    raw_sha256 = _source_sha256(path)
-    kind = kind or CaptureKind(readers.detect(path))
     stored = staging.folder / name
     removed: tuple[str, ...] = ()
-    if staging.keep_private:
-        _copy_whole(path, kind, stored)
-    else:
-        from analysis import privacy
-
-        removed = tuple(privacy.scrub(path, kind, stored))
     with ThreadPoolExecutor(max_workers=1) as beside:
+        before = beside.submit(_source_sha256, path)
+        kind = kind or CaptureKind(readers.detect(path))
+        if staging.keep_private:
+            _copy_whole(path, kind, stored)
+        else:
+            from analysis import privacy
+
+            removed = tuple(privacy.scrub(path, kind, stored))
+        raw_sha256 = before.result()
         hashes = beside.submit(lambda: (_source_sha256(path), file_sha256(stored)))
         is_own_copy = not staging.keep_private
         tables = readers.read(stored, kind, is_own_copy=is_own_copy, scratch=staging.folder)

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from analysis.span_file import SpanFile as SpanFile
+from analysis.span_file import SpanFile
 
 
 class CaptureKind(StrEnum):

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.rundata import RunCapture
-from analysis.tables import SpanFile
+from analysis.span_file import SpanFile, parquet_settings
 from core.config import DataDir
 
 
@@ -50,5 +50,5 @@ def _store_spans(spans: pa.Table | SpanFile, path: Path) -> None:
 
 def _write_parquet(table: pa.Table, path: Path) -> None:
     partial = path.with_suffix(".partial")
-    pq.write_table(table, partial, compression="zstd")
+    pq.write_table(table, partial, **parquet_settings(table.schema))
     os.replace(partial, path)

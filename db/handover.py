@@ -102,6 +102,35 @@ def start_running(db: Database, run_id: str, attempt: int, progress: Mapping[str
     return row is not None and row[0] == attempt and row[1] in ("running", "claimed")
 
 
+def take_events(
+    db: Database,
+    run_id: str,
+    attempt: int,
+    progress: Mapping[str, Any],
+    events: Sequence[tuple[str | None, str, str]],
+) -> bool:
+    """Note progress and `(at, kind, message)` of a run at work; return whether it shall stop.
+
+    Nothing is written where there is nothing new: a worker asks several times a second.
+    """
+    row = db.execute(
+        "SELECT attempt, status, cancel_requested, progress FROM runs WHERE id = ?", [run_id]
+    ).fetchone()
+    if row is None or row[0] != attempt:
+        return True
+    status, is_cancelled, known = row[1:]
+    is_news = bool(progress) and json.dumps(dict(progress)) != known
+    if status == "running" and not is_news and not events:
+        return bool(is_cancelled)
+    with db.atomic():
+        is_ours = start_running(db, run_id, attempt, progress)
+        # A worker that was cut off for too long finishes what it has begun, and delivers it.
+        is_ours = is_ours or is_given_up(db, run_id, attempt)
+        if is_ours:
+            add_events(db, run_id, events)
+    return not is_ours or bool(is_cancelled)
+
+
 def awaited_status(db: Database, run_id: str, attempt: int | None) -> str:
     """Return the run's status when a bundle of this attempt may come; one of AWAITING if it is new.
 

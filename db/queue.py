@@ -79,12 +79,6 @@ def request_cancel(db: Database, run_id: str) -> str:
     return status
 
 
-def cancel_requested(db: Database, run_id: str) -> bool:
-    """Say whether somebody asked to cancel this run."""
-    row = db.execute("SELECT cancel_requested FROM runs WHERE id = ?", (run_id,)).fetchone()
-    return bool(row and row[0])
-
-
 def retry(db: Database, run_id: str) -> None:
     """Put an ended run (not a done one) back into the queue; UserError otherwise.
 

@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "db": {"core", "analysis"},
     "app": {"core", "analysis", "db", "workloads", "worker"},
 }
-DB_MAY_IMPORT = ("analysis.tables", "analysis.runview", "analysis.rundata")
+DB_MAY_IMPORT = ("analysis.tables", "analysis.runview", "analysis.rundata", "analysis.span_file")
 APP_MAY_IMPORT_OF_WORKER = ("worker.celery_app",)
 FORBIDDEN = {
     "core": {"pandas", "numpy", "torch", "celery", "httpx", "streamlit", "sqlite_utils"},

@@ -8,12 +8,14 @@ import os
 import re
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from analysis.readers.nsys_database import NsysDatabase, open_nsys, sidecars
+from analysis.readers.nsys_structure import harden
 from core.errors import CaptureError
 
 _METADATA = ("META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA")
@@ -41,6 +43,7 @@ _STRING_COLUMNS = frozenset(
     {"nameId", "textId", "jsonTextId", "demangledName", "shortName", "mangledName", "symbol"}
     | {"module", "fileNameId", "functionNameId", "keyId", "valueId", "typeNameId", "messageId"}
 )
+_NAMES_OF_ONE = frozenset({"demangledName", "shortName", "mangledName"})
 _ROOTS = (
     "home|root|Users|tmp|mnt|media|data\\d*|workspace|opt|usr|var|etc|srv|scratch|lustre|gpfs|nfs|"
     "shared|projects?|lib\\w*|bin|sbin|run|proc|dev|private|Volumes|cluster|work|export|app|nix"
@@ -60,10 +63,13 @@ def scrub_nsys_sqlite(source: Path, dest: Path) -> tuple[str, ...]:
     try:
         part.unlink(missing_ok=True)
         with open_nsys(source) as database:
-            _compact_copy(database, part)
+            with ThreadPoolExecutor(max_workers=1) as beside:
+                reading = beside.submit(_used_strings, database)
+                _compact_copy(database, part)
+                used = reading.result()
             copy = sqlite3.connect(part, isolation_level=None)
             try:
-                for what in _clean(copy):
+                for what in _clean(copy, used):
                     removed[what] = None
             finally:
                 copy.close()
@@ -98,7 +104,30 @@ def _compact_copy(database: NsysDatabase, target: Path) -> None:
         source.close()
 
 
-def _clean(conn: sqlite3.Connection) -> Iterator[str]:
+def _used_strings(database: NsysDatabase) -> set[int]:
+    """Return the ids of the strings to which any row refers that the copy keeps."""
+    conn = sqlite3.connect(database.uri, uri=True, isolation_level=None)
+    used: set[int] = set()
+    try:
+        harden(conn)
+        for table, columns in _tables(conn).items():
+            found = [c for c, _ in columns if c in _STRING_COLUMNS and table not in _EMPTIED]
+            for group in _read_together(found):
+                quoted = ", ".join(f'"{column}"' for column in group)
+                for row in conn.execute(f'SELECT DISTINCT {quoted} FROM "{table}"'):
+                    used.update(value for value in row if isinstance(value, int))
+    finally:
+        conn.close()
+    return used
+
+
+def _read_together(columns: Sequence[str]) -> list[tuple[str, ...]]:
+    """Group columns whose combinations are no more than their values: the names of one kernel."""
+    names = tuple(c for c in columns if c in _NAMES_OF_ONE)
+    return [*([names] if names else []), *((c,) for c in columns if c not in _NAMES_OF_ONE)]
+
+
+def _clean(conn: sqlite3.Connection, used: set[int]) -> Iterator[str]:
     conn.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
     conn.execute("PRAGMA trusted_schema=OFF")
     # What is deleted from here on is overwritten with zeros.
@@ -113,7 +142,7 @@ def _clean(conn: sqlite3.Connection) -> Iterator[str]:
     for table, what in _EMPTIED.items():
         if table in tables and conn.execute(f'DELETE FROM "{table}"').rowcount > 0:
             yield what
-    if _drop_strings(conn, tables):
+    if _drop_strings(conn, tables, used):
         yield "unused strings"
     yield from _clean_texts(conn, tables, names)
 
@@ -178,17 +207,14 @@ def _clean_system(
         conn.execute(f"UPDATE {table} SET devStateName = ''")
 
 
-def _drop_strings(conn: sqlite3.Connection, tables: dict[str, list[tuple[str, str]]]) -> bool:
+def _drop_strings(
+    conn: sqlite3.Connection, tables: dict[str, list[tuple[str, str]]], used: set[int]
+) -> bool:
     """Delete the strings that no remaining row refers to."""
     if "StringIds" not in tables:
         return False
     conn.execute("CREATE TEMP TABLE used (id INTEGER PRIMARY KEY)")
-    for table, columns in tables.items():
-        for column in (c for c, _ in columns if c in _STRING_COLUMNS and table not in _EMPTIED):
-            conn.execute(
-                f'INSERT OR IGNORE INTO used SELECT DISTINCT "{column}" FROM "{table}" '
-                f"WHERE typeof(\"{column}\") = 'integer'"
-            )
+    conn.executemany("INSERT INTO used VALUES (?)", ((i,) for i in used))
     done = conn.execute("DELETE FROM StringIds WHERE id NOT IN (SELECT id FROM used)")
     conn.execute("DROP TABLE temp.used")
     return done.rowcount > 0
@@ -199,23 +225,26 @@ def _clean_texts(
 ) -> Iterator[str]:
     """Cut absolute paths in every text, and known host and user names in messages."""
     for table, columns in tables.items():
-        for column, declared in columns:
-            if "TEXT" not in declared and declared:
-                continue
-            where = f"typeof(\"{column}\") = 'text'"
-            is_path = f"(instr(\"{column}\", '/') OR instr(\"{column}\", '\\'))"
-            done = conn.execute(
-                f'UPDATE "{table}" SET "{column}" = without_paths("{column}") '
-                f'WHERE {where} AND {is_path} AND "{column}" <> without_paths("{column}")'
-            )
-            if done.rowcount > 0:
-                yield "paths"
-            if table == "StringIds" or table.startswith("NVTX"):
-                continue
-            for name in sorted(names, key=len, reverse=True):
+        texts = [
+            f'"{column}"' for column, declared in columns if "TEXT" in declared or not declared
+        ]
+        if not texts:
+            continue
+        has_path = " OR ".join(
+            f"(typeof({c}) = 'text' AND (instr({c}, '/') OR instr({c}, '\\'))"
+            f" AND {c} <> without_paths({c}))"
+            for c in texts
+        )
+        cut = ", ".join(f"{c} = without_paths({c})" for c in texts)
+        if conn.execute(f'UPDATE "{table}" SET {cut} WHERE {has_path}').rowcount > 0:
+            yield "paths"
+        if table == "StringIds" or table.startswith("NVTX"):
+            continue
+        for name in sorted(names, key=len, reverse=True):
+            for c in texts:
                 conn.execute(
-                    f'UPDATE "{table}" SET "{column}" = replace("{column}", ?, \'(removed)\') '
-                    f'WHERE {where} AND instr("{column}", ?)',
+                    f"UPDATE \"{table}\" SET {c} = replace({c}, ?, '(removed)') "
+                    f"WHERE typeof({c}) = 'text' AND instr({c}, ?)",
                     (name, name),
                 )
 
