@@ -14,6 +14,7 @@ from starlette.routing import Route
 from app.api import docs, runs, uploads, workers
 from app.api.auth import ensure_token
 from app.api.errors import Handler
+from app.api.sockets import answer_at_once
 from app.api.state import ApiState
 from app.api.watch import watch
 from app.submit import Sender
@@ -88,6 +89,7 @@ def lifespan_for(data_dir: DataDir, box: Box) -> Any:
     async def lifespan(app: Any) -> AsyncIterator[dict[str, Any]]:
         state = make_state(data_dir)
         box.state = state
+        answer_at_once()
         async with anyio.create_task_group() as background:
             background.start_soon(watch, state)
             yield {}

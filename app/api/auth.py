@@ -8,10 +8,11 @@ import time
 from collections import deque
 from pathlib import Path
 
+from sqlite_utils import Database
 from starlette.requests import Request
 
 from app.api.errors import ApiError
-from app.api.state import ApiState, state_of
+from app.api.state import ApiState, in_thread, state_of
 from core.config import DataDir
 from core.errors import UserError
 from db.workers import token_digests
@@ -20,6 +21,8 @@ EMBEDDED = "embedded"
 MAX_FAILURES = 20
 FAILURE_WINDOW_S = 60.0
 MAX_ADDRESSES = 10_000
+TOKENS_AGE_S = 2.0
+"How long a token that was replaced may still be taken."
 _failures: dict[str, deque[float]] = {}
 
 
@@ -49,25 +52,47 @@ def ensure_token(data_dir: DataDir) -> str:
     return token
 
 
-def check_token(request: Request) -> str:
-    """Return the label of the caller's token; ApiError 401 without a good one, 429 after many."""
+async def check_token(request: Request) -> str:
+    """Return the label of the caller's token; ApiError 401 without a good one, 429 after many.
+
+    A token that was taken from an address before is taken from it whatever others try there: who
+    guesses tokens shall not cut off the workers of the same host.
+    """
+    state = state_of(request)
     address = request.client.host if request.client else "unknown"
-    if _num_failures(address) >= MAX_FAILURES:
+    presented = _digest(request)
+    if (address, presented) not in state.proven and _num_failures(address) >= MAX_FAILURES:
         raise ApiError(429, "too many wrong tokens from this address; wait a minute")
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    label = _label_of(state_of(request), token.strip()) if scheme.lower() == "bearer" else None
+    label = _label_of(state, presented)
+    if label is None or time.monotonic() - state.tokens_read_s > TOKENS_AGE_S:
+        await in_thread(request, _read_tokens, state)
+        label = _label_of(state, presented)
     if label is None:
+        state.proven.discard((address, presented))
         _failures.setdefault(address, deque(maxlen=MAX_FAILURES)).append(time.monotonic())
         raise ApiError(401, "a bearer token of this dashboard is needed")
+    if len(state.proven) > MAX_ADDRESSES:
+        state.proven.clear()
+    state.proven.add((address, presented))
     return label
 
 
-def _label_of(state: ApiState, token: str) -> str | None:
-    presented = hashlib.sha256(token.encode()).hexdigest()
+def _digest(request: Request) -> str:
+    """Return the hash of the bearer token; that of nothing where there is none."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    is_bearer = scheme.lower() == "bearer"
+    return hashlib.sha256(token.strip().encode() if is_bearer else b"").hexdigest()
+
+
+def _read_tokens(db: Database, state: ApiState) -> None:
     own = hashlib.sha256(ensure_token(state.data_dir).encode()).hexdigest()
-    known = {own: EMBEDDED, **token_digests(state.database())}
+    state.tokens = {own: EMBEDDED, **token_digests(db)}
+    state.tokens_read_s = time.monotonic()
+
+
+def _label_of(state: ApiState, presented: str) -> str | None:
     found = None
-    for digest, label in known.items():  # all of them, whichever fits: equal time
+    for digest, label in state.tokens.items():  # all of them, whichever fits: equal time
         if hmac.compare_digest(digest, presented):
             found = label
     return found

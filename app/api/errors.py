@@ -2,9 +2,11 @@
 
 import json
 import logging
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import anyio
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
@@ -13,6 +15,8 @@ from core.errors import AppError, UserError
 LOG = logging.getLogger("warpboard.api")
 MAX_JSON_BYTES = 4 * 2**20
 MAX_MANIFEST_BYTES = 64 * 2**20
+MAX_JSON_S = 120.0
+IDLE_S = 30.0
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -35,7 +39,7 @@ def route(handler: Handler) -> Handler:
         except ApiError as exc:
             return JSONResponse({"error": exc.message, **exc.fields}, status_code=exc.status)
         except UserError as exc:
-            return JSONResponse({"error": str(exc)}, status_code=404)
+            return JSONResponse({"error": str(exc)}, status_code=400)
         except AppError as exc:
             return JSONResponse({"error": str(exc)}, status_code=422)
         except ClientDisconnect:
@@ -47,12 +51,35 @@ def route(handler: Handler) -> Handler:
     return wrapped
 
 
+async def read_chunks(request: Request) -> AsyncIterator[bytes]:
+    """Yield the body as it comes; ApiError 415 for an encoded one, 408 when it stops coming.
+
+    A peer that is gone without a word would otherwise hold what it has locked for ever.
+    """
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.strip().lower() not in ("", "identity"):
+        raise ApiError(415, f"content-encoding {encoding!r} is not taken; send the body as it is")
+    stream = aiter(request.stream())
+    while True:
+        try:
+            with anyio.fail_after(IDLE_S):
+                chunk = await anext(stream)
+        except StopAsyncIteration:
+            return
+        except TimeoutError as exc:
+            raise ApiError(408, f"nothing of the body came for {IDLE_S:.0f} s") from exc
+        yield chunk
+
+
 async def read_json(request: Request, limit_bytes: int = MAX_JSON_BYTES) -> dict[str, Any]:
     """Return the body as a JSON object; ApiError 413 past the limit, 400 when it is none."""
     chunks: list[bytes] = []
     size = 0
-    async for chunk in request.stream():
+    begin_s = time.monotonic()
+    async for chunk in read_chunks(request):
         size += len(chunk)
+        if time.monotonic() - begin_s > MAX_JSON_S:
+            raise ApiError(408, f"the body took longer than {MAX_JSON_S:.0f} s")
         if size > limit_bytes:
             raise ApiError(413, f"the body is larger than {limit_bytes} bytes")
         chunks.append(chunk)

@@ -17,7 +17,6 @@ from app.show import show_document
 from core.errors import AppError, CaptureError, UserError
 from db import handover
 from db import queue as db_queue
-from db.events import add_events
 from db.fetch import gpu_facts, run_view
 from db.runs import count_runs, list_rows, resolve_run
 from db.status import has_capture
@@ -32,22 +31,16 @@ MAX_LISTED = 1000
 @route
 async def claim(request: Request) -> Response:
     """Give a worker the run that is first in line for the queue its message came from."""
-    await in_thread(request, lambda _: check_token(request))
+    await check_token(request)
     run_id = check_run_id(request.path_params["run_id"])
     body = await read_json(request)
     worker_id = field_of(body, "worker_id", str)
     gpu = field_of(body, "gpu", dict, None) or {}
     task_id = field_of(body, "task_id", str, None)
     try_id = field_of(body, "try_id", str, None)
+    state = state_of(request)
     found = await in_thread(request, _claimed_before, worker_id, try_id) or await in_thread(
-        request,
-        _claim,
-        state_of(request),
-        run_id,
-        worker_id,
-        gpu,
-        try_id or task_id,
-        body.get("any_run"),
+        request, _claim, state, run_id, worker_id, gpu, try_id or task_id, body.get("any_run")
     )
     if found is None:
         raise ApiError(409, f"run {run_id} is not queued")
@@ -93,7 +86,7 @@ def _tell_again(db: Database, state: ApiState, run_id: str, taken: Any) -> None:
 @route
 async def events(request: Request) -> Response:
     """Take progress and log lines of a run at work; say whether to stop."""
-    await in_thread(request, lambda _: check_token(request))
+    await check_token(request)
     run_id = check_run_id(request.path_params["run_id"])
     body = await read_json(request)
     attempt = field_of(body, "attempt", int)
@@ -114,19 +107,13 @@ def _events(
             raise ApiError(400, f"events: each has a kind of {', '.join(KINDS)}")
         at = line.get("at") if isinstance(line.get("at"), str) else None
         rows.append((at, line["kind"], str(line.get("message", ""))))
-    with db.atomic():
-        is_ours = handover.start_running(db, run_id, attempt, progress)
-        # A worker that was cut off for too long finishes what it has begun, and delivers it.
-        is_ours = is_ours or handover.is_given_up(db, run_id, attempt)
-        if is_ours:
-            add_events(db, run_id, rows)
-    return not is_ours or db_queue.cancel_requested(db, run_id)
+    return handover.take_events(db, run_id, attempt, progress, rows)
 
 
 @route
 async def finish(request: Request) -> Response:
     """Take the manifest once every capture it names is here; then the run is read."""
-    await in_thread(request, lambda _: check_token(request))
+    await check_token(request)
     run_id = check_run_id(request.path_params["run_id"])
     body = await read_json(request, MAX_MANIFEST_BYTES)
     try:
@@ -181,7 +168,7 @@ def _awaited(db: Database, run_id: str, attempt: int | None) -> str:
 @route
 async def listed(request: Request) -> Response:
     """Return runs that a filter matches."""
-    await in_thread(request, lambda _: check_token(request))
+    await check_token(request)
     query = request.query_params.get("filter", "")
     limit = _number(request, "limit", 100, MAX_LISTED)
     offset = _number(request, "offset", 0, 10**9)
@@ -196,11 +183,14 @@ async def listed(request: Request) -> Response:
 @route
 async def shown(request: Request) -> Response:
     """Return one run: the document of `show --json`."""
-    await in_thread(request, lambda _: check_token(request))
+    await check_token(request)
     data_dir = state_of(request).data_dir
 
     def work(db: Database) -> dict[str, Any]:
-        run_id = resolve_run(db, request.path_params["run_id"])
+        try:
+            run_id = resolve_run(db, request.path_params["run_id"])
+        except UserError as exc:
+            raise ApiError(404, str(exc)) from exc
         return show_document(run_view(db, data_dir, run_id), gpu_facts(db, run_id))
 
     return JSONResponse(await in_thread(request, work))

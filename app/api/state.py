@@ -36,6 +36,11 @@ class ApiState:
     "Workers that came with this host's own token."
     resent_s: dict[str, float] = field(default_factory=dict)
     "Queue -> when a message was last sent again."
+    tokens: dict[str, str] = field(default_factory=dict)
+    "SHA-256 of each accepted token -> label, as last read."
+    tokens_read_s: float = float("-inf")
+    proven: set[tuple[str, str]] = field(default_factory=set)
+    "Address and SHA-256 of each token that was taken from there."
     ingest_waits: tuple[str, float] = ("", 0.0)
     "The run that is next to be read, and since when (or when ingest was last told again)."
     _local: threading.local = field(default_factory=threading.local)

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from analysis.manifest import is_plain_name
 from app.api.auth import check_token
-from app.api.errors import ApiError, route
+from app.api.errors import ApiError, read_chunks, route
 from app.api.state import in_thread, state_of
 from core.config import DataDir
 from db.handover import run_exists
@@ -49,7 +49,7 @@ def upload_path(data_dir: DataDir, run_id: str, sha256: str) -> Path:
 @route
 async def head(request: Request) -> Response:
     """Say whether a capture is here, and if not, how much of it is."""
-    await in_thread(request, lambda _: check_token(request))
+    await check_token(request)
     run_id, sha256 = request.path_params["run_id"], request.path_params["sha256"]
     path = upload_path(state_of(request).data_dir, run_id, sha256)
     if path.exists() or await in_thread(request, has_capture, run_id, sha256):
@@ -60,7 +60,7 @@ async def head(request: Request) -> Response:
 @route
 async def put(request: Request) -> Response:
     """Append a streamed body at `offset`."""
-    await in_thread(request, lambda _: check_token(request))
+    await check_token(request)
     run_id, sha256 = request.path_params["run_id"], request.path_params["sha256"]
     path = upload_path(state_of(request).data_dir, run_id, sha256)
     if not is_plain_name(request.query_params.get("file", "")):
@@ -86,7 +86,7 @@ async def _append(request: Request, partial: Path, offset: int) -> int:
     """Write the body and return the new size; what arrived before a break stays."""
     limit = max_capture_bytes()
     announced = request.headers.get("content-length", "")
-    if announced.isdigit() and offset + int(announced) > limit:
+    if announced.isascii() and announced.isdigit() and offset + int(announced) > limit:
         raise ApiError(413, f"captures are limited to {limit} bytes")
     with open(partial, "ab") as file:
         _lock(file)
@@ -94,13 +94,13 @@ async def _append(request: Request, partial: Path, offset: int) -> int:
         if have != offset:
             raise ApiError(409, f"the next byte is at offset {have}", expected=have)
         try:
-            async for chunk in request.stream():
+            async for chunk in read_chunks(request):
                 have += len(chunk)
                 if have > limit:
                     raise ApiError(413, f"captures are limited to {limit} bytes")
                 _check_room(partial, len(chunk))
                 await anyio.to_thread.run_sync(file.write, chunk)
-        except ClientDisconnect:
+        except (ClientDisconnect, ApiError):
             file.flush()
             raise
         file.flush()

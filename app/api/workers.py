@@ -24,7 +24,7 @@ MAX_NAME_CHARS = 200
 @route
 async def register(request: Request) -> Response:
     """Store a worker with its GPUs and tools."""
-    label = await in_thread(request, lambda _: check_token(request))
+    label = await check_token(request)
     body = await read_json(request)
     worker_id = _worker_id(field_of(body, "worker_id", str))
     info = {k: v for k, v in body.items() if k not in ("worker_id", "version", "queues", "gpus")}
@@ -53,7 +53,7 @@ async def register(request: Request) -> Response:
 @route
 async def heartbeat(request: Request) -> Response:
     """Note that a worker lives; tell it what to stop."""
-    label = await in_thread(request, lambda _: check_token(request))
+    label = await check_token(request)
     worker_id = _worker_id(request.path_params["worker_id"])
     body = await read_json(request)
     running = [str(r) for r in field_of(body, "running", list, [])]

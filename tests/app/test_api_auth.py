@@ -3,6 +3,7 @@
 import json
 
 import httpx
+import pytest
 from sqlite_utils import Database
 
 from app.api import auth
@@ -43,3 +44,28 @@ def test_each_worker_can_have_its_own_token(api: httpx.Client, db: Database) -> 
 
     info = json.loads(db.execute("SELECT info FROM workers").fetchone()[0])
     assert (info["token"], info["is_embedded"]) == ("host-b", False)
+
+
+def test_who_guesses_tokens_does_not_cut_off_the_workers_of_the_same_address(
+    api: httpx.Client,
+) -> None:
+    right = api.headers["Authorization"]
+    register(api)
+    api.headers["Authorization"] = "Bearer wrong"
+    codes = {api.get("/runs").status_code for _ in range(auth.MAX_FAILURES + 1)}
+    api.headers["Authorization"] = right
+
+    assert codes == {401, 429}
+    assert api.get("/runs").status_code == 200
+
+
+def test_token_that_was_replaced_is_not_taken_any_more(
+    api: httpx.Client, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auth, "TOKENS_AGE_S", 0.0)
+    add_token(db, "of-host-b", "host-b")
+    api.headers["Authorization"] = "Bearer of-host-b"
+    before = api.get("/runs").status_code
+    add_token(db, "another", "host-b")
+
+    assert (before, api.get("/runs").status_code) == (200, 401)

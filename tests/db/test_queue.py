@@ -8,8 +8,15 @@ from sqlite_utils import Database
 from core.errors import UserError
 from db.clock import seconds_ago
 from db.fetch import events, queue, run_row
-from db.handover import hand_in, interrupt_lost, interrupt_stale, start_running, waiting_for
-from db.queue import cancel_requested, claim_run, front_of_queue, move_up, request_cancel, retry
+from db.handover import (
+    hand_in,
+    interrupt_lost,
+    interrupt_stale,
+    start_running,
+    take_events,
+    waiting_for,
+)
+from db.queue import claim_run, front_of_queue, move_up, request_cancel, retry
 from db.workers import add_token, heartbeat, register_worker, token_digests
 
 MakeRun = Callable[..., str]
@@ -45,7 +52,7 @@ def test_cancel_of_a_running_run_reaches_its_worker(db: Database, make_run: Make
     claim(db, run_id)
 
     assert request_cancel(db, run_id) == "claimed"
-    assert cancel_requested(db, run_id)
+    assert take_events(db, run_id, 1, {}, [])
     assert heartbeat(db, "w1", [run_id]) == [run_id]
 
 

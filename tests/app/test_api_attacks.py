@@ -1,0 +1,137 @@
+"""What an attacker, or a broken peer, sends to the API: refused in words, and nothing is held."""
+
+import gzip
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from app.api import errors
+from core.config import DataDir
+from tests.app.api_steps import TRACE_SHA256, MakeRun, claim, register, upload_path
+
+
+@contextmanager
+def raw(api: httpx.Client, head: str) -> Iterator[socket.socket]:
+    """Send the beginning of a request over a connection of its own."""
+    token = api.headers["Authorization"]
+    with socket.create_connection((api.base_url.host, api.base_url.port or 80), timeout=20) as peer:
+        lines = [head, "Host: x", f"Authorization: {token}", ""]
+        peer.sendall("\r\n".join(lines).encode() + b"\r\n")
+        yield peer
+
+
+def answer(peer: socket.socket) -> str:
+    return peer.recv(4096).decode(errors="replace")
+
+
+def test_upload_of_a_peer_that_is_gone_is_given_up_and_can_go_on(
+    api: httpx.Client, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(errors, "IDLE_S", 0.3)
+    where = upload_path(make_run())
+    head = f"PUT {api.base_url.path}{where[1:]}?file=t.gz&offset=0 HTTP/1.1\r\nContent-Length: 99"
+    with raw(api, head) as peer:
+        peer.sendall(b"12345")
+        assert " 408 " in answer(peer)
+    assert api.head(where).headers["upload-offset"] == "5"
+    rest = api.put(where, params={"file": "t.gz", "offset": 5}, content=b"6")
+    assert rest.status_code == 202
+
+
+def test_body_without_an_end_is_cut_off(
+    api: httpx.Client, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(errors, "MAX_JSON_S", 0.0)
+    path = f"{api.base_url.path}runs/{make_run()}/events"
+    with raw(api, f"POST {path} HTTP/1.1\r\nTransfer-Encoding: chunked") as peer:
+        peer.sendall(b"1\r\n{\r\n1\r\n}\r\n")
+        assert " 408 " in answer(peer)
+
+
+def test_encoded_body_is_refused_by_name(api: httpx.Client, make_run: MakeRun) -> None:
+    bomb = gzip.compress(b" " * 2**20)
+    headers = {"Content-Encoding": "gzip"}
+    for method, where in (("POST", "/workers"), ("PUT", upload_path(make_run()))):
+        found = api.request(method, where, params={"file": "t"}, headers=headers, content=bomb)
+        assert found.status_code == 415
+        assert "gzip" in found.json()["error"]
+
+
+@pytest.mark.parametrize("length", ["-1", "1e9", "0x10", "99999999999999999999999"])
+def test_lying_content_length_takes_no_room(
+    api: httpx.Client, data_dir: DataDir, make_run: MakeRun, length: str
+) -> None:
+    where = f"{api.base_url.path}{upload_path(make_run())[1:]}?file=t.gz&offset=0"
+    with raw(api, f"PUT {where} HTTP/1.1\r\nContent-Length: {length}") as peer:
+        assert answer(peer).split()[1] in ("400", "413")
+    assert not list(data_dir.uploads.rglob("*.part"))
+
+
+@pytest.mark.parametrize("where", ["offset=-1", "offset=1e3", "offset=%F0%9D%9F%8F", "offset=0x1"])
+def test_offset_is_a_whole_number(api: httpx.Client, make_run: MakeRun, where: str) -> None:
+    found = api.put(f"{upload_path(make_run())}?file=t.gz&{where}", content=b"x")
+    assert found.status_code == 400
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/runs/..%2f..%2fetc%2fpasswd",
+        "/runs/%00",
+        "/runs/r0000000000000/captures/..%2f..%2fwarpboard.db",
+        f"/runs/r0000000000000%2f..%2f/captures/{TRACE_SHA256}",
+        "/../../worker.token",
+    ],
+)
+def test_no_path_leads_out_of_the_routes(api: httpx.Client, path: str) -> None:
+    for method in ("GET", "HEAD", "PUT", "POST"):
+        with raw(api, f"{method} {api.base_url.path.rstrip('/')}{path} HTTP/1.1\r\n") as peer:
+            code = answer(peer).split()[1]
+        assert code in ("400", "404", "405")
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ({"filter": "latency<x"}, 400),
+        ({"filter": 'name:"open'}, 400),
+        ({"filter": "a.b.c:1 ' OR 1=1 --"}, 200),
+        ({"limit": "-1"}, 400),
+        ({"limit": "1e3"}, 400),
+        ({"offset": "9" * 30}, 400),
+    ],
+)
+def test_wrong_query_is_the_callers_fault(
+    api: httpx.Client, query: dict[str, Any], code: int
+) -> None:
+    assert api.get("/runs", params=query).status_code == code
+
+
+def test_unknown_run_is_not_found(api: httpx.Client) -> None:
+    assert api.get("/runs/nothing").status_code == 404
+
+
+def test_foreign_page_gets_no_permission_to_read(api: httpx.Client) -> None:
+    found = api.get("/runs", headers={"Origin": "http://evil.example", "Host": "evil.example"})
+    assert "access-control-allow-origin" not in found.headers
+
+
+def test_values_of_the_wrong_kind_are_named(api: httpx.Client, make_run: MakeRun) -> None:
+    run_id = make_run()
+    register(api)
+    claim(api, run_id)
+    bad: list[tuple[str, Any, str]] = [
+        ("/workers", {"worker_id": "a\nb", "version": "1"}, "worker_id"),
+        ("/workers", {"worker_id": "w", "version": 1}, "version"),
+        ("/workers", {"worker_id": "w", "version": "1", "gpus": [1]}, "gpus"),
+        (f"/runs/{run_id}/events", {"attempt": "1"}, "attempt"),
+        (f"/runs/{run_id}/events", {"attempt": 1, "events": [{"kind": "x"}]}, "kind"),
+        (f"/runs/{run_id}/claim", {"worker_id": "w", "gpu": []}, "gpu"),
+    ]
+    for where, body, field in bad:
+        found = api.post(where, json=body)
+        assert (found.status_code, field in found.json()["error"]) == (400, True), where
