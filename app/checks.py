@@ -1,31 +1,34 @@
-"""What `doctor` checks on the dashboard's side: data directory, database, broker, disk."""
+"""What `doctor` checks on the dashboard's side: data directory, database, disk, token, network."""
 
 import os
 import shutil
 import sqlite3
+import stat
 from pathlib import Path
 from typing import Any
 
 from app.api.auth import token_path
+from app.checks_network import broker, dashboard, port, workers
 from app.stack import running_stack
 from core.config import DataDir, broker_url
 from core.errors import AppError
+from core.finding import finding
 
-MIN_FREE_BYTES = 2 * 10**9
-BROKER_TIMEOUT_S = 3
-DASHBOARD_TIMEOUT_S = 10.0
+MIN_FREE_BYTES = 2 * 2**30
+DEFAULT_PORT = 8501
+_LOCKED = "Another program holds it: end that one (`fuser -v FILE` names it)"
+_NEWER = "Update this Warpboard, or name another folder with --data"
+_DAMAGED = "Move the file away and restore a copy; captures can be imported again"
 
 
-def dashboard_checks(data: DataDir) -> list[dict[str, Any]]:
+def dashboard_checks(data: DataDir, port_wanted: int = DEFAULT_PORT) -> list[dict[str, Any]]:
     """Return the checks; each has name, is_ok, found, fix, needed_for."""
-    checks = [_data_directory(data), _database(data), _disk(data), _broker(data)]
-    url = os.environ.get("WARPBOARD_DASHBOARD") or (running_stack(data) or {}).get("url")
-    return [*checks, *([_dashboard(url, token_path(data))] if url else [])]
-
-
-def _check(name: str, is_ok: bool, found: str, fix: str, needed_for: str) -> dict[str, Any]:
-    fix = "" if is_ok else fix
-    return {"name": name, "is_ok": is_ok, "found": found, "fix": fix, "needed_for": needed_for}
+    stack = running_stack(data) if data.root.is_dir() else None
+    checks = [_data_directory(data), _database(data), _disk(data), _token(data)]
+    checks += [*broker(broker_url(data)), port(port_wanted, is_ours=stack is not None)]
+    checks += workers(data)
+    url = os.environ.get("WARPBOARD_DASHBOARD") or (stack or {}).get("url")
+    return [*checks, *(dashboard(url, token_path(data)) if url else [])]
 
 
 def _data_directory(data: DataDir) -> dict[str, Any]:
@@ -37,72 +40,54 @@ def _data_directory(data: DataDir) -> dict[str, Any]:
         probe.unlink()
     except (AppError, OSError) as exc:
         found = str(exc) if isinstance(exc, AppError) else f"{data.root}: {exc.strerror}"
-        return _check("data", False, found, fix, "everything")
-    return _check("data", True, str(data.root), fix, "everything")
+        return finding("data", found, fix, needed_for="everything")
+    return finding("data", str(data.root), needed_for="everything")
 
 
 def _database(data: DataDir) -> dict[str, Any]:
     from db.connection import opened
     from db.status import integrity
 
-    fix = "Move the file away and restore a copy; captures can be imported again"
     try:
-        with opened(data.db_path) as db:
+        with opened(data.db_path, is_reader=True) as db:
             faults = integrity(db)
     except (AppError, OSError, sqlite3.Error) as exc:
-        return _check("database", False, str(exc), fix, "everything")
-    return _check("database", not faults, "; ".join(faults) or "sound", fix, "everything")
+        said = str(exc)
+        fix = _NEWER if "newer Warpboard" in said else _LOCKED if "locked" in said else _DAMAGED
+        return finding("database", said, fix, needed_for="everything")
+    fix = _DAMAGED if faults else ""
+    return finding("database", "; ".join(faults) or "sound", fix, needed_for="everything")
 
 
 def _disk(data: DataDir) -> dict[str, Any]:
+    folder = next(p for p in (data.root, *data.root.parents) if p.exists())
     try:
-        free = shutil.disk_usage(data.root).free
+        free = shutil.disk_usage(folder).free
     except OSError as exc:
-        return _check("disk", False, str(exc.strerror), "Choose another --data folder", "captures")
-    found = f"{free / 1e9:.1f} GB free"
-    return _check("disk", free >= MIN_FREE_BYTES, found, "Delete old runs or add space", "captures")
+        fix = "Choose another --data folder"
+        return finding("disk", str(exc.strerror), fix, needed_for="captures")
+    fix = "" if free >= MIN_FREE_BYTES else "Delete old runs or add space"
+    return finding("disk", f"{free / 1e9:.1f} GB free", fix, needed_for="captures")
 
 
-def _broker(data: DataDir) -> dict[str, Any]:
-    url = broker_url(data)
-    shown = url.rsplit("@", 1)[-1]  # never a password
-    fix = "Start Redis, or unset WARPBOARD_BROKER to use the embedded broker"
-    if url.startswith("filesystem://"):
-        return _check("broker", True, "embedded, in the data directory", fix, "the queue")
-    if not url.startswith(("redis://", "rediss://", "redis+socket://")):
-        fix = "Write WARPBOARD_BROKER as redis://:PASSWORD@HOST:6379/0, or unset it"
-        return _check("broker", False, f"{shown} is no Redis URL", fix, "the queue")
-    from kombu import Connection
-
+def _token(data: DataDir) -> dict[str, Any]:
+    """Say whether the token's file is there and for its owner alone."""
+    path: Path = token_path(data)
     try:
-        with Connection(url, connect_timeout=BROKER_TIMEOUT_S) as connection:
-            connection.ensure_connection(max_retries=1, timeout=BROKER_TIMEOUT_S)
-    except Exception as exc:  # every transport has errors of its own; all mean the same here
-        return _check("broker", False, f"{shown}: {exc}", fix, "the queue")
-    return _check("broker", True, shown, fix, "the queue")
-
-
-def _dashboard(url: str, token_file: Path) -> dict[str, Any]:
-    """Say whether the dashboard answers, and takes this token, as a worker would ask it."""
-    import httpx
-
-    def found(text: str, fix: str) -> dict[str, Any]:
-        return _check("dashboard", not fix, f"{url}: {text}", fix, "workers")
-
-    try:
-        token = token_file.read_text().strip()
-    except OSError as exc:
+        mode = path.stat().st_mode
+        is_empty = not path.read_text().strip()
+    except FileNotFoundError:
+        if not os.environ.get("WARPBOARD_TOKEN_FILE"):
+            return finding("token", "none yet: the first start makes it", needed_for="workers")
         fix = "Name the file with --token-file; `warpboard token LABEL` makes a token"
-        return found(f"{token_file}: {exc.strerror}", fix)
-    headers = {"Authorization": f"Bearer {token}"}
-    try:
-        with httpx.Client(headers=headers, timeout=DASHBOARD_TIMEOUT_S, trust_env=False) as client:
-            answer = client.get(f"{url.rstrip('/')}/api/v1/runs", params={"limit": 1})
-    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as exc:
-        return found(str(exc), "Start it with `warpboard up`, or mend the address and the network")
-    if answer.status_code in (401, 429):
-        fix = "Make a token on its host with `warpboard token LABEL` and put it into that file"
-        return found(f"the token in {token_file} is not taken", fix)
-    if answer.status_code != 200:
-        return found(f"answered {answer.status_code}", "Is it a Warpboard? See its log")
-    return found("takes the token", "")
+        return finding("token", f"{path}: No such file or directory", fix, needed_for="workers")
+    except OSError as exc:
+        fix = f"Make it readable for this user: chown {os.getuid()} {path}"
+        return finding("token", f"{path}: {exc.strerror}", fix, needed_for="workers")
+    if is_empty:
+        fix = "Put a token into it: `warpboard token LABEL` on the dashboard's host makes one"
+        return finding("token", f"{path} is empty", fix, needed_for="workers")
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        fix = f"chmod 600 {path}"
+        return finding("token", f"{path} can be read by others", fix, needed_for="workers")
+    return finding("token", f"{path}, for its owner alone", needed_for="workers")

@@ -23,6 +23,7 @@ from core.errors import AppError, UserError
 
 HEALTH_TIMEOUT_S = 90.0
 MAX_DASHBOARD_FAILURES = 3
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 Say = Callable[[str], None]
 
 
@@ -158,6 +159,7 @@ class Stack:
             *("--server.address", host, "--server.port", port, "--server.headless", "true"),
             *("--browser.serverAddress", shown, "--browser.gatherUsageStats", "false"),
             *("--server.fileWatcherType", "none"),
+            *(word for name in allowed_hosts(host) for word in ("--server.allowedHosts", name)),
         ]
 
     def _add(self, name: str, command: list[str], *, once: bool = False) -> None:
@@ -202,6 +204,21 @@ class Stack:
             partial.write_text(text)
             partial.replace(self._data.stack_path)
             self._written = text
+
+
+def allowed_hosts(address: str) -> tuple[str, ...]:
+    """Return the host names that pages are served under; () is any.
+
+    WARPBOARD_HOSTS names them. Without it, an address that only this host reaches (in a container:
+    that it is published under) is served under this host's own names alone: a web page elsewhere
+    could otherwise have its own name lead here, and use the dashboard through its reader's browser.
+    """
+    chosen = os.environ.get("WARPBOARD_HOSTS", "").split(",")
+    named = tuple(name.strip() for name in chosen if name.strip())
+    published = os.environ.get("WARPBOARD_PUBLISH") or address
+    host = published.rpartition(":")[0] if published.count(":") == 1 else published
+    is_own = host in LOOPBACK
+    return named or (LOOPBACK if is_own else ())
 
 
 def running_stack(data: DataDir) -> dict[str, Any] | None:

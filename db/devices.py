@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlite_utils import Database
 
@@ -51,6 +52,16 @@ def devices(db: Database) -> list[Device]:
         for key, model, info, index, is_online in rows
     ]
     return sorted(found, key=lambda d: (d.model, d.host, d.index, d.id))
+
+
+def online_workers(db: Database) -> list[tuple[str, str, dict[str, Any]]]:
+    """Return `(id, version, info)` of the workers that are online; `info` is what each said."""
+    rows = db.execute(
+        "SELECT id, version, info FROM workers WHERE stopped_at IS NULL AND seen_at >= ?"
+        " ORDER BY id",
+        [seconds_ago(ONLINE_S)],
+    )
+    return [(key, version, dict(json.loads(info))) for key, version, info in rows]
 
 
 def device_name(known: Sequence[Device], key: str) -> str:

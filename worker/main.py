@@ -191,7 +191,7 @@ class WorkerHost:
         warned = False
         while not self._stop.is_set():
             try:
-                answer = client.register(record)
+                answer = client.register({**record, "clock_s": time.time()})
             except DashboardAway as error:
                 if not warned:
                     LOG.warning("waiting for the dashboard: %s", error)
@@ -223,7 +223,7 @@ class WorkerHost:
             record = self._record(places, facts)
             try:
                 if record != known:
-                    client.register(record)
+                    client.register({**record, "clock_s": time.time()})
                     known = record
                 for run_id in client.heartbeat(self._worker_id, spool.running_runs(self._spool)):
                     spool.ask_to_cancel(self._spool, run_id)

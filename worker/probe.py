@@ -203,12 +203,23 @@ def _torch_checks(torch: dict[str, Any], gpus: list[Gpu]) -> list[Check]:
     if gpus and not torch.get("cuda"):
         fix = "This PyTorch is a CPU build: install a CUDA build to use the GPU"
     elif "cuda_error" in torch:
-        fix = f"CUDA does not start ({torch['cuda_error']}): check driver and container"
+        fix = _cuda_fix(torch)
     elif gpus and not torch.get("devices"):
         fix = "PyTorch sees no GPU: check CUDA_VISIBLE_DEVICES and the driver's version"
     else:
         fix = _arch_fix(torch)
     return [Check(name="torch", is_ok=not fix, found=found, fix=fix, needed_for=needed)]
+
+
+def _cuda_fix(torch: dict[str, Any]) -> str:
+    """Return the fix where CUDA does not start: the driver's age, if that is why."""
+    error = str(torch["cuda_error"])
+    if re.search(r"driver.{0,60}(too old|insufficient)", error, re.IGNORECASE):
+        return (
+            f"The NVIDIA driver is too old for CUDA {torch.get('cuda')}: update the driver, or "
+            f"install a PyTorch for an older CUDA ({error})"
+        )
+    return f"CUDA does not start ({error}): check driver and container"
 
 
 def _arch_fix(torch: dict[str, Any]) -> str:

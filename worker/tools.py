@@ -15,6 +15,8 @@ NSYS_PATTERNS = (
     "/opt/nvidia/nsight-compute/*/host/target-linux-x64/nsys",
 )
 NCU_PATTERNS = ("/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda*/bin/ncu")
+OLDEST = {"nsys": (2022, 4), "ncu": (2022, 4)}
+"""What came with CUDA 12.0; older ones lack options of the passes and were never tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +74,10 @@ def _probe(name: str, patterns: tuple[str, ...], product: str) -> Tool:
     for path in _candidates(name, patterns):
         code, text = run_quietly([path, "--version"])
         version = re.search(r"[Vv]ersion (\d+(?:\.\d+)+)", text)
-        if code == 0 and version:
+        if code == 0 and version and _version_key(version[1])[:2] >= OLDEST[name]:
             return Tool(name=name, path=path, version=version.group(1))
-        faults.append(_fault(name, path, text))
+        is_old = code == 0 and version is not None
+        faults.append(_too_old(name, path, version[1]) if is_old else _fault(name, path, text))
     if faults:
         return faults[0]
     return Tool(
@@ -82,6 +85,17 @@ def _probe(name: str, patterns: tuple[str, ...], product: str) -> Tool:
         fault=f"{name} is not installed",
         fix=f"Install {product} (NVIDIA's PyTorch container has it), or set "
         f"WARPBOARD_{name.upper()} to its path",
+    )
+
+
+def _too_old(name: str, path: str, version: str) -> Tool:
+    needed = ".".join(map(str, OLDEST[name]))
+    return Tool(
+        name=name,
+        path=path,
+        version=version,
+        fault=f"{path} is version {version}, {needed} or newer is needed",
+        fix=f"Install a newer one, or set WARPBOARD_{name.upper()} to its path",
     )
 
 

@@ -27,7 +27,10 @@ async def register(request: Request) -> Response:
     label = await check_token(request)
     body = await read_json(request)
     worker_id = _worker_id(field_of(body, "worker_id", str))
-    info = {k: v for k, v in body.items() if k not in ("worker_id", "version", "queues", "gpus")}
+    clock_s = field_of(body, "clock_s", float, None)
+    told = ("worker_id", "version", "queues", "gpus", "clock_s")
+    info = {k: v for k, v in body.items() if k not in told}
+    info |= {"clock_skew_s": time.time() - clock_s} if clock_s is not None else {}
     gpus = field_of(body, "gpus", list, [])
     if not all(isinstance(gpu, dict) for gpu in gpus):
         raise ApiError(400, "gpus is no list of objects")

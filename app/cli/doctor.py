@@ -11,6 +11,7 @@ from app.cli.command import Command, add_json
 from app.cli.output import note, print_json
 from core.config import ROOT, DataDir
 from core.errors import RunFailedError
+from core.finding import finding
 from core.measured import peak_table
 
 PROBE_LIMIT_S = 300
@@ -25,6 +26,7 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--broker", help="check this broker (WARPBOARD_BROKER)")
     parser.add_argument("--dashboard", metavar="URL", help="check a dashboard elsewhere")
     parser.add_argument("--token-file", metavar="F", help="the token for that dashboard")
+    parser.add_argument("--port", type=int, default=8501, help="the port that `up` shall have")
     add_json(parser)
 
 
@@ -36,7 +38,8 @@ def run(options: Namespace, data: DataDir) -> int:
             os.environ[f"WARPBOARD_{name.upper()}"] = getattr(options, name)
 
     result = _worker_probe()
-    checks: list[dict[str, Any]] = [*result.get("checks", []), *dashboard_checks(data)]
+    checks: list[dict[str, Any]] = [*result.get("checks", [])]
+    checks += dashboard_checks(data, options.port)
     result["checks"] = checks
     if options.measure:
         result["measured"] = _measure(data)
@@ -79,8 +82,7 @@ def _worker_probe() -> dict[str, Any]:
 
 
 def _no_probe(found: str, fix: str) -> dict[str, Any]:
-    check = {"name": "worker", "is_ok": False, "found": found, "fix": fix, "needed_for": "jobs"}
-    return {"checks": [check]}
+    return {"checks": [finding("worker", found, fix, needed_for="jobs")]}
 
 
 def _not_made_yet(check: dict[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,13 @@
 
 import json
 import os
+import shutil
+import socket
 import sqlite3
+import subprocess
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +17,7 @@ import pytest
 
 from app.checks import dashboard_checks
 from app.cli import doctor
+from app.stack import free_port
 from core.config import DataDir
 from core.errors import UserError
 from db.connection import connect, opened
@@ -72,7 +78,110 @@ def test_database_below_a_file_is_one_line(tmp_path: Path) -> None:
 
 def test_sound_directory_has_no_fault(data_dir: DataDir) -> None:
     sqlite3.connect(data_dir.db_path).close()
-    assert [c["name"] for c in dashboard_checks(data_dir) if not c["is_ok"]] in ([], ["disk"])
+    checks = dashboard_checks(data_dir, free_port())
+    assert [c["name"] for c in checks if not c["is_ok"]] in ([], ["disk"])
+
+
+def fault(data: DataDir, name: str, port: int | None = None) -> dict[str, Any]:
+    """Return the one check of this name that is at fault; it has its fix."""
+    found = [c for c in dashboard_checks(data, port or free_port()) if c["name"] == name]
+    (bad,) = [c for c in found if not c["is_ok"]]
+    assert bad["fix"] and "\n" not in bad["found"] + bad["fix"]
+    return bad
+
+
+@contextmanager
+def redis_server(folder: Path, *options: str) -> Iterator[int]:
+    port = free_port()
+    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+    server = subprocess.Popen([*command, "--dir", str(folder), *options], stdout=subprocess.DEVNULL)
+    try:
+        while socket.socket().connect_ex(("127.0.0.1", port)):
+            time.sleep(0.02)
+        yield port
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@pytest.mark.skipif(shutil.which("redis-server") is None, reason="no redis-server")
+def test_redis_that_forgets_or_has_another_password_is_named(
+    data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with redis_server(tmp_path, "--requirepass", "right") as port:
+        monkeypatch.setenv("WARPBOARD_BROKER", f"redis://:wrong@127.0.0.1:{port}/0")
+        assert "password" in fault(data_dir, "broker")["fix"]
+        monkeypatch.setenv("WARPBOARD_BROKER", f"redis://127.0.0.1:{port}/0")
+        assert "password" in fault(data_dir, "broker")["fix"]
+        monkeypatch.setenv("WARPBOARD_BROKER", f"redis://:right@127.0.0.1:{port}/0")
+        assert check(data_dir, "broker")["is_ok"]
+        assert "--appendonly yes" in fault(data_dir, "broker memory")["fix"]
+
+
+def test_database_of_a_newer_version_is_not_called_damaged(data_dir: DataDir) -> None:
+    with opened(data_dir.db_path) as db:
+        db.execute("INSERT INTO _sqlite_migrations VALUES (99, 'warpboard', 'm099_x', 'now')")
+        db.conn.commit()
+    assert "Update" in fault(data_dir, "database")["fix"]
+
+
+def test_database_that_is_held_by_another_program_is_named(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("db.connection.BUSY_TIMEOUT_S", 0.1)
+    with opened(data_dir.db_path):
+        pass
+    holder = sqlite3.connect(data_dir.db_path)
+    holder.execute("PRAGMA locking_mode=EXCLUSIVE")
+    holder.execute("BEGIN EXCLUSIVE")
+    assert "fuser" in fault(data_dir, "database")["fix"]
+    holder.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "said"),
+    [("t\n", 0o644, "read by others"), ("", 0o600, "is empty"), (None, 0, "No such file")],
+)
+def test_token_file_that_is_open_empty_or_missing_is_named(
+    data_dir: DataDir,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    content: str | None,
+    mode: int,
+    said: str,
+) -> None:
+    path = tmp_path / "token"
+    if content is not None:
+        path.write_text(content)
+        path.chmod(mode)
+    monkeypatch.setenv("WARPBOARD_TOKEN_FILE", str(path))
+    assert said in fault(data_dir, "token")["found"]
+
+
+def test_port_that_another_program_has_is_named(data_dir: DataDir) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+        assert f"'sport = :{port}'" in fault(data_dir, "port", port)["fix"]
+
+
+def test_worker_of_another_version_or_time_is_named(api: httpx.Client, data_dir: DataDir) -> None:
+    body = {"worker_id": "w1", "version": "0.0.9", "queues": [], "host_label": "node7"}
+    api.post("/workers", json=body | {"clock_s": time.time() - 300}).raise_for_status()
+    assert "node7 is version 0.0.9" in fault(data_dir, "version")["found"]
+    assert "node7 is 300 s behind" in fault(data_dir, "clock")["found"]
+
+
+def test_dashboard_with_another_time_is_named(
+    token_file: Path, data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.checks_network._skew_s", lambda _: -3600.0)
+    assert "the dashboard is 3600 s ahead" in fault(data_dir, "clock")["found"]
+
+
+def test_port_where_a_warpboard_answers_is_no_fault(api: httpx.Client, data_dir: DataDir) -> None:
+    checks = dashboard_checks(data_dir, api.base_url.port or 0)
+    assert all(c["is_ok"] for c in checks if c["name"] == "port")
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """What a host has and lacks, each fault with its fix."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from tests.worker.conftest import FAKE_TOOLS
 from worker import tools
 from worker.clocks import parse_sample, summarise
 from worker.permissions import counter_permission
-from worker.probe import parse_gpu, probe_gpus
+from worker.probe import Gpu, _torch_checks, parse_gpu, probe_gpus
 from worker.targets import find_targets
 
 
@@ -25,6 +26,39 @@ def test_missing_library_names_its_package(monkeypatch: pytest.MonkeyPatch) -> N
     assert not found.is_usable
     assert "libdw.so.1" in (found.fault or "")
     assert "apt-get install libdw1" in (found.fix or "")
+
+
+@pytest.mark.usefixtures("gpu_host")
+@pytest.mark.parametrize("name", ["nsys", "ncu"])
+def test_tool_that_is_too_old_is_named_with_what_is_needed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / name
+    tool.write_text("#!/bin/sh\necho 'NVIDIA tool\nVersion 2021.3.1.0 (build 1)'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv(f"WARPBOARD_{name.upper()}", str(tool))
+    found = {"nsys": tools.find_nsys, "ncu": tools.find_ncu}[name]()
+    assert not found.is_usable
+    assert "2021.3.1.0, 2022.4 or newer" in (found.fault or "")
+    assert f"WARPBOARD_{name.upper()}" in (found.fix or "")
+
+
+@pytest.mark.parametrize(
+    ("torch", "said"),
+    [
+        ({"error": "No module named 'torch'"}, "Install PyTorch"),
+        ({"torch": "2.13.0+cpu"}, "CPU build"),
+        ({"torch": "2.13.0", "cuda": "13.0", "cuda_error": "The NVIDIA driver on your system is too"
+          " old (found version 11040)"}, "driver is too old for CUDA 13.0: update the driver"),
+        ({"torch": "2.13.0", "cuda": "13.0", "devices": []}, "CUDA_VISIBLE_DEVICES"),
+        ({"torch": "2.13.0", "cuda": "13.0", "arch_list": ["sm_90"], "devices":
+          [{"name": "B200", "compute_capability": "10.0"}]}, "no code for B200"),
+    ],
+)  # fmt: skip
+def test_torch_that_cannot_use_the_gpu_is_named(torch: dict[str, Any], said: str) -> None:
+    (check,) = _torch_checks(torch, [Gpu(ordinal=0, model="B200")])
+    assert not check.is_ok
+    assert said in check.fix
 
 
 @pytest.mark.usefixtures("gpu_host")
