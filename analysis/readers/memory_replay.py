@@ -12,7 +12,7 @@ from typing import Any
 
 from analysis.readers.memory_checks import LIVE, contradictions
 from analysis.readers.memory_curve import Point
-from analysis.readers.memory_sites import UNKNOWN_SITE, PhaseFinder, site_of_stack
+from analysis.readers.memory_sites import EARLIER, UNKNOWN_SITE, PhaseFinder, site_of_stack
 
 _ALLOCATED = {"alloc": 1, "free_completed": -1}
 _RESERVED = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
@@ -31,6 +31,8 @@ class DeviceHistory:
     baseline_bytes: int | None = None
     peak_bytes: int | None = None
     peak_time_ns: int | None = None
+    peak_phase: str | None = EARLIER
+    "Phase of the allocation that made the peak."
     is_partial: bool = False
     oom: dict[str, Any] | None = None
     points: list[Point] = field(default_factory=list)
@@ -101,6 +103,7 @@ def _walk(history: DeviceHistory, events: Sequence[Mapping[str, Any]], finder: P
         time_ns = _time_ns(event, index)
         if allocated > history.peak_bytes:
             history.peak_bytes, history.peak_time_ns = allocated, time_ns
+            history.peak_phase = phase
         if action == "oom":
             history.oom = history.oom or _oom(event, phase, allocated)
         elif action in _ALLOCATED or action in _RESERVED:
@@ -159,7 +162,7 @@ def _live_at_peak(
     """Fill `at_peak`, and judge the history's wholeness on the way."""
     before = _live_before(history, events, final)
     live: dict[int, tuple[int, str, str | None]] = {
-        addr: (size, site_of_stack(frames) if frames else UNKNOWN_SITE, None)
+        addr: (size, site_of_stack(frames) if frames else UNKNOWN_SITE, EARLIER)
         for addr, (size, frames) in before.items()
     }
     if history.peak_bytes != history.baseline_bytes:

@@ -7,8 +7,15 @@ from typing import Any
 from analysis.readers.opening import clean_text
 
 UNKNOWN_SITE = "(allocated before the recording)"
-_LIBRARY = re.compile(r"(site|dist)-packages[/\\]|[/\\]lib[/\\]python3|^<|torch[/\\](nn|_|optim)")
+EARLIER = "(before the recording)"
+"""The phase of what lived already when the recording began."""
+_LIBRARY = re.compile(
+    r"(site|dist)-packages[/\\]|[/\\]lib[/\\]python3|^<(?:frozen|eval_with_key)|torch[/\\](nn|_|optim)"
+)
+_PYTHON = re.compile(r"\.py$|^<[^<>]+>$")
+"""Files of Python frames; code from a string or a notebook's cell has a name in angle brackets."""
 _ATEN_CALL = re.compile(r"at::_ops::(\w+)::call")
+_LOSS_CALL = re.compile(r"at::_ops::\w*(?:_loss|cross_entropy|kl_div)\w*::call")
 _HOME = re.compile(r"^(?:.*?[/\\])?((?:site|dist)-packages[/\\].*)$")
 _AUTOGRAD = ("torch::autograd::Engine::thread_main", "torch::autograd::Engine::evaluate_function")
 _BY_FUNCTION = {"forward": "forward", "backward": "backward", "step": "optimizer"}
@@ -61,7 +68,9 @@ def phase_of_stack(frames: Sequence[Mapping[str, Any]]) -> str | None:
         name, file = str(frame.get("name", "")), str(frame.get("filename", ""))
         if name.startswith(_AUTOGRAD):
             return "backward"
-        if not file.endswith(".py") or name not in _BY_FUNCTION:
+        if _LOSS_CALL.match(name):
+            found = "forward"  # the loss ends the forward pass, whoever calls it
+        if not _PYTHON.search(file) or name not in _BY_FUNCTION:
             continue
         if name == "forward" and _LIBRARY.search(file):
             found = "forward"  # a layer's own; the model around it may say more
@@ -72,7 +81,7 @@ def phase_of_stack(frames: Sequence[Mapping[str, Any]]) -> str | None:
 
 def site_of_stack(frames: Sequence[Mapping[str, Any]]) -> str:
     """Return "file:line function" of the innermost user frame, else the operator, else unknown."""
-    python = [f for f in frames if str(f.get("filename", "")).endswith(".py")]
+    python = [f for f in frames if _PYTHON.search(str(f.get("filename", "")))]
     own = [f for f in python if not _LIBRARY.search(str(f["filename"]))]
     chosen = (own or python)[:1]
     for frame in chosen:

@@ -147,6 +147,8 @@ def _memory(histories: list[DeviceHistory]) -> dict[str, Any]:
             "baseline_bytes": top.baseline_bytes,
             "num_events": top.num_events,
         }
+        if top.peak_phase is not None:
+            memory["peak_phase"] = top.peak_phase
     oom = next((h.oom for h in histories if h.oom), None)
     if oom:
         memory["oom"] = oom

@@ -1,10 +1,15 @@
 """Every number shown has one definition."""
 
+from pathlib import Path
+
 import pytest
 
 from analysis import tables
 from analysis.definitions import DEFINITIONS, define, tooltip
+from analysis.readers import read
 from analysis.runview import CLASSIFIED_KERNEL_COLUMNS
+
+H100 = Path(__file__).parents[1] / "data" / "h100"
 
 SUMMARY_KEYS = (
     *("num_kernels", "kernel_time_ns", "busy_ns", "span_ns", "idle_frac", "gemm_frac"),
@@ -18,6 +23,15 @@ ORDERING_ONLY = {"first_start_ns"}
 @pytest.mark.parametrize("key", [*SUMMARY_KEYS, *(f"latency_ms.{k}" for k in LATENCY_KEYS)])
 def test_every_summary_number_is_defined(key):
     assert define(key).meaning.endswith(".")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["nsys/train_bf16.sqlite", "nsys/decode_cuda_graph_whole.sqlite", "nsys/no_gpu_work.sqlite",
+     "kineto/train_bf16.json.gz", "memory/train_oom.pickle", "nsys/decode_eager.nvtx_sum.csv"],
+)  # fmt: skip
+def test_every_headline_number_of_a_capture_is_defined(name):
+    assert set(read(H100 / name).summary) - set(DEFINITIONS) == set()
 
 
 @pytest.mark.parametrize(

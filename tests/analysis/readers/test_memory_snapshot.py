@@ -69,6 +69,21 @@ def test_what_lived_at_the_peak_adds_up_to_it() -> None:
     assert tables.memory_at_peak["bytes"].sum() == 2_876_290_056
 
 
+def test_what_lived_before_the_recording_is_a_phase_of_its_own() -> None:
+    tables = read(MEMORY / "train_fp32.pickle")
+    by_phase = tables.memory_at_peak.groupby("phase")["bytes"].sum()
+    assert by_phase["(before the recording)"] == tables.memory["baseline_bytes"]
+    assert by_phase.sum() == tables.memory["peak_bytes"]
+    assert tables.memory["peak_phase"] == "backward"
+
+
+def test_code_from_a_string_has_sites_and_phases_too() -> None:
+    tables = read(MEMORY / "train_oom.pickle")
+    top = tables.memory_at_peak.iloc[1]
+    assert (top["site"], top["phase"]) == ("<string>:36 forward", "forward")
+    assert tables.memory["oom"]["phase"] == tables.memory["peak_phase"] == "forward"
+
+
 def test_out_of_memory_is_read_with_what_was_asked() -> None:
     tables = read(MEMORY / "train_oom.pickle")
     assert tables.memory["baseline_bytes"] == 1_610_621_952
