@@ -117,13 +117,13 @@ def retry_run(db: Database, data_dir: DataDir, run_id: str) -> None:
 def resolve_gpus(db: Database, text: str | None) -> tuple[Target, ...]:
     """Return what a text names: `cpu`, a model or a part of one, a physical GPU; `,` between.
 
-    A physical GPU is `MODEL@HOST:INDEX` or its UUID. None or empty is the first GPU model that has
-    a worker, else the CPU. UserError lists the known.
+    A physical GPU is `MODEL@HOST:INDEX` or its UUID. None is the first GPU model that has a worker,
+    else the CPU. UserError lists the known.
     """
     known = devices(db)
     gpus = sorted((d for d in known if d.model != CPU), key=lambda d: not d.is_online)
     models = list(dict.fromkeys(d.model for d in gpus))
-    if not text:
+    if text is None:
         return (Target(model=models[0]),) if models else (ANY_CPU,)
     return tuple(dict.fromkeys(_target(part.strip(), known, models) for part in text.split(",")))
 

@@ -7,12 +7,13 @@ import json
 import os
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from core.errors import UserError
 
 EXIT_INTERRUPTED = 130
+MAX_PORT = 65_535
 _OTHER_FOLDER = "choose a folder that you may write to"
 _REMEDIES = {
     errno.ENOSPC: "free some space",
@@ -32,6 +33,39 @@ class LineParser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
         name = self.prog.removeprefix("warpboard").strip()
         raise UserError(f"{name}{': ' if name else ''}{message}; see `{self.prog} --help`")
+
+
+def whole_number(minimum: int, maximum: int) -> Callable[[str], int]:
+    """Return what reads a number between these, as the `type` of an argument."""
+
+    def read(text: str) -> int:
+        if not text.isascii() or not minimum <= int(text) <= maximum:
+            raise ValueError(text)
+        return int(text)
+
+    read.__name__ = f"whole number of {minimum} to {maximum}"  # argparse names the type by it
+    return read
+
+
+def seconds(text: str) -> float:
+    """Read a time above 0, as the `type` of an argument."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError(text)
+    return value
+
+
+seconds.__name__ = "number of seconds above 0"
+
+
+def word(text: str) -> str:
+    """Read a text that is not empty, as the `type` of an argument."""
+    if not text.strip():
+        raise ValueError(text)
+    return text
+
+
+word.__name__ = "text that is not empty"
 
 
 def note(text: str) -> None:

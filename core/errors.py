@@ -29,7 +29,7 @@ class CaptureError(AppError):
         self.path = str(path)
         self.where = where
         self.remedy = remedy
-        super().__init__(f"{Path(self.path).name}: {where}. {remedy}")
+        super().__init__(f"{Path(self.path).name or self.path}: {where}. {remedy}")
 
 
 class ToolUnavailableError(AppError):

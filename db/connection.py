@@ -55,18 +55,9 @@ def is_writable(path: Path) -> bool:
 
 
 def open_read_only(path: Path) -> Database:
-    """Open a database where nothing may be written; UserError if it needs to be updated first.
-
-    SQLite reads a WAL database only with its index beside it, which it cannot make here. Without a
-    log the file is whole; with one, file and log are read from a copy.
-    """
-    log = path.with_name(path.name + "-wal")
+    """Open a database where nothing may be written; UserError if it needs to be updated first."""
     try:
-        if log.exists() and log.stat().st_size > 0:
-            connection = _copied(path, log)
-        else:
-            uri = f"file:{quote(str(path))}?mode=ro&immutable=1"
-            connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+        connection = _reader(path)
         connection.execute("PRAGMA query_only=ON")
         db = WritingDatabase(connection)
         _check_age(db, path)
@@ -77,6 +68,25 @@ def open_read_only(path: Path) -> Database:
         why = "made by an older Warpboard, and nothing may be written here to update it"
         raise UserError(f"{path}: {why}; copy the data folder to where you may write")
     return db
+
+
+def _reader(path: Path) -> sqlite3.Connection:
+    """Return a connection for reading.
+
+    SQLite reads a WAL database only with its index, which another process keeps beside it or which
+    it cannot make here. Then the file is whole without a log, and is copied together with one.
+    """
+    log = path.with_name(path.name + "-wal")
+    where = f"file:{quote(str(path))}?mode=ro"
+    connection = sqlite3.connect(where, uri=True, check_same_thread=False)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+        return connection
+    except sqlite3.OperationalError:
+        connection.close()
+    if log.exists() and log.stat().st_size > 0:
+        return _copied(path, log)
+    return sqlite3.connect(where + "&immutable=1", uri=True, check_same_thread=False)
 
 
 def _copied(path: Path, log: Path) -> sqlite3.Connection:

@@ -24,6 +24,7 @@ from core.console import (
     note,
     print_json,
     refusal,
+    seconds,
     stop_writing,
     wants_json,
 )
@@ -90,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeats", type=int, default=1, help="processes of the clean pass")
     parser.add_argument("--out", type=Path, required=True, help="folder of the bundle")
     parser.add_argument("--gpu", default="all", help="ordinal, UUID, model or cpu; default: first")
-    parser.add_argument("--timeout", type=float, help="seconds for one process; default 1 h")
+    parser.add_argument("--timeout", type=seconds, help="seconds for one process; default 1 h")
     parser.add_argument("--interleave", action="store_true", help="repeat as A B A B, not A A B B")
     parser.add_argument("--keep-private", action="store_true", help="keep host facts and reports")
     parser.add_argument(

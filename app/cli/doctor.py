@@ -10,6 +10,7 @@ from typing import Any
 from app.cli.command import Command, add_json
 from app.cli.output import note, print_json
 from core.config import ROOT, DataDir
+from core.console import MAX_PORT, whole_number
 from core.errors import RunFailedError
 from core.finding import finding
 from core.measured import peak_table
@@ -26,7 +27,8 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--broker", help="check this broker (WARPBOARD_BROKER)")
     parser.add_argument("--dashboard", metavar="URL", help="check a dashboard elsewhere")
     parser.add_argument("--token-file", metavar="F", help="the token for that dashboard")
-    parser.add_argument("--port", type=int, default=8501, help="the port that `up` shall have")
+    number = whole_number(1, MAX_PORT)
+    parser.add_argument("--port", type=number, default=8501, help="the port that `up` shall have")
     add_json(parser)
 
 

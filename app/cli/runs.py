@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 from app.cli.command import Command, add_json
 from app.cli.output import note, print_json, print_table
 from core.config import DataDir
+from core.console import whole_number
 
 if TYPE_CHECKING:
     from db.devices import Device
 
 _SHOWN = ("id", "name", "status", "workload", "gpu", "latency_ms", "gemm_frac", "idle_frac")
 _SHOWN += ("tags", "created_at")
+MAX_LIMIT = 10**9
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -21,7 +23,8 @@ def arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--sort", default="created_at", metavar="FIELD", help="column to sort by")
     parser.add_argument("--ascending", action="store_true", help="smallest or oldest first")
-    parser.add_argument("--limit", type=int, default=100, help="most rows shown")
+    limit = whole_number(0, MAX_LIMIT)
+    parser.add_argument("--limit", type=limit, default=100, help="most rows shown")
     add_json(parser)
 
 

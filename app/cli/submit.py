@@ -46,7 +46,7 @@ def run(options: Namespace, data: DataDir) -> int:
         gpu=options.gpu,
         profilers=_profilers(options.profilers),
         repeats=options.repeats,
-        name=options.name,
+        name=options.name or None,
     )
     if options.wait:
         result = submit_and_wait(data, wanted, note)

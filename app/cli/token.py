@@ -6,10 +6,12 @@ from argparse import ArgumentParser, Namespace
 from app.cli.command import Command, add_json
 from app.cli.output import note, print_json
 from core.config import DataDir
+from core.console import word
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("label", help="e.g. the host's name; the same label replaces its token")
+    text = "e.g. the host's name; the same label replaces its token"
+    parser.add_argument("label", metavar="LABEL", type=word, help=text)
     add_json(parser)
 
 

@@ -7,12 +7,14 @@ from argparse import ArgumentParser, Namespace
 from app.cli.command import Command
 from app.cli.output import note
 from core.config import DataDir
+from core.console import MAX_PORT, whole_number
 
 POLL_S = 0.25
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--port", type=int, default=8501, help="port to listen on")
+    number = whole_number(1, MAX_PORT)
+    parser.add_argument("--port", type=number, default=8501, help="port to listen on")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--no-demo", action="store_true", help="leave an empty database empty")
     parser.add_argument("--no-worker", action="store_true", help="start no worker on this host")

@@ -126,6 +126,13 @@ def test_studies_are_listed_and_print_markdown(cli: Cli) -> None:
         (["submit", "decode", "--set", "layers=1,,2"], "layers"),
         (["no-such-command"], "no-such-command"),
         (["runs", "--limit", "many"], "--limit"),
+        (["runs", "--limit", "-1"], "whole number of 0 to"),
+        (["runs", "--limit", "9" * 20], "whole number of 0 to"),
+        (["submit", "decode", "--gpu", ""], "no worker has a ''"),
+        (["submit", "decode", "--gpu", "h100@node1:0"], "no worker registered 'h100@node1:0'"),
+        (["token", " "], "LABEL"),
+        (["up", "--port", "0"], "whole number of 1 to 65535"),
+        (["import", "."], ".: the folder has no manifest.json"),
         (["up", "--port", "99999999"], "port"),
     ],
 )
