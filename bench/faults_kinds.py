@@ -1,15 +1,21 @@
 """The faults. Each returns whether it could be done; the stage is healed afterwards."""
 
+import contextlib
+import os
 import random
+import shutil
+import signal
 import time
 from collections.abc import Callable
 
+from app.api.state import EMBEDDED_SILENCE_S
 from bench.faults_cast import below, kill_pids
-from bench.faults_stage import Stage
+from bench.faults_stage import Disk, Stage
 from core.queues import INGEST_QUEUE, INGEST_RUN_TASK, RUN_JOB_TASK
 from db.connection import opened
 
 UPLOAD_WAIT_S = 4.0
+CLAIM_WAIT_S = 6.0
 Fault = Callable[[Stage, random.Random], bool]
 
 
@@ -25,8 +31,69 @@ def kill_worker(stage: Stage, rng: random.Random) -> bool:
 def kill_celery(stage: Stage, rng: random.Random) -> bool:
     """Kill the Celery process of a worker, or its pool process with the job."""
     pid = stage.actors[rng.choice(_workers(stage))].pid
-    found = below(pid, lambda text: "celery" in text and "supervisor.py" not in text)
+    found = below(pid, _is_celery)
     return kill_pids([rng.choice(found)]) if found else False
+
+
+def kill_claimer(stage: Stage, rng: random.Random) -> bool:
+    """Kill a worker's pool process between its claim and the first word about the run."""
+    owners = {(d.path / "worker-cpu.id").read_text().strip(): i for i, d in _settled(stage)}
+    until_s = time.monotonic() + CLAIM_WAIT_S
+    with opened(stage.data.db_path) as db:
+        while time.monotonic() < until_s:
+            query = "SELECT worker_id FROM runs WHERE status = 'claimed'"
+            numbers = [owners[w] for (w,) in db.execute(query) if w in owners]
+            if numbers:
+                pid = stage.actors[f"worker{numbers[0]}"].pid
+                return kill_pids(below(pid, _is_celery))
+            time.sleep(0.005)
+    return False
+
+
+def _settled(stage: Stage) -> list[tuple[int, Disk]]:
+    """Return the workers that have an id, with their numbers."""
+    found = enumerate(stage.worker_disks)
+    return [(i, disk) for i, disk in found if (disk.path / "worker-cpu.id").exists()]
+
+
+def _is_celery(text: str) -> bool:
+    return "celery" in text and "supervisor.py" not in text
+
+
+def freeze_worker(stage: Stage, rng: random.Random) -> bool:
+    """Stop a worker with all below it for longer than its silence is borne, then let it go on."""
+    pid = stage.actors[rng.choice(_workers(stage))].pid
+    return pid is not None and _freeze(stage, [pid, *below(pid, lambda _: True)], rng)
+
+
+def freeze_dashboard(stage: Stage, rng: random.Random) -> bool:
+    """Stop the dashboard for as long: it must not take its own silence for the workers'."""
+    pid = stage.actors["dashboard"].pid
+    return pid is not None and _freeze(stage, [pid], rng)
+
+
+def _freeze(stage: Stage, pids: list[int], rng: random.Random) -> bool:
+    _signal(pids, signal.SIGSTOP)
+    try:
+        stage.rest(EMBEDDED_SILENCE_S + rng.uniform(0, 6))
+    finally:
+        _signal(pids, signal.SIGCONT)
+    return True
+
+
+def _signal(pids: list[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def hold_database(stage: Stage, rng: random.Random) -> bool:
+    """Hold the database's write lock, as a backup or a person with a shell may."""
+    with opened(stage.data.db_path) as db:
+        db.conn.execute("BEGIN IMMEDIATE")
+        stage.rest(rng.uniform(5, 22))
+        db.conn.execute("ROLLBACK")
+    return True
 
 
 def kill_workload(stage: Stage, rng: random.Random) -> bool:
@@ -72,6 +139,14 @@ def kill_ingest_reader(stage: Stage, rng: random.Random) -> bool:
 
 def kill_redis(stage: Stage, rng: random.Random) -> bool:
     return stage.actors["redis"].kill()
+
+
+def forget_redis(stage: Stage, rng: random.Random) -> bool:
+    """Kill Redis and take its append-only file away: every message is lost."""
+    if not stage.actors["redis"].kill():
+        return False
+    shutil.rmtree(stage.root / "redis" / "appendonlydir", ignore_errors=True)
+    return True
 
 
 def fill_worker_disk(stage: Stage, rng: random.Random) -> bool:
@@ -153,13 +228,18 @@ def jump_clock(stage: Stage, rng: random.Random) -> bool:
 KINDS: dict[str, tuple[Fault, int]] = {
     "kill -9 worker": (kill_worker, 10),
     "kill -9 Celery process of a worker": (kill_celery, 12),
+    "kill -9 worker that has just claimed": (kill_claimer, 12),
+    "worker frozen, then going on": (freeze_worker, 10),
     "kill -9 workload": (kill_workload, 12),
     "kill -9 supervisor of a workload": (kill_supervisor, 6),
     "kill -9 dashboard": (kill_dashboard, 10),
     "kill -9 dashboard during an upload": (kill_dashboard_in_upload, 14),
+    "dashboard frozen, then going on": (freeze_dashboard, 10),
+    "database held by another program": (hold_database, 10),
     "kill -9 ingest": (kill_ingest, 8),
     "kill -9 ingest's reader": (kill_ingest_reader, 8),
     "kill -9 Redis": (kill_redis, 14),
+    "Redis back without its append-only file": (forget_redis, 10),
     "worker's disk full": (fill_worker_disk, 10),
     "dashboard's disk full": (fill_dashboard_disk, 10),
     "connections refused": (refuse_connections, 12),

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -32,8 +33,8 @@ class ApiState:
     started_s: float = field(default_factory=time.monotonic)
     seen_s: dict[str, float] = field(default_factory=dict)
     "Worker id -> when it was last heard of."
-    embedded: set[str] = field(default_factory=set)
-    "Workers that came with this host's own token."
+    asking: Counter[str] = field(default_factory=Counter)
+    "Workers whose heartbeat is being answered: the database may keep them waiting."
     resent_s: dict[str, float] = field(default_factory=dict)
     "Queue -> when a message was last sent again."
     tokens: dict[str, str] = field(default_factory=dict)
@@ -44,6 +45,11 @@ class ApiState:
     ingest_waits: tuple[str, float] = ("", 0.0)
     "The run that is next to be read, and since when (or when ingest was last told again)."
     _local: threading.local = field(default_factory=threading.local)
+
+    def hear_again(self) -> None:
+        """Begin anew to measure silence."""
+        self.seen_s.clear()
+        self.started_s = time.monotonic()
 
     def database(self) -> Database:
         """Return this thread's connection."""

@@ -18,6 +18,7 @@ from db.workers import worker_stopped, workers_with_active_runs
 
 LOG = logging.getLogger("warpboard.watch")
 INTERVAL_S = 2.0
+MAX_LATE_S = 3.0
 REMIND_INGEST_S = 15.0
 "A message to ingest may be lost with Redis's last second, or with the process that had it."
 
@@ -25,7 +26,10 @@ REMIND_INGEST_S = 15.0
 async def watch(state: ApiState) -> None:
     """Look for silent workers until cancelled."""
     while True:
+        slept_s = time.monotonic()
         await anyio.sleep(INTERVAL_S)
+        if time.monotonic() - slept_s > INTERVAL_S + MAX_LATE_S:
+            state.hear_again()  # this process stood still: nobody could be heard
         try:
             await anyio.to_thread.run_sync(give_up_silent, state)
             await anyio.to_thread.run_sync(remind_ingest, state)
@@ -42,6 +46,8 @@ def give_up_silent(state: ApiState) -> list[str]:
     interrupted: list[str] = []
     for worker_id, is_embedded in workers_with_active_runs(db):
         limit_s = EMBEDDED_SILENCE_S if is_embedded else REMOTE_SILENCE_S
+        if worker_id in state.asking:
+            continue  # it waits for our answer
         if now - state.seen_s.get(worker_id, state.started_s) > limit_s:
             interrupted += handover.interrupt_stale(db, worker_id=worker_id)
             worker_stopped(db, worker_id)

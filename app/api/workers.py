@@ -46,8 +46,6 @@ async def register(request: Request) -> Response:
     )
     state = state_of(request)
     state.seen_s[worker_id] = time.monotonic()
-    if label == EMBEDDED:
-        state.embedded.add(worker_id)
     return JSONResponse(
         {"heartbeat_s": HEARTBEAT_S, "version": VERSION, "is_same_version": version == VERSION}
     )
@@ -56,18 +54,22 @@ async def register(request: Request) -> Response:
 @route
 async def heartbeat(request: Request) -> Response:
     """Note that a worker lives; tell it what to stop."""
-    label = await check_token(request)
+    await check_token(request)
     worker_id = _worker_id(request.path_params["worker_id"])
     body = await read_json(request)
     running = [str(r) for r in field_of(body, "running", list, [])]
     state = state_of(request)
     state.seen_s[worker_id] = time.monotonic()
-    if label == EMBEDDED:
-        state.embedded.add(worker_id)
+    state.asking[worker_id] += 1
     try:
         cancel = await in_thread(request, _beat, state, worker_id, running)
     except UserError as exc:
         raise ApiError(404, str(exc)) from exc
+    finally:
+        state.asking[worker_id] -= 1
+        if not state.asking[worker_id]:
+            del state.asking[worker_id]
+        state.seen_s[worker_id] = time.monotonic()
     return JSONResponse({"cancel": cancel})
 
 
