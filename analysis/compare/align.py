@@ -80,7 +80,7 @@ def align(a: Sequence[Unit], b: Sequence[Unit]) -> list[tuple[int, int]] | None:
         return pairs
     if len(rest_a) * len(rest_b) > MAX_CELLS:
         return None
-    scores = _scores(rest_a, rest_b)
+    scores = score_pairs(rest_a, rest_b)
     return pairs + [(head + i, head + j) for i, j in _best_path(scores)]
 
 
@@ -103,7 +103,7 @@ def _best_path(scores: np.ndarray) -> list[tuple[int, int]]:
     return pairs[::-1]
 
 
-def _scores(a: Sequence[Unit], b: Sequence[Unit]) -> np.ndarray:
+def score_pairs(a: Sequence[Unit], b: Sequence[Unit]) -> np.ndarray:
     """Return the score of every pair; -1 where a pair makes no sense."""
     kinds_a, codes_a = _kinds(a)
     kinds_b, codes_b = _kinds(b)

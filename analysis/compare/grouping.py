@@ -31,10 +31,10 @@ def make_groups(
 ) -> list[Group]:
     """Return groups that hold every unit once; a group with an empty side has no partner.
 
-    Between two aligned pairs lie units without partner. A product joins the neighbouring product
-    whose partner took longer than it should (two products became one). Other units join what the
-    other side has in the same gap; else the neighbouring unit of a compiler that fuses, products
-    last. scale: B's total time over A's, so that times can be compared across GPUs.
+    Between two aligned pairs lie units without partner. A unit joins the neighbour of its kind
+    whose partner took longer than it should (two kernels became one, or one two). Other units join
+    what the other side has in the same gap; else the neighbouring unit of a compiler that fuses,
+    products last. scale: B's total time over A's, so that times can be compared across GPUs.
     """
     anchors = [Group(a=[a[i]], b=[b[j]]) for i, j in pairs]
     groups: list[Group] = []
@@ -43,30 +43,36 @@ def make_groups(
         before = anchors[k - 1] if k else None
         after = anchors[k] if k < len(anchors) else None
         left_a, left_b = list(a[i0 + 1 : i1]), list(b[j0 + 1 : j1])
-        left_a = _join_products(left_a, "a", before, after, scale)
-        left_b = _join_products(left_b, "b", before, after, scale)
+        left_a = _join_parts(left_a, "a", before, after, scale)
+        left_b = _join_parts(left_b, "b", before, after, scale)
         groups += _settle(left_a, left_b, before, after)
     return anchors + groups
 
 
-def _join_products(
+def _join_parts(
     units: list[Unit], side: str, before: Group | None, after: Group | None, scale: float
 ) -> list[Unit]:
-    """Put heavy units into the neighbour with room for them; return those that stay."""
+    """Put units into the neighbour with room for them; return those that stay.
+
+    A product joins wherever there is room; other kernels, which are many and short, only where
+    they fill it: a kernel that became two.
+    """
     staying = []
     for unit in units:
-        fitting = [g for g in (before, after) if g is not None and _takes(g, unit, side)]
+        own_ns = unit.dur_ns * (scale if side == "a" else 1.0)
+        needed_ns = 0.0 if unit.family in HEAVY else own_ns / 2
+        fitting = [
+            g
+            for g in (before, after)
+            if g is not None and _takes(g, unit, side) and _room_ns(g, side, scale) > needed_ns
+        ]
         if not fitting:
             staying.append(unit)
             continue
         best = max(fitting, key=lambda g: _room_ns(g, side, scale))
-        own_ns = unit.dur_ns * (scale if side == "a" else 1.0)
-        if before in fitting and _room_ns(fitting[0], side, scale) >= own_ns / 2:
+        if fitting[0] is before and _room_ns(fitting[0], side, scale) >= own_ns / 2:
             best = fitting[0]  # a reduction belongs to the product it follows
-        if _room_ns(best, side, scale) > 0:
-            best.side(side).append(unit)
-        else:
-            staying.append(unit)
+        best.side(side).append(unit)
     return staying
 
 
@@ -77,11 +83,11 @@ def _room_ns(group: Group, side: str, scale: float) -> float:
 
 
 def _takes(group: Group, unit: Unit, side: str) -> bool:
-    """True when the group holds a product of the other side, on the same path, under a new name."""
+    """True when the group holds such work of the other side, on the same path, under a new name."""
     partner = group.b[0] if side == "a" else group.a[0]
     same_name = group.a[0].names == group.b[0].names
     return (
-        unit.family in HEAVY
+        unit.family != "unknown"
         and partner.family == unit.family
         and partner.path == unit.path
         and not same_name

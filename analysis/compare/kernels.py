@@ -17,6 +17,7 @@ from analysis.compare.grouping import Group, make_groups
 from analysis.compare.launches import Launch, Sequences, load_sequences
 from analysis.compare.leftovers import pair_leftovers
 from analysis.compare.metrics import num_iterations
+from analysis.compare.moved import take_moved
 from analysis.compare.records import KernelPair
 from analysis.compare.rows import Row, Rows
 from analysis.runview import RunView
@@ -58,8 +59,23 @@ def _match_sequences(a: Sequences, b: Sequences) -> list[Group] | None:
         pairs = align(here_a, here_b)
         if pairs is None:
             return None
-        groups += make_groups(here_a, here_b, pairs, scale)
+        groups += _grouped(here_a, here_b, pairs, scale)
     return groups
+
+
+def _grouped(
+    a: Sequence[Unit], b: Sequence[Unit], pairs: list[tuple[int, int]], scale: float
+) -> list[Group]:
+    """Return the groups of one path; what moved is taken out, so that the rest is in order."""
+    kept, moved = take_moved(a, b, pairs)
+    gone_a, gone_b = {i for i, _ in moved}, {j for _, j in moved}
+    rest_a = [i for i in range(len(a)) if i not in gone_a]
+    rest_b = [j for j in range(len(b)) if j not in gone_b]
+    place_a = {i: k for k, i in enumerate(rest_a)}
+    place_b = {j: k for k, j in enumerate(rest_b)}
+    in_order = [(place_a[i], place_b[j]) for i, j in kept]
+    groups = make_groups([a[i] for i in rest_a], [b[j] for j in rest_b], in_order, scale)
+    return groups + [Group(a=[a[i]], b=[b[j]]) for i, j in moved]
 
 
 def _by_path(units: Sequence[Unit]) -> dict[str, list[Unit]]:

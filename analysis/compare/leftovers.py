@@ -8,11 +8,13 @@ import re
 from difflib import SequenceMatcher
 
 from analysis.classify import short_name
-from analysis.compare.align import FAMILIES
+from analysis.compare.align import FAMILIES, LEAST_SIMILAR
 from analysis.compare.rows import Row, Rows
 
 LIKE_NAME = 0.6
 MAX_COMPARED = 200
+GUESS = 0.75
+"""Confidence up to which a pair is a guess: by likeness or category alone."""
 WORD = re.compile(r"[a-z]+|\d+")
 
 
@@ -23,6 +25,31 @@ def pair_leftovers(rows: Rows) -> None:
     for family in sorted({_family(r) for side in ("a", "b") for r in rows.without_partner(side)}):
         _pool(rows, family)
     _pool_unknown(rows)
+    _pool_extremes(rows)
+
+
+def _pool_extremes(rows: Rows) -> None:
+    """Merge the largest gain with the largest loss while both are guesses about one kind of kernel.
+
+    A renamed kernel whose partner was guessed wrong shows as both; a pool says less, but no
+    falsehood. Pairs by name, order or shape are no guesses.
+    """
+    while True:
+        found = rows.all()
+        gain = min(found, key=lambda r: r.b_ns - r.a_ns, default=None)
+        loss = max(found, key=lambda r: r.b_ns - r.a_ns, default=None)
+        if gain is None or loss is None or gain.b_ns >= gain.a_ns or loss.b_ns <= loss.a_ns:
+            return
+        sure = max(gain.confidence, loss.confidence) > GUESS
+        if sure or not _may_be_one(gain, loss):
+            return
+        _merge(rows, [gain], [loss], "category", 0.1)
+
+
+def _may_be_one(gain: Row, loss: Row) -> bool:
+    """True when the two may share a kernel: one kind, or a kind that no rule recognises."""
+    families = {_family(gain), _family(loss)}
+    return len(families) == 1 or "unknown" in families
 
 
 def _pair_same_name(rows: Rows) -> None:
@@ -38,10 +65,11 @@ def _pair_alike(rows: Rows) -> None:
     """Pair kernels of one category whose short names are alike, the most alike first."""
     left_a = rows.without_partner("a")[:MAX_COMPARED]
     left_b = rows.without_partner("b")[:MAX_COMPARED]
+    scale = sum(y.b_ns for y in left_b) / (sum(x.a_ns for x in left_a) or 1)
     scored = []
     for i, x in enumerate(left_a):
         for j, y in enumerate(left_b):
-            if _family(x) == _family(y):
+            if _family(x) == _family(y) and _are_similar(x.a_ns * scale, y.b_ns):
                 likeness = _likeness(str(x.a), str(y.b))
                 if likeness >= LIKE_NAME:
                     scored.append((-likeness, i, j))
@@ -52,6 +80,10 @@ def _pair_alike(rows: Rows) -> None:
             taken_a.add(i)
             taken_b.add(j)
             _merge(rows, [left_a[i]], [left_b[j]], "category", round(0.7 * -negative, 2))
+
+
+def _are_similar(a_ns: float, b_ns: float) -> bool:
+    return min(a_ns, b_ns) >= LEAST_SIMILAR * max(a_ns, b_ns)
 
 
 def _likeness(a: str, b: str) -> float:
@@ -68,32 +100,43 @@ def _pool(rows: Rows, family: str) -> None:
 
 
 def _pool_unknown(rows: Rows) -> None:
-    """Pair what no rule recognises with whatever the other side has left."""
+    """Pair what no rule recognises with as much of the other side as took as long."""
     left_a, left_b = rows.without_partner("a"), rows.without_partner("b")
     unknown_a = [r for r in left_a if _family(r) == "unknown"]
     unknown_b = [r for r in left_b if _family(r) == "unknown"]
     if unknown_a and left_b:
-        _merge(rows, unknown_a, left_b[:1], "category", 0.1)
+        _merge(rows, unknown_a, _as_long(left_b, sum(r.a_ns for r in unknown_a)), "category", 0.1)
     elif unknown_b and left_a:
-        _merge(rows, left_a[:1], unknown_b, "category", 0.1)
+        _merge(rows, _as_long(left_a, sum(r.b_ns for r in unknown_b)), unknown_b, "category", 0.1)
+
+
+def _as_long(rows: list[Row], wanted_ns: int) -> list[Row]:
+    """Return the longest rows until their time is reached, at least one."""
+    taken: list[Row] = []
+    for row in rows:
+        if sum(r.a_ns + r.b_ns for r in taken) >= wanted_ns:
+            break
+        taken.append(row)
+    return taken or rows[:1]
 
 
 def _merge(rows: Rows, a: list[Row], b: list[Row], match: str, confidence: float) -> None:
-    for row in (*a, *b):
+    merging = [*a, *b]
+    for row in merging:
         rows.remove(row)
-    longest = max((*a, *b), key=lambda r: r.a_ns + r.b_ns)
-    paths = {r.path for r in (*a, *b)}
+    longest = max(merging, key=lambda r: r.a_ns + r.b_ns)
+    paths = {r.path for r in merging}
     merged = rows.get(
         Row(
-            a=_names([str(r.a) for r in a]),
-            b=_names([str(r.b) for r in b]),
+            a=_names([r.a for r in merging if r.a is not None]),
+            b=_names([r.b for r in merging if r.b is not None]),
             match=match,
             confidence=confidence,
             category=longest.category,
             path=paths.pop() if len(paths) == 1 else None,
         )
     )
-    for row in (*a, *b):
+    for row in merging:
         merged.absorb(row)
 
 

@@ -67,6 +67,9 @@ class Rows:
             )
         )
 
+    def all(self) -> list[Row]:
+        return list(self._rows.values())
+
     def without_partner(self, side: str) -> list[Row]:
         """Return the rows that only this side has, the longest first."""
         found = [r for r in self._rows.values() if r.is_alone and getattr(r, side) is not None]

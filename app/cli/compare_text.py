@@ -16,7 +16,7 @@ def compare_lines(result: Comparison) -> list[str]:
             interval = f" ({result.ci95_name}: {result.ci95[0]:.4g} to {result.ci95[1]:.4g})"
         lines.append(f"ratio B/A {result.ratio:.4g}{interval}")
     for name, side in (("A", result.a), ("B", result.b)):
-        median = "-" if side.median is None else f"{side.median:.4g} {result.unit}"
+        median = "-" if side.median is None else _amount(side.median, result.unit)
         counts = f"{side.n_samples} samples in {side.n_processes} processes"
         lines.append(f"{name}  {side.label}: {median}, {counts}")
     if result.banner:
@@ -29,9 +29,21 @@ def compare_lines(result: Comparison) -> list[str]:
         lines += ["", f"where the time went ({fall.mode}, per {fall.per}), ms:"]
         lines += [f"  {bar.delta_ns / 1e6:+10.4f}  {bar.name}" for bar in fall.bars[:_TOP]]
         lines.append(f"  {(fall.total_b_ns - fall.total_a_ns) / 1e6:+10.4f}  in all")
+    if result.memory:
+        growth = sum(site.delta_bytes for site in result.memory)
+        lines += ["", "what lived at the peak, by allocation site, MB:"]
+        lines += [f"  {m.delta_bytes / 1e6:+10.2f}  {m.site}" for m in result.memory[:_TOP]]
+        if rest := result.memory[_TOP:]:
+            total = sum(site.delta_bytes for site in rest)
+            lines.append(f"  {total / 1e6:+10.2f}  {len(rest)} more sites")
+        lines.append(f"  {growth / 1e6:+10.2f}  in all")
     if result.next_step:
         lines += ["", result.next_step]
     return lines
+
+
+def _amount(value: float, unit: str) -> str:
+    return f"{value / 1e9:.4g} GB" if unit == "B" else f"{value:.4g} {unit}".rstrip()
 
 
 def _pair_lines(result: Comparison) -> list[str]:

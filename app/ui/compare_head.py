@@ -13,7 +13,7 @@ from app.charts.compare import interval
 from app.ui import data, links, style
 from app.ui.colours import BAD, GOOD, NEUTRAL
 from app.ui.format import UNKNOWN, bytes_, duration, many, percent, significant
-from app.ui.shape import TELLING, num_iterations
+from app.ui.shape import TELLING
 from app.ui.widgets import Card, cards, chart, linked_select, plain_markdown
 from db.repeats import Repeats
 
@@ -226,16 +226,16 @@ def headline(found: Comparison, views_a: Sequence[RunView], views_b: Sequence[Ru
     a, b = (named[fall.run_a], named[fall.run_b]) if fall else (views_a[0], views_b[0])
     if len(views_a) + len(views_b) > 2:
         st.caption(plain_markdown(f"Profile of one run a side: {a.run.name}, {b.run.name}."))
-    cards(
-        [
-            _latency(found, a, b),
-            _per_iteration(a, b, "kernel_time_ns", "Kernel time / iteration"),
-            _per_iteration(a, b, "num_kernels", "Launches / iteration"),
-            _share(a, b, "idle_frac", "GPU idle"),
-            _share(a, b, "gemm_frac", "GEMM and GEMV"),
-            _memory(a, b),
-        ]
-    )
+    shown = [
+        _latency(found, a, b),
+        _per_iteration(a, b, "kernel_time_ns", "Kernel time / iteration"),
+        _per_iteration(a, b, "num_kernels", "Launches / iteration"),
+        _share(a, b, "idle_frac", "GPU idle"),
+        _share(a, b, "gemm_frac", "GEMM and GEMV"),
+        _memory(a, b),
+    ]
+    known = [card for card in shown if card.value.strip(f"{UNKNOWN} \u2192")]
+    cards(known or shown)
 
 
 def _per_iteration(a: RunView, b: RunView, key: str, label: str) -> Card:
