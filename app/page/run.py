@@ -33,7 +33,13 @@ if run_head.is_active(view.run):
 run_head.answer(view)
 run_head.headline(view)
 run_head.warnings(view)
-opened = st.tabs(list(TABS), key="tab", on_change="rerun", bind="query-params")
+opened = st.tabs(
+    list(TABS),
+    default=run_head.first_tab(view),
+    key="tab",
+    on_change="rerun",
+    bind="query-params",
+)
 for tab, draw in zip(opened, TABS.values(), strict=True):
     if tab.open:
         with tab:

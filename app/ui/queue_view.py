@@ -12,6 +12,7 @@ from core.errors import AppError
 from db import runs
 
 LOG_LINES = 200
+_SEEN = "queue_seen"
 _STAGES = {
     "build": "building",
     "compile": "compiling",
@@ -30,9 +31,12 @@ def nothing_to_do() -> None:
 
 @st.fragment(run_every="2s")
 def live() -> None:
-    """Draw running and waiting runs by GPU; reload the page once when the last one ended."""
+    """Draw running and waiting runs by GPU; reload the page when one of them ended."""
     frame = data.fetch_queue()
-    if frame.empty:
+    present = set(frame["id"])
+    gone = st.session_state.get(_SEEN, present) - present
+    st.session_state[_SEEN] = present
+    if gone or frame.empty:
         st.rerun()
     for gpu, rows in frame.groupby("gpu_model", dropna=False, sort=False):
         waiting = rows[rows["status"] == "queued"]

@@ -74,9 +74,9 @@ def _kernel_time(view: RunView) -> Card:
     what = "operators' self time" if view.primary_pass == Pass.TRACE and _on_cpu(view) else None
     text = tooltip("kernel_time_ns")
     if total is None:
-        return Card(
-            label="Kernel time", value=UNKNOWN, note="no nsys or trace pass", definition=text
-        )
+        is_there = view.primary_pass in (Pass.NSYS, Pass.TRACE)
+        why = "no kernels in the capture" if is_there else "no nsys or trace pass"
+        return Card(label="Kernel time", value=UNKNOWN, note=why, definition=text)
     iterations = num_iterations(view.phases)
     if iterations:
         return Card(

@@ -7,9 +7,10 @@ import streamlit as st
 from analysis.runview import RunRow, RunView
 from app.ui import data, links, style
 from app.ui.colours import BAD, GOOD, IDLE, IDLE_COLOURS, NEUTRAL, RUN_B, category_colour
-from app.ui.format import gpu_name, percent, when
+from app.ui.format import UNKNOWN, gpu_name, percent, when
 from app.ui.queue_view import cancel, log_text, progress_of, retry
-from app.ui.widgets import plain_markdown, said_plainly, status_badge
+from app.ui.run_cards import run_cards
+from app.ui.widgets import Card, cards, plain_markdown, said_plainly, status_badge
 from core.errors import AppError
 from core.states import FINAL
 from db import runs
@@ -203,9 +204,39 @@ def _save(run: RunRow, tags: set[str], notes: str, pinned: bool) -> None:
             runs.unpin(db, run.id)
 
 
+def first_tab(view: RunView) -> str:
+    """Return the tab that is open first: the kernels, else what the run has instead of them."""
+    if not view.kernels.empty:
+        return "Kernels"
+    for table, tab in (
+        (view.counters, "Counters and roofline"),
+        (view.memory_points, "Memory"),
+        (view.samples, "Samples"),
+    ):
+        if not table.empty:
+            return tab
+    return "Kernels"
+
+
 def headline(view: RunView) -> None:
     """Draw the headline numbers."""
-    from app.ui.run_cards import run_cards
-    from app.ui.widgets import cards
+    found = run_cards(view)
+    unknown = [c for c in found if c.value == UNKNOWN]
+    if len(unknown) <= _MOST_UNKNOWN:
+        cards(found)
+        return
+    if known := [c for c in found if c.value != UNKNOWN]:
+        cards(known)
+    st.caption(plain_markdown("Not known: " + _reasons(unknown)))
 
-    cards(run_cards(view))
+
+_MOST_UNKNOWN = 3
+"""More unknown numbers than these are said in a line: a row of dashes says nothing."""
+
+
+def _reasons(unknown: Sequence[Card]) -> str:
+    """Return `Latency, MFU (no clean pass recorded); Peak memory (...)`."""
+    by_note: dict[str, list[str]] = {}
+    for card in unknown:
+        by_note.setdefault(card.note, []).append(card.label)
+    return "; ".join(f"{', '.join(labels)} ({note})" for note, labels in by_note.items())

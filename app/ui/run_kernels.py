@@ -14,6 +14,7 @@ from app.ui.shape import class_shares, kernel_shares, merged_phases, num_iterati
 from app.ui.timeline import draw_timeline
 from app.ui.timeline_load import Timeline
 from app.ui.widgets import category_column, chart, plain_markdown, show_table, table_height
+from core.states import Pass
 
 _TOP = 15
 
@@ -21,10 +22,7 @@ _TOP = 15
 def kernels(view: RunView) -> None:
     """Draw kernels by time, with their classes and the share that no rule recognises."""
     if view.kernels.empty:
-        style.empty_state(
-            "No kernels recorded",
-            "This run has neither an nsys nor a PyTorch trace pass. Run it again with one.",
-        )
+        style.empty_state("No kernels recorded", why_no_kernels(view))
         return
     shares = kernel_shares(view.kernels)
     kernel_table(shares, num_iterations(view.phases))
@@ -44,6 +42,13 @@ def kernels(view: RunView) -> None:
             kernel_charts.shares(class_shares(view.kernels, str(by)), by=str(by)),
             alt=f"Share of kernel time by {by}",
         )
+
+
+def why_no_kernels(view: RunView) -> str:
+    """Return why there is no kernel to show, and what to do about it."""
+    if view.primary_pass in (Pass.NSYS, Pass.TRACE):
+        return "The capture holds none: the program used no GPU while it was recorded."
+    return "It takes an nsys or a PyTorch trace pass: run again with one, or import its capture."
 
 
 def _recognised(view: RunView) -> str:

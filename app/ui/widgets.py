@@ -60,9 +60,14 @@ def plain_markdown(text: str) -> str:
     return "".join("\\" + c if c in "\\`*_{}[]()#+-.!|<>~$:&^=" else c for c in str(text))
 
 
+_LEAST_CARDS = 4
+"A card wider than a quarter of the page holds its number apart from its neighbours."
+
+
 def cards(items: Sequence[Card]) -> None:
     """Draw headline numbers in tiles that reflow with the width."""
-    grid = st.grid(min(7, len(items)), min_column_width=160, border=True, gap="small")
+    columns = max(_LEAST_CARDS, min(7, len(items)))
+    grid = st.grid(columns, min_column_width=160, border=True, gap="small")
     for card in items:
         with grid.cell(), st.container(gap="xxsmall"):
             st.metric(card.label, card.value, help=plain_markdown(card.definition) or None)

@@ -16,6 +16,8 @@ from app.stack import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 START_LIMIT_S = 120.0
+SLOWEST_MS = 180_000
+"A limit for what hangs: on a busy machine a page may well take a minute."
 
 
 def chromium_path() -> str | None:
@@ -40,6 +42,7 @@ def dashboard(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     folder = tmp_path_factory.mktemp("up")
     port, log = free_port(), folder / "up.log"
     env = {**os.environ, "WARPBOARD_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    env["WARPBOARD_PERFETTO_UI"] = str(Path(__file__).parent / "perfetto_stand_in")
     command = [sys.executable, "-m", "app.cli", "up", "--port", str(port), "--no-demo"]
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -58,7 +61,7 @@ def dashboard(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def page(browser: Any) -> Iterator[Any]:
     """Return a page of a browser that has seen nothing yet."""
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, accept_downloads=True)
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(SLOWEST_MS)
     yield context.new_page()
     context.close()
 

@@ -4,17 +4,36 @@ import re
 from typing import Any
 
 RUN_MS = 420_000
+AGAIN_MS = 10_000
 
 
 def choose(page: Any, field: str, *values: str) -> None:
     """Pick values in one of the sweep's multi-selects; numbers may be new ones."""
+    from playwright.sync_api import TimeoutError
+
     box = page.get_by_role("combobox", name=re.compile(rf"{field}\b"))
     for value in values:
-        box.click()
-        box.fill(value)
-        page.get_by_role("option", name=re.compile(rf"^(Add: )?{value}$")).first.click()
-        page.locator(f"[aria-label='Remove {value}']").first.wait_for(state="attached")
+        chosen = page.locator(f"[aria-label='Remove {value}']").first
+        option = page.get_by_role("option", name=re.compile(rf"^(Add: )?{value}$")).first
+        while not chosen.count():
+            calm(page)  # a page that is drawn anew under the hand drops what was typed
+            box.click()
+            box.fill(value)
+            try:
+                option.click(timeout=AGAIN_MS)
+                chosen.wait_for(state="attached", timeout=AGAIN_MS)
+            except TimeoutError:
+                page.keyboard.press("Escape")
     page.keyboard.press("Escape")
+
+
+def calm(page: Any) -> None:
+    """Wait until the page's script has ended and no part of it is stale."""
+    page.wait_for_function(
+        """() => document.querySelector('[data-testid=stApp]')
+            ?.getAttribute('data-test-script-state') === 'notRunning'
+            && !document.querySelector('[data-testid=stSkeleton], [data-stale=true]')"""
+    )
 
 
 def one_process(page: Any) -> None:
@@ -28,6 +47,16 @@ def one_process(page: Any) -> None:
 def wait_until_done(page: Any) -> None:
     """Wait on the Queue page until nothing runs."""
     page.get_by_text("Nothing is running or waiting").wait_for(timeout=RUN_MS)
+
+
+def cancel_first(page: Any, *, left: int) -> None:
+    """Cancel the first job of the Queue and wait until the page shows that many others."""
+    page.get_by_role("button", name="Cancel").first.click()
+    page.wait_for_function(
+        """left => [...document.querySelectorAll('button')]
+            .filter(b => b.innerText.includes('Cancel')).length === left""",
+        arg=left,
+    )
 
 
 def verdict(page: Any) -> str:

@@ -24,6 +24,17 @@ def test_example_data_is_one_press_away_and_says_what_limits_a_run(
     steps.no_fault(page)
 
 
+def test_a_timeline_opens_in_the_perfetto_of_this_server(page: Any, dashboard: str) -> None:
+    asked: list[str] = []
+    page.context.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{dashboard}/run?run_id=decode 2 layers, eager&tab=Timeline")
+    with page.context.expect_page() as opened:
+        page.get_by_role("button", name="Open in Perfetto").click()
+    seen = opened.value.get_by_text("decode 2 layers, eager: 380 kernels")
+    seen.wait_for()
+    assert [url for url in asked if not url.startswith((dashboard, "blob:", "data:"))] == []
+
+
 def test_a_study_shows_published_figures_beside(page: Any, dashboard: str) -> None:
     page.goto(f"{dashboard}/studies?name=attention-scaling&published=true")
     page.get_by_role("heading", name="Fitted growth").wait_for()
