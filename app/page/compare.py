@@ -3,6 +3,7 @@
 import streamlit as st
 
 from app.ui import (
+    compare_cards,
     compare_curves,
     compare_detail,
     compare_head,
@@ -37,7 +38,7 @@ if found.pairs:
     views_a, views_b = data.fetch_views(ids_a), data.fetch_views(ids_b)
     found = data.fetch_comparison(ids_a, ids_b, metric)
 compare_head.verdict(found)
-compare_head.headline(found, views_a, views_b)
+compare_cards.headline(found, views_a, views_b)
 compare_detail.actions(whole, all_a, all_b)
 compare_detail.differences(found)
 compare_detail.waterfalls(found, [*views_a, *views_b])

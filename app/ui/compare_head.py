@@ -7,14 +7,13 @@ from functools import partial
 import streamlit as st
 
 from analysis.compare import Comparison
-from analysis.definitions import tooltip
 from analysis.runview import RunView
 from app.charts.compare import interval
 from app.ui import data, links, style
 from app.ui.colours import BAD, GOOD, NEUTRAL
 from app.ui.format import UNKNOWN, bytes_, duration, many, percent, significant
 from app.ui.shape import TELLING
-from app.ui.widgets import Card, cards, chart, linked_select, plain_markdown
+from app.ui.widgets import chart, linked_select, plain_markdown
 from db.repeats import Repeats
 
 METRICS = {
@@ -217,81 +216,3 @@ def repeats(ids_a: tuple[str, ...], ids_b: tuple[str, ...]) -> Repeats:
         help="Runs of the same two jobs on the same GPU model from a sweep that holds both",
     )
     return found if counts else replace(found, a=ids_a, b=ids_b)
-
-
-def headline(found: Comparison, views_a: Sequence[RunView], views_b: Sequence[RunView]) -> None:
-    """Draw what changed in the profile: the runs that the waterfall is made from."""
-    fall = found.waterfall
-    named = {v.run.id: v for v in (*views_a, *views_b)}
-    a, b = (named[fall.run_a], named[fall.run_b]) if fall else (views_a[0], views_b[0])
-    if len(views_a) + len(views_b) > 2:
-        st.caption(plain_markdown(f"Profile of one run a side: {a.run.name}, {b.run.name}."))
-    shown = [
-        _latency(found, a, b),
-        _per_iteration(a, b, "kernel_time_ns", "Kernel time / iteration"),
-        _per_iteration(a, b, "num_kernels", "Launches / iteration"),
-        _share(a, b, "idle_frac", "GPU idle"),
-        _share(a, b, "gemm_frac", "GEMM and GEMV"),
-        _memory(a, b),
-    ]
-    known = [card for card in shown if card.value.strip(f"{UNKNOWN} \u2192")]
-    cards(known or shown)
-
-
-def _per_iteration(a: RunView, b: RunView, key: str, label: str) -> Card:
-    shown, values = [], []
-    for view in (a, b):
-        total, iterations = view.summary.get(key), num_iterations(view.phases)
-        value = total / iterations if total is not None and iterations else None
-        values.append(value)
-        is_time = key.endswith("_ns")
-        shown.append(UNKNOWN if value is None else duration(value) if is_time else f"{value:.3g}")
-    known = values[0] and values[1] is not None
-    note = f"{significant(values[1] / values[0])} \u00d7" if known else "not known on both sides"  # type: ignore[operator]
-    return Card(label=label, value=" \u2192 ".join(shown), note=note, definition=tooltip(key))
-
-
-def _share(a: RunView, b: RunView, key: str, label: str) -> Card:
-    left, right = a.summary.get(key), b.summary.get(key)
-    note = "not known on both sides"
-    if left is not None and right is not None:
-        note = f"{100 * (right - left):+.1f} percentage points".replace("-", "\u2212")
-        if key == "gemm_frac":
-            unknown = [percent(v.summary.get("unclassified_frac")) for v in (a, b)]
-            note += "; not recognised " + " \u2192 ".join(unknown)
-    return Card(
-        label=label,
-        value=f"{percent(left)} \u2192 {percent(right)}",
-        note=note,
-        definition=tooltip(key),
-    )
-
-
-def _latency(found: Comparison, a: RunView, b: RunView) -> Card:
-    values = [(v.summary.get("latency_ms") or {}).get("median") for v in (a, b)]
-    if found.metric == "latency":
-        values = [found.a.median, found.b.median]  # Over all runs of a side.
-    missing = [side for side, value in zip("AB", values, strict=True) if value is None]
-    note = f"no clean pass on side {' and '.join(missing)}" if missing else "clean pass, medians"
-    return Card(
-        label="Latency",
-        value=" \u2192 ".join(duration(v * 1e6) if v is not None else UNKNOWN for v in values)
-        if len(missing) < 2
-        else UNKNOWN,
-        note=note,
-        definition=tooltip("latency_ms.median"),
-    )
-
-
-def _memory(a: RunView, b: RunView) -> Card:
-    left, right = (v.summary.get("peak_memory_bytes") for v in (a, b))
-    known = left is not None and right is not None
-    note = f"{bytes_(right - left)} more" if known and right >= left else "not known on both sides"  # type: ignore[operator]
-    if known and right < left:  # type: ignore[operator]
-        note = f"{bytes_(left - right)} less"  # type: ignore[operator]
-    return Card(
-        label="Peak memory",
-        value=f"{bytes_(left)} \u2192 {bytes_(right)}",
-        note=note,
-        definition=tooltip("peak_memory_bytes"),
-    )
