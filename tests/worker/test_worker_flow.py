@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from core.queues import RUN_JOB_TASK, model_queue
+from core.queues import RUN_JOB_TASK, device_queue, model_queue
 from core.spec import JobSpec
 from tests.worker.dashboard import TOKEN, Dashboard
 from worker.celery_app import make_app
@@ -102,7 +102,8 @@ def test_a_job_is_claimed_run_and_delivered(
     manifest = dashboard.manifests["r1"]
     assert (manifest["status"], manifest["run_id"], manifest["attempt"]) == ("done", "r1", 1)
     assert dashboard.claims == ["r1", "r2"]
-    assert dashboard.workers[0]["queues"] == ["cpu"]
+    cpu = f"cpu.{dashboard.workers[0]['worker_id']}-0"
+    assert dashboard.workers[0]["queues"] == ["cpu", cpu]
     assert any(p.get("stage") == "measure" for p in dashboard.progress)
     assert "a line of the program" in dashboard.log()
 
@@ -141,6 +142,10 @@ def test_gpu_of_the_host_has_its_queues_and_profilers(
         app = make_app("test", EMBEDDED, tmp_path)
         app.send_task(RUN_JOB_TASK, args=["r1"], queue=model_queue(model))
         wait_for(lambda: "r1" in dashboard.manifests)
+        uuid = "GPU-00000000-0000-0000-0000-000000000000"
+        dashboard.queued["r2"] = JobSpec(workload="decode", gpu=model, device=uuid).as_dict()
+        app.send_task(RUN_JOB_TASK, args=["r2"], queue=device_queue(model, uuid))
+        wait_for(lambda: "r2" in dashboard.manifests)
     registered = dashboard.workers[0]
     assert registered["queues"] == [
         "gpu.nvidia-h100-80gb-hbm3",
