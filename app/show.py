@@ -70,6 +70,8 @@ def run_document(run: RunRow, gpu: Mapping[str, Any] | None = None) -> dict[str,
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows as mappings of Python values, each without its unknown cells."""
+    if frame.empty:
+        return []
     columns = {name: frame[name].astype(object).tolist() for name in frame.columns}
     names = list(columns)
     return [

@@ -5,6 +5,7 @@ gives an empty result no dtypes at all; here each column is built from Python va
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -68,10 +69,18 @@ BOOL = frozenset({"is_opaque", "is_sync", "is_baseline", "cancel_requested"})
 
 def build(rows: Sequence[Sequence[Any]], columns: Sequence[str]) -> pd.DataFrame:
     """Return a frame: Int64 where NULL is possible, int64, float64, bool, else object with None."""
-    values = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
+    if not rows:
+        return _empty(tuple(columns)).copy()
+    values = zip(*rows, strict=True)
     return pd.DataFrame(
         {name: _series(name, column) for name, column in zip(columns, values, strict=True)}
     )
+
+
+@cache
+def _empty(columns: tuple[str, ...]) -> pd.DataFrame:
+    """Return a frame without rows: making one costs milliseconds, and most runs need several."""
+    return pd.DataFrame({name: _series(name, ()) for name in columns})
 
 
 def select(
