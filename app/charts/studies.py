@@ -6,22 +6,32 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from app.charts.base import figure, plain, short
-from app.ui.colours import SERIES_COLOURS, gpu_colour
+from app.ui.colours import SERIES_COLOURS
 
 PUBLISHED_DASH = "dot"
+X_TITLES = {
+    "seq_len": "sequence length (tokens)",
+    "context": "context (tokens)",
+    "batch": "batch size",
+    "gpu": "GPU",
+    "compile": "compile mode",
+    "d_model": "width of a head",
+}
 _MOST_SERIES = 24
 _MOST_TICKS = 12
 
 
 def draw(
-    frame: pd.DataFrame, *, kind: str, x: str, colour: str, fields: Sequence[str]
+    frame: pd.DataFrame, *, kind: str, x: str, colour: str, fields: Sequence[str], what: str
 ) -> go.Figure:
     """Draw one value of one table of a study.
 
     `frame`: tidy rows of that value with `value`, `unit`, `status`, `provenance`, `from`, `ci_low`,
-    `ci_high` and the field columns. `fields` are the columns that may tell series apart.
+    `ci_high` and the field columns. `fields` are the columns that may tell series apart; `what`
+    names the value.
     """
     unit = str(frame["unit"].iloc[0])
+    title = f"{what} ({unit})" if unit else what
     others = [
         f
         for f in fields
@@ -29,8 +39,21 @@ def draw(
     ]
     keyed = _apart(frame.assign(series=_series(frame, [colour, *others])), x)
     if kind == "heatmap":
-        return _heatmap(keyed, x, unit)
-    return _lines(keyed, x, unit) if kind == "loglog" else _bars(keyed, x, colour, unit)
+        return _heatmap(keyed, x, unit, title)
+    return _lines(keyed, x, unit, title) if kind == "loglog" else _bars(keyed, x, unit, title)
+
+
+def x_title(name: str) -> str:
+    """Return a field as an axis calls it, with its unit where it has one."""
+    return X_TITLES.get(name, name.replace("_", " "))
+
+
+def series_colour(index: int) -> str:
+    """Return a colour of its own for each of 24 series: eight hues, then lighter, then darker."""
+    base = SERIES_COLOURS[index % len(SERIES_COLOURS)]
+    mixed, share = ((0, 0.0), (255, 0.45), (0, 0.4))[index // len(SERIES_COLOURS) % 3]
+    parts = [int(base[i : i + 2], 16) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(p + share * (mixed - p)):02x}" for p in parts)
 
 
 def _series(frame: pd.DataFrame, columns: list[str]) -> pd.Series:
@@ -64,8 +87,8 @@ def _numbers(nth: pd.Series) -> pd.Series:
     return " #" + (nth + 1).astype(str)
 
 
-def _lines(frame: pd.DataFrame, x: str, unit: str) -> go.Figure:
-    fig = figure(height=430, x_title=x.replace("_", " "), y_title=unit)
+def _lines(frame: pd.DataFrame, x: str, unit: str, title: str) -> go.Figure:
+    fig = figure(height=430, x_title=x_title(x), y_title=title)
     shown = frame[frame["value"].notna()]
     for i, (name, rows) in enumerate(list(shown.groupby("series", sort=False))[:_MOST_SERIES]):
         points = rows.assign(at=pd.to_numeric(rows[x], errors="coerce")).sort_values("at")
@@ -76,7 +99,7 @@ def _lines(frame: pd.DataFrame, x: str, unit: str) -> go.Figure:
             name=short(name, 48),
             mode="lines+markers",
             line={
-                "color": SERIES_COLOURS[i % len(SERIES_COLOURS)],
+                "color": series_colour(i),
                 "dash": PUBLISHED_DASH if is_published else "solid",
             },
             marker={"symbol": "circle-open" if is_published else "circle", "size": 8},
@@ -91,18 +114,17 @@ def _lines(frame: pd.DataFrame, x: str, unit: str) -> go.Figure:
     return fig
 
 
-def _bars(frame: pd.DataFrame, x: str, colour: str, unit: str) -> go.Figure:
-    fig = figure(height=430, y_title=unit, barmode="group")
+def _bars(frame: pd.DataFrame, x: str, unit: str, title: str) -> go.Figure:
+    fig = figure(height=430, x_title=x_title(x), y_title=title, barmode="group")
     shown = frame[frame["value"].notna()]
     for i, (name, rows) in enumerate(list(shown.groupby("series", sort=False))[:_MOST_SERIES]):
         is_published = (rows["provenance"] == "published").any()
-        fill = gpu_colour(str(name)) if colour == "gpu" else SERIES_COLOURS[i % 8]
         fig.add_bar(
             x=[short(v, 34) for v in rows[x].fillna("")],
             y=rows["value"],
             name=short(name, 48),
             marker={
-                "color": fill,
+                "color": series_colour(i),
                 "opacity": 0.75 if is_published else 1.0,
                 "pattern": {
                     "shape": "/" if is_published else "",
@@ -131,7 +153,7 @@ def _interval(rows: pd.DataFrame) -> dict[str, object] | None:
     }
 
 
-def _heatmap(frame: pd.DataFrame, x: str, unit: str) -> go.Figure:
+def _heatmap(frame: pd.DataFrame, x: str, unit: str, title: str) -> go.Figure:
     rows = list(dict.fromkeys(frame["series"]))
     columns = sorted(dict.fromkeys(frame[x].astype(str)), key=_numeric)
     place = {(r, c): None for r in rows for c in columns}
@@ -141,7 +163,7 @@ def _heatmap(frame: pd.DataFrame, x: str, unit: str) -> go.Figure:
         known = cell["value"] is not None and cell["value"] == cell["value"]
         place[key] = cell["value"] if known else place[key]
         text[key] = "OOM" if cell["status"] == "oom" else str(cell["text"] or "")
-    fig = figure(height=min(900, 120 + 34 * len(rows)), x_title=x.replace("_", " "), legend=False)
+    fig = figure(height=min(900, 120 + 34 * len(rows)), x_title=x_title(x), legend=False)
     fig.add_heatmap(
         z=[[place[r, c] for c in columns] for r in rows],
         x=columns,
@@ -149,7 +171,7 @@ def _heatmap(frame: pd.DataFrame, x: str, unit: str) -> go.Figure:
         text=[[text[r, c] for c in columns] for r in rows],
         texttemplate="%{text}",
         colorscale="Cividis",
-        colorbar={"title": {"text": unit}},
+        colorbar={"title": {"text": plain(title), "side": "right"}},
         xgap=2,
         ygap=2,
         hovertemplate=f"%{{y}}<br>%{{x}}: %{{text}} {unit}<extra></extra>",

@@ -1,7 +1,7 @@
 """`warpboard study NAME`: one study's table; `--list` names them."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from app.cli.command import Command, add_json
@@ -33,8 +33,8 @@ def run(options: Namespace, data: DataDir) -> int:
         raise UserError("study: name one, or see `study --list`")
     result = _result(options, data)
     _print(result, "json" if options.json else options.format)
-    if not any(pivot.rows for pivot in result.pivots):
-        note(_advice(result.jobs))
+    if result.jobs:
+        note(_advice(result))
     return 0
 
 
@@ -51,16 +51,22 @@ def _result(options: Namespace, data: DataDir) -> Any:
     return run_study(options.name, views, published=options.published)
 
 
-def _advice(jobs: Sequence[Mapping[str, Any]]) -> str:
-    """Return what to do about a study without a row: the command of its first job."""
-    if not jobs:
-        return "no run fits this study yet"
-    job = jobs[0]
-    words = ["warpboard submit", job["workload"]]
+def _advice(result: Any) -> str:
+    """Return what would fill the study: how many cells are missing, the command of the first."""
+    job: Mapping[str, Any] = result.jobs[0]
+    words = ["warpboard submit", str(job["workload"])]
     words += [f"--set {name}={value}" for name, value in job.get("params", {}).items()]
+    words += [f"--gpu {job['gpu']!r}"] if job.get("gpu") else []
     words += ["--profilers " + ",".join(job["profilers"])] if job.get("profilers") else []
     words += [f"--repeats {job['repeats']}"] if job.get("repeats") else []
-    return f"no run fits this study yet; its first job: {' '.join(words)}"
+    is_empty = not any(
+        cell.provenance == "measured" for p in result.pivots for row in p.cells for cell in row
+    )
+    if is_empty:
+        return f"no run fits this study yet; its first job: {' '.join(words)}"
+    num = len(result.jobs)
+    jobs = "1 job would" if num == 1 else f"{num} jobs would"
+    return f"{jobs} fill missing cells; the first: {' '.join(words)}"
 
 
 def _print(result: Any, chosen: str) -> None:

@@ -129,6 +129,7 @@ def draw_table(found: StudyTable, table: Any, pivot: Pivot) -> None:
                 x=table.chart.x,
                 colour=table.chart.colour,
                 fields=tuple(dict.fromkeys([*table.rows, *table.columns, *pivot.row_fields])),
+                what=next(v.label for v in table.values if v.key == table.chart.value),
             )
             chart(fig, alt=f"{table.title}, as {table.chart.kind}")
     show_table(

@@ -121,6 +121,13 @@ def test_two_values_at_one_place_are_bars_beside_each_other_not_a_sum() -> None:
             "from": "measured",
         }
     )
-    fig = studies.draw(rows, kind="bars", x="gpu", colour="compile", fields=("gpu", "compile"))
+    fig = studies.draw(
+        rows, kind="bars", x="gpu", colour="compile", fields=("gpu", "compile"), what="latency"
+    )
+    assert fig.layout.yaxis.title.text == "latency (ms)"
     assert [list(bar.y) for bar in fig.data] == [[2.0], [3.0]]
     assert len({bar.name for bar in fig.data}) == 2
+
+
+def test_every_series_of_a_study_has_a_colour_of_its_own() -> None:
+    assert len({studies.series_colour(i) for i in range(24)}) == 24

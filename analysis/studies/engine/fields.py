@@ -1,7 +1,7 @@
 """The fields by which runs and published figures are laid out, as texts."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from analysis.published import GPU_NOT_NAMED
@@ -56,6 +56,10 @@ SAME_AS: Mapping[str, Mapping[str, str]] = {
 }
 """Field -> the param of a workload that it is, where the two have different names."""
 NOT_FIELDS = frozenset({"preset", "iterations", "warmup", "seed", "timeout_s"})
+OF_MODEL = frozenset({name for sizes in LLAMA_SIZES.values() for name in sizes}) | {
+    "implementation", "backend", "tile_m", "tile_n", "experts", "top_k"
+}  # fmt: skip
+"""Params that a model's name stands for."""
 TILE = re.compile(r"^tile-(\d+)x(\d+)$")
 ORDER: Mapping[str, tuple[str, ...]] = {
     "model": (
@@ -90,6 +94,14 @@ def fields_of(view: RunView) -> dict[str, str]:
     found["gpu"] = view.run.gpu_model or GPU_NOT_NAMED
     found["workload"] = workload or "imported"
     return found
+
+
+def following(used: Set[str]) -> set[str]:
+    """Return the fields whose value follows from those that are used."""
+    same = [pair for names in SAME_AS.values() for pair in names.items()]
+    found = {param for name, param in same if name in used}
+    found |= {name for name, param in same if param in used}
+    return found | OF_MODEL if "model" in used else found
 
 
 def job_for(

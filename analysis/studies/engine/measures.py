@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from analysis.classify import short_name
 from analysis.compare.scoreboard import make_scoreboard
+from analysis.compare.waterfall import OPAQUE_NAME
 from analysis.runview import RunView
 from analysis.studies.engine.readings import (
     GEMM_CATEGORIES,
@@ -50,7 +51,15 @@ def _top_kernel(view: RunView, *, only_other: bool) -> list[Reading]:
         shares = shares[[classes[name] not in GEMM_CATEGORIES for name in shares.index]]
     if not len(shares):
         return []
-    return [Reading(value=100 * float(shares.iloc[0]), extra=short_name(str(shares.index[0])))]
+    name = str(shares.index[0])
+    is_opaque = bool(view.kernels.loc[view.kernels["name"] == name, "is_opaque"].any())
+    shown = OPAQUE_NAME if is_opaque else short_name(name)
+    return [Reading(value=100 * float(shares.iloc[0]), extra=shown, fields=_how_recorded(view))]
+
+
+def _how_recorded(view: RunView) -> dict[str, str]:
+    """Return a field that keeps whole graphs apart from runs whose kernels were recorded."""
+    return {"recorded": "whole graphs"} if view.kernels["is_opaque"].any() else {}
 
 
 def _top_by_phase(view: RunView) -> list[Reading]:
@@ -71,7 +80,11 @@ def _nameless(readings: list[Reading]) -> list[Reading]:
 
 
 def _shares(view: RunView, by: str) -> list[Reading]:
-    return [Reading(value=100 * float(v), extra=str(k)) for k, v in kernel_shares(view, by).items()]
+    fields = _how_recorded(view)
+    return [
+        Reading(value=100 * float(v), extra=str(k), fields=fields)
+        for k, v in kernel_shares(view, by).items()
+    ]
 
 
 def _kernel_ms(view: RunView) -> list[Reading]:

@@ -6,8 +6,8 @@ from typing import Any
 import pandas as pd
 
 from analysis.runview import RunView
-from analysis.studies.engine.cells import CELL_COLUMNS, MEASURED
-from analysis.studies.engine.fields import fields_of, job_for, sort_key
+from analysis.studies.engine.cells import CELL_COLUMNS, MEASURED, allowed
+from analysis.studies.engine.fields import fields_of, following, job_for, sort_key
 from analysis.studies.engine.records import Cell, Pivot, Table
 
 Key = tuple[str, ...]
@@ -18,13 +18,14 @@ def make_pivot(table: Table, frame: pd.DataFrame, views: Sequence[RunView]) -> P
 
     Ours come first, then each published source, in the order its author printed.
     """
-    rows = frame[frame["table"] == table.title].reset_index(drop=True)
+    rows = _spread(frame[frame["table"] == table.title].reset_index(drop=True), table)
     row_fields = ["from", *table.rows]
     column_fields = [*table.columns, "value_key"]
     for name in ("from", *table.rows, *table.columns):
         if name not in rows:
             rows[name] = ""
     row_fields += _colliding(rows, [*row_fields, *column_fields])
+    row_fields += _mixed(rows, row_fields, column_fields)
     labels = {v.key: f"{v.label} ({v.unit})" if v.unit else v.label for v in table.values}
     row_keys = _keys(rows, row_fields)
     column_keys = _keys(rows, column_fields, table)
@@ -32,7 +33,7 @@ def make_pivot(table: Table, frame: pd.DataFrame, views: Sequence[RunView]) -> P
         (tuple(record[f] for f in row_fields), tuple(record[f] for f in column_fields)): record
         for record in rows.to_dict("records")
     }
-    makers = [(v, fields_of(v)) for v in views]
+    makers = [(v, f) for v in views if allowed(f := fields_of(v), table.where)]
     cells = tuple(
         tuple(
             _cell(places.get((r, c)), r, c, row_fields, column_fields, makers) for c in column_keys
@@ -47,6 +48,22 @@ def make_pivot(table: Table, frame: pd.DataFrame, views: Sequence[RunView]) -> P
         columns=columns,
         cells=cells,
     )
+
+
+def _spread(rows: pd.DataFrame, table: Table) -> pd.DataFrame:
+    """Repeat a run without readings (OOM) under every column that the others' readings make.
+
+    Such a column (an origin, a phase) is part of a reading, which a run that ended early lacks.
+    """
+    for name in {v.extra for v in table.values} & set(table.columns):
+        if name not in rows:
+            continue
+        known = [value for value in dict.fromkeys(rows[name]) if value]
+        alone = rows[rows[name] == ""]
+        if known and len(alone):
+            copies = [alone.assign(**{name: value}) for value in known]
+            rows = pd.concat([rows[rows[name] != ""], *copies], ignore_index=True)
+    return rows
 
 
 def _colliding(rows: pd.DataFrame, used: Sequence[str]) -> list[str]:
@@ -66,6 +83,26 @@ def _colliding(rows: pd.DataFrame, used: Sequence[str]) -> list[str]:
         if best is None or not counts[best]:
             return extra
         extra.append(best)
+
+
+def _mixed(
+    rows: pd.DataFrame, row_fields: Sequence[str], column_fields: Sequence[str]
+) -> list[str]:
+    """Return the fields that differ between our cells of one row: a row must be one sweep.
+
+    A field that follows from one that is laid out (context from seq_len) may differ along with it.
+    """
+    ours = rows[rows["from"] == MEASURED]
+    used = {*row_fields, *column_fields}
+    names = [c for c in rows if c not in {*CELL_COLUMNS, *used, *following(used)}]
+    found: list[str] = []
+    for name in names:
+        if (
+            len(ours)
+            and ours.groupby([*row_fields, *found], dropna=False)[name].nunique().max() > 1
+        ):
+            found.append(name)
+    return found
 
 
 def _keys(rows: pd.DataFrame, fields: Sequence[str], table: Table | None = None) -> list[Key]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import analysis.studies as package
 from analysis.runview import RunView
-from analysis.studies.engine.cells import allowed, make_frame
+from analysis.studies.engine.cells import MEASURED, allowed, make_frame
 from analysis.studies.engine.fields import fields_of
 from analysis.studies.engine.fits import fit_table
 from analysis.studies.engine.pivots import make_pivot
@@ -57,22 +57,21 @@ def run_study(name: str, views: Sequence[RunView], *, published: bool = False) -
         frame=frame,
         pivots=pivots,
         fits=fits,
-        jobs=_jobs(study, pivots, has_runs=bool(mine)),
+        jobs=_jobs(study, pivots),
         notes=_notes(study, published=published),
     )
 
 
-def _jobs(
-    study: Study, pivots: Sequence[Pivot], *, has_runs: bool
-) -> tuple[Mapping[str, Any], ...]:
-    if not has_runs:
+def _jobs(study: Study, pivots: Sequence[Pivot]) -> tuple[Mapping[str, Any], ...]:
+    """Return the jobs of the missing cells; without a cell of ours, the study's first job."""
+    cells = [c for pivot in pivots for row in pivot.cells for c in row]
+    if not any(c.provenance == MEASURED for c in cells):
         return (study.job,) if study.job else ()
     found: dict[str, Mapping[str, Any]] = {}
-    for pivot in pivots:
-        for cell in (c for row in pivot.cells for c in row):
-            if cell.job is not None:
-                job = {**cell.job, "profilers": _profilers(study, cell.job)}
-                found.setdefault(canonical_json(job), job)
+    for cell in cells:
+        if cell.job is not None:
+            job = {**cell.job, "profilers": _profilers(study, cell.job)}
+            found.setdefault(canonical_json(job), job)
     return tuple(found.values())
 
 

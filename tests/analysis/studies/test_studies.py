@@ -188,6 +188,7 @@ def test_kernel_shares_fill_origin_and_top_kernel() -> None:
             "name": ["gemm_kernel", "copy_kernel"],
             "category": ["gemm", "copy"],
             "origin": ["cublas", "aten"],
+            "is_opaque": [False, False],
             "total_ns": [900, 100],
         }
     )
