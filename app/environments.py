@@ -179,8 +179,8 @@ def _run(command: list[str], what: str, fix: str, tell: Say) -> None:
         while reader.is_alive():
             reader.join(STILL_S)
             if reader.is_alive():
-                at = next((t for t in reversed(lines) if _is_step(t)), "working").strip()[:80]
-                tell(f"  {time.monotonic() - started:.0f} s: {at}")
+                at = next((_brief(t) for t in reversed(lines) if _is_step(t)), "working")
+                tell(f"  {at}, {time.monotonic() - started:.0f} s")
     if child.returncode != 0:
         said = [line for line in lines if line.strip()] or ["no output"]
         errors = [line for line in said if "error" in line.lower()] or said
@@ -189,6 +189,14 @@ def _run(command: list[str], what: str, fix: str, tell: Say) -> None:
 
 def _is_step(line: str) -> bool:
     return line.lstrip().startswith(("Collecting", "Downloading", "Installing", "Using cached"))
+
+
+def _brief(step: str) -> str:
+    """Return one of pip's steps in a few words, without the address of an index or a long list."""
+    verb, _, rest = step.strip().partition(" ")
+    if verb == "Installing":
+        return f"installing {rest.count(',') + 1} packages"
+    return f"{verb.lower()} {rest.rpartition('/')[2]}"[:80]
 
 
 def _venv_fix() -> str:

@@ -182,3 +182,14 @@ def test_script_works_through_a_symlink_from_anywhere(tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stderr
     assert "workload" in done.stdout
+
+
+def test_a_step_of_pip_is_told_in_a_few_words() -> None:
+    told = {
+        "Installing collected packages: mpmath, sympy, torch": "installing 3 packages",
+        "  Downloading https://host/a/b/torch-2.13.0-cp311.whl (190 MB)": (
+            "downloading torch-2.13.0-cp311.whl (190 MB)"
+        ),
+        "Collecting celery==5.7.0": "collecting celery==5.7.0",
+    }
+    assert {line: environments._brief(line) for line in told} == told
