@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from core.config import ROOT
 
@@ -49,13 +50,10 @@ class Part:
 
     def start(self) -> None:
         """Spawn the process; its output goes to the log."""
-        self.log_path.parent.mkdir(parents=True, exist_ok=True)
-        if self.log_path.exists() and self.log_path.stat().st_size > MAX_LOG_BYTES:
-            self.log_path.replace(self.log_path.with_suffix(".old"))
         environment = {**os.environ, **self._env}
         environment["PYTHONPATH"] = str(ROOT)
         launcher = [sys.executable, "-S", str(ROOT / "app" / "launch.py"), str(os.getpid())]
-        with self.log_path.open("ab") as log:
+        with self._opened_log() as log:
             self._process = subprocess.Popen(
                 [*launcher, *self.command],
                 stdin=subprocess.DEVNULL,
@@ -67,6 +65,16 @@ class Part:
             )
         self._started_s = time.monotonic()
         self.state = "running"
+
+    def _opened_log(self) -> IO[bytes]:
+        """Return the log, an old one put aside; nothing's where the disk is full."""
+        try:
+            self.log_path.parent.mkdir(parents=True, exist_ok=True)
+            if self.log_path.exists() and self.log_path.stat().st_size > MAX_LOG_BYTES:
+                self.log_path.replace(self.log_path.with_suffix(".old"))
+            return self.log_path.open("ab")
+        except OSError:
+            return open(os.devnull, "ab")
 
     def poll(self) -> None:
         """Notice an end, and start again after a growing delay unless it runs once only."""

@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import socket
+import sqlite3
 import sys
 import time
 import urllib.request
@@ -124,9 +125,12 @@ class Stack:
         from db.connection import opened
         from db.runs import interrupt_stale
 
-        with opened(self._data.db_path) as db:
-            for path in self._data.root.glob("worker-*.id"):
-                interrupt_stale(db, worker_id=path.read_text().strip())
+        try:
+            with opened(self._data.db_path) as db:
+                for path in self._data.root.glob("worker-*.id"):
+                    interrupt_stale(db, worker_id=path.read_text().strip())
+        except (AppError, OSError, sqlite3.Error) as exc:  # the disk is full: the dashboard does it
+            self._tell(f"the worker's runs are not given up yet: {exc}")
 
     def _start_worker_or_environment(self) -> None:
         if os.environ.get("WARPBOARD_PYTHON"):
@@ -199,11 +203,15 @@ class Stack:
         state: dict[str, Any] = {"pid": os.getpid(), "url": self.url, "parts": parts}
         state["worker"] = self._worker_note
         text = json.dumps(state)
-        if text != self._written:
-            partial = self._data.stack_path.with_suffix(".new")
+        if text == self._written:
+            return
+        partial = self._data.stack_path.with_suffix(".new")
+        try:
             partial.write_text(text)
             partial.replace(self._data.stack_path)
-            self._written = text
+        except OSError:  # the disk is full: tried again with the next step
+            return
+        self._written = text
 
 
 def allowed_hosts(address: str) -> tuple[str, ...]:

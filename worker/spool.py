@@ -52,9 +52,12 @@ def seal(folder: Path, run_id: str) -> None:
 
 
 def ask_to_cancel(spool: Path, run_id: str) -> None:
-    """Leave a note for the process that executes the run."""
+    """Leave a note for the process that executes the run; where the disk is full, another time."""
     if Path(run_id).name == run_id and (spool / run_id).is_dir():
-        (spool / run_id / CANCEL).touch()
+        try:
+            (spool / run_id / CANCEL).touch()
+        except OSError as error:  # the next heartbeat asks again
+            LOG.warning("run %s: not told to stop yet: %s", run_id, error)
 
 
 def is_cancel_asked(folder: Path) -> bool:
