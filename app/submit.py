@@ -181,11 +181,13 @@ class Sender:
 
     def _send(self, task: str, run_id: str, queue: str) -> None:
         from kombu.exceptions import OperationalError
+        from redis.exceptions import RedisError
 
         try:
             self._app.send_task(task, args=[run_id], queue=queue, retry=False)
-        except (OperationalError, OSError) as exc:
+        except (OperationalError, OSError, RedisError) as exc:  # the last: Redis's own disk is full
+            shown = self._url.rsplit("@", 1)[-1]  # never a password
             raise AppError(
-                f"broker {self._url}: run {run_id} is queued, but no worker could be told ({exc});"
+                f"broker {shown}: run {run_id} is queued, but no worker could be told ({exc});"
                 " it starts once the broker answers"
             ) from exc

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from redis.exceptions import ResponseError
 from sqlite_utils import Database
 
 from app.api.state import ApiState
@@ -21,6 +22,7 @@ from app.api.watch import REMIND_INGEST_S, remind_ingest
 from app.stack import free_port
 from app.submit import Sender, submit_jobs
 from core.config import ROOT, DataDir
+from core.errors import AppError
 from core.spec import JobSpec
 from db.connection import opened
 from db.fetch import run_row
@@ -65,6 +67,20 @@ def test_heartbeat_is_answered_while_the_broker_is_away(
     db.conn.execute("UPDATE runs SET created_at = '2026-01-01' WHERE id = ?", [run_id])
     db.conn.commit()
     assert client.post("/workers/w1/heartbeat", json={"running": []}).json() == {"cancel": []}
+
+
+def test_redis_that_takes_no_message_is_told_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, data_dir: DataDir, make_run: MakeRun
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ResponseError("MISCONF Redis is unable to persist on disk")
+
+    monkeypatch.setenv("WARPBOARD_BROKER", "redis://:secret@127.0.0.1:1/0")
+    sender = Sender(data_dir)
+    monkeypatch.setattr(sender._app, "send_task", refuse)
+    with pytest.raises(AppError, match=r"queued, but no worker could be told \(MISCONF") as told:
+        sender.send_job(make_run(), "cpu")
+    assert "secret" not in str(told.value)
 
 
 def test_ingest_is_reminded_of_a_run_that_stays_next(
