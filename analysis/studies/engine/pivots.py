@@ -1,5 +1,6 @@
 """From the tidy frame to tables that can be printed, with the jobs for what is missing."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -75,14 +76,19 @@ def _colliding(rows: pd.DataFrame, used: Sequence[str]) -> list[str]:
         if not len(crowded):
             return extra
         names = [c for c in rows if c not in CELL_COLUMNS and c not in used and c not in extra]
-        counts = {
-            name: int((crowded.groupby([*used, *extra], dropna=False)[name].nunique() > 1).sum())
-            for name in names
-        }
+        place = crowded.groupby([*used, *extra], dropna=False).ngroup()
+        counts = {name: _num_split(place, crowded[name]) for name in names}
         best = max(counts, key=lambda n: counts[n], default=None)
         if best is None or not counts[best]:
             return extra
         extra.append(best)
+
+
+def _num_split(place: pd.Series, values: pd.Series) -> int:
+    """Return how many places hold several known values."""
+    known = values.notna()
+    pairs = set(zip(place[known], values[known], strict=True))
+    return sum(count > 1 for count in Counter(p for p, _ in pairs).values())
 
 
 def _mixed(
