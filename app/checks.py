@@ -16,8 +16,12 @@ from core.finding import finding
 
 MIN_FREE_BYTES = 2 * 2**30
 DEFAULT_PORT = 8501
-_LOCKED = "Another program holds it: end that one (`fuser -v FILE` names it)"
-_NEWER = "Update this Warpboard, or name another folder with --data"
+_FIXES = (
+    ("newer Warpboard", "Update this Warpboard, or name another folder with --data"),
+    ("older Warpboard", "Start `warpboard up` once where the folder may be written"),
+    ("locked", "Another program holds it: end that one (`fuser -v FILE` names it)"),
+    ("cannot be opened", "Make its folder writable for this user, or name another with --data"),
+)
 _DAMAGED = "Move the file away and restore a copy; captures can be imported again"
 
 
@@ -53,7 +57,7 @@ def _database(data: DataDir) -> dict[str, Any]:
             faults = integrity(db)
     except (AppError, OSError, sqlite3.Error) as exc:
         said = str(exc)
-        fix = _NEWER if "newer Warpboard" in said else _LOCKED if "locked" in said else _DAMAGED
+        fix = next((f for part, f in _FIXES if part in said), _DAMAGED)
         return finding("database", said, fix, needed_for="everything")
     fix = _DAMAGED if faults else ""
     return finding("database", "; ".join(faults) or "sound", fix, needed_for="everything")
