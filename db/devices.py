@@ -92,7 +92,9 @@ def resolve_device(known: Sequence[Device], text: str) -> Device:
 
 def names_device(known: Sequence[Device], text: str) -> bool:
     """Say whether a text means one physical GPU rather than a model."""
-    return "@" in text or (len(text) >= _MIN_ID_CHARS and any(_has_id(d, text) for d in known))
+    is_uuid = text.upper().startswith(("GPU-", "MIG-"))
+    has_id = len(text) >= _MIN_ID_CHARS and any(_has_id(d, text) for d in known)
+    return "@" in text or is_uuid or has_id
 
 
 def _has_id(device: Device, text: str) -> bool:
