@@ -5,5 +5,5 @@ import sqlite3
 import numpy as np
 
 for _type in (np.int64, np.int32, np.bool_):
-    sqlite3.register_adapter(_type, int)
+    sqlite3.register_adapter(_type, lambda number: int(number))
 sqlite3.register_adapter(np.float64, float)

@@ -74,10 +74,12 @@ def _probe(name: str, patterns: tuple[str, ...], product: str) -> Tool:
     for path in _candidates(name, patterns):
         code, text = run_quietly([path, "--version"])
         version = re.search(r"[Vv]ersion (\d+(?:\.\d+)+)", text)
-        if code == 0 and version and _version_key(version[1])[:2] >= OLDEST[name]:
-            return Tool(name=name, path=path, version=version.group(1))
-        is_old = code == 0 and version is not None
-        faults.append(_too_old(name, path, version[1]) if is_old else _fault(name, path, text))
+        if code != 0 or version is None:
+            faults.append(_fault(name, path, text))
+        elif _version_key(version[1])[:2] < OLDEST[name]:
+            faults.append(_too_old(name, path, version[1]))
+        else:
+            return Tool(name=name, path=path, version=version[1])
     if faults:
         return faults[0]
     return Tool(
