@@ -1,8 +1,13 @@
 """Ways in which a file comes to harm: disks, transfers, editors, scripts."""
 
+import csv
 import gzip
+import io
 import random
-from collections.abc import Callable
+import re
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 
 Damage = Callable[[bytes, random.Random], bytes]
 
@@ -114,11 +119,158 @@ TEXT: dict[str, Damage] = {
 }
 
 
+def _swap_pages(data: bytes, rng: random.Random) -> bytes:
+    pages = len(data) // PAGE_BYTES
+    one, other = sorted(rng.sample(range(1, pages), 2)) if pages > 2 else (0, 0)
+    out = bytearray(data)
+    for target, source in ((one, other), (other, one)):
+        block = data[source * PAGE_BYTES : (source + 1) * PAGE_BYTES]
+        out[target * PAGE_BYTES : target * PAGE_BYTES + len(block)] = block
+    return bytes(out)
+
+
+def _half_page(data: bytes, rng: random.Random) -> bytes:
+    """Lose the second half of a page, where SQLite keeps the rows."""
+    at = rng.randrange(len(data) // PAGE_BYTES) * PAGE_BYTES + PAGE_BYTES // 2
+    return data[:at] + bytes(PAGE_BYTES // 2) + data[at + PAGE_BYTES // 2 :]
+
+
+def _page_header(data: bytes, rng: random.Random) -> bytes:
+    """Change a byte of a b-tree page's header or of its cell pointers."""
+    page = rng.randrange(len(data) // PAGE_BYTES)
+    at = page * PAGE_BYTES + (100 if page == 0 else 0) + rng.randrange(40)
+    return data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :]
+
+
+def _cells(values: Sequence[object]) -> Damage:
+    """Write an odd value into a few cells of one column that is read."""
+
+    def damage(data: bytes, rng: random.Random) -> bytes:
+        with closing(sqlite3.connect(":memory:", isolation_level=None)) as conn:
+            conn.deserialize(data)
+            conn.execute("PRAGMA journal_mode=MEMORY")
+            table, column = _some_column(conn, rng)
+            (last,) = conn.execute(f'SELECT max(rowid) FROM "{table}"').fetchone()
+            for _ in range(rng.choice((1, 1, 5, 50))):
+                where = (rng.choice(values), rng.randint(1, last or 1))
+                with suppress(sqlite3.Error):  # a NOT NULL column refuses NULL
+                    conn.execute(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?', where)
+            return conn.serialize()
+
+    return damage
+
+
+def _some_column(conn: sqlite3.Connection, rng: random.Random) -> tuple[str, str]:
+    names = [r[0] for r in conn.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    read = [t for t in READ_COLUMNS if t in names]
+    filled = [t for t in read if conn.execute(f'SELECT 1 FROM "{t}" LIMIT 1').fetchone()]
+    if not filled:
+        return "sqlite_master", "name"
+    table = rng.choice(filled)
+    present = {r[1] for r in conn.execute(f'PRAGMA table_info("{table}")')}
+    return table, rng.choice([c for c in READ_COLUMNS[table].split() if c in present])
+
+
+def _swap_names(data: bytes, rng: random.Random) -> bytes:
+    """Give two columns of a table each other's name, as a script that mixes them up would."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as conn:
+        conn.deserialize(data)
+        conn.execute("PRAGMA journal_mode=MEMORY")
+        one = ("start", "end")
+        table = rng.choice(tuple(READ_COLUMNS))
+        with suppress(sqlite3.Error):
+            for old, new in ((one[0], "x_"), (one[1], one[0]), ("x_", one[1])):
+                conn.execute(f'ALTER TABLE "{table}" RENAME COLUMN "{old}" TO "{new}"')
+        return conn.serialize()
+
+
+def _json_value(data: bytes, rng: random.Random) -> bytes:
+    """Put something else where a time, a duration or an id stands."""
+    key = rng.choice((b'"ts":', b'"dur":', b'"correlation":', b'"stream":', b'"cat":'))
+    places = [m.end() for m in re.finditer(re.escape(key), data)]
+    if not places:
+        return data + b","
+    at = rng.choice(places)
+    end = min(e for e in (data.find(b",", at), data.find(b"}", at), len(data)) if e > 0)
+    other = rng.choice((b"NaN", b"Infinity", b"-1", b"1e300", b'"7"', b"null", b"[]", b"true"))
+    return data[:at] + b" " + other + data[end:]
+
+
+def _joined_lines(lines: list[bytes], rng: random.Random) -> None:
+    at = rng.randrange(max(len(lines) - 1, 1))
+    lines[at : at + 2] = [b"".join(lines[at : at + 2])]
+
+
+def _swapped_fields(lines: list[bytes], rng: random.Random) -> None:
+    at = rng.randrange(len(lines))
+    fields = lines[at].split(b",")
+    if len(fields) > 2:
+        one, other = rng.sample(range(len(fields)), 2)
+        fields[one], fields[other] = fields[other], fields[one]
+    lines[at] = b",".join(fields)
+
+
+def _with_semicolons(data: bytes) -> bytes:
+    """Write the table as a spreadsheet of another country does."""
+    out = io.StringIO()
+    rows = csv.reader(io.StringIO(data.decode("utf-8", "replace")))
+    csv.writer(out, delimiter=";", quoting=csv.QUOTE_ALL).writerows(rows)
+    return out.getvalue().encode()
+
+
+def _everywhere(data: bytes, rng: random.Random) -> bytes:
+    """What an editor or a script does to a whole file."""
+    change: Callable[[bytes], bytes] = rng.choice(
+        (
+            lambda d: d.replace(b"\n", b"\r\n"),
+            lambda d: b"\xef\xbb\xbf" + d,
+            lambda d: d.replace(b'"', b""),
+            _with_semicolons,
+            lambda d: d.replace(b".", b","),
+            lambda d: d + b"\n" + d,
+            lambda d: d.decode("utf-8", "replace").encode("utf-16"),
+        )
+    )
+    return change(data)
+
+
+PAGE_BYTES = 4096
+READ_COLUMNS = {
+    "CUPTI_ACTIVITY_KIND_KERNEL": "start end deviceId streamId correlationId globalPid "
+    "demangledName shortName gridX blockX registersPerThread staticSharedMemory",
+    "CUPTI_ACTIVITY_KIND_RUNTIME": "start end globalTid correlationId nameId returnValue",
+    "CUPTI_ACTIVITY_KIND_MEMCPY": "start end copyKind srcKind dstKind bytes correlationId",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": "start end deviceId correlationId globalPid",
+    "NVTX_EVENTS": "start end eventType textId text globalTid endGlobalTid domainId",
+    "CUDA_GPU_MEMORY_USAGE_EVENTS": "start deviceId bytes memKind memoryOperationType address",
+    "StringIds": "value",
+    "ANALYSIS_DETAILS": "duration",
+}
+SQLITE: dict[str, Damage] = {
+    "pages swapped": _swap_pages,
+    "half a page": _half_page,
+    "page header": _page_header,
+    "cell of another type": _cells((None, "seven", 1.5, b"\x00\xff")),
+    "huge cell": _cells((1 << 62, -(1 << 62), (1 << 63) - 1, -1, 1 << 40)),
+    "column names": _swap_names,
+}
+JSON: dict[str, Damage] = {"json value": _json_value}
+CSV: dict[str, Damage] = {
+    "lines joined": _lines(_joined_lines),
+    "fields swapped": _lines(_swapped_fields),
+    "whole file": _everywhere,
+}
+
+
 def mutate(data: bytes, name: str, rng: random.Random) -> tuple[bytes, str]:
     """Return the damaged bytes and what was done. Half of the gzip files are damaged inside."""
     is_inside = name.endswith(".gz") and rng.random() < 0.5
     is_text = is_inside or name.endswith((".csv", ".log"))
     kinds = BINARY | TEXT if is_text else BINARY
+    if name.endswith(".sqlite"):
+        kinds = kinds | SQLITE
+    elif is_text:
+        kinds = kinds | (JSON if ".json" in name else CSV)
     kind = rng.choice([*sorted(kinds), "bit flip", "bit flip", "bit flip"])
     if is_inside:
         damaged = kinds[kind](gzip.decompress(data), rng)

@@ -21,6 +21,7 @@ import pandas as pd
 from analysis.pickle_data import load_data
 from analysis.readers import read
 from analysis.tables import CaptureTables
+from bench.mutation_kinds import READ_COLUMNS
 from core.errors import CaptureError, ToolUnavailableError
 
 MAX_MEMORY_BYTES = 6 << 30
@@ -174,10 +175,17 @@ def _sqlite_structure(path: Path, digest: Any) -> None:
     digest.update(str(connection.execute("PRAGMA quick_check").fetchall()).encode())
     names = connection.execute("SELECT name FROM sqlite_master WHERE type='table' ORDER BY 1")
     for (name,) in names.fetchall():
-        table = name.decode()
-        columns = [c[1] for c in connection.execute(f'PRAGMA table_info("{table}")')]
+        table = name.decode("utf-8", "replace")
+        if table not in READ_COLUMNS:
+            continue
         rows = connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()
+        if not rows[0]:
+            continue
+        columns = [c[1] for c in connection.execute(f'PRAGMA table_info("{table}")')]
         digest.update(f"{table} {columns} {rows[0]}".encode())
+        for column in (c.decode("utf-8", "replace") for c in columns):
+            types = f'SELECT typeof("{column}"), count(*) FROM "{table}" GROUP BY 1'
+            digest.update(str(connection.execute(types).fetchall()).encode())
     connection.close()
 
 

@@ -51,7 +51,12 @@ def plan(files: list[Path], count: int, seed: int, data: Path = DATA) -> list[tu
     total = sum(weights)
     shares = [max(1, round(count * w / total)) for w in weights]
     shares[0] += max(0, count - sum(shares))
-    return [(f, seed * 1_000_003 + i) for f, n in zip(files, shares, strict=True) for i in range(n)]
+    first = seed * 1_000_003
+    return [
+        (file, first + 10_007 * number + i)
+        for number, (file, share) in enumerate(zip(files, shares, strict=True))
+        for i in range(share)
+    ]
 
 
 def run(

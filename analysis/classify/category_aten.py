@@ -125,7 +125,7 @@ ATEN_RULES = (
         "copy",
         r"^\S*(?:CatArrayBatchedCopy|batch_transpose|roll_cuda|reflection_pad|replication_pad"
         r"|flip_cuda|flip_apply|constant_pad|split_with_sizes_copy|chunk_cat|copy_device_to_device"
-        r"|padded_to_|to_padded|add_padding|remove_padding|jagged_\w*(?:dense|padded))",
+        r"|unfold|padded_to_|to_padded|add_padding|remove_padding|jagged_\w*(?:dense|padded))",
         C.COPY,
         "void at::native::CatArrayBatchedCopy<OpaqueType<4u>, unsigned int, 4>(char*, Meta)",
         "concatenation, padding, layout moves",

@@ -23,10 +23,11 @@ ATTENTION_RULES = (
     library_rule(
         "attention.cudnn_sdpa",
         F.TEXT,
-        r"cudnn_generated_\w*(?:sdpa|flash|mha)|lean_reduction_kernel",
+        r"cudnn_generated_\w*(?:sdpa|flash|mha)|lean_reduction_kernel"
+        r"|cudnn::fusion::(?:convert_dq|compute_dot_do)|flash_[bf]prop_params",
         C.ATTENTION,
         "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_kernel0_0",
-        "cuDNN's runtime-compiled SDPA; lean_reduction merges its split-KV parts",
+        "cuDNN's runtime-compiled SDPA, the merge of its split-KV parts, its backward's stages",
     ),
     library_rule(
         "attention.flash",
@@ -105,6 +106,7 @@ BLAS_RULES = (
         F.HEAD,
         r"(?i)(?:maxwell|pascal|volta|turing|ampere|ada|hopper|blackwell|sm\d+)_\w*(?:gemm(?!a)"
         r"|xmma)"
+        r"|^(?:sy|he)r2?k_kernel"
         r"|^cublas(?:Lt)?::|\bgemmSN|gemmk1|magma_lds\d+_\w*gemm|gemm_kernel\dx\d|\bxmma_new",
         C.GEMM,
         "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn",

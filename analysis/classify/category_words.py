@@ -18,7 +18,7 @@ _VERB_FIRST = (
         C.COPY,
         "interleave_int4_weights_for_mixed_gemm_kernel",
         "a verb in front: what follows is only what is moved or what it is moved for",
-        unless=r"_(?:add|conv(?!e)\w*|softmax|norm|attention|attn|kv|cache|scan)_"
+        unless=r"_(?:add|conv(?!e)\w*|softmax|norm|attention|attn|kv|cache|scan|index\w*|indices)_"
         r"|^_transpose_\w*(?:mm"
         r"|matmul|gemm)_",
     ),
@@ -58,7 +58,7 @@ _PRODUCTS = (
         r"|\w+_proj(?:ection)?\w*"
         r"|projection\w*|\w*marlin\w*|machete|split_?k(?!ernel)\w*|\w*gmm\w*|nvjet"
         r"|\w*scaled_mm\w*|nn_dense\w*"
-        r"|\w*lora_(?:shrink|expand|kernel)\w*|[sb]gmv\w*|\w*_mm)_",
+        r"|\w*lora_(?:shrink|expand|kernel)\w*|[sb]gmv\w*|\w*_mm|swap_?ab)_",
         C.GEMM,
         "tiledMatMul",
         "matrix product in any spelling",
@@ -97,7 +97,7 @@ _DATA = (
     ),
     word_rule(
         "permute_data",
-        r"permute_\w*(?:data|lengths|sparse|embeddings)\w*",
+        r"permute_\w*(?:data|lengths|sparse|embeddings|embs)\w*",
         C.INDEX,
         "permute_2D_data_kernel",
         "FBGEMM's permutations gather by an index",
@@ -135,7 +135,7 @@ _DATA = (
         r"|prefix\w*|gather\w*|scatter\w*|index\w*|indices|indptr"
         r"|non_?zero|unique\w*|histogram\w*|hist|bincount|bucketize\w*|searchsorted|binary_search"
         r"|select\w*|partition\w*|compact\w*|take|beam\w*|n_?gram\w*|verify\w*|req_to_token\w*"
-        r"|slot_mapping\w*|position_ids|positions?|page_table\w*|block_table\w*|seq_?lens?|seqlens"
+        r"|slot_mapping\w*|\w*_locs?|position_ids|positions?|page_table\w*|block_table\w*|seq_?lens?|seqlens"
         r"|get_rows\w*|set_rows\w*|extend_kernel|accept\w*|rejection\w*|\w*cumsum\w*|lookup\w*"
         r"|prepare_\w*inputs?|num_kv_splits|bad_words|stop_words|criterion)_)",
         C.INDEX,
@@ -210,7 +210,7 @@ _DATA = (
     ),
     word_rule(
         "other",
-        r"\w*iou|bfs|dfs|sssp|page_?rank|floyd\w*|mcts|k_?means\w*|centroids?|non_?bonded\w*"
+        r"\w*iou|\w*_eigh?|eigen\w*|bfs|dfs|sssp|page_?rank|floyd\w*|mcts|k_?means\w*|centroids?|non_?bonded\w*"
         r"|options?"
         r"|i?dct\w*|wavelets?|d?fwt\w*|dwt\w*|triangles?|voxels?|disparity|quadtree"
         r"|conjugate_gradient|integrat\w*|derivatives?|neighbou?rs?|forces?|body\w*|particles?"

@@ -55,6 +55,7 @@ MODEL_RULES = (
         "get_group_gemm_starts",
         "prepares arguments of a later kernel",
         0.5,
+        unless=r"_kernel_.+_kernel_args_$",
     ),
     word_rule(
         "weight_layout",
@@ -137,7 +138,7 @@ MODEL_RULES = (
     ),
     word_rule(
         "softmax",
-        r"(?=.*_(?:\w*softmax\w*|soft_max\w*|sparsemax\w*|logsumexp\w*)_)",
+        r"(?=.*_(?:\w*softmax\w*|soft_max\w*|sparsemax\w*|logsumexp\w*|normalized_probs?)_)",
         C.SOFTMAX,
         "attention_softmax_kernel1",
         "softmax, of an unfused attention too",
@@ -168,7 +169,7 @@ MODEL_RULES = (
         C.ATTENTION,
         "paged_attention_v2_reduce_kernel",
         "fused attention, its split-KV merge and its backward's stages",
-        unless=r"_mla_rope_|_(?:permute|transpose|copy|indices|indptr|(?<!num_)index|gather"
+        unless=r"_mla_rope_|_metadata_|_(?:permute|transpose|copy|indices|indptr|(?<!num_)index|gather"
         r"|scatter|penalty"
         r"|padding)_",
     ),
@@ -215,7 +216,7 @@ MODEL_RULES = (
     ),
     word_rule(
         "embedding",
-        r"_(?:\w*embedding\w*|embed\w*|encoder_(?:forward|backward)\w*"
+        r"^_lookup_(?:kernel_)?$|_(?:\w*embedding\w*|embed\w*|encoder_(?:forward|backward)\w*"
         r"|w[tp]e\w*|(?:enc|dec|patch|word|tok|token)_emb\w*|vocab\w*|token_lookup)_",
         C.EMBEDDING,
         "encoder_forward_kernel3",

@@ -36,7 +36,7 @@ XLA_RULES = (
     ),
     _rule(
         "reduction",
-        r"^input_(?:\w+_)?reduce_fusion\w*|^(?:wrapped|loop)_reduce\w*|^input_multiply_reduce\w*",
+        r"^input_(?:\w+_)?reduce(?:_window)?_fusion\w*|^(?:wrapped|loop)_reduce\w*|^input_multiply_reduce\w*",
         C.REDUCTION,
         "input_reduce_fusion_2",
         "reduction fusions",

@@ -37,7 +37,11 @@ class ColumnBatches:
     "SQL condition on plain columns of the table; ours, never the file's."
     fills: Mapping[str, int] = field(default_factory=dict)
     "What stands for an absent value where MISSING could be a real one, by column."
+    nullable: frozenset[str] = frozenset()
+    "Columns that every known export leaves empty in some rows."
     num_dropped: int = 0
+    num_odd: int = 0
+    "Cells without a whole number where the column holds one elsewhere; known once all are read."
     max_rows: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -50,13 +54,22 @@ class ColumnBatches:
         if not all(self._has(c) for c in self.required):
             return
         seen = 0
-        for batch in _arrow_batches(self.database, self.table, present, self.where):
+        empty = dict.fromkeys(present, 0)
+        reading = _Reading(self.database, self.table, present, self.where)
+        for batch in reading.batches():
             seen += batch.num_rows
+            for index, name in enumerate(present):
+                empty[name] += batch.column(index).null_count
             if seen > self.max_rows:
                 raise CaptureError(
                     self.database.path, f"{self.table} has more rows than fit in it", DAMAGED
                 )
             yield self._arrays(batch, present)
+        judged = set(self.optional) - self.nullable
+        self.num_odd = sum(n for c, n in empty.items() if c in judged and n < seen)
+        if reading.met_another_type:
+            unjudged = [c for c, n in empty.items() if c not in judged or n == seen]
+            self.num_odd += num_of_other_types(self.database, self.table, unjudged)
 
     def _has(self, column: str) -> bool:
         return self.database.has(self.table, column)
@@ -98,25 +111,44 @@ def _to_numpy(array: pa.Array, fill: int) -> Ints:
     return array.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
 
 
-def _arrow_batches(
-    database: NsysDatabase, table: str, columns: Sequence[str], where: str
-) -> Iterator[pa.RecordBatch]:
-    """Read plain columns; from the first cell on that is no integer, read on through a filter."""
-    plain = [f'"{c}"' for c in columns]
-    num_read = 0
-    try:
-        for batch in _run(database, table, plain, where, offset=0):
-            if any(not pa.types.is_int64(f.type) for f in batch.schema):
-                break
-            num_read += batch.num_rows
-            yield batch
-        else:
-            return
-    except CaptureError as exc:
-        if "mismatch" not in exc.where:
-            raise
-    guarded = [f"CASE WHEN typeof({c}) = 'integer' THEN {c} END AS {c}" for c in plain]
-    yield from _run(database, table, guarded, where, offset=num_read)
+def num_of_other_types(
+    database: NsysDatabase, table: str, columns: Sequence[str], kind: str = "integer"
+) -> int:
+    """Return how many cells of these columns hold neither a value of this kind nor nothing."""
+    if not columns or not database.has(table, *columns):
+        return 0
+    cells = " + ".join(f"(typeof(\"{c}\") NOT IN ('{kind}', 'null'))" for c in columns)
+    return int(database.conn.execute(f'SELECT total({cells}) FROM "{table}"').fetchone()[0])
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One pass over plain columns."""
+
+    database: NsysDatabase
+    table: str
+    columns: Sequence[str]
+    where: str
+    met_another_type: bool = False
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Give the rows; from the first cell on that is no integer, through a filter."""
+        plain = [f'"{c}"' for c in self.columns]
+        num_read = 0
+        try:
+            for batch in _run(self.database, self.table, plain, self.where, offset=0):
+                if any(not pa.types.is_int64(f.type) for f in batch.schema):
+                    break
+                num_read += batch.num_rows
+                yield batch
+            else:
+                return
+        except CaptureError as exc:
+            if "mismatch" not in exc.where:
+                raise
+        self.met_another_type = True
+        guarded = [f"CASE WHEN typeof({c}) = 'integer' THEN {c} END AS {c}" for c in plain]
+        yield from _run(self.database, self.table, guarded, self.where, offset=num_read)
 
 
 def _run(

@@ -58,10 +58,16 @@ class Quarantine:
     "table -> required columns that it lacks"
     absent: dict[str, list[str]] = field(default_factory=dict)
     "table with rows -> columns that every known export has and this one lacks"
+    odd: dict[str, int] = field(default_factory=dict)
+    "table -> cells that hold something else than their column should"
 
     def note(self, table: str, num_dropped: int, num_all: int) -> None:
         if num_dropped:
             self.dropped[table] = (num_dropped, num_all)
+
+    def note_odd(self, table: str, num_odd: int) -> None:
+        if num_odd:
+            self.odd[table] = self.odd.get(table, 0) + num_odd
 
 
 @dataclass(slots=True, kw_only=True)
@@ -298,6 +304,7 @@ def _note(
     quarantine: Quarantine, database: NsysDatabase, batches: ColumnBatches, num_kept: int
 ) -> None:
     quarantine.note(batches.table, batches.num_dropped, num_kept + batches.num_dropped)
+    quarantine.note_odd(batches.table, batches.num_odd)
     lacking = missing_columns(database, batches.table, batches.required)
     if lacking:
         quarantine.unreadable[batches.table] = lacking

@@ -144,7 +144,11 @@ def _device_map(database: NsysDatabase) -> dict[tuple[int, int], int]:
     if not database.has(table, "gpuId", "cudaId", "pid"):
         return {}
     rows = database.conn.execute(f"SELECT pid, cudaId, gpuId FROM {table}").fetchall()
-    return {(p, c): g for p, c, g in rows if all(isinstance(v, int) for v in (p, c, g))}
+    return {
+        (p, c): g
+        for p, c, g in rows
+        if all(isinstance(v, int) and 0 <= v < 1 << 31 for v in (p, c, g))
+    }
 
 
 def _diagnostics(database: NsysDatabase) -> tuple[tuple[int, str, int], ...]:

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.readers.nsys_chunks import Chunks, time_windows
-from analysis.readers.nsys_columns import MAX_TIME_NS, ColumnBatches, Ints
+from analysis.readers.nsys_columns import MAX_TIME_NS, ColumnBatches, Ints, missing_columns
 from analysis.readers.nsys_database import NsysDatabase
 from analysis.readers.nsys_events import TID_BITS, Codes, Quarantine, narrow
 from analysis.readers.nsys_memory_curve import Curve
@@ -103,6 +103,10 @@ def _load(
         for pool, own in _pools(rows):
             curves.setdefault(pool, Curve()).expect(rows["address"][own], rows["is_release"][own])
         found.append(rows)
+    lacking = missing_columns(database, TABLE, _REQUIRED)
+    if lacking:
+        quarantine.unreadable[TABLE] = lacking
+    quarantine.note_odd(TABLE, batches.num_odd)
     quarantine.note(TABLE, batches.num_dropped, len(found) + batches.num_dropped)
     return found
 

@@ -59,19 +59,21 @@ def load_ranges(database: NsysDatabase, quarantine: Quarantine) -> Ranges:
         required=(),
         optional=columns,
         fills={"start": NO_TIME, "end": NO_TIME},
+        nullable=frozenset(columns) - {"start", "eventType", "globalTid"},
     )
     parts = list(batches) if database.has(TABLE, "start", "end", "eventType", "globalTid") else []
     if TABLE in database.tables and not parts and database.num_rows(TABLE):
         wanted = ("start", "end", "eventType", "globalTid")
         quarantine.unreadable[TABLE] = [c for c in wanted if not database.has(TABLE, c)]
     data = {c: np.concatenate([p[c] for p in parts] or [np.empty(0, np.int64)]) for c in columns}
-    texts, values = _texts(database, len(data["start"]))
+    quarantine.note_odd(TABLE, batches.num_odd)
+    texts, values = _texts(database, len(data["start"]), quarantine)
     data["text"] = texts
     domains = _domains(database, data, values)
     return _closed_ranges(database, data, values, domains, quarantine)
 
 
-def _texts(database: NsysDatabase, num_rows: int) -> tuple[Ints, list[str]]:
+def _texts(database: NsysDatabase, num_rows: int, quarantine: Quarantine) -> tuple[Ints, list[str]]:
     """Return the code of each row's `text` (MISSING for NULL) and the distinct texts."""
     if num_rows == 0 or not database.has(TABLE, "text"):
         return np.full(num_rows, MISSING, np.int64), []
@@ -79,7 +81,10 @@ def _texts(database: NsysDatabase, num_rows: int) -> tuple[Ints, list[str]]:
     sql = f"SELECT substr(text, 1, {MAX_RANGE_NAME_CHARS}) FROM {TABLE} NOT INDEXED"
     rows = database.conn.execute(sql)
     found = (MISSING if t is None else codes.setdefault(t, len(codes)) for (t,) in rows)
-    return np.fromiter(found, np.int64, count=num_rows), [as_text(t) for t in codes]
+    result = np.fromiter(found, np.int64, count=num_rows)
+    is_odd = np.array([not isinstance(t, str) for t in codes] + [False], bool)
+    quarantine.note_odd(TABLE, int(is_odd[result].sum()))
+    return result, [as_text(t) for t in codes]
 
 
 def _domains(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.readers.nsys_columns import MAX_TIME_NS
+from analysis.readers.nsys_columns import MAX_TIME_NS, num_of_other_types
 from analysis.readers.nsys_database import DAMAGED, NsysDatabase, open_nsys
 from analysis.readers.nsys_events import (
     GRAPH,
@@ -47,6 +47,7 @@ from analysis.readers.nsys_warnings import (
     graph_warnings,
     launches_without_work,
     lost_graph_launches,
+    name_warnings,
     no_activity_warning,
     range_warnings,
     window_warning,
@@ -120,6 +121,10 @@ def _load(database: NsysDatabase, scratch: Path | None) -> _Loaded:
     if facts.session_end_ns is not None:
         late_ns = min(facts.session_end_ns + SESSION_SLACK_NS, MAX_TIME_NS)
     work = join_work(ops, calls, ranges.thread, facts.device_of, late_ns)
+    quarantine.note_odd("StringIds", num_of_other_types(database, "StringIds", ["value"], "text"))
+    quarantine.note_odd(
+        "ANALYSIS_DETAILS", num_of_other_types(database, "ANALYSIS_DETAILS", ["duration"])
+    )
     wanted = {*calls.kinds[:, 0].tolist(), *ops[KERNEL].shapes[:, :2].ravel().tolist()}
     return _Loaded(
         facts=facts,
@@ -220,6 +225,7 @@ def _work_warnings(
     yield from work_warnings(work, calls, kinds.is_launch)
     yield from range_warnings(tree.ranges, tree.num_too_deep)
     yield from window_warning(tree.ranges, facts)
+    yield from name_warnings(work.ops[KERNEL], calls, loaded.names)
 
 
 def _windows(loaded: _Loaded) -> dict[str, int]:

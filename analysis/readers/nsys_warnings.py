@@ -1,11 +1,11 @@
 """What a user must know before trusting the numbers of an export, each with its count or share."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.readers.nsys_events import GRAPH, KERNEL, ApiCalls, Quarantine
+from analysis.readers.nsys_events import GRAPH, KERNEL, ApiCalls, GpuOps, Quarantine
 from analysis.readers.nsys_facts import Facts
 from analysis.readers.nsys_launches import GpuWork
 from analysis.readers.nsys_nvtx import Ranges
@@ -46,6 +46,12 @@ def file_warnings(facts: Facts, quarantine: Quarantine) -> Iterator[CaptureWarni
             "quarantined_rows",
             f"{table}: {dropped} of {total} rows ({_share(dropped, total)}) are left out: "
             "a value is missing or cannot be (no integer, end before start, absurd time or size)",
+        )
+    for table, count in quarantine.odd.items():
+        yield _warn(
+            "odd_values",
+            f"{table}: {count} cells hold no value, or one of another type, where the rest of the "
+            "column has one: what they say is unknown. The file may be damaged",
         )
     for severity, text, count in facts.diagnostics:
         times = f" ({count} times)" if count > 1 else ""
@@ -200,3 +206,21 @@ def range_warnings(ranges: Ranges, num_too_deep: int) -> Iterator[CaptureWarning
         )
     if num_too_deep:
         yield _warn("deep_ranges", f"{num_too_deep} ranges nest deeper than 64 levels: left out")
+
+
+def name_warnings(
+    kernels: GpuOps, calls: ApiCalls, names: Mapping[int, str]
+) -> Iterator[CaptureWarning]:
+    """Say how many kernels and calls have a name that the file does not hold."""
+    is_nameless = np.array(
+        [not (a in names or b in names) for a, b in kernels.shapes[:, :2].tolist()], bool
+    )
+    num_kernels = int(kernels.sums.count[is_nameless].sum())
+    is_lost = np.array([i not in names for i in calls.kinds[:, 0].tolist()], bool)
+    num_calls = int(calls.sums.count[is_lost].sum())
+    if num_kernels or num_calls:
+        yield _warn(
+            "unknown_names",
+            f"the names of {num_kernels} kernels and {num_calls} CUDA calls are not in the file: "
+            "they are listed by number and have no class. Export the report again",
+        )

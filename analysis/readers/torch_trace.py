@@ -79,6 +79,12 @@ def _stream_notes(events: TraceEvents, stream: TraceStream) -> list[CaptureWarni
     if stream.num_repaired:
         text = f"{stream.num_repaired} single backslashes were no JSON and were taken as they are."
         notes.append(CaptureWarning(code="repaired_json", message=text))
+    if stream.num_zero_bytes:
+        text = (
+            f"{stream.num_zero_bytes} zero bytes are in the file: a part of it may be lost. "
+            "Copy or export it again."
+        )
+        notes.append(CaptureWarning(code="zero_bytes", message=text))
     if events.num_bad_host:
         text = (
             f"{events.num_bad_host} host events with an impossible time or duration were left out."

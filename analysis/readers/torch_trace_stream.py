@@ -29,6 +29,7 @@ class TraceStream:
     def __init__(self, stream: BinaryIO, path: Path) -> None:
         self.header: dict[str, Any] = {}
         self.num_repaired = 0
+        self.num_zero_bytes = 0
         self._stream = stream
         self._path = path
         self._decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
@@ -147,6 +148,7 @@ class TraceStream:
         chunk = self._stream.read(max(_CHUNK_BYTES, len(self._text) - self._at))
         self._is_end = not chunk
         self._num_bytes += len(chunk)
+        self.num_zero_bytes += chunk.count(0)
         self._text = self._text[self._at :] + self._decode(chunk, self._is_end)
         self._at = 0
         return not self._is_end

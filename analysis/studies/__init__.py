@@ -1,6 +1,6 @@
 """Studies: the tables that people publish, one declarative file each, filled from runs."""
 
-from analysis.studies.engine.records import Cell, FitRow, Pivot, Study, StudyTable
+from analysis.studies.engine.records import Cell, FitRow, Pivot, Study, StudyTable, Table
 from analysis.studies.engine.run import find_study, list_studies, run_study
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "Pivot",
     "Study",
     "StudyTable",
+    "Table",
     "find_study",
     "list_studies",
     "run_study",

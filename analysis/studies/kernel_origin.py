@@ -22,7 +22,7 @@ STUDY = Study(
                     extra="origin",
                 ),
             ),
-            chart=Chart(kind="bars", x="compile", colour="origin", value="origin"),
+            chart=Chart(kind="stacked", x="compile", colour="origin", value="origin"),
         ),
         Table(
             title="Share of kernel time by category",
@@ -37,7 +37,7 @@ STUDY = Study(
                     extra="category",
                 ),
             ),
-            chart=Chart(kind="bars", x="compile", colour="category", value="category"),
+            chart=Chart(kind="stacked", x="compile", colour="category", value="category"),
         ),
     ),
     job={"workload": "decode", "params": {"compile": "none"}, "profilers": ["nsys"]},

@@ -136,6 +136,15 @@ def test_a_name_that_a_table_cut_after_twelve_letters_keeps_its_class(start, cat
         ("convert_weights_for_mixed_gemm_kernel", Category.COPY),
         ("ln_bwd_finalize_kernel", Category.NORM),
         ("flashinfer_scale_kernel", Category.ELEMENTWISE),
+        ("void cudnn::fusion::convert_dq_to_16bits<__nv_bfloat16, 128>(P)", Category.ATTENTION),
+        ("void cudnn::fusion::compute_dot_do_o<true, __half, 128, 1>(P)", Category.ATTENTION),
+        ("void syrk_kernel_val<float, 128>(cublasSyrkParams<float>)", Category.GEMM),
+        ("void trtllm::low_latency_gemm::fp8_swapab_kernel<128, 16>(Params)", Category.GEMM),
+        ("void deep_gemm::smxx_paged_mqa_logits_metadata<32u, 256u>(unsigned)", Category.OTHER),
+        ("permute_pooled_embs_kernel", Category.INDEX),
+        ("input_reduce_window_fusion", Category.REDUCTION),
+        ("lookupKernel", Category.EMBEDDING),
+        ("get_last_loc_kernel", Category.INDEX),
     ],
 )
 def test_a_word_inside_another_word_decides_nothing(name, category):

@@ -29,7 +29,8 @@ class Chart:
     """How a table is drawn; the axes are fields of the tidy frame."""
 
     kind: str
-    "loglog, bars or heatmap."
+    """loglog, bars, stacked (parts of a whole, one bar a row) or heatmap. Bars whose colour is a
+    column of the table stand one group a row."""
     x: str
     colour: str
     value: str

@@ -180,6 +180,28 @@ def test_a_table_without_its_times_is_named_not_read_as_nothing(tmp_path):
     assert "num_kernels" not in tables.summary
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET gridX = 'seven' WHERE rowid = 5",
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 1.5 WHERE rowid = 5",
+        "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET nameId = x'00ff' WHERE rowid = 5",
+        "UPDATE NVTX_EVENTS SET eventType = 'seven' WHERE rowid = 7",
+        "UPDATE StringIds SET value = x'00ff' WHERE rowid = 100",
+    ],
+)
+def test_a_value_of_another_type_in_a_column_is_said(tmp_path, damage):
+    path = edited("decode_eager.sqlite", tmp_path, [damage])
+    assert "odd_values" in codes(read_nsys_sqlite(path))
+
+
+def test_names_that_the_file_does_not_hold_are_counted(tmp_path):
+    damage = "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET shortName = 9999999, demangledName = 9999998"
+    tables = read_nsys_sqlite(edited("decode_eager.sqlite", tmp_path, [damage]))
+    assert "unknown_names" in codes(tables)
+    assert tables.summary["num_kernels"] == 380
+
+
 def test_a_newer_schema_is_a_warning(tmp_path):
     bump = "UPDATE META_DATA_EXPORT SET value = '4.0.0' WHERE name = 'EXPORT_SCHEMA_VERSION'"
     tables = read_nsys_sqlite(edited("decode_eager.sqlite", tmp_path, [bump]))
