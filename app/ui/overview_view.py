@@ -10,7 +10,7 @@ from app.ui import data, links, style
 from app.ui.colours import gpu_colour
 from app.ui.format import count, gpu_name, many, percent
 from app.ui.queue_view import progress_of
-from app.ui.runs_table import open_table
+from app.ui.runs_table import open_table, rows_key
 from app.ui.widgets import plain_markdown, said_plainly, show_table, status_badge
 
 
@@ -113,7 +113,7 @@ def against_baselines() -> None:
         pd.DataFrame([r for r in rows if r]),
         on_select="rerun",
         selection_mode="single-row",
-        key="baselines",
+        key=f"baselines_{rows_key([*pairs['baseline_id'], *pairs['run_id']])}",
         column_config={"change": st.column_config.TextColumn(alignment="right")},
         alt="Newest runs against their baselines",
     )

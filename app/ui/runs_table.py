@@ -1,5 +1,7 @@
 """The table of runs, and what can be done with chosen rows."""
 
+import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
@@ -59,11 +61,19 @@ DEFAULT_COLUMNS = [
 _NAME_WIDTH = 330
 
 
-def _config(table: pd.DataFrame) -> dict[str, object]:
+def rows_key(ids: Iterable[object]) -> str:
+    """Return a key for a table of these rows in this order.
+
+    A table's selection is row numbers: kept for other rows, it would mean runs nobody chose.
+    """
+    return hashlib.sha256(",".join(map(str, ids)).encode()).hexdigest()[:12]
+
+
+def _config(table: pd.DataFrame, key: str) -> dict[str, object]:
     number = st.column_config.NumberColumn
     return {
         "open": st.column_config.ButtonColumn(
-            "", key="runs_open", type="tertiary", pinned=True, width=44
+            "", key=f"{key}_open", type="tertiary", pinned=True, width=44
         ),
         "name": st.column_config.TextColumn(width=_NAME_WIDTH),
         "status": st.column_config.MultiselectColumn(
@@ -99,16 +109,17 @@ def draw(frame: pd.DataFrame, columns: list[str], total: int) -> None:
     shown = table.join(extra.rename(columns=lambda c: c if c not in table else f"{c} (param)"))
     shown = shown[[c for c in shown if _has_value(shown[c])]]
     shown.insert(0, "open", ":material/open_in_full:")
+    key = f"runs_{rows_key(frame['id'])}"
     event = show_table(
         shown[[c for c in order if c in shown]],
-        column_config=_config(table) | _param_widths(extra),
-        key="runs",
+        column_config=_config(table, key) | _param_widths(extra),
+        key=key,
         on_select="rerun",
         selection_mode="multi-row",
         height=table_height(frame, 720),
         alt="Runs that match the filter, one a row",
     )
-    click = st.session_state.get("runs_open")
+    click = st.session_state.get(f"{key}_open")
     if click is not None:
         links.open_run(str(frame["id"].iloc[click.row]))
     chosen = [r for r in event.selection.rows if r < len(frame)]
@@ -204,14 +215,10 @@ def open_table(frame: pd.DataFrame, *, key: str) -> None:
     shown = table[["name", "status", "GPU", "latency ms", "idle %", "peak memory GB", "age"]]
     shown = shown[[c for c in shown if _has_value(shown[c])]]
     shown.insert(0, "open", ":material/open_in_full:")
-    config = _config(table) | {
-        "open": st.column_config.ButtonColumn(
-            "", key=f"{key}_open", type="tertiary", pinned=True, width=44
-        )
-    }
+    key = f"{key}_{rows_key(frame['id'])}"
     show_table(
         shown,
-        column_config=config,
+        column_config=_config(table, key),
         key=key,
         alt="Runs, newest first",
     )

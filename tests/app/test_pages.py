@@ -7,6 +7,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.imports import import_paths
+from app.ui.runs_table import rows_key
 from app.ui.widgets import BUG_TEXT
 from core.config import data_dir
 
@@ -222,3 +223,17 @@ def test_a_cap_below_the_estimate_is_likely_out_of_memory(
     at.multiselect(key="field_attention_memory_cap_gib").set_value(["8"]).run()
     assert "1 likely out of memory" in at.subheader[0].value
     assert at.dataframe[0].value["note"].to_list() == ["", "likely OOM"]
+
+
+def test_rows_chosen_in_one_list_are_not_chosen_in_another(
+    runs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [runs["eager"], runs["autotune"]]
+    assert rows_key(ids) == rows_key(list(ids)) != rows_key(ids[::-1])
+    at = open_page(monkeypatch, runs["data"], "runs", q="name:eager")
+    at.session_state[f"runs_{rows_key([runs['eager']])}"] = {"selection": {"rows": [0]}}
+    at.run()
+    assert "**1 chosen**" in [m.value for m in at.markdown]
+    at.text_input(key="q").set_value("name:autotune").run()
+    assert at.dataframe[0].value["name"].to_list() == ["autotune"]
+    assert "**1 chosen**" not in [m.value for m in at.markdown]
