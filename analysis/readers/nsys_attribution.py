@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.readers.nsys_calls import ApiCalls
 from analysis.readers.nsys_columns import MISSING, Ints
-from analysis.readers.nsys_events import TID_BITS, ApiCalls, Codes
+from analysis.readers.nsys_events import TID_BITS, Codes
 from analysis.readers.nsys_launches import GpuWork
 from analysis.readers.nsys_nesting import RangeTree
 from analysis.readers.nsys_windows import Window

@@ -1,14 +1,9 @@
 """What an `nsys stats` summary says twice: shares of the whole, means, and the order of rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from analysis.readers.nsys_csv_rows import SummaryRow
 from analysis.tables import CaptureWarning
-
-if TYPE_CHECKING:
-    from analysis.readers.nsys_csv import SummaryRow
 
 _SHARE_TOLERANCE_PCT = 0.06
 """Shares are printed with one decimal."""

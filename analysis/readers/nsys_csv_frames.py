@@ -1,19 +1,14 @@
 """Turn rows of `nsys stats` summaries into the frames of `analysis.tables`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from analysis.readers.nsys_csv_rows import SummaryRow
 from analysis.readers.nsys_names import api_name
 from analysis.readers.nsys_tables import is_waiting_call
 from analysis.readers.short_name import short_name
 from analysis.tables import API_CALL_COLUMNS, KERNEL_COLUMNS, PHASE_COLUMNS, TRANSFER_COLUMNS
-
-if TYPE_CHECKING:
-    from analysis.readers.nsys_csv import SummaryRow
 
 _KINDS = {
     "host-to-device": "HtoD",

@@ -33,12 +33,9 @@ TABLES = {
     MEMSET: "CUPTI_ACTIVITY_KIND_MEMSET",
     GRAPH: "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
 }
-API_TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
 COPY_FIELDS = ("copyKind", "srcKind", "dstKind")
 SYNC_FIELDS = ("memKind",)
 TID_BITS = 24
-OK, NOT_READY, OLD_NOT_READY, OTHER_ERROR = 0, 600, 34, 1
-"""Results told apart: cudaErrorNotReady is a query's answer, whatever else is not 0 an error."""
 _WHERE_FIELDS = ("deviceId", "streamId", "correlationId", "globalPid")
 _DETAIL_FIELDS = {
     KERNEL: SHAPE_FIELDS,
@@ -97,29 +94,6 @@ class GpuOps:
         return len(self.rows)
 
 
-@dataclass(slots=True, kw_only=True)
-class ApiCalls:
-    """CUDA calls of the host.
-
-    Columns of `rows`: start, end [ns], correlation (uint32, 0 for none), kind (index into `kinds`).
-    """
-
-    rows: Chunks
-    kinds: Ints
-    "Distinct (name's id in StringIds, result, globalTid); a result is OK, MISSING or an error."
-    sums: Groups
-    "Durations by kind."
-    last_end_ns: int
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def thread_of_kind(self) -> Ints:
-        """Return the globalTid of each kind."""
-        return self.kinds[:, 2]
-
-
 def narrow(values: Ints) -> Codes:
     """Return int32; what does not fit, or is below MISSING, becomes MISSING."""
     fits = (values >= MISSING) & (values <= np.iinfo(np.int32).max)
@@ -156,7 +130,7 @@ def load_gpu_ops(
         total_ns=0.0,
         has_process=database.has(table, "globalPid"),
     )
-    for batch in _sound_batches(batches):
+    for batch in sound_batches(batches):
         detail = codes.encode([batch[c] for c in details], len(batch["start"]))
         rows = {
             "start": batch["start"],
@@ -164,13 +138,13 @@ def load_gpu_ops(
             "device": narrow(batch["deviceId"]),
             "stream": narrow(batch["streamId"]),
             "process": _process_of(batch["globalPid"]),
-            "correlation": _correlation(batch["correlationId"]),
+            "correlation": correlation_ids(batch["correlationId"]),
             "detail": detail,
         }
         _add_sums(found, batch, detail)
         found.rows.append(rows | ({"bytes": batch["bytes"]} if "bytes" in columns else {}))
     found.shapes = codes.rows()
-    _note(quarantine, database, batches, len(found))
+    note_reading(quarantine, database, batches, len(found))
     return found
 
 
@@ -239,49 +213,7 @@ def _launch_key(rows: Mapping[str, NDArray[Any]]) -> Ints:
     return rows["process"].astype(np.int64) * np.int64(1 << 32) + rows["correlation"]
 
 
-def load_api_calls(
-    database: NsysDatabase, quarantine: Quarantine, scratch: Path | None
-) -> ApiCalls:
-    """Read the CUDA runtime and driver calls; an absent table gives none."""
-    batches = ColumnBatches(
-        database=database,
-        table=API_TABLE,
-        required=("start", "end", "globalTid"),
-        optional=("correlationId", "nameId", "returnValue"),
-    )
-    codes = ShapeCodes(num_fields=3)
-    found = ApiCalls(
-        rows=Chunks(scratch), kinds=codes.rows(), sums=Groups(), last_end_ns=-MAX_TIME_NS
-    )
-    for batch in _sound_batches(batches):
-        if not len(batch["start"]):
-            continue
-        fields = [batch["nameId"], _result(batch["returnValue"]), batch["globalTid"]]
-        kind = codes.encode(fields, len(batch["start"]))
-        found.sums.add(kind, batch["end"] - batch["start"])
-        found.last_end_ns = max(found.last_end_ns, int(batch["end"].max()))
-        found.rows.append(
-            {
-                "start": batch["start"],
-                "end": batch["end"],
-                "correlation": _correlation(batch["correlationId"]),
-                "kind": kind,
-            }
-        )
-    found.kinds = codes.rows()
-    _note(quarantine, database, batches, len(found))
-    return found
-
-
-def _result(values: Ints) -> Ints:
-    """Return the values with every error but "not ready" as OTHER_ERROR."""
-    if not values.any():
-        return values
-    is_plain = np.isin(values, (OK, MISSING, NOT_READY, OLD_NOT_READY))
-    return np.where(is_plain, values, OTHER_ERROR)
-
-
-def _sound_batches(batches: ColumnBatches) -> Iterator[Mapping[str, Ints]]:
+def sound_batches(batches: ColumnBatches) -> Iterator[Mapping[str, Ints]]:
     """Give the batches without rows whose times cannot be, which are counted as dropped."""
     for batch in batches:
         sound = sound_times(batch["start"], batch["end"])
@@ -291,7 +223,7 @@ def _sound_batches(batches: ColumnBatches) -> Iterator[Mapping[str, Ints]]:
         yield batch
 
 
-def _correlation(values: Ints) -> NDArray[np.uint32]:
+def correlation_ids(values: Ints) -> NDArray[np.uint32]:
     """Return ids that fit CUPTI's 32 bits; 0, which is never given out, for others."""
     return np.where((values > 0) & (values < 1 << 32), values, 0).astype(np.uint32)
 
@@ -300,7 +232,7 @@ def _process_of(global_pid: Ints) -> Ints:
     return np.where(global_pid == MISSING, MISSING, global_pid >> TID_BITS)
 
 
-def _note(
+def note_reading(
     quarantine: Quarantine, database: NsysDatabase, batches: ColumnBatches, num_kept: int
 ) -> None:
     quarantine.note(batches.table, batches.num_dropped, num_kept + batches.num_dropped)

@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.intervals import merge
+from analysis.readers.nsys_calls import ApiCalls
 from analysis.readers.nsys_chunks import time_windows
 from analysis.readers.nsys_columns import Ints
-from analysis.readers.nsys_events import TID_BITS, ApiCalls, Codes
+from analysis.readers.nsys_events import TID_BITS, Codes
 
 HOST_STALL_NS = 100_000
 """PyTorch's eager host work between two launches is 5 to 30 us; beyond 100 us it does else."""

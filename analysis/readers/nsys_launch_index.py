@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.readers.nsys_calls import ApiCalls
 from analysis.readers.nsys_columns import MISSING, Ints
-from analysis.readers.nsys_events import TID_BITS, ApiCalls, Codes
+from analysis.readers.nsys_events import TID_BITS, Codes
 
 KEPT_CHUNKS = 8
 NO_ID = np.iinfo(np.uint32).max

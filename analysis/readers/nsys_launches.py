@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.readers.nsys_calls import ApiCalls
 from analysis.readers.nsys_columns import MISSING, Ints
-from analysis.readers.nsys_events import GRAPH, KERNEL, TID_BITS, ApiCalls, Codes, GpuOps
+from analysis.readers.nsys_events import GRAPH, KERNEL, TID_BITS, Codes, GpuOps
 from analysis.readers.nsys_launch_index import Launches, LaunchIndex
 
 _COLUMNS = ("start", "end", "device", "process", "correlation")

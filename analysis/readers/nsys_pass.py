@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from analysis.readers.nsys_attribution import Attributor
-from analysis.readers.nsys_events import ApiCalls
+from analysis.readers.nsys_calls import ApiCalls
 from analysis.readers.nsys_gaps import NO_TIME, DeviceTime, DeviceWindow
 from analysis.readers.nsys_host import NOTHING, HostTime, host_time
 from analysis.readers.nsys_launches import GpuWork

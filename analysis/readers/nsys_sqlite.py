@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.readers.nsys_calls import ApiCalls, load_api_calls
 from analysis.readers.nsys_columns import MAX_TIME_NS, num_of_other_types
 from analysis.readers.nsys_database import DAMAGED, NsysDatabase, open_nsys
 from analysis.readers.nsys_events import (
@@ -17,9 +18,7 @@ from analysis.readers.nsys_events import (
     KERNEL,
     MEMCPY,
     MEMSET,
-    ApiCalls,
     Quarantine,
-    load_api_calls,
     load_gpu_ops,
     without_recorded_graphs,
 )
@@ -30,8 +29,13 @@ from analysis.readers.nsys_memory import MemoryUse, load_memory
 from analysis.readers.nsys_names import api_name, load_names
 from analysis.readers.nsys_nesting import RangeTree, build_tree
 from analysis.readers.nsys_nvtx import load_ranges
-from analysis.readers.nsys_pass import InOrder, pass_over
-from analysis.readers.nsys_phases import Phases, phases
+from analysis.readers.nsys_pass import pass_over
+from analysis.readers.nsys_phases import phases
+from analysis.readers.nsys_result_warnings import (
+    attribution_warnings,
+    failed_call_warnings,
+    memory_warnings,
+)
 from analysis.readers.nsys_spans import ranges_table
 from analysis.readers.nsys_summary import device_rows, summarise
 from analysis.readers.nsys_tables import (
@@ -177,9 +181,9 @@ def _tables(path: Path, loaded: _Loaded, scratch: Path | None) -> CaptureTables:
         ranges=ranges_table(tree, work.processes) if len(tree.ranges) else None,
         warnings=(
             *_work_warnings(loaded, kinds, devices),
-            *_attribution_warnings(seen, found),
-            *_failed_calls(api_calls),
-            *_memory_warnings(loaded.memory),
+            *attribution_warnings(seen, found),
+            *failed_call_warnings(api_calls),
+            *memory_warnings(loaded.memory),
         ),
     )
 
@@ -256,51 +260,3 @@ def _environment(facts: Facts, devices: list[dict[str, int]]) -> dict[str, Any]:
         rows = [{"name": gpu_of(facts, d["device"]).get("name"), **d} for d in devices]
         environment["devices"] = json.dumps(rows)
     return environment
-
-
-def _attribution_warnings(seen: InOrder, found: Phases) -> Iterator[CaptureWarning]:
-    if seen.num_ambiguous:
-        yield CaptureWarning(
-            code="ambiguous_ranges",
-            message=f"{seen.num_ambiguous} GPU operations come from threads without a range while "
-            "several threads of the process had one open: they are given to none",
-        )
-    if seen.by_device_time and len(found.frame) and seen.num_operations:
-        yield CaptureWarning(
-            code="ranges_by_device_time",
-            message="no API call was recorded: kernels are given to the ranges in which they ran, "
-            "not to those that launched them",
-        )
-    if found.num_left_out:
-        yield CaptureWarning(
-            code="phases_left_out",
-            message=f"{found.num_left_out} range paths are not listed: only the {len(found.frame)} "
-            "shallowest and longest are",
-        )
-    if found.num_uncounted:
-        yield CaptureWarning(
-            code="straddling_launches",
-            message=f"{found.num_uncounted} ranges include launches that outlast them",
-        )
-
-
-def _failed_calls(api_calls: Any) -> Iterator[CaptureWarning]:
-    failed = api_calls[api_calls["num_failed"] > 0] if len(api_calls) else api_calls
-    if len(failed):
-        named = ", ".join(f"{r.name} ({r.num_failed})" for r in _named(failed.head(5)))
-        total = int(failed["num_failed"].sum())
-        yield CaptureWarning(code="failed_api_calls", message=f"{total} CUDA calls failed: {named}")
-
-
-def _named(frame: Any) -> list[Any]:
-    return list(frame.itertuples(index=False))
-
-
-def _memory_warnings(memory: MemoryUse) -> Iterator[CaptureWarning]:
-    if memory.figures.get("is_partial"):
-        size = memory.figures["baseline_bytes"]
-        yield CaptureWarning(
-            code="memory_before_capture",
-            message=f"{size} bytes were allocated before the capture, as their release shows; what "
-            "was never released is unknown, so the curve is partial",
-        )

@@ -8,7 +8,8 @@ summed likewise, so that idle_frac = 1 - busy / span holds for several devices t
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.readers.nsys_events import GRAPH, KERNEL, ApiCalls
+from analysis.readers.nsys_calls import ApiCalls
+from analysis.readers.nsys_events import GRAPH, KERNEL
 from analysis.readers.nsys_gaps import DeviceTime
 from analysis.readers.nsys_launches import GpuWork
 

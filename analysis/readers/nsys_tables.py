@@ -7,8 +7,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from analysis.readers.nsys_calls import NOT_READY, OK, OLD_NOT_READY, ApiCalls
 from analysis.readers.nsys_columns import MISSING, Ints
-from analysis.readers.nsys_events import MEMSET, NOT_READY, OK, OLD_NOT_READY, ApiCalls, GpuOps
+from analysis.readers.nsys_events import MEMSET, GpuOps
 from analysis.readers.nsys_names import api_name
 from analysis.tables import API_CALL_COLUMNS, KERNEL_COLUMNS, TRANSFER_COLUMNS, empty
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.readers.nsys_events import GRAPH, KERNEL, ApiCalls, GpuOps, Quarantine
+from analysis.readers.nsys_calls import ApiCalls
+from analysis.readers.nsys_events import GRAPH, KERNEL, GpuOps, Quarantine
 from analysis.readers.nsys_facts import Facts
 from analysis.readers.nsys_launches import GpuWork
 from analysis.readers.nsys_nvtx import Ranges

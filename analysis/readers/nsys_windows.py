@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.readers.nsys_calls import ApiCalls
 from analysis.readers.nsys_chunks import time_windows
 from analysis.readers.nsys_columns import MISSING, Ints
-from analysis.readers.nsys_events import GRAPH, KERNEL, MEMCPY, MEMSET, ApiCalls, Codes
+from analysis.readers.nsys_events import GRAPH, KERNEL, MEMCPY, MEMSET, Codes
 from analysis.readers.nsys_launches import GpuWork
 
 _COLUMNS = ("start", "end", "gpu", "stream", "owner", "detail", "call", "first", "last")

@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from analysis.readers.nsys_calls import ApiCalls
 from analysis.readers.nsys_chunks import Chunks
 from analysis.readers.nsys_columns import MISSING, Ints
-from analysis.readers.nsys_events import GRAPH, KERNEL, TID_BITS, ApiCalls
+from analysis.readers.nsys_events import GRAPH, KERNEL, TID_BITS
 from analysis.readers.nsys_gaps import NO_TIME, DeviceTime, DeviceWindow, gaps_frame
 from analysis.readers.nsys_groups import Groups
 from analysis.readers.nsys_host import NOTHING, HostTime, host_time
