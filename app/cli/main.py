@@ -97,7 +97,8 @@ def _command_place(arguments: Sequence[str]) -> int:
 def _run(options: Namespace, data: DataDir, is_json: bool) -> int:
     try:
         code: int = options.run(options, data)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None: closed by the caller
+            sys.stdout.flush()
         return code
     except AppError as exc:
         return fail(str(exc), exc.exit_code, is_json=is_json)

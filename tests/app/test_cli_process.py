@@ -108,3 +108,11 @@ sys.exit("pandas" in sys.modules)
         [sys.executable, "-c", code], env=environment(tmp_path), capture_output=True, check=False
     )
     assert found.returncode == 0, found.stderr
+
+
+def test_closed_stdout_is_no_fault_and_a_full_one_is(tmp_path: Path) -> None:
+    codes = []
+    for target in (">&-", "> /dev/full"):
+        command = ["sh", "-c", f'"$@" {target}', "sh", *CLI, "classify", "a"]
+        codes.append(subprocess.run(command, env=environment(tmp_path), check=False).returncode)
+    assert codes == [0, 2]
