@@ -39,7 +39,7 @@ with top.popover("Filter help", icon=":material/help:"):
 runs_filter.hints(query or "")
 
 sort, descending = SORTS[order]
-page = int(st.session_state.get("page", 1))
+page = runs_table.asked_page()
 try:
     frame, total = data.list_runs(
         query or "",

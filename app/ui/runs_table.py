@@ -59,6 +59,7 @@ DEFAULT_COLUMNS = [
 ]
 
 _NAME_WIDTH = 330
+_MOST_PAGE_DIGITS = 6
 
 
 def rows_key(ids: Iterable[object]) -> str:
@@ -93,6 +94,13 @@ def _config(table: pd.DataFrame, key: str) -> dict[str, object]:
         "GEMM %": number(format="%.1f", help=tooltip("gemm_frac"), width=76),
         "peak memory GB": number(format="%.2f", help=tooltip("peak_memory_bytes"), width=118),
     }
+
+
+def asked_page() -> int:
+    """Return the page of the list, from 1: that of the link until the pager below is drawn."""
+    asked = str(st.session_state.get("page") or st.query_params.get("page", ""))
+    is_page = asked.isascii() and asked.isdigit() and len(asked) <= _MOST_PAGE_DIGITS
+    return max(1, int(asked)) if is_page else 1
 
 
 def draw(frame: pd.DataFrame, columns: list[str], total: int) -> None:
@@ -184,7 +192,8 @@ def _pin(run_id: str) -> None:
 @st.dialog("Delete runs?")
 def confirm_delete(ids: list[str]) -> None:
     """Ask once, then delete runs with their captures."""
-    st.text(f"{len(ids)} run(s) with their measurements and stored captures go for good.")
+    go = "goes" if len(ids) == 1 else "go"
+    st.text(f"{many(len(ids), 'run')} with measurements and stored captures {go} for good.")
     if st.button("Delete", type="primary", icon=":material/delete:"):
         with said_plainly():
             delete(ids)

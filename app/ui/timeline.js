@@ -10,6 +10,13 @@ const text = (ns) => {
   return `${Number(v.toPrecision(3))} ${u}`
 }
 
+// A point in time, with as many decimals as tell it from another one `step` away.
+const moment = (ns, step) => {
+  const [unit, u] = ns >= 1e9 ? [1e9, "s"] : ns >= 1e6 ? [1e6, "ms"] : ns >= 1e3 ? [1e3, "\u00b5s"] : [1, "ns"]
+  const decimals = Math.min(9, Math.max(0, Math.ceil(Math.log10(unit / step) - 1e-9)))
+  return `${(ns / unit).toFixed(decimals)} ${u}`
+}
+
 const columns = (table, names) =>
   Object.fromEntries(names.map((n) => [n, table.getChild(n).toArray()]))
 
@@ -119,7 +126,7 @@ function axis(g, ink, width, height, t0, t1, x) {
     g.globalAlpha = 0.12
     g.fillRect(x(t), 0, 1, height)
     g.globalAlpha = 0.75
-    if (x(t) < width - 55) g.fillText(text(t), x(t) + 4, AXIS / 2 - 2)
+    if (x(t) < width - 55) g.fillText(moment(t, step), x(t) + 4, AXIS / 2 - 2)
   }
   g.globalAlpha = 1
 }
@@ -151,16 +158,17 @@ function hit(s, px, py) {
 
 function describe(s, found) {
   const { meta, spans, ranges } = s
+  const from = (ns) => moment(ns, (s.window[1] - s.window[0]) / 2000)
   if ("range" in found) {
     const i = found.range
-    return `${meta.rangeNames[i]}\nrange, ${text(ranges.dur[i])}, from ${text(ranges.start[i])}`
+    return `${meta.rangeNames[i]}\nrange, ${text(ranges.dur[i])}, from ${from(ranges.start[i])}`
   }
   const i = found.span
   const kind = meta.palette[meta.classes[spans.name[i]]].name
   const many = spans.count[i] > 1
   const lines = [meta.names[spans.name[i]]]
   if (many) lines.push(`and ${spans.count[i] - 1} more within ${text(spans.dur[i])}: zoom in`)
-  else lines.push(`${kind}, ${text(spans.dur[i])}, from ${text(spans.start[i])}`)
+  else lines.push(`${kind}, ${text(spans.dur[i])}, from ${from(spans.start[i])}`)
   if (spans.path[i] >= 0 && meta.paths[spans.path[i]]) lines.push(meta.paths[spans.path[i]])
   if (!many && spans.launch[i] === spans.launch[i])
     lines.push(`launched ${text(spans.launch[i])} before it started`)

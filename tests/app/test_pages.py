@@ -7,6 +7,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.imports import import_paths
+from app.ui import data
 from app.ui.runs_table import rows_key
 from app.ui.widgets import BUG_TEXT
 from core.config import data_dir
@@ -57,11 +58,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     yield made
 
 
-def open_page(monkeypatch: pytest.MonkeyPatch, folder: str, page: str, **query: str) -> AppTest:
+def open_page(monkeypatch: pytest.MonkeyPatch, folder: str, name: str, **query: str) -> AppTest:
     monkeypatch.setenv("WARPBOARD_DATA", folder)
     at = AppTest.from_file(str(ROOT / "app/main.py"), default_timeout=TIMEOUT_S)
     at.run()
-    at.switch_page(f"page/{page}.py")
+    at.switch_page(f"page/{name}.py")
     for key, value in query.items():
         at.query_params[key] = value
     at.run()
@@ -237,3 +238,19 @@ def test_rows_chosen_in_one_list_are_not_chosen_in_another(
     at.text_input(key="q").set_value("name:autotune").run()
     assert at.dataframe[0].value["name"].to_list() == ["autotune"]
     assert "**1 chosen**" not in [m.value for m in at.markdown]
+
+
+def test_a_link_to_a_later_page_shows_that_page(
+    runs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WARPBOARD_DATA", runs["data"])
+    frame, _ = data.list_runs()
+    offsets: list[int] = []
+
+    def listed(query: str = "", *, offset: int = 0, **options: object) -> object:
+        offsets.append(offset)
+        return frame, 1000
+
+    monkeypatch.setattr(data, "list_runs", listed)
+    open_page(monkeypatch, runs["data"], "runs", page="5")
+    assert max(offsets) == 400
