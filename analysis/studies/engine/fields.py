@@ -55,11 +55,14 @@ SAME_AS: Mapping[str, Mapping[str, str]] = {
     "moe_routing": {"mode": "implementation", "batch": "tokens"},
 }
 """Field -> the param of a workload that it is, where the two have different names."""
-NOT_FIELDS = frozenset({"preset", "iterations", "warmup", "seed", "timeout_s"})
+NOT_FIELDS = frozenset(
+    {"preset", "iterations", "warmup", "seed", "timeout_s", "memory_cap_gib"}  # the cap: in `gpu`
+)
 OF_MODEL = frozenset({name for sizes in LLAMA_SIZES.values() for name in sizes}) | {
     "implementation", "backend", "tile_m", "tile_n", "experts", "top_k"
 }  # fmt: skip
 """Params that a model's name stands for."""
+CAP = re.compile(r"(.+) capped at (\d+(?:\.\d+)?) GiB")
 TILE = re.compile(r"^tile-(\d+)x(\d+)$")
 ORDER: Mapping[str, tuple[str, ...]] = {
     "model": (
@@ -91,7 +94,7 @@ def fields_of(view: RunView) -> dict[str, str]:
             found[name] = as_text(known[param])
     if model := _model_name(workload, params):
         found["model"] = model
-    found["gpu"] = view.run.gpu_model or GPU_NOT_NAMED
+    found["gpu"] = _capped(view.run.gpu_model or GPU_NOT_NAMED, params.get("memory_cap_gib"))
     found["workload"] = workload or "imported"
     return found
 
@@ -113,7 +116,9 @@ def job_for(
         if have.get(name) == value:
             continue
         if name == "gpu":
-            gpu = value
+            gpu, cap_gib = _without_cap(value)
+            if cap_gib or params.get("memory_cap_gib"):
+                params["memory_cap_gib"] = cap_gib
             continue
         changes = _changes(view.run.workload or "", name, value, params)
         if changes is None:
@@ -127,6 +132,16 @@ def job_for(
         "profilers": list(view.run.profilers),
         "repeats": view.run.repeats,
     }
+
+
+def _capped(gpu: str, cap_gib: float | None) -> str:
+    """Name the GPU with its cap: a run that was given less memory stands for a smaller GPU."""
+    return f"{gpu} capped at {cap_gib:g} GiB" if cap_gib else gpu
+
+
+def _without_cap(gpu: str) -> tuple[str, float]:
+    found = CAP.fullmatch(gpu)
+    return (found[1], float(found[2])) if found else (gpu, 0.0)
 
 
 def _changes(

@@ -58,6 +58,22 @@ def test_every_study_runs_on_nothing_and_names_a_first_job(study) -> None:
     assert study_dict(table)["name"] == study.name
 
 
+def test_a_run_with_capped_memory_stands_for_a_smaller_gpu() -> None:
+    whole = transformer("r1", 3.0)
+    capped = transformer("r2", None, status="oom", params={"memory_cap_gib": 16.0})
+
+    (pivot, *_) = run_study("forward-time", [whole, capped]).pivots
+
+    assert {row[pivot.row_fields.index("gpu")] for row in pivot.rows} == {
+        whole.run.gpu_model,
+        f"{whole.run.gpu_model} capped at 16 GiB",
+    }
+    job = job_for(whole, {"gpu": "x"}, {"gpu": "NVIDIA H200 capped at 24 GiB"})
+    assert job and (job["gpu"], job["params"]["memory_cap_gib"]) == ("NVIDIA H200", 24.0)
+    back = job_for(capped, {"gpu": "x"}, {"gpu": "NVIDIA H200"})
+    assert back and (back["gpu"], back["params"]["memory_cap_gib"]) == ("NVIDIA H200", 0.0)
+
+
 def test_an_unknown_study_names_those_there_are() -> None:
     with pytest.raises(UserError, match="decode-latency"):
         run_study("nonsense", [])
