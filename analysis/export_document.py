@@ -3,7 +3,22 @@
 from dataclasses import dataclass
 
 from analysis.compare.records import Comparison, Side, Waterfall
-from analysis.export_svg import bars_svg, heatmap_svg, loglog_svg, processes_svg, waterfall_svg
+from analysis.export_svg import (
+    bars_svg,
+    heatmap_svg,
+    loglog_svg,
+    processes_svg,
+    rows_svg,
+    waterfall_svg,
+)
+from analysis.studies.engine.drawn import (
+    drawn_rows,
+    field_title,
+    is_by_row,
+    row_labels,
+    series_labels,
+    value_title,
+)
 from analysis.studies.engine.records import Pivot, StudyTable, Table
 
 MAX_KERNELS = 200
@@ -207,22 +222,31 @@ def _chart(t: StudyTable, table: Table) -> str:
     chart = table.chart
     if chart is None or chart.x not in t.frame:
         return ""
-    rows = t.frame[(t.frame["table"] == table.title) & (t.frame["value_key"] == chart.value)]
-    rows = rows[(rows["status"] != "missing") & (rows[chart.x] != "")]
     pivot = next(p for p in t.pivots if p.title == table.title)
-    names = [n for n in (chart.colour, *pivot.row_fields, *table.columns) if n in rows]
-    has_published = (rows["provenance"] == "published").any()
-    names = [
-        n
-        for n in dict.fromkeys(names)
-        if n != chart.x and (rows[n].nunique() > 1 or (n == "from" and has_published))
-    ]
-    series: dict[str, dict[str, float | None]] = {}
-    for record in rows.to_dict("records"):
-        name = ", ".join(str(record[n]) for n in names if record[n]) or chart.value
-        is_ok = record["status"] == "ok"
-        value = float(record["value"]) if is_ok else None
-        series.setdefault(name, {})[str(record[chart.x])] = value
-    shown = dict(list(series.items())[:MAX_SERIES])
+    rows = drawn_rows(t.frame, table, pivot)
+    rows = rows[rows["status"] != "missing"]
+    if is_by_row(chart, table):
+        series, places = rows[chart.colour].astype(str), row_labels(rows, pivot, chart)
+    else:
+        rows = rows[rows[chart.x] != ""]
+        names = [n for n in (chart.colour, *pivot.row_fields, *table.columns) if n in rows]
+        names = [n for n in dict.fromkeys(names) if n not in (chart.x, "from")]
+        varying = [n for n in names if n == chart.colour or rows[n].nunique() > 1]
+        series, places = series_labels(rows, varying), rows[chart.x].astype(str)
+    points: dict[str, dict[str, float | None]] = {}
+    for name, place, status, value in zip(
+        series, places, rows["status"], rows["value"], strict=True
+    ):
+        points.setdefault(name, {})[place] = float(value) if status == "ok" else None
+    return _drawn(points, table)
+
+
+def _drawn(points: dict[str, dict[str, float | None]], table: Table) -> str:
+    chart = table.chart
+    assert chart is not None
+    title = f"{table.title}: {value_title(table)}"
+    if is_by_row(chart, table):
+        return rows_svg(points, title, is_stacked=chart.kind == "stacked")
+    shown = dict(list(points.items())[:MAX_SERIES])
     draw = {"loglog": loglog_svg, "heatmap": heatmap_svg}.get(chart.kind, bars_svg)
-    return draw(shown, f"{table.title} by {chart.x}")
+    return draw(shown, f"{title} by {field_title(chart.x)}")

@@ -13,12 +13,12 @@ PALETTE = (
     "#cc79a7",
     "#56b4e9",
     "#d55e00",
-    "#f0e442",
+    "#7a68c8",
     "#8a93a3",
 )
 """Okabe and Ito's colours, told apart by colour-blind readers; the last is grey."""
 GREY, GAIN, LOSS = PALETTE[7], PALETTE[2], PALETTE[5]
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 860, 320, 70, 24, 96
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 860, 336, 70, 40, 96
 NS_PER_MS = 1e6
 Series = Mapping[str, Mapping[str, float | None]]
 """Series name -> x text -> value; None is a cell that ran out of memory."""
@@ -97,6 +97,36 @@ def bars_svg(series: Series, title: str) -> str:
     return _svg(parts, title, legend=tuple(series))
 
 
+def rows_svg(series: Series, title: str, *, is_stacked: bool) -> str:
+    """Draw horizontal bars, a row a place: side by side, or stacked as parts of a whole."""
+    rows = list(dict.fromkeys(x for points in series.values() for x in points))
+    names = [name for name in series if name]
+    known = [[series[n].get(row) or 0.0 for n in names] for row in rows]
+    high = max((sum(v) if is_stacked else max(v) for v in known if v), default=0.0)
+    if not rows or high <= 0:
+        return ""
+    left, thick = 400, 16 if is_stacked else 11
+    scale = (WIDTH - left - 60) / high
+    parts, y = [], float(TOP)
+    for row in rows:
+        start_y, x = y, float(left)
+        for k, name in enumerate(names):
+            value = series[name].get(row)
+            if value is not None:
+                parts.append(_rect(x, y, value * scale, thick, _colour(k), f"{name}: {value:.4g}"))
+            if value is not None and not is_stacked:
+                parts.append(_text(x + value * scale + 4, y + 9, _short(value), anchor="start"))
+            x += (value or 0.0) * scale if is_stacked else 0.0
+            y += 0 if is_stacked or value is None else thick + 1
+        if not any(series[n].get(row) is not None for n in names):
+            parts.append(_text(left, y + 10, "OOM", anchor="start"))
+        y = max(y, start_y + thick)
+        shown = row if len(row) <= 62 else f"{row[:26]}...{row[-33:]}"
+        parts.append(_text(left - 8, (start_y + y) / 2 + 4, shown, anchor="end"))
+        y += 8
+    return _svg(parts, title, height=round(y) + 6, legend=tuple(names))
+
+
 def loglog_svg(series: Series, title: str) -> str:
     """Draw lines on two logarithmic axes: series name -> x text (a number) -> value."""
     points = {
@@ -141,10 +171,10 @@ def heatmap_svg(series: Series, title: str) -> str:
     high = max(known, default=1.0) or 1.0
     left, width, height = 420, (WIDTH - 420) / len(names), 26
     parts = [
-        _text(left + (i + 0.5) * width, 16, name, anchor="middle") for i, name in enumerate(names)
+        _text(left + (i + 0.5) * width, 32, name, anchor="middle") for i, name in enumerate(names)
     ]
     for row, (name, points) in enumerate(series.items()):
-        y = 24 + row * height
+        y = TOP + row * height
         parts.append(_text(left - 8, y + 17, name if len(name) < 66 else name[:65], anchor="end"))
         for i, x_name in enumerate(names):
             if x_name not in points:
@@ -155,7 +185,7 @@ def heatmap_svg(series: Series, title: str) -> str:
             box = _rect(left + i * width, y, width - 2, height - 2, PALETTE[4], f"{name}: {text}")
             parts.append(box.replace("<rect ", f'<rect fill-opacity="{shade:.2f}" ', 1))
             parts.append(_text(left + (i + 0.5) * width, y + 17, text, anchor="middle"))
-    return _svg(parts, title, height=30 + height * len(series))
+    return _svg(parts, title, height=TOP + 6 + height * len(series))
 
 
 def _x_names(series: Series) -> list[str]:
@@ -181,7 +211,15 @@ def _is_positive(text: str) -> bool:
 
 
 def _colour(index: int) -> str:
-    return PALETTE[index % len(PALETTE)]
+    return varied(PALETTE, index)
+
+
+def varied(palette: Sequence[str], index: int) -> str:
+    """Return a colour of its own for each of three times the palette: lighter, then darker."""
+    base = palette[index % len(palette)]
+    mixed, share = ((0, 0.0), (255, 0.45), (0, 0.4))[index // len(palette) % 3]
+    parts = [int(base[i : i + 2], 16) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(p + share * (mixed - p)):02x}" for p in parts)
 
 
 def _rect(x: float, y: float, width: float, height: float, colour: str, tip: str) -> str:
@@ -209,9 +247,10 @@ def _svg(parts: Sequence[str], title: str, height: int = HEIGHT, legend: Sequenc
         for i, name in enumerate(legend)
     ]
     whole = height + 18 * len(legend)
+    heading = _text(8, 11, title, anchor="start")
     return (
         f'<svg viewBox="0 0 {WIDTH} {whole}" role="img" aria-label="{escape(title)}">'
-        f"<title>{escape(title)}</title>{''.join([*parts, *keys])}</svg>"
+        f"<title>{escape(title)}</title>{heading}{''.join([*parts, *keys])}</svg>"
     )
 
 

@@ -39,6 +39,10 @@ def read_nsys_csv(path: Path) -> CaptureTables:
     if not blocks:
         _refuse_other_content(path, lines)
         warnings.append(_warn("no_data", _no_data_message(lines)))
+    bare = [kind for kind, rows in blocks.items() if not rows]
+    if bare:
+        text = f"the {', '.join(bare)} summary has a header and no row: cut off, or no data"
+        warnings.append(_warn("no_data", text))
     warnings.extend(check_summaries(blocks))
     names = [row.name for rows in blocks.values() for row in rows]
     cut = sum(1 for name in names if _ELLIPSIS.search(name))

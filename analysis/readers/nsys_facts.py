@@ -35,6 +35,8 @@ class Facts:
     device_of: Mapping[tuple[int, int], int] = field(default_factory=dict)
     "(process id, CUDA ordinal) -> GPU id, where the export has the map."
     session_end_ns: int | None = None
+    is_session_lost: bool = False
+    "The table of the session is there and empty."
     diagnostics: tuple[tuple[int, str, int], ...] = ()
     "(severity, text, how often) of warnings and errors, paths shortened."
     is_new_schema: bool = False
@@ -67,6 +69,7 @@ def load_facts(database: NsysDatabase) -> Facts:
         gpus=_gpus(database),
         device_of=_device_map(database),
         session_end_ns=ending[0] if ending and isinstance(ending[0], int) else None,
+        is_session_lost=database.has("ANALYSIS_DETAILS", "duration") and ending is None,
         diagnostics=_diagnostics(database),
         is_new_schema=bool(schema) and major not in map(str, range(1, KNOWN_SCHEMA_MAJOR + 1)),
     )

@@ -221,7 +221,8 @@ def _work_warnings(
     loaded: _Loaded, kinds: _CallKinds, devices: list[dict[str, int]]
 ) -> Iterator[CaptureWarning]:
     work, calls, tree, facts = loaded.work, loaded.calls, loaded.tree, loaded.facts
-    yield from file_warnings(facts, loaded.quarantine)
+    has_events = len(work) + len(calls) + len(tree.ranges) > 0
+    yield from file_warnings(facts, loaded.quarantine, has_events=has_events)
     if not devices:
         num_waits = int(calls.sums.count[kinds.is_wait].sum())
         yield no_activity_warning(work, calls, num_waits, tree.ranges)

@@ -28,12 +28,20 @@ def _share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "all"
 
 
-def file_warnings(facts: Facts, quarantine: Quarantine) -> Iterator[CaptureWarning]:
+def file_warnings(
+    facts: Facts, quarantine: Quarantine, *, has_events: bool
+) -> Iterator[CaptureWarning]:
     """Give what concerns the file as such: schema, left-out rows, the tool's own diagnostics."""
     if facts.is_new_schema:
         version = facts.environment.get("nsys_schema_version")
         yield _warn(
             "unknown_schema", f"the export schema {version} is none of those known (up to 3.x)"
+        )
+    if facts.is_session_lost and has_events:
+        yield _warn(
+            "session_unknown",
+            "ANALYSIS_DETAILS is empty: when the recording ended is unknown, and ranges that were "
+            "still open then count as closed. The file may be damaged",
         )
     for table, columns in quarantine.unreadable.items():
         yield _warn(

@@ -18,11 +18,16 @@ FIELD_TITLES = {
 }
 
 
-def drawn_rows(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
-    """Return the tidy rows of the value that a table's chart draws."""
+def drawn_rows(frame: pd.DataFrame, table: Table, pivot: Pivot) -> pd.DataFrame:
+    """Return the tidy rows of the value that a table's chart draws, in the table's order."""
     assert table.chart is not None
     is_drawn = (frame["table"] == table.title) & (frame["value_key"] == table.chart.value)
-    return frame[is_drawn]
+    rows = frame[is_drawn]
+    places = {key: place for place, key in enumerate(pivot.rows)}
+    names = [n for n in pivot.row_fields if n in rows]
+    keys = rows[names].itertuples(index=False, name=None)
+    order = pd.Series([places.get(key, len(places)) for key in keys], index=rows.index, dtype=int)
+    return rows.loc[order.sort_values(kind="stable").index]
 
 
 def value_title(table: Table) -> str:

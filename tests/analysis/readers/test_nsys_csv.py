@@ -102,3 +102,8 @@ def test_cut_names_are_said(tmp_path):
         "nvjet_sm90_tst_64x8_64x16_2x1_v_bz_splitK_TNT", "nvjet_sm90_tst_64x8_..."
     )
     assert "truncated_names" in codes(read_nsys_csv(written(tmp_path, text)))
+
+
+def test_a_header_without_rows_is_no_data(tmp_path):
+    text = KERNELS.splitlines()[0] + "\n"
+    assert "no_data" in codes(read_nsys_csv(written(tmp_path, text)))

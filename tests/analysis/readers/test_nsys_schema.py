@@ -202,6 +202,11 @@ def test_names_that_the_file_does_not_hold_are_counted(tmp_path):
     assert tables.summary["num_kernels"] == 380
 
 
+def test_a_session_that_is_not_there_is_said(tmp_path):
+    path = edited("streams_and_copies.sqlite", tmp_path, ["DELETE FROM ANALYSIS_DETAILS"])
+    assert "session_unknown" in codes(read_nsys_sqlite(path))
+
+
 def test_a_newer_schema_is_a_warning(tmp_path):
     bump = "UPDATE META_DATA_EXPORT SET value = '4.0.0' WHERE name = 'EXPORT_SCHEMA_VERSION'"
     tables = read_nsys_sqlite(edited("decode_eager.sqlite", tmp_path, [bump]))
