@@ -1,94 +1,72 @@
-"""The three shapes of a study: log-log lines, grouped bars with intervals, heat map with OOM."""
+"""The shapes of a study: log-log lines, bars by row or by value, heat map with OOM."""
 
-from collections.abc import Sequence
+from functools import partial
 
 import pandas as pd
 import plotly.graph_objects as go
 
-from app.charts.base import figure, plain, short
-from app.ui.colours import SERIES_COLOURS
+from analysis.export_svg import varied
+from analysis.studies import Pivot, Table
+from analysis.studies.engine.drawn import (
+    drawn_rows,
+    field_title,
+    is_by_row,
+    row_labels,
+    series_labels,
+    value_title,
+)
+from analysis.studies.engine.fields import sort_key
+from app.charts.base import bar_height, figure, plain, short, unique_labels
+from app.ui.colours import (
+    CATEGORY_COLOURS,
+    ORIGIN_COLOURS,
+    SERIES_COLOURS,
+    category_colour,
+    origin_colour,
+)
 
 PUBLISHED_DASH = "dot"
-X_TITLES = {
-    "seq_len": "sequence length (tokens)",
-    "context": "context (tokens)",
-    "batch": "batch size",
-    "gpu": "GPU",
-    "compile": "compile mode",
-    "d_model": "width of a head",
-}
 _MOST_SERIES = 24
 _MOST_TICKS = 12
 
 
-def draw(
-    frame: pd.DataFrame, *, kind: str, x: str, colour: str, fields: Sequence[str], what: str
-) -> go.Figure:
-    """Draw one value of one table of a study.
+def draw(frame: pd.DataFrame, table: Table, pivot: Pivot) -> go.Figure | None:
+    """Draw the value that a table's chart names; None where no cell has one.
 
-    `frame`: tidy rows of that value with `value`, `unit`, `status`, `provenance`, `from`, `ci_low`,
-    `ci_high` and the field columns. `fields` are the columns that may tell series apart; `what`
-    names the value.
+    `frame`: the tidy rows of a StudyTable.
     """
-    unit = str(frame["unit"].iloc[0])
-    title = f"{what} ({unit})" if unit else what
-    others = [
-        f
-        for f in fields
-        if f not in (x, colour, "from") and f in frame and frame[f].nunique(dropna=False) > 1
-    ]
-    keyed = _apart(frame.assign(series=_series(frame, [colour, *others])), x)
-    if kind == "heatmap":
-        return _heatmap(keyed, x, unit, title)
-    return _lines(keyed, x, unit, title) if kind == "loglog" else _bars(keyed, x, unit, title)
-
-
-def x_title(name: str) -> str:
-    """Return a field as an axis calls it, with its unit where it has one."""
-    return X_TITLES.get(name, name.replace("_", " "))
+    chart = table.chart
+    if chart is None or chart.x not in frame:
+        return None
+    rows = drawn_rows(frame, table, pivot)
+    if not rows["value"].notna().any():
+        return None
+    if is_by_row(chart, table):
+        series, labels = rows[chart.colour].astype(str), row_labels(rows, pivot, chart)
+        keyed = _apart(rows.assign(series=series, label=labels), "label", "series")
+        return _by_row(keyed, table)
+    names = dict.fromkeys([chart.colour, *pivot.row_fields, *table.columns])
+    varying = [n for n in names if n in rows and n not in (chart.x, "from")]
+    varying = [n for n in varying if n == chart.colour or rows[n].nunique(dropna=False) > 1]
+    keyed = _apart(rows.assign(series=series_labels(rows, varying)), "series", chart.x)
+    draw_as = {"heatmap": _heatmap, "loglog": _lines}.get(chart.kind, _bars)
+    return draw_as(keyed, chart.x, value_title(table))
 
 
 def series_colour(index: int) -> str:
-    """Return a colour of its own for each of 24 series: eight hues, then lighter, then darker."""
-    base = SERIES_COLOURS[index % len(SERIES_COLOURS)]
-    mixed, share = ((0, 0.0), (255, 0.45), (0, 0.4))[index // len(SERIES_COLOURS) % 3]
-    parts = [int(base[i : i + 2], 16) for i in (1, 3, 5)]
-    return "#" + "".join(f"{round(p + share * (mixed - p)):02x}" for p in parts)
+    """Return a colour of its own for each of 24 series."""
+    return varied(SERIES_COLOURS, index)
 
 
-def _series(frame: pd.DataFrame, columns: list[str]) -> pd.Series:
-    kept = [c for c in columns if c in frame]
-    told = {c: _named(frame[c], c, is_first=c == columns[0]) for c in kept}
-    texts = pd.DataFrame(told).agg(_joined, axis=1) if kept else frame["from"]
-    published = frame["provenance"] == "published"
-    sources = " (" + frame["from"].astype(str) + ")"
-    return texts.str.strip(", ").where(~published, texts.str.strip(", ") + sources)
+def _apart(keyed: pd.DataFrame, named: str, beside: str) -> pd.DataFrame:
+    """Number what would share a place: bars must never be stacked into a false sum."""
+    nth = keyed.groupby([named, beside], dropna=False, sort=False).cumcount()
+    numbered = keyed[named] + " #" + (nth + 1).astype(str)
+    return keyed.assign(**{named: keyed[named].where(nth == 0, numbered)})
 
 
-def _named(values: pd.Series, name: str, *, is_first: bool) -> pd.Series:
-    """Return texts that stand in a legend: the colour's own value bare, others after their name."""
-    texts = values.fillna("").astype(str)
-    if is_first:
-        return texts
-    return (name.replace("_", " ") + " " + texts).where(texts != "", "")
-
-
-def _joined(row: pd.Series) -> str:
-    return ", ".join(v for v in row if v)
-
-
-def _apart(keyed: pd.DataFrame, x: str) -> pd.DataFrame:
-    """Number series that would share a place: bars must never be stacked into a false sum."""
-    nth = keyed.groupby(["series", x], dropna=False, sort=False).cumcount()
-    return keyed.assign(series=keyed["series"].where(nth == 0, keyed["series"] + _numbers(nth)))
-
-
-def _numbers(nth: pd.Series) -> pd.Series:
-    return " #" + (nth + 1).astype(str)
-
-
-def _lines(frame: pd.DataFrame, x: str, unit: str, title: str) -> go.Figure:
-    fig = figure(height=430, x_title=x_title(x), y_title=title)
+def _lines(frame: pd.DataFrame, x: str, title: str) -> go.Figure:
+    fig = figure(height=430, x_title=field_title(x), y_title=title)
     shown = frame[frame["value"].notna()]
     for i, (name, rows) in enumerate(list(shown.groupby("series", sort=False))[:_MOST_SERIES]):
         points = rows.assign(at=pd.to_numeric(rows[x], errors="coerce")).sort_values("at")
@@ -104,9 +82,10 @@ def _lines(frame: pd.DataFrame, x: str, unit: str, title: str) -> go.Figure:
             },
             marker={"symbol": "circle-open" if is_published else "circle", "size": 8},
             error_y=_interval(points),
-            hovertemplate=f"{short(name, 60)}<br>%{{x}}: %{{y:.4g}} {unit}<extra></extra>",
+            hovertemplate=f"{short(name, 90)}<br>%{{x}}: %{{y:.4g}}<extra></extra>",
         )
-    known = sorted(set(pd.to_numeric(shown[x], errors="coerce").dropna()))
+    _out_of_memory(fig, frame, x)
+    known = sorted(set(pd.to_numeric(frame[x], errors="coerce").dropna()))
     if len(known) <= _MOST_TICKS:
         fig.update_xaxes(tickvals=known, ticktext=[f"{v:g}" for v in known])
     fig.update_xaxes(type="log")
@@ -114,30 +93,105 @@ def _lines(frame: pd.DataFrame, x: str, unit: str, title: str) -> go.Figure:
     return fig
 
 
-def _bars(frame: pd.DataFrame, x: str, unit: str, title: str) -> go.Figure:
-    fig = figure(height=430, x_title=x_title(x), y_title=title, barmode="group")
-    shown = frame[frame["value"].notna()]
+def _out_of_memory(fig: go.Figure, frame: pd.DataFrame, x: str) -> None:
+    """Mark along the top where runs ran out of memory: a result without a value."""
+    lost = frame[frame["status"] == "oom"]
+    if not len(lost):
+        return
+    top = float(frame["value"].max()) * 1.6
+    fig.add_scatter(
+        x=pd.to_numeric(lost[x], errors="coerce"),
+        y=[top] * len(lost),
+        name="out of memory",
+        mode="markers",
+        marker={"symbol": "x", "size": 9, "color": "#d55e00"},
+        hovertext=[f"{short(name, 90)}: out of memory" for name in lost["series"]],
+        hoverinfo="text",
+    )
+
+
+def _bars(frame: pd.DataFrame, x: str, title: str) -> go.Figure:
+    fig = figure(height=430, x_title=field_title(x), y_title=title, barmode="group")
+    shown = frame[frame["value"].notna() | (frame["status"] == "oom")]
     for i, (name, rows) in enumerate(list(shown.groupby("series", sort=False))[:_MOST_SERIES]):
-        is_published = (rows["provenance"] == "published").any()
         fig.add_bar(
             x=[short(v, 34) for v in rows[x].fillna("")],
-            y=rows["value"],
-            name=short(name, 48),
-            marker={
-                "color": series_colour(i),
-                "opacity": 0.75 if is_published else 1.0,
-                "pattern": {
-                    "shape": "/" if is_published else "",
-                    "fillmode": "overlay",
-                    "fgcolor": "rgba(255,255,255,0.55)",
-                    "size": 7,
-                },
-            },
+            y=rows["value"].fillna(0.0),
+            name=short(name, 60),
             error_y=_interval(rows),
-            hovertext=[f"{short(name, 60)}<br>{plain(t)} {unit}" for t in rows["text"]],
-            hoverinfo="text",
+            **_look(rows, series_colour(i)),
         )
+    texts = dict.fromkeys(short(v, 34) for v in shown[x].fillna(""))
+    fig.update_xaxes(type="category", categoryarray=sorted(texts, key=_numeric))
     return fig
+
+
+def _by_row(frame: pd.DataFrame, table: Table) -> go.Figure:
+    """Draw one bar, or group of bars, a row of the table."""
+    assert table.chart is not None
+    is_stacked = table.chart.kind == "stacked"
+    shown = frame[frame["value"].notna() | (frame["status"] == "oom")]
+    labels = list(dict.fromkeys(shown["label"]))
+    names = [n for n in dict.fromkeys(shown["series"]) if n]
+    names.sort(key=partial(_place, table.chart.colour))
+    thickness = 30 if is_stacked else 14 + 12 * len(names)
+    fig = figure(
+        height=bar_height(len(labels), row=thickness, base=110, most=1400),
+        x_title=value_title(table),
+        barmode="stack" if is_stacked else "group",
+    )
+    texts = dict(zip(labels, unique_labels(labels, 70), strict=True))
+    for i, name in enumerate(names):
+        rows = shown[shown["series"] == name]
+        fig.add_bar(
+            orientation="h",
+            y=[texts[label] for label in rows["label"]],
+            x=rows["value"].fillna(0.0),
+            name=short(name or value_title(table), 60),
+            error_x=None if is_stacked else _interval(rows),
+            **_look(rows, _colour(table.chart.colour, name, i)),
+        )
+    for label in shown.loc[(shown["series"] == "") & (shown["status"] == "oom"), "label"]:
+        fig.add_annotation(x=0, y=texts[label], text="OOM", showarrow=False, xanchor="left")
+    fig.update_yaxes(autorange="reversed", categoryarray=list(texts.values()))
+    return fig
+
+
+def _place(field: str, name: str) -> tuple[int, float, str]:
+    """Order the values of a field: classes as in their legends, others as in tables."""
+    known = {"origin": list(ORIGIN_COLOURS), "category": list(CATEGORY_COLOURS)}.get(field, [])
+    return (-1, known.index(name), "") if name in known else sort_key(field, name)
+
+
+def _colour(field: str, name: str, index: int) -> str:
+    own = {"origin": origin_colour, "category": category_colour}.get(field)
+    return own(name) if own else series_colour(index)
+
+
+def _look(rows: pd.DataFrame, colour: str) -> dict[str, object]:
+    """Return the marks of bars: hatched where published, OOM in letters where nothing was left."""
+    published = (rows["provenance"] == "published").to_list()
+    is_oom = (rows["status"] == "oom").to_list()
+    texts = [
+        f"{short(name, 90)}<br>{plain(text)} {plain(unit)}"
+        for name, text, unit in zip(rows["series"], rows["text"], rows["unit"], strict=True)
+    ]
+    return {
+        "marker": {
+            "color": colour,
+            "opacity": [0.75 if p else 1.0 for p in published],
+            "pattern": {
+                "shape": ["/" if p else "" for p in published],
+                "fillmode": "overlay",
+                "fgcolor": "rgba(255,255,255,0.55)",
+                "size": 7,
+            },
+        },
+        "text": ["OOM" if oom else "" for oom in is_oom],
+        "textposition": "outside",
+        "hovertext": texts,
+        "hoverinfo": "text",
+    }
 
 
 def _interval(rows: pd.DataFrame) -> dict[str, object] | None:
@@ -153,7 +207,7 @@ def _interval(rows: pd.DataFrame) -> dict[str, object] | None:
     }
 
 
-def _heatmap(frame: pd.DataFrame, x: str, unit: str, title: str) -> go.Figure:
+def _heatmap(frame: pd.DataFrame, x: str, title: str) -> go.Figure:
     rows = list(dict.fromkeys(frame["series"]))
     columns = sorted(dict.fromkeys(frame[x].astype(str)), key=_numeric)
     place = {(r, c): None for r in rows for c in columns}
@@ -163,18 +217,18 @@ def _heatmap(frame: pd.DataFrame, x: str, unit: str, title: str) -> go.Figure:
         known = cell["value"] is not None and cell["value"] == cell["value"]
         place[key] = cell["value"] if known else place[key]
         text[key] = "OOM" if cell["status"] == "oom" else str(cell["text"] or "")
-    fig = figure(height=min(900, 120 + 34 * len(rows)), x_title=x_title(x), legend=False)
+    fig = figure(height=min(900, 120 + 34 * len(rows)), x_title=field_title(x), legend=False)
     fig.add_heatmap(
         z=[[place[r, c] for c in columns] for r in rows],
         x=columns,
-        y=[short(r, 44) for r in rows],
+        y=unique_labels(rows, 60),
         text=[[text[r, c] for c in columns] for r in rows],
         texttemplate="%{text}",
         colorscale="Cividis",
         colorbar={"title": {"text": plain(title), "side": "right"}},
         xgap=2,
         ygap=2,
-        hovertemplate=f"%{{y}}<br>%{{x}}: %{{text}} {unit}<extra></extra>",
+        hovertemplate="%{y}<br>%{x}: %{text}<extra></extra>",
     )
     fig.update_xaxes(type="category")
     fig.update_yaxes(autorange="reversed", type="category")

@@ -118,20 +118,9 @@ def draw_table(found: StudyTable, table: Any, pivot: Pivot) -> None:
     if not pivot.rows:
         return
     st.subheader(plain_markdown(table.title), anchor=False)
-    if table.chart is not None:
-        rows = found.frame[
-            (found.frame["table"] == table.title) & (found.frame["value_key"] == table.chart.value)
-        ]
-        if rows["value"].notna().any():
-            fig = charts.draw(
-                rows,
-                kind=table.chart.kind,
-                x=table.chart.x,
-                colour=table.chart.colour,
-                fields=tuple(dict.fromkeys([*table.rows, *table.columns, *pivot.row_fields])),
-                what=next(v.label for v in table.values if v.key == table.chart.value),
-            )
-            chart(fig, alt=f"{table.title}, as {table.chart.kind}")
+    fig = charts.draw(found.frame, table, pivot)
+    if fig is not None:
+        chart(fig, alt=f"{table.title}, as {table.chart.kind}")
     show_table(
         cells(pivot),
         key=f"study_{table.title}",

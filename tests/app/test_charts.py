@@ -4,6 +4,8 @@ import pandas as pd
 import pytest
 
 from analysis.roofline import ceilings
+from analysis.studies import Pivot, Table
+from analysis.studies.engine.records import Chart, Value
 from app.charts import compare, kernels, memory, phases, roofline, studies
 from app.ui.colours import CATEGORY_COLOURS, category_colour, category_order
 
@@ -108,25 +110,55 @@ def test_roofline_tells_measured_and_datasheet_ceilings_apart() -> None:
     assert fig.data[2].marker.symbol == "diamond"
 
 
+def study_table(kind: str, x: str, colour: str) -> Table:
+    return Table(
+        title="Latency",
+        rows=("gpu",),
+        columns=("compile",),
+        values=(Value(key="latency", label="latency", unit="ms", measure="latency"),),
+        chart=Chart(kind=kind, x=x, colour=colour, value="latency"),
+    )
+
+
+def study_rows(**columns: object) -> pd.DataFrame:
+    fixed = {
+        "table": "Latency",
+        "value_key": "latency",
+        "gpu": ["H100", "H100"],
+        "compile": ["none", "none"],
+        "value": [2.0, 3.0],
+        "text": ["2", "3"],
+        "unit": "ms",
+        "status": "ok",
+        "provenance": "measured",
+        "from": "measured",
+    }
+    return pd.DataFrame(fixed | columns)
+
+
+PIVOT = Pivot(title="Latency", row_fields=("from", "gpu"), rows=(), columns=(), cells=())
+
+
 def test_two_values_at_one_place_are_bars_beside_each_other_not_a_sum() -> None:
-    rows = pd.DataFrame(
-        {
-            "gpu": ["H100", "H100"],
-            "compile": ["none", "none"],
-            "value": [2.0, 3.0],
-            "text": ["2", "3"],
-            "unit": "ms",
-            "status": "done",
-            "provenance": "measured",
-            "from": "measured",
-        }
-    )
-    fig = studies.draw(
-        rows, kind="bars", x="gpu", colour="compile", fields=("gpu", "compile"), what="latency"
-    )
-    assert fig.layout.yaxis.title.text == "latency (ms)"
-    assert [list(bar.y) for bar in fig.data] == [[2.0], [3.0]]
-    assert len({bar.name for bar in fig.data}) == 2
+    by_row = studies.draw(study_rows(), study_table("bars", "gpu", "compile"), PIVOT)
+    by_value = studies.draw(study_rows(), study_table("bars", "compile", "gpu"), PIVOT)
+    assert by_row.layout.xaxis.title.text == "latency (ms)"
+    assert len(set(by_row.data[0].y)) == 2
+    assert by_value.layout.yaxis.title.text == "latency (ms)"
+    assert [list(bar.y) for bar in by_value.data] == [[2.0], [3.0]]
+    assert len({bar.name for bar in by_value.data}) == 2
+
+
+def test_a_row_that_ran_out_of_memory_says_so_in_its_bar() -> None:
+    lost = {"compile": ["none", "default"], "status": ["ok", "oom"], "value": [2.0, None]}
+    fig = studies.draw(study_rows(**lost), study_table("bars", "gpu", "compile"), PIVOT)
+    assert {bar.name: bar.text for bar in fig.data} == {"none": ("",), "default": ("OOM",)}
+
+
+def test_rows_of_a_heat_map_whose_names_are_alike_when_cut_keep_their_cells() -> None:
+    alike = [f"NVIDIA H100 {'x' * 90} {end} {'y' * 90}" for end in ("one", "two")]
+    fig = studies.draw(study_rows(gpu=alike), study_table("heatmap", "compile", "gpu"), PIVOT)
+    assert fig is not None and len(set(fig.data[0].y)) == 2
 
 
 def test_every_series_of_a_study_has_a_colour_of_its_own() -> None:
