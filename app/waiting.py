@@ -26,8 +26,8 @@ from core.errors import AppError, RunFailedError, UserError
 from core.spec import JobSpec
 from core.states import FINAL
 from db.connection import opened
-from db.runs import list_rows, list_runs, request_cancel
-from db.status import gpus
+from db.devices import devices, nobody_serves
+from db.runs import list_rows, request_cancel
 
 POLL_S = 0.3
 REGISTER_TIMEOUT_S = 120.0
@@ -64,12 +64,19 @@ def has_stack(data: DataDir) -> bool:
     return bool(os.environ.get("WARPBOARD_BROKER")) or running_stack(data) is not None
 
 
-def submit_only(data: DataDir, wanted: Wanted) -> dict[str, Any]:
+def submit_only(data: DataDir, wanted: Wanted, tell: Say) -> dict[str, Any]:
     """Queue the jobs and return the document of `submit --json`."""
     wanted.check()
     with opened(data.ensure().db_path) as db:
         jobs = wanted.jobs(db, resolve_gpus(db, wanted.gpu))
         submitted = submit_jobs(db, data, jobs, wanted.name)
+        rows = list_rows(db, _filter(submitted.run_ids), limit=len(submitted.run_ids))
+        lonely = nobody_serves(db, rows)
+    if not has_stack(data):
+        tell("queued; nothing runs yet: start `warpboard up`, or submit with --wait")
+    else:
+        for name in dict.fromkeys(lonely.values()):
+            tell(f"queued; no worker serves {name} now: its jobs wait until one starts")
     return _document(data, submitted.sweep_id, submitted.run_ids)
 
 
@@ -122,7 +129,7 @@ def _until_registered(data: DataDir, stack: Stack, stop: threading.Event, tell: 
         stack.step()
         shown = _tell_worker(stack, shown, tell)
         with opened(data.db_path) as db:
-            if gpus(db)["is_online"].any():
+            if any(device.is_online for device in devices(db)):
                 return
         if stack.is_worker_running:
             running_since_s = running_since_s or time.monotonic()
@@ -144,15 +151,16 @@ def _wait(
     final = {str(s) for s in FINAL}
     while True:
         with opened(data.db_path) as db:
-            frame = list_runs(db, _filter(run_ids), limit=len(run_ids))
-        for row in frame.itertuples():
-            text = _progress(row)
-            if shown.get(row.id) != text:
-                shown[row.id] = text
-                tell(f"{row.id} {row.name}: {text}")
-        if len(frame) < len(run_ids):
+            rows = list_rows(db, _filter(run_ids), limit=len(run_ids))
+            lonely = nobody_serves(db, rows)
+        for row in rows:
+            text = _progress(row, lonely.get(row["id"]))
+            if shown.get(row["id"]) != text:
+                shown[row["id"]] = text
+                tell(f"{row['id']} {row['name']}: {text}")
+        if len(rows) < len(run_ids):
             raise UserError("a run was deleted while it was waited for")
-        if set(frame["status"]) <= final:
+        if {row["status"] for row in rows} <= final:
             return
         if stack is not None:
             stack.step()
@@ -160,6 +168,8 @@ def _wait(
         if stop.wait(POLL_S):
             if stack is not None:
                 _cancel(data, run_ids)
+            else:
+                tell("the jobs go on: `warpboard cancel RUN` ends one")
             raise KeyboardInterrupt
 
 
@@ -173,14 +183,15 @@ def _tell_worker(stack: Stack, shown: str, tell: Say) -> str:
     return note
 
 
-def _progress(row: Any) -> str:
-    progress = row.progress or {}
+def _progress(row: Mapping[str, Any], lonely: str | None) -> str:
+    progress = row["progress"]
     stage = " ".join(str(progress[k]) for k in ("pass", "stage") if progress.get(k))
     counts = ""
     if progress.get("done") is not None and progress.get("total"):
         counts = f" {progress['done']}/{progress['total']}"
-    error = f": {row.error}" if row.error else ""
-    return f"{row.status}{' ' + stage if stage else ''}{counts}{error}"
+    error = f": {row['error']}" if row.get("error") else ""
+    wait = f"; no worker serves {lonely} now" if lonely else ""
+    return f"{row['status']}{' ' + stage if stage else ''}{counts}{error}{wait}"
 
 
 def _cancel(data: DataDir, run_ids: Sequence[str]) -> None:
@@ -197,7 +208,16 @@ def _filter(run_ids: Sequence[str]) -> str:
 
 
 def _document(data: DataDir, sweep_id: str, run_ids: Sequence[str]) -> dict[str, Any]:
-    shown = ("name", "status", "workload", "params", "gpu_model", "device_id", "latency_ms", "error")
+    shown = (
+        "name",
+        "status",
+        "workload",
+        "params",
+        "gpu_model",
+        "device_id",
+        "latency_ms",
+        "error",
+    )
     with opened(data.db_path) as db:
         listed = list_rows(db, _filter(run_ids), limit=len(run_ids))
     by_id = {row["id"]: row for row in listed}

@@ -1,7 +1,7 @@
 """Physical GPUs as workers registered them, and how people name one: `MODEL@HOST:INDEX`."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ from sqlite_utils import Database
 
 from core.errors import UserError
 from core.gpus import model_words
+from core.queues import job_queue
 from db.clock import seconds_ago
 
 ONLINE_S = 45.0
@@ -62,6 +63,27 @@ def online_workers(db: Database) -> list[tuple[str, str, dict[str, Any]]]:
         [seconds_ago(ONLINE_S)],
     )
     return [(key, version, dict(json.loads(info))) for key, version, info in rows]
+
+
+def queues_online(db: Database) -> set[str]:
+    """Return the Celery queues that a worker which is online serves."""
+    rows = db.execute(
+        "SELECT queues FROM workers WHERE stopped_at IS NULL AND seen_at >= ?",
+        [seconds_ago(ONLINE_S)],
+    )
+    return {queue for row in rows for queue in json.loads(row[0])}
+
+
+def nobody_serves(db: Database, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return run id -> GPU, for those of `db.runs.list_rows` that wait without a worker."""
+    online, known = queues_online(db), devices(db)
+    return {
+        row["id"]: device_name(known, row["device_id"]) if row.get("device_id") else model
+        for row in rows
+        if row["status"] == "queued"
+        and (model := row.get("gpu_model")) is not None
+        and job_queue(model, row.get("device_id")) not in online
+    }
 
 
 def device_name(known: Sequence[Device], key: str) -> str:

@@ -8,7 +8,7 @@ from sqlite_utils import Database
 
 from core.queues import job_queue
 from db.clock import seconds_ago
-from db.devices import ONLINE_S, device_name, devices
+from db.devices import ONLINE_S, device_name, devices, queues_online
 from db.frames import select
 
 QUEUE_COLUMNS = (
@@ -72,15 +72,6 @@ def queue(db: Database) -> pd.DataFrame:
     names = [device_name(known, key) if key else None for key in frame["device_id"]]
     frame["device_name"] = pd.Series(names, dtype="object")
     return frame
-
-
-def queues_online(db: Database) -> set[str]:
-    """Return the Celery queues that a worker which is online serves."""
-    rows = db.execute(
-        "SELECT queues FROM workers WHERE stopped_at IS NULL AND seen_at >= ?",
-        [seconds_ago(ONLINE_S)],
-    )
-    return {queue for row in rows for queue in json.loads(row[0])}
 
 
 def has_capture(db: Database, run_id: str, source_sha256: str) -> bool:

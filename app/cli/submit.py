@@ -36,7 +36,7 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, data: DataDir) -> int:
-    from app.waiting import Wanted, has_stack, submit_and_wait, submit_only
+    from app.waiting import Wanted, submit_and_wait, submit_only
     from workloads.registry import find_workload
 
     find_workload(options.workload)
@@ -51,9 +51,7 @@ def run(options: Namespace, data: DataDir) -> int:
     if options.wait:
         result = submit_and_wait(data, wanted, note)
     else:
-        result = submit_only(data, wanted)
-        if not has_stack(data):
-            note("queued; nothing runs yet: start `warpboard up`, or submit with --wait")
+        result = submit_only(data, wanted, note)
     if options.json:
         print_json(result)
     else:

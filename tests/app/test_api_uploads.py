@@ -83,3 +83,22 @@ def test_largest_capture_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     assert uploads.max_capture_bytes() == uploads.DEFAULT_MAX_CAPTURE_BYTES
     monkeypatch.setenv("WARPBOARD_MAX_CAPTURE_BYTES", "7")
     assert uploads.max_capture_bytes() == 7
+
+
+def test_upload_that_broke_at_its_last_byte_and_went_on_with_another_is_mended(
+    api: httpx.Client, data_dir: DataDir, make_run: MakeRun
+) -> None:
+    run_id, data = make_run(), TRACE.read_bytes()
+    where, end = upload_path(run_id), len(TRACE.read_bytes())
+
+    def put(offset: int, content: bytes) -> int:
+        found = api.put(where, params={"file": "t.gz", "offset": offset}, content=content)
+        return found.status_code
+
+    assert put(0, data[:-1]) == 202
+    assert put(end - 1, bytes([data[-1] ^ 1])) == 202
+    assert api.head(where).status_code == 404
+    assert put(end, b"") == 409
+    assert put(0, data) == 201
+    assert put(0, b"something else") == 201  # it is here already: nothing is taken any more
+    assert (data_dir.uploads / run_id / TRACE_SHA256).read_bytes() == data

@@ -42,11 +42,12 @@ def test_ctrl_c_of_a_job_that_is_waited_for_is_one_line(data_dir: DataDir) -> No
         [*CLI, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, text=True
     )
     assert process.stderr is not None
-    while "queued" not in process.stderr.readline():
+    while "no worker serves cpu now" not in process.stderr.readline():
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
-    assert (process.returncode, err) == (130, "warpboard: stopped\n")
+    assert (process.returncode, err.splitlines()[-1]) == (130, "warpboard: stopped")
+    assert "warpboard cancel" in err
     assert json.loads(out)["exit_code"] == 130
 
 
