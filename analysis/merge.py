@@ -1,10 +1,10 @@
 """Several captures of one pass as one: which tables count, and how their numbers add up.
 
 The rules: counts and times are summed over captures (ranks, devices), a peak is the largest. Clocks
-of different captures are not aligned, so the span is the sum of their spans and the idle fraction
-is 1 - busy / span of those sums. A vendor's CSV only fills in what no capture with the records
-gives. The same capture in a second form (`.nsys-rep` beside its `.sqlite`, raw page beside details
-page) is recognised by equal contents and counted once.
+of different captures may differ (`analysis.clocks`), so the span is the sum of their spans and the
+idle fraction is 1 - busy / span of those sums. A vendor's CSV only fills in what no capture with
+the records gives. The same capture in a second form (`.nsys-rep` beside its `.sqlite`, raw page
+beside details page) is recognised by equal contents and counted once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analysis.clocks import are_aligned, on_one_clock, session_starts
 from analysis.rundata import PassWarning, RunCapture
 from analysis.span_file import SpanFile
 from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
@@ -64,7 +65,8 @@ def merged_captures(
             given = [n for n in FRAMES if any(_has(c.tables, n) for c in earlier if _records(c))]
             capture = replace(capture, tables=_without(capture.tables, given))
         kept.append(_apart(capture, earlier))
-    return tuple(kept), (*warnings, *_several(kept))
+    warnings += _several(kept)
+    return tuple(on_one_clock(kept)), tuple(warnings)
 
 
 def _several(captures: Sequence[RunCapture]) -> Iterator[PassWarning]:
@@ -81,12 +83,13 @@ def _several(captures: Sequence[RunCapture]) -> Iterator[PassWarning]:
 
 
 def _clocks(captures: Sequence[RunCapture]) -> str:
-    starts = [c.tables.environment.get("session_start_utc_ns") for c in captures]
-    known = [s for s in starts if isinstance(s, int)]
+    known = session_starts(captures)
     own = "each keeps its own time axis, and span and idle time are summed over them"
-    if len(known) < len(starts):
+    if known is None:
         return f"they hold no common clock, so {own}"
     first = min(known)
+    if are_aligned(captures):
+        own = "they are put on one time axis by it; span and idle time are summed over them"
     pairs = sorted((s - first, c.file_name) for s, c in zip(known, captures, strict=True))
     later = ", ".join(f"{name} +{ns / 1e9:.3f} s" for ns, name in pairs)
     return f"by UTC their sessions began at {later}; {own}"

@@ -47,10 +47,17 @@ class SpanFile:
 
     def greatest(self, column: str) -> int:
         """Return a whole-number column's greatest value, from the file's statistics."""
+        return max(int(found.max) for found in self._statistics(column))
+
+    def least(self, column: str) -> int:
+        """Return a whole-number column's least value, from the file's statistics."""
+        return min(int(found.min) for found in self._statistics(column))
+
+    def _statistics(self, column: str) -> list[Any]:
         with pq.ParquetFile(self.path) as file:
             at = file.schema_arrow.get_field_index(column)
-            groups = (file.metadata.row_group(i) for i in range(file.num_row_groups))
-            return max(int(group.column(at).statistics.max) for group in groups)
+            groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+            return [group.column(at).statistics for group in groups]
 
     def changed(self, change: Callable[[pa.Table], pa.Table]) -> "SpanFile":
         """Return another file with every batch changed."""

@@ -282,6 +282,9 @@ def environment_of(header: Mapping[str, Any]) -> dict[str, Any]:
         "with_modules",
     ]
     found = {k: header[k] for k in wanted if _is_plain(header.get(k))}
+    base_ns = header.get("baseTimeNanoseconds")
+    if isinstance(base_ns, int) and not isinstance(base_ns, bool) and 0 < base_ns < 1 << 62:
+        found["session_start_utc_ns"] = base_ns
     info = header.get("distributedInfo")
     if isinstance(info, dict):
         for key in ("backend", "rank", "world_size"):
