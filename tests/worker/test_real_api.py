@@ -72,7 +72,7 @@ def test_running_worker_tells_what_was_measured_after_its_start(
         path = tmp_path / "measured" / "cpu.json"
         path.parent.mkdir()
         path.write_text(json.dumps(MEASURED))
-        wait_for(lambda: rows(db, "SELECT * FROM gpu_peaks"), limit_s=20)
+        wait_for(lambda: rows(db, "SELECT * FROM gpu_peaks"), limit_s=60)
         assert rows(db, "SELECT name, value, measured_at FROM gpu_peaks") == [
             ("copy_bytes_per_s", 5e9, "2026-11-27")
         ]
