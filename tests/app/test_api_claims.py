@@ -1,5 +1,6 @@
 """Claims and events on a real server: one start for each attempt, whatever is lost."""
 
+import random
 import time
 from typing import Any
 
@@ -7,7 +8,9 @@ import httpx
 import pytest
 from sqlite_utils import Database
 
+from app.api import runs
 from app.api.app import make_state
+from app.api.state import ApiState
 from app.api.watch import give_up_silent
 from core.config import DataDir
 from core.queues import device_queue, model_queue
@@ -139,3 +142,35 @@ def test_order_inside_one_queue_sends_nothing_again(
 
     assert claim_on(api, second, GPUS[0]) == first
     assert told == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_run_starts_on_its_gpu_whatever_the_order_of_messages(
+    db: Database, data_dir: DataDir, seed: int
+) -> None:
+    """Messages of three queues, two GPUs, runs that are moved up: none waits for ever."""
+    rng = random.Random(seed)
+    queues: dict[str | None, list[str]] = {None: [], GPUS[0]: [], GPUS[1]: []}
+    for number in range(24):
+        device = rng.choice([None, *GPUS])
+        spec = JobSpec(workload="decode", params={"n": number}, gpu=MODEL, device=device)
+        queues[device].append(insert_run(db, spec=spec, name=str(number)))
+    wanted = {run_id: device for device, runs in queues.items() for run_id in runs}
+    state = ApiState(
+        data_dir=data_dir,
+        send_job=lambda run_id, _, device=None: queues[device].append(run_id),
+        send_ingest=lambda _: None,
+    )
+    started: dict[str, str] = {}
+    while any(queues.values()):
+        uuid = rng.choice(GPUS)
+        if waiting := [q for q in (None, uuid) if queues[q]]:
+            message = queues[rng.choice(waiting)].pop(0)
+            gpu = {"model": MODEL, "uuid": uuid}
+            found = runs._claim(db, state, message, "w1", gpu, None, True)
+            if found is not None:
+                assert started.setdefault(found.run_id, uuid) == uuid
+        if left := [r for r in wanted if r not in started]:
+            move_up(db, rng.choice(left))
+    assert started.keys() == wanted.keys()
+    assert all(device in (None, started[run_id]) for run_id, device in wanted.items())
