@@ -1,11 +1,11 @@
 """`warpboard study NAME`: one study's table; `--list` names them."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
 from typing import Any
 
 from app.cli.command import Command, add_json
 from app.cli.output import note, print_json, print_table
+from app.job_text import submit_command
 from core.config import DataDir
 from core.errors import UserError
 
@@ -53,20 +53,15 @@ def _result(options: Namespace, data: DataDir) -> Any:
 
 def _advice(result: Any) -> str:
     """Return what would fill the study: how many cells are missing, the command of the first."""
-    job: Mapping[str, Any] = result.jobs[0]
-    words = ["warpboard submit", str(job["workload"])]
-    words += [f"--set {name}={value}" for name, value in job.get("params", {}).items()]
-    words += [f"--gpu {job['gpu']!r}"] if job.get("gpu") else []
-    words += ["--profilers " + ",".join(job["profilers"])] if job.get("profilers") else []
-    words += [f"--repeats {job['repeats']}"] if job.get("repeats") else []
+    command = submit_command(result.jobs[0])
     is_empty = not any(
         cell.provenance == "measured" for p in result.pivots for row in p.cells for cell in row
     )
     if is_empty:
-        return f"no run fits this study yet; its first job: {' '.join(words)}"
+        return f"no run fits this study yet; its first job: {command}"
     num = len(result.jobs)
     jobs = "1 job would" if num == 1 else f"{num} jobs would"
-    return f"{jobs} fill missing cells; the first: {' '.join(words)}"
+    return f"{jobs} fill missing cells; the first: {command}"
 
 
 def _print(result: Any, chosen: str) -> None:

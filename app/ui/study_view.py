@@ -8,6 +8,7 @@ import streamlit as st
 
 from analysis.studies import Pivot, StudyTable, list_studies
 from app.charts import studies as charts
+from app.job_text import submit_command
 from app.ui import data, links, style
 from app.ui.format import UNKNOWN, significant
 from app.ui.widgets import (
@@ -78,11 +79,14 @@ def head(found: StudyTable, query: str) -> None:
             language=None,
             wrap_lines=True,
         )
-    if found.frame.empty:
+    has_ours = (found.frame["provenance"] == "measured") & found.frame["value"].notna()
+    if not has_ours.any():
         style.empty_state(
-            "No run fits this study yet",
-            "Run the job it suggests, import captures, or lay published figures beside.",
+            "No run of yours fills this study yet",
+            "Run the job below, import captures of such a job, or lay published figures beside.",
         )
+        if found.jobs:
+            st.code(submit_command(found.jobs[0]), language="sh", wrap_lines=True)
 
 
 def fillable(jobs: tuple[Mapping[str, Any], ...]) -> list[JobSpec]:

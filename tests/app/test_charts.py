@@ -110,6 +110,29 @@ def test_roofline_tells_measured_and_datasheet_ceilings_apart() -> None:
     assert fig.data[2].marker.symbol == "diamond"
 
 
+def test_kernels_of_all_runs_share_a_roofline_told_apart_by_run_and_side() -> None:
+    points = pd.DataFrame(
+        {
+            "label": "gemm",
+            "category": "gemm",
+            "intensity": 1.0,
+            "flops_per_s": 1e12,
+            "duration_ns": [100.0, 400.0, 400.0, 900.0],
+            "side": ["A", "B", "B", "B"],
+            "run": ["A: x", "B1: y", "B1: y", "B2: z"],
+            "colour": ["#111111", "#222222", "#222222", "#333333"],
+        }
+    )
+    fig = roofline.roofline(points, ceilings({}, None, "bf16"))
+    seen = [(t.name, t.marker.symbol, t.marker.color, len(t.x)) for t in fig.data]
+    assert seen == [
+        ("A: x", "circle", "#111111", 1),
+        ("B1: y", "square", "#222222", 2),
+        ("B2: z", "square", "#333333", 1),
+    ]
+    assert fig.data[0].marker.size[0] < fig.data[1].marker.size[0] < fig.data[2].marker.size[0]
+
+
 def study_table(kind: str, x: str, colour: str) -> Table:
     return Table(
         title="Latency",

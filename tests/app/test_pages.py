@@ -181,6 +181,18 @@ def test_a_link_that_asks_for_a_latency_nobody_measured_says_what_both_sides_hav
     assert "compare what both have: profiled_iteration, span, kernel_time" in texts(at)
 
 
+def test_several_measurements_stand_in_a_table_and_one_of_them_is_explained(
+    runs: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = f"{runs['memory']},{runs['autotune']}"
+    at = open_page(monkeypatch, runs["data"], "compare", a=runs["eager"], b=others)
+    assert not at.exception
+    assert "2 measurements against the first" in [s.value for s in at.subheader]
+    at.selectbox(key="choice_pair").set_value(runs["autotune"]).run()
+    assert not at.exception
+    assert "Profiled iteration 68.4 % lower" in texts(at)
+
+
 def test_a_wide_sweep_counts_jobs_and_shows_the_command(
     runs: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,3 +43,17 @@ def run_of(page: Any, implementation: str) -> str:
     """Return the id of the newest run of an implementation, from its link on the Queue page."""
     link = page.get_by_role("link", name=re.compile(f"implementation={implementation}")).first
     return str(link.get_attribute("href")).rpartition("=")[2]
+
+
+def test_an_empty_study_says_what_to_run_and_one_press_fills_it(page: Any, dashboard: str) -> None:
+    study = f"{dashboard}/studies?name=gemm-tiles"
+    page.goto(study)
+    page.get_by_text("./warpboard submit gemm --profilers ncu").wait_for()
+    page.get_by_role("button", name="Run 1 missing job").click()
+    page.wait_for_url(re.compile("/queue"))
+    page.get_by_role("link", name=re.compile("^gemm-tiles")).first.wait_for()
+    steps.wait_until_done(page)
+
+    page.goto(study)
+    page.get_by_role("heading", name="Tiles").wait_for()
+    assert page.get_by_text("No run of yours fills this study yet").count() == 0

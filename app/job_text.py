@@ -1,0 +1,16 @@
+"""A job as the words of the command line that would submit it."""
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+
+def submit_command(job: Mapping[str, Any]) -> str:
+    """Return `./warpboard submit ...` for a job: workload, params, gpu, profilers, repeats."""
+    words = ["./warpboard", "submit", str(job["workload"])]
+    for name, value in dict(job.get("params") or {}).items():
+        words += ["--set", f"{name}={value}"]
+    words += ["--gpu", str(job["gpu"])] if job.get("gpu") else []
+    words += ["--profilers", ",".join(job["profilers"])] if job.get("profilers") else []
+    words += ["--repeats", str(job["repeats"])] if job.get("repeats") else []
+    return shlex.join(words)
