@@ -1,8 +1,10 @@
 """Steps that several journeys take."""
 
 import re
+from pathlib import Path
 from typing import Any
 
+H100 = Path(__file__).parents[1] / "data/h100"
 RUN_MS = 420_000
 AGAIN_MS = 10_000
 
@@ -42,6 +44,17 @@ def one_process(page: Any) -> None:
     box.fill("1")
     box.press("Enter")
     page.get_by_text("--repeats 1").wait_for()
+
+
+def take(page: Any, dashboard: str, name: str, *files: str) -> None:
+    """Import files as one run of that name."""
+    page.goto(f"{dashboard}/import")
+    page.locator("input[type=file]").first.set_input_files([str(H100 / f) for f in files])
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_label("What it measured").fill(f"compile={name.split('-')[-1]}")
+    page.keyboard.press("Tab")
+    page.get_by_role("button", name="Import", exact=True).click()
+    page.get_by_role("button", name="Open the run").wait_for()
 
 
 def wait_until_done(page: Any) -> None:

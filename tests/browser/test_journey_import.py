@@ -1,7 +1,6 @@
 """In a real browser: import before and after, compare kernels, share and export; filter."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,27 +8,24 @@ import pytest
 from tests.browser import steps
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
-H100 = Path(__file__).parents[1] / "data/h100"
-
-
-def take(page: Any, dashboard: str, name: str, *files: str) -> None:
-    """Import files as one run of that name."""
-    page.goto(f"{dashboard}/import")
-    page.locator("input[type=file]").first.set_input_files([str(H100 / f) for f in files])
-    page.get_by_label("Name", exact=True).fill(name)
-    page.get_by_label("What it measured").fill(f"compile={name.split('-')[-1]}")
-    page.keyboard.press("Tab")
-    page.get_by_role("button", name="Import", exact=True).click()
-    page.get_by_role("button", name="Open the run").wait_for()
 
 
 def test_import_before_and_after_compare_share_and_export(
     browser: Any, page: Any, dashboard: str
 ) -> None:
-    take(page, dashboard, "mine-before", "nsys/decode_eager.sqlite", "ncu/decode_eager.raw.csv")
+    steps.take(
+        page,
+        dashboard,
+        "mine-before",
+        "nsys/decode_eager.sqlite",
+        "ncu/decode_eager.details.csv.gz",
+    )
     page.get_by_role("button", name="Open the run").click()
     assert "Launch-bound: the GPU idles 83 % of 12.6 ms" in steps.verdict(page)
-    take(page, dashboard, "mine-after", "nsys/decode_max_autotune.sqlite")
+    page.get_by_role("tab", name="Counters and roofline").click()
+    page.get_by_text("What Nsight Compute says").wait_for()
+    page.get_by_text("LaunchConfiguration").first.wait_for()
+    steps.take(page, dashboard, "mine-after", "nsys/decode_max_autotune.sqlite")
 
     page.goto(f"{dashboard}/compare?a=mine-before&b=mine-after&metric=kernel_time")
     seen = steps.verdict(page)

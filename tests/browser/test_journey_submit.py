@@ -20,7 +20,8 @@ def test_submit_watch_open_compare_and_share(browser: Any, page: Any, dashboard:
 
     page.get_by_role("link", name=re.compile("compile=none")).first.click()
     assert "CPU run" in steps.verdict(page)
-    page.get_by_test_id("stMetricValue").first.wait_for()
+    for text in ("95 %: ", "GEMM fraction", "Longest kernels"):
+        page.get_by_text(text).first.wait_for()
 
     page.get_by_role("button", name="Compare with").click()
     page.get_by_role("button", name="Compare", exact=True).click()
