@@ -15,12 +15,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from analysis.readers.nsys_database import DAMAGED, NsysDatabase
+from analysis.readers.nsys_pages import NotPlainError, joined, page_batches
 from core.errors import CaptureError
 
 Ints = NDArray[np.int64]
 BATCH_ROWS = 1 << 16
 MISSING = -1
 """Stands for an optional value that is absent: ids, sizes and counts are never negative."""
+MIN_ROWS_BY_PAGE = 200_000
+"""Smaller tables are read by the driver alone: they take no time."""
 MAX_TIME_NS = 1 << 60
 """36 years: a time or duration beyond it is damage, and sums of such could overflow."""
 
@@ -135,8 +138,18 @@ class _Reading:
         """Give the rows; from the first cell on that is no integer, through a filter."""
         plain = [f'"{c}"' for c in self.columns]
         num_read = 0
+        if self.database.expected_rows(self.table) > MIN_ROWS_BY_PAGE and not self.where:
+            try:
+                for batch in joined(
+                    page_batches(self.database, self.table, self.columns), BATCH_ROWS
+                ):
+                    num_read += batch.num_rows
+                    yield batch
+                return
+            except NotPlainError:
+                pass  # the driver reads on
         try:
-            for batch in _run(self.database, self.table, plain, self.where, offset=0):
+            for batch in _run(self.database, self.table, plain, self.where, offset=num_read):
                 if any(not pa.types.is_int64(f.type) for f in batch.schema):
                     break
                 num_read += batch.num_rows

@@ -48,7 +48,8 @@ class StructureCheck:
             self._finding = next((f for f in found if not _VALUE_FINDING.search(f)), None)
         except sqlite3.OperationalError as exc:
             self._finding = None if "interrupt" in str(exc) else str(exc)
-        except sqlite3.Error as exc:
+        except (sqlite3.Error, UnicodeError) as exc:
+            # SQLite's message quotes names of the file, which may be no text.
             self._finding = str(exc)
 
     def raise_if_damaged(self, path: Path) -> None:

@@ -1,6 +1,7 @@
 """How much memory attention takes: before the backward pass, and at the peak."""
 
-from analysis.studies.engine.records import Chart, Fit, Study, Table, Value
+from analysis.studies.engine.records import Chart, Fit, Study, Table
+from analysis.studies.engine.values import BEFORE_BACKWARD, PEAK_MEMORY
 
 STUDY = Study(
     name="attention-memory",
@@ -14,22 +15,7 @@ STUDY = Study(
             title="Memory",
             rows=("gpu", "model", "compile", "dtype", "batch", "d_model"),
             columns=("seq_len",),
-            values=(
-                Value(
-                    key="before",
-                    label="before backward",
-                    unit="GB",
-                    measure="memory_before_backward",
-                    published=("memory_before_backward",),
-                ),
-                Value(
-                    key="peak",
-                    label="peak",
-                    unit="GB",
-                    measure="peak_memory",
-                    published=("memory_peak",),
-                ),
-            ),
+            values=(BEFORE_BACKWARD, PEAK_MEMORY),
             sources=("cs336-a100-attention",),
             chart=Chart(kind="loglog", x="seq_len", colour="compile", value="peak"),
             fit=Fit(x="seq_len", value="peak"),

@@ -1,6 +1,7 @@
 """How attention grows with the sequence: latency, rate, error and the fitted exponent."""
 
 from analysis.studies.engine.records import Chart, Fit, Study, Table, Value
+from analysis.studies.engine.values import BACKWARD_LATENCY, FORWARD_LATENCY, LATENCY
 
 STUDY = Study(
     name="attention-scaling",
@@ -14,15 +15,7 @@ STUDY = Study(
             title="Latency",
             rows=("gpu", "model", "mode", "dtype", "batch", "d_model"),
             columns=("seq_len",),
-            values=(
-                Value(
-                    key="latency",
-                    label="latency",
-                    unit="ms",
-                    measure="latency",
-                    published=("latency",),
-                ),
-            ),
+            values=(LATENCY,),
             sources=("flash-kernels-playground-scaling", "flash-kernels-playground"),
             where={"workload": ("attention",)},
             chart=Chart(kind="loglog", x="seq_len", colour="model", value="latency"),
@@ -32,22 +25,7 @@ STUDY = Study(
             title="Forward and backward latency",
             rows=("gpu", "model", "compile", "dtype", "batch", "d_model"),
             columns=("seq_len",),
-            values=(
-                Value(
-                    key="forward",
-                    label="forward",
-                    unit="ms",
-                    measure="forward_latency",
-                    published=("forward_latency",),
-                ),
-                Value(
-                    key="backward",
-                    label="backward",
-                    unit="ms",
-                    measure="backward_latency",
-                    published=("backward_latency",),
-                ),
-            ),
+            values=(FORWARD_LATENCY, BACKWARD_LATENCY),
             sources=("cs336-a100-attention",),
             chart=Chart(kind="loglog", x="seq_len", colour="compile", value="forward"),
             fit=Fit(x="seq_len", value="forward"),

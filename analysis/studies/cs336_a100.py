@@ -1,6 +1,7 @@
 """Published: forward and backward of two model sizes in fp32 and bf16 on an A100."""
 
 from analysis.studies.engine.records import Study, Table, Value
+from analysis.studies.engine.values import RESERVED, TOKENS
 
 STUDY = Study(
     name="cs336-a100",
@@ -35,20 +36,8 @@ STUDY = Study(
                     measure="latency",
                     published=("latency_median", "latency"),
                 ),
-                Value(
-                    key="rate",
-                    label="rate",
-                    unit="tokens/s",
-                    measure="tokens_per_s",
-                    published=("throughput",),
-                ),
-                Value(
-                    key="reserved",
-                    label="reserved",
-                    unit="GB",
-                    measure="memory_reserved",
-                    published=("memory_reserved",),
-                ),
+                TOKENS,
+                RESERVED,
             ),
             where={"mode": ("forward", "forward_backward")},
             sources=("cs336-a100",),

@@ -1,6 +1,12 @@
 """Published: naive attention by head width and sequence, eager and compiled."""
 
-from analysis.studies.engine.records import Chart, Fit, Study, Table, Value
+from analysis.studies.engine.records import Chart, Fit, Study, Table
+from analysis.studies.engine.values import (
+    BACKWARD_LATENCY,
+    BEFORE_BACKWARD,
+    FORWARD_LATENCY,
+    PEAK_MEMORY,
+)
 
 STUDY = Study(
     name="cs336-a100-attention",
@@ -14,34 +20,10 @@ STUDY = Study(
             rows=("compile", "d_model", "seq_len"),
             columns=(),
             values=(
-                Value(
-                    key="forward",
-                    label="forward",
-                    unit="ms",
-                    measure="forward_latency",
-                    published=("forward_latency",),
-                ),
-                Value(
-                    key="backward",
-                    label="backward",
-                    unit="ms",
-                    measure="backward_latency",
-                    published=("backward_latency",),
-                ),
-                Value(
-                    key="before",
-                    label="memory before backward",
-                    unit="GB",
-                    measure="memory_before_backward",
-                    published=("memory_before_backward",),
-                ),
-                Value(
-                    key="peak",
-                    label="peak memory",
-                    unit="GB",
-                    measure="peak_memory",
-                    published=("memory_peak",),
-                ),
+                FORWARD_LATENCY,
+                BACKWARD_LATENCY,
+                BEFORE_BACKWARD,
+                PEAK_MEMORY,
             ),
             where={"mode": ("forward_backward",)},
             sources=("cs336-a100-attention",),

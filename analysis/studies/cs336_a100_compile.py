@@ -1,6 +1,7 @@
 """Published: the large transformer, eager against compiled, on an A100."""
 
-from analysis.studies.engine.records import Chart, Study, Table, Value
+from analysis.studies.engine.records import Chart, Study, Table
+from analysis.studies.engine.values import LATENCY
 
 STUDY = Study(
     name="cs336-a100-compile",
@@ -12,15 +13,7 @@ STUDY = Study(
             title="Latency",
             rows=("model", "mode"),
             columns=("compile",),
-            values=(
-                Value(
-                    key="latency",
-                    label="latency",
-                    unit="ms",
-                    measure="latency",
-                    published=("latency",),
-                ),
-            ),
+            values=(LATENCY,),
             sources=("cs336-a100-compile",),
             chart=Chart(kind="bars", x="mode", colour="compile", value="latency"),
         ),

@@ -1,6 +1,7 @@
 """Published: a transformer from small to 2.7B under Nsight Systems; OOM cells included."""
 
 from analysis.studies.engine.records import Chart, Study, Table, Value
+from analysis.studies.engine.values import MATMUL, SOFTMAX
 
 STUDY = Study(
     name="cs336-nsys-new-base",
@@ -79,20 +80,8 @@ STUDY = Study(
             rows=("model", "seq_len"),
             columns=(),
             values=(
-                Value(
-                    key="softmax",
-                    label="softmax",
-                    unit="ms",
-                    measure="softmax_kernels",
-                    published=("softmax_range",),
-                ),
-                Value(
-                    key="matmul",
-                    label="matmul",
-                    unit="ms",
-                    measure="matmul_kernels",
-                    published=("attention_matmul_range",),
-                ),
+                SOFTMAX,
+                MATMUL,
                 Value(
                     key="ratio",
                     label="softmax / matmul",

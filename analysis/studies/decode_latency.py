@@ -1,10 +1,7 @@
 """Latency of one decoded token: GPU against torch.compile mode."""
 
-from analysis.studies.engine.records import Chart, Study, Table, Value
-
-LATENCY = Value(
-    key="latency", label="latency", unit="ms", measure="latency", published=("latency",)
-)
+from analysis.studies.engine.records import Chart, Study, Table
+from analysis.studies.engine.values import LATENCY
 
 STUDY = Study(
     name="decode-latency",

@@ -1,6 +1,7 @@
 """Published: MoE routing and one attention, on a laptop RTX 5090."""
 
-from analysis.studies.engine.records import Study, Table, Value
+from analysis.studies.engine.records import Study, Table
+from analysis.studies.engine.values import LATENCY
 
 STUDY = Study(
     name="flash-kernels-playground",
@@ -12,15 +13,7 @@ STUDY = Study(
             title="MoE routing",
             rows=("mode",),
             columns=(),
-            values=(
-                Value(
-                    key="latency",
-                    label="latency",
-                    unit="ms",
-                    measure="latency",
-                    published=("latency",),
-                ),
-            ),
+            values=(LATENCY,),
             where={"workload": ("moe_routing",)},
             sources=("flash-kernels-playground",),
         ),
@@ -28,15 +21,7 @@ STUDY = Study(
             title="Attention forward",
             rows=("model",),
             columns=(),
-            values=(
-                Value(
-                    key="latency",
-                    label="latency",
-                    unit="ms",
-                    measure="latency",
-                    published=("latency",),
-                ),
-            ),
+            values=(LATENCY,),
             where={"workload": ("attention",)},
             sources=("flash-kernels-playground",),
         ),

@@ -1,6 +1,7 @@
 """Published: naive against Triton attention by batch and sequence length."""
 
 from analysis.studies.engine.records import Chart, Fit, Study, Table, Value
+from analysis.studies.engine.values import LATENCY
 
 STUDY = Study(
     name="flash-kernels-playground-scaling",
@@ -13,13 +14,7 @@ STUDY = Study(
             rows=("batch", "seq_len"),
             columns=("model",),
             values=(
-                Value(
-                    key="latency",
-                    label="latency",
-                    unit="ms",
-                    measure="latency",
-                    published=("latency",),
-                ),
+                LATENCY,
                 Value(
                     key="rate",
                     label="rate",

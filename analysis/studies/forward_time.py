@@ -1,6 +1,7 @@
 """Forward time of the transformer by model size and sequence length."""
 
 from analysis.studies.engine.records import Chart, Study, Table, Value
+from analysis.studies.engine.values import LATENCY_MEDIAN
 
 STUDY = Study(
     name="forward-time",
@@ -15,13 +16,7 @@ STUDY = Study(
             rows=("gpu", "dtype", "model"),
             columns=("seq_len",),
             values=(
-                Value(
-                    key="latency",
-                    label="latency",
-                    unit="ms",
-                    measure="latency",
-                    published=("latency", "latency_median"),
-                ),
+                LATENCY_MEDIAN,
                 Value(
                     key="forward_range",
                     label="host range",

@@ -1,6 +1,7 @@
 """Tile size of a product with few rows: blocks in the grid and what of the GPU they use."""
 
 from analysis.studies.engine.records import Chart, Study, Table, Value
+from analysis.studies.engine.values import BLOCKS, COMPUTE_THROUGHPUT, MEMORY_THROUGHPUT, TOKENS
 
 STUDY = Study(
     name="gemm-tiles",
@@ -13,35 +14,11 @@ STUDY = Study(
             title="Tiles",
             rows=("gpu", "model"),
             values=(
-                Value(
-                    key="blocks",
-                    label="grid",
-                    unit="blocks",
-                    measure="grid_blocks",
-                    published=("grid_blocks",),
-                ),
+                BLOCKS,
                 Value(key="waves", label="waves per SM", unit="", measure="waves_per_sm"),
-                Value(
-                    key="compute",
-                    label="compute throughput",
-                    unit="%",
-                    measure="compute_throughput",
-                    published=("compute_throughput",),
-                ),
-                Value(
-                    key="memory",
-                    label="memory throughput",
-                    unit="%",
-                    measure="memory_throughput",
-                    published=("memory_throughput",),
-                ),
-                Value(
-                    key="tokens",
-                    label="rate",
-                    unit="tokens/s",
-                    measure="tokens_per_s",
-                    published=("throughput|tokens/s",),
-                ),
+                COMPUTE_THROUGHPUT,
+                MEMORY_THROUGHPUT,
+                TOKENS,
                 Value(key="latency", label="latency", unit="ms", measure="latency"),
             ),
             sources=("nanochat-inferonly",),

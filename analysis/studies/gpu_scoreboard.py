@@ -1,6 +1,7 @@
 """GPUs side by side: latency, and the share of each GPU's own peaks that it means."""
 
 from analysis.studies.engine.records import Chart, Study, Table, Value
+from analysis.studies.engine.values import LATENCY_MEDIAN, TOKENS
 
 STUDY = Study(
     name="gpu-scoreboard",
@@ -13,13 +14,7 @@ STUDY = Study(
             title="Scoreboard",
             rows=("workload", "model", "mode", "compile", "dtype", "seq_len", "gpu"),
             values=(
-                Value(
-                    key="latency",
-                    label="latency",
-                    unit="ms",
-                    measure="latency",
-                    published=("latency", "latency_median"),
-                ),
+                LATENCY_MEDIAN,
                 Value(
                     key="bandwidth",
                     label="of measured bandwidth",
@@ -32,13 +27,7 @@ STUDY = Study(
                     unit="%",
                     measure="compute_share",
                 ),
-                Value(
-                    key="tokens",
-                    label="rate",
-                    unit="tokens/s",
-                    measure="tokens_per_s",
-                    published=("throughput|tokens/s",),
-                ),
+                TOKENS,
             ),
             sources=(
                 "nsight-minimal-llama",

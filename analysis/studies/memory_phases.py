@@ -1,6 +1,7 @@
 """Peak memory of each phase of a training step, and of the whole."""
 
 from analysis.studies.engine.records import Chart, Study, Table, Value
+from analysis.studies.engine.values import RESERVED
 
 STUDY = Study(
     name="memory-phases",
@@ -29,13 +30,7 @@ STUDY = Study(
             rows=("gpu", "workload", "model", "mode", "dtype", "seq_len"),
             values=(
                 Value(key="peak", label="allocated peak", unit="GB", measure="peak_memory"),
-                Value(
-                    key="reserved",
-                    label="reserved",
-                    unit="GB",
-                    measure="memory_reserved",
-                    published=("memory_reserved",),
-                ),
+                RESERVED,
             ),
             sources=("cs336-a100",),
         ),

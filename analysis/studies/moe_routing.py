@@ -1,6 +1,7 @@
 """What regrouping tokens by expert costs on top of routing them."""
 
 from analysis.studies.engine.records import Chart, Study, Table, Value
+from analysis.studies.engine.values import LATENCY
 
 STUDY = Study(
     name="moe-routing",
@@ -14,13 +15,7 @@ STUDY = Study(
             rows=("gpu", "model", "batch"),
             columns=("mode",),
             values=(
-                Value(
-                    key="latency",
-                    label="latency",
-                    unit="ms",
-                    measure="latency",
-                    published=("latency",),
-                ),
+                LATENCY,
                 Value(key="regroup", label="regrouping", unit="ms", measure="regroup_ms"),
             ),
             sources=("flash-kernels-playground",),

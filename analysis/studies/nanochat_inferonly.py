@@ -1,6 +1,7 @@
 """Published: nanochat inference: kernel time by class, and tile sizes."""
 
 from analysis.studies.engine.records import Study, Table, Value
+from analysis.studies.engine.values import BLOCKS, COMPUTE_THROUGHPUT, MEMORY_THROUGHPUT, TOKENS
 
 STUDY = Study(
     name="nanochat-inferonly",
@@ -39,34 +40,10 @@ STUDY = Study(
             rows=("model",),
             columns=(),
             values=(
-                Value(
-                    key="blocks",
-                    label="grid",
-                    unit="blocks",
-                    measure="grid_blocks",
-                    published=("grid_blocks",),
-                ),
-                Value(
-                    key="compute",
-                    label="compute throughput",
-                    unit="%",
-                    measure="compute_throughput",
-                    published=("compute_throughput",),
-                ),
-                Value(
-                    key="memory",
-                    label="memory throughput",
-                    unit="%",
-                    measure="memory_throughput",
-                    published=("memory_throughput",),
-                ),
-                Value(
-                    key="rate",
-                    label="rate",
-                    unit="tokens/s",
-                    measure="tokens_per_s",
-                    published=("throughput",),
-                ),
+                BLOCKS,
+                COMPUTE_THROUGHPUT,
+                MEMORY_THROUGHPUT,
+                TOKENS,
             ),
             where={"workload": ("gemm",)},
             sources=("nanochat-inferonly",),

@@ -1,6 +1,7 @@
 """Published: decode of one Llama-7B layer, eager against max-autotune, on two GPUs."""
 
-from analysis.studies.engine.records import Chart, Study, Table, Value
+from analysis.studies.engine.records import Chart, Study, Table
+from analysis.studies.engine.values import LATENCY
 
 STUDY = Study(
     name="nsight-minimal-llama",
@@ -12,15 +13,7 @@ STUDY = Study(
             title="Decode latency",
             rows=("gpu",),
             columns=("compile",),
-            values=(
-                Value(
-                    key="latency",
-                    label="latency",
-                    unit="ms",
-                    measure="latency",
-                    published=("latency",),
-                ),
-            ),
+            values=(LATENCY,),
             where={"model": ("llama-7b-layer",)},
             sources=("nsight-minimal-llama",),
             chart=Chart(kind="bars", x="gpu", colour="compile", value="latency"),

@@ -1,6 +1,7 @@
 """Softmax against the matrix products of attention: time ratio beside FLOP ratio."""
 
 from analysis.studies.engine.records import Chart, Study, Table, Value
+from analysis.studies.engine.values import MATMUL, SOFTMAX
 
 STUDY = Study(
     name="softmax-matmul",
@@ -15,20 +16,8 @@ STUDY = Study(
             rows=("gpu", "mode", "model"),
             columns=("seq_len",),
             values=(
-                Value(
-                    key="softmax",
-                    label="softmax",
-                    unit="ms",
-                    measure="softmax_kernels",
-                    published=("softmax_range",),
-                ),
-                Value(
-                    key="matmul",
-                    label="matmul",
-                    unit="ms",
-                    measure="matmul_kernels",
-                    published=("attention_matmul_range",),
-                ),
+                SOFTMAX,
+                MATMUL,
                 Value(
                     key="time_ratio",
                     label="time ratio",

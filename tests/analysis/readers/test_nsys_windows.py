@@ -8,12 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analysis.readers import nsys_chunks, nsys_columns, nsys_spans
+from analysis.readers import nsys_chunks, nsys_columns, nsys_pages, nsys_spans
 from analysis.readers.nsys_chunks import Chunks, time_windows
+from analysis.readers.nsys_database import open_nsys
+from analysis.readers.nsys_pages import NotPlainError, joined, page_batches
 from analysis.readers.nsys_sqlite import read_nsys_sqlite
 from analysis.span_file import SpanFile, SpanWriter
 from analysis.tables import CaptureTables
-from tests.analysis.readers.nsys_files import NSYS, edited
+from tests.analysis.readers.nsys_files import NSYS, edited, rows
 
 FRAMES = ("kernels", "phases", "api_calls", "transfers", "gaps", "memory_points")
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -63,6 +65,8 @@ def test_windows_and_a_file_change_no_number(tmp_path, monkeypatch, name, statem
     expected = read_nsys_sqlite(path)
 
     monkeypatch.setattr(nsys_columns, "BATCH_ROWS", 100)
+    monkeypatch.setattr(nsys_columns, "MIN_ROWS_BY_PAGE", 0)
+    monkeypatch.setattr(nsys_pages, "BATCH_PAGE_BYTES", 8192)
     monkeypatch.setattr(nsys_chunks, "MEMORY_BYTES", 20_000)
     monkeypatch.setattr(nsys_chunks, "WINDOW_ROWS", 256)
     monkeypatch.setattr(nsys_spans, "MAX_ROWS_IN_MEMORY", 0)
@@ -110,3 +114,38 @@ def test_a_span_file_is_stored_and_changed_whole(tmp_path: Path):
 
     assert (spans.num_rows, spans.least("start_ns"), spans.greatest("start_ns")) == (20, 0, 19)
     assert pq.read_table(tmp_path / "stored.parquet")["process"].to_pylist() == [5] * 20
+
+
+COLUMNS = ("start", "end", "deviceId", "correlationId", "globalPid", "gridX", "graphNodeId")
+ODD = [
+    "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL ADD COLUMN more INTEGER",
+    "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET gridX = 'seven' WHERE rowid = 300",
+    "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET mangledName = zeroblob(9000) WHERE rowid = 300",
+    "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET gridX = 1.5 WHERE rowid = 300",
+]
+
+
+def by_driver(path: Path) -> pd.DataFrame:
+    cells = ", ".join(f'CASE WHEN typeof("{c}") = \'integer\' THEN "{c}" END' for c in COLUMNS)
+    found = rows(path, f"SELECT {cells} FROM {KERNELS}")
+    return pd.DataFrame(found, columns=list(COLUMNS), dtype="Int64")
+
+
+@pytest.mark.parametrize("statement", [None, *ODD])
+def test_pages_give_what_the_driver_gives_or_leave_it(tmp_path, monkeypatch, statement):
+    path = edited("train_bf16.sqlite", tmp_path, [statement] if statement else [])
+    monkeypatch.setattr(nsys_pages, "BATCH_PAGE_BYTES", 8192)
+    with open_nsys(path) as database:
+        batches = joined(page_batches(database, KERNELS, COLUMNS), 100)
+        found, is_plain = [], True
+        try:
+            found.extend(batches)
+        except NotPlainError:
+            is_plain = False
+
+    expected = by_driver(path)
+    assert is_plain == (statement is None)
+    frames = [b.to_pandas(integer_object_nulls=True).astype("Int64") for b in found]
+    got = pd.concat([expected.head(0), *frames], ignore_index=True)
+    pd.testing.assert_frame_equal(got, expected.head(len(got)))
+    assert len(got) == len(expected) or statement is not None
