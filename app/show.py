@@ -9,6 +9,7 @@ import pandas as pd
 from analysis.runview import RunRow, RunView
 
 MAX_MEMORY_POINTS = 2000
+_READY = frozenset({str, int, bool})
 _RUN_FIELDS = (
     "id",
     "name",
@@ -82,6 +83,8 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def plain(value: Any) -> Any:
     """Return JSON-ready values: numpy scalars as Python ones, what is unknown as None or absent."""
+    if type(value) in _READY:
+        return value
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items() if not _is_unknown(v)}
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -92,6 +95,8 @@ def plain(value: Any) -> Any:
 
 
 def _is_unknown(value: Any) -> bool:
+    if type(value) in _READY:
+        return False
     if value is None or value is pd.NA:
         return True
     return isinstance(value, float) and not math.isfinite(value)
