@@ -70,7 +70,7 @@ def memory_timeline(
         fig.add_vline(x=(oom[0] - origin) / 1e6, line={"color": "#d55e00", "width": 2})
         fig.add_annotation(
             x=(oom[0] - origin) / 1e6, y=1, yref="paper", text=plain(oom[1]), showarrow=False,
-            xanchor="right", yanchor="bottom", yshift=2, font={"color": "#d55e00"},
+            xanchor="right", yanchor="top", xshift=-4, font={"color": "#d55e00"},
         )  # fmt: skip
     highest = points[["allocated_bytes", "reserved_bytes"]].astype(float).max().max()
     fig.update_yaxes(tickformat="~s", ticksuffix="B", range=[0, 1.14 * highest], title="memory")
@@ -86,7 +86,7 @@ def _mark(fig: go.Figure, x: float, y: float, prefix: str, length: float) -> Non
     """Point at the peak from the side where there is room."""
     side = -46 if x > length / 2 else 46
     fig.add_annotation(
-        x=x, y=y, text=f"{prefix}{bytes_(y)}", arrowhead=2, ax=side, ay=-12, font={"size": 12}
+        x=x, y=y, text=f"{prefix}{bytes_(y)}", arrowhead=2, ax=side, ay=26, font={"size": 12}
     )
 
 

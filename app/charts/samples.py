@@ -19,21 +19,30 @@ def by_iteration(samples: pd.DataFrame) -> go.Figure:
             name=f"process {process}",
             mode="lines+markers",
             marker={"size": 4},
-            line={"width": 1, "color": SERIES_COLOURS[int(str(process)) % len(SERIES_COLOURS)]},
+            line={"width": 1, "color": _process_colour(process)},
             hovertemplate="iteration %{x}: %{y:.4g} ms",
         )
     fig.update_yaxes(rangemode="tozero")
     return fig
 
 
+def _process_colour(process: object) -> str:
+    return SERIES_COLOURS[int(str(process)) % len(SERIES_COLOURS)]
+
+
 def distribution(sides: Sequence[tuple[str, str, pd.DataFrame]]) -> go.Figure:
-    """Draw box and points of each (label, colour, samples), one box a process."""
-    fig = figure(height=340, y_title="latency (ms)")
-    for label, colour, samples in sides:
+    """Draw box and points of each (label, colour, samples), one box a process.
+
+    A run alone needs no label: its processes have the colours of `by_iteration`.
+    """
+    is_alone = len(sides) == 1
+    fig = figure(height=340, y_title="latency (ms)", legend=not is_alone)
+    for label, side_colour, samples in sides:
         for i, (process, rows) in enumerate(samples.groupby("process")):
+            colour = _process_colour(process) if is_alone else side_colour
             fig.add_box(
                 y=rows["latency_ns"] / 1e6,
-                name=f"{short(label, 24)} #{process}",
+                name=f"process {process}" if is_alone else f"{short(label, 24)} #{process}",
                 legendgroup=label,
                 showlegend=i == 0,
                 boxpoints="all" if len(rows) <= 400 else "outliers",

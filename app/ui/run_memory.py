@@ -9,7 +9,7 @@ from analysis.runview import RunView
 from app.charts import memory as memory_charts
 from app.charts import samples as sample_charts
 from app.ui import style
-from app.ui.colours import stable_colour
+from app.ui.colours import NEUTRAL
 from app.ui.format import bytes_, duration, percent
 from app.ui.widgets import Card, cards, chart, show_table, table_height
 
@@ -129,9 +129,8 @@ def samples(view: RunView) -> None:
             chart(sample_charts.by_iteration(view.samples), alt="Latency of each iteration")
         with right:
             st.markdown("**Spread by process**")
-            colour = stable_colour(view.run.id)
             chart(
-                sample_charts.distribution([(view.run.name, colour, view.samples)]),
+                sample_charts.distribution([(view.run.name, NEUTRAL, view.samples)]),
                 alt="Box and points of the latencies of each process",
             )
         _statistics(view)

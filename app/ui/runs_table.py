@@ -44,8 +44,8 @@ COLUMNS = [
     "error",
 ]
 DEFAULT_COLUMNS = [
-    "name",
     "status",
+    "name",
     "GPU",
     "parameters",
     "latency ms",
@@ -58,7 +58,7 @@ DEFAULT_COLUMNS = [
     "age",
 ]
 
-_NAME_WIDTH = 330
+_NAME_WIDTH = 310
 _MOST_PAGE_DIGITS = 6
 
 
@@ -221,7 +221,7 @@ def _do(action: object, said: str) -> None:
 def open_table(frame: pd.DataFrame, *, key: str) -> None:
     """Draw a short table of runs whose rows open the run."""
     table = run_table(frame)
-    shown = table[["name", "status", "GPU", "latency ms", "idle %", "peak memory GB", "age"]]
+    shown = table[["status", "name", "GPU", "latency ms", "idle %", "peak memory GB", "age"]]
     shown = shown[[c for c in shown if _has_value(shown[c])]]
     shown.insert(0, "open", ":material/open_in_full:")
     key = f"{key}_{rows_key(frame['id'])}"

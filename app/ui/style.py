@@ -46,8 +46,8 @@ CSS = f"""<style>
 .wb-empty {{border:1px dashed {_LINE};border-radius:.5rem;padding:1.1rem 1.2rem}}
 .wb-empty b {{display:block;margin-bottom:.15rem}}
 .wb-dot {{display:inline-block;width:.6rem;height:.6rem;border-radius:50%;margin-right:.4rem}}
-.wb-kv {{margin:.2rem 0 .6rem;display:grid;grid-template-columns:max-content 1fr;
-  gap:.2rem 1rem;font-size:.9rem}}
+dl.wb-kv {{margin:.2rem 0 .6rem !important;padding:0;display:grid;
+  grid-template-columns:max-content 1fr;gap:.2rem 1rem;font-size:.9rem}}
 .wb-kv dt {{color:{_MUTED}}} .wb-kv dd {{margin:0;overflow-wrap:anywhere}}
 .wb-said {{display:grid;grid-template-columns:minmax(150px,max-content) 1fr;gap:0 1.2rem;
   font-size:.9rem;line-height:1.45}}
