@@ -6,7 +6,8 @@ import pandas as pd
 import streamlit as st
 
 from app.ui import data, links, style
-from app.ui.format import ago, params_text, when
+from app.ui.format import ago, count, params_text, when
+from app.ui.shape import TELLING
 from app.ui.widgets import plain_markdown, status_badge
 from core.errors import AppError
 from db import runs
@@ -59,8 +60,8 @@ def nobody_serves(model: str, waiting: pd.DataFrame) -> list[str]:
             f"No worker serves {model} now: its runs wait until one starts. The GPUs page shows how"
             " to add one."
         )
-    for name, count in names.value_counts(sort=False).items():
-        runs_wait = "1 run waits" if count == 1 else f"{count} runs wait"
+    for name, number in names.value_counts(sort=False).items():
+        runs_wait = "1 run waits" if number == 1 else f"{number} runs wait"
         found.append(
             f"The worker of {name} is gone: {runs_wait} for this very GPU. Start its worker, or"
             " cancel and submit for another GPU."
@@ -74,7 +75,10 @@ def _running(row: dict[str, Any]) -> None:
         with head:
             status_badge(row["status"])
         head.page_link(
-            links.RUN, label=plain_markdown(row["name"]), query_params={"run_id": row["id"]}
+            links.RUN,
+            label=plain_markdown(row["name"]),
+            query_params={"run_id": row["id"]},
+            width="stretch",
         )
         if row["cancel_requested"]:
             head.caption("cancelling")
@@ -99,7 +103,7 @@ def progress_of(progress: dict[str, Any], status: str) -> tuple[float, str]:
     words.append(_STAGES.get(stage, stage or status))
     inner = _frac(progress.get("done"), progress.get("total"))
     if stage == "measure" and inner is not None:
-        words[-1] += f" {progress['done']:g} of {progress['total']:g}"
+        words[-1] += f" {count(progress['done'])} of {count(progress['total'])}"
     step, steps = progress.get("step"), progress.get("num_steps")
     if isinstance(step, int) and isinstance(steps, int) and steps > 0:
         words.append(f"step {step + 1} of {steps}")
@@ -126,7 +130,7 @@ def _waiting(rows: pd.DataFrame) -> None:
             links.RUN, label=plain_markdown(row["name"]), query_params={"run_id": row["id"]}
         )
         where = f"on {row['device_name']} \u00b7 " if row["device_name"] else ""
-        text = f"{where}{params_text(row['params'])[:160]}"
+        text = where + _telling(row["params"], str(row["name"]))
         line.caption(plain_markdown(text), width="stretch")
         if place > 1 and line.button(
             "Move up", key=f"up_{row['id']}", icon=":material/vertical_align_top:"
@@ -134,6 +138,13 @@ def _waiting(rows: pd.DataFrame) -> None:
             _do(lambda i=row["id"]: _move_up(i))
         if line.button("Cancel", key=f"cancel_{row['id']}", icon=":material/cancel:"):
             _do(lambda i=row["id"]: cancel(i))
+
+
+def _telling(params: dict[str, Any], name: str) -> str:
+    """Return the parameters that tell jobs apart, without those that the name says."""
+    return params_text(
+        {k: params[k] for k in TELLING if k in params and f"{k}={params[k]}" not in name}
+    )
 
 
 def cancel(run_id: str) -> None:
