@@ -17,8 +17,8 @@ both. The t test on log medians reaches the wanted power and keeps its level und
 (it then errs on the safe side). It is exposed to two things, and each has a guard:
 
 * spreads that differ between the sides: Welch's form is used beside the pooled one when the
-  numbers of processes differ, with 4 a side, or where an F test at 5 % sees different variances
-  (the larger p counts);
+  numbers of processes differ, with 4 a side, where one side took many more samples a process, or
+  where an F test at 5 % sees different variances (the larger p counts);
 * machines with two states (a slow and a fast process): a rank condition (Mann-Whitney p at most
   3.5 %) must hold too, and below 4 processes a side, where even complete separation happens by
   chance in 3 % of cases, no verdict is given without a known noise floor.
@@ -49,7 +49,6 @@ TREND_ALPHA, FEW_TREND_ALPHA = 0.02, 0.004
 """From which p a drift inside the sides is suspected: power is scarce below MIN_PAIRS."""
 MIN_PROCESSES = 4
 MIN_PAIRS = 8
-NUM_RESAMPLES = 1000
 
 Order = Literal["unknown", "paired", "block"]
 Array = np.ndarray
@@ -69,24 +68,31 @@ class Test:
     "Why a small p was not believed: `rank`, `trend`; None otherwise."
 
 
-def compare_groups(log_a: Array, log_b: Array, order: Order = "unknown", lead: float = 1.0) -> Test:
+def compare_groups(
+    log_a: Array,
+    log_b: Array,
+    order: Order = "unknown",
+    lead: float = 1.0,
+    *,
+    may_spread_alike: bool = True,
+) -> Test:
     """Test two sets of log process medians, each in the order in which they ran.
 
     `paired`: log_a[i] and log_b[i] ran next to each other; `lead` is the share of pairs in which A
     ran first minus the share in which B did. `block`: all of A ran before all of B (both reversed
-    where B was first: the trend fit only needs time to run one way). ValueError under two values
-    a side.
+    where B was first: the trend fit only needs time to run one way). `may_spread_alike`: False
+    where medians of one side are known to be more precise. ValueError under two values a side.
     """
     if min(len(log_a), len(log_b)) < 2:
         raise ValueError("a test needs at least two processes a side")
     if order == "paired" and len(log_a) == len(log_b) >= MIN_PAIRS:
         return _paired(log_a, log_b, lead)
     difference = float(log_b.mean() - log_a.mean())
-    candidates = _candidates(log_a, log_b)
+    candidates = _candidates(log_a, log_b, may_spread_alike=may_spread_alike)
     kind, error, freedom = max(candidates, key=lambda c: _p(difference, c[1], c[2]))
     p_value = _p(difference, error, freedom)
     blocked = None
-    alpha = level(log_a, log_b)
+    alpha = level(log_a, log_b) if may_spread_alike else STRICT_ALPHA
     if p_value < alpha:
         if rank_p_value(log_a, log_b) > RANK_ALPHA:
             blocked = "rank"
@@ -114,7 +120,9 @@ def level(log_a: Array, log_b: Array) -> float:
     return ALPHA if is_plain else STRICT_ALPHA
 
 
-def _candidates(log_a: Array, log_b: Array) -> list[tuple[str, float, float]]:
+def _candidates(
+    log_a: Array, log_b: Array, *, may_spread_alike: bool
+) -> list[tuple[str, float, float]]:
     """Return (kind, standard error, degrees of freedom) of the forms that apply."""
     n_a, n_b = len(log_a), len(log_b)
     var_a, var_b = float(log_a.var(ddof=1)), float(log_b.var(ddof=1))
@@ -122,7 +130,8 @@ def _candidates(log_a: Array, log_b: Array) -> list[tuple[str, float, float]]:
     pooled = ("pooled", math.sqrt(pooled_var * (1 / n_a + 1 / n_b)), float(n_a + n_b - 2))
     mean_a, mean_b = var_a / n_a, var_b / n_b
     total = mean_a + mean_b
-    is_alike = n_a == n_b > MIN_PROCESSES and _f_p_value(var_a, var_b, n_a, n_b) >= VARIANCE_ALPHA
+    is_alike = may_spread_alike and n_a == n_b > MIN_PROCESSES
+    is_alike = is_alike and _f_p_value(var_a, var_b, n_a, n_b) >= VARIANCE_ALPHA
     if total == 0.0 or is_alike:
         return [pooled]
     freedom = total**2 / (mean_a**2 / (n_a - 1) + mean_b**2 / (n_b - 1))
@@ -227,28 +236,6 @@ def _p(difference: float, error: float, freedom: float) -> float:
     if error == 0.0:
         return 1.0 if difference == 0.0 else 0.0
     return float(2.0 * special.stdtr(freedom, -abs(difference) / error))
-
-
-def interval_inside(a: list[Array], b: list[Array]) -> tuple[float, float] | None:
-    """Return the 95 % percentile bootstrap of the ratio of medians, resampling inside processes.
-
-    It holds the noise inside a process only, so it is too narrow for a verdict: it is what can be
-    said when a side has one process. None when a process has fewer than 2 samples. Seeded.
-    """
-    if min(len(samples) for samples in (*a, *b)) < 2:
-        return None
-    rng = np.random.default_rng(0)
-    ratios = _resampled_medians(b, rng) / _resampled_medians(a, rng)
-    low, high = np.percentile(ratios, (2.5, 97.5))
-    return float(low), float(high)
-
-
-def _resampled_medians(side: list[Array], rng: np.random.Generator) -> Array:
-    medians = [
-        np.median(rng.choice(samples, size=(NUM_RESAMPLES, len(samples))), axis=1)
-        for samples in side
-    ]
-    return np.asarray(np.median(np.stack(medians), axis=0))
 
 
 def t_quantile(freedom: float, probability: float) -> float:

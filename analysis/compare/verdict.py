@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.compare.inside import interval_inside
 from analysis.compare.records import IntervalBasis, Verdict
 from analysis.compare.stats import (
     MIN_PROCESSES,
@@ -12,7 +13,6 @@ from analysis.compare.stats import (
     Order,
     Test,
     compare_groups,
-    interval_inside,
 )
 
 ASSUMED_FLOOR_FRAC = 0.015
@@ -27,6 +27,8 @@ WIDE_FRAC = 0.05
 SINGLE_FACTOR = 3.0
 """With one process a side, this many noise floors are needed; with 2 or 3, FEW_FACTOR."""
 FEW_FACTOR = 2.0
+UNLIKE_SAMPLES = 2.0
+"""With so many times the samples, medians of one side are clearly more precise."""
 INTERLEAVE = "run {n} more process pairs interleaved (A B A B)"
 
 
@@ -66,7 +68,14 @@ def judge(
     medians_a, medians_b = (np.array([np.median(g) for g in side]) for side in (a, b))
     test = None
     if min(len(a), len(b)) >= 2:
-        test = compare_groups(np.log(medians_a), np.log(medians_b), order, lead)
+        sizes = sorted(float(np.median([len(g) for g in side])) for side in (a, b))
+        test = compare_groups(
+            np.log(medians_a),
+            np.log(medians_b),
+            order,
+            lead,
+            may_spread_alike=sizes[1] < UNLIKE_SAMPLES * sizes[0],
+        )
     numbers = _Numbers.of(medians_a, medians_b, test, noise_floor_frac, assumed_floor_frac)
     word, reason, next_step = _decide(numbers)
     ci95, basis = numbers.ci95, "processes"
