@@ -59,14 +59,14 @@ ATEN_RULES = (
         r"|write_indice|sampleMultinomial|renormRows|searchsorted|kernelHistogram|compute_mode"
         r"|compute_cuda_kernel|cunn_\w*select|computeBlock|countRadix|computeDigitCumSum|mbtopk"
         r"|sbtopk"
-        r"|block_bucketize|nonzero|flag_kernel|fill_reverse|masked_scatter)",
+        r"|block_bucketize|nonzero|coalesce|fill_index|flag_kernel|fill_reverse|masked_scatter)",
         C.INDEX,
         "void at::native::radixSortKVInPlace<-2, -1, 128, 32, float, long>(Info, int)",
         "gather, scatter, index, sort, top-k, scan",
     ),
     _rule(
         "embedding",
-        r"^\S*(?:embedding|EmbeddingBag|vectorized_gather|indexSelect|compute_grad"
+        r"^\S*(?:embedding|EmbeddingBag|emb_bag|vectorized_gather|indexSelect|compute_grad"
         r"|krn_parti|compute_num_|sum_and_scat|renorm_kernel)",
         C.EMBEDDING,
         "void at::native::indexSelectLargeIndex<float, long, unsigned int, 2, 2, -2, true>(Info)",

@@ -175,7 +175,7 @@ OLD_TORCH_RULES = (
     library_rule(
         "eigen.pointwise",
         F.TEXT,
-        r"EigenMetaKernel|\bMapPlan\w*Kernel",
+        r"EigenMetaKernel|\bMapPlan\w*Kernel|mxnet_generic_kernel",
         C.ELEMENTWISE,
         "void Eigen::internal::EigenMetaKernel<TensorEvaluator<TensorAssignOp<T> > >(T)",
         "TensorFlow's pointwise expressions through Eigen, MXNet's through mshadow",

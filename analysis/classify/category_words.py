@@ -93,7 +93,7 @@ _DATA = (
         C.FILL,
         "zero_amax_kernel",
         "a verb in front: what it names is the thing filled",
-        unless=r"_(?:quant|kv|page|cache|curand)_",
+        unless=r"_(?:quant|kv|page|cache|curand|index\w*|indices)_",
     ),
     word_rule(
         "permute_data",
@@ -117,7 +117,7 @@ _DATA = (
         r"(?=.*_(?:\w*quant\w*|\w*dequantize\w*|cast\w*|convert\w*|repack\w*|\w*_to_fp\d+"
         r"|upcast\w*|downcast\w*|to_(?:mx|nv)?fp\d+|to_int\d+|fp\d+_to_\w+|\w*_to_(?:float|half"
         r"|bf16|fp\w*|int\d*|lowp|e\dm\d\w*)|\w*qu?ati[sz]e\w*|\w*qparams?"
-        r"|\w*fused\w*bitrowwise\w*)_)",
+        r"|\w*fused\w*bitrowwise\w*|scale_\d+x\d+)_)",
         C.COPY,
         "per_token_group_quant_8bit_kernel",
         "quantise, dequantise, cast and repack change the format, not the value",
