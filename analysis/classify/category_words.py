@@ -173,7 +173,7 @@ _DATA = (
         r"|minimum|(?:eq|ne|[gl][te])_func|\w*isnan|isinf|isfinite|isclose|nan_to_num|erf|atan"
         r"|angle|trunc|reciprocal|r?sqrt\w*|exp2|log2|polar|token_shift|[tc]_?mix\w*|(?:time"
         r"|channel)_mix\w*|k_update|shrink|kda_gate"
-        r"|gdn_gate|gate|residual\w*|bias\w*|fma|\w*axpy\w*|exp|log|sqrt|vec(?:tor)?_?add\w*"
+        r"|gdn_gate|gate|residual\w*|bias\w*|fma|\w*axpb?y\w*|exp|log|sqrt|vec(?:tor)?_?add\w*"
         r"|\w*pointwise\w*|element_?wise\w*|lerp|vadd|vec_?\w*add",
         C.ELEMENTWISE,
         "vectorAdd",
