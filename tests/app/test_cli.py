@@ -72,6 +72,29 @@ def test_gate_passes_what_is_not_proved_worse(cli: Cli, tmp_path: Path) -> None:
     assert "latency" in cli.out
 
 
+def processes_csv(path: Path, level_ms: float) -> str:
+    rows = [f"{p},{i},{level_ms + 0.001 * (p + i % 3)}" for p in range(5) for i in range(10)]
+    path.write_text("process,iteration,latency_ms\n" + "\n".join(rows) + "\n")
+    return str(path)
+
+
+def test_several_builds_are_held_against_the_first_and_one_that_is_slower_fails_the_check(
+    cli: Cli, tmp_path: Path
+) -> None:
+    for variant, level_ms in (("base", 2.0), ("fast", 1.6), ("slow", 2.4)):
+        path = processes_csv(tmp_path / f"{variant}.csv", level_ms)
+        settings = ("--set", "workload=mine", "--set", f"variant={variant}")
+        cli.json("import", path, "--name", variant, *settings)
+
+    assert cli("compare", "base", "fast", "slow", "--fail-above", "5") == 1
+    assert "variant base -> fast" in cli.out and "faster" in cli.out
+    assert "latency of slow: slower by 19.97 %" in cli.err
+
+    assert cli("compare", "base", "variant:fast,slow", "--format", "json") == 0
+    told = {p["b"]["label"]: p["verdict"] for p in json.loads(cli.out)["pairs"]}
+    assert told == {"fast": "faster", "slow": "slower"}
+
+
 def test_classify_answers_in_input_order(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["ampere_sgemm_128x64_tn", "ncclDevKernel_AllReduce_Sum_f32", "no such thing"]
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(names) + "\n"))
