@@ -25,7 +25,7 @@ def projection_document(data_dir: DataDir, run_text: str, gpu_name: str) -> dict
     from db.runs import resolve_run
     from db.status import gpus, measured_on_both
 
-    with opened(data_dir.db_path) as db:
+    with opened(data_dir.db_path, is_reader=True) as db:
         view = run_view(db, data_dir, resolve_run(db, run_text))
         stored = gpus(db).dropna(subset=["model"])
         model = match_gpu_name(gpu_name, [*(g.name for g in GPUS), *_unlisted(stored["model"])])

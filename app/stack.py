@@ -240,6 +240,8 @@ def running_stack(data: DataDir) -> dict[str, Any] | None:
             return dict(json.loads(data.stack_path.read_text()))
         except (OSError, ValueError):
             return {}
+    except OSError:  # nothing may be written there: nobody of this host serves it
+        return None
     return None
 
 

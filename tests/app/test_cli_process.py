@@ -74,6 +74,10 @@ def test_runs_are_listed_and_shown_where_nothing_may_be_written(
     assert json.loads(listed.stdout)["runs"][0]["name"] == "mine", listed.stderr
     shown = where_nothing_may_be_written(data_dir.root, "show", "mine", "--json")
     assert json.loads(shown.stdout)["summary"]["num_kernels"] > 0
+    (data_dir.root / "stack.lock").touch()
+    checked = where_nothing_may_be_written(data_dir.root, "doctor", "--json")
+    faults = {c["name"] for c in json.loads(checked.stdout)["checks"] if not c["is_ok"]}
+    assert checked.returncode == 1 and "data" in faults and "database" not in faults
     refused = where_nothing_may_be_written(data_dir.root, "tag", "mine", "x")
     assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
 
