@@ -17,6 +17,12 @@ def headline(found: Comparison, views_a: Sequence[RunView], views_b: Sequence[Ru
     fall = found.waterfall
     named = {v.run.id: v for v in (*views_a, *views_b)}
     a, b = (named[fall.run_a], named[fall.run_b]) if fall else (views_a[0], views_b[0])
+    has_latency = any(len(view.samples) for view in (*views_a, *views_b))
+    if not has_latency:
+        st.caption(
+            "No clean pass on either side, so the latency is not known: all of this was measured "
+            "under a profiler, which adds time of its own."
+        )
     if len(views_a) + len(views_b) > 2:
         st.caption(plain_markdown(f"Profile of one run a side: {a.run.name}, {b.run.name}."))
     shown = [

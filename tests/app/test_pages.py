@@ -168,6 +168,7 @@ def test_a_compare_link_names_what_differs_before_any_ratio(
     assert not at.exception
     assert "compile none" in texts(at).replace("\\", "")
     assert at.selectbox(key="choice_metric").value == "profiled_iteration"
+    assert any("No clean pass on either side" in c.value for c in at.caption)
     assert "Profiled iteration 68.4 % lower" in texts(at) and "too few repeats" in texts(at)
 
 
