@@ -124,7 +124,7 @@ def shoot_docs(browser: Any, url: str, pages: dict[str, str], out: Path) -> None
         tab.wait_for_timeout(1500)
         target = out / f"{stem}.png"
         tab.screenshot(path=str(target))
-        Image.open(target).convert("RGB").quantize(colors=128).save(target, optimize=True)
+        Image.open(target).convert("RGB").quantize(colors=256).save(target, optimize=True)
         if target.stat().st_size > MAX_DOCS_BYTES:
             raise SystemExit(f"{target.name}: over {MAX_DOCS_BYTES} bytes")
         tab.close()

@@ -132,7 +132,7 @@ def composition(bar: Sequence[tuple[str, int]], unknown_frac: float | None) -> s
         parts.append((f"{name} {share}", ns / whole, colour))
         if ns / whole >= 0.004 or ns / kernel_ns >= 0.01:
             items.append((name, f"{share} {'of the whole' if is_idle else ''}".strip(), colour))
-    items.append(("not recognised", percent(unknown_frac), "transparent"))
+    items.append(("not recognised", percent(unknown_frac), ""))
     label = "Where the time went: " + ", ".join(name for name, _, _ in parts)
     return style.stacked_bar(parts, label) + style.legend(items)
 

@@ -102,10 +102,11 @@ def stacked_bar(parts: list[tuple[str, float, str]], label: str) -> str:
 
 
 def legend(items: list[tuple[str, str, str]]) -> str:
-    """Return legend entries from (name, figure, colour)."""
+    """Return legend entries from (name, figure, colour); without a colour there is no swatch."""
     cells = "".join(
-        f'<span><i style="background:{colour}"></i>{escape(name)} '
-        f'<span class="wb-muted">{escape(figure)}</span></span>'
+        "<span>"
+        + (f'<i style="background:{colour}"></i>' if colour else "")
+        + f'{escape(name)} <span class="wb-muted">{escape(figure)}</span></span>'
         for name, figure, colour in items
     )
     return f'<div class="wb-legend">{cells}</div>'
