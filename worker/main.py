@@ -21,6 +21,7 @@ from core.console import LineParser, fail, refusal
 from core.errors import AppError, UserError
 from core.queues import device_queue, gpu_slug, model_queue
 from worker import spool
+from worker.broker import broker_complaint
 from worker.client import DashboardAway, DashboardClient, Refused, version_complaint
 from worker.health import note_alive
 from worker.passes import GpuTarget
@@ -124,6 +125,8 @@ class WorkerHost:
         facts = probe()
         places = [self._place(model, target, facts) for model, target in targets]
         token = places[0].settings.load_token()
+        if complaint := broker_complaint(self._broker_url):
+            LOG.warning("%s; jobs start once it answers", complaint)
         client = DashboardClient(self._dashboard_url, token)
         record = self._record(places, facts)
         if not self._register(client, record):
