@@ -16,6 +16,7 @@ def test_one_press_runs_repeats_in_turn_and_the_same_link_then_has_a_verdict(
     page.goto(f"{dashboard}/submit?workload=attention")
     steps.choose(page, "seq_len", "64")
     steps.choose(page, "implementation", "naive", "sdpa")
+    page.get_by_test_id("stButtonGroup").get_by_text("trace", exact=True).click()
     steps.one_process(page)
     page.get_by_role("button", name="Submit 2 jobs").click()
     steps.wait_until_done(page)
