@@ -189,7 +189,7 @@ def kernel_pairs(found: Comparison) -> None:
         alt="Kernels of A and B that do the same work",
     )
     per = found.kernel_waterfall.per if found.kernel_waterfall else "capture"
-    times = "per iteration" if per == "iteration" else "of the whole capture"
+    of = "per iteration" if per == "iteration" else "of the whole capture"
     st.caption(
-        f"Times are {times}. A dash has no partner: the kernel is gone, new, or fused into another."
+        f"Times are {of}. A dash has no partner: the kernel is gone, new, or fused into another."
     )

@@ -44,14 +44,14 @@ def inputs() -> tuple[str, str, str]:
     names = dict(zip(recent["id"], recent["name"], strict=True))
     bar = st.columns([4, 4, 2], vertical_alignment="bottom")
     chosen = [_side(bar[i], names, key) for i, key in enumerate(("a", "b"))]
-    names = data.metric_names(chosen[0], chosen[1])
+    metrics = data.metric_names(chosen[0], chosen[1])
     asked = st.query_params.get("metric")
     metric = linked_select(
         bar[2],
         "Metric",
-        list(dict.fromkeys([*names, *([asked] if asked else [])])),
+        list(dict.fromkeys([*metrics, *([asked] if asked else [])])),
         param="metric",
-        format_func=partial(_metric, is_known=names[0] == "latency"),
+        format_func=partial(_metric, is_known=metrics[0] == "latency"),
         help="Latency comes from the clean pass; the others from the profiled one.",
     )
     return chosen[0], chosen[1], metric

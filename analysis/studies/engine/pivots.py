@@ -62,7 +62,7 @@ def _spread(rows: pd.DataFrame, table: Table) -> pd.DataFrame:
         known = [value for value in dict.fromkeys(rows[name]) if value]
         alone = rows[rows[name] == ""]
         if known and len(alone):
-            copies = [alone.assign(**{name: value}) for value in known]
+            copies = [alone.assign(**{str(name): value}) for value in known]
             rows = pd.concat([rows[rows[name] != ""], *copies], ignore_index=True)
     return rows
 
