@@ -9,16 +9,12 @@ from tests.browser import steps
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def wait_for_order(page: Any, first: str, second: str) -> None:
-    """Wait until the two waiting jobs stand in this order, by a text of each."""
-    page.wait_for_function(
-        r"""([first, second]) => {
-          const text = document.querySelector('[data-testid=stMain]').innerText
-          const [, one, two] = text.match(/\n1\.\n([^]*?)\n2\.\n([^]*)/) ?? [, '', '']
-          return one.includes(first) && two.includes(second) && !one.includes(second)
-        }""",
-        arg=[first, second],
-    )
+ORDER = r"""([first, second]) => {
+  const text = document.querySelector('[data-testid=stMain]').innerText
+  const [, one, two] = text.match(/\n1\.\n([^]*?)\n2\.\n([^]*)/) ?? [, '', '']
+  return one.includes(first) && two.includes(second) && !one.includes(second)
+}"""
+"""Whether the two waiting jobs stand in this order, by a text of each."""
 
 
 def test_a_job_is_moved_up_cancelled_and_retried(page: Any, dashboard: str) -> None:
@@ -30,9 +26,9 @@ def test_a_job_is_moved_up_cancelled_and_retried(page: Any, dashboard: str) -> N
     page.get_by_role("button", name="Submit 3 jobs").click()
     page.get_by_role("progressbar").first.wait_for(timeout=steps.RUN_MS)
 
-    wait_for_order(page, "batch=2", "batch=4")
-    page.get_by_role("button", name="Move up").click()
-    wait_for_order(page, "batch=4", "batch=2")
+    page.wait_for_function(ORDER, arg=["batch=2", "batch=4"])
+    move_up = page.get_by_role("button", name="Move up")
+    steps.press_until(page, move_up, ORDER, ["batch=4", "batch=2"])
 
     steps.cancel_first(page, left=2)
     page.get_by_role("progressbar").first.wait_for(timeout=steps.RUN_MS)
