@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from app.ui import format as fmt
+from app.ui.colours import CATEGORY_COLOURS, chip_colour, luminance
 
 
 @pytest.mark.parametrize(
@@ -44,3 +45,20 @@ def test_age_is_in_the_largest_unit() -> None:
 
 def test_a_timestamp_that_cannot_be_read_is_shown_as_it_is() -> None:
     assert fmt.when("yesterday") == "yesterday"
+
+
+def test_a_gpu_is_named_without_its_maker() -> None:
+    assert [fmt.gpu_name(m) for m in ("NVIDIA H200", "cpu", None)] == ["H200", "cpu", fmt.UNKNOWN]
+
+
+def test_counts_agree_with_their_noun() -> None:
+    assert [fmt.many(n, "launch") for n in (1, 2)] == ["1 launch", "2 launches"]
+    assert fmt.many(0, "run") == "0 runs"
+
+
+@pytest.mark.parametrize("colour", CATEGORY_COLOURS.values())
+def test_text_on_a_chip_of_any_class_can_be_read(colour: str) -> None:
+    shade = luminance(chip_colour(colour))
+    text = 0.0 if shade > 0.5 else 1.0  # as Streamlit chooses it
+    lighter, darker = max(shade, text), min(shade, text)
+    assert (lighter + 0.05) / (darker + 0.05) >= 3
