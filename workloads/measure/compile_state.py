@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +39,8 @@ class CompileWatch:
 
     def start_listening(self) -> None:
         """Count Triton kernels that are compiled from now on, autotuning trials included."""
+        if not self.on_gpu:
+            return
         try:
             from triton import knobs
         except ImportError:
@@ -110,9 +113,9 @@ class CompileWatch:
 
 
 def _counters(group: str) -> dict[str, int]:
-    from torch._dynamo.utils import counters
-
-    return dict(counters[group])
+    """Return the compiler's counts; nothing where it was never loaded, which takes 2 s to do."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return dict(dynamo.counters[group]) if dynamo else {}
 
 
 def _counter(group: str, name: str) -> int:
