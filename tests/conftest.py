@@ -30,8 +30,8 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with what waits longest, the browser and the stack, so that the rest runs beside it."""
-    slow = ("tests/browser/", "tests/app/test_stack.py")
+    """Start with the longest files, so that none of them is left alone at the end."""
+    slow = ("tests/browser/", "tests/app/test_stack.py", "tests/workloads/")
     items.sort(key=lambda item: not item.nodeid.startswith(slow))
 
 
