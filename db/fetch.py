@@ -1,6 +1,7 @@
 """Read runs with their measurements back. Read-only; merging of several captures is by sum."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from analysis.tables import CaptureWarning
 from core.config import DataDir
 from core.errors import UserError
 from core.states import KERNEL_PASS_ORDER
-from db.frames import select
+from db.frames import build, select
 from db.status import events, gpus, last_events, queue, workers
 
 __all__ = [
@@ -49,63 +50,110 @@ CAPTURE_COLUMNS = (
 METRIC_COLUMNS = ("pass", "phase", "name", "value", "unit")
 
 _CLASSES = "n.category, n.origin, n.confidence, n.rule"
-_SQL = {
-    "kernels": "SELECT k.name, n.short_name, k.grid, k.block, k.registers, k.shared_bytes,"
-    " sum(k.count), sum(k.total_ns), min(k.min_ns), max(k.max_ns), max(k.is_opaque),"
-    f" {_CLASSES} FROM kernels k JOIN kernel_names n ON n.name = k.name"
-    " WHERE k.run_id = ? AND k.pass = ?"
-    " GROUP BY k.name, k.grid, k.block, k.registers, k.shared_bytes, k.is_opaque"
-    " ORDER BY sum(k.total_ns) DESC, k.name",
-    "phases": f"SELECT {', '.join(tables.PHASE_COLUMNS)} FROM phases"
-    " WHERE run_id = ? AND pass = ? ORDER BY process, first_start_ns, path",
-    "api_calls": "SELECT name, sum(count), sum(total_ns), min(min_ns), max(max_ns),"
-    " sum(num_failed), max(is_sync) FROM api_calls WHERE run_id = ? AND pass = ?"
-    " GROUP BY name ORDER BY sum(total_ns) DESC, name",
-    "transfers": "SELECT kind, src, dst, sum(count), sum(bytes), sum(total_ns) FROM transfers"
-    " WHERE run_id = ? AND pass = ? GROUP BY kind, src, dst ORDER BY sum(total_ns) DESC, kind",
-    "gaps": "SELECT cause, sum(count), sum(total_ns), group_concat(DISTINCT evidence) FROM gaps"
-    " WHERE run_id = ? AND pass = ? GROUP BY cause ORDER BY sum(total_ns) DESC",
+_COUNTERS = ", ".join(
+    "n.short_name" if c == "short_name" else f"c.{c}" for c in tables.COUNTER_COLUMNS
+)
+_PROFILED_COLUMNS = (*tables.SAMPLE_COLUMNS, "pass")
+_FRAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "kernels": (
+        "SELECT k.name, n.short_name, k.grid, k.block, k.registers, k.shared_bytes,"
+        " sum(k.count), sum(k.total_ns), min(k.min_ns), max(k.max_ns), max(k.is_opaque),"
+        f" {_CLASSES} FROM kernels k JOIN kernel_names n ON n.name = k.name"
+        " WHERE k.run_id = :run_id AND k.pass = :primary"
+        " GROUP BY k.name, k.grid, k.block, k.registers, k.shared_bytes, k.is_opaque"
+        " ORDER BY sum(k.total_ns) DESC, k.name",
+        tables.KERNEL_COLUMNS + CLASSIFIED_KERNEL_COLUMNS,
+    ),
+    "phases": (
+        f"SELECT {', '.join(tables.PHASE_COLUMNS)} FROM phases"
+        " WHERE run_id = :run_id AND pass = :primary ORDER BY process, first_start_ns, path",
+        tables.PHASE_COLUMNS,
+    ),
+    "api_calls": (
+        "SELECT name, sum(count), sum(total_ns), min(min_ns), max(max_ns),"
+        " sum(num_failed), max(is_sync) FROM api_calls WHERE run_id = :run_id AND pass = :primary"
+        " GROUP BY name ORDER BY sum(total_ns) DESC, name",
+        tables.API_CALL_COLUMNS,
+    ),
+    "transfers": (
+        "SELECT kind, src, dst, sum(count), sum(bytes), sum(total_ns) FROM transfers"
+        " WHERE run_id = :run_id AND pass = :primary GROUP BY kind, src, dst"
+        " ORDER BY sum(total_ns) DESC, kind",
+        tables.TRANSFER_COLUMNS,
+    ),
+    "gaps": (
+        "SELECT cause, sum(count), sum(total_ns), group_concat(DISTINCT evidence) FROM gaps"
+        " WHERE run_id = :run_id AND pass = :primary GROUP BY cause ORDER BY sum(total_ns) DESC",
+        tables.GAP_COLUMNS,
+    ),
+    "samples": (
+        f"SELECT {', '.join(tables.SAMPLE_COLUMNS)} FROM samples WHERE run_id = :run_id"
+        " AND pass = 'clean' ORDER BY pass, process, iteration",
+        tables.SAMPLE_COLUMNS,
+    ),
+    "profiled_samples": (
+        f"SELECT {', '.join(_PROFILED_COLUMNS)} FROM samples WHERE run_id = :run_id"
+        " AND pass <> 'clean' ORDER BY pass, process, iteration",
+        _PROFILED_COLUMNS,
+    ),
+    "memory_points": (
+        f"SELECT {', '.join(tables.MEMORY_POINT_COLUMNS)} FROM memory_points WHERE run_id = :run_id"
+        " AND pass = (SELECT pass FROM memory_points WHERE run_id = :run_id"
+        " ORDER BY CASE pass WHEN 'memory' THEN 0 WHEN 'nsys' THEN 1 ELSE 2 END LIMIT 1)"
+        " ORDER BY capture_id, device, rowid",
+        tables.MEMORY_POINT_COLUMNS,
+    ),
+    "memory_at_peak": (
+        f"SELECT {', '.join(tables.MEMORY_AT_PEAK_COLUMNS)} FROM memory_at_peak"
+        " WHERE run_id = :run_id ORDER BY bytes DESC, site",
+        tables.MEMORY_AT_PEAK_COLUMNS,
+    ),
+    "counters": (
+        f"SELECT {_COUNTERS}, n.category, n.origin FROM counters c"
+        " JOIN kernel_names n ON n.name = c.name WHERE c.run_id = :run_id ORDER BY c.launch",
+        (*tables.COUNTER_COLUMNS, "category", "origin"),
+    ),
+    "rules": (
+        "SELECT launch, kernel, rule, kind, message, estimated_speedup_pct FROM rules"
+        " WHERE run_id = :run_id ORDER BY rowid",
+        tables.RULE_COLUMNS,
+    ),
+    "metrics": (
+        f"SELECT {', '.join(METRIC_COLUMNS)} FROM metrics WHERE run_id = :run_id",
+        METRIC_COLUMNS,
+    ),
 }
-_COLUMNS = {
-    "kernels": tables.KERNEL_COLUMNS + CLASSIFIED_KERNEL_COLUMNS,
-    "phases": tables.PHASE_COLUMNS,
-    "api_calls": tables.API_CALL_COLUMNS,
-    "transfers": tables.TRANSFER_COLUMNS,
-    "gaps": tables.GAP_COLUMNS,
-}
+"""Each frame of a RunView: its SELECT and its columns."""
+NOT_IN_A_STUDY = frozenset(
+    {"api_calls", "transfers", "gaps", "profiled_samples", "memory_points", "memory_at_peak"}
+    | {"rules"}
+)
+"""Frames that no study reads."""
 
 
-def run_view(db: Database, data_dir: DataDir, run_id: str) -> RunView:
-    """Return everything stored about a run; UserError when it does not exist."""
+def run_view(
+    db: Database, data_dir: DataDir, run_id: str, *, leave_out: frozenset[str] = frozenset()
+) -> RunView:
+    """Return what is stored about a run; UserError when it does not exist.
+
+    The frames named by `leave_out` come without rows: a study reads hundreds of runs, and needs
+    nothing of NOT_IN_A_STUDY.
+    """
     row, stored, info = _run_row(db, run_id)
     captures = captures_of(db, run_id)
     primary = primary_pass(captures)
-    frames = {name: _by_pass(db, name, run_id, primary) for name in _SQL}
+    key = {"run_id": run_id, "primary": primary or ""}
+    frames = {
+        name: build((), columns) if name in leave_out else select(db, sql, key, columns)
+        for name, (sql, columns) in _FRAMES.items()
+    }
     peaks, noise_floor_frac = _peaks(db, row.gpu_id, info)
     return RunView(
         run=row,
         summary=stored,
         primary_pass=primary,
-        samples=_samples(db, run_id, profiled=False),
-        profiled_samples=_samples(db, run_id, profiled=True),
         memory=info.get("memory", {}),
-        memory_points=_memory_points(db, run_id),
-        memory_at_peak=_memory_at_peak(db, run_id),
-        counters=_counters(db, run_id),
-        rules=select(
-            db,
-            "SELECT launch, kernel, rule, kind, message, estimated_speedup_pct FROM rules"
-            " WHERE run_id = ? ORDER BY rowid",
-            (run_id,),
-            tables.RULE_COLUMNS,
-        ),
         captures=captures,
-        metrics=select(
-            db,
-            f"SELECT {', '.join(METRIC_COLUMNS)} FROM metrics WHERE run_id = ?",
-            (run_id,),
-            METRIC_COLUMNS,
-        ),
         span_paths=_span_paths(captures, data_dir, primary),
         warnings=warnings_of(db, run_id),
         cost=info.get("cost", {}),
@@ -180,61 +228,6 @@ def warnings_of(db: Database, run_id: str) -> tuple[CaptureWarning, ...]:
         "SELECT code, message FROM warnings WHERE run_id = ? ORDER BY rowid", [run_id]
     )
     return tuple(CaptureWarning(code=code, message=message) for code, message in rows)
-
-
-def _by_pass(db: Database, table: str, run_id: str, primary: str | None) -> pd.DataFrame:
-    return select(db, _SQL[table], (run_id, primary or ""), _COLUMNS[table])
-
-
-def _samples(db: Database, run_id: str, *, profiled: bool) -> pd.DataFrame:
-    columns = (*tables.SAMPLE_COLUMNS, "pass") if profiled else tables.SAMPLE_COLUMNS
-    return select(
-        db,
-        f"SELECT {', '.join(columns)} FROM samples WHERE run_id = ?"
-        f" AND pass {'<>' if profiled else '='} 'clean' ORDER BY pass, process, iteration",
-        (run_id,),
-        columns,
-    )
-
-
-def _memory_points(db: Database, run_id: str) -> pd.DataFrame:
-    columns = ", ".join(tables.MEMORY_POINT_COLUMNS)
-    return select(
-        db,
-        f"SELECT {columns} FROM memory_points WHERE run_id = ? AND pass = {_MEMORY_PASS}"
-        " ORDER BY capture_id, device, rowid",
-        (run_id, run_id),
-        tables.MEMORY_POINT_COLUMNS,
-    )
-
-
-def _memory_at_peak(db: Database, run_id: str) -> pd.DataFrame:
-    columns = ", ".join(tables.MEMORY_AT_PEAK_COLUMNS)
-    return select(
-        db,
-        f"SELECT {columns} FROM memory_at_peak WHERE run_id = ? ORDER BY bytes DESC, site",
-        (run_id,),
-        tables.MEMORY_AT_PEAK_COLUMNS,
-    )
-
-
-_MEMORY_PASS = (
-    "(SELECT pass FROM memory_points WHERE run_id = ?"
-    " ORDER BY CASE pass WHEN 'memory' THEN 0 WHEN 'nsys' THEN 1 ELSE 2 END LIMIT 1)"
-)
-
-
-def _counters(db: Database, run_id: str) -> pd.DataFrame:
-    columns = ", ".join(
-        "n.short_name" if c == "short_name" else f"c.{c}" for c in tables.COUNTER_COLUMNS
-    )
-    return select(
-        db,
-        f"SELECT {columns}, n.category, n.origin FROM counters c"
-        " JOIN kernel_names n ON n.name = c.name WHERE c.run_id = ? ORDER BY c.launch",
-        (run_id,),
-        (*tables.COUNTER_COLUMNS, "category", "origin"),
-    )
 
 
 def _span_paths(captures: pd.DataFrame, data_dir: DataDir, primary: str | None) -> tuple[Path, ...]:

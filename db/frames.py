@@ -4,7 +4,7 @@
 gives an empty result no dtypes at all; here each column is built from Python values.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -87,10 +87,13 @@ def _empty(columns: tuple[str, ...]) -> pd.DataFrame:
 
 
 def select(
-    db: Database, sql: str, params: Sequence[Any] = (), columns: Sequence[str] = ()
+    db: Database,
+    sql: str,
+    params: Sequence[Any] | Mapping[str, Any] = (),
+    columns: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Run a SELECT whose columns are `columns` (its own names when empty). Read-only."""
-    cursor = db.conn.execute(sql, tuple(params))
+    cursor = db.conn.execute(sql, params if isinstance(params, Mapping) else tuple(params))
     names = list(columns) or [d[0] for d in cursor.description]
     return build(cursor.fetchall(), names)
 

@@ -237,7 +237,11 @@ def _study(name: str, query: str, published: bool, key: Stamp) -> Any:
     terms = " ".join(t for t in (query, f"workload:{wanted}" if wanted else "", _ENDED) if t)
     with database() as db:
         found = runs.list_runs(db, terms, limit=MAX_STUDY_RUNS)["id"].to_list()
-    return run_study(name, fetch_views(tuple(found)), published=published)
+        views = [
+            fetch.run_view(db, data_dir(), run_id, leave_out=fetch.NOT_IN_A_STUDY)
+            for run_id in found
+        ]
+    return run_study(name, views, published=published)
 
 
 _ENDED = "status:done,oom"
