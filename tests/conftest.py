@@ -1,6 +1,7 @@
 """Fixtures that every room may use: a data directory, its database, and runs to put into it."""
 
 import importlib.metadata
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -15,6 +16,9 @@ from db.connection import opened
 from db.runs import insert_run
 
 H100 = Path(__file__).parent / "data" / "h100"
+
+# Several programs compute at a time: a second thread of each would wait by spinning.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_report_header() -> str:

@@ -42,16 +42,22 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def dashboard(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def dashboard_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data directory of `dashboard`."""
+    return tmp_path_factory.mktemp("up") / "data"
+
+
+@pytest.fixture(scope="session")
+def dashboard(browser: Any, dashboard_data: Path) -> Iterator[str]:
     """Run `warpboard up` on an empty data directory, with this Python as the worker's."""
-    folder = tmp_path_factory.mktemp("up")
+    folder = dashboard_data.parent
     port, log = free_port(), folder / "up.log"
     env = {**os.environ, "WARPBOARD_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
     env["WARPBOARD_PERFETTO_UI"] = str(Path(__file__).parent / "perfetto_stand_in")
     command = [sys.executable, "-m", "app.cli", "up", "--port", str(port), "--no-demo"]
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [*command, "--data", str(folder / "data")], cwd=ROOT, env=env, stdout=out, stderr=out
+            [*command, "--data", str(dashboard_data)], cwd=ROOT, env=env, stdout=out, stderr=out
         )
     try:
         url = f"http://127.0.0.1:{port}"

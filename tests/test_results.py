@@ -1,4 +1,4 @@
-"""The example bundles give the numbers of their own files, read another way, and name nobody."""
+"""Example runs give the numbers of their files, name nobody, and make results.md as it is."""
 
 import gzip
 import json
@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from app.demo.load import DATA, FOLDER
-from docs.measured import example_views
+from docs.generate import DOCS, generated
+from docs.measured import RESULTS, charts, example_views
 
 ENTRIES = tomllib.loads((FOLDER / "demo.toml").read_text(encoding="utf-8"))["run"]
 BUNDLES = {e["name"]: DATA / e["bundle"] for e in ENTRIES if "bundle" in e}
@@ -62,3 +63,13 @@ def test_no_file_of_a_bundle_names_a_user_a_host_or_a_folder(name: str) -> None:
 
 def test_example_data_stays_small() -> None:
     assert sum(p.stat().st_size for p in Path(DATA).rglob("*") if p.is_file()) < LIMIT_BYTES
+
+
+def test_results_are_what_the_example_runs_say() -> None:
+    text = (DOCS / "results.md").read_text(encoding="utf-8")
+    assert generated(text) == text, "run: python -m docs.generate"
+
+
+def test_charts_are_what_the_example_runs_say() -> None:
+    found = {path: path.read_text(encoding="utf-8") for path in RESULTS.glob("*.svg")}
+    assert found == charts(), "run: python -m docs.generate"
