@@ -30,7 +30,8 @@ _OPERATIONS: tuple[tuple[str, str, str, str, str], ...] = (
         "POST",
         "/api/v1/runs/{run_id}/claim",
         "Take a run from the queue; 409 when it is not queued. With any_run true: the run that is "
-        "first in line for the GPU that asks, of the same model. Asked again with its try_id it gives the same run",
+        "first in line for the GPU that asks, of the same model. Asked again with its try_id it "
+        "gives the same run",
         "worker_id, gpu, task_id, any_run, try_id",
         "run_id, spec, attempt",
     ),
