@@ -50,13 +50,18 @@ def on_one_clock(captures: Sequence[RunCapture]) -> list[RunCapture]:
     """Return the captures, those of each pass moved to the clock of the earliest where possible."""
     moved = list(captures)
     for pass_name in (str(Pass.NSYS), str(Pass.TRACE)):
-        mine = [c for c in captures if c.pass_name == pass_name and c.tables.spans is not None]
+        places = [
+            i
+            for i, c in enumerate(captures)
+            if c.pass_name == pass_name and c.tables.spans is not None
+        ]
+        mine = [captures[i] for i in places]
         if not are_aligned(mine):
             continue
         starts = session_starts(mine) or []
-        for capture, start_ns in zip(mine, starts, strict=True):
+        for place, capture, start_ns in zip(places, mine, starts, strict=True):
             tables = _moved(capture.tables, start_ns - min(starts))
-            moved[moved.index(capture)] = replace(capture, tables=tables)
+            moved[place] = replace(capture, tables=tables)
     return moved
 
 

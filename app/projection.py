@@ -30,11 +30,15 @@ def projection_document(data_dir: DataDir, run_text: str, gpu_name: str) -> dict
         stored = gpus(db).dropna(subset=["model"])
         model = match_gpu_name(gpu_name, [*(g.name for g in GPUS), *_unlisted(stored["model"])])
         facts = find_gpu(model)
-        pairs = [
-            (run_view(db, data_dir, source), run_view(db, data_dir, target))
+        both = [
+            (source, target)
             for source, other, target in measured_on_both(db, view.run.gpu_model)
             if _is_same(other, model) and view.run.id not in (source, target)
-        ][:MAX_PAIRS]
+        ]
+        pairs = [
+            (run_view(db, data_dir, source), run_view(db, data_dir, target))
+            for source, target in both[:MAX_PAIRS]
+        ]
     peaks = next((g.peaks for g in stored.itertuples() if g.peaks and _is_same(g.model, model)), {})
     checked = check_pairs(pairs)
     band = learned_band(checked)
