@@ -140,7 +140,7 @@ class WorkerHost:
         for thread in threads:
             thread.start()
         try:
-            self._beat(client, places, facts)
+            self._beat(client, places, facts, told=record)
         finally:
             self._stop.set()
             for thread in threads:
@@ -214,20 +214,25 @@ class WorkerHost:
             return True
         return False
 
-    def _beat(self, client: DashboardClient, places: list[Place], facts: Mapping[str, Any]) -> None:
-        """Send heartbeats until told to stop.
+    def _beat(
+        self,
+        client: DashboardClient,
+        places: list[Place],
+        facts: Mapping[str, Any],
+        told: dict[str, Any],
+    ) -> None:
+        """Send heartbeats until told to stop; `told` is what the dashboard knows of this worker.
 
         Registers again where the dashboard forgot us, and after a new measurement.
         """
-        known = self._record(places, facts)
         note_alive(self._data)
         while not self._stop.wait(self._heartbeat_s):
             note_alive(self._data)
             record = self._record(places, facts)
             try:
-                if record != known:
+                if record != told:
                     client.register({**record, "clock_s": time.time()})
-                    known = record
+                    told = record
                 for run_id in client.heartbeat(self._worker_id, spool.running_runs(self._spool)):
                     spool.ask_to_cancel(self._spool, run_id)
             except DashboardAway as error:
@@ -236,6 +241,7 @@ class WorkerHost:
                 LOG.warning("heartbeat: %s", refusal)
                 if refusal.status == 404:
                     self._register(client, record)
+                    told = record
 
     def _sweep(self, token: str) -> None:
         client = DashboardClient(self._dashboard_url, token, timeout_s=60)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,6 +33,8 @@ class Dashboard:
     break_uploads_after: int | None = None
     "Close the connection once after this many bytes of an upload."
     limit_bytes: int | None = None
+    on_register: Callable[[], Any] | None = None
+    "Done before a worker hears that it is registered."
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def log(self) -> str:
@@ -76,6 +78,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def post_workers(self, parts: list[str], body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         self.dashboard.workers.append(body)
+        if self.dashboard.on_register:
+            self.dashboard.on_register()
         return 200, {"heartbeat_s": 0.3, "version": self.dashboard.version}
 
     def post_heartbeat(self, parts: list[str], body: dict[str, Any]) -> tuple[int, dict[str, Any]]:

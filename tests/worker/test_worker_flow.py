@@ -1,5 +1,6 @@
 """`python -m worker` on the real embedded broker: one job from the queue to the dashboard."""
 
+import json
 import os
 import shutil
 import signal
@@ -234,3 +235,15 @@ def test_other_major_version_is_refused(
     with started_worker(tmp_path, dashboard.url, fake_python) as worker:
         assert worker.wait(timeout=30) == 2
     assert "7.0.0" in (tmp_path / "worker.err").read_text()
+
+
+def test_a_measurement_made_while_the_worker_registers_is_told_too(
+    tmp_path: Path, dashboard: Dashboard, fake_python: str
+) -> None:
+    measured = tmp_path / "measured" / "cpu.json"
+    measured.parent.mkdir()
+    peaks = {"copy_bytes_per_s": {"value": 5e9, "unit": "B/s"}}
+    dashboard.on_register = lambda: measured.write_text(json.dumps({"peaks": peaks}))
+    with started_worker(tmp_path, dashboard.url, fake_python):
+        wait_for(lambda: len(dashboard.workers) == 2)
+    assert [w["gpus"][0].get("peaks") for w in dashboard.workers] == [None, peaks]
