@@ -127,6 +127,10 @@ RANGE_COLUMNS = ("start_ns", "end_ns", "process", "thread", "depth", "name", "pa
 """One row a closed host range, for the timeline; kept beside the spans."""
 
 
+CPU_OPERATORS = "cpu_operators"
+"""Code of the warning that a capture's kernels are CPU operators: no GPU work was recorded."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureWarning:
     """Something the user must know about a capture; `code` is stable, snake_case."""

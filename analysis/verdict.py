@@ -5,7 +5,6 @@ are its kernels recorded (opaque graphs), does the GPU wait (and for what), and 
 memory or arithmetic. Where the captures cannot tell, the verdict says so and what to record.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -13,6 +12,7 @@ from typing import Any
 
 from analysis.classify import fractions
 from analysis.runview import RunView
+from analysis.tables import CPU_OPERATORS
 from analysis.verdict_busy import BusyLimit, busy_limit, limit_without_kernels
 from analysis.verdict_facts import (
     byte_size,
@@ -23,6 +23,7 @@ from analysis.verdict_facts import (
     milliseconds,
     percent,
 )
+from core.states import Pass
 
 __all__ = ["RunVerdict", "VerdictKind", "graphs_not_used", "run_verdict"]
 
@@ -30,7 +31,6 @@ IDLE_FRAC = 0.3
 """From this idle share on, what the GPU waits for limits more than what its kernels do."""
 OPAQUE_FRAC = 0.5
 """From this share of opaque graph time on, nothing is said about kernels."""
-_OPERATOR = re.compile(r"^(?:aten|mkldnn|onednn|torch|quantized)::")
 
 
 class VerdictKind(StrEnum):
@@ -82,7 +82,7 @@ def run_verdict(view: RunView) -> RunVerdict:
         return _oom(view.run.oom or {})
     if view.kernels.empty:
         return _no_kernels(view)
-    if view.kernels["name"].map(lambda n: bool(_OPERATOR.match(str(n)))).all():
+    if _is_cpu_work(view):
         return _cpu(view)
     opaque_ns = int(view.summary.get("opaque_graph_ns") or 0)
     total_ns = int(view.kernels["total_ns"].sum())
@@ -92,6 +92,12 @@ def run_verdict(view: RunView) -> RunVerdict:
     if idle_frac is not None and idle_frac >= IDLE_FRAC:
         return _idle(view, float(idle_frac))
     return _busy(view)
+
+
+def _is_cpu_work(view: RunView) -> bool:
+    """True where the kernels are the CPU operators of a trace: no capture has a GPU operation."""
+    is_told = any(w.code == CPU_OPERATORS for w in view.warnings)
+    return is_told and view.primary_pass == Pass.TRACE and not view.span_paths
 
 
 def _bar(view: RunView) -> tuple[tuple[str, int], ...]:

@@ -136,3 +136,16 @@ CPU_RULES = (
     ),
 )
 """Tried where the name is `aten::...`; the last rule takes every operator."""
+
+COMPILED_RULES = (
+    Rule(
+        id="cpu.compiled",
+        where=F.TEXT,
+        pattern=r"^(?:#+ Call CompiledFxGraph|CompiledFxGraph|Torch-Compiled Region|TorchDynamo "
+        r"|Pregraph bytecode|AOTDispatcher |AOTAutograd|CompiledFunction|Compiled ?Autograd)",
+        category=C.OTHER,
+        example="TorchDynamo Cache Lookup",
+        why="torch.compile's steps; kernels of a compiled graph are not recorded one by one",
+        confidence=0.95,
+    ),
+)

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from analysis.classify.category_aten import ATEN_RULES
 from analysis.classify.category_conv import CONV_RULES
-from analysis.classify.category_cpu import CPU_RULES
+from analysis.classify.category_cpu import COMPILED_RULES, CPU_RULES
 from analysis.classify.category_inductor import INDUCTOR_RULES
 from analysis.classify.category_library import (
     ATTENTION_RULES,
@@ -91,6 +91,9 @@ def _category_rule(seen: NameView) -> tuple[Rule | None, float]:
     """Return the deciding category rule and the factor on its confidence."""
     if _CPU_OPERATOR.match(seen.head):
         return first_match(CPU_RULES, seen), 1.0
+    compiled = first_match(COMPILED_RULES, seen)
+    if compiled is not None:
+        return compiled, 1.0
     if _GENERATED.match(seen.base):
         found = first_match(INDUCTOR_RULES, seen)
         if found is not None:

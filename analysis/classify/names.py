@@ -24,6 +24,8 @@ _COLONS = re.compile(r"(?:::\s*){2,}")
 _MANGLED_PART = re.compile(r"L[a-z]n?\d+E|S[0-9A-Z]*_|T\d*_|(\d+)|[A-Za-z_]")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NOT_WORD = re.compile(r"[^0-9A-Za-z]+")
+_LABEL = re.compile(r"^(?:#+ )?[A-Z][\w-]* [^\[\]]+$")
+"""A title in words, as PyTorch gives the steps of a compiled graph."""
 _KERNEL_NUMBER = re.compile(r"_kernel_?\d+(?=_)")
 _FIXED_CASE = (
     (re.compile(r"MoE"), "Moe"),
@@ -97,6 +99,8 @@ def short_name(name: str) -> str:
     seen = view(name)
     if not seen.head:
         return name.strip()
+    if not seen.is_cpp and _LABEL.match(seen.text):
+        return seen.text
     parts = [p for p in seen.head.split("::") if p]
     if len(parts) > 1 and (parts[-1] in _GENERIC_BASES or name.startswith("aten::")):
         return "::".join(parts[-2:])

@@ -1,5 +1,6 @@
 """Origin rules: whose code a kernel is, from namespaces, prefixes and naming habits."""
 
+from analysis.classify.category_cpu import COMPILED_RULES
 from analysis.classify.classes import Origin as O
 from analysis.classify.rule import Field as F
 from analysis.classify.rule import Rule
@@ -38,6 +39,14 @@ ATEN_BASE = (
 """Names of PyTorch's kernels, for tools that drop the namespace."""
 
 ORIGIN_RULES = (
+    _rule(
+        "compiled_call",
+        F.TEXT,
+        COMPILED_RULES[0].pattern,
+        O.INDUCTOR,
+        "Torch-Compiled Region: 0/0",
+        "torch.compile's own steps on the CPU",
+    ),
     _rule(
         "inductor",
         F.BASE,

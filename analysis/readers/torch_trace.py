@@ -40,7 +40,7 @@ from analysis.readers.torch_trace_tables import (
     span_table,
     transfer_table,
 )
-from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
+from analysis.tables import CPU_OPERATORS, CaptureKind, CaptureTables, CaptureWarning
 from core.errors import CaptureError
 
 
@@ -212,7 +212,7 @@ def _cpu_tables(
             f" {len(calls)} CUDA calls are there: another profiler may have held CUPTI, or the GPU "
             "activity was not enabled."
         )
-    notes.append(CaptureWarning(code="cpu_operators", message=text))
+    notes.append(CaptureWarning(code=CPU_OPERATORS, message=text))
     if len(shown.start) < len(ops.start):
         num_left = len(ops.start) - len(shown.start)
         text = f"{num_left} operators of the first profiler step were left out."

@@ -8,7 +8,7 @@ import pytest
 
 from analysis.classify import Category, Origin, classify, fractions, short_name
 from analysis.classify.category_aten import ATEN_RULES
-from analysis.classify.category_cpu import CPU_RULES
+from analysis.classify.category_cpu import COMPILED_RULES, CPU_RULES
 from analysis.classify.category_inductor import INDUCTOR_RULES
 from analysis.classify.category_words import SIGNATURE_RULES, WORD_RULES
 from analysis.classify.category_xla import XLA_RULES
@@ -19,7 +19,13 @@ DATA = Path(__file__).parent.parent / "data"
 LABELLED = DATA / "kernel_names.tsv"
 MORE_LABELLED = DATA / "kernel_names_more.tsv"
 CATEGORY_RULES = (
-    ATEN_RULES + CPU_RULES + INDUCTOR_RULES + WORD_RULES + SIGNATURE_RULES + XLA_RULES
+    ATEN_RULES
+    + CPU_RULES
+    + COMPILED_RULES
+    + INDUCTOR_RULES
+    + WORD_RULES
+    + SIGNATURE_RULES
+    + XLA_RULES
 ) + LIBRARY_RULES
 
 

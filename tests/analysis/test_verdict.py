@@ -1,11 +1,15 @@
 """What limits the stored H100 runs, and what is said where a capture cannot tell."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from analysis.classify import classify
 from analysis.readers.ncu_csv import read_ncu_csv
+from analysis.readers.torch_trace import read_torch_trace
 from analysis.tables import CaptureWarning
 from analysis.verdict import VerdictKind, graphs_not_used, run_verdict
 from analysis.verdict_facts import median_gap_ns
@@ -155,10 +159,21 @@ def test_out_of_memory_is_a_result_with_its_bytes():
     assert "in backward" in found.headline and found.evidence == ("asked for 1.07 GB",)
 
 
-def test_operators_make_a_cpu_run():
-    view = nsys_view("forward_fp32")
-    kernels = view.kernels.iloc[:2].assign(name=["aten::mm", "aten::add"], total_ns=[300, 100])
-    found = run_verdict(replace(view, kernels=kernels, summary={}))
+@pytest.mark.parametrize("second", ["aten::add", "## Call CompiledFxGraph f7 ##", "mine::op"])
+def test_a_trace_without_gpu_work_is_a_cpu_run_whatever_its_operators_are_called(
+    tmp_path: Path, second: str
+) -> None:
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur}
+        for name, ts, dur in (("aten::mm", 0, 300), (second, 400, 100))
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    tables = read_torch_trace(path)
+    classes = [classify(name) for name in tables.kernels["name"]]
+    kernels = tables.kernels.assign(category=[str(c.category) for c in classes])
+    view = empty_view(warnings=tables.warnings)
+    found = run_verdict(replace(view, kernels=kernels, primary_pass="trace"))
     assert found.kind == VerdictKind.CPU
     assert "aten::mm 75 %" in found.evidence[0]
 
