@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from app.charts.base import bar_height, figure, plain, short, unique_labels
+from app.charts.base import NARROW_CHARS, figure, name_rows, plain, short, unique_labels
 from app.charts.roofline import add_kernels
 from app.ui.colours import CATEGORY_COLOURS, NEUTRAL, RUN_A, RUN_B
 from app.ui.format import duration
@@ -103,9 +103,9 @@ def interval(ratio: float, ci95: tuple[float, float], noise_floor_frac: float | 
 
 def intervals(rows: Sequence[tuple[str, float, tuple[float, float] | None, str]]) -> go.Figure:
     """Draw the ratio of several measurements, one a line: (label, ratio, 95 % interval, colour)."""
-    fig = figure(height=bar_height(len(rows), row=30), x_title="ratio B / A", legend=False)
+    fig = figure(x_title="ratio B / A", legend=False)
     fig.add_vline(x=1, line={"color": NEUTRAL, "dash": "dot"})
-    labels = unique_labels([label for label, *_ in rows], 60)
+    labels = unique_labels([label for label, *_ in rows], 110, width=NARROW_CHARS)
     for label, (_, ratio, ci95, colour) in zip(labels, rows, strict=True):
         low, high = ci95 or (ratio, ratio)
         bar = {"array": [high - ratio], "arrayminus": [ratio - low], "thickness": 3, "width": 6}
@@ -119,7 +119,7 @@ def intervals(rows: Sequence[tuple[str, float, tuple[float, float] | None, str]]
             hoverinfo="text",
         )
     fig.update_xaxes(rangemode="tozero")
-    fig.update_yaxes(autorange="reversed")
+    name_rows(fig, labels, bars_px=14)
     return fig
 
 

@@ -3,7 +3,7 @@
 import pandas as pd
 import plotly.graph_objects as go
 
-from app.charts.base import bar_height, figure, plain, unique_labels
+from app.charts.base import NARROW_CHARS, bar_height, figure, name_rows, plain, unique_labels
 from app.ui.colours import category_colour, origin_colour
 from app.ui.format import duration, percent
 
@@ -13,21 +13,22 @@ def top_kernels(kernels: pd.DataFrame) -> go.Figure:
 
     Wants name, short_name, category, origin, total_ns, count, share_frac.
     """
-    rows = kernels.iloc[::-1]
-    fig = figure(height=bar_height(len(rows)), x_title="total time (ms)", legend=False)
+    fig = figure(x_title="total time (ms)", legend=False)
     hover = [
         f"{plain(r.short_name)}<br>{r.category}, {r.origin}<br>{duration(r.total_ns)} in {r.count} "
         f"launches ({percent(r.share_frac)} of kernel time)"
-        for r in rows.itertuples()
+        for r in kernels.itertuples()
     ]
+    labels = unique_labels(kernels["short_name"].astype(str).to_list(), NARROW_CHARS)
     fig.add_bar(
-        y=unique_labels(rows["short_name"].astype(str).to_list()),
-        x=rows["total_ns"] / 1e6,
+        y=labels,
+        x=kernels["total_ns"] / 1e6,
         orientation="h",
-        marker={"color": [category_colour(c) for c in rows["category"]]},
+        marker={"color": [category_colour(c) for c in kernels["category"]]},
         hovertext=hover,
         hoverinfo="text",
     )
+    name_rows(fig, labels, bars_px=14)
     return fig
 
 

@@ -3,7 +3,7 @@
 import pandas as pd
 import plotly.graph_objects as go
 
-from app.charts.base import bar_height, figure, plain
+from app.charts.base import NARROW_CHARS, bar_height, figure, name_rows, plain, unique_labels
 from app.ui.colours import HOST, KERNEL_SUM, PROJECTED
 from app.ui.format import duration
 
@@ -16,13 +16,13 @@ KINDS = (
 
 def phase_times(phases: pd.DataFrame) -> go.Figure:
     """Draw host range, GPU projection and kernel sum; wants `label` and the three columns in ns."""
-    rows = phases.iloc[::-1]
-    height = bar_height(len(rows), row=48)
-    fig = figure(height=height, x_title="time (ms)", barmode="group")
-    for column, name, colour in reversed(KINDS):
-        known = rows[rows[column].notna()]
+    labels = unique_labels(list(phases["label"]), 110, width=NARROW_CHARS)
+    phases = phases.assign(text=labels)
+    fig = figure(x_title="time (ms)", barmode="group")
+    for column, name, colour in KINDS:
+        known = phases[phases[column].notna()]
         fig.add_bar(
-            y=[plain(v) for v in known["label"]],
+            y=known["text"],
             x=known[column].astype(float) / 1e6,
             name=name,
             orientation="h",
@@ -33,16 +33,15 @@ def phase_times(phases: pd.DataFrame) -> go.Figure:
             ],
             hoverinfo="text",
         )
-    fig.update_layout(legend={"traceorder": "reversed"})
+    name_rows(fig, labels, bars_px=34)
     return fig
 
 
 def host_calls(calls: pd.DataFrame) -> go.Figure:
     """Draw time in host API calls; wants name, total_ns, count, is_sync."""
-    rows = calls.iloc[::-1]
-    fig = figure(height=bar_height(len(rows)), x_title="total time (ms)")
+    fig = figure(x_title="total time (ms)")
     for is_sync, name, colour in ((False, "returns at once", HOST), (True, "waits", "#d55e00")):
-        part = rows[rows["is_sync"].astype(bool) == is_sync]
+        part = calls[calls["is_sync"].astype(bool) == is_sync]
         if part.empty:
             continue
         fig.add_bar(
@@ -57,7 +56,7 @@ def host_calls(calls: pd.DataFrame) -> go.Figure:
             ],
             hoverinfo="text",
         )
-    fig.update_yaxes(categoryorder="array", categoryarray=[plain(v) for v in rows["name"]])
+    name_rows(fig, [plain(v) for v in calls["name"]], bars_px=14)
     return fig
 
 

@@ -16,7 +16,7 @@ from analysis.studies.engine.drawn import (
     value_title,
 )
 from analysis.studies.engine.fields import sort_key
-from app.charts.base import bar_height, figure, plain, short, unique_labels
+from app.charts.base import NARROW_CHARS, figure, name_rows, plain, short, unique_labels
 from app.ui.colours import (
     CATEGORY_COLOURS,
     ORIGIN_COLOURS,
@@ -28,6 +28,7 @@ from app.ui.colours import (
 PUBLISHED_DASH = "dot"
 _MOST_SERIES = 24
 _MOST_TICKS = 12
+_HEAT_MAP_CHARS = 30
 
 
 def draw(frame: pd.DataFrame, table: Table, pivot: Pivot) -> go.Figure | None:
@@ -134,13 +135,8 @@ def _by_row(frame: pd.DataFrame, table: Table) -> go.Figure:
     labels = list(dict.fromkeys(shown["label"]))
     names = [n for n in dict.fromkeys(shown["series"]) if n]
     names.sort(key=partial(_place, table.chart.colour))
-    thickness = 30 if is_stacked else 14 + 12 * len(names)
-    fig = figure(
-        height=bar_height(len(labels), row=thickness, base=110, most=1400),
-        x_title=value_title(table),
-        barmode="stack" if is_stacked else "group",
-    )
-    texts = dict(zip(labels, unique_labels(labels, 70), strict=True))
+    fig = figure(x_title=value_title(table), barmode="stack" if is_stacked else "group")
+    texts = dict(zip(labels, unique_labels(labels, 110, width=NARROW_CHARS), strict=True))
     for i, name in enumerate(names):
         rows = shown[shown["series"] == name]
         fig.add_bar(
@@ -153,7 +149,8 @@ def _by_row(frame: pd.DataFrame, table: Table) -> go.Figure:
         )
     for label in shown.loc[(shown["series"] == "") & (shown["status"] == "oom"), "label"]:
         fig.add_annotation(x=0, y=texts[label], text="OOM", showarrow=False, xanchor="left")
-    fig.update_yaxes(autorange="reversed", categoryarray=list(texts.values()))
+    bars_px = 16 if is_stacked else 4 + 12 * len(names)
+    name_rows(fig, list(texts.values()), bars_px=bars_px)
     return fig
 
 
@@ -208,6 +205,7 @@ def _interval(rows: pd.DataFrame) -> dict[str, object] | None:
 
 
 def _heatmap(frame: pd.DataFrame, x: str, title: str) -> go.Figure:
+    frame = frame.assign(**{x: frame[x].fillna("").astype(str).replace("", "not stated")})
     rows = list(dict.fromkeys(frame["series"]))
     columns = sorted(dict.fromkeys(frame[x].astype(str)), key=_numeric)
     place = {(r, c): None for r in rows for c in columns}
@@ -217,15 +215,23 @@ def _heatmap(frame: pd.DataFrame, x: str, title: str) -> go.Figure:
         known = cell["value"] is not None and cell["value"] == cell["value"]
         place[key] = cell["value"] if known else place[key]
         text[key] = "OOM" if cell["status"] == "oom" else str(cell["text"] or "")
-    fig = figure(height=min(900, 120 + 34 * len(rows)), x_title=field_title(x), legend=False)
+    labels = unique_labels(rows, 110, width=_HEAT_MAP_CHARS)
+    lines = max(label.count("<br>") + 1 for label in labels)
+    fig = figure(height=150 + (14 + 15 * lines) * len(rows), x_title=field_title(x), legend=False)
     fig.add_heatmap(
         z=[[place[r, c] for c in columns] for r in rows],
         x=columns,
-        y=unique_labels(rows, 60),
+        y=labels,
         text=[[text[r, c] for c in columns] for r in rows],
         texttemplate="%{text}",
         colorscale="Cividis",
-        colorbar={"title": {"text": plain(title), "side": "right"}},
+        colorbar={
+            "title": {"text": plain(title), "side": "top"},
+            "orientation": "h",
+            "thickness": 12,
+            "y": 1,
+            "yanchor": "bottom",
+        },
         xgap=2,
         ygap=2,
         hovertemplate="%{y}<br>%{x}: %{text}<extra></extra>",

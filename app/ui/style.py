@@ -31,7 +31,7 @@ CSS = f"""<style>
   max-width:100%;overflow:hidden;text-overflow:ellipsis}}
 .wb-muted {{color:{_MUTED}}}
 .wb-verdict {{border:1px solid {_LINE};border-left:5px solid var(--wb-accent);border-radius:.5rem;
-  padding:1rem 1.2rem 1.05rem}}
+  padding:1rem 1.2rem 1.05rem;overflow-wrap:anywhere}}
 .wb-verdict h2 {{font-size:1.22rem;line-height:1.3;margin:0 0 .3rem;padding:0;font-weight:650}}
 .wb-verdict p {{margin:.15rem 0;line-height:1.5}}
 .wb-verdict ul {{margin:.3rem 0 .2rem;padding-left:1.15rem}}

@@ -29,7 +29,7 @@ def kernel_frame(names: list[str]) -> pd.DataFrame:
 
 def test_template_arguments_are_shown_as_text() -> None:
     fig = kernels.top_kernels(kernel_frame(NAMES))
-    assert "&lt;" in fig.data[0].y[1] and "<" not in fig.data[0].y[1]
+    assert "&lt;" in fig.data[0].y[0] and "<" not in fig.data[0].y[0]
 
 
 def test_names_that_look_alike_when_cut_keep_their_own_bars() -> None:
