@@ -91,6 +91,7 @@ def many_runs(folder: Path, num_runs: int) -> None:
 
 def million_spans(folder: Path, num_spans: int) -> str:
     """Import a capture and repeat its spans in time; return the run's id."""
+    from analysis.span_file import parquet_settings
     from app.imports import import_paths
     from core.config import data_dir
 
@@ -107,7 +108,8 @@ def million_spans(folder: Path, num_spans: int) -> str:
             shifted = shifted.set_column(table.schema.get_field_index(column), column, values)
         parts.append(shifted)
     whole = pa.concat_tables([p.cast(table.schema) for p in parts]).slice(0, num_spans)
-    pq.write_table(whole.unify_dictionaries(), path)
+    whole = whole.unify_dictionaries()
+    pq.write_table(whole, path, **parquet_settings(whole.schema))
     return run_id
 
 

@@ -9,6 +9,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+_TIMES = ("start_ns", "end_ns", "launch_start_ns")
+_LANE_FIELDS = ("process", "device", "stream")
+_TEXTS = ("kind", "name", "path")
+_MOST_COUNTED = 2**16
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
@@ -41,31 +46,15 @@ def load_timeline(span_paths: tuple[Path, ...]) -> Timeline | None:
     parts = [p for p in parts if len(p)]
     if not parts:
         return None
-    many = len(parts) > 1
-    frame = pd.concat(parts, ignore_index=True) if many else parts[0]
-    ranges = _read_ranges(span_paths)
-    return build_timeline(frame, ranges)
+    spans = pa.concat_tables(parts, promote_options="permissive") if len(parts) > 1 else parts[0]
+    return build_timeline(spans, _read_ranges(span_paths))
 
 
-def _read_spans(path: Path, capture: int) -> pd.DataFrame:
-    """Return one capture's spans; text columns stay categories, a million strings are slow."""
-    columns = ["start_ns", "end_ns", "device", "stream", "process", "kind", "name", "path"]
-    table = pq.read_table(path, columns=[*columns, "launch_start_ns"])
-    frame = pd.DataFrame(
-        {c: table[c].to_numpy() for c in columns[:5]}
-        | {c: _categories(table[c]) for c in columns[5:]}
-        | {"launch_start_ns": table["launch_start_ns"].cast("float64").to_numpy()}
-    )
-    frame["capture"] = capture
-    return frame
-
-
-def _categories(column: pa.ChunkedArray) -> pd.Categorical:
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    whole = column.unify_dictionaries().combine_chunks()
-    codes = whole.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    return pd.Categorical.from_codes(codes, whole.dictionary.to_pylist())
+def _read_spans(path: Path, capture: int) -> pa.Table:
+    """Return one capture's spans; texts stay codes, a million strings are slow."""
+    with pq.ParquetFile(path) as file:
+        table = file.read(columns=[*_TIMES, *_LANE_FIELDS, *_TEXTS])
+    return table.append_column("capture", pa.repeat(pa.scalar(capture, pa.int32()), len(table)))
 
 
 def _read_ranges(span_paths: tuple[Path, ...]) -> pd.DataFrame:
@@ -77,16 +66,17 @@ def _read_ranges(span_paths: tuple[Path, ...]) -> pd.DataFrame:
     return pd.concat([f[columns] for f in frames], ignore_index=True)
 
 
-def build_timeline(frame: pd.DataFrame, ranges: pd.DataFrame) -> Timeline:
+def build_timeline(spans: pa.Table, ranges: pd.DataFrame) -> Timeline:
     """Order spans by lane and start, and replace text by codes."""
-    lane_keys, lane = _lanes(frame)
-    start = frame["start_ns"].to_numpy(dtype=np.int64)
-    end = frame["end_ns"].to_numpy(dtype=np.int64)
+    start, end = (spans[c].to_numpy().astype(np.int64, copy=False) for c in ("start_ns", "end_ns"))
+    launch = spans["launch_start_ns"].cast("float64").to_numpy()
+    lane, fields = _lanes(spans)
     order = _by_lane_and_start(lane, start)
-    name_codes, names = _codes(frame["name"])
-    path_codes, paths = _codes(frame["path"])
-    kind_codes, kinds = _codes(frame["kind"])
-    launch = pd.to_numeric(frame["launch_start_ns"], errors="coerce").to_numpy(dtype=np.float64)
+    bounds = np.append(0, np.cumsum(np.bincount(lane)))
+    lane_keys = pd.DataFrame({name: values[order[bounds[:-1]]] for name, values in fields.items()})
+    name_codes, names = _codes(spans["name"])
+    path_codes, paths = _codes(spans["path"])
+    kind_codes, kinds = _codes(spans["kind"])
     origin = int(min(start.min(), ranges["start_ns"].min() if len(ranges) else start.min()))
     last = int(max(end.max(), ranges["end_ns"].max() if len(ranges) else end.max()))
     rows, labelled = _range_rows(ranges)
@@ -95,10 +85,10 @@ def build_timeline(frame: pd.DataFrame, ranges: pd.DataFrame) -> Timeline:
     return Timeline(
         start_ns=start[order] - origin,
         end_ns=end[order] - origin,
-        name=name_codes[order].astype(np.int64),
-        path=path_codes[order].astype(np.int32),
-        launch_ns=(launch - origin)[order],
-        lane_bounds=np.searchsorted(lane[order], np.arange(len(lane_keys) + 1)),
+        name=name_codes[order],
+        path=path_codes[order],
+        launch_ns=launch[order] - origin,
+        lane_bounds=bounds,
         lanes=tuple(_lane_label(row, lane_keys) for row in lane_keys.to_dict("records")),
         names=tuple(map(str, names)),
         kinds=tuple(str(kinds[k]) for k in kind_of_name),
@@ -112,32 +102,41 @@ def build_timeline(frame: pd.DataFrame, ranges: pd.DataFrame) -> Timeline:
     )
 
 
-def _lanes(frame: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
-    """Return the lanes in order, and the lane of each span."""
-    keys = [c for c in ("capture", "process", "device", "stream") if c in frame]
-    packed = np.zeros(len(frame), dtype=np.int64)
-    for key in keys:
-        codes, values = pd.factorize(frame[key].to_numpy(), sort=True)
-        packed = packed * (len(values) + 1) + codes
-    lane, present = pd.factorize(packed, sort=True)
-    first = np.zeros(len(present), dtype=np.int64)
-    first[lane[::-1]] = np.arange(len(lane))[::-1]
-    return frame[keys].iloc[first].reset_index(drop=True), lane
+def _lanes(spans: pa.Table) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return the lane of each span, numbered in the fields' order, and the fields."""
+    names = [n for n in ("capture", *_LANE_FIELDS) if n in spans.column_names]
+    fields = {name: spans[name].fill_null(-1).to_numpy() for name in names}
+    lane = np.zeros(len(spans), dtype=np.int64)
+    for values in fields.values():
+        if values.min() != values.max():
+            codes, size = _dense(values)
+            lane = _dense(lane * size + codes)[0]
+    return lane, fields
+
+
+def _dense(values: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return the place of each value among the different ones, and how many these are."""
+    offset = values - values.min()
+    if offset.max() >= _MOST_COUNTED:
+        present, codes = np.unique(values, return_inverse=True)
+        return codes, len(present)
+    seen = np.bincount(offset) > 0
+    return (np.cumsum(seen) - 1)[offset], int(seen.sum())
 
 
 def _by_lane_and_start(lane: np.ndarray, start: np.ndarray) -> np.ndarray:
     """Return the order by lane, then start; spans are stored by start, which spares a sort."""
-    if len(start) and (start[1:] >= start[:-1]).all():
+    if (start[1:] >= start[:-1]).all():
         return np.argsort(lane.astype(np.int16 if lane.max() < 2**15 else np.int64), kind="stable")
     return np.lexsort((start, lane))
 
 
-def _codes(column: pd.Series) -> tuple[np.ndarray, list[str]]:
+def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
     """Return a code for each cell (-1 for none) and the texts that codes stand for."""
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        return column.cat.codes.to_numpy(dtype=np.int64), list(column.cat.categories)
-    codes, texts = pd.factorize(column)
-    return codes.astype(np.int64), list(texts)
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    whole = column.unify_dictionaries().combine_chunks()
+    return whole.indices.fill_null(-1).to_numpy(), whole.dictionary.to_pylist()
 
 
 def _lane_label(row: Mapping[str, int], lane_keys: pd.DataFrame) -> str:

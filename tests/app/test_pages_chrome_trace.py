@@ -4,13 +4,14 @@ import gzip
 import json
 
 import pandas as pd
+import pyarrow as pa
 
 from app.ui.chrome_trace import chrome_trace
 from app.ui.timeline_load import build_timeline
 
 
-def spans_of(times: list[tuple[int, int]]) -> pd.DataFrame:
-    return pd.DataFrame(times, columns=["start_ns", "end_ns"]).assign(
+def spans_of(times: list[tuple[int, int]]) -> pa.Table:
+    frame = pd.DataFrame(times, columns=["start_ns", "end_ns"]).assign(
         device=0,
         stream=7,
         process=1,
@@ -20,6 +21,7 @@ def spans_of(times: list[tuple[int, int]]) -> pd.DataFrame:
         launch_start_ns=None,
         capture=0,
     )
+    return pa.Table.from_pandas(frame, preserve_index=False)
 
 
 def test_spans_that_overlap_on_a_stream_are_on_threads_of_their_own() -> None:
@@ -34,7 +36,7 @@ def test_spans_that_overlap_on_a_stream_are_on_threads_of_their_own() -> None:
 
 
 def test_a_chrome_trace_holds_every_span_and_range() -> None:
-    spans = pd.DataFrame(
+    spans = pa.table(
         {
             "start_ns": [5_000, 9_000, 7_500],
             "end_ns": [6_000, 9_500, 9_000],

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from app.ui.timeline_data import (
@@ -20,17 +22,17 @@ NO_RANGES = pd.DataFrame(
 )
 
 
-def spans_of(start: np.ndarray, dur: np.ndarray, stream: np.ndarray) -> pd.DataFrame:
-    return pd.DataFrame(
+def spans_of(start: np.ndarray, dur: np.ndarray, stream: np.ndarray) -> pa.Table:
+    return pa.table(
         {
             "start_ns": start,
             "end_ns": start + dur,
-            "device": 0,
+            "device": np.zeros(len(start), dtype=np.int32),
             "stream": stream,
-            "process": 0,
-            "kind": "kernel",
+            "process": np.zeros(len(start), dtype=np.int32),
+            "kind": ["kernel"] * len(start),
             "name": [f"k{i % 7}" for i in range(len(start))],
-            "path": None,
+            "path": pa.nulls(len(start), pa.string()),
             "launch_start_ns": start - 5000,
         }
     )
@@ -94,3 +96,31 @@ def test_a_span_that_began_before_the_window_is_in_it() -> None:
 
 def test_missing_span_files_are_no_timeline(tmp_path: Path) -> None:
     assert load_timeline((tmp_path / "absent.parquet",)) is None
+
+
+def test_lanes_are_in_the_order_of_device_and_stream_whatever_their_numbers() -> None:
+    stream = np.array([2**40, 7, -3, 7, 2**40])
+    spans = spans_of(np.array([5, 3, 9, 1, 2]) * 1000, np.full(5, 10), stream)
+    devices = pa.array([1, 0, 1, 1, 1], pa.int32())
+    found = build_timeline(
+        spans.set_column(spans.column_names.index("device"), "device", devices), NO_RANGES
+    )
+    assert found.lanes == (
+        "device 0, stream 7",
+        "device 1, stream -3",
+        "device 1, stream 7",
+        f"device 1, stream {2**40}",
+    )
+    lanes = [slice(*found.lane_bounds[i : i + 2]) for i in range(4)]
+    starts_us = [(found.start_ns[lane] // 1000 + 1).tolist() for lane in lanes]
+    assert starts_us == [[3], [9], [1], [2, 5]]
+
+
+def test_two_captures_of_a_run_have_lanes_of_their_own(tmp_path: Path) -> None:
+    for number in range(2):
+        spans = spans_of(np.array([1000, 2000]) + number, np.full(2, 10), np.array([7, 7]))
+        pq.write_table(spans, tmp_path / f"{number}.parquet")
+    found = load_timeline((tmp_path / "0.parquet", tmp_path / "1.parquet"))
+    assert found is not None and found.lanes == ("stream 7", "stream 7")
+    assert found.start_ns.tolist() == [0, 1000, 1, 1001]
+    assert found.names == ("k0", "k1")
