@@ -9,7 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from analysis.capture_file import Staging, file_sha256, hash_of, read_capture, unique_name
+from analysis.capture_file import (
+    Staging,
+    content_sha256,
+    file_sha256,
+    hash_of,
+    read_capture,
+    unique_name,
+)
 from analysis.manifest import MANIFEST, load_manifest
 from analysis.manifest_run import (
     capture_samples,
@@ -60,6 +67,35 @@ def bundle_folders(paths: Sequence[Path]) -> tuple[Path, ...]:
     return () if is_one_bundle else tuple(found)
 
 
+def content_hash(paths: Sequence[Path]) -> str | None:
+    """Return the `content_hash` of these as a run, from a bundle's manifest or the files' bytes.
+
+    None where something is missing or cannot be read: their reader says what. Raises CaptureError
+    for a bundle whose files differ from its manifest.
+    """
+    folders = [p.parent if p.name == MANIFEST else p for p in paths if not _is_loose(p)]
+    try:
+        if not folders:
+            return _hash_of_captures({content_sha256(p) for p in paths})
+        if len(paths) > 1 or not (folders[0] / MANIFEST).is_file():
+            return None
+        manifest = load_manifest(folders[0])
+        for entry in manifest["passes"]:
+            for item in entry["captures"]:
+                _checked_file(folders[0], item)
+        return hash_of(manifest)
+    except OSError:
+        return None
+
+
+def _is_loose(path: Path) -> bool:
+    return path.is_file() and path.name != MANIFEST
+
+
+def _hash_of_captures(hashes: set[str]) -> str:
+    return hash_of(sorted(hashes))
+
+
 def load_files(paths: Sequence[Path], staging: Staging) -> RunData:
     """Read loose files as one run. Its hash depends on their contents, not on names or order."""
     captures: list[RunCapture] = []
@@ -87,7 +123,7 @@ def run_of_captures(captures: Sequence[RunCapture]) -> RunData:
         gpu=gpu_of(captures),
         environment=environment_of(captures, {}),
         warnings=capture_warnings(captures),
-        content_hash=hash_of(sorted({c.source_sha256 for c in captures})),
+        content_hash=_hash_of_captures({c.source_sha256 for c in captures}),
     )
 
 

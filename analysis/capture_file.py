@@ -53,7 +53,7 @@ def read_capture(
     stored = staging.folder / name
     removed: tuple[str, ...] = ()
     with ThreadPoolExecutor(max_workers=1) as beside:
-        before = beside.submit(_source_sha256, path)
+        before = beside.submit(content_sha256, path)
         kind = kind or CaptureKind(readers.detect(path))
         if staging.keep_private:
             _copy_whole(path, kind, stored)
@@ -62,7 +62,7 @@ def read_capture(
 
             removed = tuple(privacy.scrub(path, kind, stored))
         raw_sha256 = before.result()
-        hashes = beside.submit(lambda: (_source_sha256(path), file_sha256(stored)))
+        hashes = beside.submit(lambda: (content_sha256(path), file_sha256(stored)))
         is_own_copy = not staging.keep_private
         tables = readers.read(stored, kind, is_own_copy=is_own_copy, scratch=staging.folder)
         source_sha256, stored_sha256 = hashes.result()
@@ -81,7 +81,7 @@ def read_capture(
     )
 
 
-def _source_sha256(path: Path) -> str:
+def content_sha256(path: Path) -> str:
     """Return the file's SHA-256, of a database together with its write-ahead log if it has one."""
     beside = [path.with_name(path.name + end) for end in ("-wal", "-journal")]
     hashes = [file_sha256(p) for p in (path, *beside) if p == path or _has_content(p)]

@@ -53,16 +53,23 @@ def import_paths(
     `params` describe files that do not say what they measured; `workload` among them names it.
     The same contents give the same run again; a name or params given then replace the stored ones.
     """
-    from analysis.bundle import load_paths
+    from analysis.bundle import content_hash, load_paths
     from analysis.capture_file import Staging
+    from db.connection import opened
+    from db.ingest import run_with_content
 
     if not paths:
         raise UserError("import: name at least one file or bundle folder")
+    params = dict(params or {})
+    if found := content_hash(paths):  # known files need not be read again
+        with opened(data_dir.ensure().db_path) as db:
+            if known := run_with_content(db, found):
+                return _again(db, known, name, params, source)
     folder = data_dir.ensure().uploads / new_id("i")
     folder.mkdir()
     try:
         data = load_paths(paths, Staging(folder=folder, keep_private=keep_private))
-        return _store(data_dir, data, name, dict(params or {}), source, paths)
+        return _store(data_dir, data, name, params, source, paths)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -79,12 +86,13 @@ def _store(
     from db.ingest import ended_run, insert_imported, run_with_content
     from db.workers import store_gpu
 
-    workload = params.pop("workload", None)
+    workload = params.get("workload")
+    fields = {k: v for k, v in params.items() if k != "workload"}
     with opened(data_dir.db_path) as db:
         known = ended_run(db, data.run_id) or run_with_content(db, data.content_hash)
         if known is None:
             gpu_key, run = assembled(db, data_dir, data, None)
-            row = _row(data, name or _default_name(data, paths), workload, params, source)
+            row = _row(data, name or _default_name(data, paths), workload, fields, source)
             run_id = new_id()
             try:
                 if gpu_key is not None:
@@ -97,9 +105,17 @@ def _store(
                 known = run_with_content(db, data.content_hash)
                 if known is None:
                     raise
-        if source == "imported":  # the examples again leave what the user made of them
-            _relabel(db, known, name, workload, params)
-        return _result(db, known, is_new=False)
+        return _again(db, known, name, params, source)
+
+
+def _again(
+    db: Any, known: str, name: str | None, params: Mapping[str, Any], source: str
+) -> Imported:
+    """Return a run whose files came again, with the name and params that were given now."""
+    if source == "imported":  # the examples again leave what the user made of them
+        fields = {k: v for k, v in params.items() if k != "workload"}
+        _relabel(db, known, name, params.get("workload"), fields)
+    return _result(db, known, is_new=False)
 
 
 def _keep_manifest(data_dir: DataDir, paths: Sequence[Path], data: RunData, run_id: str) -> None:
