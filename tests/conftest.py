@@ -1,6 +1,8 @@
 """Fixtures that every room may use: a data directory, its database, and runs to put into it."""
 
+import fcntl
 import importlib.metadata
+import json
 import os
 import shutil
 import sqlite3
@@ -10,7 +12,9 @@ from pathlib import Path
 import pytest
 from sqlite_utils import Database
 
+from app.demo.load import load_demo
 from core.config import DataDir
+from core.config import data_dir as make_data_dir
 from core.spec import JobSpec
 from db.connection import opened
 from db.runs import insert_run
@@ -33,10 +37,50 @@ def pytest_report_header() -> str:
     return f"{', '.join(versions)}; tools: {', '.join(tools) or 'none'}"
 
 
+SLOW_FIRST = (
+    "tests/browser/test_journey_example.py",
+    "tests/browser/test_compare_repeats.py",
+    "tests/app/test_stack.py",
+    "tests/browser/",
+    "tests/worker/",
+    "tests/workloads/",
+    "tests/app/",
+)
+DASHBOARDS = {"test_compare_repeats": "browser 2", "test_journey_submit": "browser 2"}
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with the longest files, so that none of them is left alone at the end."""
-    slow = ("tests/browser/", "tests/app/test_stack.py", "tests/workloads/")
-    items.sort(key=lambda item: not item.nodeid.startswith(slow))
+    """Keep a file in one process and the journeys in two; start with what takes longest.
+
+    The journeys of a process share one dashboard; the first wants it empty.
+    """
+    items.sort(
+        key=lambda i: next((n for n, s in enumerate(SLOW_FIRST) if i.nodeid.startswith(s)), 9)
+    )
+    for item in items:
+        group = item.nodeid.split("::")[0]
+        if group.startswith("tests/browser/"):
+            group = DASHBOARDS.get(item.path.stem, "browser 1")
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.fixture(scope="session")
+def example_data(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A data directory with the example runs and `loaded.json`, what each import answered.
+
+    Made once for all processes of a test session: copy it, never write to it.
+    """
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "example-data"
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "loaded.json").exists():
+            loaded = [
+                found.as_dict() for found in load_demo(make_data_dir(folder), lambda name: None)
+            ]
+            (folder / "loaded.json").write_text(json.dumps(loaded))
+    return folder
 
 
 @pytest.fixture

@@ -3,14 +3,18 @@
 import gzip
 import json
 import re
+import shutil
 import sqlite3
 import statistics
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from app.demo.load import DATA, FOLDER
+from core.config import DataDir
 from docs.generate import DOCS, generated
 from docs.measured import RESULTS, charts, example_views
 
@@ -18,6 +22,19 @@ ENTRIES = tomllib.loads((FOLDER / "demo.toml").read_text(encoding="utf-8"))["run
 BUNDLES = {e["name"]: DATA / e["bundle"] for e in ENTRIES if "bundle" in e}
 PRIVATE = re.compile(rb"HOME=|HOSTNAME=|USER=|(?<![\w/])/(?:root|home|tmp|workspace)/")
 LIMIT_BYTES = 25_000_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def examples_read_once(example_data: Path) -> Iterator[None]:
+    """Take the example runs as the whole test session has read them."""
+
+    def copied(data: DataDir, tell: object) -> list[SimpleNamespace]:
+        shutil.copytree(example_data, data.root, dirs_exist_ok=True)
+        return [SimpleNamespace(**r) for r in json.loads((data.root / "loaded.json").read_text())]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("docs.measured.load_demo", copied)
+        yield
 
 
 @pytest.fixture(params=BUNDLES, ids=lambda name: BUNDLES[name].name)

@@ -3,6 +3,7 @@
 import errno
 import io
 import json
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -252,8 +253,9 @@ def test_submit_without_a_dashboard_queues_and_says_how_to_start(cli: Cli) -> No
     assert cli.json("retry", found["runs"][0]["run_id"])["status"] == "queued"
 
 
-def test_demo_loads_once(cli: Cli) -> None:
-    first = cli.json("demo")["runs"]
+def test_demo_loads_once(cli: Cli, data_dir: DataDir, example_data: Path) -> None:
+    shutil.copytree(example_data, data_dir.root, dirs_exist_ok=True)
+    first = json.loads((example_data / "loaded.json").read_text())
     again = cli.json("demo")["runs"]
 
     assert all(r["is_new"] for r in first)

@@ -1,13 +1,11 @@
 """The run page with all its tabs, for every example run: nothing raises, nothing is an error."""
 
-from collections.abc import Iterator
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
-
-from app.demo.load import load_demo
-from core.config import data_dir
 
 
 def whole_page(run_id: str) -> None:
@@ -29,10 +27,13 @@ def whole_page(run_id: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, str]]]:
-    folder = tmp_path_factory.mktemp("demo")
-    found = load_demo(data_dir(folder), lambda name: None)
-    yield folder, {str(i): r.run_id for i, r in enumerate(found)}
+def demo(
+    example_data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, str]]:
+    folder = tmp_path_factory.mktemp("demo") / "data"
+    shutil.copytree(example_data, folder)
+    loaded = json.loads((folder / "loaded.json").read_text())
+    return folder, {str(i): run["run_id"] for i, run in enumerate(loaded)}
 
 
 def shown(run_id: str) -> AppTest:

@@ -27,7 +27,8 @@ pytest.importorskip("torch")
 
 CLI = [sys.executable, "-m", "app.cli"]
 START_S, JOB_S = 120, 240
-LONG_JOB = ("--set", "preset=tiny", "--set", "iterations=100000", "--profilers", "none")
+SHORT_JOB = ("--profilers", "none", "--repeats", "1", "--gpu", "cpu")
+LONG_JOB = ("--set", "preset=tiny", "--set", "iterations=100000", *SHORT_JOB)
 
 
 def environment(data_dir: DataDir) -> dict[str, str]:
@@ -120,7 +121,7 @@ def part(data_dir: DataDir, name: str) -> dict[str, Any]:
 
 
 def test_submit_and_wait_works_without_a_dashboard(data_dir: DataDir) -> None:
-    words = ("--set", "compile=none", "--gpu", "cpu", "--wait")
+    words = ("--set", "compile=none", "--gpu", "cpu", "--repeats", "1", "--wait")
 
     found = cli(data_dir, "submit", "decode", *words)["runs"]
 
@@ -178,8 +179,8 @@ def test_second_up_on_the_same_data_or_port_is_refused_in_one_line(
 def test_killed_worker_leaves_an_interrupted_run_and_a_queue_that_goes_on(
     data_dir: DataDir, stack: subprocess.Popen[bytes]
 ) -> None:
-    long = cli(data_dir, "submit", "decode", *LONG_JOB, "--gpu", "cpu")["runs"][0]["run_id"]
-    short = cli(data_dir, "submit", "decode", "--gpu", "cpu")["runs"][0]["run_id"]
+    long = cli(data_dir, "submit", "decode", *LONG_JOB)["runs"][0]["run_id"]
+    short = cli(data_dir, "submit", "decode", *SHORT_JOB)["runs"][0]["run_id"]
     until(lambda: status_of(data_dir, long) == "running", START_S)
     worker = part(data_dir, "worker")["pid"]
     below = descendants(worker) | {worker}

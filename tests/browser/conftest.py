@@ -20,23 +20,26 @@ SLOWEST_MS = 120_000
 "A limit for what hangs: on a busy machine a page may well take a minute."
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with the journey that wants an empty dashboard: all files share one."""
-    items.sort(key=lambda item: "test_journey_example" not in item.nodeid)
-
-
 def chromium_path() -> str | None:
     return os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
+def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Return a Chromium with a profile: what it compiled of the pages' scripts it keeps."""
     sync_api = pytest.importorskip("playwright.sync_api")
     path = chromium_path()
     if path is None:
         pytest.skip("no Chromium on PATH")
     with sync_api.sync_playwright() as play:
-        found = play.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        found = play.chromium.launch_persistent_context(
+            tmp_path_factory.mktemp("profile"),
+            executable_path=path,
+            args=["--no-sandbox", "--disable-gpu"],
+            viewport={"width": 1440, "height": 1000},
+            reduced_motion="reduce",
+        )
+        found.set_default_timeout(SLOWEST_MS)
         yield found
         found.close()
 
@@ -48,7 +51,7 @@ def dashboard_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def dashboard(browser: Any, dashboard_data: Path) -> Iterator[str]:
+def dashboard(context: Any, dashboard_data: Path) -> Iterator[str]:
     """Run `warpboard up` on an empty data directory, with this Python as the worker's."""
     folder = dashboard_data.parent
     port, log = free_port(), folder / "up.log"
@@ -69,12 +72,21 @@ def dashboard(browser: Any, dashboard_data: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
-    """Return a page of a browser that has seen nothing yet."""
-    context = browser.new_context(viewport={"width": 1440, "height": 1000}, accept_downloads=True)
-    context.set_default_timeout(SLOWEST_MS)
-    yield context.new_page()
-    context.close()
+def page(context: Any) -> Iterator[Any]:
+    """Return a page of its own."""
+    found = context.new_page()
+    yield found
+    for opened in context.pages:
+        opened.close()
+
+
+@pytest.fixture
+def stranger(context: Any) -> Iterator[Any]:
+    """Return a page of a browser context that has seen nothing yet."""
+    fresh = context.browser.new_context(viewport={"width": 1440, "height": 1000})
+    fresh.set_default_timeout(SLOWEST_MS)
+    yield fresh.new_page()
+    fresh.close()
 
 
 def _wait(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:

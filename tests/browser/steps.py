@@ -39,6 +39,11 @@ def calm(page: Any) -> None:
     )
 
 
+def no_trace(page: Any) -> None:
+    """Ask for the clean pass alone."""
+    page.get_by_test_id("stButtonGroup").get_by_text("trace", exact=True).click()
+
+
 def one_process(page: Any) -> None:
     """Ask for one process of the clean pass: a journey wants the way, not the statistics."""
     box = page.get_by_role("spinbutton", name="Processes")
@@ -59,8 +64,9 @@ def take(page: Any, dashboard: str, name: str, *files: str) -> None:
 
 
 def wait_until_done(page: Any) -> None:
-    """Wait on the Queue page until nothing runs."""
+    """Wait on the Queue page until nothing runs, and until its list of ended runs stands still."""
     page.get_by_text("Nothing is running or waiting").wait_for(timeout=RUN_MS)
+    calm(page)
 
 
 def press_until(page: Any, button: Any, is_done: str, argument: Any) -> None:

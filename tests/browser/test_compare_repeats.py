@@ -20,7 +20,7 @@ def test_one_press_queues_repeats_in_turn_and_the_link_waits_for_them(
     page.goto(f"{dashboard}/submit?workload=attention")
     steps.choose(page, "seq_len", "64")
     steps.choose(page, "implementation", "naive", "sdpa")
-    page.get_by_test_id("stButtonGroup").get_by_text("trace", exact=True).click()
+    steps.no_trace(page)
     steps.one_process(page)
     page.get_by_role("button", name="Submit 2 jobs").click()
     steps.wait_until_done(page)

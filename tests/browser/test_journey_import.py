@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_import_before_and_after_compare_share_and_export(
-    browser: Any, page: Any, dashboard: str
+    stranger: Any, page: Any, dashboard: str
 ) -> None:
     steps.take(
         page,
@@ -35,10 +35,8 @@ def test_import_before_and_after_compare_share_and_export(
 
     page.get_by_role("button", name="Share").click()
     link = page.get_by_test_id("stPopoverBody").get_by_test_id("stCode").inner_text().strip()
-    fresh = browser.new_context().new_page()
-    fresh.goto(link)
-    assert steps.verdict(fresh) == seen
-    fresh.context.close()
+    stranger.goto(link)
+    assert steps.verdict(stranger) == seen
 
 
 def download(page: Any, label: str) -> tuple[str, str]:
