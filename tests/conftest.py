@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlite_utils import Database
@@ -49,20 +50,28 @@ SLOW_FIRST = (
 DASHBOARDS = {"test_compare_repeats": "browser 2", "test_journey_submit": "browser 2"}
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep a file in one process and the journeys in two; start with what takes longest.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep a file in one process, and the journeys in two: those of a process share a dashboard."""
+    from xdist.scheduler import LoadFileScheduling
 
-    The journeys of a process share one dashboard; the first wants it empty.
-    """
-    items.sort(
-        key=lambda i: next((n for n, s in enumerate(SLOW_FIRST) if i.nodeid.startswith(s)), 9)
-    )
-    for item in items:
-        group = item.nodeid.split("::")[0]
-        if group.startswith("tests/browser/"):
-            group = DASHBOARDS.get(item.path.stem, "browser 1")
-        item.add_marker(pytest.mark.xdist_group(group))
+    class ByFileOrDashboard(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::")[0]
+            is_journey = file.startswith("tests/browser/")
+            return DASHBOARDS.get(Path(file).stem, "browser 1") if is_journey else file
+
+    return ByFileOrDashboard(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with what takes longest; the first journey wants an empty dashboard."""
+
+    def place(item: pytest.Item) -> int:
+        found = (n for n, start in enumerate(SLOW_FIRST) if item.nodeid.startswith(start))
+        return next(found, len(SLOW_FIRST))
+
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session")
