@@ -86,17 +86,24 @@ def median_gap_ns(span_paths: Sequence[Path]) -> float | None:
     for path in span_paths:
         if not path.exists():
             continue
-        table = pq.read_table(path, columns=["start_ns", "end_ns", "device"])
-        start = table["start_ns"].to_numpy()
-        end = table["end_ns"].to_numpy()
-        device = table["device"].to_numpy()
+        with pq.ParquetFile(path) as file:
+            table = file.read(columns=["start_ns", "end_ns", "device"])
+        start, end, device = (table[name].to_numpy() for name in table.column_names)
+        if not len(start):
+            continue
+        if device.min() == device.max():
+            gaps.append(_idle_ns(start, end))
+            continue
         for one in np.unique(device):
-            mine = device == one
-            reached = np.maximum.accumulate(end[mine])
-            idle = start[mine][1:] - reached[:-1]
-            gaps.append(idle[idle > 0])
+            gaps.append(_idle_ns(start[device == one], end[device == one]))
     merged = np.concatenate(gaps) if gaps else np.array([])
     return float(np.median(merged)) if len(merged) else None
+
+
+def _idle_ns(start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
+    """Return the idle times before operations that are ordered by start."""
+    idle = start_ns[1:] - np.maximum.accumulate(end_ns)[:-1]
+    return idle[idle > 0]
 
 
 def graphs_not_used(view: RunView) -> str | None:

@@ -73,7 +73,8 @@ def build_timeline(spans: pa.Table, ranges: pd.DataFrame) -> Timeline:
     lane, fields = _lanes(spans)
     order = _by_lane_and_start(lane, start)
     bounds = np.append(0, np.cumsum(np.bincount(lane)))
-    lane_keys = pd.DataFrame({name: values[order[bounds[:-1]]] for name, values in fields.items()})
+    first = bounds[:-1] if isinstance(order, slice) else order[bounds[:-1]]
+    lane_keys = pd.DataFrame({name: values[first] for name, values in fields.items()})
     name_codes, names = _codes(spans["name"])
     path_codes, paths = _codes(spans["path"])
     kind_codes, kinds = _codes(spans["kind"])
@@ -83,11 +84,11 @@ def build_timeline(spans: pa.Table, ranges: pd.DataFrame) -> Timeline:
     kind_of_name = np.zeros(len(names), dtype=np.int64)
     kind_of_name[name_codes] = kind_codes
     return Timeline(
-        start_ns=start[order] - origin,
-        end_ns=end[order] - origin,
+        start_ns=_from(start[order], origin),
+        end_ns=_from(end[order], origin),
         name=name_codes[order],
         path=path_codes[order],
-        launch_ns=launch[order] - origin,
+        launch_ns=_from(launch[order], origin),
         lane_bounds=bounds,
         lanes=tuple(_lane_label(row, lane_keys) for row in lane_keys.to_dict("records")),
         names=tuple(map(str, names)),
@@ -106,11 +107,11 @@ def _lanes(spans: pa.Table) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return the lane of each span, numbered in the fields' order, and the fields."""
     names = [n for n in ("capture", *_LANE_FIELDS) if n in spans.column_names]
     fields = {name: spans[name].fill_null(-1).to_numpy() for name in names}
-    lane = np.zeros(len(spans), dtype=np.int64)
+    lane = np.zeros(len(spans), dtype=np.int32)
     for values in fields.values():
         if values.min() != values.max():
             codes, size = _dense(values)
-            lane = _dense(lane * size + codes)[0]
+            lane = _dense(lane * np.int64(size) + codes)[0] if lane.any() else codes
     return lane, fields
 
 
@@ -119,16 +120,23 @@ def _dense(values: np.ndarray) -> tuple[np.ndarray, int]:
     offset = values - values.min()
     if offset.max() >= _MOST_COUNTED:
         present, codes = np.unique(values, return_inverse=True)
-        return codes, len(present)
+        return codes.astype(np.int32), len(present)
     seen = np.bincount(offset) > 0
-    return (np.cumsum(seen) - 1)[offset], int(seen.sum())
+    return (np.cumsum(seen, dtype=np.int32) - 1)[offset], int(seen.sum())
 
 
-def _by_lane_and_start(lane: np.ndarray, start: np.ndarray) -> np.ndarray:
+def _by_lane_and_start(lane: np.ndarray, start: np.ndarray) -> np.ndarray | slice:
     """Return the order by lane, then start; spans are stored by start, which spares a sort."""
-    if (start[1:] >= start[:-1]).all():
-        return np.argsort(lane.astype(np.int16 if lane.max() < 2**15 else np.int64), kind="stable")
-    return np.lexsort((start, lane))
+    if (start[1:] < start[:-1]).any():
+        return np.lexsort((start, lane))
+    if (lane[1:] >= lane[:-1]).all():
+        return slice(None)
+    return np.argsort(lane.astype(np.int16 if lane.max() < 2**15 else np.int32), kind="stable")
+
+
+def _from(times_ns: np.ndarray, origin_ns: int) -> np.ndarray:
+    """Return times that count from the origin; in place where they are a copy already."""
+    return np.subtract(times_ns, origin_ns, out=times_ns if times_ns.flags.writeable else None)
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
