@@ -11,7 +11,7 @@ from analysis.runview import RunView
 from app.charts.compare import interval
 from app.ui import data, links, style
 from app.ui.colours import BAD, GOOD, NEUTRAL
-from app.ui.format import UNKNOWN, bytes_, duration, many, percent, significant
+from app.ui.format import UNKNOWN, bytes_, duration, gpu_name, many, percent, significant
 from app.ui.shape import TELLING
 from app.ui.widgets import chart, linked_select, plain_markdown
 from db.repeats import Repeats
@@ -90,7 +90,8 @@ def _option(value: str, names: dict[str, str]) -> str:
 def names(found: Comparison, a: Sequence[RunView], b: Sequence[RunView]) -> None:
     """Draw the title: the variable's two values where there is one variable, else both names."""
     views = (*a, *b)
-    gpus = list(dict.fromkeys(v.run.gpu_model or "GPU not known" for v in views))
+    models = dict.fromkeys(v.run.gpu_model for v in views)
+    gpus = [gpu_name(model) if model else "GPU not known" for model in models]
     work = list(dict.fromkeys(v.run.workload for v in views if v.run.workload))
     title = f"{_name(a)} \u2192 {_name(b)}"
     if found.intended and found.intended.field in views[0].run.params:

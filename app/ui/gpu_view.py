@@ -99,6 +99,8 @@ def _peak(name: str, value: float | None) -> str:
         return UNKNOWN
     if name.endswith("_ns"):
         return f"{value:,.0f} ns"
+    if "int8" in name:
+        return scaled(value, "OP/s")
     return scaled(value, "B/s" if "bytes" in name else "FLOP/s" if "flops" in name else "")
 
 

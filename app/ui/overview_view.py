@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from app.submit import CPU
 from app.ui import data, links, style
 from app.ui.colours import gpu_colour
 from app.ui.format import count, gpu_name, many, percent
@@ -18,7 +19,8 @@ def first_steps() -> None:
     """Say what an empty dashboard can do first."""
     style.empty_state(
         "Nothing here yet",
-        "Look at real H100 captures first, or run something on this machine: a CPU is enough.",
+        "Look at runs measured on an H100 and an H200 first, or run something on this machine: "
+        "a CPU is enough.",
     )
     bar = st.container(horizontal=True)
     if bar.button("Load the example data", type="primary", icon=":material/dataset:"):
@@ -34,16 +36,26 @@ def first_steps() -> None:
 def summary(num_runs: int, gpus: pd.DataFrame, queue: pd.DataFrame) -> None:
     """Say in one line what is here and what is running."""
     at_work = int((queue["status"] != "queued").sum()) if len(queue) else 0
-    online = int(gpus["is_online"].sum()) if len(gpus) else 0
     style.line(
         [
             f"{count(at_work)} running, {count(len(queue) - at_work)} waiting"
             if len(queue)
             else "Nothing is running or waiting",
-            f"{count(online)} of {many(len(gpus), 'GPU')} online",
+            _served(gpus),
             many(num_runs, "run"),
         ]
     )
+
+
+def _served(gpus: pd.DataFrame) -> str:
+    """Say which GPUs can take a job; those known from files alone are none of them."""
+    if gpus.empty or not gpus["worker_id"].notna().any():
+        return "no worker has registered"
+    served = gpus[gpus["worker_id"].notna()]
+    cards = served[served["model"] != CPU]
+    if len(cards):
+        return f"{count(int(cards['is_online'].sum()))} of {many(len(cards), 'GPU')} online"
+    return f"CPU worker {'online' if served['is_online'].any() else 'offline'}"
 
 
 def gpus(frame: pd.DataFrame) -> None:

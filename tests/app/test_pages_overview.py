@@ -4,10 +4,12 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from app import stack
+from app.ui import overview_view
 from core.config import DataDir
 
 ROOT = Path(__file__).parents[2]
@@ -51,3 +53,20 @@ def test_nothing_is_said_where_no_stack_serves_the_data(
 ) -> None:
     monkeypatch.setenv("WARPBOARD_DATA", str(data_dir.root))
     assert not overview(data_dir, "making .venv-worker").info
+
+
+@pytest.mark.parametrize(
+    ("gpus", "said"),
+    [
+        ([], "no worker has registered"),
+        ([("H100", None, False)], "no worker has registered"),
+        ([("H100", None, False), ("cpu", "w1", True)], "CPU worker online"),
+        ([("cpu", "w1", False)], "CPU worker offline"),
+        ([("H100", "w1", True), ("H200", "w2", False), ("cpu", "w3", True)], "1 of 2 GPUs online"),
+    ],
+)
+def test_a_gpu_that_only_files_name_is_none_that_could_be_online(
+    gpus: list[tuple[str, str | None, bool]], said: str
+) -> None:
+    frame = pd.DataFrame(gpus, columns=["model", "worker_id", "is_online"])
+    assert overview_view._served(frame) == said
