@@ -39,7 +39,7 @@ def phase_times(phases: pd.DataFrame) -> go.Figure:
 
 def host_calls(calls: pd.DataFrame) -> go.Figure:
     """Draw time in host API calls; wants name, total_ns, count, is_sync."""
-    fig = figure(x_title="total time (ms)")
+    fig = figure(x_title="total time (ms)", barmode="overlay")
     for is_sync, name, colour in ((False, "returns at once", HOST), (True, "waits", "#d55e00")):
         part = calls[calls["is_sync"].astype(bool) == is_sync]
         if part.empty:
