@@ -7,6 +7,7 @@ moved to the clock of the earliest. Captures made one after the other keep their
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -84,7 +85,7 @@ def _moved(tables: CaptureTables, by_ns: int) -> CaptureTables:
         if records is None or not len(records):
             continue
         if isinstance(records, SpanFile):
-            changes[name] = records.changed(lambda batch, c=columns: _shifted(batch, c, by_ns))
+            changes[name] = records.changed(partial(_shifted, columns=columns, by_ns=by_ns))
         elif isinstance(records, pa.Table):
             changes[name] = _shifted(records, columns, by_ns)
         else:

@@ -123,8 +123,10 @@ def _memory_peaks(clean: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def _pass_record(entry: Mapping[str, Any]) -> dict[str, Any]:
-    kept = ("pass", "process", "status", "outcome", "returncode", "duration_s", "command")
-    kept += ("error", "clocks", "started_at")
+    kept = (
+        *("pass", "process", "status", "outcome", "returncode", "duration_s", "command"),
+        *("error", "clocks", "started_at"),
+    )
     record = {k: entry[k] for k in kept if entry.get(k) is not None}
     compiled = (entry.get("result") or {}).get("compile")
     return record | ({"compile": compiled} if compiled else {})

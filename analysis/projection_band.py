@@ -42,7 +42,7 @@ def check_pairs(pairs: Sequence[tuple[RunView, RunView]]) -> tuple[CheckedPair, 
         if not measured_ms:
             continue
         try:
-            found = project(source, target.peaks, find_gpu(target.run.gpu_model))
+            found = project(source, target.peaks, find_gpu(target.run.gpu_model or ""))
         except ValueError:
             continue
         checked.append(

@@ -39,7 +39,9 @@ def projection_document(data_dir: DataDir, run_text: str, gpu_name: str) -> dict
             (run_view(db, data_dir, source), run_view(db, data_dir, target))
             for source, target in both[:MAX_PAIRS]
         ]
-    peaks = next((g.peaks for g in stored.itertuples() if g.peaks and _is_same(g.model, model)), {})
+    peaks: dict[str, float] = next(
+        (g.peaks for g in stored.itertuples() if g.peaks and _is_same(g.model, model)), {}
+    )
     checked = check_pairs(pairs)
     band = learned_band(checked)
     band_frac = band.band_frac if band else ASSUMED_BAND_FRAC

@@ -32,8 +32,17 @@ _RUN_FIELDS = (
     "notes",
     "is_baseline",
 )
-_CAPTURE_FIELDS = ("pass", "process", "kind", "tool", "tool_version", "file_name", "bytes")
-_CAPTURE_FIELDS += ("sha256", "private_removed")
+_CAPTURE_FIELDS = (
+    "pass",
+    "process",
+    "kind",
+    "tool",
+    "tool_version",
+    "file_name",
+    "bytes",
+    "sha256",
+    "private_removed",
+)
 
 
 def show_document(view: RunView, gpu: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -135,7 +135,8 @@ class Stage:
     def _worker(self, number: int, disk: Disk) -> list[str]:
         """Return a worker's command: behind the proxy, direct, or on the far host."""
         ports = {0: self.proxy.port, 1: API_PORT, 2: API_PORT}
-        host, prefix = "127.0.0.1", ()
+        host = "127.0.0.1"
+        prefix: tuple[str, ...] = ()
         if number == 2 and self.far is not None:
             host, prefix = NEAR, self.far.prefix
         command = [*prefix, *python("-m", "worker", "--gpu", "cpu", "--data", str(disk.path))]

@@ -7,6 +7,7 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ def read_row(line: str, out: Path) -> Row:
     )
 
 
-def _latency_ms(passes: list[dict]) -> float | None:
+def _latency_ms(passes: list[dict[str, Any]]) -> float | None:
     samples = sorted(
         ns for p in passes if p["pass"] == "clean" for ns in p["result"].get("samples_ns", ())
     )

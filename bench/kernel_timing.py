@@ -19,7 +19,7 @@ def time_by_events(call: Callable[[], Any]) -> float:
     for _ in range(5):
         call()
     torch.cuda.synchronize()
-    pairs = []
+    pairs: list[tuple[Any, Any]] = []
     started = time.perf_counter()
     while len(pairs) < MIN_SAMPLES or time.perf_counter() - started < SAMPLE_SECONDS:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +131,9 @@ class Load:
                 self.stop.wait(rng.uniform(0, 2 * THINK_S))
                 self._get(client, "run", f"/runs/{run_id}", {})
                 self.stop.wait(rng.uniform(0, 2 * THINK_S))
-                self.meter.time("page data Runs", lambda q=query: self._runs_page(db, q))
+                self.meter.time("page data Runs", partial(self._runs_page, db, query))
                 self.stop.wait(rng.uniform(0, 2 * THINK_S))
-                self.meter.time("page data Run", lambda r=run_id: self._run_page(db, r))
+                self.meter.time("page data Run", partial(self._run_page, db, run_id))
         db.close()
 
     def _get(self, client: httpx.Client, name: str, where: str, query: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -136,7 +137,7 @@ def time_windows(folder: Path, run_id: str) -> list[Row]:
     ]
     for name, frac in (("50 %", 0.5), ("10 %", 0.1), ("1 %", 0.01)):
         high = timeline.extent_ns * frac
-        times = [_ms(lambda h=high: window(timeline, 0.0, h)) for _ in range(REPEATS + 1)]
+        times = [_ms(partial(window, timeline, 0.0, high)) for _ in range(REPEATS + 1)]
         rows.append(
             row(f"timeline: {name}", times[0], statistics.median(times[1:]), GOAL_WINDOW_MS)
         )

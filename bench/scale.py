@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from sqlite_utils import Database
 
@@ -37,7 +38,12 @@ def fill(data: DataDir, num_runs: int) -> list[str]:
         params = {"compile": ("none", "default")[i % 2], "batch": 2 ** (i % 7), "seed": i}
         spec = JobSpec(workload="decode", params=params, gpu=GPUS[i % 2])
         latency = generator.uniform(0.5, 5)
-        row = {"id": new_id(), "name": f"decode {i}", "source": "submitted", "status": "done"}
+        row: dict[str, Any] = {
+            "id": new_id(),
+            "name": f"decode {i}",
+            "source": "submitted",
+            "status": "done",
+        }
         row |= spec_fields(spec) | {"position": i, "created_at": utc_now(), "latency_ms": latency}
         row |= {"latency_lo_ms": latency * 0.98, "latency_hi_ms": latency * 1.02}
         row |= {"num_samples": 60, "idle_frac": generator.random(), "gemm_frac": 0.7}

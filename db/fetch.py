@@ -178,9 +178,18 @@ def _run_row(db: Database, run_id: str) -> tuple[RunRow, dict[str, Any], dict[st
     environment = db.execute(
         "SELECT name, value FROM environments WHERE run_id = ? ORDER BY name", [run_id]
     ).fetchall()
-    plain = ("id", "name", "source", "status", "workload", "gpu_model", "gpu_id", "repeats")
-    plain += ("sweep_id", "created_at", "started_at", "finished_at", "worker_id", "attempt")
-    plain += ("error", "notes", "comparable_hash")
+    plain: tuple[str, ...] = (
+        "id",
+        "name",
+        "source",
+        "status",
+        "workload",
+        "gpu_model",
+        "gpu_id",
+        "repeats",
+    )
+    plain = (*plain, "sweep_id", "created_at", "started_at", "finished_at", "worker_id", "attempt")
+    plain = (*plain, "error", "notes", "comparable_hash")
     return (
         RunRow(
             **{name: row[name] for name in plain},

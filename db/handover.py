@@ -24,14 +24,14 @@ def interrupt_stale(
     Those of one worker that is known to be gone, or of every worker not seen since `older_than`.
     """
     if worker_id is not None:
-        where, params = "worker_id = ?", (worker_id,)
+        where, params = "worker_id = ?", [worker_id]
         why = f"the worker {worker_id} ended in the middle of the run"
     elif older_than is not None:
         where = (
             "worker_id IN (SELECT id FROM workers WHERE seen_at < ?)"
             " AND coalesce(started_at, '') < ?"
         )
-        params = (older_than, older_than)
+        params = [older_than, older_than]
         why = "the worker has not been heard of"
     else:
         raise ValueError("name a worker or an age")

@@ -201,7 +201,11 @@ def _insert_run_rows(db: Database, run_id: str, run: AssembledRun) -> None:
 def _update_run(db: Database, run_id: str, run: AssembledRun) -> None:
     data, latency = run.data, run.summary.get("latency_ms") or {}
     low, high = latency.get("ci95") or (None, None)
-    info = {"cost": dict(data.cost), "memory": dict(run.memory), "passes": list(data.passes)}
+    info: dict[str, Any] = {
+        "cost": dict(data.cost),
+        "memory": dict(run.memory),
+        "passes": list(data.passes),
+    }
     info |= {"peaks": peak_values(data.gpu.get("peaks") or {}), "gpu": _gpu_facts(data.gpu)}
     info["noise_floor_frac"] = data.gpu.get("noise_floor_frac")
     row = {

@@ -109,7 +109,7 @@ def build(p: Params, context: Context) -> Program:
     function = _function(p, context)
     learns = p.mode != "forward"
     shape = (p.batch, p.heads, p.seq_len, p.head_dim)
-    new = {"device": context.device, "dtype": DTYPES[p.dtype]}
+    new: dict[str, Any] = {"device": context.device, "dtype": DTYPES[p.dtype]}
     q, k, v = (torch.randn(shape, **new, requires_grad=learns) for _ in range(3))
     grad = torch.randn(shape, **new) if learns else None
     error, before = _check(p, function, context), {}
@@ -201,7 +201,7 @@ def _check(p: Params, function: Attend, context: Context) -> float:
     from workloads.models.execution import DTYPES
 
     rows = min(CHECK_ROWS, p.seq_len)
-    new = {"device": context.device, "dtype": DTYPES[p.dtype]}
+    new: dict[str, Any] = {"device": context.device, "dtype": DTYPES[p.dtype]}
     q, k, v = (torch.randn((1, min(2, p.heads), rows, p.head_dim), **new) for _ in range(3))
     with torch.no_grad():
         out = function(q, k, v)

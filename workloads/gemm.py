@@ -12,6 +12,7 @@ Ranges: gemm.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from core.errors import ToolUnavailableError, UserError
@@ -96,7 +97,7 @@ def build(p: Params, context: Context) -> Program:
         error = _max_abs_error(product(a, weights[0]), a, weights[0])
         run: Callable[[], Any] = lambda: product(a, weights[0])  # noqa: E731
         if replays:
-            calls = [lambda b=b: product(a, b) for b in weights]
+            calls: list[Callable[[], Any]] = [partial(product, a, b) for b in weights]
             run = capture_calls(calls, GRAPH_CALLS, context)
 
     def step() -> None:

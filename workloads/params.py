@@ -35,7 +35,7 @@ def parse_values(
             )
     given = {name: _convert(spec, fields[name], value) for name, value in values.items()}
     preset = str(given.get("preset", TINY if gpu_is_cpu else fields["preset"].default))
-    merged = {f.name: f.default for f in fields.values()}
+    merged: dict[str, Any] = {f.name: f.default for f in fields.values()}
     merged |= spec.all_presets.get(preset, {}) | given
     merged["preset"] = _name_of(spec, merged, preset)
     params = spec.params(**merged)
@@ -53,7 +53,8 @@ def _name_of(spec: WorkloadSpec, values: Mapping[str, Any], wanted: str) -> str:
 
 def load_params(spec: WorkloadSpec, values: Mapping[str, Any]) -> CommonParams:
     """Return the checked Params record; UserError as `parse_values`."""
-    return spec.params(**parse_values(spec, values))
+    fields: dict[str, Any] = {**parse_values(spec, values)}
+    return spec.params(**fields)
 
 
 def _convert(spec: WorkloadSpec, f: ParamField, value: Any) -> ParamValue:

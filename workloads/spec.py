@@ -131,7 +131,7 @@ class WorkloadSpec:
 
 def _as_field(f: "dataclasses.Field[Any]", spec: WorkloadSpec) -> ParamField:
     meta = dict(f.metadata)
-    default = f.default
+    default: Any = f.default
     if f.name == "preset":
         meta["choices"] = (*spec.presets, TINY, CUSTOM)
         default = spec.default_preset or CUSTOM

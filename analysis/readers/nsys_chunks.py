@@ -99,7 +99,7 @@ class Chunks:
                 dir=self._scratch, prefix="warpboard-", buffering=0
             )
         at = self._file_bytes
-        data = memoryview(np.ascontiguousarray(values)).cast("B")
+        data = np.ascontiguousarray(values).data.cast("B")
         written = 0
         while written < len(data):
             written += os.pwrite(self._file.fileno(), data[written:], at + written)
@@ -121,7 +121,7 @@ class Chunks:
         at, dtype = chunk.places[name]
         found = np.empty(chunk.num_rows, dtype)
         assert self._file is not None
-        view = memoryview(found).cast("B")
+        view = found.data.cast("B")
         read = 0
         while read < len(view):
             got = os.preadv(self._file.fileno(), [view[read:]], at + read)

@@ -132,7 +132,7 @@ def load_gpu_ops(
     )
     for batch in sound_batches(batches):
         detail = codes.encode([batch[c] for c in details], len(batch["start"]))
-        rows = {
+        rows: dict[str, NDArray[Any]] = {
             "start": batch["start"],
             "end": batch["end"],
             "device": narrow(batch["deviceId"]),

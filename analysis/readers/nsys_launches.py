@@ -90,7 +90,11 @@ def join_work(
             owner = _ordinals(part, rows["process"], processes)
             launch = index.find(owner, rows["correlation"])
             device = _physical(rows["device"], owner, processes, device_of)
-            added = {"first": launch.first_ns, "last": launch.last_ns, "call": launch.kind}
+            added: dict[str, NDArray[Any]] = {
+                "first": launch.first_ns,
+                "last": launch.last_ns,
+                "call": launch.kind,
+            }
             part.rows.add_columns(chunk, {"gpu": device, "owner": owner, **added})
             _note(work, part.kind, rows, launch, late_ns)
             _note_owners(work, part.kind, device, owner)

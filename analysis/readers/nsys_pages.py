@@ -99,7 +99,7 @@ class _Pages:
         at = 0
         for run in np.split(numbers, breaks):
             length = len(run) * self.size
-            view = memoryview(found)[at : at + length]
+            view = found.data[at : at + length]
             if os.preadv(self._handle, [view], (int(run[0]) - 1) * self.size) != length:
                 raise NotPlainError("short read")
             at += length

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from analysis.readers.nsys_database import NsysDatabase, open_nsys, sidecars
@@ -249,7 +250,7 @@ def _clean_texts(
                 )
 
 
-def _stripped(text: object) -> object:
+def _stripped(text: Any) -> Any:
     """Return a text without the folders of absolute paths; other values unchanged."""
     if not isinstance(text, str) or not ("/" in text or "\\" in text):
         return text

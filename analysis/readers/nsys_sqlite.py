@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from analysis.readers.nsys_calls import ApiCalls, load_api_calls
 from analysis.readers.nsys_columns import MAX_TIME_NS, num_of_other_types
-from analysis.readers.nsys_database import DAMAGED, NsysDatabase, open_nsys
+from analysis.readers.nsys_database import NsysDatabase, open_nsys
 from analysis.readers.nsys_events import (
     GRAPH,
     KERNEL,
     MEMCPY,
     MEMSET,
+    GpuOps,
     Quarantine,
     load_gpu_ops,
     without_recorded_graphs,
@@ -37,6 +38,7 @@ from analysis.readers.nsys_result_warnings import (
     memory_warnings,
 )
 from analysis.readers.nsys_spans import ranges_table
+from analysis.readers.nsys_structure import DAMAGED
 from analysis.readers.nsys_summary import device_rows, summarise
 from analysis.readers.nsys_tables import (
     api_calls_frame,
@@ -235,7 +237,8 @@ def _work_warnings(
 
 def _windows(loaded: _Loaded) -> dict[str, int]:
     """Return how long was recorded, and from the first to the last event of any kind."""
-    tables = [part for part in (*loaded.work.ops, loaded.calls) if len(part)]
+    parts: tuple[GpuOps | ApiCalls, ...] = (*loaded.work.ops, loaded.calls)
+    tables = [part for part in parts if len(part)]
     first = [part.rows.earliest_ns for part in tables]
     last = [part.last_end_ns for part in tables]
     ranges = loaded.tree.ranges

@@ -49,7 +49,7 @@ def _amount(value: float, unit: str) -> str:
 def _pair_lines(result: Comparison) -> list[str]:
     """Return a row for each measurement: medians, ratio with interval, verdict, what differs."""
     header = ("B", f"A {result.unit}", f"B {result.unit}", "B/A", "95 % interval", "verdict")
-    rows = [(*header, "differs")]
+    rows: list[tuple[str, ...]] = [(*header, "differs")]
     rows += [
         (
             pair.b.label,

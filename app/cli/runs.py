@@ -12,8 +12,10 @@ from core.console import whole_number
 if TYPE_CHECKING:
     from db.devices import Device
 
-_SHOWN = ("id", "name", "status", "workload", "gpu", "latency_ms", "gemm_frac", "idle_frac")
-_SHOWN += ("tags", "created_at")
+_SHOWN = (
+    *("id", "name", "status", "workload", "gpu", "latency_ms", "gemm_frac", "idle_frac"),
+    *("tags", "created_at"),
+)
 MAX_LIMIT = 10**9
 
 

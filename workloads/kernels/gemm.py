@@ -118,7 +118,12 @@ def _out_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def _small(warps: int, stages: int, n: int, k: int, dot: bool = True) -> Any:
-    meta = {"BLOCK_M": 16 if dot else 1, "BLOCK_N": n, "BLOCK_K": k, "STAGES": stages}
+    meta: dict[str, Any] = {
+        "BLOCK_M": 16 if dot else 1,
+        "BLOCK_N": n,
+        "BLOCK_K": k,
+        "STAGES": stages,
+    }
     meta["PRECISION"] = "tf32"
     return tile(warps, stages, USE_DOT=dot, SPLIT_K=1, **meta)
 

@@ -6,6 +6,8 @@ within the block, (2) one program an expert turns its counts into offsets, (3) e
 to offset + rank. Stable: slots of an expert keep their order.
 """
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -81,7 +83,7 @@ def regroup(ids: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
     width = triton.next_power_of_2(num_experts)
     block = min(MAX_BLOCK, TILE_VALUES // width)
     num_blocks = triton.cdiv(num_slots, block)
-    new = {"device": ids.device, "dtype": torch.int32}
+    new: dict[str, Any] = {"device": ids.device, "dtype": torch.int32}
     ranks = torch.empty(num_slots, **new)
     counts = torch.empty((num_experts, num_blocks), **new)
     totals = torch.empty(num_experts, **new)

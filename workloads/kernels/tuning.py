@@ -6,8 +6,6 @@ from typing import Any
 
 import triton
 
-Config = triton.Config
-
 
 def is_interpreted() -> bool:
     """Return whether Triton's interpreter runs the kernels (TRITON_INTERPRET=1)."""
@@ -16,11 +14,11 @@ def is_interpreted() -> bool:
 
 def tile(
     warps: int, stages: int, *, hook: Callable[[Mapping[str, Any]], None] | None = None, **meta: Any
-) -> Config:
+) -> triton.Config:
     """Return one choice."""
-    return Config(meta, num_warps=warps, num_stages=stages, pre_hook=hook)
+    return triton.Config(meta, num_warps=warps, num_stages=stages, pre_hook=hook)
 
 
-def choices(on_gpu: Iterable[Config], *, interpreted: Config) -> list[Config]:
+def choices(on_gpu: Iterable[triton.Config], *, interpreted: triton.Config) -> list[triton.Config]:
     """Return the choices to try; the interpreter cannot time, so it gets one."""
     return [interpreted] if is_interpreted() else list(on_gpu)

@@ -71,13 +71,14 @@ class CompileWatch:
             return {"mode": "none", "cuda_graphs_used": None}, notes
         recompiles = _counter("stats", "unique_graphs") - self._graphs_before
         breaks = sum(_counters("graph_break").values())
+        used = self._cuda_graphs_used()
         state = {
             "mode": self.mode,
             "graph_breaks": breaks,
             "recompiles_in_measurement": recompiles,
-            "cuda_graphs_used": self._cuda_graphs_used(),
+            "cuda_graphs_used": used,
         }
-        return state, [*notes, *self._notes(breaks, recompiles, state["cuda_graphs_used"])]
+        return state, [*notes, *self._notes(breaks, recompiles, used)]
 
     def _cuda_graphs_used(self) -> bool | None:
         if self.mode not in GRAPH_MODES or not self.on_gpu:

@@ -31,7 +31,8 @@ def compiled(function: F, mode: str) -> F:
     if mode == "none":
         return function
     torch._dynamo.reset()
-    return torch.compile(function, mode=None if mode == "default" else mode, dynamic=False)
+    made: Any = torch.compile(function, mode=None if mode == "default" else mode, dynamic=False)
+    return made
 
 
 def begin_step(mode: str) -> None:

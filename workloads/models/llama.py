@@ -136,6 +136,9 @@ def naive_attention(
 class Layer(nn.Module):
     """One pre-norm Llama block; the cache is a buffer unless one is passed."""
 
+    k_cache: Tensor | None
+    v_cache: Tensor | None
+
     def __init__(self, shape: LlamaShape, ranges: RangeFactory) -> None:
         super().__init__()
         self.ranges = ranges
@@ -157,7 +160,7 @@ class Layer(nn.Module):
         mask: Tensor | None,
         is_causal: bool,
     ) -> Tensor:
-        if cache is None and self.k_cache is not None:
+        if cache is None and self.k_cache is not None and self.v_cache is not None:
             cache = (self.k_cache, self.v_cache)
         with self.ranges("attention"):
             normed = self.attention_norm(x)
@@ -169,6 +172,8 @@ class Layer(nn.Module):
 
 class Llama(nn.Module):
     """A stack of layers, with embedding and output head when `vocab` is not 0."""
+
+    rope: Tensor | None
 
     def __init__(self, shape: LlamaShape, ranges: RangeFactory) -> None:
         super().__init__()
