@@ -5,10 +5,8 @@ are its kernels recorded (opaque graphs), does the GPU wait (and for what), and 
 memory or arithmetic. Where the captures cannot tell, the verdict says so and what to record.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 from analysis.classify import fractions
 from analysis.runview import RunView
@@ -16,6 +14,7 @@ from analysis.tables import CPU_OPERATORS
 from analysis.verdict_busy import BusyLimit, busy_limit, limit_without_kernels
 from analysis.verdict_facts import (
     byte_size,
+    counted,
     graphs_not_used,
     idle_causes,
     launches_per_iteration,
@@ -23,9 +22,10 @@ from analysis.verdict_facts import (
     milliseconds,
     percent,
 )
+from analysis.verdict_nothing import no_durations, nothing_recorded
 from core.states import Pass
 
-__all__ = ["RunVerdict", "VerdictKind", "graphs_not_used", "run_verdict"]
+__all__ = ["RunVerdict", "VerdictKind", "graphs_not_used", "is_cpu_run", "run_verdict"]
 
 IDLE_FRAC = 0.3
 """From this idle share on, what the GPU waits for limits more than what its kernels do."""
@@ -75,23 +75,39 @@ _IDLE_STEPS = {
     "own; or keep the data on the GPU",
 }
 
+_UNKNOWN_STEPS = {
+    True: "Record CUDA API calls too: nsys profile --trace=cuda,nvtx",
+    False: "See in the timeline what the kernels wait for that were launched in time: another "
+    "stream, another rank, or the start of each kernel (CUDA graphs)",
+}
+
 
 def run_verdict(view: RunView) -> RunVerdict:
     """Return what limits the run. Reads the span files for the median gap, else only `view`."""
     if view.run.status == "oom" or view.run.oom:
-        return _oom(view.run.oom or {})
+        return _oom(view)
     if view.kernels.empty:
-        return _no_kernels(view)
-    if _is_cpu_work(view):
+        return _from_limit(
+            limit_without_kernels(view) or nothing_recorded(view, is_cpu=is_cpu_run(view))
+        )
+    is_cpu = _is_cpu_work(view)
+    total_ns = int(view.kernels["total_ns"].sum())
+    if total_ns <= 0:
+        return _from_limit(no_durations(is_cpu=is_cpu))
+    if is_cpu:
         return _cpu(view)
     opaque_ns = int(view.summary.get("opaque_graph_ns") or 0)
-    total_ns = int(view.kernels["total_ns"].sum())
-    if total_ns > 0 and opaque_ns / total_ns >= OPAQUE_FRAC:
+    if opaque_ns / total_ns >= OPAQUE_FRAC:
         return _opaque(view, opaque_ns / total_ns)
     idle_frac = view.summary.get("idle_frac")
     if idle_frac is not None and idle_frac >= IDLE_FRAC:
         return _idle(view, float(idle_frac))
     return _busy(view)
+
+
+def is_cpu_run(view: RunView) -> bool:
+    """Say whether the run was on a CPU: asked for one, or its trace holds CPU operators alone."""
+    return (view.run.gpu_model or "").lower() == "cpu" or _is_cpu_work(view)
 
 
 def _is_cpu_work(view: RunView) -> bool:
@@ -109,45 +125,27 @@ def _bar(view: RunView) -> tuple[tuple[str, int], ...]:
     return (*classes.items(), *idle)
 
 
-def _oom(oom: Mapping[str, Any]) -> RunVerdict:
+def _oom(view: RunView) -> RunVerdict:
+    oom = view.run.oom or {}
     phase = f" in {oom['phase']}" if oom.get("phase") else ""
     evidence = []
     for key, words in (
         ("requested_bytes", "asked for"),
         ("peak_bytes", "peak before it"),
+        ("allocated_bytes", "allocated then"),
+        ("device_free_bytes", "free on the device"),
         ("limit_bytes", "limit"),
     ):
         if oom.get(key) is not None:
             evidence.append(f"{words} {byte_size(oom[key])}")
+    is_recorded = not view.memory_at_peak.empty
+    seen = ("See what lived at the peak on the Memory tab",) if is_recorded else ()
     return RunVerdict(
         kind=VerdictKind.OOM,
         headline=f"Out of memory{phase}: a result, there is no latency",
         evidence=tuple(evidence),
-        next_steps=(
-            "See what lived at the peak on the Memory tab",
-            "A smaller batch or sequence, bf16, or recomputing activations",
-        ),
+        next_steps=(*seen, "A smaller batch or sequence, bf16, or recomputing activations"),
         bar=(),
-    )
-
-
-def _no_kernels(view: RunView) -> RunVerdict:
-    limit = limit_without_kernels(view)
-    if limit is not None:
-        return _from_limit(limit)
-    calls = int(view.api_calls["count"].sum()) if len(view.api_calls) else 0
-    if view.primary_pass is None:
-        headline = "Cannot tell what limits it: no profile was recorded"
-        steps: tuple[str, ...] = ("Run again with the nsys profiler",)
-    else:
-        headline = "No GPU activity recorded"
-        steps = (
-            "Check that the program uses the GPU, that nsys traces cuda, and that counters or "
-            "tracing are permitted (WSL2 and some containers record API calls only)",
-        )
-    evidence = (f"{calls} CUDA API calls were recorded, but no kernel",) if calls else ()
-    return RunVerdict(
-        kind=VerdictKind.UNKNOWN, headline=headline, evidence=evidence, next_steps=steps, bar=()
     )
 
 
@@ -176,7 +174,7 @@ def _cpu(view: RunView) -> RunVerdict:
 
 def _opaque(view: RunView, opaque_frac: float) -> RunVerdict:
     count = view.summary.get("num_graph_launches")
-    launches = f"{count} whole CUDA graph launches" if count else "whole CUDA graph launches"
+    launches = counted(count, "whole CUDA graph launch") if count else "whole CUDA graph launches"
     return RunVerdict(
         kind=VerdictKind.OPAQUE,
         headline=f"Opaque: {percent(opaque_frac)} of the GPU time is {launches}, "
@@ -191,12 +189,12 @@ def _idle(view: RunView, idle_frac: float) -> RunVerdict:
     causes = idle_causes(view)
     known = {cause: ns for cause, ns in causes.items() if cause in _IDLE_WORDS}
     idles = f"the GPU idles {percent(idle_frac)}{_of_span(view)}"
-    if not known:
+    if sum(known.values()) * 2 < sum(causes.values()) or not known:
         return RunVerdict(
             kind=VerdictKind.UNKNOWN,
             headline=f"Cannot tell what limits it: {idles}, and the capture does not say why",
             evidence=_idle_evidence(view),
-            next_steps=("Record CUDA API calls too: nsys profile --trace=cuda,nvtx",),
+            next_steps=(_UNKNOWN_STEPS[view.api_calls.empty],),
             bar=_bar(view),
         )
     cause = max(known, key=lambda c: known[c])
@@ -234,7 +232,7 @@ def _idle_evidence(view: RunView) -> tuple[str, ...]:
         found.append(f"median gap between kernels {gap_ns / 1000:.1f} us")
     time_ns, count = view.summary.get("kernel_time_ns"), view.summary.get("num_kernels")
     if time_ns and count:
-        found.append(f"mean kernel {time_ns / count / 1000:.1f} us over {count} kernels")
+        found.append(f"mean kernel {time_ns / count / 1000:.1f} us over {counted(count, 'kernel')}")
     return tuple(found)
 
 

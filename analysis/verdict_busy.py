@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analysis.classify import OPAQUE, fractions
+from analysis.classify import OPAQUE, Category, fractions
 from analysis.roofline import utilisation
 from analysis.runview import RunView
 from analysis.verdict_facts import milliseconds, percent
@@ -153,9 +153,20 @@ def _cannot_tell(view: RunView) -> BusyLimit:
     known = {k: ns for k, ns in totals.items() if k != OPAQUE}
     top = max(known, key=lambda k: known[k]) if known else "unknown"
     share = percent(known.get(top, 0) / total_ns) if total_ns else "unknown"
+    if top == Category.COLLECTIVE:
+        return BusyLimit(
+            kind="unknown",
+            headline=f"The GPU is busy, {share} of its time in collectives: they send, or wait for "
+            "other ranks, and one capture cannot tell which",
+            evidence=(f"kernel time {milliseconds(total_ns)}",),
+            next_steps=(
+                "Import the captures of all ranks as one run and see in the timeline which is late",
+            ),
+        )
+    place = "kernels that no rule knows" if top == Category.UNKNOWN else top
     return BusyLimit(
         kind="unknown",
-        headline=f"The GPU is busy, {share} of its time in {top}; memory or arithmetic: cannot "
+        headline=f"The GPU is busy, {share} of its time in {place}; memory or arithmetic: cannot "
         "tell without counters or a cost model",
         evidence=(f"kernel time {milliseconds(total_ns)}",),
         next_steps=_RECORD,

@@ -24,8 +24,16 @@ def percent(frac: float) -> str:
     return f"{value:.{digits}f} %"
 
 
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """Return e.g. `1 kernel`, `5 launches`."""
+    plural = many or (f"{one}es" if one.endswith("ch") else f"{one}s")
+    return f"{count} {one if count == 1 else plural}"
+
+
 def milliseconds(ns: float) -> str:
-    """Return e.g. `12.6 ms`, three digits."""
+    """Return e.g. `12.6 ms`, three digits; less than a microsecond as `640 ns`."""
+    if 0 < ns < 1000:
+        return f"{ns:.0f} ns"
     value = ns / 1e6
     return f"{value:.0f} ms" if value >= 100 else f"{value:.3g} ms"
 
@@ -54,11 +62,11 @@ def launches_per_iteration(view: RunView) -> str | None:
     """
     launches = _launch_calls(view)
     if view.phases.empty:
-        return f"{launches} launches" if launches else None
+        return counted(launches, "launch") if launches else None
     rows = view.phases[view.phases["path"].map(lambda p: bool(_ITERATION.search(str(p))))]
     num_iterations = int(rows["num_ranges"].sum())
     if not num_iterations:
-        return f"{launches} launches" if launches else None
+        return counted(launches, "launch") if launches else None
     kernels = int(rows["num_kernels"].sum())
     if launches and kernels == view.summary.get("num_kernels"):
         return f"{_rounded(launches / num_iterations)} launches an iteration"

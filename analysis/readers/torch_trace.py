@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis.readers.opening import open_capture, reading
 from analysis.readers.torch_trace_cpu import Operators, operators
-from analysis.readers.torch_trace_events import KERNEL, TraceEvents, environment_of, gpu_facts
+from analysis.readers.torch_trace_events import KERNEL, TraceEvents
 from analysis.readers.torch_trace_gaps import gap_table
 from analysis.readers.torch_trace_gpu import (
     GpuOps,
@@ -17,6 +17,7 @@ from analysis.readers.torch_trace_gpu import (
     host_calls,
     mark_first_step,
 )
+from analysis.readers.torch_trace_header import environment_of, gpu_facts
 from analysis.readers.torch_trace_phases import (
     DEVICE_TIME,
     LAUNCH_THREAD,
@@ -62,11 +63,21 @@ def read_torch_trace(path: Path) -> CaptureTables:
         "tool_version": _version(stream.header),
         "environment": environment_of(stream.header),
     }
+    _check_is_pytorch(events, path)
     notes = _stream_notes(events, stream)
     tree = range_tree(events)
     if events.gpu_start:
         return _gpu_tables(events, stream.header, tree, common, notes)
     return _cpu_tables(events, tree, common, notes)
+
+
+def _check_is_pytorch(events: TraceEvents, path: Path) -> None:
+    """JAX, Chrome and perf write the same JSON: their spans have no category that we know."""
+    num_spans = len(events.gpu_start) + len(events.run_start) + len(events.op_start)
+    nameless = events.odd_kinds.get("category None", 0)
+    if nameless and nameless == sum(events.odd_kinds.values()) and not num_spans:
+        text = f"none of its {nameless} events has a category: no trace of PyTorch's profiler"
+        raise CaptureError(path, text, "Import a trace that torch.profiler exported")
 
 
 def _version(header: dict[str, Any]) -> str | None:
@@ -168,7 +179,8 @@ def _gpu_notes(
         ),
         "colliding_correlation_ids": (
             ops.num_colliding,
-            "host calls share a correlation id with another: the trace holds several processes",
+            "host calls share a correlation id with another: the trace holds several processes. "
+            "Operations with an id of two of them are given to no launch",
         ),
         "process_time_attribution": (
             int(work.by_time.sum()),
@@ -181,6 +193,9 @@ def _gpu_notes(
         for code, (count, text) in found.items()
         if count
     ]
+    if not (ops.kind == KERNEL).any():
+        text = f"No kernel was recorded; there are {len(ops.kind)} copies and memory sets."
+        notes.append(CaptureWarning(code="no_kernels", message=text))
     if not len(tree.start):
         text = "No annotated ranges were recorded: wrap phases in torch.profiler.record_function()."
         notes.append(CaptureWarning(code="no_ranges", message=text))

@@ -2,7 +2,7 @@
 
 import re
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -35,13 +35,9 @@ _IGNORED = frozenset(
         "Overhead",
         "cuda_profiler_range",
         "gpu_pm_counter",
-        "glow_runtime",
-        "mtia_ccp_events",
         "mtia_insight",
         "collective_comm",
-        "privateuse1_runtime",
-        "privateuse1_driver",
-        "hpu_op",
+        "external_correlation",
         "Python",
         "mtia_counters",
         "forward_backward",
@@ -49,6 +45,8 @@ _IGNORED = frozenset(
         "xpu_driver",
     ]
 )
+_STEP = "ProfilerStep#"
+"""Steps were operators until 2021; they are ranges."""
 _PHASES = frozenset("XBEbeniIsftMCPNODSTFpcvRaG(")
 _PLAIN_TIME = re.compile(r"\d{1,16}\.\d{1,3}")
 _MAX_NS = 1 << 62
@@ -133,6 +131,8 @@ class TraceEvents:
             name = event.get("name")
             if type(name) is not str:
                 name = "?" if name is None else str(name)
+            if kind == OPERATOR and name.startswith(_STEP):
+                kind = ANNOTATION
             if kind <= MEMSET:
                 self._add_gpu(kind, start, dur, clean_text(name), event, args)
             elif start == INVALID or not 0 <= dur <= MAX_HOST_NS:
@@ -176,8 +176,9 @@ class TraceEvents:
         self.gpu_name.append(self.names.id(name))
         self.gpu_corr.append(_whole(args.get("correlation"), 62))
         device = _device(args.get("device", event.get("pid")))
-        stream = _device(args.get("stream", event.get("tid")))
-        self.gpu_stream.append(self.streams.id((device, stream)))
+        stream = _key(args.get("stream", event.get("tid")))
+        rank = rank_of(event.get("pid"))
+        self.gpu_stream.append(self.streams.id((device, stream, rank)))
         self.gpu_bytes.append(_whole(args.get("bytes", args.get("Bytes")), 62))
         grid = _dims(args.get("grid"))
         self.num_shapeless += kind == KERNEL and grid is None
@@ -233,61 +234,34 @@ def _key(value: Any) -> str | int:
     return value if type(value) is int else str(value)
 
 
+def rank_of(pid: Any) -> str:
+    """Return what a tool that merged several ranks put before the process ids; "" for plain ones.
+
+    `[TP01] 4711` -> `[TP01] `: PyTorch itself writes numbers.
+    """
+    return pid.rstrip("0123456789") if type(pid) is str else ""
+
+
+def stream_ids(events: TraceEvents) -> list[tuple[int, int]]:
+    """Return (device, stream) of each stream number, both of 32 bits, no two alike.
+
+    A device that several ranks call by one number gets a free number in each further rank; a stream
+    whose id is no small number (a handle, a text) goes by its place in the file.
+    """
+    numbers: dict[tuple[int, str], int] = {}
+    free = 1 + max((device for device, _, _ in events.streams.values), default=-1)
+    found = []
+    for place, (device, stream, rank) in enumerate(events.streams.values):
+        if (device, rank) not in numbers:
+            is_taken = device in numbers.values()
+            numbers[device, rank] = free if is_taken else device
+            free += is_taken
+        number = _device(stream)
+        found.append((numbers[device, rank], number if number >= 0 else place))
+    return found
+
+
 def _dims(value: Any) -> str | None:
     if type(value) is list and 0 < len(value) <= 3 and all(type(v) is int for v in value):
         return ",".join(map(str, [*value, 1, 1][:3]))
     return None
-
-
-def _is_plain(value: Any) -> bool:
-    """Return whether a header's value can be stored: text, or an integer of 64 bits."""
-    return isinstance(value, str) or (isinstance(value, int) and abs(value) < _MAX_NS)
-
-
-def gpu_facts(header: Mapping[str, Any], device: int) -> dict[str, Any]:
-    """Return what `deviceProperties` says of a device; {} where it says nothing."""
-    stated = header.get("deviceProperties")
-    listed = stated if isinstance(stated, list) else []
-    found = [
-        p for p in listed if isinstance(p, dict) and (p.get("id") == device or len(listed) == 1)
-    ]
-    if not found:
-        return {}
-    facts = found[0]
-    out = {
-        "name": facts.get("name"),
-        "num_sms": facts.get("numSms"),
-        "memory_bytes": facts.get("totalGlobalMem"),
-    }
-    if isinstance(facts.get("computeMajor"), int) and isinstance(facts.get("computeMinor"), int):
-        out["compute_capability"] = f"{facts['computeMajor']}.{facts['computeMinor']}"
-    return {k: v for k, v in out.items() if _is_plain(v)}
-
-
-def environment_of(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Return versions and settings in the header; nothing that names a host or a person."""
-    wanted = [
-        "schemaVersion",
-        "cuda_driver_version",
-        "cuda_runtime_version",
-        "cupti_version",
-        "hip_driver_version",
-        "hip_runtime_version",
-        "roctracer_version",
-        "pytorch_version",
-        "record_shapes",
-        "profile_memory",
-        "with_stack",
-        "with_flops",
-        "with_modules",
-    ]
-    found = {k: header[k] for k in wanted if _is_plain(header.get(k))}
-    base_ns = header.get("baseTimeNanoseconds")
-    if isinstance(base_ns, int) and not isinstance(base_ns, bool) and 0 < base_ns < 1 << 62:
-        found["session_start_utc_ns"] = base_ns
-    info = header.get("distributedInfo")
-    if isinstance(info, dict):
-        for key in ("backend", "rank", "world_size"):
-            if _is_plain(info.get(key)):
-                found[f"distributed.{key}"] = info[key]
-    return found

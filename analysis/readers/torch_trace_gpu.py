@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.readers.torch_trace_events import TraceEvents
+from analysis.readers.torch_trace_events import TraceEvents, rank_of
 
 Ints = NDArray[np.int64]
 _SLACK_NS = 1_000_000_000
@@ -68,7 +68,7 @@ def gpu_ops(events: TraceEvents, calls: pd.DataFrame) -> GpuOps:
         is_first_step=np.zeros(len(order), bool),
         num_impossible=int((~keep).sum()) + events.num_bad_gpu,
     )
-    _join(ops, calls)
+    _join(ops, calls, events)
     return ops
 
 
@@ -151,26 +151,50 @@ def _outlasts(end: Ints, corr: Ints) -> NDArray[np.bool_]:
     return num_outlasted >= 2
 
 
-def _join(ops: GpuOps, calls: pd.DataFrame) -> None:
+def _join(ops: GpuOps, calls: pd.DataFrame, events: TraceEvents) -> None:
+    """Give each operation the call of its correlation id, which only a process keeps unique."""
     known = calls[calls["corr"] > 0]
-    ids = known["corr"].to_numpy()
+    if not len(known) or not len(ops.corr):
+        return
+    ids, wanted = _within_ranks(known, ops, events)
     order = np.argsort(ids, kind="stable")
     sorted_ids = ids[order]
-    ops.num_colliding = len(sorted_ids) - len(np.unique(sorted_ids))
-    if not len(sorted_ids) or not len(ops.corr):
-        return
-    at = np.minimum(np.searchsorted(sorted_ids, ops.corr), len(sorted_ids) - 1)
+    pids = pd.factorize(pd.Series([str(pid) for pid, _ in events.threads.values]))[0]
+    process = pids[known["thread"].to_numpy()[order]]
+    is_repeated = sorted_ids[1:] == sorted_ids[:-1]
+    ops.num_colliding = int(is_repeated.sum())
+    torn = np.unique(sorted_ids[1:][is_repeated & (process[1:] != process[:-1])])
+    at = np.minimum(np.searchsorted(sorted_ids, wanted), len(sorted_ids) - 1)
     rows = known.index.to_numpy()[order][at]
-    ops.launch = np.where(sorted_ids[at] == ops.corr, rows, -1)
+    is_sure = (sorted_ids[at] == wanted) & ~np.isin(wanted, torn)
+    ops.launch = np.where(is_sure, rows, -1)
     has = ops.launch >= 0
     launched = calls["start"].to_numpy()[np.maximum(ops.launch, 0)]
     ops.num_before_launch = int((has & (ops.start < launched)).sum())
 
 
+def _within_ranks(calls: pd.DataFrame, ops: GpuOps, events: TraceEvents) -> tuple[Ints, Ints]:
+    """Return the ids of calls and operations, told apart by rank where process ids name one."""
+    ids, wanted = calls["corr"].to_numpy(np.int64), ops.corr
+    of_calls = [rank_of(pid) for pid, _ in events.threads.values]
+    of_streams = [rank for _, _, rank in events.streams.values]
+    ranks = {rank: i for i, rank in enumerate(dict.fromkeys(of_calls))}
+    if len(ranks) < 2 or not set(of_streams) <= set(ranks):
+        return ids, wanted
+    dense = np.unique(np.concatenate([ids, wanted]), return_inverse=True)[1] * len(ranks)
+    call_rank = np.array([ranks[r] for r in of_calls], np.int64)[calls["thread"].to_numpy()]
+    op_rank = np.array([ranks[r] for r in of_streams], np.int64)[ops.stream]
+    return dense[: len(ids)] + call_rank, dense[len(ids) :] + op_rank
+
+
 def first_step_end(events: TraceEvents) -> int | None:
     """Return when the first profiler step ends, None where fewer than two steps were recorded."""
-    steps = sorted({(s, s + d) for s, d, _, name in events.annotations if _STEP.fullmatch(name)})
-    return steps[0][1] if len(steps) > 1 else None
+    steps = sorted(
+        (s, s + d, name) for s, d, _, name in events.annotations if _STEP.fullmatch(name)
+    )
+    if len({name for _, _, name in steps}) < 2:
+        return None
+    return max(end for _, end, name in steps if name == steps[0][2])  # of all ranks
 
 
 def mark_first_step(ops: GpuOps, calls: pd.DataFrame, end_ns: int | None) -> None:

@@ -152,7 +152,7 @@ def gpu_work(tree: RangeTree, events: TraceEvents, ops: GpuOps, calls: pd.DataFr
             column["end"],
             autograd_threads(events),
         )
-    elif len(tree.start):
+    elif len(np.unique(tree.process)) == 1:
         everything = np.arange(len(tree.start))
         rows = tree.innermost(everything, ops.start, ops.start)
     is_kernel = ops.kind == KERNEL

@@ -11,7 +11,7 @@ import pyarrow as pa
 from analysis.intervals import union_ns
 from analysis.readers.short_name import short_name
 from analysis.readers.torch_trace_cpu import Operators
-from analysis.readers.torch_trace_events import KERNEL, MEMCPY, MEMSET, TraceEvents
+from analysis.readers.torch_trace_events import KERNEL, MEMCPY, MEMSET, TraceEvents, stream_ids
 from analysis.readers.torch_trace_gpu import GpuOps
 from analysis.readers.torch_trace_phases import RangeTree
 from analysis.tables import (
@@ -24,6 +24,9 @@ from analysis.tables import (
 
 _SYNC = re.compile(r"Synchronize|^(?:cuda|cu|hip)Memcpy(?!.*Async)")
 _COPY = re.compile(r"(HtoD|DtoH|DtoD|PtoP|HtoH)(?: \((\w+) -> (\w+)\))?")
+_OTHER_COPY = re.compile(r"(Host|Device|Peer)To(Host|Device|Peer)|\b([HMD])2([HMD])\b")
+"""AMD's and Intel's names; Intel calls the host's memory M."""
+_SIDES = {"Host": "H", "Device": "D", "Peer": "P", "M": "H"}
 _SPAN_KINDS = {KERNEL: "kernel", MEMCPY: "memcpy", MEMSET: "memset"}
 
 
@@ -133,7 +136,9 @@ def _transfer_kind(name: str, kind: int) -> tuple[str, str | None, str | None]:
         return "memset", None, None
     found = _COPY.search(name)
     if not found:
-        return "unknown", None, None
+        other = _OTHER_COPY.search(name)
+        ends = [_SIDES.get(end, end) for end in other.groups() if end] if other else []
+        return "to".join(ends) or "unknown", None, None
     return found[1], (found[2] or "").lower() or None, (found[3] or "").lower() or None
 
 
@@ -158,11 +163,10 @@ def gpu_summary(
     used = np.isin(launches.index.to_numpy(), ops.launch)
     names = events.names.values
     graphs = [i for i in launches["name"] if "GraphLaunch" in str(names[i])]
+    times = {"kernel_time_ns": int((end - start).sum()), "busy_ns": busy, "span_ns": span}
     summary: dict[str, Any] = {
         "num_kernels": int(chosen.sum()),
-        "kernel_time_ns": int((end - start).sum()),
-        "busy_ns": busy,
-        "span_ns": span,
+        **(times if chosen.any() else {}),
         "num_kernels_without_launch": int((ops.launch[chosen] < 0).sum()),
         "num_launches_without_kernel": int((~used).sum()),
         "num_kernels_before_launch": ops.num_before_launch,
@@ -176,14 +180,14 @@ def gpu_summary(
 
 def device_of(events: TraceEvents) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return the device of each stream number."""
-    return np.array([d for d, _ in events.streams.values], np.int64)
+    return np.array([device for device, _ in stream_ids(events)], np.int64)
 
 
 def span_table(
     events: TraceEvents, ops: GpuOps, calls: pd.DataFrame, tree: RangeTree, rows: Sequence[int]
 ) -> pa.Table:
     """Return SPAN_COLUMNS: every GPU operation, the first profiler step's included."""
-    streams = np.array(events.streams.values or [(0, 0)], np.int64)
+    streams = np.array(stream_ids(events) or [(0, 0)], np.int64)
     has = ops.launch >= 0
     launched = np.zeros(len(ops.start), np.int64)
     launched[has] = calls["start"].to_numpy()[ops.launch[has]]

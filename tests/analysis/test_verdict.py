@@ -178,6 +178,22 @@ def test_a_trace_without_gpu_work_is_a_cpu_run_whatever_its_operators_are_called
     assert "aten::mm 75 %" in found.evidence[0]
 
 
+def test_a_cpu_run_is_told_of_no_tool_that_needs_a_gpu():
+    view = empty_view()
+    view = replace(view, run=replace(view.run, gpu_model="cpu"))
+    assert run_verdict(view).next_steps == ("Run again with the trace profiler",)
+    without = run_verdict(replace(view, primary_pass="trace"))
+    assert without.headline == "No operators recorded" and "GPU" not in without.next_steps[0]
+
+
+def test_out_of_memory_points_at_the_memory_tab_only_where_it_has_something():
+    view = empty_view()
+    view = replace(view, run=replace(view.run, status="oom", oom={}))
+    assert not any("Memory tab" in step for step in run_verdict(view).next_steps)
+    site = view.memory_at_peak.reindex([0])
+    assert "Memory tab" in run_verdict(replace(view, memory_at_peak=site)).next_steps[0]
+
+
 def test_median_gap_ignores_overlap_and_other_devices(tmp_path):
     rows = pd.DataFrame(
         {"start_ns": [0, 5, 20, 50, 7], "end_ns": [10, 8, 30, 60, 9], "device": [0, 0, 0, 0, 1]}
@@ -192,3 +208,63 @@ def test_an_ncu_report_alone_tells_the_compiled_decode_is_memory_bound():
     found = run_verdict(empty_view(counters=read.counters))
     assert found.kind == VerdictKind.MEMORY_BOUND
     assert found.evidence[0].startswith("counters of 10 launches")
+
+
+def trace_view(tmp_path: Path, *events: dict):
+    """Return the view of a trace with these events, classes included."""
+    path = tmp_path / "trace.json"
+    path.write_text(
+        json.dumps({"traceEvents": [{"ph": "X", "pid": 0, "tid": 7} | e for e in events]})
+    )
+    read = read_torch_trace(path)
+    kernels = read.kernels
+    if kernels is not None:
+        for field in ("category", "origin"):
+            kernels[field] = [getattr(classify(n), field) for n in kernels["name"]]
+    frames = {n: getattr(read, n) for n in ("kernels", "transfers", "api_calls", "gaps")}
+    known = {n: frame for n, frame in frames.items() if frame is not None}
+    return empty_view(
+        summary=dict(read.summary), primary_pass="trace", warnings=read.warnings, **known
+    )
+
+
+def _event(cat: str, name: str, ts: int, dur: int) -> dict:
+    args = {"device": 0, "stream": 7, "correlation": ts}
+    return {"cat": cat, "name": name, "ts": ts, "dur": dur, "args": args}
+
+
+@pytest.mark.parametrize(
+    ("events", "kind", "says"),
+    [
+        ([("cpu_op", "aten::add", 1, 0)], "cpu", "all recorded operators have a duration of 0"),
+        ([("kernel", "k", 1, 0)], "unknown", "all recorded kernels have a duration of 0"),
+        ([("kernel", "zz", 1, 5)], "unknown", "in kernels that no rule knows"),
+        ([("gpu_memcpy", "Memcpy HtoD", 1, 5)], "unknown", "only copies and memory sets: 0.005 ms"),
+        ([("kernel", "ncclDevKernel_AllReduce_Sum", 1, 5)], "unknown", "wait for other ranks"),
+    ],
+)
+def test_odd_runs_have_a_headline_that_makes_sense(tmp_path, events, kind, says):
+    found = run_verdict(trace_view(tmp_path, *(_event(*e) for e in events)))
+    assert found.kind == kind and says in found.headline
+    assert found.next_steps
+
+
+def test_graphs_without_any_record_are_no_missing_gpu():
+    found = run_verdict(empty_view(primary_pass="nsys", summary={"num_graph_launches": 5}))
+    assert found.headline.startswith("5 CUDA graph launches left no GPU record")
+    assert "--cuda-graph-trace=node" in found.next_steps[0]
+
+
+def test_a_summary_without_kernels_does_not_say_that_there_were_none():
+    captures = pd.DataFrame({"kind": ["nsys_csv"]})
+    found = run_verdict(empty_view(primary_pass="nsys", captures=captures))
+    assert "lists no kernels" in found.headline
+
+
+def test_mostly_unexplained_idling_names_no_limit():
+    view = nsys_view("decode_eager")
+    rows = [("unknown", 3, 9_000_000, ""), ("launch", 9, 1_000_000, "")]
+    gaps = pd.DataFrame(rows, columns=["cause", "count", "total_ns", "evidence"])
+    found = run_verdict(replace(view, gaps=gaps))
+    assert found.kind == VerdictKind.UNKNOWN and "does not say why" in found.headline
+    assert "nsys profile" not in found.next_steps[0]  # the calls are recorded
