@@ -39,7 +39,8 @@ def connect(path: Path, *, is_reader: bool = False) -> Database:
         db = WritingDatabase(connection)
         _check_age(db, path)
         if migrations.pending(db):
-            migrations.apply(db)
+            with db.atomic():  # another process may do the same now: the second finds nothing left
+                migrations.apply(db)
     except sqlite3.OperationalError as exc:
         connection.close()
         raise UserError(f"{path}: cannot be used ({exc}); see `warpboard doctor`") from exc

@@ -1,5 +1,7 @@
 """The schema grows without losing what is stored."""
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 from sqlite_utils import Database
@@ -31,3 +33,16 @@ def test_first_release_keeps_its_runs_through_all_migrations(tmp_path: Path) -> 
     row = connect(path).execute("SELECT name, summary, latency_ms FROM runs").fetchone()
 
     assert tuple(row) == ("kept", "{}", None)
+
+
+def test_several_may_open_a_new_database_at_once(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{n}.db" for n in range(4)]
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        names = [set(pool.map(_last_migration, [path] * 4)) for path in paths]
+
+    assert names == [{"m006_device_of_a_waiting_run"}] * 4
+
+
+def _last_migration(path: Path) -> str:
+    with closing(connect(path)) as db:
+        return migrations.applied(db)[-1].name
