@@ -35,8 +35,8 @@ CPU_RULES = (
     ),
     _rule(
         "gemm",
-        r"mm|addmm_?|bmm|baddbmm_?|matmul|linear|einsum|addbmm|_?scaled_mm|_?int_mm|mkldnn_linear\w*"
-        r"|_?mkl_linear|linear_relu|_weight_int\w+|chain_matmul|tensordot|bilinear|_linear_pointwise",
+        r"mm|addmm_?|bmm|baddbmm_?|matmul|q?linear(?:_(?:dynamic|pointwise|relu|unpacked)\w*)?|einsum|addbmm|_?scaled_mm|_?int_mm|mkldnn_linear\w*"
+        r"|_?mkl_linear|_weight_int\w+|chain_matmul|tensordot|bilinear|_linear_pointwise",
         C.GEMM,
         "aten::addmm",
         "matrix products (oneDNN and MKL beneath)",
@@ -146,6 +146,17 @@ COMPILED_RULES = (
         category=C.OTHER,
         example="TorchDynamo Cache Lookup",
         why="torch.compile's steps; kernels of a compiled graph are not recorded one by one",
+        confidence=0.95,
+    ),
+    Rule(
+        id="cpu.framework",
+        where=F.TEXT,
+        pattern=r"^(?:enumerate\(DataLoader\)|torch::autograd::|autograd::engine::"
+        r"|[A-Za-z]\w*Backward\d+$|DistributedDataParallel\.|record_param_comms|profiler::_record"
+        r"|inductor::|detach_?$)",
+        category=C.OTHER,
+        example="autograd::engine::evaluate_function: AddmmBackward0",
+        why="PyTorch's own bookkeeping and data loading; operators beneath have rows of their own",
         confidence=0.95,
     ),
 )

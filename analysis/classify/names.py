@@ -99,7 +99,8 @@ def short_name(name: str) -> str:
     seen = view(name)
     if not seen.head:
         return name.strip()
-    if not seen.is_cpp and _LABEL.match(seen.text):
+    is_label = not seen.is_cpp and _LABEL.match(seen.text)
+    if is_label or seen.text.startswith(("enumerate(DataLoader)", "autograd::engine::")):
         return seen.text
     parts = [p for p in seen.head.split("::") if p]
     if len(parts) > 1 and (parts[-1] in _GENERIC_BASES or name.startswith("aten::")):

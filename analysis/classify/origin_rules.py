@@ -48,6 +48,14 @@ ORIGIN_RULES = (
         "torch.compile's own steps on the CPU",
     ),
     _rule(
+        "framework",
+        F.TEXT,
+        rf"{COMPILED_RULES[1].pattern}|^Optimizer\.\w+#",
+        O.ATEN,
+        "torch::autograd::AccumulateGrad",
+        "PyTorch's own steps on the CPU",
+    ),
+    _rule(
         "inductor",
         F.BASE,
         r"^triton_(?:poi|per|red|tem|for|spl|mix|unk)_|^triton_(?:mm|bmm|convolution|flex"

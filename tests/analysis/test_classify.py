@@ -97,6 +97,10 @@ def test_rule_ids_are_unique():
          Category.GEMV, Origin.CUBLAS),
         ("void at::native::<unnamed>::CatArrayBatchedCopy<T, (int)4>(char *, T2...",
          Category.COPY, Origin.ATEN),
+        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+         Category.OTHER, Origin.ATEN),
+        ("ConvolutionBackward0", Category.OTHER, Origin.ATEN),
+        ("quantized::linear_dynamic", Category.GEMM, Origin.ATEN),
         ("qqqq_zzzz", Category.UNKNOWN, Origin.UNKNOWN),
         ("", Category.UNKNOWN, Origin.UNKNOWN),
         ("<<<((((", Category.UNKNOWN, Origin.USER),
@@ -226,3 +230,14 @@ def test_a_gemm_share_of_time_that_is_all_opaque_is_unknown_and_not_zero():
 def test_no_time_gives_no_fraction():
     assert fractions(frame()) == {"category_total_ns": {}}
     assert "gemm_frac" not in fractions(frame(("gemm", 0, False)))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "autograd::engine::evaluate_function: AddmmBackward0",
+        "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+    ],
+)
+def test_steps_of_the_framework_keep_their_whole_name(name):
+    assert short_name(name) == name
