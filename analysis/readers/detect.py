@@ -45,6 +45,7 @@ _NCU_HEADER = re.compile(
     r'^\ufeff?"?(ID"?[,;\t]"?(Process ID|Kernel Name)|Process ID"?[,;\t]"?Process Name)',
     re.MULTILINE,
 )
+_NCU_SOURCE = re.compile(r"^.*\bSource\b.*\bWarp Stall Sampling\b", re.MULTILINE)
 _NSYS_CSV = re.compile(
     r'^"?(Time ?\(%\)|Start ?\(ns\)|Range|GridXYZ)"?[,;\t]|^SKIPPED: .*|'
     r"^Processing \[.*(sqlite|stats)",
@@ -195,6 +196,12 @@ def _detect_text(path: Path, data: bytes) -> CaptureKind:
         return CaptureKind.NCU_LOG
     if latency_column(text):
         return CaptureKind.LATENCY_CSV
+    if _NCU_SOURCE.search(text):
+        raise CaptureError(
+            path,
+            "this is ncu's source page: it holds no launches",
+            "Export the same report with `ncu --import FILE --csv --page raw`",
+        )
     raise CaptureError(path, f"the content is of no known kind ({_first_line(text)})", _ACCEPTED)
 
 

@@ -45,9 +45,12 @@ def replay(
     events: Sequence[Mapping[str, Any]],
     segments: Sequence[Mapping[str, Any]],
     finder: PhaseFinder,
+    *,
+    is_recorded: bool,
 ) -> DeviceHistory:
     """Return the curve and the peak of one device.
 
+    `is_recorded`: a history was kept, of all devices; one without events held what it holds.
     Raises KeyError, TypeError or ValueError for records that are not as PyTorch writes them.
     """
     live = _live_blocks(segments)
@@ -62,6 +65,9 @@ def replay(
         for text in contradictions(events, segments):
             history.warnings.append(("inconsistent_snapshot", text))
         _walk(history, events, finder)
+    elif is_recorded:
+        history.baseline_bytes = history.peak_bytes = history.final_bytes
+    if history.peak_bytes is not None:
         _live_at_peak(history, events, live)
     return history
 

@@ -100,7 +100,9 @@ def _replay_all(snapshot: Snapshot) -> list[DeviceHistory]:
             finder = PhaseFinder(
                 [a for a in snapshot.annotations if a.get("device", device) == device]
             )
-            histories.append(replay(device, events, segments, finder))
+            histories.append(
+                replay(device, events, segments, finder, is_recorded=any(snapshot.traces))
+            )
     return histories
 
 

@@ -172,7 +172,10 @@ def _coverage(counters: pd.DataFrame, table: NcuTable) -> list[CaptureWarning]:
         found.append(CaptureWarning(code="no_durations", message=text))
     if len({launch.id for launch in table.launches}) < len(table.launches):
         processes = len({launch.process for launch in table.launches})
-        text = f"Launch numbers repeat: {processes} processes count their own; all are listed."
+        why = (
+            f"{processes} processes count their own" if processes > 1 else "it holds several tables"
+        )
+        text = f"Launch numbers repeat: {why}; all are listed."
         found.append(CaptureWarning(code="several_processes", message=text))
     sizes = Tally(len(launch.tokens) for launch in table.launches)
     ids = [int(launch.id) for launch in table.launches]

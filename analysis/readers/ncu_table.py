@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from analysis.numbers import looks_numeric
 from core.errors import CaptureError
 
 _IDENTITY = frozenset(
@@ -20,6 +21,8 @@ _REMEDY = "Export it again with `ncu --import FILE --csv --page raw`"
 NO_KERNELS = "No kernels were profiled"
 _MAX_RECORD_LINES = 2000
 _DIMS = re.compile(r"\(?\s*(\d+)\s*[,;]\s*(\d+)\s*[,;]\s*(\d+)\s*\)?")
+_INSTANCES = re.compile(r"([^(\s][^(]*?)\s+\(.*\)")
+"""`12.5 (12; 13)`: a value with those of its instances (--print-metric-instances)."""
 _RANGE = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
@@ -210,7 +213,7 @@ def _add_raw(
         raise CaptureError(path, where, f"The file is damaged. {_REMEDY}")
     for name, unit, token in zip(header, units, cells, strict=True):
         if name not in _IDENTITY and ":" not in name and token != "":
-            launch.tokens[name, unit.strip()] = token
+            launch.tokens[name, unit.strip()] = _total(token)
 
 
 def _add_details(
@@ -239,7 +242,7 @@ def _add_details(
     if not row["Metric Name"]:
         raise CaptureError(path, f"line {line}: the row names no metric and no rule", _REMEDY)
     key = (row["Metric Name"].strip(), row["Metric Unit"].strip())
-    launch.tokens.setdefault(key, row["Metric Value"])
+    launch.tokens.setdefault(key, _total(row["Metric Value"]))
     # Sections may share a metric; one section cannot name it twice with different values.
     before = launch.by_section.setdefault((row.get("Section Name", ""), *key), row["Metric Value"])
     if before is not row["Metric Value"]:
@@ -249,6 +252,12 @@ def _add_details(
             f"line {line}: {key[0]} of launch {launch.id} is {before!r} and {row['Metric Value']!r}"
         )
         raise CaptureError(path, where, f"The file is damaged. {_REMEDY}")
+
+
+def _total(token: str) -> str:
+    """Return the value alone where those of its instances follow it; texts stay as they are."""
+    found = _INSTANCES.fullmatch(token) if token.endswith(")") else None
+    return found[1] if found and looks_numeric(found[1]) else token
 
 
 def _dims(text: str | None) -> str | None:

@@ -43,6 +43,10 @@ def test_kind_is_found_whatever_the_name(name: str, tmp_path: Path) -> None:
         (b" \n\n", "only blanks"),
         (b"<!DOCTYPE html><html>", "web page"),
         (b"PK\x03\x04abc", "zip archive"),
+        (
+            b'"#","Address","Source","Warp Stall Sampling (All Samples)"\n"1","0","R"\n',
+            "source page",
+        ),
         (b"QDSTRM\0\0\1", "unfinished nsys recording"),
         (b'{"a": 1}', "no `traceEvents`"),
         (b"hello\n", "no known kind"),

@@ -143,6 +143,17 @@ def test_devices_are_kept_apart(tmp_path: Path) -> None:
     assert tables.memory["device"] == 1
 
 
+def test_a_device_without_events_held_what_it_holds(tmp_path: Path) -> None:
+    segments = [
+        _segment(0, 0, [_block(0, 4096, "active_allocated", 4000)]),
+        _segment(1, 1 << 30, [_block(1 << 30, 512, "active_allocated", 500)]),
+    ]
+    traces = [[], [_event("alloc", 1 << 30, 500, 1)]]
+    tables = _read(tmp_path, segments=segments, device_traces=traces)
+    assert (tables.memory["device"], tables.summary["peak_memory_bytes"]) == (0, 4000)
+    assert tables.memory_at_peak.groupby("device")["bytes"].sum().to_dict() == {0: 4000, 1: 500}
+
+
 def test_phase_comes_from_annotations_then_the_stack(tmp_path: Path) -> None:
     python = [{"name": "forward", "filename": "/home/x/model.py", "line": 3}]
     trace = [

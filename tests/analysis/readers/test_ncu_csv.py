@@ -238,3 +238,15 @@ def test_shells_encodings_and_line_ends_change_nothing(tmp_path: Path, encoding:
     whole, found = read(NCU / "decode_eager.raw.csv").counters, read(path).counters
     assert whole is not None and found is not None
     pd.testing.assert_frame_equal(whole, found)
+
+
+@pytest.mark.parametrize("instances", ["(40.25; 12.5; 9)", "(0: 40.25; 1: 12.5)"])
+def test_values_of_instances_behind_a_value_do_not_hide_it(tmp_path: Path, instances: str) -> None:
+    tables = _read(tmp_path, _details(("Achieved Occupancy", "%", f"40.25 {instances}")))
+    assert tables.counters["occupancy_pct"].tolist() == [40.25]
+
+
+def test_a_table_that_is_there_twice_is_said(tmp_path: Path) -> None:
+    text = _details(("Duration", "us", "2.5"))
+    warning = next(w for w in _read(tmp_path, text + text).warnings if "repeat" in w.message)
+    assert "several tables" in warning.message
