@@ -14,6 +14,11 @@ from core.errors import UserError
 from core.ids import new_id
 from core.spec import JobSpec, canonical_json
 
+_NAMED = ("preset", "mode", "implementation", "compile", "dtype", "batch", "seq_len", "context")
+_NAMED += ("prompt", "new_tokens", "tokens")
+_NAMED_SIZES = ("layers", "d_model", "head_dim", "m", "n", "k", "tile_m", "tile_n", "experts")
+"""Params in a run's name; the sizes only where no preset stands for them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
@@ -207,7 +212,8 @@ def _default_name(data: RunData, paths: Sequence[Path]) -> str:
 
 def run_name(workload: str, params: Mapping[str, Any]) -> str:
     """Return a name that tells runs of one workload apart: `decode compile=none dtype=bf16`."""
-    shown = ("preset", "mode", "implementation", "compile", "dtype", "batch", "seq", "context")
+    has_preset = params.get("preset") not in (None, "", "custom")
+    shown = _NAMED if has_preset else (*_NAMED, *_NAMED_SIZES)
     parts = [f"{k}={params[k]}" for k in shown if params.get(k) not in (None, "", "custom")]
     return " ".join([workload, *parts])
 

@@ -16,6 +16,7 @@ OPERATORS = ("<=", ">=", ":", "=", "<", ">")
 _TERM = re.compile(
     r"""(?P<neg>-)?(?:(?P<key>[A-Za-z_][A-Za-z0-9_.]*)(?P<op><=|>=|:|=|<|>))?(?P<value>"[^"]*"|[^\s"]*)"""
 )
+_MISPLACED = re.compile(r"[A-Za-z_][\w.]*!=|[:=<>!]")
 _NUMBER = re.compile(r"([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)\s*([a-zA-Z%]*)\Z")
 
 _TIME = {"": 1.0, "ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
@@ -115,6 +116,9 @@ def _term(match: re.Match[str], position: int) -> Term:
         raise QuerySyntaxError(f"{match['key']}{match['op']} needs a value", match.end())
     if not match["key"] and not raw.strip('"'):
         raise QuerySyntaxError("a term is empty", position)
+    if not match["key"] and _MISPLACED.match(raw):
+        what = f"{raw!r} is neither FIELD<VALUE (without blanks) nor -FIELD:VALUE"
+        raise QuerySyntaxError(f"{what}; a text goes into quotation marks", match.start("value"))
     key = match["key"].lower() if match["key"] else None
     op = {"=": ":"}.get(match["op"] or ":", match["op"] or ":")
     if op != ":" and len(values) > 1:

@@ -50,6 +50,8 @@ IDENTITY = re.compile(
 GRAPH_SETTING = re.compile(r"cuda_graph_trace", re.I)
 TOOL_SETTING = re.compile(r"^(nsys|ncu|trace|profiler|tool)", re.I)
 MAX_NAMED = 5
+MIN_GROUP = 3
+"""So many fields of one prefix are named together."""
 
 
 def find_differences(
@@ -150,9 +152,21 @@ def _list(differences: Sequence[Difference]) -> str:
 
 def _names(differences: Sequence[Difference]) -> str:
     """Return the fields, the first few by name: what one side says is in the table of fields."""
-    names = [d.field for d in differences[:MAX_NAMED]]
-    more = len(differences) - len(names)
-    return ", ".join(names) + (f" and {more} more" if more > 0 else "")
+    names = list(group_fields(differences))
+    more = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def group_fields(differences: Sequence[Difference]) -> dict[str, list[Difference]]:
+    """Return name -> differences; several of one prefix as `environment.allocator (9 fields)`."""
+    prefixes = [d.field.rpartition(".")[0] for d in differences]
+    groups: dict[str, list[Difference]] = {}
+    for difference, prefix in zip(differences, prefixes, strict=True):
+        count = prefixes.count(prefix)
+        is_many = prefix != "" and count >= MIN_GROUP
+        name = f"{prefix} ({count} fields)" if is_many else difference.field
+        groups.setdefault(name, []).append(difference)
+    return groups
 
 
 def _or_unknown(value: str | None) -> str:

@@ -4,8 +4,9 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from app.cli.command import Command
-from app.cli.output import note
+from app.cli.output import note, one_line
 from core.config import DataDir
+from core.console import flushed, stop_writing
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -51,19 +52,23 @@ def run(options: Namespace, data: DataDir) -> int:
         ]
         sides = [[run_view(db, data, run_id) for run_id in side] for side in ids]
     result = compare(*sides, metric=options.metric)
-    _print(result, "json" if options.json else options.format)
-    if options.fail_above is None:
-        return 0
-    is_regression, reason = gate(result, options.fail_above)
-    note(reason)
-    return 1 if is_regression else 0
+    code = 0
+    if options.fail_above is not None:
+        is_regression, reason = gate(result, options.fail_above)
+        note(reason)
+        code = 1 if is_regression else 0
+    try:
+        _print(result, "json" if options.json else options.format)
+    except BrokenPipeError:  # `| head` has read enough; the answer of the check stays
+        return stop_writing(code)
+    return flushed(code)
 
 
 def _print(result: Any, chosen: str) -> None:
     if chosen == "text":
         from app.cli.compare_text import compare_lines
 
-        print("\n".join(compare_lines(result)))
+        print("\n".join(map(one_line, compare_lines(result))))
         return
     from analysis import export
 

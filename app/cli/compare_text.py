@@ -1,6 +1,7 @@
 """A comparison as lines for a terminal."""
 
-from analysis.compare import Comparison, Pair
+from analysis.compare import Comparison, Difference, Pair
+from analysis.compare.fields import group_fields
 
 _TOP = 12
 
@@ -17,17 +18,17 @@ def compare_lines(result: Comparison) -> list[str]:
         lines.append(f"ratio B/A {result.ratio:.4g}{interval}")
     for name, side in (("A", result.a), ("B", result.b)):
         median = "-" if side.median is None else _amount(side.median, result.unit)
-        counts = f"{side.n_samples} samples in {side.n_processes} processes"
+        plural = "" if side.n_processes == 1 else "es"
+        counts = f"{side.n_samples} samples in {side.n_processes} process{plural}"
         lines.append(f"{name}  {side.label}: {median}, {counts}")
-    if result.banner:
+    if result.banner and result.banner != result.reason:
         lines.append(result.banner)
     if result.differs:
-        lines += ["", "differs:"]
-        lines += [f"  {d.field}: {d.a} -> {d.b}  ({d.effect})" for d in result.differs]
+        lines += ["", "differs:", *_difference_lines(result)]
     if result.waterfall is not None:
         fall = result.waterfall
         lines += ["", f"where the time went ({fall.mode}, per {fall.per}), ms:"]
-        lines += [f"  {bar.delta_ns / 1e6:+10.4f}  {bar.name}" for bar in fall.bars[:_TOP]]
+        lines += [f"  {bar.delta_ns / 1e6:+10.4f}  {bar.name}" for bar in fall.bars]
         lines.append(f"  {(fall.total_b_ns - fall.total_a_ns) / 1e6:+10.4f}  in all")
     if result.memory:
         growth = sum(site.delta_bytes for site in result.memory)
@@ -40,6 +41,21 @@ def compare_lines(result: Comparison) -> list[str]:
     if result.next_step:
         lines += ["", result.next_step]
     return lines
+
+
+def _difference_lines(result: Comparison) -> list[str]:
+    """Return a line a field; many that one side does not know, with one prefix, are one line."""
+    lines = [_line(d) for d in result.differs if d.effect != "unknown"]
+    unknown = [d for d in result.differs if d.effect == "unknown"]
+    for name, fields in group_fields(unknown).items():
+        is_many = len(fields) > 1
+        lines.append(f"  {name}: known on one side only" if is_many else _line(fields[0]))
+    return lines
+
+
+def _line(d: Difference) -> str:
+    a, b = ("unknown" if value is None else value for value in (d.a, d.b))
+    return f"  {d.field}: {a} -> {b}  ({d.effect})"
 
 
 def _amount(value: float, unit: str) -> str:

@@ -47,6 +47,8 @@ def run(options: Namespace, data: DataDir) -> int:
     result = import_paths(
         data, options.paths, name=options.name, params=given, keep_private=options.keep_private
     )
+    if options.keep_private and not result.is_new and result.removed:
+        note("--keep-private comes too late: delete the run, then import its files again")
     if options.json:
         print_json(result.as_dict())
     else:

@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+import re
 import sqlite3
 import sys
 import traceback
@@ -55,7 +56,7 @@ _PASSED_ON = ("run", "worker")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; never lets a traceback out."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = _joined(list(sys.argv[1:] if argv is None else argv))
     is_json = wants_json(arguments)
     try:
         options = _options(arguments)
@@ -68,6 +69,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options is None:
         return flushed(0)
     return _run(options, data_dir(getattr(options, "data", None)), is_json)
+
+
+def _joined(words: list[str]) -> list[str]:
+    """Join `--filter -tag:old` into one word: argparse takes its value for an option."""
+    joined: list[str] = []
+    for word in words:
+        is_value = joined[-1:] == ["--filter"] and re.match("-[^-]", word) and word != "-h"
+        if is_value:
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _options(arguments: list[str]) -> Namespace | None:
@@ -117,6 +130,8 @@ def _run(options: Namespace, data: DataDir, is_json: bool) -> int:
 def _refused(exc: Exception, data: DataDir) -> str | None:
     if isinstance(exc, sqlite3.OperationalError):
         return f"{data.db_path}: {exc}; see `warpboard doctor`"
+    if type(exc) is sqlite3.DatabaseError:
+        return f"{data.db_path}: damaged ({exc}); restore a copy, or choose another --data folder"
     return refusal(exc)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from core.console import note, print_json
 
-__all__ = ["megabytes", "milliseconds", "note", "percent", "print_json", "print_table"]
+__all__ = ["megabytes", "milliseconds", "note", "one_line", "percent", "print_json", "print_table"]
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
@@ -28,7 +28,12 @@ def _cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.4g}"
-    return str(value)
+    return one_line(str(value))
+
+
+def one_line(text: str) -> str:
+    """Return a text that cannot break a line or steer the terminal: names come from anybody."""
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def milliseconds(value_ns: float | None) -> str:

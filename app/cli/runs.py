@@ -52,10 +52,10 @@ def run(options: Namespace, data: DataDir) -> int:
     if options.json:
         print_json({"runs": rows, "total": total})
         return 0
-    if not rows:
+    if rows:
+        print_table([row | {"gpu": _gpu(row, known)} for row in rows], _SHOWN)
+    elif not total:
         note("no run matches" if options.filter else "no runs yet: try `warpboard demo`")
-        return 0
-    print_table([row | {"gpu": _gpu(row, known)} for row in rows], _SHOWN)
     if total > len(rows):
         note(f"{len(rows)} of {total}; --limit shows more")
     return 0

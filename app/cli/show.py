@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from app.cli.command import Command, add_json
-from app.cli.output import megabytes, milliseconds, note, percent, print_json, print_table
+from app.cli.output import megabytes, milliseconds, note, one_line, percent, print_json, print_table
 from core.config import DataDir
 
 _TOP = 15
@@ -33,10 +33,10 @@ def run(options: Namespace, data: DataDir) -> int:
 
 def _print(document: dict[str, Any]) -> None:
     run, summary = document["run"], document["summary"]
-    print(f"{run['id']}  {run['name']}  [{run['status']}]")
+    print(one_line(f"{run['id']}  {run['name']}  [{run['status']}]"))
     print(f"workload {run['workload'] or '-'}, GPU {(run['gpu'] or {}).get('name', '-')}")
     if run["error"]:
-        print(f"error: {run['error']}")
+        print(one_line(f"error: {run['error']}"))
     latency = summary.get("latency_ms")
     if latency:
         low, high = latency.get("ci95", (None, None))

@@ -116,22 +116,9 @@ def _name(views: Sequence[RunView]) -> str:
 
 
 def _what_differs(found: Comparison) -> str:
-    """Return the banner; fields that only one side knows are counted, the table below has them."""
-    unknown = [d for d in found.differs if d.effect == "unknown"]
-    if found.comparable and found.intended and len(found.differs) == 1:
-        return ""  # The page's title says it.
-    if not found.comparable or len(unknown) < 2:
-        return found.banner or ""
-    known = [d for d in found.differs if d.effect != "unknown" and d != found.intended]
-    parts = []
-    if found.intended:
-        variable = found.intended
-        parts.append(f"The variable is {variable.field}: {variable.a} \u2192 {variable.b}.")
-    if known:
-        told = ", ".join(f"{d.field} {d.a} \u2192 {d.b}" for d in known)
-        parts.append(f"Also different: {told}.")
-    parts.append(f"{len(unknown)} fields are known on one side only.")
-    return " ".join(parts)
+    """Return the banner; nothing where the page's title says it already."""
+    is_said = found.comparable and found.intended and len(found.differs) == 1
+    return "" if is_said else (found.banner or "").replace(" -> ", " \u2192 ")
 
 
 def verdict(found: Comparison) -> None:

@@ -40,7 +40,8 @@ def test_several_may_open_a_new_database_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(max_workers=4) as pool:
         names = [set(pool.map(_last_migration, [path] * 4)) for path in paths]
 
-    assert names == [{"m006_device_of_a_waiting_run"}] * 4
+    newest = migrations.pending(Database(memory=True))[-1].name
+    assert names == [{newest}] * 4
 
 
 def _last_migration(path: Path) -> str:

@@ -49,6 +49,7 @@ def runs(db: Database, make_run: Callable[..., str]) -> dict[str, str]:
         ('"eager 50%"', {"eager"}),
         ("50%", {"eager"}),
         ("_", set()),
+        ('"<3"', set()),
         ("name:CPU", {"cpu"}),
         ("baseline:false", {"eager", "compiled", "cpu"}),
     ],
@@ -72,6 +73,9 @@ def test_filter_finds(db: Database, runs: dict[str, str], query: str, expected: 
         ('"open', 0, "not closed"),
         ("gpu<4090", 0, "is text"),
         ("latency<1,2", 8, "one value"),
+        ("gpu:4090 latency < 3", 17, "without blanks"),
+        (":4090", 0, "quotation marks"),
+        ("compile!=none", 0, "-FIELD:VALUE"),
     ],
 )
 def test_wrong_filter_names_the_place(query: str, position: int, word: str) -> None:

@@ -129,3 +129,12 @@ def test_a_size_known_on_one_side_only_is_said_to_be_unknown() -> None:
         "context": "unknown",
         "dtype": "unknown",
     }
+
+
+def test_many_fields_of_one_prefix_are_one_name_in_the_banner() -> None:
+    settings = {f"allocator.{n}": n for n in range(9)} | {"tuned.x": 1, "tuned.y": 2}
+
+    banner = make_banner(differences({}, {"environment": settings}))
+
+    told = "environment.allocator (9 fields), environment.tuned.x, environment.tuned.y"
+    assert banner == f"Known on one side only: {told}."

@@ -1,0 +1,101 @@
+"""What a person at the terminal reads: names, filters and differences as they are meant."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from analysis.compare import compare
+from app.cli.compare_text import compare_lines
+from app.imports import run_name
+from core.config import DataDir
+from tests.analysis.compare.views import build_view
+from tests.app.conftest import Cli
+from tests.conftest import H100
+
+EAGER = str(H100 / "nsys" / "decode_eager.sqlite")
+
+
+def test_a_filter_may_begin_with_a_minus(cli: Cli) -> None:
+    cli.json("import", EAGER)
+
+    assert cli.json("runs", "--filter", "-tag:old")["total"] == 1
+    assert cli.json("runs", "--filter", "-gpu:h100")["total"] == 0
+
+
+def test_no_rows_shown_are_not_called_no_runs(cli: Cli) -> None:
+    cli.json("import", EAGER)
+
+    assert cli("runs", "--limit", "0") == 0
+    assert cli.err.strip() == "0 of 1; --limit shows more"
+
+
+def test_a_name_cannot_break_a_line_or_steer_the_terminal(cli: Cli) -> None:
+    name = "two\nlines \x1b[31m"
+    cli.json("import", EAGER, "--name", name)
+
+    for words in (["runs"], ["show", name], ["compare", name, name]):
+        assert cli(*words) == 0
+        assert "two lines" in cli.out and "\x1b" not in cli.out
+
+
+def test_a_database_damaged_inside_is_one_line_and_exit_code_2(cli: Cli, data_dir: DataDir) -> None:
+    run_id = cli.json("import", EAGER)["run_id"]
+    with closing(sqlite3.connect(data_dir.db_path)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (size,) = db.execute("PRAGMA page_size").fetchone()
+        query = "SELECT rootpage FROM sqlite_master WHERE name = 'kernels'"
+        (page,) = db.execute(query).fetchone()
+    with data_dir.db_path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+
+    assert cli("show", run_id) == 2
+    assert "damaged" in cli.err and len(cli.err.strip().splitlines()) == 1
+
+
+def test_wish_to_keep_private_fields_that_comes_too_late_is_answered(cli: Cli) -> None:
+    cli.json("import", EAGER)
+
+    assert cli("import", EAGER, "--keep-private") == 0
+    assert "--keep-private comes too late: delete the run" in cli.err
+
+
+@pytest.mark.parametrize("name", ["seq_len", "context", "layers", "m"])
+def test_jobs_of_a_sweep_over_sizes_have_different_names(name: str) -> None:
+    assert run_name("w", {"preset": "custom", name: 1}) != run_name("w", {name: 2})
+
+
+def test_many_settings_of_one_side_are_one_line_and_the_steps_add_up() -> None:
+    settings = {f"allocator.{n}": n for n in range(9)}
+    a, b = build_view(((1.0,),)), build_view(((1.0,),), environment=settings | {"torch": "2"})
+
+    lines = compare_lines(compare([a], [b]))
+
+    assert "  environment.allocator (9 fields): known on one side only" in lines
+    assert "  environment.torch: unknown -> 2  (unknown)" in lines
+    assert not any("allocator.3" in line for line in lines)
+
+
+def test_the_check_says_no_also_to_a_reader_that_went_away(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: Callable[..., None]
+) -> None:
+    for name, level_ms in (("base", 2.0), ("slow", 2.4)):
+        rows = [f"{p},{i},{level_ms + 0.001 * (p + i % 3)}" for p in range(5) for i in range(10)]
+        path = tmp_path / f"{name}.csv"
+        path.write_text("process,iteration,latency_ms\n" + "\n".join(rows) + "\n")
+        cli.json("import", str(path), "--name", name)
+    monkeypatch.setattr("app.cli.compare._print", gone)
+    monkeypatch.setattr("app.cli.compare.stop_writing", lambda code: code)
+
+    assert cli("compare", "base", "slow", "--fail-above", "5") == 1
+
+
+@pytest.fixture
+def gone() -> Callable[..., None]:
+    def closed(*_: object) -> None:
+        raise BrokenPipeError
+
+    return closed
