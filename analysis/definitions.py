@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from analysis.definitions_tables import TABLE_ROWS
 
-CLEAN = "clean pass (CUDA events, no profiler)"
+CLEAN = "clean pass (CUDA events, on a CPU its clock; no profiler)"
 KERNEL_PASS = "nsys capture, else PyTorch trace"
 MODEL = "cost model, clean pass and the GPU's peak"
 

@@ -57,6 +57,8 @@ REMEDIES: dict[OutcomeCode, str] = {
     _C.CANCELLED: "",
 }
 
+_HOST_OOM_REMEDY = "Choose a smaller batch, sequence or model, or a host with more memory."
+
 _COUNTERS = re.compile(
     r"ERR_NVGPUCTRPERM|permission to access NVIDIA GPU Performance Counters", re.I
 )
@@ -113,6 +115,8 @@ class Outcome:
     def sentence(self) -> str:
         """Return message and remedy, for a warning or an error."""
         remedy = REMEDIES[self.code]
+        if self.oom is not None and self.oom.get("where") == "host":
+            remedy = _HOST_OOM_REMEDY
         return f"{self.message.rstrip('.')}. {remedy}".strip() if remedy else self.message
 
 
@@ -140,11 +144,9 @@ def judge(
             message="the driver keeps GPU counters to administrators (ERR_NVGPUCTRPERM)",
         )
     if workload_result is not None and workload_result.get("status") == "oom":
-        return Outcome(
-            code=_C.OOM,
-            message="out of GPU memory",
-            oom={"where": "device", **(workload_result.get("oom") or {})},
-        )
+        oom = {"where": "device", **(workload_result.get("oom") or {})}
+        which = "host" if oom["where"] == "host" else "GPU"
+        return Outcome(code=_C.OOM, message=f"out of {which} memory", oom=oom)
     if workload_result is not None and workload_result.get("status") == "ok":
         return _judge_tool(result, text, tool)
     return _judge_failure(result, text, workload_result, tool)

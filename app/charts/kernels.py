@@ -8,15 +8,16 @@ from app.ui.colours import category_colour, origin_colour
 from app.ui.format import duration, percent
 
 
-def top_kernels(kernels: pd.DataFrame) -> go.Figure:
-    """Draw total time a kernel.
+def top_kernels(kernels: pd.DataFrame, *, of: str = "kernel time") -> go.Figure:
+    """Draw total time a kernel; `of` names what the shares are of.
 
     Wants name, short_name, category, origin, total_ns, count, share_frac.
     """
     fig = figure(x_title="total time (ms)", legend=False)
+    calls = "launches" if of == "kernel time" else "calls"
     hover = [
         f"{plain(r.short_name)}<br>{r.category}, {r.origin}<br>{duration(r.total_ns)} in {r.count} "
-        f"launches ({percent(r.share_frac)} of kernel time)"
+        f"{calls} ({percent(r.share_frac)} of {of})"
         for r in kernels.itertuples()
     ]
     labels = unique_labels(kernels["short_name"].astype(str).to_list(), NARROW_CHARS)
@@ -32,11 +33,14 @@ def top_kernels(kernels: pd.DataFrame) -> go.Figure:
     return fig
 
 
-def shares(frame: pd.DataFrame, *, by: str) -> go.Figure:
-    """Draw one bar a class; wants the columns `by`, total_ns and share_frac, largest first."""
+def shares(frame: pd.DataFrame, *, by: str, of: str = "kernel time") -> go.Figure:
+    """Draw one bar a class, its share `of` the whole.
+
+    Wants the columns `by`, total_ns and share_frac, largest first.
+    """
     colour = category_colour if by == "category" else origin_colour
     rows = frame.iloc[::-1]
-    fig = figure(height=bar_height(len(rows)), x_title="share of kernel time (%)", legend=False)
+    fig = figure(height=bar_height(len(rows)), x_title=f"share of {of} (%)", legend=False)
     fig.add_bar(
         y=rows[by],
         x=100 * rows["share_frac"],

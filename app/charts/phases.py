@@ -14,13 +14,19 @@ KINDS = (
 )
 
 
-def phase_times(phases: pd.DataFrame) -> go.Figure:
-    """Draw host range, GPU projection and kernel sum; wants `label` and the three columns in ns."""
+def phase_times(phases: pd.DataFrame, *, what: str = "kernel") -> go.Figure:
+    """Draw host range, GPU projection and the sum of each `what`, those that are known.
+
+    Wants `label` and the three columns in ns.
+    """
     labels = unique_labels(list(phases["label"]), 110, width=NARROW_CHARS)
     phases = phases.assign(text=labels)
     fig = figure(x_title="time (ms)", barmode="group")
-    for column, name, colour in KINDS:
+    for column, kind, colour in KINDS:
         known = phases[phases[column].notna()]
+        if known.empty:
+            continue
+        name = kind.replace("kernel", what)
         fig.add_bar(
             y=known["text"],
             x=known[column].astype(float) / 1e6,

@@ -29,7 +29,7 @@ def _card(row: dict[str, Any]) -> None:
         st.markdown("**Peaks**")
         _peaks(row)
         st.markdown("**Tools**")
-        _tools(row["info"] or {})
+        _tools(str(row["model"]), row["info"] or {})
         st.page_link(
             links.RUNS,
             label=many(row["num_runs"], "run"),
@@ -110,8 +110,11 @@ def _reached(measured: float | None, sheet: float | None, name: str) -> str:
     return percent(measured / sheet)
 
 
-def _tools(info: dict[str, Any]) -> None:
+def _tools(model: str, info: dict[str, Any]) -> None:
     tools = info.get("tools") or {}
+    if model == "cpu":
+        st.caption("CPU jobs run under the PyTorch profiler, which comes with PyTorch.")
+        return
     if not tools:
         st.caption("No worker has looked at this GPU's host: nothing is known about its tools.")
         return

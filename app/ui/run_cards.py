@@ -5,6 +5,7 @@ from typing import Any
 from analysis.definitions import tooltip
 from analysis.roofline import bytes_peak, flops_peak
 from analysis.runview import RunView
+from analysis.verdict import is_cpu_run
 from app.ui.format import UNKNOWN, bytes_, count, duration, is_known, percent
 from app.ui.shape import num_iterations
 from app.ui.widgets import Card
@@ -12,11 +13,11 @@ from core.states import Pass
 
 
 def run_cards(view: RunView) -> list[Card]:
-    """Return the cards in reading order."""
+    """Return the cards in reading order; a CPU run has none of the GPU's idle time."""
     return [
         _latency(view),
         _kernel_time(view),
-        _busy(view),
+        *([] if is_cpu_run(view) else [_busy(view)]),
         _gemm(view),
         *_utilisation(view),
         _memory(view),
@@ -71,27 +72,36 @@ def _overhead(view: RunView, clean_ns: float) -> str:
 
 def _kernel_time(view: RunView) -> Card:
     total, num = view.summary.get("kernel_time_ns"), view.summary.get("num_kernels")
-    what = "operators' self time" if view.primary_pass == Pass.TRACE and _on_cpu(view) else None
-    text = tooltip("kernel_time_ns")
+    is_cpu = is_cpu_run(view)
+    label, what = ("Operator time", "operators") if is_cpu else ("Kernel time", "kernels")
+    text = _of_operators(view) + tooltip("kernel_time_ns")
     if total is None:
         is_there = view.primary_pass in (Pass.NSYS, Pass.TRACE)
-        why = "no kernels in the capture" if is_there else "no nsys or trace pass"
-        return Card(label="Kernel time", value=UNKNOWN, note=why, definition=text)
+        passes = "trace pass" if is_cpu else "nsys or trace pass"
+        why = f"no {what} in the capture" if is_there else f"no {passes}"
+        return Card(label=label, value=UNKNOWN, note=why, definition=text)
     iterations = num_iterations(view.phases)
     if iterations:
         return Card(
-            label="Kernel time / iteration",
+            label=f"{label} / iteration",
             value=duration(total / iterations),
-            note=f"{what or 'kernels'}: {count(round(num / iterations)) if num else UNKNOWN} "
+            note=f"{what}: {count(round(num / iterations)) if num else UNKNOWN} "
             f"an iteration; {duration(total)} in all",
             definition=text,
         )
-    note = f"{what or 'kernels'}: {count(num)}"
-    return Card(label="Kernel time", value=duration(total), note=note, definition=text)
+    note = f"{what}: {count(num)}"
+    return Card(label=label, value=duration(total), note=note, definition=text)
 
 
-def _on_cpu(view: RunView) -> bool:
-    return (view.run.gpu_model or "").lower() == "cpu"
+def _of_operators(view: RunView) -> str:
+    return OF_OPERATORS if is_cpu_run(view) else ""
+
+
+OF_OPERATORS = (
+    "Of a CPU run: a kernel is a CPU operator, its time is its own, without the operators it calls."
+    " "
+)
+"""Goes before a definition that speaks of kernels."""
 
 
 def _busy(view: RunView) -> Card:
@@ -100,16 +110,15 @@ def _busy(view: RunView) -> Card:
     if idle is None:
         why = "no kernel times recorded"
         return Card(label="GPU busy", value=UNKNOWN, note=why, definition=text)
-    label = "CPU operators busy" if _on_cpu(view) else "GPU busy"
     note = f"{duration(busy)} of {duration(span)}"
-    return Card(label=label, value=percent(1 - idle), note=note, definition=text)
+    return Card(label="GPU busy", value=percent(1 - idle), note=note, definition=text)
 
 
 def _gemm(view: RunView) -> Card:
     frac = view.summary.get("gemm_frac")
-    text = tooltip("gemm_frac")
+    text = _of_operators(view) + tooltip("gemm_frac")
     if frac is None:
-        why = "no classified kernels"
+        why = f"no classified {'operators' if is_cpu_run(view) else 'kernels'}"
         return Card(label="GEMM fraction", value=UNKNOWN, note=why, definition=text)
     attention = view.summary.get("attention_frac")
     unknown = view.summary.get("unclassified_frac")
@@ -152,7 +161,7 @@ def _why_not(view: RunView, name: str) -> str:
     if not view.summary.get("latency_ms"):
         return "no clean latency"
     if _peak_source(view, name) is None:
-        return "no peak known for this GPU"
+        return f"no peak known for {'the CPU' if is_cpu_run(view) else 'this GPU'}"
     return "over 100 % of the peak: see the notes"
 
 
@@ -160,7 +169,11 @@ def _memory(view: RunView) -> Card:
     peak = view.summary.get("peak_memory_bytes")
     text = tooltip("peak_memory_bytes")
     if peak is None:
-        why = "no memory pass recorded"
+        why = (
+            "PyTorch counts it on CUDA devices only"
+            if is_cpu_run(view)
+            else "no memory pass recorded"
+        )
         return Card(label="Peak memory", value=UNKNOWN, note=why, definition=text)
     reserved = view.memory_points["reserved_bytes"].max() if len(view.memory_points) else None
     known = reserved is not None and is_known(reserved)

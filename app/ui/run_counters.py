@@ -8,6 +8,7 @@ import streamlit as st
 
 from analysis.roofline import ceilings, cost_point, counter_points
 from analysis.runview import RunView
+from analysis.verdict import is_cpu_run
 from app.charts.roofline import roofline
 from app.ui import style
 from app.ui.format import fixed_format, many, percent
@@ -20,7 +21,10 @@ def counters(view: RunView) -> None:
     if view.counters.empty:
         style.empty_state(
             "No hardware counters",
-            "Run it again with the ncu pass; the GPUs page shows whether counters are permitted.",
+            "They are read from NVIDIA GPUs only; this run was on a CPU."
+            if is_cpu_run(view)
+            else "Run it again with the ncu pass; the GPUs page shows whether counters are "
+            "permitted.",
         )
         return
     _coverage(view)
@@ -47,21 +51,22 @@ def _roofline_part(view: RunView) -> None:
     model = model_point(view)
     known = roofs(view)
     if points.empty and model is None:
+        counted = "counters of floating-point work and DRAM traffic, or "
         st.caption(
-            "No roofline: it needs counters of floating-point work and DRAM traffic, or a workload "
-            "with a cost model and a measured latency."
+            f"No roofline: it needs {'' if is_cpu_run(view) else counted}a workload with a cost "
+            "model and a measured latency."
         )
         return
     chart(
         roofline(points, known, [model] if model else []),
         alt="Throughput against arithmetic intensity, under measured and datasheet ceilings",
     )
-    st.caption(
-        "Circles: kernels by their counters, area by time. Diamond: the whole iteration, by the "
-        "cost model and the clean latency."
-    )
+    circles = "" if points.empty else "Circles: kernels by their counters, area by time. "
+    diamond = "Diamond: the whole iteration, by the cost model and the clean latency."
+    st.caption(circles + (diamond if model else ""))
     if known.empty:
-        st.caption("No ceilings: the peaks of this GPU are neither measured nor in the table.")
+        device = "a CPU" if is_cpu_run(view) else "this GPU"
+        st.caption(f"No ceilings: the peaks of {device} are neither measured nor in the table.")
 
 
 def _coverage(view: RunView) -> None:

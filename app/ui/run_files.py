@@ -22,7 +22,7 @@ def environment(view: RunView) -> None:
                 ("id", run.id),
                 ("source", run.source),
                 ("workload", run.workload or "not known"),
-                ("GPU", run.gpu_model or "not known"),
+                ("device", run.gpu_model or "not known"),
                 ("profilers", ", ".join(run.profilers) or "none"),
                 ("processes of the clean pass", str(run.repeats)),
                 ("created", when(run.created_at)),

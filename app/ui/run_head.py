@@ -73,7 +73,8 @@ def live(run_id: str) -> None:
     frac, text = progress_of(dict(run.progress), run.status)
     st.progress(frac, text=plain_markdown(text))
     if run.status == "queued":
-        st.caption("Waiting for a worker that serves this GPU. The Queue shows its place.")
+        device = gpu_name(run.gpu_model) if run.gpu_model else "this GPU"
+        st.caption(f"Waiting for a worker that serves {device}. The Queue shows its place.")
     if st.button("Cancel", icon=":material/cancel:"):
         with said_plainly():
             cancel(run_id)
@@ -219,19 +220,15 @@ def first_tab(view: RunView) -> str:
 
 
 def headline(view: RunView) -> None:
-    """Draw the headline numbers."""
+    """Draw the headline numbers; where half are unknown, those in a line instead of dashes."""
     found = run_cards(view)
     unknown = [c for c in found if c.value == UNKNOWN]
-    if len(unknown) <= _MOST_UNKNOWN:
+    if 2 * len(unknown) < len(found):
         cards(found)
         return
     if known := [c for c in found if c.value != UNKNOWN]:
         cards(known)
     st.caption(plain_markdown("Not known: " + _reasons(unknown)))
-
-
-_MOST_UNKNOWN = 3
-"""More unknown numbers than these are said in a line: a row of dashes says nothing."""
 
 
 def _reasons(unknown: Sequence[Card]) -> str:

@@ -4,6 +4,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis.runview import RunView
+from analysis.verdict import is_cpu_run
 from app.charts import phases as phase_charts
 from app.ui import style
 from app.ui.format import bytes_, duration, fixed_format, scaled, with_micro
@@ -13,7 +14,9 @@ from app.ui.widgets import chart, plain_markdown, show_table
 def host(view: RunView) -> None:
     """Draw host calls, idle time by cause, and transfers."""
     if view.api_calls.empty and view.transfers.empty and view.gaps.empty:
-        style.empty_state("No host calls recorded", "The capture holds no API or copy table.")
+        why = "A CPU run makes no CUDA calls and moves nothing to a GPU."
+        why = why if is_cpu_run(view) else "The capture holds no API or copy table."
+        style.empty_state("No host calls recorded", why)
         return
     left, right = st.columns(2, gap="large")
     with left:

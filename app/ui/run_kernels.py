@@ -1,16 +1,16 @@
-"""Where a run's time went: kernels, phases, timeline."""
+"""Where a run's time went: kernels and timeline."""
 
 import pandas as pd
 import streamlit as st
 
-from analysis.definitions import tooltip
 from analysis.runview import RunView
+from analysis.tables import CaptureKind
+from analysis.verdict import is_cpu_run
 from app.charts import kernels as kernel_charts
-from app.charts import phases as phase_charts
 from app.ui import data, style
 from app.ui.format import fixed_format, percent
 from app.ui.perfetto import open_or_download
-from app.ui.shape import class_shares, kernel_shares, merged_phases, num_iterations
+from app.ui.shape import class_shares, kernel_shares, num_iterations
 from app.ui.timeline import draw_timeline
 from app.ui.timeline_load import Timeline
 from app.ui.widgets import category_column, chart, plain_markdown, show_table, table_height
@@ -22,46 +22,68 @@ _TOP = 15
 def kernels(view: RunView) -> None:
     """Draw kernels by time, with their classes and the share that no rule recognises."""
     if view.kernels.empty:
-        style.empty_state("No kernels recorded", why_no_kernels(view))
+        style.empty_state(f"No {_what(view)} recorded", why_no_kernels(view))
         return
+    what = _what(view)
     shares = kernel_shares(view.kernels)
-    kernel_table(shares, num_iterations(view.phases))
+    if is_cpu_run(view):
+        # Short, an autograd node and its evaluation would be one name.
+        shares = shares.assign(short_name=shares["name"])
+    kernel_table(shares, num_iterations(view.phases), is_cpu=is_cpu_run(view))
     st.caption(_recognised(view))
     left, right = st.columns([3, 2], gap="large")
     with left:
-        st.markdown("**Longest kernels**")
+        st.markdown(f"**Longest {what}**")
         chart(
-            kernel_charts.top_kernels(shares.head(_TOP)),
-            alt=f"The {min(_TOP, len(shares))} kernels with most total time",
+            kernel_charts.top_kernels(shares.head(_TOP), of=_time(view)),
+            alt=f"The {min(_TOP, len(shares))} {what} with most total time",
         )
     with right:
         by = st.segmented_control(
             "Share by", ["category", "origin"], default="category", key="share_by", required=True
         )
         chart(
-            kernel_charts.shares(class_shares(view.kernels, str(by)), by=str(by)),
-            alt=f"Share of kernel time by {by}",
+            kernel_charts.shares(class_shares(view.kernels, str(by)), by=str(by), of=_time(view)),
+            alt=f"Share of {_time(view)} by {by}",
         )
+
+
+def _what(view: RunView) -> str:
+    return "operators" if is_cpu_run(view) else "kernels"
+
+
+def _time(view: RunView) -> str:
+    return "self time" if is_cpu_run(view) else "kernel time"
 
 
 def why_no_kernels(view: RunView) -> str:
     """Return why there is no kernel to show, and what to do about it."""
     if view.primary_pass in (Pass.NSYS, Pass.TRACE):
-        return "The capture holds none: the program used no GPU while it was recorded."
+        did = "ran no PyTorch operators" if is_cpu_run(view) else "used no GPU"
+        return f"The capture holds none: the program {did} while it was recorded."
+    if view.run.profilers and view.run.status != "done":
+        return "The run ended before a profiler pass that records them."
+    if is_cpu_run(view):
+        return "It takes a PyTorch trace pass: run again with one."
     return "It takes an nsys or a PyTorch trace pass: run again with one, or import its capture."
 
 
 def _recognised(view: RunView) -> str:
     frac = view.summary.get("unclassified_frac")
     share = percent(frac) if frac is not None else "an unknown share"
-    what = "operators' self time" if view.primary_pass == "trace" else "kernel time"
+    what = "operators' self time" if is_cpu_run(view) else "kernel time"
     return f"Classes come from names: {share} of the {what} is not recognised by any rule."
 
 
 def kernel_table(
-    shares: pd.DataFrame, iterations: int | None, *, key: str = "kernels", height: int | None = None
+    shares: pd.DataFrame,
+    iterations: int | None,
+    *,
+    key: str = "kernels",
+    height: int | None = None,
+    is_cpu: bool = False,
 ) -> None:
-    """Draw one row a kernel and launch shape."""
+    """Draw one row a kernel and launch shape; one a CPU operator where `is_cpu`."""
     table = pd.DataFrame(
         {
             "kernel": shares["short_name"],
@@ -86,6 +108,8 @@ def kernel_table(
     )
     if not iterations:
         table = table.drop(columns=["\u00b5s / iteration", "launches / iteration"])
+    if is_cpu:
+        table = table.drop(columns=_OF_LAUNCHES).rename(columns=_CPU_LABELS)
     show_table(
         table,
         key=key,
@@ -95,22 +119,34 @@ def kernel_table(
     )
 
 
+_OF_LAUNCHES = ["grid", "block", "registers", "shared B"]
+_CPU_LABELS = {
+    "kernel": "operator",
+    "launches / iteration": "calls / iteration",
+    "launches": "calls",
+}
+
+
 def _kernel_columns(table: pd.DataFrame) -> dict[str, object]:
     number = st.column_config.NumberColumn
+    is_cpu = "operator" in table
+    said = _CPU_HELP if is_cpu else _HELP
     times = [c for c in table if c.endswith("\u00b5s") or c in ("total ms", "\u00b5s / iteration")]
     return {
-        "kernel": st.column_config.TextColumn(width=280),
+        "operator" if is_cpu else "kernel": st.column_config.TextColumn(
+            width=350 if is_cpu else 280
+        ),
         "category": category_column(c[0] for c in table["category"]),
         "share": st.column_config.ProgressColumn(
-            "share of kernel time",
+            "share of self time" if is_cpu else "share of kernel time",
             format="%.1f %%",
             min_value=0,
             max_value=max(1.0, float(table["share"].max())),
             width=150,
             help="The longest bar is the largest share",
         ),
-        **{c: number(format=fixed_format(table[c], most=2), help=_HELP.get(c)) for c in times},
-        "launches / iteration": number(format="%.4g"),
+        **{c: number(format=fixed_format(table[c], most=2), help=said.get(c)) for c in times},
+        "calls / iteration" if is_cpu else "launches / iteration": number(format="%.4g"),
         "confidence": number(format="%.2f", help="How sure the rule is of the class"),
         "full name": st.column_config.TextColumn(width="small"),
     }
@@ -120,68 +156,17 @@ _HELP = {
     "\u00b5s / iteration": "Sum of this kernel's durations over the measured iterations",
     "mean \u00b5s": "Mean duration of one launch under the profiler",
 }
-
-
-def phases(view: RunView) -> None:
-    """Draw the three kinds of phase time, and how kernels were given to phases."""
-    if view.phases.empty:
-        style.empty_state("No ranges recorded", "The program marked no NVTX or profiler ranges.")
-        return
-    merged = merged_phases(view.phases)
-    depth = merged["path"].str.count("/")
-    shown = merged[depth <= 3].head(16)
-    chart(
-        phase_charts.phase_times(shown.assign(label=shown["path"].str.rsplit("/").str[-1])),
-        alt="Host range, GPU projection and kernel sum of each phase",
-    )
-    used = sorted(set(merged["attribution"]))
-    st.caption(" ".join(_ATTRIBUTION[a] for a in used if a in _ATTRIBUTION))
-    show_table(
-        pd.DataFrame(
-            {
-                "phase": merged["label"],
-                "ranges": merged["num_ranges"],
-                "host range ms": _ms(merged["host_ns"]),
-                "GPU projection ms": _ms(merged["projected_ns"]),
-                "kernel sum ms": _ms(merged["kernel_ns"]),
-                "kernels": merged["num_kernels"],
-                "given by": merged["attribution"],
-                "process": merged["process"],
-                "path": merged["path"],
-            }
-        ),
-        height=table_height(merged, 640),
-        column_config={
-            c: st.column_config.NumberColumn(format="%.3f", help=h)
-            for c, h in (
-                ("host range ms", tooltip("phases.host_ns")),
-                ("GPU projection ms", tooltip("phases.projected_ns")),
-                ("kernel sum ms", tooltip("phases.kernel_ns")),
-            )
-        },
-        alt="Phases with host, projected and kernel time",
-    )
-
-
-_ATTRIBUTION = {
-    "launch_thread": "Kernels belong to the range open on the thread that launched them.",
-    "process_time": "Backward kernels are launched by autograd's own thread: they belong to the "
-    "range of the same process that was open when they were launched.",
-    "device_time": "This trace has no launches: kernels belong to the range open when they ran.",
+_CPU_HELP = {
+    "\u00b5s / iteration": "Sum of this operator's own time over the measured iterations",
+    "mean \u00b5s": "Mean of one call's own time, without the operators it calls",
 }
-
-
-def _ms(values: pd.Series) -> pd.Series:
-    return pd.to_numeric(values, errors="coerce").astype("float64") / 1e6
 
 
 def timeline(view: RunView) -> None:
     """Draw the kernel timeline; a click selects a kernel in the table below it."""
     found = data.fetch_timeline(view)
     if found is None:
-        style.empty_state(
-            "No timeline stored", "This run has no per-launch records: no trace or nsys pass."
-        )
+        _no_timeline(view)
         return
     _timeline_part(view, found)
     open_or_download(
@@ -189,6 +174,25 @@ def timeline(view: RunView) -> None:
         title=view.run.name,
         file_name=f"{view.run.id}.json.gz",
     )
+
+
+def _no_timeline(view: RunView) -> None:
+    """Say why there is no timeline; a CPU run's own trace opens in Perfetto all the same."""
+    if not is_cpu_run(view):
+        why = "This run has no per-launch records: no trace or nsys pass."
+        style.empty_state("No timeline stored", why)
+        return
+    names = view.captures.loc[view.captures["kind"] == CaptureKind.TORCH_TRACE, "file_name"]
+    files = [data.paths().captures / view.run.id / str(name) for name in names]
+    trace = next((f for f in files if f.name.endswith(".gz") and f.is_file()), None)
+    why = "The timeline is one of GPU operations, and a CPU run has none. "
+    style.empty_state(
+        "No GPU timeline",
+        why
+        + ("What the profiler saw of it is in its trace." if trace else "It has no trace either."),
+    )
+    if trace:
+        open_or_download(trace.read_bytes, title=view.run.name, file_name=f"{view.run.id}.json.gz")
 
 
 def _chrome_trace(view: RunView, found: Timeline) -> bytes:

@@ -6,6 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis.runview import RunView
+from analysis.verdict import is_cpu_run
 from app.charts import memory as memory_charts
 from app.charts import samples as sample_charts
 from app.ui import style
@@ -19,7 +20,9 @@ def memory(view: RunView) -> None:
     if view.memory_points.empty and view.memory_at_peak.empty:
         style.empty_state(
             "No memory recorded",
-            "Run it again with the memory pass, or import a memory snapshot of your program.",
+            "PyTorch keeps a history of allocations on CUDA devices only, so a CPU run has none."
+            if is_cpu_run(view)
+            else "Run it again with the memory pass, or import a memory snapshot of your program.",
         )
         return
     _figures(view)
@@ -120,7 +123,9 @@ def samples(view: RunView) -> None:
     if view.samples.empty:
         style.empty_state(
             "No clean pass",
-            "Latency is measured without a profiler; captures alone do not have it.",
+            "Latency is measured without a profiler; captures alone do not have it."
+            if view.run.source == "imported" or view.run.status == "done"
+            else "The run ended before it had measured the latency.",
         )
     else:
         left, right = st.columns([3, 2], gap="large")

@@ -3,8 +3,9 @@
 from app.ui.run_counters import counters
 from app.ui.run_files import environment, files, reproduce
 from app.ui.run_host import host
-from app.ui.run_kernels import kernels, phases, timeline
+from app.ui.run_kernels import kernels, timeline
 from app.ui.run_memory import memory, samples
+from app.ui.run_phases import phases
 
 __all__ = [
     "counters",

@@ -57,7 +57,7 @@ def _values(frame: pd.DataFrame) -> dict[str, list[str]]:
         "source": frame["source"],
         "tag": pd.Series([t for tags in frame["tags"] for t in _tags(tags)]),
     }
-    params = pd.DataFrame(frame["params"].to_list())
+    params = pd.DataFrame(frame["params"].to_list(), dtype=object)
     columns |= {c: params[c] for c in params if c not in columns}
     counted = {k: v.dropna().astype(str).value_counts() for k, v in columns.items()}
     return {k: list(v.index) for k, v in counted.items() if len(v) > 1 or k in ("gpu", "tag")}

@@ -30,3 +30,8 @@ def test_keys_that_begin_with_the_last_word_are_offered() -> None:
 def test_a_key_already_in_the_filter_is_not_offered_again() -> None:
     assert "tag:paper" in completions("", RUNS)
     assert not any(t.startswith("tag:") for t in completions("tag:paper ", RUNS))
+
+
+def test_a_number_that_some_runs_lack_is_offered_as_it_was_given() -> None:
+    runs = RUNS.assign(params=[{"batch": 1}, {"batch": 2}, {}])
+    assert completions("batch:", runs) == ["batch:1", "batch:2"]

@@ -76,6 +76,12 @@ def test_size_and_place_of_an_exhausted_memory_are_read() -> None:
     assert host.oom == {"where": "host", "requested_bytes": 4096}
 
 
+def test_a_cpu_job_out_of_memory_is_not_told_of_gpu_memory() -> None:
+    line: dict[str, object] = {"status": "oom", "oom": {"where": "host"}}
+    assert "GPU" not in of(line=line).sentence and "host memory" in of(line=line).sentence
+    assert of(line={"status": "oom"}).sentence.startswith("out of GPU memory")
+
+
 def test_killed_by_the_kernel_is_host_memory_and_killed_by_others_is_not() -> None:
     assert of(returncode=-9, killed_by="signal 9", num_memory_kills=1).code == "oom"
     assert of(returncode=-9, killed_by="signal 9", num_memory_kills=0).code == "workload_failed"

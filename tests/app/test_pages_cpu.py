@@ -1,0 +1,78 @@
+"""A run on a CPU is spoken of in its own words: operators, and no advice that needs a GPU."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.imports import import_paths
+from core.config import DataDir
+
+
+def whole_page(run_id: str) -> None:
+    """Draw one run as the page does, with every tab open at once."""
+    from app.ui import data, run_head, run_tabs
+
+    view = data.fetch_view(run_id)
+    run_head.title(view.run)
+    run_head.answer(view)
+    run_head.headline(view)
+    for name in run_tabs.__all__:
+        getattr(run_tabs, name)(view)
+
+
+def trace(path: Path) -> Path:
+    """Write the PyTorch trace of one iteration: two operators in a range."""
+    spans = [
+        ("user_annotation", "BENCHMARK", 0, 1000),
+        ("user_annotation", "iteration_0", 0, 900),
+        ("user_annotation", "forward", 0, 800),
+        ("cpu_op", "aten::mm", 10, 300),
+        ("cpu_op", "aten::add", 400, 100),
+    ]
+    events = [
+        {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur}
+        for cat, name, ts, dur in spans
+    ]
+    path.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
+    return path
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> AppTest:
+    folder = tmp_path_factory.mktemp("cpu")
+    data = DataDir(root=folder / "data").ensure()
+    found = import_paths(data, [trace(folder / "trace.json.gz")])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WARPBOARD_DATA", str(data.root))
+        at = AppTest.from_function(
+            whole_page, default_timeout=60, kwargs={"run_id": found.run_id}
+        ).run()
+    assert not at.exception
+    return at
+
+
+def test_headline_and_tables_of_a_cpu_run_name_operators(page: AppTest) -> None:
+    labels = {m.label for m in page.metric}
+    assert "Operator time / iteration" in labels
+    assert not {"GPU busy", "Kernel time", "Kernel time / iteration"} & labels
+    columns = [list(t.value.columns) for t in page.dataframe]
+    kernels = next(c for c in columns if "operator" in c)
+    assert "calls / iteration" in kernels and not {"grid", "registers", "launches"} & set(kernels)
+    phases = next(c for c in columns if "phase" in c)
+    assert "operator sum ms" in phases and "GPU projection ms" not in phases
+
+
+def test_no_tab_of_a_cpu_run_advises_what_only_a_gpu_has(page: AppTest) -> None:
+    kinds = (page.markdown, page.caption, page.text, page.get("html"))
+    said = [str(getattr(e, "value", "") or e.proto.body) for kind in kinds for e in kind]
+    assert any("CUDA devices only" in text for text in said)
+    for word in ("ncu ", "nsys", "kernels", "launches", "this gpu"):
+        assert [text for text in said if word in text.lower()] == [], word
+
+
+def test_the_trace_of_a_cpu_run_is_offered_where_its_timeline_would_be(page: AppTest) -> None:
+    labels = [b.proto.label for b in page.get("download_button")]
+    assert "Chrome trace for Perfetto" in labels
