@@ -15,7 +15,7 @@ from analysis.pickle_data import PickleRefusedError, load_data
 from analysis.readers.memory_curve import thin
 from analysis.readers.memory_replay import DeviceHistory, replay
 from analysis.readers.memory_sites import PhaseFinder
-from analysis.readers.opening import read_bytes, reading
+from analysis.readers.opening import clean_text, read_bytes, reading
 from analysis.tables import (
     MEMORY_AT_PEAK_COLUMNS,
     MEMORY_POINT_COLUMNS,
@@ -120,7 +120,7 @@ def _tables(path: Path, snapshot: Snapshot, histories: list[DeviceHistory]) -> C
         path=path,
         tool="torch",
         environment={
-            f"allocator.{k}": v
+            clean_text(f"allocator.{k}"): clean_text(v) if isinstance(v, str) else v
             for k, v in snapshot.settings.items()
             if (isinstance(v, (int, float)) and abs(v) < 1 << 62) or (isinstance(v, str) and v)
         },

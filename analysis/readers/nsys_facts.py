@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from analysis.readers.nsys_columns import MAX_TIME_NS
 from analysis.readers.nsys_database import NsysDatabase
 from analysis.readers.nsys_names import as_text
 
@@ -36,7 +37,7 @@ class Facts:
     "(process id, CUDA ordinal) -> GPU id, where the export has the map."
     session_end_ns: int | None = None
     is_session_lost: bool = False
-    "The table of the session is there and empty."
+    "The table of the session is there, and says nothing that can be."
     diagnostics: tuple[tuple[int, str, int], ...] = ()
     "(severity, text, how often) of warnings and errors, paths shortened."
     is_new_schema: bool = False
@@ -62,14 +63,16 @@ def load_facts(database: NsysDatabase) -> Facts:
     if session and isinstance(session[0], int):
         environment["session_start_utc_ns"] = session[0]
     ending = _first_row(database, "ANALYSIS_DETAILS", ("duration",))
+    end_ns = ending[0] if ending else None
+    is_end_known = isinstance(end_ns, int) and 0 < end_ns < MAX_TIME_NS
     major = schema.split(".", 1)[0]
     return Facts(
         tool_version=export.get("EXPORT_PRODUCT_VERSION"),
         environment=environment,
         gpus=_gpus(database),
         device_of=_device_map(database),
-        session_end_ns=ending[0] if ending and isinstance(ending[0], int) else None,
-        is_session_lost=database.has("ANALYSIS_DETAILS", "duration") and ending is None,
+        session_end_ns=end_ns if is_end_known else None,
+        is_session_lost=database.has("ANALYSIS_DETAILS", "duration") and not is_end_known,
         diagnostics=_diagnostics(database),
         is_new_schema=bool(schema) and major not in map(str, range(1, KNOWN_SCHEMA_MAJOR + 1)),
     )
@@ -134,12 +137,21 @@ def _gpus(database: NsysDatabase) -> tuple[Mapping[str, Any], ...]:
         return ()
     found = []
     for row in database.conn.execute(f"SELECT {', '.join(columns)} FROM {table}"):
-        facts = {_GPU_COLUMNS[c]: v for c, v in zip(columns, row, strict=True) if v is not None}
+        pairs = [(_GPU_COLUMNS[c], v) for c, v in zip(columns, row, strict=True)]
+        facts = {key: value for key, value in pairs if _can_be(key, value)}
         major, minor = facts.pop("major", None), facts.pop("minor", None)
         if isinstance(major, int) and isinstance(minor, int):
             facts["compute_capability"] = f"{major}.{minor}"
         found.append(facts)
     return tuple(found)
+
+
+def _can_be(key: str, value: object) -> bool:
+    """Tell a fact from a cell of another type, or a number that no GPU has."""
+    if key == "name":
+        return isinstance(value, str) and value.strip() != ""
+    least = 0 if key in ("id", "cuda_device", "major", "minor") else 1
+    return isinstance(value, int) and least <= value < 1 << 62
 
 
 def _device_map(database: NsysDatabase) -> dict[tuple[int, int], int]:

@@ -34,6 +34,8 @@ class GpuWork:
     "By kind of call: how many launched an operation that was recorded."
     launches_kernels: NDArray[np.bool_]
     "By kind of call: whether any launched a kernel or a graph."
+    kernels_of: Ints
+    "By kind of call: how many kernels it launched."
     owners: set[int] = field(default_factory=set)
     "Processes that had GPU operations, as ordinals."
     owners_of: dict[int, set[int]] = field(default_factory=dict)
@@ -83,6 +85,7 @@ def join_work(
         num_duplicate_ids=index.num_duplicate_ids,
         answered=index.answered,
         launches_kernels=np.zeros(len(calls.kinds), bool),
+        kernels_of=np.zeros(len(calls.kinds), np.int64),
     )
     for part in work.ops:
         for chunk in range(part.rows.num_chunks):
@@ -118,6 +121,8 @@ def _note(
     if kind in (KERNEL, GRAPH):
         found = np.bincount(launch.kind + 1, minlength=len(work.launches_kernels) + 1)[1:]
         work.launches_kernels |= found > 0
+        if kind == KERNEL:
+            work.kernels_of += found
 
 
 def _note_owners(work: GpuWork, kind: int, device: Codes, owner: Codes) -> None:

@@ -1,6 +1,7 @@
 """Read an Nsight Systems SQLite export (2021.3 to 2026.2) into tables."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -56,6 +57,7 @@ from analysis.readers.nsys_warnings import (
     name_warnings,
     no_activity_warning,
     range_warnings,
+    repeated_kernels_warning,
     window_warning,
     work_warnings,
 )
@@ -86,6 +88,8 @@ class _CallKinds:
     failed: NDArray[np.bool_]
     is_launch: NDArray[np.bool_]
     is_graph: NDArray[np.bool_]
+    launches_one: NDArray[np.bool_]
+    "One kernel each: neither a graph nor a launch on several devices."
     is_wait: NDArray[np.bool_]
 
 
@@ -200,6 +204,7 @@ def _call_kinds(calls: ApiCalls, names: dict[int, str]) -> _CallKinds:
         failed=failed,
         is_launch=named(is_launch_call) & ~failed,
         is_graph=named(lambda name: "GraphLaunch" in name) & ~failed,
+        launches_one=named(lambda n: is_launch_call(n) and not re.search("Graph|MultiDevice", n)),
         is_wait=named(is_waiting_call),
     )
 
@@ -230,6 +235,7 @@ def _work_warnings(
         yield no_activity_warning(work, calls, num_waits, tree.ranges)
     yield from graph_warnings(work, lost_graph_launches(work, calls, kinds.is_graph))
     yield from work_warnings(work, calls, kinds.is_launch)
+    yield from repeated_kernels_warning(work, kinds.launches_one)
     yield from range_warnings(tree.ranges, tree.num_too_deep)
     yield from window_warning(tree.ranges, facts)
     yield from name_warnings(work.ops[KERNEL], calls, loaded.names)

@@ -40,8 +40,8 @@ def file_warnings(
     if facts.is_session_lost and has_events:
         yield _warn(
             "session_unknown",
-            "ANALYSIS_DETAILS is empty: when the recording ended is unknown, and ranges that were "
-            "still open then count as closed. The file may be damaged",
+            "ANALYSIS_DETAILS holds no duration that can be: when the recording ended is unknown, "
+            "and ranges that were still open then count as closed. The file may be damaged",
         )
     for table, columns in quarantine.unreadable.items():
         yield _warn(
@@ -90,6 +90,19 @@ def work_warnings(
         yield _warn(
             "operations_after_session",
             f"{work.num_late} GPU operations end more than 1 s after the recorded session",
+        )
+
+
+def repeated_kernels_warning(
+    work: GpuWork, launches_one: NDArray[np.bool_]
+) -> Iterator[CaptureWarning]:
+    """Give the kernels beyond one a launch; `launches_one` is by kind of call, graphs left out."""
+    count = int(np.maximum(work.kernels_of - work.answered, 0)[launches_one].sum())
+    if count:
+        yield _warn(
+            "repeated_kernels",
+            f"{count} kernels have the launch of another kernel: rows are there twice, and kernel "
+            "counts and times are too high by them",
         )
 
 

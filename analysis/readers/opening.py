@@ -128,9 +128,12 @@ def read_text(path: Path) -> str:
 
 def clean_text(text: str) -> str:
     """Return the text without what cannot be stored: bytes that were not UTF-8, lone surrogates."""
-    return (
-        text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if _odd(text) else text
-    )
+    if not _odd(text):
+        return text
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    except UnicodeEncodeError:  # halves of a pair that JSON wrote as an escape
+        return "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
 
 
 def _odd(text: str) -> bool:

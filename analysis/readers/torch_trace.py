@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.readers.opening import open_capture, reading
+from analysis.readers.opening import clean_text, open_capture, reading
 from analysis.readers.torch_trace_cpu import Operators, operators
 from analysis.readers.torch_trace_events import KERNEL, TraceEvents
 from analysis.readers.torch_trace_gaps import gap_table
@@ -82,7 +82,7 @@ def _check_is_pytorch(events: TraceEvents, path: Path) -> None:
 
 def _version(header: dict[str, Any]) -> str | None:
     version = header.get("pytorch_version")
-    return version if isinstance(version, str) else None
+    return clean_text(version) if isinstance(version, str) else None
 
 
 def _stream_notes(events: TraceEvents, stream: TraceStream) -> list[CaptureWarning]:

@@ -3,12 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
+from analysis.readers.opening import clean_text
+
 _MAX = 1 << 62
 
 
-def _is_plain(value: Any) -> bool:
-    """Return whether a header's value can be stored: text, or an integer of 64 bits."""
-    return isinstance(value, str) or (isinstance(value, int) and abs(value) < _MAX)
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that can be stored: text, and integers of 64 bits."""
+    kept: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, str):
+            kept[key] = clean_text(value)
+        elif isinstance(value, int) and abs(value) < _MAX:
+            kept[key] = value
+    return kept
 
 
 def gpu_facts(header: Mapping[str, Any], device: int) -> dict[str, Any]:
@@ -21,14 +29,16 @@ def gpu_facts(header: Mapping[str, Any], device: int) -> dict[str, Any]:
     if not found:
         return {}
     facts = found[0]
-    out = {
-        "name": facts.get("name"),
-        "num_sms": facts.get("numSms"),
-        "memory_bytes": facts.get("totalGlobalMem"),
-    }
+    out: dict[str, Any] = {}
+    if isinstance(facts.get("name"), str) and facts["name"].strip():
+        out["name"] = clean_text(facts["name"])
+    for ours, theirs in (("num_sms", "numSms"), ("memory_bytes", "totalGlobalMem")):
+        number = facts.get(theirs)
+        if isinstance(number, int) and not isinstance(number, bool) and 0 < number < _MAX:
+            out[ours] = number
     if isinstance(facts.get("computeMajor"), int) and isinstance(facts.get("computeMinor"), int):
         out["compute_capability"] = f"{facts['computeMajor']}.{facts['computeMinor']}"
-    return {k: v for k, v in out.items() if _is_plain(v)}
+    return out
 
 
 def environment_of(header: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,13 +58,12 @@ def environment_of(header: Mapping[str, Any]) -> dict[str, Any]:
         "with_flops",
         "with_modules",
     ]
-    found = {k: header[k] for k in wanted if _is_plain(header.get(k))}
+    found = _plain({k: header[k] for k in wanted if k in header})
     base_ns = header.get("baseTimeNanoseconds")
     if isinstance(base_ns, int) and not isinstance(base_ns, bool) and 0 < base_ns < 1 << 62:
         found["session_start_utc_ns"] = base_ns
     info = header.get("distributedInfo")
     if isinstance(info, dict):
-        for key in ("backend", "rank", "world_size"):
-            if _is_plain(info.get(key)):
-                found[f"distributed.{key}"] = info[key]
+        shown = {f"distributed.{k}": info.get(k) for k in ("backend", "rank", "world_size")}
+        found |= _plain(shown)
     return found

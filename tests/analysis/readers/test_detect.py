@@ -44,7 +44,7 @@ def test_kind_is_found_whatever_the_name(name: str, tmp_path: Path) -> None:
         (b"<!DOCTYPE html><html>", "web page"),
         (b"PK\x03\x04abc", "zip archive"),
         (
-            b'"#","Address","Source","Warp Stall Sampling (All Samples)"\n"1","0","R"\n',
+            b'"#","Address","Source","Warp Stall Sampling (All)"\n',
             "source page",
         ),
         (b"QDSTRM\0\0\1", "unfinished nsys recording"),

@@ -202,9 +202,27 @@ def test_names_that_the_file_does_not_hold_are_counted(tmp_path):
     assert tables.summary["num_kernels"] == 380
 
 
-def test_a_session_that_is_not_there_is_said(tmp_path):
-    path = edited("streams_and_copies.sqlite", tmp_path, ["DELETE FROM ANALYSIS_DETAILS"])
-    assert "session_unknown" in codes(read_nsys_sqlite(path))
+@pytest.mark.parametrize(
+    "damage", ["DELETE FROM ANALYSIS_DETAILS", "UPDATE ANALYSIS_DETAILS SET duration = -5"]
+)
+def test_a_session_that_is_not_there_is_said(tmp_path, damage):
+    tables = read_nsys_sqlite(edited("streams_and_copies.sqlite", tmp_path, [damage]))
+    assert "session_unknown" in codes(tables) and "capture_window_ns" not in tables.summary
+
+
+def test_facts_of_a_gpu_that_cannot_be_are_unknown(tmp_path):
+    cells = "name = x'ff00', totalMemory = '80 GB', smCount = -1, clockRate = 0"
+    path = edited("decode_eager.sqlite", tmp_path, [f"UPDATE TARGET_INFO_GPU SET {cells}"])
+    assert set(read_nsys_sqlite(path).gpu) == {
+        "memory_bandwidth_bytes_per_s", "l2_bytes", "compute_capability",
+    }  # fmt: skip
+
+
+def test_kernel_rows_that_are_there_twice_are_said(tmp_path):
+    again = f"INSERT INTO {KERNELS} SELECT * FROM {KERNELS} LIMIT 5"
+    found = codes(read_nsys_sqlite(edited("decode_eager.sqlite", tmp_path, [again])))
+    assert found["repeated_kernels"].startswith("5 kernels")
+    assert "repeated_kernels" not in codes(read_nsys_sqlite(NSYS / "decode_cuda_graph_node.sqlite"))
 
 
 def test_a_newer_schema_is_a_warning(tmp_path):

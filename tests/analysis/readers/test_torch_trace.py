@@ -417,3 +417,19 @@ def test_a_trace_of_another_tool_is_no_gpu_without_activity(tmp_path: Path) -> N
     span = {"ph": "X", "pid": 1, "tid": 1, "ts": 1, "dur": 3, "name": "fusion_1"}
     with pytest.raises(CaptureError, match="none of its 2 events has a category"):
         _read(tmp_path, [span, span])
+
+
+def test_facts_of_a_gpu_that_cannot_be_are_unknown(tmp_path: Path) -> None:
+    gpu = {"id": 0, "name": 5, "numSms": "132", "totalGlobalMem": -1, "computeMajor": 9}
+    tables = _read(tmp_path, [_launch(1, 1), _kernel("k", 5, 2, 1)], deviceProperties=[gpu])
+    assert tables.gpu == {}
+
+
+def test_halves_of_surrogate_pairs_are_marked_wherever_they_stand(tmp_path: Path) -> None:
+    gpu = {"id": 0, "name": "A\ud800"}
+    info = {"backend": "n\ud800", "rank": 0}
+    tables = _read(
+        tmp_path, [_kernel("k\ud800", 5, 2, 1)], deviceProperties=[gpu], distributedInfo=info
+    )
+    assert (tables.gpu["name"], tables.kernels["name"][0]) == ("A\ufffd", "k\ufffd")
+    assert tables.environment["distributed.backend"] == "n\ufffd"
