@@ -149,14 +149,18 @@ def _model(text: str, models: Sequence[str]) -> str:
 
 
 def _name(job: JobSpec, name: str | None, jobs: Sequence[JobSpec]) -> str:
-    """Return the given name, in a sweep with what varies in it, else one made from the params."""
+    """Return the given name with what varies in the sweep, else one made from the params.
+
+    A name so made that other jobs of the sweep share is told apart by what varies among them.
+    """
+    base = run_name(job.workload, job.params) if name is None else name
     if name is None:
-        return run_name(job.workload, job.params)
+        jobs = [j for j in jobs if run_name(j.workload, j.params) == base]
     varied = [k for k in job.params if len({str(j.params.get(k)) for j in jobs}) > 1]
     parts = [f"{k}={job.params[k]}" for k in varied]
-    if len({(j.gpu, j.device) for j in jobs}) > 1:
+    if name is not None and len({(j.gpu, j.device) for j in jobs}) > 1:
         parts.append(job.gpu if job.device is None else f"{job.gpu} {job.device}")
-    return " ".join([name, *parts])
+    return " ".join([base, *parts])
 
 
 class Sender:

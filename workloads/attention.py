@@ -181,7 +181,7 @@ def _sdpa(p: Params) -> Attend:
                 raise
             raise ToolUnavailableError(
                 f"sdpa {p.backend}", "this backend does not take these inputs on this device",
-                "choose another backend, or auto",
+                "Choose another backend, or auto",
             ) from error  # fmt: skip
 
     return run

@@ -1,5 +1,6 @@
 """The live part of the queue: only this is redrawn, and only while something is active."""
 
+from textwrap import shorten
 from typing import Any
 
 import pandas as pd
@@ -186,7 +187,8 @@ def ended() -> None:
         )
         line.caption(plain_markdown(f"{row['gpu_model'] or ''} \u00b7 {when(row['finished_at'])}"))
         if row["error"]:
-            line.caption(plain_markdown(str(row["error"])[:160]), width="stretch")
+            said = shorten(str(row["error"]), 200, placeholder=" \u2026")
+            line.caption(plain_markdown(said), width="stretch")
         if row["status"] in ("failed", "cancelled", "interrupted", "oom") and line.button(
             "Retry", key=f"retry_{row['id']}", icon=":material/replay:"
         ):

@@ -133,9 +133,7 @@ def _kernel_columns(table: pd.DataFrame) -> dict[str, object]:
     said = _CPU_HELP if is_cpu else _HELP
     times = [c for c in table if c.endswith("\u00b5s") or c in ("total ms", "\u00b5s / iteration")]
     return {
-        "operator" if is_cpu else "kernel": st.column_config.TextColumn(
-            width=350 if is_cpu else 280
-        ),
+        "operator" if is_cpu else "kernel": st.column_config.TextColumn(width=280),
         "category": category_column(c[0] for c in table["category"]),
         "share": st.column_config.ProgressColumn(
             "share of self time" if is_cpu else "share of kernel time",

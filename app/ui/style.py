@@ -19,8 +19,9 @@ CSS = f"""<style>
   [data-testid="stHeader"] {{padding-inline:calc(max(0px, 50vw - {_WIDEST_PX // 2}px) + 4.2rem)}}
 }}
 [data-testid="stPageLink"] a {{padding-left:0}}
+[data-testid="stPageLink"] a * {{white-space:normal;overflow-wrap:anywhere}}
 [data-testid="stMetricValue"], [data-testid="stTable"] td {{font-variant-numeric:tabular-nums}}
-[data-testid="stMetricLabel"] p {{font-size:.85rem}}
+[data-testid="stMetricLabel"] p {{font-size:.85rem;white-space:normal}}
 [data-testid="stHeadingWithActionElements"] a {{display:none}}
 [data-testid="stMetricValue"] > div {{white-space:normal;overflow:visible}}
 .wb-crumb {{font-size:.85rem;color:{_MUTED}}}

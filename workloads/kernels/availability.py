@@ -10,11 +10,11 @@ def require_triton(*, on_gpu: bool, instead: str) -> None:
     """Raise ToolUnavailableError, naming what to choose `instead`, where the kernels cannot run."""
     if find_spec("triton") is None:
         raise ToolUnavailableError(
-            "triton", "it is not installed", f"choose {instead}, or pip install triton"
+            "triton", "it is not installed", f"Choose {instead}, or pip install triton"
         )
     if not on_gpu and os.environ.get("TRITON_INTERPRET") != "1":
         raise ToolUnavailableError(
             "triton",
             "its kernels need a GPU",
-            f"choose {instead}, or set TRITON_INTERPRET=1 (very slow)",
+            f"Choose {instead}, or set TRITON_INTERPRET=1 (very slow)",
         )
