@@ -153,10 +153,12 @@ def _cannot_tell(view: RunView) -> BusyLimit:
     known = {k: ns for k, ns in totals.items() if k != OPAQUE}
     top = max(known, key=lambda k: known[k]) if known else "unknown"
     share = percent(known.get(top, 0) / total_ns) if total_ns else "unknown"
+    is_busy = view.summary.get("idle_frac") is not None
+    lead = f"The GPU is busy, {share} of its time" if is_busy else f"{share} of the kernel time is"
     if top == Category.COLLECTIVE:
         return BusyLimit(
             kind="unknown",
-            headline=f"The GPU is busy, {share} of its time in collectives: they send, or wait for "
+            headline=f"{lead} in collectives: they send, or wait for "
             "other ranks, and one capture cannot tell which",
             evidence=(f"kernel time {milliseconds(total_ns)}",),
             next_steps=(
@@ -166,7 +168,7 @@ def _cannot_tell(view: RunView) -> BusyLimit:
     place = "kernels that no rule knows" if top == Category.UNKNOWN else top
     return BusyLimit(
         kind="unknown",
-        headline=f"The GPU is busy, {share} of its time in {place}; memory or arithmetic: cannot "
+        headline=f"{lead} in {place}; memory or arithmetic: cannot "
         "tell without counters or a cost model",
         evidence=(f"kernel time {milliseconds(total_ns)}",),
         next_steps=_RECORD,

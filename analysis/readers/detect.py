@@ -47,7 +47,7 @@ _NCU_HEADER = re.compile(
 )
 _NCU_SOURCE = re.compile(r"^.*\bSource\b.*\bWarp Stall Sampling\b", re.MULTILINE)
 _NSYS_CSV = re.compile(
-    r'^"?(Time ?\(%\)|Start ?\(ns\)|Range|GridXYZ)"?[,;\t]|^SKIPPED: .*|'
+    r'^"?(Time ?\(%\)|Total ?\([KMGT]?i?B\)|Start ?\(ns\)|Range|GridXYZ)"?[,;\t]|^SKIPPED: .*|'
     r"^Processing \[.*(sqlite|stats)",
     re.MULTILINE,
 )

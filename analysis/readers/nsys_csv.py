@@ -6,7 +6,7 @@ of one cut name cannot be told apart.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from analysis.readers.nsys_csv_checks import check_summaries
@@ -22,6 +22,8 @@ from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
 from core.errors import CaptureError
 
 _ELLIPSIS = re.compile(r"\.\.\.$|\u2026")
+_OTHER_API = "other API"
+"""Calls of the operating system, OpenGL and the like: the same columns as CUDA's."""
 _TEXT_RULE = re.compile(r"^\s*-{4,}(\s+-{4,}){3,}\s*$")
 
 
@@ -35,7 +37,10 @@ def read_nsys_csv(path: Path) -> CaptureTables:
         )
     lines = text.splitlines()
     warnings = list(_notices(lines))
-    blocks = {kind: rows for kind, rows in summaries(path, lines)}
+    blocks, repeated = _first_of_each(summaries(path, lines))
+    if repeated:
+        text = f"several different {', '.join(repeated)} summaries: only the first is used"
+        warnings.append(_warn("several_summaries", text))
     if not blocks:
         _refuse_other_content(path, lines)
         warnings.append(_warn("no_data", _no_data_message(lines)))
@@ -53,6 +58,22 @@ def read_nsys_csv(path: Path) -> CaptureTables:
     return _tables(path, blocks, warnings)
 
 
+def _first_of_each(
+    found: Iterable[tuple[str, list[SummaryRow]]],
+) -> tuple[dict[str, list[SummaryRow]], list[str]]:
+    """Return one summary of each kind, and the kinds of which the file holds different ones."""
+    blocks: dict[str, list[SummaryRow]] = {}
+    repeated: list[str] = []
+    for kind, rows in found:
+        if kind == "api" and rows and not any(r.name.startswith("cu") for r in rows):
+            kind = _OTHER_API
+        if not blocks.get(kind):
+            blocks[kind] = rows
+        elif rows and rows != blocks[kind] and kind not in (_OTHER_API, *repeated):
+            repeated.append(kind)
+    return blocks, repeated
+
+
 def _tables(
     path: Path, blocks: dict[str, list[SummaryRow]], warnings: list[CaptureWarning]
 ) -> CaptureTables:
@@ -61,9 +82,8 @@ def _tables(
     if kernels:
         summary["num_kernels"] = sum(r.count for r in kernels)
         summary["kernel_time_ns"] = sum(r.total_ns or 0 for r in kernels)
-    if "api" in blocks and not any(r.name.startswith("cu") for r in blocks["api"]):
+    if _OTHER_API in blocks and "api" not in blocks:
         warnings.append(_warn("other_api", "the API summary is not of CUDA: it is left out"))
-        del blocks["api"]
     if "api" in blocks:
         warnings.append(_warn("failed_calls_unknown", "an API summary does not say what failed"))
     if "range" in blocks:

@@ -69,7 +69,9 @@ def _kind(header: Sequence[str]) -> str | None:
         return "range"
     if "name" not in names:
         return None
-    return "api" if names & {"num calls", "calls"} else "kernel"
+    if names & {"num calls", "calls"}:
+        return "api"
+    return "kernel" if "instances" in names else None  # OpenMP's has a Count
 
 
 def _base(header: str) -> str:

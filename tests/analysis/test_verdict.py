@@ -268,3 +268,9 @@ def test_mostly_unexplained_idling_names_no_limit():
     found = run_verdict(replace(view, gaps=gaps))
     assert found.kind == VerdictKind.UNKNOWN and "does not say why" in found.headline
     assert "nsys profile" not in found.next_steps[0]  # the calls are recorded
+
+
+def test_a_kernel_summary_alone_does_not_make_the_gpu_busy():
+    view = nsys_view("decode_eager")
+    found = run_verdict(replace(view, summary={"num_kernels": 380}, gaps=view.gaps.iloc[:0]))
+    assert found.headline.startswith("76 % of the kernel time is in gemm")

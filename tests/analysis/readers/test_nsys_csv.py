@@ -107,3 +107,20 @@ def test_cut_names_are_said(tmp_path):
 def test_a_header_without_rows_is_no_data(tmp_path):
     text = KERNELS.splitlines()[0] + "\n"
     assert "no_data" in codes(read_nsys_csv(written(tmp_path, text)))
+
+
+def test_calls_of_the_system_and_openmp_do_not_displace_those_of_cuda(tmp_path):
+    system = (
+        KERNELS.splitlines()[0].replace("Instances", "Num Calls") + "\n9.0,5,1,5,5,5,5,0,poll\n"
+    )
+    openmp = header.replace("Instances", "Count") + "\n9.0,5,1,5,5,5,5,0,omp\n"
+    tables = read_nsys_csv(written(tmp_path, "\n".join((KERNELS, API, system, openmp))))
+    assert (tables.summary["num_kernels"], tables.api_calls["count"].sum()) == (380, 805)
+    assert "other_api" not in codes(tables) and "several_summaries" not in codes(tables)
+
+
+def test_two_different_summaries_of_one_kind_are_said(tmp_path):
+    fewer = "\n".join(KERNELS.splitlines()[:3]) + "\n"
+    tables = read_nsys_csv(written(tmp_path, f"{KERNELS}\n{fewer}"))
+    assert tables.summary["num_kernels"] == 380 and "several_summaries" in codes(tables)
+    assert "several_summaries" not in codes(read_nsys_csv(written(tmp_path, f"{API}\n{API}")))
