@@ -110,9 +110,8 @@ def test_a_header_without_rows_is_no_data(tmp_path):
 
 
 def test_calls_of_the_system_and_openmp_do_not_displace_those_of_cuda(tmp_path):
-    system = (
-        KERNELS.splitlines()[0].replace("Instances", "Num Calls") + "\n9.0,5,1,5,5,5,5,0,poll\n"
-    )
+    header = KERNELS.splitlines()[0]
+    system = header.replace("Instances", "Num Calls") + "\n9.0,5,1,5,5,5,5,0,poll\n"
     openmp = header.replace("Instances", "Count") + "\n9.0,5,1,5,5,5,5,0,omp\n"
     tables = read_nsys_csv(written(tmp_path, "\n".join((KERNELS, API, system, openmp))))
     assert (tables.summary["num_kernels"], tables.api_calls["count"].sum()) == (380, 805)
