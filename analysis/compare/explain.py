@@ -21,11 +21,13 @@ class Explanation(TypedDict):
     memory: tuple[MemoryGrowth, ...]
 
 
-def make_reason(held: Held, explained: Explanation) -> str:
+def make_reason(held: Held, explained: Explanation, metric: Metric) -> str:
     """Return the verdict's reason; without a ratio, what the captures do say."""
     fall = explained["kernel_waterfall"]
     if not held.comparable or held.found.ratio is not None or fall is None or not fall.total_a_ns:
         return held.reason
+    if metric.name == "kernel_time":
+        return held.reason  # opaque graphs: their time stands for kernels that nobody saw
     change = fall.total_b_ns / fall.total_a_ns - 1
     totals = f"{fall.total_a_ns / 1e6:.4g} -> {fall.total_b_ns / 1e6:.4g} ms"
     return f"{held.reason}; kernel time {totals} ({change:+.1%}) per {fall.per}"

@@ -1,7 +1,7 @@
 """One side held against another by one metric: comparability, statistics, verdict."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,13 +48,17 @@ def hold(a: Sequence[RunView], b: Sequence[RunView], metric: metrics.Metric) -> 
     side_a, side_b, groups_a, groups_b = _sides(a, b, metric)
     floor = _noise_floor(a, b) if metric.name == "latency" else None
     when = order.find_order(a, b, len(groups_a), len(groups_b))
+    found = _judge(a, b, groups_a, groups_b, when, floor, metric)
+    if {v.run.id for v in a} == {v.run.id for v in b}:
+        reason = f"both sides are the same: {found.reason}"
+        found = replace(found, reason=reason, next_step="choose another run for one side")
     return Held(
         a=side_a,
         b=side_b,
         differs=differs,
         comparable=fields.is_comparable(differs),
         banner=fields.make_banner(differs),
-        found=_judge(a, b, groups_a, groups_b, when, floor, metric),
+        found=found,
         noise_floor_frac=floor,
         marks=_marks(groups_a, groups_b, when),
     )
@@ -97,7 +101,9 @@ def _judge(
     floor: float | None,
     metric: metrics.Metric,
 ) -> Judgement:
-    for label, views, groups in (("A", a, groups_a), ("B", b, groups_b)):
+    sides = [("A", a, groups_a), ("B", b, groups_b)]
+    sides.sort(key=lambda side: not any(v.run.status in LOST for v in side[1]))
+    for label, views, groups in sides:  # a side that broke off says why before one never measured
         if not groups:
             return _missing(_why_missing(label, views, metric), _instead(a, b, metric))
         if min(float(np.median(g)) for g in groups) <= 0:

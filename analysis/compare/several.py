@@ -51,9 +51,9 @@ def _ids(one: Measurement) -> set[str]:
 
 
 def _partner(one: Measurement, of_a: Sequence[Measurement], metric: Metric) -> Measurement:
-    def distance(other: Measurement) -> tuple[bool, int]:
+    def distance(other: Measurement) -> tuple[bool, int, int]:
         differs = fields.find_differences(other, one, metric)
-        return (not fields.is_comparable(differs), len(differs))
+        return (not fields.is_comparable(differs), len(_weighty(differs)), len(differs))
 
     return min(of_a, key=distance)
 
@@ -74,10 +74,14 @@ def _pair(a: Measurement, b: Measurement, metric: Metric) -> Pair:
 
 def _what(held: Held) -> str:
     """Return what differs, the variable first; equal jobs have nothing to tell."""
-    weighty = [d for d in held.differs if d.effect in ("intended", "breaks")]
+    weighty = _weighty(held.differs)
     shown = [_told(d) for d in weighty[:MAX_TOLD]]
     more = len(weighty) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _weighty(differs: Sequence[Difference]) -> list[Difference]:
+    return [d for d in differs if d.effect in ("intended", "breaks")]
 
 
 def _told(d: Difference) -> str:

@@ -18,8 +18,8 @@ def compare_lines(result: Comparison) -> list[str]:
         lines.append(f"ratio B/A {result.ratio:.4g}{interval}")
     for name, side in (("A", result.a), ("B", result.b)):
         median = "-" if side.median is None else _amount(side.median, result.unit)
-        plural = "" if side.n_processes == 1 else "es"
-        counts = f"{side.n_samples} samples in {side.n_processes} process{plural}"
+        samples = "1 sample" if side.n_samples == 1 else f"{side.n_samples} samples"
+        counts = f"{samples} in {side.n_processes} process{'' if side.n_processes == 1 else 'es'}"
         lines.append(f"{name}  {side.label}: {median}, {counts}")
     if result.banner and result.banner != result.reason:
         lines.append(result.banner)

@@ -51,12 +51,23 @@ def test_different_sizes_are_not_comparable_and_the_ratio_is_still_told() -> Non
     assert found.ratio == pytest.approx(1.2)
 
 
-def test_an_out_of_memory_side_says_so() -> None:
-    found = compare([build_view(QUIET)], [build_view(status="oom", params=COMPILED)])
+@pytest.mark.parametrize("measured", [QUIET, ()])
+def test_an_out_of_memory_side_says_so(measured: tuple[tuple[float, ...], ...]) -> None:
+    lost = build_view(id="lost", status="oom", params=COMPILED)
 
-    assert found.verdict == "not_enough_samples"
-    assert "ran out of memory" in found.reason
-    assert found.ratio is None
+    for found in (compare([build_view(measured)], [lost]), compare([lost], [build_view(measured)])):
+        assert found.verdict == "not_enough_samples" and found.ratio is None
+        assert "ran out of memory" in found.reason
+
+
+def test_a_run_against_itself_is_said_to_be_the_same() -> None:
+    one = [build_view(QUIET)]
+
+    found = compare(one, one)
+
+    assert found.ratio == 1 and found.verdict in ("no_difference", "not_enough_samples")
+    assert found.reason.startswith("both sides are the same")
+    assert found.next_step == "choose another run for one side"
 
 
 def test_an_unknown_metric_names_those_there_are() -> None:

@@ -50,6 +50,15 @@ def test_two_sets_are_matched_measurement_by_measurement() -> None:
     ]
 
 
+def test_a_partner_differs_least_in_what_matters_not_in_what_a_side_does_not_know() -> None:
+    a = [run("eager", 1.0), run("tuned", 0.5, compile="max-autotune")]
+    a[0].run.environment.update({f"setting{n}": n for n in range(5)})
+
+    pairs = compare(a, [run("longer", 2.0, context=1024), run("other", 2.0, layers=4)]).pairs
+
+    assert {p.a.label for p in pairs} == {"eager"}
+
+
 def test_repeats_of_one_measurement_are_one_row_and_nothing_is_held_against_itself() -> None:
     first = run("first", 1.0)
     others = [first, run("x1", 1.2, compile="default"), run("x2", 1.2, compile="default")]
