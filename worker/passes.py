@@ -88,7 +88,9 @@ class PassRunner:
         started_at = utc_now()
         tool = profiler.probe() if profiler.needs_tool else None
         if tool is not None and not tool.is_usable:
-            message = f"{pass_name}: {tool.fault}. {tool.fix}"
+            on_cpu = self._spec.gpu == "cpu" and tool.path is None
+            fix = "On a CPU choose the trace profiler" if on_cpu else tool.fix
+            message = f"{pass_name}: {tool.fault}. {fix}"
             outcome = Outcome(code=OutcomeCode.TOOL_MISSING, message=message)
             return self._skip(pass_name, process, started_at, outcome), outcome
         work_dir = self._scratch / f"{pass_name}-{process}"

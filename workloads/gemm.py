@@ -120,7 +120,7 @@ def _operand(p: Params, shape: tuple[int, int], context: Context) -> Any:
     if not context.on_gpu or torch.cuda.get_device_capability() < (8, 9):
         raise ToolUnavailableError(
             "fp8", "this device has no FP8 matrix product (compute capability 8.9)",
-            "choose dtype=bf16",
+            "Choose dtype=bf16",
         )  # fmt: skip
     values = torch.randn(shape, device=context.device).clamp(-FP8_MAX, FP8_MAX)
     return values.to(torch.float8_e4m3fn)

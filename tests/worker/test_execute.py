@@ -159,6 +159,15 @@ def test_missing_tool_is_named_with_the_fix(
     assert "WARPBOARD_NCU" in warnings_of(manifest)[0]["message"]
 
 
+def test_missing_tool_of_a_cpu_job_is_no_reason_to_install_one_for_gpus(
+    tmp_path: Path, fake_python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.tools._candidates", lambda name, patterns: [])
+    manifest = run(tmp_path, fake_python, profilers=("nsys",), gpu="cpu")
+    (warning,) = (w for w in warnings_of(manifest) if w["code"] == "tool_missing")
+    assert "trace profiler" in warning["message"] and "NVIDIA" not in warning["message"]
+
+
 @pytest.mark.parametrize(
     ("fault", "status", "outcome"),
     [
