@@ -24,10 +24,14 @@ _REPORTS = "environment variables, host, user and command line (the format canno
 _CHUNK_BYTES = 8 << 20
 _MAX_LINE_BYTES = 64 << 20
 
-# A path's person: /home/NAME, /Users/NAME, C:\Users\NAME (plain or with JSON's doubled backslash).
+# A path's person: /home/NAME, /Users/NAME, C:\Users\NAME, with JSON's `\\` and `\/` too. A name in
+# Users may hold blanks.
+_SPACED_HOME = re.compile(
+    rb"(?i)([\\/](?:Users|Documents and Settings)(?:\\\\|\\?/|\\))"
+    rb"([^/\\\"':;,<>|\r\n]{1,64})(?=[\\/])"
+)
 _HOME = re.compile(
-    rb"(?i)(/(?:home|Users)/|\b[A-Z]:(?:\\\\|\\|/)(?:Users|Documents and Settings)(?:\\\\|\\|/))"
-    rb"([^/\\\"'\s:,;<>|]+)"
+    rb"(?i)([\\/](?:home|Users|Documents and Settings)(?:\\\\|\\?/|\\))([^/\\\"'\s:,;<>|]+)"
 )
 _INDUCTOR = re.compile(rb"(torchinductor_)[^/\\\"'\s]+")
 _ROOT = re.compile(rb"/root/(?=[^/\s\"]+/)")
@@ -110,6 +114,7 @@ def _quiet_cut(block: bytes) -> int:
 
 
 def _clean(block: bytes, kind: CaptureKind, removed: dict[str, int]) -> bytes:
+    block = _replace(_SPACED_HOME, rb"\1user", block, "home folders", removed)
     block = _replace(_HOME, rb"\1user", block, "home folders", removed)
     block = _replace(_ROOT, rb"/home/user/", block, "home folders", removed)
     block = _replace(_INDUCTOR, rb"\1user", block, "user names in cache folders", removed)

@@ -9,7 +9,8 @@ from analysis.readers.memory_sites import short_path
 from analysis.readers.memory_snapshot import load_snapshot_data
 from analysis.readers.opening import reading
 
-_HOME = re.compile(r"(?i)((?:/home|/Users|\b[A-Z]:[\\/]Users)[\\/])[^/\\\"'\s:,;<>|]+")
+_SPACED_HOME = re.compile(r"(?i)([\\/]Users[\\/])[^/\\\"':;,<>|\r\n]{1,64}(?=[\\/])")
+_HOME = re.compile(r"(?i)([\\/](?:home|Users)[\\/])[^/\\\"'\s:,;<>|]+")
 
 
 def scrub_snapshot(path: Path, dest: Path) -> tuple[str, ...]:
@@ -53,4 +54,4 @@ def _clean(data: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _homeless(text: str) -> str:
-    return _HOME.sub(r"\1user", text)
+    return _HOME.sub(r"\1user", _SPACED_HOME.sub(r"\1user", text))

@@ -50,7 +50,7 @@ _ROOTS = (
     "shared|projects?|lib\\w*|bin|sbin|run|proc|dev|private|Volumes|cluster|work|export|app|nix"
 )
 _ROOTED = re.compile(rf"(?<![\w.])/(?:{_ROOTS})/(?:[^\s\"'<>|:;,()]*/)?")
-_WINDOWS = re.compile(r"\b[A-Za-z]:\\(?:[^\\\s\"<>|]+\\)*")
+_WINDOWS = re.compile(r"\b[A-Za-z]:\\(?:[^\\\"<>|:\r\n]{1,128}\\)*")
 _COMMON_WORDS = frozenset({"root", "user", "localhost", "host", "ubuntu", "admin", "none", "true"})
 
 

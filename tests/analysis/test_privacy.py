@@ -38,6 +38,24 @@ def test_trace_loses_homes_hosts_and_command_lines(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(read(tmp_path / "clean.gz").kernels, read(source).kernels)
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "C:\\\\Users\\\\Alice Liddell\\\\x.py",
+        "C:/Users/Alice Liddell/x.py",
+        "\\/home\\/alice\\/x.py",
+        "/mnt/c/Users/Alice Liddell/x.py",
+        "/data/home/alice",
+    ],
+)
+def test_homes_in_any_spelling_lose_the_whole_name(tmp_path: Path, path: str) -> None:
+    source = tmp_path / "t.json"
+    source.write_text(f'{{"traceEvents": [], "file": "{path}"}}')
+    data, _ = _scrubbed(source, tmp_path / "clean.json")
+    assert b"user" in data and b"lice" not in data and b"Liddell" not in data
+    json.loads(data)
+
+
 def test_ncu_table_loses_host_and_process_path(tmp_path: Path) -> None:
     text = (DATA / "ncu" / "decode_eager.raw.csv").read_bytes()
     source = tmp_path / "p.csv"

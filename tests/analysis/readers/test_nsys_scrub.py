@@ -14,9 +14,11 @@ PRIVATE = [
     "INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (1, 'gpu-node-77', 'Hostname', 1, 'gpu-node-77')",
     "INSERT INTO PROCESSES VALUES (1, 2, '/home/alicesmith/tool')",
     "INSERT INTO StringIds SELECT max(id) + 1, '/home/alicesmith/thread' FROM StringIds",
+    "INSERT INTO NVTX_EVENTS (start, eventType, globalTid, text)"
+    " VALUES (0, 34, 1, 'saved C:\\Users\\Alice Liddell\\run\\x.pt')",
     "UPDATE DIAGNOSTIC_EVENT SET text = 'lost /home/alicesmith/a.so on gpu-node-77'",
 ]
-SECRETS = (b"alicesmith", b"hunter2", b"gpu-node", b"/home/")
+SECRETS = (b"alicesmith", b"hunter2", b"gpu-node", b"/home/", b"Liddell")
 
 
 @pytest.fixture
