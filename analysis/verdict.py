@@ -162,10 +162,11 @@ def _from_limit(limit: BusyLimit) -> RunVerdict:
 def _cpu(view: RunView) -> RunVerdict:
     top = view.kernels.groupby("name")["total_ns"].sum().sort_values(ascending=False)
     total_ns = int(top.sum())
-    shares = [f"{name} {percent(ns / total_ns)}" for name, ns in top.head(3).items()]
+    short = dict(zip(view.kernels["name"], view.kernels["short_name"], strict=True))
+    shares = [f"{short[name]} {percent(ns / total_ns)}" for name, ns in top.head(3).items()]
     return RunVerdict(
         kind=VerdictKind.CPU,
-        headline=f"CPU run: {milliseconds(total_ns)} of operator time, most in {top.index[0]}",
+        headline=f"CPU run: {milliseconds(total_ns)} of operator time, most in {short[top.index[0]]}",
         evidence=(f"self time: {', '.join(shares)}",),
         next_steps=("Run it on a GPU to see what limits it there",),
         bar=_bar(view),

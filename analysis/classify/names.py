@@ -26,6 +26,8 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NOT_WORD = re.compile(r"[^0-9A-Za-z]+")
 _LABEL = re.compile(r"^(?:#+ )?[A-Z][\w-]* [^\[\]]+$")
 """A title in words, as PyTorch gives the steps of a compiled graph."""
+_GRAPH_CALL = re.compile(r"^#+ Call (CompiledFxGraph \w{8})\w{4,} #+$")
+"""The call of a compiled graph; eight characters of its hash tell it from others."""
 _KERNEL_NUMBER = re.compile(r"_kernel_?\d+(?=_)")
 _FIXED_CASE = (
     (re.compile(r"MoE"), "Moe"),
@@ -96,6 +98,8 @@ def short_name(name: str) -> str:
     A base that says nothing (`kernel`, `Kernel2`) keeps the namespace before it. Read-only, total:
     an empty name stays empty, a plain name is returned as it is.
     """
+    if call := _GRAPH_CALL.match(name.strip()):
+        return call[1]
     seen = view(name)
     if not seen.head:
         return name.strip()

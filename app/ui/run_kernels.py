@@ -26,9 +26,6 @@ def kernels(view: RunView) -> None:
         return
     what = _what(view)
     shares = kernel_shares(view.kernels)
-    if is_cpu_run(view):
-        # Short, an autograd node and its evaluation would be one name.
-        shares = shares.assign(short_name=shares["name"])
     kernel_table(shares, num_iterations(view.phases), is_cpu=is_cpu_run(view))
     st.caption(_recognised(view))
     left, right = st.columns([3, 2], gap="large")

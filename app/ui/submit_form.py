@@ -160,7 +160,7 @@ def _grid(
 def _draw(spec: WorkloadSpec, field: ParamField, base: dict[str, Any]) -> list[Any]:
     key = _key(spec, field)
     present = st.session_state.get(key) or []
-    unit = f", {field.unit}" if field.unit else ""
+    unit = f", {field.unit}" if field.unit and not field.name.endswith(field.unit) else ""
     limits = _limits(field)
     return st.multiselect(
         f"{field.name}{unit}",

@@ -187,6 +187,7 @@ def test_unknown_has_no_confidence():
         ("void foo<bar<int>, at::native::baz<", "foo"),
         ("nvjet_sm90_tst_128x8_64x12_4x1_v_bz_TNT", "nvjet_sm90_tst_128x8_64x12_4x1_v_bz_TNT"),
         ("aten::mm", "aten::mm"),
+        ("## Call CompiledFxGraph fbkyoz2yjldl4bixyvcq25ktyj ##", "CompiledFxGraph fbkyoz2y"),
         ("", ""),
     ],
 )  # fmt: skip

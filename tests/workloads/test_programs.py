@@ -39,6 +39,7 @@ def test_clean_pass_gives_samples_phases_cost_and_environment(name, tmp_path):
     assert {len(s) for s in result["phase_samples_ns"].values()} == {len(result["samples_ns"])}
     assert result["cost"]["flops"] > 0
     assert result["environment"]["torch"] and result["device"]["type"] == "cpu"
+    assert result["environment"]["cpu"] == result["device"]["name"]
     assert done.stdout.count("\n") == 1
 
 

@@ -20,6 +20,7 @@ def environment() -> dict[str, Any]:
         "machine": platform.machine(),
         "system": platform.system(),
         "num_threads": torch.get_num_threads(),
+        "cpu": None if torch.cuda.is_available() else _cpu_name(),
     }
     return {key: value for key, value in found.items() if value is not None}
 
