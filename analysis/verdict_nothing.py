@@ -34,12 +34,23 @@ def nothing_recorded(view: RunView, *, is_cpu: bool) -> BusyLimit:
         headline = f"No kernel was recorded, only copies and memory sets: {milliseconds(total_ns)}"
         evidence = (counted(count, "copy or memory set", "copies and memory sets"), *evidence)
         step = "Check that the program's kernels run while the profiler records"
+    elif _are_left_out(view):
+        headline = "Cannot tell what limits it: no recorded kernel has a time that can be"
+        step = "Record again with a newer profiler; see the warnings for what was left out"
     elif _are_summaries(view):
         headline = "Cannot tell what limits it: the imported summary lists no kernels"
         step = "Import the SQLite export, or the kernel summary (cuda_gpu_kern_sum) too"
     else:
         headline, step = "No GPU activity recorded", _CHECK
     return BusyLimit(kind="unknown", headline=headline, evidence=evidence, next_steps=(step,))
+
+
+def _are_left_out(view: RunView) -> bool:
+    """True where a reader put kernels aside: there was GPU work."""
+    return any(
+        w.code == "quarantined_events" or (w.code == "quarantined_rows" and "_KERNEL" in w.message)
+        for w in view.warnings
+    )
 
 
 def _are_summaries(view: RunView) -> bool:

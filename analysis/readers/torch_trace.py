@@ -193,8 +193,8 @@ def _gpu_notes(
         for code, (count, text) in found.items()
         if count
     ]
-    if not (ops.kind == KERNEL).any():
-        text = f"No kernel was recorded; there are {len(ops.kind)} copies and memory sets."
+    if len(ops.kind) and not (ops.kind == KERNEL).any():
+        text = f"No kernel was recorded; copies and memory sets: {len(ops.kind)}."
         notes.append(CaptureWarning(code="no_kernels", message=text))
     if not len(tree.start):
         text = "No annotated ranges were recorded: wrap phases in torch.profiler.record_function()."
@@ -205,14 +205,12 @@ def _gpu_notes(
 def _cpu_tables(
     events: TraceEvents, tree: RangeTree, common: dict[str, Any], notes: list[CaptureWarning]
 ) -> CaptureTables:
-    if not events.op_start:
-        code, text = "no_gpu_activity", "No GPU activity and no operators were recorded."
-        if events.num_bad_gpu:
-            text += f" {events.num_bad_gpu} GPU operations had an impossible time."
-        return CaptureTables(**common, warnings=(*notes, CaptureWarning(code=code, message=text)))
     if events.num_bad_gpu:
         text = f"{events.num_bad_gpu} GPU operations with an impossible time were left out."
         notes.append(CaptureWarning(code="quarantined_events", message=text))
+    if not events.op_start:
+        code, text = "no_gpu_activity", "No GPU activity and no operators can be read from it."
+        return CaptureTables(**common, warnings=(*notes, CaptureWarning(code=code, message=text)))
     ops = operators(events)
     since_ns = first_step_end(events)
     shown = _after(ops, since_ns)

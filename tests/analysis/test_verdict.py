@@ -239,6 +239,7 @@ def _event(cat: str, name: str, ts: int, dur: int) -> dict:
         ([("cpu_op", "aten::add", 1, 0)], "cpu", "all recorded operators have a duration of 0"),
         ([("kernel", "k", 1, 0)], "unknown", "all recorded kernels have a duration of 0"),
         ([("kernel", "zz", 1, 5)], "unknown", "in kernels that no rule knows"),
+        ([("kernel", "k", 9, -5)], "unknown", "no recorded kernel has a time that can be"),
         ([("gpu_memcpy", "Memcpy HtoD", 1, 5)], "unknown", "only copies and memory sets: 0.005 ms"),
         ([("kernel", "ncclDevKernel_AllReduce_Sum", 1, 5)], "unknown", "wait for other ranks"),
     ],
