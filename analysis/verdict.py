@@ -164,9 +164,10 @@ def _cpu(view: RunView) -> RunVerdict:
     total_ns = int(top.sum())
     short = dict(zip(view.kernels["name"], view.kernels["short_name"], strict=True))
     shares = [f"{short[name]} {percent(ns / total_ns)}" for name, ns in top.head(3).items()]
+    longest = short[top.index[0]]
     return RunVerdict(
         kind=VerdictKind.CPU,
-        headline=f"CPU run: {milliseconds(total_ns)} of operator time, most in {short[top.index[0]]}",
+        headline=f"CPU run: {milliseconds(total_ns)} of operator time, most in {longest}",
         evidence=(f"self time: {', '.join(shares)}",),
         next_steps=("Run it on a GPU to see what limits it there",),
         bar=_bar(view),
