@@ -34,7 +34,7 @@ def run(options: Namespace, data: DataDir) -> int:
     result = _result(options, data)
     _print(result, "json" if options.json else options.format)
     if result.jobs:
-        note(_advice(result))
+        note(_advice(result, options.filter))
     return 0
 
 
@@ -51,14 +51,15 @@ def _result(options: Namespace, data: DataDir) -> Any:
     return run_study(options.name, views, published=options.published)
 
 
-def _advice(result: Any) -> str:
+def _advice(result: Any, query: str) -> str:
     """Return what would fill the study: how many cells are missing, the command of the first."""
     command = submit_command(result.jobs[0])
     is_empty = not any(
         cell.provenance == "measured" for p in result.pivots for row in p.cells for cell in row
     )
     if is_empty:
-        return f"no run fits this study yet; its first job: {command}"
+        which = f"no run of the filter {query!r}" if query else "no run"
+        return f"{which} fits this study yet; its first job: {command}"
     num = len(result.jobs)
     jobs = "1 job would" if num == 1 else f"{num} jobs would"
     return f"{jobs} fill missing cells; the first: {command}"

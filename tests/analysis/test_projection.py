@@ -76,7 +76,7 @@ def test_too_much_memory_for_the_target_is_noted():
     [
         (empty_view(), "no clean latency"),
         (replace(measured(), kernels=empty_view().kernels), "no kernels"),
-        (measured(cost={"flops_dtype": "fp4"}), "gemm_fp4_flops_per_s is known for neither"),
+        (measured(cost={"flops_dtype": "fp4"}), "gemm_fp4_flops_per_s is not known for both"),
     ],
 )
 def test_what_is_missing_is_named(view, says):

@@ -42,7 +42,8 @@ def make_frame(study: Study, views: Sequence[RunView], *, published: bool) -> pd
     shown = [(v, fields_of(v)) for v in views]
     shown = [(v, f) for v, f in shown if allowed(f, study.filters)]
     for table in study.tables:
-        mine = [(v, f) for v, f in shown if allowed(f, table.where)]
+        fitting = [(v, f) for v, f in shown if allowed(f, table.where)]
+        mine = [(v, f) for v, f in fitting if all(f.get(name) for name in table.needs)]
         for value in table.values:
             is_own = "workload" in study.filters and value.extra is None
             found = _measured(table, value, mine, names_workload=is_own)

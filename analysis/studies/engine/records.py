@@ -55,6 +55,8 @@ class Table:
     values: tuple[Value, ...]
     where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     "Field -> allowed values, in addition to the study's filters."
+    needs: tuple[str, ...] = ()
+    "Fields that a run must have: without one it has no place in the table."
     sources: tuple[str, ...] = ()
     "Published sources laid beside; their figures must also meet `where`."
     chart: Chart | None = None

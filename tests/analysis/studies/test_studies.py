@@ -184,6 +184,13 @@ def test_speed_up_divides_by_the_eager_run_of_equal_fields() -> None:
     assert [[c.text for c in row] for row in pivot.cells] == [["2.00"]]
 
 
+def test_a_job_without_compile_has_no_place_among_compile_modes() -> None:
+    gemm = build_view(((1.0,),), workload="gemm", params={"m": 64, "dtype": "fp32"})
+
+    assert [p.rows for p in run_study("compile-speedup", [gemm]).pivots] == [(), ()]
+    assert len(run_study("precision", [gemm]).pivots[0].rows) == 1
+
+
 def test_published_rows_stand_beside_ours_and_are_told_apart() -> None:
     decode = build_view(
         id="d",
