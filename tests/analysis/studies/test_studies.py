@@ -185,7 +185,8 @@ def test_speed_up_divides_by_the_eager_run_of_equal_fields() -> None:
 
 
 def test_a_job_without_compile_has_no_place_among_compile_modes() -> None:
-    gemm = build_view(((1.0,),), workload="gemm", params={"m": 64, "dtype": "fp32"})
+    latency = {"latency_ms": {"median": 1.0}}
+    gemm = build_view(workload="gemm", params={"m": 64, "dtype": "fp32"}, summary=latency)
 
     assert [p.rows for p in run_study("compile-speedup", [gemm]).pivots] == [(), ()]
     assert len(run_study("precision", [gemm]).pivots[0].rows) == 1
