@@ -9,6 +9,9 @@ from streamlit.testing.v1 import AppTest
 
 from app.imports import import_paths
 from core.config import DataDir
+from db.connection import opened
+from db.workers import register_worker
+from tests.app.test_pages import open_page
 
 
 def whole_page(run_id: str) -> None:
@@ -76,3 +79,14 @@ def test_no_tab_of_a_cpu_run_advises_what_only_a_gpu_has(page: AppTest) -> None:
 def test_the_trace_of_a_cpu_run_is_offered_where_its_timeline_would_be(page: AppTest) -> None:
     labels = [b.proto.label for b in page.get("download_button")]
     assert "Chrome trace for Perfetto" in labels
+
+
+def test_the_card_of_a_cpu_worker_does_not_say_that_nobody_looked_at_its_host(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(data_dir.db_path) as db:
+        register_worker(db, "w1", version="0.1.0", queues=["cpu"], gpus=[{"model": "cpu"}], info={})
+    at = open_page(monkeypatch, str(data_dir.root), "gpus")
+    said = [c.value for c in at.caption]
+    assert any("PyTorch profiler" in text for text in said)
+    assert not any("No worker has looked" in text for text in said)
