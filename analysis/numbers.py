@@ -4,6 +4,7 @@ One token such as `567.961` can be 567 961 or 567.961; the tokens beside it say 
 them does, the answer is "ambiguous": being off by a factor of 1000 is worse than refusing.
 """
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -157,7 +158,10 @@ def parse_number(token: str, style: NumberStyle) -> float:
         whole = _ungroup(whole, style.group, token)
     if not re.fullmatch(r"[+-]?\d*", whole) or (mark and not fraction.isdigit() and fraction):
         raise ValueError(f"{token!r} does not fit the numbers around it")
-    return float(f"{whole or '0'}.{fraction or '0'}" + (f"e{exponent}" if exponent else ""))
+    value = float(f"{whole or '0'}.{fraction or '0'}" + (f"e{exponent}" if exponent else ""))
+    if math.isinf(value):
+        raise ValueError(f"{token!r} is larger than any number that can be kept")
+    return value
 
 
 def _ungroup(whole: str, group: str, token: str) -> str:

@@ -74,6 +74,8 @@ def parse_ncu_table(text: str, path: Path) -> NcuTable:
             _check_header(header, path, line)
             table.is_raw = "Metric Name" not in header
             continue
+        if not header:
+            raise CaptureError(path, f"line {line}: the header names no kernel column", _REMEDY)
         row = dict(zip(header, cells, strict=False))
         if table.is_raw:
             if len(cells) != len(header):

@@ -250,3 +250,17 @@ def test_a_table_that_is_there_twice_is_said(tmp_path: Path) -> None:
     text = _details(("Duration", "us", "2.5"))
     warning = next(w for w in _read(tmp_path, text + text).warnings if "repeat" in w.message)
     assert "several tables" in warning.message
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (_details(("Duration", "us", "1e400")), "larger than any number"),
+        (_details(("Duration", "us", "1")).replace('"Kernel Name"', '"Kernel"', 1), "no kernel"),
+    ],
+)
+def test_infinite_values_and_headers_without_kernels_are_refused(
+    tmp_path: Path, text: str, says: str
+) -> None:
+    with pytest.raises(CaptureError, match=says):
+        _read(tmp_path, text)
