@@ -119,7 +119,7 @@ def _operand(p: Params, shape: tuple[int, int], context: Context) -> Any:
         return torch.randn(shape, device=context.device, dtype=DTYPES[p.dtype])
     if not context.on_gpu or torch.cuda.get_device_capability() < (8, 9):
         raise ToolUnavailableError(
-            "fp8", "this device has no FP8 matrix product (compute capability 8.9)",
+            "fp8", "it needs a GPU of compute capability 8.9 or newer",
             "Choose dtype=bf16",
         )  # fmt: skip
     values = torch.randn(shape, device=context.device).clamp(-FP8_MAX, FP8_MAX)
