@@ -14,6 +14,7 @@ from core.errors import UserError
 from core.ids import new_id
 from core.spec import JobSpec, canonical_json
 
+MAX_NAME = 200
 _NAMED = ("preset", "mode", "implementation", "compile", "dtype", "batch", "seq_len", "context")
 _NAMED += ("prompt", "new_tokens", "tokens")
 _NAMED_SIZES = ("layers", "d_model", "head_dim", "m", "n", "k", "tile_m", "tile_n", "experts")
@@ -65,7 +66,7 @@ def import_paths(
 
     if not paths:
         raise UserError("import: name at least one file or bundle folder")
-    params = dict(params or {})
+    params, name = dict(params or {}), checked_name(name)
     if found := content_hash(paths):  # known files need not be read again
         with opened(data_dir.ensure().db_path) as db:
             if known := run_with_content(db, found):
@@ -208,6 +209,14 @@ def _default_name(data: RunData, paths: Sequence[Path]) -> str:
     if data.job is not None:
         return run_name(data.job.workload, data.job.params)
     return paths[0].name.split(".")[0] or paths[0].name
+
+
+def checked_name(name: str | None) -> str | None:
+    """Return a given name as one line, None for a blank one; UserError when it is too long."""
+    line = "".join(c if c.isprintable() else " " for c in name or "").strip()
+    if len(line) > MAX_NAME:
+        raise UserError(f"name: {line[:20]!r}... has {len(line)} characters, at most {MAX_NAME}")
+    return line or None
 
 
 def run_name(workload: str, params: Mapping[str, Any]) -> str:

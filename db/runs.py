@@ -245,7 +245,7 @@ def runs_with_captures(db: Database) -> list[str]:
 
 
 def resolve_run(db: Database, text: str) -> str:
-    """Return the id that `text` names: an id, a unique start of one, or a unique name.
+    """Return the id that `text` names: an id, a unique name, or a unique start of an id.
 
     UserError when nothing or more than one run fits; the message lists the candidates.
     """
@@ -255,11 +255,12 @@ def resolve_run(db: Database, text: str) -> str:
         return str(exact[0])
     rows = db.execute(
         "SELECT id, name FROM runs WHERE name = ? OR (? <> '' AND substr(id, 1, length(?)) = ?)"
-        " ORDER BY created_at DESC LIMIT 6",
-        (text, text, text, text),
+        " ORDER BY name = ? DESC, created_at DESC LIMIT 6",
+        (text, text, text, text, text),
     ).fetchall()
-    if len(rows) == 1:
-        return str(rows[0][0])
+    fitting = [row for row in rows if row[1] == text] or rows
+    if len(fitting) == 1:
+        return str(fitting[0][0])
     if not rows:
         raise UserError(f"run {text!r}: no run has this id or name; `runs` lists them")
     named = ", ".join(f"{run_id} ({name})" for run_id, name in rows[:5])

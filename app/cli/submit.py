@@ -36,6 +36,7 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, data: DataDir) -> int:
+    from app.imports import checked_name
     from app.waiting import Wanted, submit_and_wait, submit_only
     from workloads.registry import find_workload
 
@@ -46,7 +47,7 @@ def run(options: Namespace, data: DataDir) -> int:
         gpu=options.gpu,
         profilers=_profilers(options.profilers),
         repeats=options.repeats,
-        name=options.name or None,
+        name=checked_name(options.name),
     )
     if options.wait:
         result = submit_and_wait(data, wanted, note)

@@ -32,13 +32,36 @@ def test_no_rows_shown_are_not_called_no_runs(cli: Cli) -> None:
     assert cli.err.strip() == "0 of 1; --limit shows more"
 
 
-def test_a_name_cannot_break_a_line_or_steer_the_terminal(cli: Cli) -> None:
-    name = "two\nlines \x1b[31m"
-    cli.json("import", EAGER, "--name", name)
+def test_a_name_cannot_break_a_line_or_steer_the_terminal(cli: Cli, data_dir: DataDir) -> None:
+    run_id = cli.json("import", EAGER, "--name", "two\nlines \x1b")["run_id"]
+    assert cli.json("show", "two lines")["run"]["id"] == run_id
+    with closing(sqlite3.connect(data_dir.db_path)) as db:
+        db.execute("UPDATE runs SET name = ?", ["two\nlines \x1b[31m"])
+        db.commit()
 
-    for words in (["runs"], ["show", name], ["compare", name, name]):
+    for words in (["runs"], ["show", run_id], ["compare", run_id, run_id]):
         assert cli(*words) == 0
         assert "two lines" in cli.out and "\x1b" not in cli.out
+
+
+@pytest.mark.parametrize("words", [["import", EAGER], ["submit", "gemm"]])
+def test_a_name_longer_than_a_line_is_refused(cli: Cli, words: list[str]) -> None:
+    assert cli(*words, "--name", "x" * 1000) == 2
+    assert "has 1000 characters, at most 200" in cli.err
+
+
+def test_a_run_is_named_before_an_id_that_begins_so(cli: Cli) -> None:
+    run_id = cli.json("import", EAGER, "--name", "r1")["run_id"]
+    cli.json("import", str(H100 / "nsys" / "no_gpu_work.sqlite"))
+
+    assert cli.json("show", "r1")["run"]["id"] == run_id
+
+
+def test_only_runs_with_captures_are_read_again(cli: Cli) -> None:
+    cli.json("submit", "gemm", "--name", "waiting")
+
+    assert cli("reparse", "waiting") == 2
+    assert "no stored captures to read again" in cli.err
 
 
 def test_a_database_damaged_inside_is_one_line_and_exit_code_2(cli: Cli, data_dir: DataDir) -> None:
