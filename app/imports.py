@@ -15,7 +15,16 @@ from core.ids import new_id
 from core.spec import JobSpec, canonical_json
 
 MAX_NAME = 200
-_NAMED = ("preset", "mode", "implementation", "compile", "dtype", "batch", "seq_len", "context")
+_NAMED: tuple[str, ...] = (
+    "preset",
+    "mode",
+    "implementation",
+    "compile",
+    "dtype",
+    "batch",
+    "seq_len",
+    "context",
+)
 _NAMED += ("prompt", "new_tokens", "tokens")
 _NAMED_SIZES = ("layers", "d_model", "head_dim", "m", "n", "k", "tile_m", "tile_n", "experts")
 """Params in a run's name; the sizes only where no preset stands for them."""
