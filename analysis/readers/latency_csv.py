@@ -94,11 +94,14 @@ def _samples(
     if not rows:
         why = bad[0] if bad else "the table has no rows"
         raise CaptureError(path, why, f"Give one number in each row of {name}")
+    samples = pd.DataFrame(rows, columns=list(SAMPLE_COLUMNS)).astype("int64")
+    if samples.duplicated(["process", "iteration"]).any():
+        samples["iteration"] = samples.groupby("process").cumcount()
     return CaptureTables(
         kind=CaptureKind.LATENCY_CSV,
         path=path,
         tool="csv",
-        samples=pd.DataFrame(rows, columns=list(SAMPLE_COLUMNS)).astype("int64"),
+        samples=samples,
         warnings=_warnings(bad, rows),
     )
 
@@ -110,7 +113,7 @@ def _warnings(bad: list[str], rows: list[tuple[int, int, int]]) -> tuple[Capture
         text = f"{len(bad)} rows were left out: {'; '.join(bad[:_MAX_SHOWN])}{more}."
         found.append(CaptureWarning(code="rejected_rows", message=text))
     if len({row[:2] for row in rows}) != len(rows):
-        text = "Some iterations are there twice in one process; all were kept."
+        text = "Some iterations are there twice in one process: all are numbered by their order."
         found.append(CaptureWarning(code="repeated_iterations", message=text))
     return tuple(found)
 

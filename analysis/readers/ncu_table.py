@@ -17,6 +17,7 @@ _IDENTITY = frozenset(
     {"ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context"}
     | {"Stream", "Block Size", "Grid Size", "Device", "CC", "API Call ID", "Invocations"}
 )
+_NEEDED = ("Metric Unit", "Metric Value")
 _REMEDY = "Export it again with `ncu --import FILE --csv --page raw`"
 NO_KERNELS = "No kernels were profiled"
 _MAX_RECORD_LINES = 2000
@@ -108,7 +109,10 @@ def _check_header(header: list[str], path: Path, line: int) -> None:
             "this is a summary over launches (--print-summary)",
             "Export each launch; " + _REMEDY,
         )
-    if len(set(header)) != len(header) or ("Metric Name" in header) != ("Metric Value" in header):
+    needed = [*_NEEDED] if "Metric Name" in header else []
+    needed += ["Rule Description"] if "Rule Name" in header else []
+    is_torn = "Metric Value" in header and not needed
+    if len(set(header)) != len(header) or is_torn or not set(needed) <= set(header):
         raise CaptureError(path, f"line {line}: the header is damaged", _REMEDY)
 
 

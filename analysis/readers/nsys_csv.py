@@ -90,9 +90,11 @@ def _tables(
         warnings.append(
             _warn("flat_ranges", "a range summary has no nesting: each name is a path of its own")
         )
-    memory = [*blocks.get("memory_time", []), *blocks.get("memory_size", [])]
-    if blocks.get("memory_size"):
+    if blocks.get("memory_size") and blocks.get("memory_time"):
         warnings.append(_warn("rounded_bytes", "sizes are rounded by the report"))
+    elif blocks.get("memory_size"):
+        text = "a size summary alone is left out: add that of times (cuda_gpu_mem_time_sum)"
+        warnings.append(_warn("sizes_without_times", text))
     return CaptureTables(
         kind=CaptureKind.NSYS_CSV,
         path=path,
@@ -100,7 +102,7 @@ def _tables(
         summary=summary,
         kernels=kernel_frame(kernels) if kernels else None,
         api_calls=api_frame(blocks["api"]) if blocks.get("api") else None,
-        transfers=transfer_frame(blocks) if memory else None,
+        transfers=transfer_frame(blocks) if blocks.get("memory_time") else None,
         phases=phase_frame(blocks["range"]) if blocks.get("range") else None,
         warnings=tuple(warnings),
     )

@@ -74,16 +74,13 @@ def api_frame(rows: Sequence[SummaryRow]) -> pd.DataFrame:
 
 
 def transfer_frame(blocks: Mapping[str, Sequence[SummaryRow]]) -> pd.DataFrame:
-    """Return TRANSFER_COLUMNS from the time and the size summary, whichever are there."""
+    """Return TRANSFER_COLUMNS from the time summary, with bytes where the size summary is there."""
     times = {transfer_kind(r.name): r for r in blocks.get("memory_time", ())}
     sizes = {transfer_kind(r.name): r for r in blocks.get("memory_size", ())}
     rows = []
-    for kind in dict.fromkeys([*times, *sizes]):
-        timed, sized = times.get(kind), sizes.get(kind)
-        known = timed or sized
-        assert known is not None
-        size = sized.num_bytes if sized else None
-        rows.append((kind, None, None, known.count, size, timed.total_ns if timed else None))
+    for kind, timed in times.items():
+        size = sizes[kind].num_bytes if kind in sizes else None
+        rows.append((kind, None, None, timed.count, size, timed.total_ns))
     frame = pd.DataFrame(rows, columns=list(TRANSFER_COLUMNS))
     return _largest_first(frame.astype({"bytes": "Int64", "total_ns": "Int64"}))
 

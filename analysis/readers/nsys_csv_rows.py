@@ -21,6 +21,9 @@ _TIME_COLUMNS = {
     "maximum": "most",
 }
 _COUNT_COLUMNS = ("instances", "num calls", "count", "calls", "operations")
+_REMEDY = "Write the report again as CSV"
+_MAX = 1 << 58
+"""9 years in ns, and more bytes and calls than any capture holds; sums still fit 64 bits."""
 _GROUPED = re.compile(r"^\d{1,3}(,\d{3})+(\.\d+)?$")
 _NUMBER = re.compile(r"^\d+(\.\d+)?$")
 
@@ -51,6 +54,11 @@ def summaries(path: Path, lines: list[str]) -> Iterator[tuple[str, list[SummaryR
         at += 1
         if kind is None:
             continue
+        lacking = {"min", "max"} - {_base(h)[:3] for h in header}
+        if lacking and kind in ("kernel", "api"):
+            raise CaptureError(
+                path, f"line {at}: the {kind} summary has no {min(lacking)} column", _REMEDY
+            )
         first = at
         while at < len(lines) and lines[at].strip() and not lines[at].startswith("**"):
             at += 1
@@ -140,7 +148,10 @@ def _row(path: Path, where: str, cells: dict[str, str]) -> SummaryRow:
 
 
 def _scaled(path: Path, where: str, cell: str, scale: int) -> Decimal:
-    return (_exact(path, where, cell) * scale).to_integral_value()
+    value = (_exact(path, where, cell) * scale).to_integral_value()
+    if value >= _MAX:
+        raise CaptureError(path, f"{where}: {cell[:40]!r} is more than can be", _REMEDY)
+    return value
 
 
 def _exact(path: Path, where: str, cell: str) -> Decimal:
@@ -150,6 +161,4 @@ def _exact(path: Path, where: str, cell: str) -> Decimal:
             raise InvalidOperation
         return Decimal(plain)
     except InvalidOperation:
-        raise CaptureError(
-            path, f"{where}: {cell[:40]!r} is not a number", "Write the report again as CSV"
-        ) from None
+        raise CaptureError(path, f"{where}: {cell[:40]!r} is not a number", _REMEDY) from None

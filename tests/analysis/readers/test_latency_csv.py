@@ -66,3 +66,10 @@ def test_decimal_commas_are_read(tmp_path: Path) -> None:
 def test_comma_that_may_group_thousands_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match="decimal or a thousands"):
         _read(tmp_path, "a;latency_us\nx;2,512\ny;3,250\n")
+
+
+def test_iterations_that_are_there_twice_are_numbered_by_their_order(tmp_path: Path) -> None:
+    rows = "".join(f"{i},{1 + i}\n" for i in (0, 1, 0, 1))
+    tables = _read(tmp_path, f"iteration,latency_ms\n{rows}")
+    assert tables.samples["iteration"].tolist() == [0, 1, 2, 3]
+    assert [w.code for w in tables.warnings] == ["repeated_iterations"]

@@ -257,6 +257,7 @@ def test_a_table_that_is_there_twice_is_said(tmp_path: Path) -> None:
     [
         (_details(("Duration", "us", "1e400")), "larger than any number"),
         (_details(("Duration", "us", "1")).replace('"Kernel Name"', '"Kernel"', 1), "no kernel"),
+        (_details(("Duration", "us", "1")).replace('"Metric Unit"', '"Unit"', 1), "is damaged"),
     ],
 )
 def test_infinite_values_and_headers_without_kernels_are_refused(

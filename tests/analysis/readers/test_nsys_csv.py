@@ -87,6 +87,8 @@ def test_nothing_and_skipped_are_no_data_not_zero(tmp_path, text):
     [
         ("\n".join(API.splitlines()[:3])[:-40], "cells where the header has"),
         (API.replace("1946448", "1.946.448"), "is not a number"),
+        (KERNELS.replace("Max (ns)", "Most"), "no max column"),
+        (API.replace("1946448", "9" * 20), "more than can be"),
         ("latency_ms\n1.5\n", "no header"),
         (" Time(%)   Total Time (ns)\n -------  -------  ------  -------  -----\n", "text table"),
         ("version https://git-lfs.github.com/spec/v1\n", "Git LFS"),
