@@ -39,6 +39,8 @@ def load_paths(paths: Sequence[Path], staging: Staging) -> RunData:
     for path in paths:
         if not path.exists():
             raise UserError(f"{path}: no such file or folder")
+        if not (path.is_file() or path.is_dir()):  # opening a pipe would wait for its writer
+            raise CaptureError(path, "is no regular file", "Import a file or a bundle folder")
     folders = [p for p in paths if p.is_dir()]
     if folders and len(paths) > 1:
         raise UserError(f"{folders[0]}: a bundle folder is a run of its own; import it alone")

@@ -217,15 +217,20 @@ def _gpu_record(gpu: Mapping[str, Any]) -> dict[str, Any]:
 def _default_name(data: RunData, paths: Sequence[Path]) -> str:
     if data.job is not None:
         return run_name(data.job.workload, data.job.params)
-    return paths[0].name.split(".")[0] or paths[0].name
+    file_name = _one_line(paths[0].name)
+    return file_name.split(".")[0] or file_name or "capture"
 
 
 def checked_name(name: str | None) -> str | None:
     """Return a given name as one line, None for a blank one; UserError when it is too long."""
-    line = "".join(c if c.isprintable() else " " for c in name or "").strip()
+    line = _one_line(name or "")
     if len(line) > MAX_NAME:
         raise UserError(f"name: {line[:20]!r}... has {len(line)} characters, at most {MAX_NAME}")
     return line or None
+
+
+def _one_line(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text).strip()
 
 
 def run_name(workload: str, params: Mapping[str, Any]) -> str:

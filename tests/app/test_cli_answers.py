@@ -1,5 +1,6 @@
 """What a person at the terminal reads: names, filters and differences as they are meant."""
 
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -42,6 +43,15 @@ def test_a_name_cannot_break_a_line_or_steer_the_terminal(cli: Cli, data_dir: Da
     for words in (["runs"], ["show", run_id], ["compare", run_id, run_id]):
         assert cli(*words) == 0
         assert "two lines" in cli.out and "\x1b" not in cli.out
+
+
+def test_a_file_name_that_is_no_text_becomes_a_name_that_is(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"\xfflate\nncy.csv")
+    path.write_text("latency_ms\n1.0\n")
+
+    run_id = cli.json("import", str(path))["run_id"]
+
+    assert cli.json("show", run_id)["run"]["name"] == "late ncy"
 
 
 @pytest.mark.parametrize("words", [["import", EAGER], ["submit", "gemm"]])
@@ -122,3 +132,11 @@ def gone() -> Callable[..., None]:
         raise BrokenPipeError
 
     return closed
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_is_refused_without_waiting_for_its_writer(cli: Cli, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    assert cli("import", str(tmp_path / "pipe")) == 2
+    assert "is no regular file" in cli.err
