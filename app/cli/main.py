@@ -1,6 +1,7 @@
 """Parse the arguments, run one command, and turn every failure into one line and an exit code."""
 
 import importlib
+import io
 import logging
 import re
 import sqlite3
@@ -58,6 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; never lets a traceback out."""
     arguments = _joined(list(sys.argv[1:] if argv is None else argv))
     is_json = wants_json(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # as JSON wants it, whatever the locale
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         options = _options(arguments)
     except UserError as exc:
@@ -132,6 +135,8 @@ def _refused(exc: Exception, data: DataDir) -> str | None:
         return f"{data.db_path}: {exc}; see `warpboard doctor`"
     if type(exc) is sqlite3.DatabaseError:
         return f"{data.db_path}: damaged ({exc}); restore a copy, or choose another --data folder"
+    if isinstance(exc, UnicodeEncodeError) and exc.reason == "surrogates not allowed":
+        return f"{exc.object[:100]!r}: is no text in UTF-8"
     return refusal(exc)
 
 

@@ -1,5 +1,7 @@
 """What a person at the terminal reads: names, filters and differences as they are meant."""
 
+import io
+import json
 import os
 import sqlite3
 from collections.abc import Callable
@@ -134,9 +136,28 @@ def gone() -> Callable[..., None]:
     return closed
 
 
+@pytest.mark.parametrize(
+    "words", [["show"], ["runs", "--filter"], ["compare"], ["import", EAGER, "--set"]]
+)
+def test_words_that_are_no_text_are_one_line_and_exit_code_2(cli: Cli, words: list[str]) -> None:
+    assert cli(*words, "x=\udcff", *(["b"] if words == ["compare"] else [])) == 2
+    assert "is no text in UTF-8" in cli.err
+
+
 @pytest.mark.timeout(20)
 def test_a_pipe_is_refused_without_waiting_for_its_writer(cli: Cli, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
     assert cli("import", str(tmp_path / "pipe")) == 2
     assert "is no regular file" in cli.err
+
+
+def test_one_document_comes_out_whatever_the_locale(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.json("import", EAGER, "--name", "k\u00e4se")
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", out)
+
+    assert cli("runs", "--json") == 0
+    assert json.loads(out.buffer.getvalue())["runs"][0]["name"] == "k\u00e4se"  # type: ignore[attr-defined]
