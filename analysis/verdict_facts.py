@@ -20,6 +20,8 @@ def percent(frac: float) -> str:
     value = 100 * frac
     if 0 < value < 0.1:
         return "< 0.1 %"
+    if 99.9 < value < 100:
+        return "> 99.9 %"
     digits = 1 if 0 < value < 1 or 99 < value < 100 else 0
     return f"{value:.{digits}f} %"
 

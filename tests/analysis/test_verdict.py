@@ -12,7 +12,7 @@ from analysis.readers.ncu_csv import read_ncu_csv
 from analysis.readers.torch_trace import read_torch_trace
 from analysis.tables import CaptureWarning
 from analysis.verdict import VerdictKind, graphs_not_used, run_verdict
-from analysis.verdict_facts import median_gap_ns
+from analysis.verdict_facts import median_gap_ns, percent
 from tests.analysis.run_views import COUNTERS, NSYS, empty_view, nsys_view
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -275,3 +275,18 @@ def test_a_kernel_summary_alone_does_not_make_the_gpu_busy():
     view = nsys_view("decode_eager")
     found = run_verdict(replace(view, summary={"num_kernels": 380}, gaps=view.gaps.iloc[:0]))
     assert found.headline.startswith("76 % of the kernel time is in gemm")
+
+
+@pytest.mark.parametrize(
+    ("frac", "text"),
+    [
+        (0, "0 %"),
+        (1e-5, "< 0.1 %"),
+        (0.5, "50 %"),
+        (0.995, "99.5 %"),
+        (0.99999, "> 99.9 %"),
+        (1, "100 %"),
+    ],
+)
+def test_a_share_next_to_all_or_nothing_does_not_read_as_such(frac, text):
+    assert percent(frac) == text
