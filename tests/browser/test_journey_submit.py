@@ -20,7 +20,7 @@ def test_submit_watch_open_compare_and_share(stranger: Any, page: Any, dashboard
 
     page.get_by_role("link", name=re.compile("compile=none")).first.click()
     assert "CPU run" in steps.verdict(page)
-    for text in ("95 %: ", "GEMM fraction", "Longest kernels"):
+    for text in ("95 %: ", "GEMM fraction", "Longest operators"):
         page.get_by_text(text).first.wait_for()
 
     page.get_by_role("button", name="Compare with").click()
