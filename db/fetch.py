@@ -147,6 +147,8 @@ def run_view(
         name: build((), columns) if name in leave_out else select(db, sql, key, columns)
         for name, (sql, columns) in _FRAMES.items()
     }
+    if "num_kernels" not in stored:  # a summary of ranges counts no kernels: that is not 0
+        frames["phases"] = frames["phases"].assign(num_kernels=None)
     peaks, noise_floor_frac = _peaks(db, row.gpu_id, info)
     return RunView(
         run=row,

@@ -85,7 +85,7 @@ def _kernel_row(kernel: dict[str, Any]) -> dict[str, Any]:
 
 
 def _phase_row(phase: dict[str, Any]) -> dict[str, Any]:
-    row = {"phase": phase["path"], "num_kernels": phase["num_kernels"]}
+    row = {"phase": phase["path"], "num_kernels": phase.get("num_kernels")}
     row["attribution"] = phase["attribution"]
     for shown, stored in (
         ("host_ms", "host_ns"),

@@ -123,7 +123,7 @@ def merged_phases(phases: pd.DataFrame) -> pd.DataFrame:
         host_ns=("host_ns", _sum),
         projected_ns=("projected_ns", _sum),
         kernel_ns=("kernel_ns", _sum),
-        num_kernels=("num_kernels", "sum"),
+        num_kernels=("num_kernels", _sum),
         first_start_ns=("first_start_ns", "min"),
     )
     depth = summed["path"].str.count("/")

@@ -161,3 +161,19 @@ def test_one_document_comes_out_whatever_the_locale(
 
     assert cli("runs", "--json") == 0
     assert json.loads(out.buffer.getvalue())["runs"][0]["name"] == "k\u00e4se"  # type: ignore[attr-defined]
+
+
+def test_kernels_that_a_summary_of_ranges_does_not_count_are_unknown_not_zero(
+    cli: Cli, tmp_path: Path
+) -> None:
+    path = tmp_path / "nvtx_sum.csv"
+    path.write_text(
+        "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),"
+        "Style,Range\n60.0,6000,3,2000.0,2000.0,1000,3000,816.0,PushPop,:forward\n"
+    )
+    run_id = cli.json("import", str(path))["run_id"]
+    (phase,) = cli.json("show", run_id)["phases"]
+    assert phase["host_ns"] == 6000 and "num_kernels" not in phase
+    assert cli("show", run_id) == 0
+    line = next(li for li in cli.out.splitlines() if li.startswith("forward"))
+    assert line.split()[:5] == ["forward", "0.006", "-", "-", "-"]
