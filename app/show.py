@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.runview import RunRow, RunView
+from db.fetch import CAPTURE_COLUMNS
 
 MAX_MEMORY_POINTS = 2000
 _READY = frozenset({str, int, bool})
@@ -32,17 +33,7 @@ _RUN_FIELDS = (
     "notes",
     "is_baseline",
 )
-_CAPTURE_FIELDS = (
-    "pass",
-    "process",
-    "kind",
-    "tool",
-    "tool_version",
-    "file_name",
-    "bytes",
-    "sha256",
-    "private_removed",
-)
+_CAPTURE_FIELDS = tuple(c for c in CAPTURE_COLUMNS if c not in ("id", "spans_path", "num_spans"))
 
 
 def show_document(view: RunView, gpu: Mapping[str, Any] | None = None) -> dict[str, Any]:

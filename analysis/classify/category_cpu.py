@@ -35,8 +35,9 @@ CPU_RULES = (
     ),
     _rule(
         "gemm",
-        r"mm|addmm_?|bmm|baddbmm_?|matmul|q?linear(?:_(?:dynamic|pointwise|relu|unpacked)\w*)?|einsum|addbmm|_?scaled_mm|_?int_mm|mkldnn_linear\w*"
-        r"|_?mkl_linear|_weight_int\w+|chain_matmul|tensordot|bilinear|_linear_pointwise",
+        r"mm|addmm_?|bmm|baddbmm_?|matmul|q?linear(?:_(?:dynamic|pointwise|relu|unpacked)\w*)?"
+        r"|einsum|addbmm|_?scaled_mm|_?int_mm|mkldnn_linear\w*|_?mkl_linear"
+        r"|_weight_int\w+|chain_matmul|tensordot|bilinear|_linear_pointwise",
         C.GEMM,
         "aten::addmm",
         "matrix products (oneDNN and MKL beneath)",

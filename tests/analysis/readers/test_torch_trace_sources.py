@@ -1,0 +1,96 @@
+"""PyTorch traces of several ranks, of other makers' devices and of other tools."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import CaptureError
+from tests.analysis.readers.test_torch_trace import _codes, _kernel, _launch, _read, _x
+
+
+def _rank(rank: int, cpu_pid: Any, gpu_pid: Any) -> list[dict[str, Any]]:
+    """Five launches in a range, with the ids and the GPU number that every rank has."""
+    events = [_x("user_annotation", f"forward{rank}", rank, 400) | {"pid": cpu_pid}]
+    for i in range(5):
+        start = 20 + 50 * i + 3 * rank
+        events.append(_launch(start - 10, 100 + i) | {"pid": cpu_pid})
+        events.append(_kernel("k", start, 40, 100 + i) | {"pid": gpu_pid})
+    return events
+
+
+def test_merged_ranks_keep_their_own_launches_and_devices(tmp_path: Path) -> None:
+    events = [*_rank(0, "[TP00] 4711", "[TP00] 0"), *_rank(1, "[TP01] 4712", "[TP01] 0")]
+    tables = _read(tmp_path, events)
+    assert (tables.summary["busy_ns"], tables.summary["kernel_time_ns"]) == (400_000, 400_000)
+    assert tables.phases["num_kernels"].tolist() == [5, 5]
+    assert set(tables.spans["device"].to_pylist()) == {0, 1}
+    assert "colliding_correlation_ids" not in _codes(tables)
+
+
+def test_an_id_of_two_processes_gives_a_kernel_to_neither(tmp_path: Path) -> None:
+    tables = _read(tmp_path, [*_rank(0, 10, 0), *_rank(1, 20, 0)])
+    assert tables.phases["num_kernels"].tolist() == [0, 0]
+    assert tables.summary["num_kernels_without_launch"] == tables.summary["num_kernels"] == 10
+    assert "colliding_correlation_ids" in _codes(tables)
+
+
+def test_one_step_of_two_ranks_is_no_first_step(tmp_path: Path) -> None:
+    events = [_x("user_annotation", "ProfilerStep#5", 2 * r, 90) | {"pid": r} for r in (1, 2)]
+    tables = _read(tmp_path, [*events, _launch(10, 1), _launch(93, 2), _kernel("k", 20, 9, 1)])
+    assert "first_step_excluded" not in _codes(tables) and tables.summary["num_kernels"] == 1
+
+
+def test_steps_that_are_operators_are_ranges(tmp_path: Path) -> None:
+    steps = [_x("Operator", f"ProfilerStep#{i}", 100 * i, 100) for i in (0, 1)]
+    tables = _read(tmp_path, [*steps, *(_x("Operator", "aten::add", t, 40) for t in (10, 110))])
+    assert tables.kernels[["name", "total_ns"]].to_numpy().tolist() == [["aten::add", 40_000]]
+    assert tables.phases["path"].tolist() == ["ProfilerStep#0", "ProfilerStep#1"]
+
+
+@pytest.mark.parametrize("streams", [(1 << 46, 3 << 45), ("queue A", "queue B")])
+def test_streams_named_by_handle_or_text_stay_apart(tmp_path: Path, streams: Any) -> None:
+    events = [_kernel("long", 10, 500, 1, streams[0])]
+    events += [_kernel("k", 20 + 40 * i, 30, 2 + i, streams[1]) for i in range(3)]
+    tables = _read(tmp_path, events)
+    assert (tables.summary["num_kernels"], tables.summary["num_quarantined"]) == (4, 0)
+    assert len(set(tables.spans["stream"].to_pylist())) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("CopyDeviceToHost", "DtoH"),
+        ("CopyHostToDevice", "HtoD"),
+        ("zeCommandListAppendMemoryCopy(M2D)", "HtoD"),
+        ("zeCommandListAppendMemoryCopy(D2D)", "DtoD"),
+        ("Memcpy Unknown", "unknown"),
+    ],
+)
+def test_copies_of_other_makers_have_their_direction(tmp_path: Path, name: str, kind: str) -> None:
+    tables = _read(tmp_path, [_x("gpu_memcpy", name, 1, 2, 7, device=0, stream=7)])
+    assert tables.transfers["kind"].tolist() == [kind]
+    assert "no_kernels" in _codes(tables)
+    assert "busy_ns" not in tables.summary and "kernel_time_ns" not in tables.summary
+
+
+def test_a_trace_of_another_tool_is_no_gpu_without_activity(tmp_path: Path) -> None:
+    span = {"ph": "X", "pid": 1, "tid": 1, "ts": 1, "dur": 3, "name": "fusion_1"}
+    with pytest.raises(CaptureError, match="none of its 2 events has a category"):
+        _read(tmp_path, [span, span])
+
+
+def test_facts_of_a_gpu_that_cannot_be_are_unknown(tmp_path: Path) -> None:
+    gpu = {"id": 0, "name": 5, "numSms": "132", "totalGlobalMem": -1, "computeMajor": 9}
+    tables = _read(tmp_path, [_launch(1, 1), _kernel("k", 5, 2, 1)], deviceProperties=[gpu])
+    assert tables.gpu == {}
+
+
+def test_halves_of_surrogate_pairs_are_marked_wherever_they_stand(tmp_path: Path) -> None:
+    gpu = {"id": 0, "name": "A\ud800"}
+    info = {"backend": "n\ud800", "rank": 0}
+    tables = _read(
+        tmp_path, [_kernel("k\ud800", 5, 2, 1)], deviceProperties=[gpu], distributedInfo=info
+    )
+    assert (tables.gpu["name"], tables.kernels["name"][0]) == ("A\ufffd", "k\ufffd")
+    assert tables.environment["distributed.backend"] == "n\ufffd"
