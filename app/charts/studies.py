@@ -205,7 +205,7 @@ def _interval(rows: pd.DataFrame) -> dict[str, object] | None:
 
 
 def _heatmap(frame: pd.DataFrame, x: str, title: str) -> go.Figure:
-    frame = frame.assign(**{x: frame[x].fillna("").astype(str).replace("", "not stated")})
+    frame = frame.assign(**{x: [_stated(value) for value in frame[x]]})
     rows = list(dict.fromkeys(frame["series"]))
     columns = sorted(dict.fromkeys(frame[x].astype(str)), key=_numeric)
     place = {(r, c): None for r in rows for c in columns}
@@ -239,6 +239,12 @@ def _heatmap(frame: pd.DataFrame, x: str, title: str) -> go.Figure:
     fig.update_xaxes(type="category")
     fig.update_yaxes(autorange="reversed", type="category")
     return fig
+
+
+def _stated(value: object) -> str:
+    if pd.isna(value) or value == "":
+        return "not stated"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _numeric(text: str) -> tuple[int, float, str]:

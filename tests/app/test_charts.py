@@ -188,5 +188,11 @@ def test_rows_of_a_heat_map_whose_names_are_alike_when_cut_keep_their_cells() ->
     assert fig is not None and len(set(fig.data[0].y)) == 2
 
 
+def test_a_column_of_a_heat_map_that_a_run_does_not_state_says_so() -> None:
+    table = study_table("heatmap", "seq_len", "gpu")
+    fig = studies.draw(study_rows(seq_len=[128.0, None]), table, PIVOT)
+    assert fig is not None and list(fig.data[0].x) == ["128", "not stated"]
+
+
 def test_every_series_of_a_study_has_a_colour_of_its_own() -> None:
     assert len({studies.series_colour(i) for i in range(24)}) == 24
