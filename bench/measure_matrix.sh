@@ -1,22 +1,34 @@
 #!/usr/bin/env bash
 # Measure the matrix behind the example data and docs/results.md on this GPU: one bundle a cell.
 #
-#   bench/measure_matrix.sh OUT_DIR [PART...]     PART: compiled eager scaling training counters (all)
+#   bench/measure_matrix.sh OUT_DIR [PART...]
 #
-# WARPBOARD_PYTHON: the Python that has torch (python3). MATRIX_JOBS: programs that start up side by
-# side (6); they measure one after another (WARPBOARD_GPU_LOCK), so the times stand.
+# PART: pairs compiled eager scaling training counters; none named is all of them.
+# WARPBOARD_PYTHON: the Python that has torch (python3). MATRIX_GPUS: ordinals of the GPUs that share
+# the work ("0"); they should be of one model. MATRIX_JOBS: programs that start up side by side on
+# each (6); they measure one after another (WARPBOARD_GPU_LOCK), so the times stand. A cell that is
+# there already is left alone: the same command goes on after an interruption.
 set -u
 cd "$(dirname "$0")/.." || exit 3
 python=${WARPBOARD_PYTHON:-python3}
 out=${1:?usage: bench/measure_matrix.sh OUT_DIR [PART...]}
 shift
 mkdir -p "$out"
-parts=${*:-compiled eager scaling training counters}
-export OUT="$out" PYTHON="$python" WARPBOARD_GPU_LOCK="$out/gpu.lock"
+parts=${*:-pairs compiled eager scaling training counters}
+export OUT="$out" PYTHON="$python" MATRIX_GPUS="${MATRIX_GPUS:-0}"
 jobs_file="$out/jobs.txt"
 : >"$jobs_file"
 
 job() { echo "$*" >>"$jobs_file"; }
+
+pairs() {  # measured on more than one model of GPU: what projections are checked against
+  for mode in none reduce-overhead max-autotune; do
+    job "decode-2-$mode decode --profilers nsys --repeats 3 --set layers=2 --set compile=$mode"
+  done
+  job "decode-2-skipped decode --profilers nsys --set layers=2 --set compile=reduce-overhead --set kv_cache=argument"
+  job "small-train-bf16 transformer --profilers nsys,memory --set preset=small --set mode=train_step --set dtype=bf16"
+  job "xl-train-oom transformer --profilers memory --set preset=xl --set mode=train_step --set memory_cap_gib=16"
+}
 
 compiled() {
   for mode in max-autotune reduce-overhead default; do
@@ -42,7 +54,7 @@ eager() {
   job "generate-graph generate --profilers nsys --set new_tokens=32 --set cuda_graph=on"
   job "large-forward-none transformer --profilers nsys --set preset=large --set mode=forward --set seq_len=256 --set batch=32 --set dtype=bf16"
   job "large-train-none transformer --profilers nsys --set preset=large --set mode=train_step --set seq_len=256 --set batch=8 --set dtype=bf16"
-  job "small-train-bf16 transformer --profilers nsys,memory,trace --set preset=small --set mode=train_step --set seq_len=256 --set dtype=bf16"
+  job "small-train-trace transformer --profilers nsys,memory,trace --set preset=small --set mode=train_step --set batch=8 --set dtype=bf16"
   for name in route route_sort route_fused; do
     job "moe-$name moe_routing --profilers nsys --set implementation=$name"
   done
@@ -91,9 +103,16 @@ run_job() {
   set -f
   name=${1%% *}
   [ -f "$OUT/$name/manifest.json" ] && return
+  read -ra gpus <<<"$MATRIX_GPUS"
+  gpu=${gpus[$((SLOT % ${#gpus[@]}))]}
+  # ncu keeps other ncu off by a file in TMPDIR: one a GPU, not one a host
+  export WARPBOARD_GPU_LOCK="$OUT/gpu-$gpu.lock" TMPDIR="$OUT/gpu-$gpu.tmp"
+  mkdir -p "$TMPDIR"
   # shellcheck disable=SC2086
-  "$PYTHON" -m worker.run_bundle ${1#* } --out "$OUT/$name" >"$OUT/$name.txt" 2>&1
-  echo "$name: ended with $?" >&2
+  "$PYTHON" -m worker.run_bundle ${1#* } --gpu "$gpu" --out "$OUT/$name" >"$OUT/$name.txt" 2>&1
+  echo "$name: ended with $? on GPU $gpu" >&2
 }
 export -f run_job
-tr '\n' '\0' <"$jobs_file" | xargs -0 -n 1 -P "${MATRIX_JOBS:-6}" bash -c 'run_job "$1"' _
+programs=$((${MATRIX_JOBS:-6} * $(wc -w <<<"$MATRIX_GPUS")))
+tr '\n' '\0' <"$jobs_file" |
+  xargs -0 -n 1 -P "$programs" --process-slot-var=SLOT bash -c 'run_job "$1"' _
