@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 
-from app.charts.base import NARROW_CHARS, figure, name_rows, plain, short, unique_labels
+from app.charts.base import NARROW_CHARS, Chart, figure, name_rows, plain, short, unique_labels
 from app.charts.roofline import add_kernels
 from app.ui.colours import CATEGORY_COLOURS, NEUTRAL, RUN_A, RUN_B
 from app.ui.format import duration
@@ -17,7 +16,7 @@ _LEAST_STEP = 0.004
 
 def waterfall(
     steps: Sequence[tuple[str, float]], *, start_ns: float, labels: tuple[str, str], what: str
-) -> go.Figure:
+) -> Chart:
     """Draw how the time of A becomes the time of B; `steps` are (name, delta_ns)."""
     shown = _readable(steps, start_ns)
     end_ns = start_ns + sum(delta for _, delta in steps)
@@ -42,7 +41,8 @@ def waterfall(
         *(("+" if d > 0 else "\u2212") + duration(abs(d)) for _, d in shown),
         duration(end_ns),
     ]
-    fig.add_bar(
+    fig.add(
+        "bar",
         x=names,
         y=[b / 1e3 for b in bars],
         base=[b / 1e3 for b in base],
@@ -66,17 +66,15 @@ def _readable(steps: Sequence[tuple[str, float]], start_ns: float) -> list[tuple
     return [*shown, ("the rest", rest)] if rest else shown
 
 
-def interval(ratio: float, ci95: tuple[float, float], noise_floor_frac: float | None) -> go.Figure:
+def interval(ratio: float, ci95: tuple[float, float], noise_floor_frac: float | None) -> Chart:
     """Draw the ratio B / A with its interval, the line of equality and the noise floor."""
     low, high = ci95
     fig = figure(height=130, x_title="ratio B / A", legend=False)
     if noise_floor_frac:
-        fig.add_vrect(
-            x0=1 - noise_floor_frac, x1=1 + noise_floor_frac, fillcolor=NEUTRAL, opacity=0.2,
-            line_width=0,
-        )  # fmt: skip
+        fig.add_vrect(1 - noise_floor_frac, 1 + noise_floor_frac, NEUTRAL, 0.2)
     fig.add_vline(x=1, line={"color": NEUTRAL, "dash": "dot"})
-    fig.add_scatter(
+    fig.add(
+        "scatter",
         x=[ratio],
         y=[""],
         mode="markers",
@@ -101,7 +99,7 @@ def interval(ratio: float, ci95: tuple[float, float], noise_floor_frac: float | 
     return fig
 
 
-def intervals(rows: Sequence[tuple[str, float, tuple[float, float] | None, str]]) -> go.Figure:
+def intervals(rows: Sequence[tuple[str, float, tuple[float, float] | None, str]]) -> Chart:
     """Draw the ratio of several measurements, one a line: (label, ratio, 95 % interval, colour)."""
     fig = figure(x_title="ratio B / A", legend=False)
     fig.add_vline(x=1, line={"color": NEUTRAL, "dash": "dot"})
@@ -109,7 +107,8 @@ def intervals(rows: Sequence[tuple[str, float, tuple[float, float] | None, str]]
     for label, (_, ratio, ci95, colour) in zip(labels, rows, strict=True):
         low, high = ci95 or (ratio, ratio)
         bar = {"array": [high - ratio], "arrayminus": [ratio - low], "thickness": 3, "width": 6}
-        fig.add_scatter(
+        fig.add(
+            "scatter",
             x=[ratio],
             y=[label],
             mode="markers",
@@ -123,7 +122,7 @@ def intervals(rows: Sequence[tuple[str, float, tuple[float, float] | None, str]]
     return fig
 
 
-def throughputs(points: pd.DataFrame) -> go.Figure:
+def throughputs(points: pd.DataFrame) -> Chart:
     """Draw kernels by what share of compute and memory throughput they reach, area by time.
 
     `points`: label, category, sm_pct, memory_pct, duration_ns, side, run, colour.

@@ -1,14 +1,13 @@
 """Where the kernel time of one run went."""
 
 import pandas as pd
-import plotly.graph_objects as go
 
-from app.charts.base import NARROW_CHARS, bar_height, figure, name_rows, plain, unique_labels
+from app.charts.base import NARROW_CHARS, Chart, bar_height, figure, name_rows, plain, unique_labels
 from app.ui.colours import category_colour, origin_colour
 from app.ui.format import duration, percent
 
 
-def top_kernels(kernels: pd.DataFrame, *, of: str = "kernel time") -> go.Figure:
+def top_kernels(kernels: pd.DataFrame, *, of: str = "kernel time") -> Chart:
     """Draw total time a kernel; `of` names what the shares are of.
 
     Wants name, short_name, category, origin, total_ns, count, share_frac.
@@ -21,7 +20,8 @@ def top_kernels(kernels: pd.DataFrame, *, of: str = "kernel time") -> go.Figure:
         for r in kernels.itertuples()
     ]
     labels = unique_labels(kernels["short_name"].astype(str).to_list(), NARROW_CHARS)
-    fig.add_bar(
+    fig.add(
+        "bar",
         y=labels,
         x=kernels["total_ns"] / 1e6,
         orientation="h",
@@ -33,7 +33,7 @@ def top_kernels(kernels: pd.DataFrame, *, of: str = "kernel time") -> go.Figure:
     return fig
 
 
-def shares(frame: pd.DataFrame, *, by: str, of: str = "kernel time") -> go.Figure:
+def shares(frame: pd.DataFrame, *, by: str, of: str = "kernel time") -> Chart:
     """Draw one bar a class, its share `of` the whole.
 
     Wants the columns `by`, total_ns and share_frac, largest first.
@@ -41,7 +41,8 @@ def shares(frame: pd.DataFrame, *, by: str, of: str = "kernel time") -> go.Figur
     colour = category_colour if by == "category" else origin_colour
     rows = frame.iloc[::-1]
     fig = figure(height=bar_height(len(rows)), x_title=f"share of {of} (%)", legend=False)
-    fig.add_bar(
+    fig.add(
+        "bar",
         y=rows[by],
         x=100 * rows["share_frac"],
         orientation="h",

@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 
-from app.charts.base import figure, plain, short
+from app.charts.base import Chart, figure, plain, short
 from app.ui.colours import NEUTRAL, SERIES_COLOURS, phase_colours, stable_colour
 from app.ui.format import bytes_
 
 _MOST_POINTS = 4000
+_ON_THE_BAND: dict[str, Any] = {
+    **{"xref": "x", "yref": "y domain", "y": 0},
+    **{"xanchor": "left", "yanchor": "bottom", "showarrow": False},
+}
 
 
 def _thinned(points: pd.DataFrame) -> pd.DataFrame:
@@ -28,7 +31,7 @@ def memory_timeline(
     *,
     phases: Sequence[tuple[str, float, float]] = (),
     oom: tuple[float, str] | None = None,
-) -> go.Figure:
+) -> Chart:
     """Draw allocated and reserved over time with the peak marked.
 
     `points`: MEMORY_POINT_COLUMNS of one device. `phases`: (name, start_ns, end_ns) bands.
@@ -40,22 +43,19 @@ def memory_timeline(
     shown = _thinned(points)
     x = (shown["time_ns"] - origin) / 1e6
     length = points["time_ns"].iloc[-1] - origin
-    fig = figure(height=420, x_title="time (ms)", y_title="bytes")
+    fig = figure(height=420, x_title="time (ms)", y_title="memory")
     colours = phase_colours(name for name, _, _ in phases)
     for name, start, end in phases:
-        fig.add_vrect(
-            x0=(start - origin) / 1e6,
-            x1=(end - origin) / 1e6,
-            fillcolor=colours[name],
-            opacity=0.12,
-            line_width=0,
-            **(_band_label(name) if end - start > 0.06 * length else {}),
-        )
+        x0 = (start - origin) / 1e6
+        fig.add_vrect(x0, (end - origin) / 1e6, colours[name], 0.12)
+        if end - start > 0.06 * length:
+            fig.add_annotation(x=x0, text=plain(name), font={"size": 11}, **_ON_THE_BAND)
     if shown["reserved_bytes"].notna().any():
         reserved = shown["reserved_bytes"].astype(float)
         line = {"color": NEUTRAL, "shape": "hv", "dash": "dot", "width": 1.5}
-        fig.add_scatter(x=x, y=reserved, name="reserved", line=line, mode="lines")
-    fig.add_scatter(
+        fig.add("scatter", x=x, y=reserved, name="reserved", line=line, mode="lines")
+    fig.add(
+        "scatter",
         x=x,
         y=shown["allocated_bytes"],
         name="allocated",
@@ -73,16 +73,11 @@ def memory_timeline(
             xanchor="right", yanchor="top", xshift=-4, font={"color": "#d55e00"},
         )  # fmt: skip
     highest = points[["allocated_bytes", "reserved_bytes"]].astype(float).max().max()
-    fig.update_yaxes(tickformat="~s", ticksuffix="B", range=[0, 1.14 * highest], title="memory")
+    fig.update_yaxes(tickformat="~s", ticksuffix="B", range=[0, 1.14 * highest])
     return fig
 
 
-def _band_label(name: str) -> dict[str, Any]:
-    text = {"text": plain(name), "font": {"size": 11}, "yanchor": "bottom"}
-    return {"annotation": text, "annotation_position": "bottom left"}
-
-
-def _mark(fig: go.Figure, x: float, y: float, prefix: str, length: float) -> None:
+def _mark(fig: Chart, x: float, y: float, prefix: str, length: float) -> None:
     """Point at the peak from the side where there is room."""
     side = -46 if x > length / 2 else 46
     fig.add_annotation(
@@ -90,12 +85,13 @@ def _mark(fig: go.Figure, x: float, y: float, prefix: str, length: float) -> Non
     )
 
 
-def memory_overlay(curves: Sequence[tuple[str, str, pd.DataFrame]]) -> go.Figure:
+def memory_overlay(curves: Sequence[tuple[str, str, pd.DataFrame]]) -> Chart:
     """Draw allocated bytes of several runs from their own first point; (label, colour, points)."""
-    fig = figure(height=380, x_title="time since the first event (ms)")
+    fig = figure(height=380, x_title="time since the first event (ms)", y_title="allocated")
     for label, colour, points in curves:
         shown = _thinned(points.reset_index(drop=True))
-        fig.add_scatter(
+        fig.add(
+            "scatter",
             x=(shown["time_ns"] - shown["time_ns"].iloc[0]) / 1e6,
             y=shown["allocated_bytes"],
             name=short(label, 32),
@@ -103,11 +99,11 @@ def memory_overlay(curves: Sequence[tuple[str, str, pd.DataFrame]]) -> go.Figure
             line={"color": colour, "shape": "hv", "width": 1.6},
             hovertemplate="%{y:.4s}B",
         )
-    fig.update_yaxes(tickformat="~s", ticksuffix="B", rangemode="tozero", title="allocated")
+    fig.update_yaxes(tickformat="~s", ticksuffix="B", rangemode="tozero")
     return fig
 
 
-def at_peak(sites: pd.DataFrame) -> go.Figure:
+def at_peak(sites: pd.DataFrame) -> Chart:
     """Draw what lived at the peak as a treemap of phase and site; wants site, phase, bytes."""
     rows = sites.nlargest(150, "bytes")
     phases = rows["phase"].fillna("no phase").astype(str).str.split("/").str[0]
@@ -119,7 +115,8 @@ def at_peak(sites: pd.DataFrame) -> go.Figure:
         for s, p in zip(rows["site"], phases, strict=True)
     ]
     fig = figure(height=460, legend=False)
-    fig.add_treemap(
+    fig.add(
+        "treemap",
         ids=[f"phase:{p}" for p in totals.index] + [f"site:{i}" for i in range(len(rows))],
         labels=labels,
         parents=[""] * len(totals) + [f"phase:{p}" for p in phases],

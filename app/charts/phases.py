@@ -1,9 +1,8 @@
 """Three kinds of phase time beside each other, never added up."""
 
 import pandas as pd
-import plotly.graph_objects as go
 
-from app.charts.base import NARROW_CHARS, bar_height, figure, name_rows, plain, unique_labels
+from app.charts.base import NARROW_CHARS, Chart, bar_height, figure, name_rows, plain, unique_labels
 from app.ui.colours import HOST, KERNEL_SUM, PROJECTED
 from app.ui.format import duration
 
@@ -14,7 +13,7 @@ KINDS = (
 )
 
 
-def phase_times(phases: pd.DataFrame, *, what: str = "kernel") -> go.Figure:
+def phase_times(phases: pd.DataFrame, *, what: str = "kernel") -> Chart:
     """Draw host range, GPU projection and the sum of each `what`, those that are known.
 
     Wants `label` and the three columns in ns.
@@ -27,7 +26,8 @@ def phase_times(phases: pd.DataFrame, *, what: str = "kernel") -> go.Figure:
         if known.empty:
             continue
         name = kind.replace("kernel", what)
-        fig.add_bar(
+        fig.add(
+            "bar",
             y=known["text"],
             x=known[column].astype(float) / 1e6,
             name=name,
@@ -43,14 +43,15 @@ def phase_times(phases: pd.DataFrame, *, what: str = "kernel") -> go.Figure:
     return fig
 
 
-def host_calls(calls: pd.DataFrame) -> go.Figure:
+def host_calls(calls: pd.DataFrame) -> Chart:
     """Draw time in host API calls; wants name, total_ns, count, is_sync."""
     fig = figure(x_title="total time (ms)", barmode="overlay")
     for is_sync, name, colour in ((False, "returns at once", HOST), (True, "waits", "#d55e00")):
         part = calls[calls["is_sync"].astype(bool) == is_sync]
         if part.empty:
             continue
-        fig.add_bar(
+        fig.add(
+            "bar",
             y=[plain(v) for v in part["name"]],
             x=part["total_ns"] / 1e6,
             name=name,
@@ -66,11 +67,12 @@ def host_calls(calls: pd.DataFrame) -> go.Figure:
     return fig
 
 
-def idle_causes(gaps: pd.DataFrame) -> go.Figure:
+def idle_causes(gaps: pd.DataFrame) -> Chart:
     """Draw idle time by cause; wants cause, total_ns, count."""
     rows = gaps.sort_values("total_ns")
     fig = figure(height=bar_height(len(rows)), x_title="idle time (ms)", legend=False)
-    fig.add_bar(
+    fig.add(
+        "bar",
         y=rows["cause"],
         x=rows["total_ns"] / 1e6,
         orientation="h",

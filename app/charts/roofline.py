@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from analysis.roofline import MEASURED
-from app.charts.base import figure, plain, short
+from app.charts.base import Chart, figure, plain, short
 from app.ui.colours import NEUTRAL, RUN_B, category_colour
 from app.ui.format import duration, scaled
 
@@ -21,7 +20,7 @@ def roofline(
     ceilings: pd.DataFrame,
     models: Sequence[tuple[str, float, float]] = (),
     colours: Sequence[str] = (),
-) -> go.Figure:
+) -> Chart:
     """Draw kernels under the roofs, area by time.
 
     `points`: COUNTER_POINT_COLUMNS; in a comparison also `side` (A or B), `run` (its label) and
@@ -38,7 +37,8 @@ def roofline(
         add_kernels(fig, points, x="intensity", y="flops_per_s", told=_told)
     for i, (label, intensity, flops) in enumerate(models):
         colour = colours[i] if i < len(colours) else RUN_B
-        fig.add_scatter(
+        fig.add(
+            "scatter",
             x=[intensity],
             y=[flops],
             mode="markers",
@@ -52,13 +52,14 @@ def roofline(
     return fig
 
 
-def _roofs(fig: go.Figure, ceilings: pd.DataFrame, grid: np.ndarray) -> None:
+def _roofs(fig: Chart, ceilings: pd.DataFrame, grid: np.ndarray) -> None:
     for roof in ceilings.to_dict("records"):
         flops, moved = float(roof["flops_per_s"]), float(roof["bytes_per_s"])
         whose = f"{roof['gpu']}, " if roof.get("gpu") else ""
         name = f"{whose}{roof['source']} {roof['dtype']}: {scaled(flops, 'FLOP/s')}, "
         dash = "solid" if roof["source"] == MEASURED else "dash"
-        fig.add_scatter(
+        fig.add(
+            "scatter",
             x=grid,
             y=np.minimum(grid * moved, flops),
             mode="lines",
@@ -73,7 +74,7 @@ def _told(row: Any) -> str:
 
 
 def add_kernels(
-    fig: go.Figure, points: pd.DataFrame, *, x: str, y: str, told: Callable[[Any], str]
+    fig: Chart, points: pd.DataFrame, *, x: str, y: str, told: Callable[[Any], str]
 ) -> None:
     """Add kernels as points whose area is their time: a trace a class, or a run in a comparison."""
     biggest = max(1.0, float(points["duration_ns"].max()))
@@ -81,7 +82,8 @@ def add_kernels(
     keys = ["run", "side", "colour"] if is_compared else ["category"]
     for key, rows in points.groupby(keys, sort=False):
         symbol = SYMBOLS[key[1]] if is_compared else "circle"
-        fig.add_scatter(
+        fig.add(
+            "scatter",
             x=rows[x],
             y=rows[y],
             mode="markers",

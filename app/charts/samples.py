@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 
 import pandas as pd
-import plotly.graph_objects as go
 
-from app.charts.base import figure, short
+from app.charts.base import Chart, figure, short
 from app.ui.colours import SERIES_COLOURS
 
 
-def by_iteration(samples: pd.DataFrame) -> go.Figure:
+def by_iteration(samples: pd.DataFrame) -> Chart:
     """Draw each process's latencies in order; wants SAMPLE_COLUMNS."""
     fig = figure(height=340, x_title="iteration", y_title="latency (ms)")
     for process, rows in samples.groupby("process"):
-        fig.add_scatter(
+        fig.add(
+            "scatter",
             x=rows["iteration"],
             y=rows["latency_ns"] / 1e6,
             name=f"process {process}",
@@ -30,7 +30,7 @@ def _process_colour(process: object) -> str:
     return SERIES_COLOURS[int(str(process)) % len(SERIES_COLOURS)]
 
 
-def distribution(sides: Sequence[tuple[str, str, pd.DataFrame]]) -> go.Figure:
+def distribution(sides: Sequence[tuple[str, str, pd.DataFrame]]) -> Chart:
     """Draw box and points of each (label, colour, samples), one box a process.
 
     A run alone needs no label: its processes have the colours of `by_iteration`.
@@ -40,7 +40,8 @@ def distribution(sides: Sequence[tuple[str, str, pd.DataFrame]]) -> go.Figure:
     for label, side_colour, samples in sides:
         for i, (process, rows) in enumerate(samples.groupby("process")):
             colour = _process_colour(process) if is_alone else side_colour
-            fig.add_box(
+            fig.add(
+                "box",
                 y=rows["latency_ns"] / 1e6,
                 name=f"process {process}" if is_alone else f"{short(label, 24)} #{process}",
                 legendgroup=label,

@@ -3,7 +3,6 @@
 from functools import partial
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from analysis.export_svg import varied
 from analysis.studies import Pivot, Table
@@ -16,7 +15,7 @@ from analysis.studies.engine.drawn import (
     value_title,
 )
 from analysis.studies.engine.fields import sort_key
-from app.charts.base import NARROW_CHARS, figure, name_rows, plain, short, unique_labels
+from app.charts.base import NARROW_CHARS, Chart, figure, name_rows, plain, short, unique_labels
 from app.ui.colours import (
     CATEGORY_COLOURS,
     ORIGIN_COLOURS,
@@ -31,7 +30,7 @@ _MOST_TICKS = 12
 _HEAT_MAP_CHARS = 30
 
 
-def draw(frame: pd.DataFrame, table: Table, pivot: Pivot) -> go.Figure | None:
+def draw(frame: pd.DataFrame, table: Table, pivot: Pivot) -> Chart | None:
     """Draw the value that a table's chart names; None where no cell has one.
 
     `frame`: the tidy rows of a StudyTable.
@@ -66,13 +65,14 @@ def _apart(keyed: pd.DataFrame, named: str, beside: str) -> pd.DataFrame:
     return keyed.assign(**{named: keyed[named].where(nth == 0, numbered)})
 
 
-def _lines(frame: pd.DataFrame, x: str, title: str) -> go.Figure:
+def _lines(frame: pd.DataFrame, x: str, title: str) -> Chart:
     fig = figure(height=430, x_title=field_title(x), y_title=title)
     shown = frame[frame["value"].notna()]
     for i, (name, rows) in enumerate(list(shown.groupby("series", sort=False))[:_MOST_SERIES]):
         points = rows.assign(at=pd.to_numeric(rows[x], errors="coerce")).sort_values("at")
         is_published = (points["provenance"] == "published").any()
-        fig.add_scatter(
+        fig.add(
+            "scatter",
             x=points["at"],
             y=points["value"],
             name=short(name, 48),
@@ -94,13 +94,14 @@ def _lines(frame: pd.DataFrame, x: str, title: str) -> go.Figure:
     return fig
 
 
-def _out_of_memory(fig: go.Figure, frame: pd.DataFrame, x: str) -> None:
+def _out_of_memory(fig: Chart, frame: pd.DataFrame, x: str) -> None:
     """Mark along the top where runs ran out of memory: a result without a value."""
     lost = frame[frame["status"] == "oom"]
     if not len(lost):
         return
     top = float(frame["value"].max()) * 1.6
-    fig.add_scatter(
+    fig.add(
+        "scatter",
         x=pd.to_numeric(lost[x], errors="coerce"),
         y=[top] * len(lost),
         name="out of memory",
@@ -111,11 +112,12 @@ def _out_of_memory(fig: go.Figure, frame: pd.DataFrame, x: str) -> None:
     )
 
 
-def _bars(frame: pd.DataFrame, x: str, title: str) -> go.Figure:
+def _bars(frame: pd.DataFrame, x: str, title: str) -> Chart:
     fig = figure(height=430, x_title=field_title(x), y_title=title, barmode="group")
     shown = frame[frame["value"].notna() | (frame["status"] == "oom")]
     for i, (name, rows) in enumerate(list(shown.groupby("series", sort=False))[:_MOST_SERIES]):
-        fig.add_bar(
+        fig.add(
+            "bar",
             x=[short(v, 34) for v in rows[x].fillna("")],
             y=rows["value"].fillna(0.0),
             name=short(name, 60),
@@ -127,7 +129,7 @@ def _bars(frame: pd.DataFrame, x: str, title: str) -> go.Figure:
     return fig
 
 
-def _by_row(frame: pd.DataFrame, table: Table) -> go.Figure:
+def _by_row(frame: pd.DataFrame, table: Table) -> Chart:
     """Draw one bar, or group of bars, a row of the table."""
     assert table.chart is not None
     is_stacked = table.chart.kind == "stacked"
@@ -139,7 +141,8 @@ def _by_row(frame: pd.DataFrame, table: Table) -> go.Figure:
     texts = dict(zip(labels, unique_labels(labels, 110, width=NARROW_CHARS), strict=True))
     for i, name in enumerate(names):
         rows = shown[shown["series"] == name]
-        fig.add_bar(
+        fig.add(
+            "bar",
             orientation="h",
             y=[texts[label] for label in rows["label"]],
             x=rows["value"].fillna(0.0),
@@ -204,7 +207,7 @@ def _interval(rows: pd.DataFrame) -> dict[str, object] | None:
     }
 
 
-def _heatmap(frame: pd.DataFrame, x: str, title: str) -> go.Figure:
+def _heatmap(frame: pd.DataFrame, x: str, title: str) -> Chart:
     frame = frame.assign(**{x: [_stated(value) for value in frame[x]]})
     rows = list(dict.fromkeys(frame["series"]))
     columns = sorted(dict.fromkeys(frame[x].astype(str)), key=_numeric)
@@ -218,7 +221,8 @@ def _heatmap(frame: pd.DataFrame, x: str, title: str) -> go.Figure:
     labels = unique_labels(rows, 110, width=_HEAT_MAP_CHARS)
     lines = max(label.count("<br>") + 1 for label in labels)
     fig = figure(height=150 + (14 + 15 * lines) * len(rows), x_title=field_title(x), legend=False)
-    fig.add_heatmap(
+    fig.add(
+        "heatmap",
         z=[[place[r, c] for c in columns] for r in rows],
         x=columns,
         y=labels,

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from app.charts.base import CONFIG
+from app.charts.base import CONFIG, Chart
 from app.ui import data
 from app.ui.colours import category_colour, chip_colour
 from app.ui.format import UNKNOWN
@@ -74,9 +74,9 @@ def cards(items: Sequence[Card]) -> None:
             st.caption(plain_markdown(card.note))
 
 
-def chart(fig: object, *, alt: str, key: str | None = None) -> None:
-    """Draw a figure with its description for screen readers, unique on its page."""
-    st.plotly_chart(fig, key=key or f"chart {alt}", config=CONFIG, alt=alt)
+def chart(fig: Chart, *, alt: str, key: str | None = None) -> None:
+    """Draw a chart with its description for screen readers, unique on its page."""
+    st.plotly_chart(fig.to_plotly(), key=key or f"chart {alt}", config=CONFIG, alt=alt)
 
 
 def show_table(frame: pd.DataFrame, **options: Any) -> Any:

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import plotly.graph_objects as go
 import pytest
 import uvicorn
 
 from app.api import auth
 from app.api.app import make_api
+from app.charts.base import Chart
 from app.cli.main import main
 from core.config import DataDir
 
@@ -46,6 +48,18 @@ def no_search_for_components() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         name = "streamlit.components.v2.component_manager.BidiComponentManager"
         patch.setattr(f"{name}.discover_and_register_components", lambda self, **options: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plotly_checks_charts() -> Iterator[None]:
+    """Have plotly check every chart that a test draws: the pages go without, it takes long."""
+
+    def checked(chart: Chart) -> go.Figure:
+        return go.Figure({"data": chart.data, "layout": chart.layout})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Chart, "to_plotly", checked)
         yield
 
 

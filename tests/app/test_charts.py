@@ -1,6 +1,7 @@
 """Charts draw what the frame says and never read a name as markup."""
 
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
 
 from analysis.roofline import ceilings
@@ -28,20 +29,20 @@ def kernel_frame(names: list[str]) -> pd.DataFrame:
 
 
 def test_template_arguments_are_shown_as_text() -> None:
-    fig = kernels.top_kernels(kernel_frame(NAMES))
+    fig = kernels.top_kernels(kernel_frame(NAMES)).to_plotly()
     assert "&lt;" in fig.data[0].y[0] and "<" not in fig.data[0].y[0]
 
 
 def test_names_that_look_alike_when_cut_keep_their_own_bars() -> None:
     alike = ["k" * 90 + end for end in ("one", "one")]
-    fig = kernels.top_kernels(kernel_frame(alike))
+    fig = kernels.top_kernels(kernel_frame(alike)).to_plotly()
     assert len(set(fig.data[0].y)) == 2
 
 
 def test_a_category_has_one_colour_in_every_chart() -> None:
     frame = kernel_frame(["a"]).assign(category="gemm")
-    bar = kernels.top_kernels(frame).data[0].marker.color[0]
-    share = kernels.shares(frame, by="category").data[0].marker.color[0]
+    bar = kernels.top_kernels(frame).to_plotly().data[0].marker.color[0]
+    share = kernels.shares(frame, by="category").to_plotly().data[0].marker.color[0]
     assert bar == share == category_colour("gemm")
 
 
@@ -55,13 +56,15 @@ def test_categories_keep_legend_order_and_new_ones_come_last() -> None:
 
 def test_waterfall_ends_at_the_other_side() -> None:
     steps = [("gemm", -332_600.0), ("gemv", 301_300.0), ("idle", 0.0)]
-    fig = compare.waterfall(steps, start_ns=436_900.0, labels=("a", "b"), what="kernel time")
+    fig = compare.waterfall(
+        steps, start_ns=436_900.0, labels=("a", "b"), what="kernel time"
+    ).to_plotly()
     assert fig.data[0].y[-1] == pytest.approx(405.6)
     assert list(fig.data[0].x) == ["a", "gemm", "gemv", "b"]
 
 
 def test_waterfall_of_two_runs_of_one_name_keeps_both_bars() -> None:
-    fig = compare.waterfall([], start_ns=1e3, labels=("same", "same"), what="span")
+    fig = compare.waterfall([], start_ns=1e3, labels=("same", "same"), what="span").to_plotly()
     assert list(fig.data[0].x) == ["A: same", "B: same"]
 
 
@@ -74,9 +77,9 @@ def test_an_unknown_phase_time_is_left_out_not_drawn_as_zero() -> None:
             "kernel_ns": pd.array([2_000_000], dtype="Int64"),
         }
     )
-    drawn = {t.name: len(t.y) for t in phases.phase_times(frame).data}
+    drawn = {t.name: len(t.y) for t in phases.phase_times(frame).to_plotly().data}
     assert drawn == {"host range": 1, "kernel sum": 1}
-    assert {t.name for t in phases.phase_times(frame, what="operator").data} == {
+    assert {t.name for t in phases.phase_times(frame, what="operator").to_plotly().data} == {
         "host range",
         "operator sum",
     }
@@ -97,7 +100,7 @@ def points(size: int) -> pd.DataFrame:
 
 
 def test_thinning_a_long_memory_curve_keeps_its_peak() -> None:
-    fig = memory.memory_timeline(points(50_000))
+    fig = memory.memory_timeline(points(50_000)).to_plotly()
     allocated = next(t for t in fig.data if t.name == "allocated")
     assert max(allocated.y) == 5000 and len(allocated.y) <= 4000
 
@@ -109,7 +112,7 @@ def test_roofline_tells_measured_and_datasheet_ceilings_apart() -> None:
     empty = pd.DataFrame(
         {c: [] for c in ("label", "intensity", "flops_per_s", "duration_ns", "category")}
     )
-    fig = roofline.roofline(empty, roofs, [("run", 1.0, 1e12)])
+    fig = roofline.roofline(empty, roofs, [("run", 1.0, 1e12)]).to_plotly()
     assert [t.line.dash for t in fig.data[:2]] == ["solid", "dash"]
     assert fig.data[2].marker.symbol == "diamond"
 
@@ -127,7 +130,7 @@ def test_kernels_of_all_runs_share_a_roofline_told_apart_by_run_and_side() -> No
             "colour": ["#111111", "#222222", "#222222", "#333333"],
         }
     )
-    fig = roofline.roofline(points, ceilings({}, None, "bf16"))
+    fig = roofline.roofline(points, ceilings({}, None, "bf16")).to_plotly()
     seen = [(t.name, t.marker.symbol, t.marker.color, len(t.x)) for t in fig.data]
     assert seen == [
         ("A: x", "circle", "#111111", 1),
@@ -163,12 +166,18 @@ def study_rows(**columns: object) -> pd.DataFrame:
     return pd.DataFrame(fixed | columns)
 
 
+def drawn(rows: pd.DataFrame, table: Table, pivot: Pivot) -> go.Figure:
+    chart = studies.draw(rows, table, pivot)
+    assert chart is not None
+    return chart.to_plotly()
+
+
 PIVOT = Pivot(title="Latency", row_fields=("from", "gpu"), rows=(), columns=(), cells=())
 
 
 def test_two_values_at_one_place_are_bars_beside_each_other_not_a_sum() -> None:
-    by_row = studies.draw(study_rows(), study_table("bars", "gpu", "compile"), PIVOT)
-    by_value = studies.draw(study_rows(), study_table("bars", "compile", "gpu"), PIVOT)
+    by_row = drawn(study_rows(), study_table("bars", "gpu", "compile"), PIVOT)
+    by_value = drawn(study_rows(), study_table("bars", "compile", "gpu"), PIVOT)
     assert by_row.layout.xaxis.title.text == "latency (ms)"
     assert len(set(by_row.data[0].y)) == 2
     assert by_value.layout.yaxis.title.text == "latency (ms)"
@@ -178,20 +187,20 @@ def test_two_values_at_one_place_are_bars_beside_each_other_not_a_sum() -> None:
 
 def test_a_row_that_ran_out_of_memory_says_so_in_its_bar() -> None:
     lost = {"compile": ["none", "default"], "status": ["ok", "oom"], "value": [2.0, None]}
-    fig = studies.draw(study_rows(**lost), study_table("bars", "gpu", "compile"), PIVOT)
+    fig = drawn(study_rows(**lost), study_table("bars", "gpu", "compile"), PIVOT)
     assert {bar.name: bar.text for bar in fig.data} == {"none": ("",), "default": ("OOM",)}
 
 
 def test_rows_of_a_heat_map_whose_names_are_alike_when_cut_keep_their_cells() -> None:
     alike = [f"NVIDIA H100 {'x' * 90} {end} {'y' * 90}" for end in ("one", "two")]
-    fig = studies.draw(study_rows(gpu=alike), study_table("heatmap", "compile", "gpu"), PIVOT)
-    assert fig is not None and len(set(fig.data[0].y)) == 2
+    fig = drawn(study_rows(gpu=alike), study_table("heatmap", "compile", "gpu"), PIVOT)
+    assert len(set(fig.data[0].y)) == 2
 
 
 def test_a_column_of_a_heat_map_that_a_run_does_not_state_says_so() -> None:
     table = study_table("heatmap", "seq_len", "gpu")
-    fig = studies.draw(study_rows(seq_len=[128.0, None]), table, PIVOT)
-    assert fig is not None and list(fig.data[0].x) == ["128", "not stated"]
+    fig = drawn(study_rows(seq_len=[128.0, None]), table, PIVOT)
+    assert list(fig.data[0].x) == ["128", "not stated"]
 
 
 def test_every_series_of_a_study_has_a_colour_of_its_own() -> None:
