@@ -15,6 +15,7 @@ from analysis.studies.engine.drawn import (
     drawn_rows,
     field_title,
     is_by_row,
+    num_values,
     row_labels,
     series_labels,
     value_title,
@@ -231,21 +232,18 @@ def _chart(t: StudyTable, table: Table) -> str:
     if chart is None or chart.x not in t.frame:
         return ""
     pivot = next(p for p in t.pivots if p.title == table.title)
-    rows = drawn_rows(t.frame, table, pivot)
-    rows = rows[rows["status"] != "missing"]
+    rows = [r for r in drawn_rows(t.frame, table, pivot) if r["status"] != "missing"]
     if is_by_row(chart, table):
-        series, places = rows[chart.colour].astype(str), row_labels(rows, pivot, chart)
+        series, places = [str(r[chart.colour]) for r in rows], row_labels(rows, pivot, chart)
     else:
-        rows = rows[rows[chart.x] != ""]
-        names = [n for n in (chart.colour, *pivot.row_fields, *table.columns) if n in rows]
+        rows = [r for r in rows if r[chart.x] != ""]
+        names = [n for n in (chart.colour, *pivot.row_fields, *table.columns) if n in t.frame]
         names = [n for n in dict.fromkeys(names) if n not in (chart.x, "from")]
-        varying = [n for n in names if n == chart.colour or rows[n].nunique() > 1]
-        series, places = series_labels(rows, varying), rows[chart.x].astype(str)
+        varying = [n for n in names if n == chart.colour or num_values(rows, n) > 1]
+        series, places = series_labels(rows, varying), [str(r[chart.x]) for r in rows]
     points: dict[str, dict[str, float | None]] = {}
-    for name, place, status, value in zip(
-        series, places, rows["status"], rows["value"], strict=True
-    ):
-        points.setdefault(name, {})[place] = float(value) if status == "ok" else None
+    for name, place, row in zip(series, places, rows, strict=True):
+        points.setdefault(name, {})[place] = row["value"] if row["status"] == "ok" else None
     return _drawn(points, table)
 
 

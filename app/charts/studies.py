@@ -1,15 +1,21 @@
 """The shapes of a study: log-log lines, bars by row or by value, heat map with OOM."""
 
+import math
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 
+import numpy as np
 import pandas as pd
 
 from analysis.export_svg import varied
 from analysis.studies import Pivot, Table
 from analysis.studies.engine.drawn import (
+    Row,
     drawn_rows,
     field_title,
     is_by_row,
+    num_values,
     row_labels,
     series_labels,
     value_title,
@@ -39,16 +45,18 @@ def draw(frame: pd.DataFrame, table: Table, pivot: Pivot) -> Chart | None:
     if chart is None or chart.x not in frame:
         return None
     rows = drawn_rows(frame, table, pivot)
-    if not rows["value"].notna().any():
+    if all(row["value"] is None for row in rows):
         return None
     if is_by_row(chart, table):
-        series, labels = rows[chart.colour].astype(str), row_labels(rows, pivot, chart)
-        keyed = _apart(rows.assign(series=series, label=labels), "label", "series")
-        return _by_row(keyed, table)
+        for row, label in zip(rows, row_labels(rows, pivot, chart), strict=True):
+            row |= {"series": str(row[chart.colour]), "label": label}
+        return _by_row(_apart(rows, "label", "series"), table)
     names = dict.fromkeys([chart.colour, *pivot.row_fields, *table.columns])
-    varying = [n for n in names if n in rows and n not in (chart.x, "from")]
-    varying = [n for n in varying if n == chart.colour or rows[n].nunique(dropna=False) > 1]
-    keyed = _apart(rows.assign(series=series_labels(rows, varying)), "series", chart.x)
+    varying = [n for n in names if n in frame and n not in (chart.x, "from")]
+    varying = [n for n in varying if n == chart.colour or num_values(rows, n) > 1]
+    for row, label in zip(rows, series_labels(rows, varying), strict=True):
+        row["series"] = label
+    keyed = _apart(rows, "series", chart.x)
     draw_as = {"heatmap": _heatmap, "loglog": _lines}.get(chart.kind, _bars)
     return draw_as(keyed, chart.x, value_title(table))
 
@@ -58,23 +66,36 @@ def series_colour(index: int) -> str:
     return varied(SERIES_COLOURS, index)
 
 
-def _apart(keyed: pd.DataFrame, named: str, beside: str) -> pd.DataFrame:
+def _apart(rows: Sequence[Row], named: str, beside: str) -> list[Row]:
     """Number what would share a place: bars must never be stacked into a false sum."""
-    nth = keyed.groupby([named, beside], dropna=False, sort=False).cumcount()
-    numbered = keyed[named] + " #" + (nth + 1).astype(str)
-    return keyed.assign(**{named: keyed[named].where(nth == 0, numbered)})
+    seen: Counter[tuple[object, object]] = Counter()
+    found = []
+    for row in rows:
+        place = (row[named], row[beside])
+        seen[place] += 1
+        number = f" #{seen[place]}" if seen[place] > 1 else ""
+        found.append(row | {named: row[named] + number})
+    return found
 
 
-def _lines(frame: pd.DataFrame, x: str, title: str) -> Chart:
+def _by_series(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return the drawn rows of each series that has one, in order."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["series"], []).append(row)
+    return found
+
+
+def _lines(rows: Sequence[Row], x: str, title: str) -> Chart:
     fig = figure(height=430, x_title=field_title(x), y_title=title)
-    shown = frame[frame["value"].notna()]
-    for i, (name, rows) in enumerate(list(shown.groupby("series", sort=False))[:_MOST_SERIES]):
-        points = rows.assign(at=pd.to_numeric(rows[x], errors="coerce")).sort_values("at")
-        is_published = (points["provenance"] == "published").any()
+    shown = [row for row in rows if row["value"] is not None]
+    for i, (name, line) in enumerate(list(_by_series(shown).items())[:_MOST_SERIES]):
+        points = sorted(line, key=lambda row: _numeric(str(row[x])))
+        is_published = any(row["provenance"] == "published" for row in points)
         fig.add(
             "scatter",
-            x=points["at"],
-            y=points["value"],
+            x=[_number(row[x]) for row in points],
+            y=[row["value"] for row in points],
             name=short(name, 48),
             mode="lines+markers",
             line={
@@ -85,8 +106,8 @@ def _lines(frame: pd.DataFrame, x: str, title: str) -> Chart:
             error_y=_interval(points),
             hovertemplate=f"{short(name, 90)}<br>%{{x}}: %{{y:.4g}}<extra></extra>",
         )
-    _out_of_memory(fig, frame, x)
-    known = sorted(set(pd.to_numeric(frame[x], errors="coerce").dropna()))
+    _out_of_memory(fig, rows, x)
+    known = sorted({v for row in rows if (v := _number(row[x])) is not None})
     if len(known) <= _MOST_TICKS:
         fig.update_xaxes(tickvals=known, ticktext=[f"{v:g}" for v in known])
     fig.update_xaxes(type="log")
@@ -94,64 +115,83 @@ def _lines(frame: pd.DataFrame, x: str, title: str) -> Chart:
     return fig
 
 
-def _out_of_memory(fig: Chart, frame: pd.DataFrame, x: str) -> None:
+def _number(text: object) -> float | None:
+    """Return a field as a place on a number's axis; None where it is not a number."""
+    try:
+        return float(str(text))
+    except ValueError:
+        return None
+
+
+def _out_of_memory(fig: Chart, rows: Sequence[Row], x: str) -> None:
     """Mark along the top where runs ran out of memory: a result without a value."""
-    lost = frame[frame["status"] == "oom"]
-    if not len(lost):
+    lost = [row for row in rows if row["status"] == "oom"]
+    if not lost:
         return
-    top = float(frame["value"].max()) * 1.6
+    top = max(row["value"] for row in rows if row["value"] is not None) * 1.6
     fig.add(
         "scatter",
-        x=pd.to_numeric(lost[x], errors="coerce"),
+        x=[_number(row[x]) for row in lost],
         y=[top] * len(lost),
         name="out of memory",
         mode="markers",
         marker={"symbol": "x", "size": 9, "color": "#d55e00"},
-        hovertext=[f"{short(name, 90)}: out of memory" for name in lost["series"]],
+        hovertext=[f"{short(row['series'], 90)}: out of memory" for row in lost],
         hoverinfo="text",
     )
 
 
-def _bars(frame: pd.DataFrame, x: str, title: str) -> Chart:
+def _bars(rows: Sequence[Row], x: str, title: str) -> Chart:
     fig = figure(height=430, x_title=field_title(x), y_title=title, barmode="group")
-    shown = frame[frame["value"].notna() | (frame["status"] == "oom")]
-    for i, (name, rows) in enumerate(list(shown.groupby("series", sort=False))[:_MOST_SERIES]):
+    shown = _with_mark(rows)
+    for i, (name, bars) in enumerate(list(_by_series(shown).items())[:_MOST_SERIES]):
         fig.add(
             "bar",
-            x=[short(v, 34) for v in rows[x].fillna("")],
-            y=rows["value"].fillna(0.0),
+            x=[_place_text(row[x]) for row in bars],
+            y=[row["value"] or 0.0 for row in bars],
             name=short(name, 60),
-            error_y=_interval(rows),
-            **_look(rows, series_colour(i)),
+            error_y=_interval(bars),
+            **_look(bars, series_colour(i)),
         )
-    texts = dict.fromkeys(short(v, 34) for v in shown[x].fillna(""))
+    texts = dict.fromkeys(_place_text(row[x]) for row in shown)
     fig.update_xaxes(type="category", categoryarray=sorted(texts, key=_numeric))
     return fig
 
 
-def _by_row(frame: pd.DataFrame, table: Table) -> Chart:
+def _with_mark(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row["value"] is not None or row["status"] == "oom"]
+
+
+def _place_text(value: object) -> str:
+    return short("" if value is None else value, 34)
+
+
+def _by_row(rows: Sequence[Row], table: Table) -> Chart:
     """Draw one bar, or group of bars, a row of the table."""
     assert table.chart is not None
     is_stacked = table.chart.kind == "stacked"
-    shown = frame[frame["value"].notna() | (frame["status"] == "oom")]
-    labels = list(dict.fromkeys(shown["label"]))
-    names = [n for n in dict.fromkeys(shown["series"]) if n]
+    shown = _with_mark(rows)
+    labels = list(dict.fromkeys(row["label"] for row in shown))
+    by_series = _by_series(shown)
+    names = [n for n in by_series if n]
     names.sort(key=partial(_place, table.chart.colour))
     fig = figure(x_title=value_title(table), barmode="stack" if is_stacked else "group")
     texts = dict(zip(labels, unique_labels(labels, 110, width=NARROW_CHARS), strict=True))
     for i, name in enumerate(names):
-        rows = shown[shown["series"] == name]
+        bars = by_series[name]
         fig.add(
             "bar",
             orientation="h",
-            y=[texts[label] for label in rows["label"]],
-            x=rows["value"].fillna(0.0),
+            y=[texts[row["label"]] for row in bars],
+            x=[row["value"] or 0.0 for row in bars],
             name=short(name or value_title(table), 60),
-            error_x=None if is_stacked else _interval(rows),
-            **_look(rows, _colour(table.chart.colour, name, i)),
+            error_x=None if is_stacked else _interval(bars),
+            **_look(bars, _colour(table.chart.colour, name, i)),
         )
-    for label in shown.loc[(shown["series"] == "") & (shown["status"] == "oom"), "label"]:
-        fig.add_annotation(x=0, y=texts[label], text="OOM", showarrow=False, xanchor="left")
+    for row in by_series.get("", []):
+        if row["status"] == "oom":
+            place = {"x": 0, "y": texts[row["label"]], "xanchor": "left"}
+            fig.add_annotation(text="OOM", showarrow=False, **place)
     bars_px = 16 if is_stacked else 4 + 12 * len(names)
     name_rows(fig, list(texts.values()), bars_px=bars_px)
     return fig
@@ -168,13 +208,11 @@ def _colour(field: str, name: str, index: int) -> str:
     return own(name) if own else series_colour(index)
 
 
-def _look(rows: pd.DataFrame, colour: str) -> dict[str, object]:
+def _look(rows: Sequence[Row], colour: str) -> dict[str, object]:
     """Return the marks of bars: hatched where published, OOM in letters where nothing was left."""
-    published = (rows["provenance"] == "published").to_list()
-    is_oom = (rows["status"] == "oom").to_list()
+    published = [row["provenance"] == "published" for row in rows]
     texts = [
-        f"{short(name, 90)}<br>{plain(text)} {plain(unit)}"
-        for name, text, unit in zip(rows["series"], rows["text"], rows["unit"], strict=True)
+        f"{short(row['series'], 90)}<br>{plain(row['text'])} {plain(row['unit'])}" for row in rows
     ]
     return {
         "marker": {
@@ -187,36 +225,39 @@ def _look(rows: pd.DataFrame, colour: str) -> dict[str, object]:
                 "size": 7,
             },
         },
-        "text": ["OOM" if oom else "" for oom in is_oom],
+        "text": ["OOM" if row["status"] == "oom" else "" for row in rows],
         "textposition": "outside",
         "hovertext": texts,
         "hoverinfo": "text",
     }
 
 
-def _interval(rows: pd.DataFrame) -> dict[str, object] | None:
-    if not {"ci_low", "ci_high"} <= set(rows) or rows["ci_low"].isna().all():
+def _interval(rows: Sequence[Row]) -> dict[str, object] | None:
+    if all(row.get("ci_low") is None for row in rows):
         return None
     return {
         "type": "data",
         "symmetric": False,
-        "array": (rows["ci_high"] - rows["value"]).astype(float),
-        "arrayminus": (rows["value"] - rows["ci_low"]).astype(float),
+        "array": np.array([_between(row["value"], row["ci_high"]) for row in rows]),
+        "arrayminus": np.array([_between(row["ci_low"], row["value"]) for row in rows]),
         "thickness": 1.5,
         "width": 4,
     }
 
 
-def _heatmap(frame: pd.DataFrame, x: str, title: str) -> Chart:
-    frame = frame.assign(**{x: [_stated(value) for value in frame[x]]})
-    rows = list(dict.fromkeys(frame["series"]))
-    columns = sorted(dict.fromkeys(frame[x].astype(str)), key=_numeric)
-    place = {(r, c): None for r in rows for c in columns}
+def _between(low: float | None, high: float | None) -> float:
+    """Return the length of one side; as `nan`, not null, a mark without an interval has none."""
+    return math.nan if low is None or high is None else high - low
+
+
+def _heatmap(cells: Sequence[Row], x: str, title: str) -> Chart:
+    rows = list(dict.fromkeys(cell["series"] for cell in cells))
+    columns = sorted(dict.fromkeys(_stated(cell[x]) for cell in cells), key=_numeric)
+    place: dict[tuple[str, str], float | None] = {(r, c): None for r in rows for c in columns}
     text = dict.fromkeys(place, "")
-    for cell in frame.to_dict("records"):
-        key = (cell["series"], str(cell[x]))
-        known = cell["value"] is not None and cell["value"] == cell["value"]
-        place[key] = cell["value"] if known else place[key]
+    for cell in cells:
+        key = (cell["series"], _stated(cell[x]))
+        place[key] = cell["value"] if cell["value"] is not None else place[key]
         text[key] = "OOM" if cell["status"] == "oom" else str(cell["text"] or "")
     labels = unique_labels(rows, 110, width=_HEAT_MAP_CHARS)
     lines = max(label.count("<br>") + 1 for label in labels)
@@ -246,7 +287,7 @@ def _heatmap(frame: pd.DataFrame, x: str, title: str) -> Chart:
 
 
 def _stated(value: object) -> str:
-    if pd.isna(value) or value == "":
+    if value is None or value == "":
         return "not stated"
     return f"{value:g}" if isinstance(value, float) else str(value)
 

@@ -1,11 +1,14 @@
 """What of a table a chart draws, and how its marks are called, on pages and in files alike."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pandas as pd
 
 from analysis.studies.engine.records import Chart, Pivot, Table
 
+Row = dict[str, Any]
+"""One cell of a study's tidy frame; None is what is not known."""
 SPEAKING = frozenset({"gpu", "workload", "model", "mode", "compile", "dtype", "kernel", "recorded"})
 """Fields whose values say by themselves what they are; others are written after their name."""
 FIELD_TITLES = {
@@ -18,16 +21,22 @@ FIELD_TITLES = {
 }
 
 
-def drawn_rows(frame: pd.DataFrame, table: Table, pivot: Pivot) -> pd.DataFrame:
+def drawn_rows(frame: pd.DataFrame, table: Table, pivot: Pivot) -> list[Row]:
     """Return the tidy rows of the value that a table's chart draws, in the table's order."""
     assert table.chart is not None
     is_drawn = (frame["table"] == table.title) & (frame["value_key"] == table.chart.value)
-    rows = frame[is_drawn]
+    rows = [
+        {name: value if value == value else None for name, value in row.items()}
+        for row in frame[is_drawn].to_dict("records")
+    ]
     places = {key: place for place, key in enumerate(pivot.rows)}
-    names = [n for n in pivot.row_fields if n in rows]
-    keys = rows[names].itertuples(index=False, name=None)
-    order = pd.Series([places.get(key, len(places)) for key in keys], index=rows.index, dtype=int)
-    return rows.loc[order.sort_values(kind="stable").index]
+    names = [n for n in pivot.row_fields if n in frame]
+    return sorted(rows, key=lambda r: places.get(tuple(r[n] for n in names), len(places)))
+
+
+def num_values(rows: Sequence[Row], name: str) -> int:
+    """Return how many values a field has in these rows; one that is not stated counts too."""
+    return len({row[name] for row in rows})
 
 
 def value_title(table: Table) -> str:
@@ -47,34 +56,36 @@ def is_by_row(chart: Chart, table: Table) -> bool:
     return chart.kind == "stacked" or (chart.kind == "bars" and chart.colour in table.columns)
 
 
-def row_labels(rows: pd.DataFrame, pivot: Pivot, chart: Chart) -> pd.Series:
+def row_labels(rows: Sequence[Row], pivot: Pivot, chart: Chart) -> list[str]:
     """Return a text for each drawn cell that names its row of the table: what rows differ in."""
-    names = [n for n in pivot.row_fields if n not in ("from", chart.colour) and n in rows]
-    varying = [n for n in names if rows[n].nunique() > 1] or [chart.x]
-    told = [_told(rows[n], n) for n in varying]
-    texts = pd.Series(["" for _ in range(len(rows))], index=rows.index, dtype=object)
-    for part in told:
-        texts = texts.where(part == "", texts + ", " + part)
-    return texts.str.removeprefix(", ") + _sources(rows)
+    names = [n for n in pivot.row_fields if n not in ("from", chart.colour)]
+    names = [n for n in names if rows and n in rows[0]]
+    varying = [n for n in names if num_values(rows, n) > 1] or [chart.x]
+    return [_joined(_told(row[n], n) for n in varying) + _source(row) for row in rows]
 
 
-def _sources(rows: pd.DataFrame) -> pd.Series:
-    is_published = rows["provenance"] == "published"
-    return (" (" + rows["from"].astype(str) + ")").where(is_published, "")
-
-
-def _told(values: pd.Series, name: str) -> pd.Series:
-    texts = values.fillna("").astype(str)
-    if name in SPEAKING:
-        return texts
-    return (f"{name.replace('_', ' ')} " + texts).where(texts != "", "")
-
-
-def series_labels(rows: pd.DataFrame, names: Sequence[str]) -> pd.Series:
+def series_labels(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
     """Return a text for each drawn cell that names its line: the fields, the first one bare."""
-    kept = [n for n in names if n in rows]
-    texts = pd.Series(["" for _ in range(len(rows))], index=rows.index, dtype=object)
-    for i, name in enumerate(kept):
-        part = rows[name].fillna("").astype(str) if i == 0 else _told(rows[name], name)
-        texts = texts.where(part == "", texts + ", " + part)
-    return texts.str.removeprefix(", ") + _sources(rows)
+    kept = [n for n in names if rows and n in rows[0]]
+    return [
+        _joined(_text(row[n]) if i == 0 else _told(row[n], n) for i, n in enumerate(kept))
+        + _source(row)
+        for row in rows
+    ]
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+def _source(row: Row) -> str:
+    return f" ({row['from']})" if row["provenance"] == "published" else ""
+
+
+def _told(value: object, name: str) -> str:
+    text = _text(value)
+    return text if not text or name in SPEAKING else f"{name.replace('_', ' ')} {text}"
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)

@@ -1,13 +1,12 @@
 """From the tidy frame to tables that can be printed, with the jobs for what is missing."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from analysis.runview import RunView
-from analysis.studies.engine.cells import CELL_COLUMNS, MEASURED, allowed
+from analysis.studies.engine.cells import CELL_COLUMNS, MEASURED, Record, allowed
 from analysis.studies.engine.fields import fields_of, following, job_for, sort_key
 from analysis.studies.engine.records import Cell, Pivot, Table
 
@@ -19,21 +18,19 @@ def make_pivot(table: Table, frame: pd.DataFrame, views: Sequence[RunView]) -> P
 
     Ours come first, then each published source, in the order its author printed.
     """
-    rows = _spread(frame[frame["table"] == table.title].reset_index(drop=True), table)
+    mine = frame[frame["table"] == table.title]
+    rows = _spread(mine.to_dict("records"), table)
     row_fields = ["from", *table.rows]
     column_fields = [*table.columns, "value_key"]
-    for name in ("from", *table.rows, *table.columns):
-        if name not in rows:
-            rows[name] = ""
-    row_fields += _colliding(rows, [*row_fields, *column_fields])
-    row_fields += _mixed(rows, row_fields, column_fields)
+    lacking = {name: "" for name in (*row_fields, *column_fields) if name not in frame}
+    rows = [row | lacking for row in rows]
+    fields = [name for name in (*frame, *lacking) if name not in CELL_COLUMNS]
+    row_fields += _colliding(rows, [*row_fields, *column_fields], fields)
+    row_fields += _mixed(rows, row_fields, column_fields, fields)
     labels = {v.key: f"{v.label} ({v.unit})" if v.unit else v.label for v in table.values}
     row_keys = _keys(rows, row_fields)
     column_keys = _keys(rows, column_fields, table)
-    places = {
-        (tuple(record[f] for f in row_fields), tuple(record[f] for f in column_fields)): record
-        for record in rows.to_dict("records")
-    }
+    places = {(_key(record, row_fields), _key(record, column_fields)): record for record in rows}
     makers = [(v, f) for v in views if allowed(f := fields_of(v), table.where)]
     cells = tuple(
         tuple(
@@ -51,70 +48,73 @@ def make_pivot(table: Table, frame: pd.DataFrame, views: Sequence[RunView]) -> P
     )
 
 
-def _spread(rows: pd.DataFrame, table: Table) -> pd.DataFrame:
+def _spread(rows: list[Record], table: Table) -> list[Record]:
     """Repeat a run without readings (OOM) under every column that the others' readings make.
 
     Such a column (an origin, a phase) is part of a reading, which a run that ended early lacks.
     """
-    for name in {v.extra for v in table.values} & set(table.columns):
-        if name not in rows:
-            continue
-        known = [value for value in dict.fromkeys(rows[name]) if value]
-        alone = rows[rows[name] == ""]
-        if known and len(alone):
-            copies = [alone.assign(**{str(name): value}) for value in known]
-            rows = pd.concat([rows[rows[name] != ""], *copies], ignore_index=True)
+    for name in {v.extra for v in table.values if v.extra} & set(table.columns):
+        known = list(dict.fromkeys(row[name] for row in rows if row.get(name)))
+        alone = [row for row in rows if row.get(name) == ""]
+        if known and alone:
+            rows = [row for row in rows if row[name] != ""]
+            rows += [{**row, name: value} for value in known for row in alone]
     return rows
 
 
-def _colliding(rows: pd.DataFrame, used: Sequence[str]) -> list[str]:
+def _colliding(rows: list[Record], used: Sequence[str], fields: Sequence[str]) -> list[str]:
     """Return the fields that tell apart cells which would fall on the same place."""
     extra: list[str] = []
     while True:
-        groups = rows.groupby([*used, *extra], sort=False, dropna=False)
-        crowded = rows[groups["value_key"].transform("size") > 1]
-        if not len(crowded):
-            return extra
-        names = [c for c in rows if c not in CELL_COLUMNS and c not in used and c not in extra]
-        place = crowded.groupby([*used, *extra], dropna=False).ngroup()
-        counts = {name: _num_split(place, crowded[name]) for name in names}
+        crowded = [p for p in _groups(rows, [*used, *extra]) if len(p) > 1]
+        names = [name for name in fields if name not in used and name not in extra]
+        counts = {name: sum(_num_known(p, name) > 1 for p in crowded) for name in names}
         best = max(counts, key=lambda n: counts[n], default=None)
         if best is None or not counts[best]:
             return extra
         extra.append(best)
 
 
-def _num_split(place: pd.Series, values: pd.Series) -> int:
-    """Return how many places hold several known values."""
-    known = values.notna()
-    pairs = set(zip(place[known], values[known], strict=True))
-    return sum(count > 1 for count in Counter(p for p, _ in pairs).values())
+def _groups(rows: Sequence[Record], names: Sequence[str]) -> list[list[Record]]:
+    """Return the rows that have equal values of these fields together."""
+    found: dict[Key, list[Record]] = {}
+    for row in rows:
+        found.setdefault(_key(row, names), []).append(row)
+    return list(found.values())
+
+
+def _key(row: Record, names: Sequence[str]) -> Key:
+    return tuple(row[name] for name in names)
+
+
+def _num_known(rows: Sequence[Record], name: str) -> int:
+    """Return how many values a field has here; one that a run does not state ("") counts."""
+    return len({row[name] for row in rows})
 
 
 def _mixed(
-    rows: pd.DataFrame, row_fields: Sequence[str], column_fields: Sequence[str]
+    rows: Sequence[Record],
+    row_fields: Sequence[str],
+    column_fields: Sequence[str],
+    fields: Sequence[str],
 ) -> list[str]:
     """Return the fields that differ between our cells of one row: a row must be one sweep.
 
     A field that follows from one that is laid out (context from seq_len) may differ along with it.
     """
-    ours = rows[rows["from"] == MEASURED]
+    ours = [row for row in rows if row["from"] == MEASURED]
     used = {*row_fields, *column_fields}
-    names = [c for c in rows if c not in {*CELL_COLUMNS, *used, *following(used)}]
     found: list[str] = []
-    for name in names:
-        if (
-            len(ours)
-            and ours.groupby([*row_fields, *found], dropna=False)[name].nunique().max() > 1
-        ):
+    for name in (n for n in fields if n not in {*used, *following(used)}):
+        if any(_num_known(g, name) > 1 for g in _groups(ours, [*row_fields, *found])):
             found.append(name)
     return found
 
 
-def _keys(rows: pd.DataFrame, fields: Sequence[str], table: Table | None = None) -> list[Key]:
+def _keys(rows: Sequence[Record], fields: Sequence[str], table: Table | None = None) -> list[Key]:
     """Return the distinct keys: measured sorted by each field, published as printed."""
-    rows = rows.sort_values("position", kind="stable")
-    seen = list(dict.fromkeys(tuple(r) for r in rows[list(fields)].itertuples(index=False)))
+    rows = sorted(rows, key=lambda row: row["position"])
+    seen = list(dict.fromkeys(_key(row, fields) for row in rows))
     if table is not None:
         order = {v.key: i for i, v in enumerate(table.values)}
         return sorted(seen, key=lambda k: (_sortable(fields[:-1], k[:-1]), order[k[-1]]))
@@ -128,7 +128,7 @@ def _sortable(fields: Sequence[str], key: Key) -> tuple[tuple[int, float, str], 
 
 
 def _cell(
-    record: Mapping[Any, Any] | None,
+    record: Record | None,
     row: Key,
     column: Key,
     row_fields: Sequence[str],
