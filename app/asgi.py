@@ -11,6 +11,7 @@ import streamlit as st  # noqa: E402
 
 from app import perfetto  # noqa: E402
 from app.api.app import Box, lifespan_for, routes  # noqa: E402
+from app.ui import warm  # noqa: E402
 from core.config import data_dir  # noqa: E402
 
 box = Box()
@@ -18,5 +19,5 @@ box = Box()
 app = st.App(
     str(ROOT / "app" / "main.py"),
     routes=[*routes(box), *perfetto.routes()],
-    lifespan=lifespan_for(data_dir(), box),
+    lifespan=lifespan_for(data_dir(), box, load=warm.load),
 )

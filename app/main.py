@@ -9,7 +9,7 @@ if str(ROOT) not in sys.path:
 
 import streamlit as st  # noqa: E402
 
-from app.ui import login, style, widgets  # noqa: E402
+from app.ui import login, style, warm, widgets  # noqa: E402
 
 st.set_page_config(
     page_title="Warpboard", page_icon=str(ROOT / "app/static/icon.svg"), layout="wide"
@@ -75,5 +75,6 @@ PAGES = [
         help="One run",
     ),
 ]
+warm.load()
 with widgets.page_border():
     st.navigation(PAGES, position="top").run()

@@ -89,9 +89,9 @@ def _launches(
 def _load_spans(view: RunView) -> pd.DataFrame | None:
     frames = []
     for i, path in enumerate(p for p in view.span_paths if p.exists()):
-        table = pq.read_table(
-            path, columns=COLUMNS, filters=[("kind", "in", ["kernel", "graph"])]
-        ).to_pandas()
+        with pq.ParquetFile(path) as file:
+            table = file.read(columns=COLUMNS).to_pandas()
+        table = table[table["kind"].isin(["kernel", "graph"])]
         frames.append(table.assign(process=table["process"] + 10_000 * i))
     if not frames or not any(len(f) for f in frames):
         return None

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
-import pandas as pd
 
 from analysis.compare.records import Side
 from analysis.runview import RunView
@@ -65,10 +65,9 @@ class Metric:
 
 def resolve(name: str, a: Sequence[RunView], b: Sequence[RunView]) -> Metric:
     """Return the metric called `name`; UserError lists those that both sides have."""
-    known_a, known_b = _union(a), _union(b)
     if name == "latency":
         return Metric(name=name, unit="ms")
-    unit = known_a.get(name, known_b.get(name))
+    unit = _union((*b, *a)).get(name)
     if unit is None:
         unit = _phase_unit(name, (*a, *b))
     if unit is None:
@@ -87,8 +86,8 @@ def available(view: RunView) -> dict[str, str]:
             found[name] = unit
     for kind, column in PHASE_METRICS.items():
         if len(view.phases):
-            known = view.phases[view.phases[column].notna()]
-            paths = {t for t in map(tail, known["path"]) if not t.endswith("iteration_*")}
+            known = set(view.phases["path"][view.phases[column].notna()])
+            paths = {t for t in map(tail, known) if not t.endswith("iteration_*")}
             found |= {f"{kind}:{path}": "ms" for path in sorted(paths)}
     for row in view.metrics.itertuples() if len(view.metrics) else ():
         found.setdefault(row.name if not row.phase else f"{row.name}:{row.phase}", row.unit)
@@ -101,6 +100,7 @@ def common(a: Sequence[RunView], b: Sequence[RunView]) -> list[str]:
     return [*(n for n in TELLING if n in both), *sorted(both - set(TELLING))]
 
 
+@lru_cache(maxsize=65_536)
 def normalise(path: str | None) -> str:
     """Return the path with running numbers replaced: `BENCHMARK/iteration_*/forward`.
 
@@ -112,6 +112,7 @@ def normalise(path: str | None) -> str:
     )
 
 
+@lru_cache(maxsize=65_536)
 def iteration_of(path: str | None) -> str:
     """Return the path down to its iteration, numbers kept; empty outside iterations."""
     parts = (path or "").split("/")
@@ -130,9 +131,9 @@ def num_iterations(view: RunView) -> int | None:
     """Return the number of iterations in the profiled capture; None when no range says so."""
     if not len(view.phases):
         return None
-    last = view.phases["path"].str.rsplit("/", n=1).str[-1]
-    found = view.phases[last.str.match(ITERATION)]
-    return int(found["num_ranges"].sum()) or None if len(found) else None
+    counts = zip(view.phases["path"].to_list(), view.phases["num_ranges"].to_list(), strict=True)
+    found = [count for path, count in counts if ITERATION.match(path.rsplit("/", 1)[-1])]
+    return int(sum(found)) or None
 
 
 def groups(view: RunView, metric: Metric, *, per_iteration: bool = False) -> list[np.ndarray]:
@@ -176,16 +177,21 @@ def _phase_values(view: RunView, kind: str, path: str) -> np.ndarray | None:
     if not len(view.phases):
         return None
     wanted = normalise(path)
-    full = view.phases["path"].map(normalise)
-    rows = view.phases[(full == wanted) | full.str.endswith("/" + wanted)]
-    column = PHASE_METRICS[kind]
-    rows = rows[rows[column].notna()]
-    if not len(rows):
-        return None
-    iteration = rows["path"].map(iteration_of)
-    order = rows.groupby([rows["process"], iteration], sort=False)
-    frame = pd.DataFrame({"value": order[column].sum(), "start": order["first_start_ns"].min()})
-    return np.asarray(frame.sort_values("start")["value"], dtype=float) / NS_PER_MS
+    times = view.phases[PHASE_METRICS[kind]].to_numpy(dtype=float, na_value=np.nan)
+    places = zip(
+        *(view.phases[name].to_list() for name in ("process", "path", "first_start_ns")),
+        times.tolist(),
+        strict=True,
+    )
+    sums: dict[tuple[int, str], float] = {}
+    starts: dict[tuple[int, str], int] = {}
+    for process, full, start_ns, value_ns in places:
+        if value_ns == value_ns and f"/{normalise(full)}".endswith(f"/{wanted}"):
+            key = (process, iteration_of(full))
+            sums[key] = sums.get(key, 0.0) + value_ns
+            starts[key] = min(starts.get(key, start_ns), start_ns)
+    in_time = sorted(sums, key=lambda key: starts[key])
+    return np.array([sums[key] for key in in_time]) / NS_PER_MS if sums else None
 
 
 def _phase_unit(name: str, views: Sequence[RunView]) -> str | None:

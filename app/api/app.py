@@ -1,11 +1,13 @@
 """The API's routes, and the background work that goes with them, for any ASGI server."""
 
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import anyio
+from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -23,6 +25,7 @@ from core.config import DataDir
 from db.connection import opened
 
 PREFIX = "/api/v1"
+log = logging.getLogger(__name__)
 
 
 async def health(request: Request) -> Response:
@@ -82,8 +85,11 @@ def make_state(data_dir: DataDir) -> ApiState:
     return ApiState(data_dir=data_dir, send_job=sender.send_job, send_ingest=sender.send_ingest)
 
 
-def lifespan_for(data_dir: DataDir, box: Box) -> Any:
-    """Return the lifespan that makes the state and watches the workers."""
+def lifespan_for(data_dir: DataDir, box: Box, load: Callable[[], None] | None = None) -> Any:
+    """Return the lifespan that makes the state and watches the workers.
+
+    `load` is called once beside that, in a thread of its own.
+    """
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[dict[str, Any]]:
@@ -92,10 +98,19 @@ def lifespan_for(data_dir: DataDir, box: Box) -> Any:
         answer_at_once()
         async with anyio.create_task_group() as background:
             background.start_soon(watch, state)
+            if load is not None:
+                background.start_soon(_beside, load)
             yield {}
             background.cancel_scope.cancel()
 
     return lifespan
+
+
+async def _beside(load: Callable[[], None]) -> None:
+    try:
+        await run_sync(load, abandon_on_cancel=True)
+    except Exception:  # pages then say so themselves; the API goes on
+        log.exception("loading ahead failed")
 
 
 def make_api(data_dir: DataDir) -> Starlette:

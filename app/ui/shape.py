@@ -1,5 +1,6 @@
 """Frames as tables show them: labels, shares, text. Units are converted here, nowhere else."""
 
+import re
 from typing import Any
 
 import pandas as pd
@@ -10,6 +11,7 @@ _BORING = frozenset({"iterations", "warmup", "seed", "memory_cap_gib"})
 TELLING = ("mode", "preset", "compile", "implementation", "dtype", "batch", "context", "seq_len")
 """Parameters that tell runs apart at a glance, before those that follow from them."""
 _MOST_PARAMS = 5
+_ITERATION = re.compile(r"iteration_\d+")
 
 
 def varying_params(params: list[dict[str, Any]]) -> list[str]:
@@ -90,9 +92,9 @@ def num_iterations(phases: pd.DataFrame) -> int | None:
     """Return how many iterations a capture measured: its `iteration_N` ranges; None if unknown."""
     if phases.empty:
         return None
-    leaf = phases["path"].astype(str).str.rsplit("/", n=1).str[-1]
-    found = phases[leaf.str.fullmatch(r"iteration_\d+")]
-    return int(found["num_ranges"].sum()) or None
+    counts = zip(phases["path"].to_list(), phases["num_ranges"].to_list(), strict=True)
+    found = [count for path, count in counts if _ITERATION.fullmatch(path.rsplit("/", 1)[-1])]
+    return int(sum(found)) or None
 
 
 def kernel_shares(kernels: pd.DataFrame) -> pd.DataFrame:

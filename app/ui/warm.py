@@ -1,0 +1,56 @@
+"""What pages need loaded, before the first of them is asked for.
+
+Loading it takes a second, which the first reader would wait for. The server begins as soon as it
+answers; a page that is asked for meanwhile waits for the rest instead of loading it a second time.
+"""
+
+import gc
+from threading import Lock
+
+_lock = Lock()
+_is_done = False
+
+
+def load() -> None:
+    """Import what pages use and draw a chart; returns at once where that is done already.
+
+    Then what was loaded is put aside from the garbage collector, which would look through all of
+    it in the middle of a page, 0.1 s each time.
+    """
+    global _is_done
+    with _lock:
+        if _is_done:
+            return
+        _import()
+        gc.collect()
+        gc.freeze()
+        _is_done = True
+
+
+def _import() -> None:
+    import plotly.io
+    import plotly.tools
+    import pyarrow.dataset  # noqa: F401 pyarrow.parquet loads it with the first file
+
+    import analysis.export  # noqa: F401
+    from analysis.studies import list_studies
+    from app.charts.base import figure
+    from app.ui import (  # noqa: F401
+        compare_several,
+        gpu_view,
+        import_view,
+        overview_view,
+        queue_view,
+        run_head,
+        run_tabs,
+        runs_table,
+        study_view,
+        submit_form,
+        submit_plan,
+    )
+
+    list_studies()
+    fig = figure(height=100)
+    fig.add("scatter", x=[0], y=[0])
+    drawn = plotly.tools.return_figure_from_figure_or_data(fig.to_plotly(), validate_figure=True)
+    plotly.io.to_json(drawn, validate=False)
