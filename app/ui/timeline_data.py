@@ -6,6 +6,7 @@ the name of the longest, so nothing is dropped silently.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ PIXELS = 4000
 MAX_EXACT_SPANS = 20_000
 MAX_RANGES = 4_000
 _NAME_BITS = 20
+_BLOCK_ROWS = 2**16
 
 SPAN_FIELDS = ("start", "dur", "lane", "name", "count", "path", "launch", "fill")
 RANGE_FIELDS = ("start", "dur", "row", "name")
@@ -96,21 +98,45 @@ def _exact(timeline: Timeline, part: slice, lane: int) -> tuple[np.ndarray, ...]
 
 
 def _merged(timeline: Timeline, part: slice, lane: int, pixel: float) -> tuple[np.ndarray, ...]:
-    """Join sub-pixel spans that start in the same pixel and follow each other."""
-    start, end = timeline.start_ns[part], timeline.end_ns[part]
-    dur = end - start
+    """Join sub-pixel spans that start in the same pixel and follow each other.
+
+    In blocks, whose arrays are used again for the next one: those of a million spans would be new
+    memory each time, which takes longer than the arithmetic.
+    """
+    starts = range(part.start, part.stop, _BLOCK_ROWS)
+    blocks = (slice(max(part.start, s - 1), min(s + _BLOCK_ROWS, part.stop)) for s in starts)
+    opened = [_openings(timeline, rows, pixel) for rows in blocks]
+    first = np.concatenate([[part.start], *opened])
+    cuts = np.unique([*np.searchsorted(first, starts), len(first)]).tolist()
+    bounds = [*first[cuts[:-1]].tolist(), part.stop]
+    joined = [
+        _joined(timeline, first[a:b] - low, slice(low, high), lane)
+        for (a, b), (low, high) in zip(pairwise(cuts), pairwise(bounds), strict=True)
+    ]
+    return tuple(np.concatenate(column) for column in zip(*joined, strict=True))
+
+
+def _openings(timeline: Timeline, rows: slice, pixel: float) -> np.ndarray:
+    """Return which of these rows, after the first, is not joined to the one before it."""
+    start = timeline.start_ns[rows]
     cell = (start / pixel).astype(np.int64)
-    is_wide = dur >= pixel
-    opens = np.empty(len(start), dtype=bool)
-    opens[0] = True
-    opens[1:] = is_wide[1:] | is_wide[:-1] | (cell[1:] != cell[:-1])
-    first = np.flatnonzero(opens)
+    is_wide = timeline.end_ns[rows] - start >= pixel
+    opens = is_wide[1:] | is_wide[:-1] | (cell[1:] != cell[:-1])
+    return np.flatnonzero(opens) + rows.start + 1
+
+
+def _joined(
+    timeline: Timeline, first: np.ndarray, rows: slice, lane: int
+) -> tuple[np.ndarray, ...]:
+    """Return SPAN_FIELDS of joined spans; each begins at a row of `first`, counted in `rows`."""
+    start, end = timeline.start_ns[rows], timeline.end_ns[rows]
+    dur = end - start
     counts = np.diff(np.append(first, len(start)))
-    longest = np.maximum.reduceat((dur << _NAME_BITS) | timeline.name[part], first)
+    longest = np.maximum.reduceat((dur << _NAME_BITS) | timeline.name[rows], first)
     merged_end = np.maximum.reduceat(end, first)
     single = counts == 1
-    paths = np.where(single, timeline.path[part][first], -1)
-    launch = np.where(single, start[first] - timeline.launch_ns[part][first], np.nan)
+    paths = np.where(single, timeline.path[rows][first], -1)
+    launch = np.where(single, start[first] - timeline.launch_ns[rows][first], np.nan)
     name = longest & ((1 << _NAME_BITS) - 1)
     return (
         start[first],

@@ -1,7 +1,8 @@
 """Read a run's spans and ranges from Parquet into arrays ordered by lane and start."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,13 @@ _TIMES = ("start_ns", "end_ns", "launch_start_ns")
 _LANE_FIELDS = ("process", "device", "stream")
 _TEXTS = ("kind", "name", "path")
 _MOST_COUNTED = 2**16
+_BATCH_ROWS = 2**16
+Batch = tuple[int, pa.RecordBatch]
+"""Number of the capture, some of its spans."""
+Read = Callable[[Sequence[str]], Iterator[Batch]]
+"""Gives these columns of all spans."""
+LaneKey = tuple[int, int, int, int]
+"""Capture, process, device, stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,19 +50,28 @@ class Timeline:
 
 def load_timeline(span_paths: tuple[Path, ...]) -> Timeline | None:
     """Read the Parquet files (and their `.ranges.parquet`); None when they hold nothing."""
-    parts = [_read_spans(p, i) for i, p in enumerate(span_paths) if p.exists()]
-    parts = [p for p in parts if len(p)]
-    if not parts:
-        return None
-    spans = pa.concat_tables(parts, promote_options="permissive") if len(parts) > 1 else parts[0]
-    return build_timeline(spans, _read_ranges(span_paths))
+    found = [p for p in span_paths if p.exists()]
+    return _build(partial(_of_files, found), _read_ranges(span_paths))
 
 
-def _read_spans(path: Path, capture: int) -> pa.Table:
-    """Return one capture's spans; texts stay codes, a million strings are slow."""
-    with pq.ParquetFile(path) as file:
-        table = file.read(columns=[*_TIMES, *_LANE_FIELDS, *_TEXTS])
-    return table.append_column("capture", pa.repeat(pa.scalar(capture, pa.int32()), len(table)))
+def build_timeline(spans: pa.Table, ranges: pd.DataFrame) -> Timeline:
+    """Order spans by lane and start, and replace text by codes."""
+    found = _build(partial(_of_table, spans), ranges)
+    assert found is not None
+    return found
+
+
+def _of_files(paths: Sequence[Path], columns: Sequence[str]) -> Iterator[Batch]:
+    """Give the captures' spans, a batch at a time, texts as codes."""
+    for capture, path in enumerate(paths):
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(_BATCH_ROWS, columns=list(columns)):
+                yield capture, batch
+
+
+def _of_table(spans: pa.Table, columns: Sequence[str]) -> Iterator[Batch]:
+    for batch in spans.select(list(columns)).to_batches(_BATCH_ROWS):
+        yield 0, batch
 
 
 def _read_ranges(span_paths: tuple[Path, ...]) -> pd.DataFrame:
@@ -66,53 +83,131 @@ def _read_ranges(span_paths: tuple[Path, ...]) -> pd.DataFrame:
     return pd.concat([f[columns] for f in frames], ignore_index=True)
 
 
-def build_timeline(spans: pa.Table, ranges: pd.DataFrame) -> Timeline:
-    """Order spans by lane and start, and replace text by codes."""
-    start, end = (spans[c].to_numpy().astype(np.int64, copy=False) for c in ("start_ns", "end_ns"))
-    launch = spans["launch_start_ns"].cast("float64").to_numpy()
-    lane, fields = _lanes(spans)
-    order = _by_lane_and_start(lane, start)
-    bounds = np.append(0, np.cumsum(np.bincount(lane)))
-    first = bounds[:-1] if isinstance(order, slice) else order[bounds[:-1]]
-    lane_keys = pd.DataFrame({name: values[first] for name, values in fields.items()})
-    name_codes, names = _codes(spans["name"])
-    path_codes, paths = _codes(spans["path"])
-    kind_codes, kinds = _codes(spans["kind"])
-    origin = int(min(start.min(), ranges["start_ns"].min() if len(ranges) else start.min()))
-    last = int(max(end.max(), ranges["end_ns"].max() if len(ranges) else end.max()))
-    rows, labelled = _range_rows(ranges)
-    kind_of_name = np.zeros(len(names), dtype=np.int64)
-    kind_of_name[name_codes] = kind_codes
+def _build(
+    batches: Callable[[Sequence[str]], Iterator[Batch]], ranges: pd.DataFrame
+) -> Timeline | None:
+    """Put every batch's rows where their lanes are; None without any.
+
+    Only what is kept has a place for all rows: on a virtual machine, memory that is touched for the
+    first time costs more than all of the arithmetic.
+    """
+    lane_of_row, keys = _read_lanes(batches(_LANE_FIELDS))
+    if not keys:
+        return None
+    bounds = np.append(0, np.cumsum(np.bincount(lane_of_row, minlength=len(keys))))
+    rows = _Rows(bounds)
+    for _, batch in batches((*_TIMES, *_TEXTS)):
+        rows.add(batch, lane_of_row)
+    rows.sort()
+    bound_ns = [ranges["start_ns"].min(), ranges["end_ns"].max()] if len(ranges) else []
+    origin = int(min([rows.start_ns[bounds[:-1]].min(), *bound_ns]))
+    last = int(max([rows.end_ns.max(), *bound_ns]))
+    for times in (rows.start_ns, rows.end_ns, rows.launch_ns):
+        np.subtract(times, origin, out=times)
+    range_rows, labelled = _range_rows(ranges)
     return Timeline(
-        start_ns=_from(start[order], origin),
-        end_ns=_from(end[order], origin),
-        name=name_codes[order],
-        path=path_codes[order],
-        launch_ns=_from(launch[order], origin),
+        start_ns=rows.start_ns,
+        end_ns=rows.end_ns,
+        name=rows.name,
+        path=rows.path,
+        launch_ns=rows.launch_ns,
         lane_bounds=bounds,
-        lanes=tuple(_lane_label(row, lane_keys) for row in lane_keys.to_dict("records")),
-        names=tuple(map(str, names)),
-        kinds=tuple(str(kinds[k]) for k in kind_of_name),
-        paths=tuple(map(str, paths)),
+        lanes=_lane_labels(keys),
+        names=tuple(rows.names),
+        kinds=tuple(rows.kinds.get(name, "kernel") for name in range(len(rows.names))),
+        paths=tuple(rows.paths),
         ranges=labelled.assign(
             start_ns=labelled["start_ns"] - origin, end_ns=labelled["end_ns"] - origin
         ),
-        range_rows=rows,
+        range_rows=range_rows,
         origin_ns=origin,
         extent_ns=max(1, last - origin),
     )
 
 
-def _lanes(spans: pa.Table) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return the lane of each span, numbered in the fields' order, and the fields."""
-    names = [n for n in ("capture", *_LANE_FIELDS) if n in spans.column_names]
-    fields = {name: spans[name].fill_null(-1).to_numpy() for name in names}
-    lane = np.zeros(len(spans), dtype=np.int32)
-    for values in fields.values():
+class _Rows:
+    """The arrays of all spans, filled batch by batch."""
+
+    def __init__(self, bounds: np.ndarray) -> None:
+        self.bounds = bounds
+        size = int(bounds[-1])
+        self.start_ns, self.end_ns = np.empty(size, np.int64), np.empty(size, np.int64)
+        self.launch_ns = np.empty(size)
+        self.name, self.path = np.empty(size, np.int32), np.empty(size, np.int32)
+        self.names: dict[str, int] = {}
+        self.paths: dict[str, int] = {}
+        self.kinds: dict[int, str] = {}
+        self._next = bounds[:-1].copy()
+        self._num_read = 0
+
+    def add(self, batch: pa.RecordBatch, lane_of_row: np.ndarray) -> None:
+        """Put the next rows of the files after those of their lanes that are here."""
+        lane = lane_of_row[self._num_read : self._num_read + len(batch)]
+        self._num_read += len(batch)
+        columns = (
+            (self.start_ns, batch["start_ns"].to_numpy()),
+            (self.end_ns, batch["end_ns"].to_numpy()),
+            (self.launch_ns, batch["launch_start_ns"].cast("float64").to_numpy(False)),
+            (self.name, name := _codes(batch["name"], self.names)),
+            (self.path, _codes(batch["path"], self.paths)),
+        )
+        self._note_kinds(name, batch["kind"])
+        order = np.argsort(lane, kind="stable") if (lane[1:] != lane[:-1]).any() else slice(None)
+        counts = np.bincount(lane, minlength=len(self._next))
+        read = 0
+        for i in np.flatnonzero(counts):
+            rows = order[read : read + counts[i]] if isinstance(order, np.ndarray) else order
+            place = slice(self._next[i], self._next[i] + counts[i])
+            for whole, part in columns:
+                whole[place] = part[rows]
+            self._next[i] += counts[i]
+            read += counts[i]
+
+    def _note_kinds(self, name: np.ndarray, kinds: pa.Array) -> None:
+        texts: dict[str, int] = {}
+        codes = _codes(kinds, texts)
+        kind_of_name = np.full(len(self.names), -1)
+        kind_of_name[name] = codes
+        known = list(texts)
+        self.kinds |= {int(n): known[kind_of_name[n]] for n in np.flatnonzero(kind_of_name >= 0)}
+
+    def sort(self) -> None:
+        """Put each lane in order of start: files are, several captures of one lane are not."""
+        for first, last in zip(self.bounds[:-1], self.bounds[1:], strict=True):
+            start = self.start_ns[first:last]
+            if (start[1:] < start[:-1]).any():
+                order = np.argsort(start, kind="stable")
+                for whole in (self.start_ns, self.end_ns, self.launch_ns, self.name, self.path):
+                    whole[first:last] = whole[first:last][order]
+
+
+def _read_lanes(batches: Iterator[Batch]) -> tuple[np.ndarray, list[LaneKey]]:
+    """Return the lane of each row, and the lanes in order."""
+    parts: list[np.ndarray] = []
+    seen: dict[LaneKey, int] = {}
+    for capture, batch in batches:
+        fields = [batch[name].fill_null(-1).to_numpy(False) for name in _LANE_FIELDS]
+        lane, first = _lanes(fields)
+        process, device, stream = fields
+        keys = [(capture, int(process[i]), int(device[i]), int(stream[i])) for i in first]
+        numbers = np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int32)
+        parts.append(numbers[lane])
+    order = sorted(seen)
+    place = np.empty(len(order), dtype=np.int32)
+    place[[seen[key] for key in order]] = np.arange(len(order))
+    return (place[np.concatenate(parts)] if parts else np.zeros(0, np.int32)), order
+
+
+def _lanes(fields: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return a number for each row, equal where all fields are, and a row of each number."""
+    lane = np.zeros(len(fields[0]), dtype=np.int32)
+    for values in fields:
         if values.min() != values.max():
             codes, size = _dense(values)
             lane = _dense(lane * np.int64(size) + codes)[0] if lane.any() else codes
-    return lane, fields
+    first = np.empty(int(lane.max()) + 1, dtype=np.int64)
+    first[lane] = np.arange(len(lane))
+    return lane, first
 
 
 def _dense(values: np.ndarray) -> tuple[np.ndarray, int]:
@@ -125,35 +220,24 @@ def _dense(values: np.ndarray) -> tuple[np.ndarray, int]:
     return (np.cumsum(seen, dtype=np.int32) - 1)[offset], int(seen.sum())
 
 
-def _by_lane_and_start(lane: np.ndarray, start: np.ndarray) -> np.ndarray | slice:
-    """Return the order by lane, then start; spans are stored by start, which spares a sort."""
-    if (start[1:] < start[:-1]).any():
-        return np.lexsort((start, lane))
-    if (lane[1:] >= lane[:-1]).all():
-        return slice(None)
-    return np.argsort(lane.astype(np.int16 if lane.max() < 2**15 else np.int32), kind="stable")
+def _codes(texts: pa.Array, known: dict[str, int]) -> np.ndarray:
+    """Return a code for each cell (-1 for none); texts not `known` yet are added to them."""
+    if not pa.types.is_dictionary(texts.type):
+        texts = texts.dictionary_encode()
+    place = [known.setdefault(str(t), len(known)) for t in texts.dictionary.to_pylist()]
+    codes = texts.indices.fill_null(-1).to_numpy(False)
+    return np.array([*place, -1], dtype=np.int32)[codes]
 
 
-def _from(times_ns: np.ndarray, origin_ns: int) -> np.ndarray:
-    """Return times that count from the origin; in place where they are a copy already."""
-    return np.subtract(times_ns, origin_ns, out=times_ns if times_ns.flags.writeable else None)
-
-
-def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
-    """Return a code for each cell (-1 for none) and the texts that codes stand for."""
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    whole = column.unify_dictionaries().combine_chunks()
-    return whole.indices.fill_null(-1).to_numpy(), whole.dictionary.to_pylist()
-
-
-def _lane_label(row: Mapping[str, int], lane_keys: pd.DataFrame) -> str:
-    parts = [
-        f"{column} {row[column]}"
-        for column in ("process", "device")
-        if lane_keys[column].nunique() > 1
-    ]
-    return ", ".join([*parts, f"stream {row['stream']}"])
+def _lane_labels(keys: Sequence[LaneKey]) -> tuple[str, ...]:
+    """Return the lanes' names: the stream, before it what of process and device differs."""
+    several = [len({key[i] for key in keys}) > 1 for i in (1, 2)]
+    return tuple(
+        (f"process {process}, " if several[0] else "")
+        + (f"device {device}, " if several[1] else "")
+        + f"stream {stream}"
+        for _, process, device, stream in keys
+    )
 
 
 def _range_rows(ranges: pd.DataFrame) -> tuple[tuple[str, ...], pd.DataFrame]:
