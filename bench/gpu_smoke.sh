@@ -46,7 +46,7 @@ fail_oom_device	oom	transformer --profilers memory --set mode=train_step --set m
 fail_oom_host	oom	decode --gpu cpu --set preset=llama-7b-layer --set memory_cap_gib=0.3
 fail_graphs_skipped	done:cuda_graphs_skipped	decode --set compile=reduce-overhead --set kv_cache=argument
 fail_compiled_late	done:recompiled_in_measurement	decode --set compile=default --set warmup=0
-fail_tuned_late	done:autotuned_in_measurement	attention --set implementation=triton --set warmup=0
+fail_tuned_late	done:autotuned_in_measurement	attention --set implementation=triton --set mode=forward_backward --set warmup=0
 fail_timeout	failed:timeout	decode --timeout 1
 fail_not_allowed	failed:workload_failed	command --set argv=["/bin/ls"]
 JOBS

@@ -89,6 +89,9 @@ _TOOL_LOST = re.compile(
     r"Failed to initialize the profiler|==ERROR== (?!The application returned).+|"
     r"QdstrmImporter|Importer error|No reports were generated",
 )
+_LAST_WORDS = re.compile(
+    r"^(?!==)[^{\n]*(?:terminate called|\w(?:Error|Exception)\b|[Aa]borted|[Ff]atal|fault)", re.M
+)
 _APP_FAILED = re.compile(
     r"==ERROR== The application returned an error code|application returned an error", re.I
 )
@@ -104,6 +107,7 @@ class Outcome:
 
     code: OutcomeCode
     message: str = ""
+    "Of `ok`: what went wrong after the result was there; of the others, why."
     oom: Mapping[str, Any] | None = None
     "For `oom`: where (device or host), phase, requested_bytes ... as far as known."
 
@@ -159,9 +163,13 @@ def _judge_tool(result: ProcessResult, text: str, tool: str | None) -> Outcome:
         return Outcome(code=_C.NO_KERNELS_PROFILED, message=message)
     if tool is not None and (_OLD_DRIVER.search(text)):
         return Outcome(code=_C.DRIVER_TOO_OLD, message=_line_of(_OLD_DRIVER, text))
-    if result.returncode != 0 and tool is not None:
+    if result.returncode == 0:
+        return Outcome(code=_C.OK)
+    if tool is not None and _TOOL_LOST.search(text):
         return Outcome(code=_C.TOOL_CRASHED, message=_crash_message(result, text, tool))
-    return Outcome(code=_C.OK)
+    words = _line_of(_LAST_WORDS, text) if _LAST_WORDS.search(text) else "it said nothing"
+    message = f"the program gave its result, then ended with code {result.returncode}: {words}"
+    return Outcome(code=_C.OK, message=message)
 
 
 def _judge_failure(

@@ -280,6 +280,9 @@ def _warnings(
     """Return what the program and the tool warn of, and a profiler pass that failed."""
     warnings = [dict(w) for w in (result or {}).get("warnings", ())]
     warnings += [{"code": code, "message": text} for code, text in collected.warnings]
+    if outcome.is_ok and outcome.message:
+        message = f"{pass_name} pass: {outcome.message}"
+        warnings.append({"code": "ended_after_result", "message": message})
     if pass_name != "clean" and not outcome.is_ok:
         message = f"{pass_name} pass: {outcome.sentence or outcome.code}"
         warnings.append({"code": str(outcome.code), "message": message})

@@ -1,6 +1,7 @@
 """Fixtures of the worker's tests: tools on PATH that replay real captures, a small dashboard."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,14 @@ from tests.worker.dashboard import Dashboard, serve
 from worker import tools
 
 FAKE_TOOLS = Path(__file__).resolve().parents[1] / "fake_tools"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def python_of_the_tools() -> Iterator[None]:
+    """Let the tools find this Python first: a version manager's stand-in costs more than a tool."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+        yield
 
 
 @pytest.fixture

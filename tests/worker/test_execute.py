@@ -150,6 +150,18 @@ def test_profiler_fault_is_named_and_keeps_the_clean_numbers(
     assert words in messages[0]
 
 
+@pytest.mark.usefixtures("gpu_host")
+def test_program_that_dies_after_its_result_keeps_its_counters(
+    tmp_path: Path, fake_python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NCU_FAULT", "late")
+    manifest = run(tmp_path, fake_python, profilers=("ncu",))
+    record = by_pass(manifest, "ncu")
+    assert (record["outcome"], record["returncode"], len(record["captures"])) == ("ok", 6, 2)
+    said = [w["message"] for w in warnings_of(manifest) if w["code"] == "ended_after_result"]
+    assert "ncu pass" in said[0] and "code 6: terminate called" in said[0]
+
+
 def test_missing_tool_is_named_with_the_fix(
     tmp_path: Path, fake_python: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,20 @@ def test_failure_of_ncu_beside_a_good_program(text: str, returncode: int, code: 
     assert of(text, returncode=returncode, line=OK_LINE, tool="ncu").code == code
 
 
+@pytest.mark.parametrize(("tool", "returncode"), [("ncu", 6), ("nsys", 134), (None, -6)])
+def test_program_that_dies_after_its_result_was_measured_all_the_same(
+    tool: str | None, returncode: int
+) -> None:
+    text = (
+        "terminate called without an active exception\n"
+        "==ERROR== The application returned an error code (6).\n"
+        "==PROF== Report: report.ncu-rep"
+    )
+    found = of(text, returncode=returncode, line=OK_LINE, tool=tool)
+    assert found.code == "ok"
+    assert f"code {returncode}: terminate called without" in found.message
+
+
 def test_tool_that_never_started_the_program_is_the_tools_fault() -> None:
     text = "==ERROR== Failed to initialize the profiler: LibraryNotLoaded"
     assert of(text, tool="ncu").code == "tool_crashed"

@@ -21,7 +21,10 @@ def synchronize(context: Context) -> None:
 
 
 def warm_up(context: Context, program: Program, events: Events, num_iterations: int) -> None:
-    """Run the unmeasured iterations; the first one compiles, if anything is to be compiled."""
+    """Run the unmeasured iterations; the first one compiles, if anything is to be compiled.
+
+    A clean GPU pass goes on until its clocks have risen; asked for none, it starts cold.
+    """
     started = time.perf_counter_ns()
     compiles = program.compile_mode != "none"
     for index in range(num_iterations):
@@ -32,7 +35,7 @@ def warm_up(context: Context, program: Program, events: Events, num_iterations: 
             synchronize(context)
     synchronize(context)
     events.progress("warmup", num_iterations, num_iterations)
-    if context.on_gpu and context.is_clean:
+    if context.on_gpu and context.is_clean and num_iterations:
         for _ in range(SETTLE_ITERATIONS):
             if time.perf_counter_ns() - started > SETTLE_NS:
                 break
