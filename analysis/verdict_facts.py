@@ -1,7 +1,7 @@
 """Facts that a verdict cites: launches an iteration, gaps, idle causes, CUDA graphs skipped."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -96,24 +96,28 @@ def median_gap_ns(span_paths: Sequence[Path]) -> float | None:
     for path in span_paths:
         if not path.exists():
             continue
+        ends: dict[int, int] = {}
         with pq.ParquetFile(path) as file:
-            table = file.read(columns=["start_ns", "end_ns", "device"])
-        start, end, device = (table[name].to_numpy() for name in table.column_names)
-        if not len(start):
-            continue
-        if device.min() == device.max():
-            gaps.append(_idle_ns(start, end))
-            continue
-        for one in np.unique(device):
-            gaps.append(_idle_ns(start[device == one], end[device == one]))
+            # In blocks: memory that is touched for the first time costs more than the arithmetic.
+            for batch in file.iter_batches(2**16, columns=["start_ns", "end_ns", "device"]):
+                start, end, device = (batch[name].to_numpy() for name in batch.schema.names)
+                gaps += _idle_ns(start, end, device, ends)
     merged = np.concatenate(gaps) if gaps else np.array([])
-    return float(np.median(merged)) if len(merged) else None
+    return float(np.median(merged, overwrite_input=True)) if len(merged) else None
 
 
-def _idle_ns(start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
-    """Return the idle times before operations that are ordered by start."""
-    idle = start_ns[1:] - np.maximum.accumulate(end_ns)[:-1]
-    return idle[idle > 0]
+def _idle_ns(
+    start_ns: np.ndarray, end_ns: np.ndarray, device: np.ndarray, ends: dict[int, int]
+) -> Iterator[np.ndarray]:
+    """Give each device's idle times before operations in order of start; keeps `ends` for more."""
+    devices = [device[0]] if device.min() == device.max() else np.unique(device)
+    for one in map(int, devices):
+        mine = slice(None) if len(devices) == 1 else device == one
+        start, end = start_ns[mine], np.maximum.accumulate(end_ns[mine])
+        before = np.append(ends.get(one, start[0]), end[:-1])
+        idle = start - np.maximum(before, ends.get(one, before[0]))
+        ends[one] = max(ends.get(one, 0), int(end[-1]))
+        yield idle[idle > 0]
 
 
 def graphs_not_used(view: RunView) -> str | None:
