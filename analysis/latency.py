@@ -47,6 +47,8 @@ def _bootstrap_medians(groups: list[np.ndarray]) -> np.ndarray:
     generator = np.random.default_rng(SEED)
     if len(groups) == 1:
         return np.concatenate(list(_one_level(groups[0], generator)))
+    if len({len(g) for g in groups}) == 1:
+        return np.concatenate(list(_two_levels(np.stack(groups), generator)))
     medians = np.empty(NUM_REPLICATES)
     for i in range(NUM_REPLICATES):
         chosen = generator.integers(0, len(groups), len(groups))
@@ -61,3 +63,13 @@ def _one_level(values: np.ndarray, generator: np.random.Generator) -> Iterable[n
         count = min(rows, NUM_REPLICATES - start)
         draws = generator.integers(0, len(values), (count, len(values)))
         yield np.median(values[draws], axis=1)
+
+
+def _two_levels(values: np.ndarray, generator: np.random.Generator) -> Iterable[np.ndarray]:
+    """Yield medians of replicates of `values` [processes, samples], all processes of one length."""
+    rows = max(1, min(NUM_REPLICATES, MAX_DRAWS_AT_ONCE // values.size))
+    for start in range(0, NUM_REPLICATES, rows):
+        count = min(rows, NUM_REPLICATES - start)
+        chosen = generator.integers(0, len(values), (count, len(values), 1))
+        draws = generator.integers(0, values.shape[1], (count, *values.shape))
+        yield np.median(values[chosen, draws].reshape(count, -1), axis=1)

@@ -175,7 +175,10 @@ def _insert_frame(
 
 def _plain(column: pd.Series) -> list[Any]:
     """Return Python values with None for what is missing: STRICT tables take no numpy types."""
-    return column.astype(object).where(column.notna(), None).tolist()
+    values = column.tolist()
+    if not column.hasnans:
+        return values
+    return [None if missing else v for v, missing in zip(values, column.isna(), strict=True)]
 
 
 def _insert_run_rows(db: Database, run_id: str, run: AssembledRun) -> None:
