@@ -7,7 +7,8 @@
 # WARPBOARD_PYTHON: the Python that has torch (python3). MATRIX_GPUS: ordinals of the GPUs that share
 # the work ("0"); they should be of one model. MATRIX_JOBS: programs that start up side by side on
 # each (6); they measure one after another (WARPBOARD_GPU_LOCK), so the times stand. A cell that is
-# there already is left alone: the same command goes on after an interruption.
+# there already is left alone: the same command goes on after an interruption. MATRIX_ONLY: an
+# extended regular expression of the names to measure (all).
 set -u
 cd "$(dirname "$0")/.." || exit 3
 python=${WARPBOARD_PYTHON:-python3}
@@ -114,5 +115,5 @@ run_job() {
 }
 export -f run_job
 programs=$((${MATRIX_JOBS:-6} * $(wc -w <<<"$MATRIX_GPUS")))
-tr '\n' '\0' <"$jobs_file" |
+grep -E "^[^ ]*(${MATRIX_ONLY:-})[^ ]* " "$jobs_file" | tr '\n' '\0' |
   xargs -0 -n 1 -P "$programs" --process-slot-var=SLOT bash -c 'run_job "$1"' _
