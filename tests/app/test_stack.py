@@ -21,32 +21,26 @@ from core.config import ROOT, DataDir
 from core.errors import UserError
 from db.connection import opened
 from db.fetch import run_row
+from tests.app.conftest import Cli
 
 pytestmark = pytest.mark.slow
-pytest.importorskip("torch")
 
+FAKE_PYTHON = ROOT / "tests/fake_tools/fake_python"
+WITHOUT_TORCH = f"""#!/bin/sh
+case "$1 $2" in
+  "-m workloads") exec {sys.executable} {FAKE_PYTHON} "$@" ;;
+  -c*) exit 1 ;;
+esac
+exec {sys.executable} "$@"
+"""
+"""A Python for the worker that takes jobs as far as their processes go; importing PyTorch costs."""
 CLI = [sys.executable, "-m", "app.cli"]
 START_S, JOB_S = 120, 240
-SHORT_JOB = ("--profilers", "none", "--repeats", "1", "--gpu", "cpu")
-LONG_JOB = ("--set", "preset=tiny", "--set", "iterations=100000", *SHORT_JOB)
 
 
-def environment(data_dir: DataDir) -> dict[str, str]:
-    own = {"WARPBOARD_PYTHON": sys.executable, "WARPBOARD_DATA": str(data_dir.root)}
+def environment(data_dir: DataDir, python: str = sys.executable) -> dict[str, str]:
+    own = {"WARPBOARD_PYTHON": python, "WARPBOARD_DATA": str(data_dir.root)}
     return {**os.environ, **own, "PYTHONPATH": str(ROOT)}
-
-
-def cli(data_dir: DataDir, *words: str, code: int = 0) -> Any:
-    done = subprocess.run(
-        [*CLI, *words, "--json"],
-        env=environment(data_dir),
-        capture_output=True,
-        text=True,
-        timeout=JOB_S,
-        cwd="/",
-    )
-    assert done.returncode == code, done.stderr
-    return json.loads(done.stdout)
 
 
 def until(what: Callable[[], Any], limit_s: float, why: Callable[[], str] = str) -> Any:
@@ -97,12 +91,22 @@ def alive(pids: set[int]) -> set[int]:
 
 
 @pytest.fixture
-def stack(data_dir: DataDir) -> Iterator[subprocess.Popen[bytes]]:
+def python(data_dir: DataDir) -> str:
+    """Write WITHOUT_TORCH and return its path."""
+    path = data_dir.root / "python"
+    path.write_text(WITHOUT_TORCH)
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def stack(data_dir: DataDir, python: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run `up` on a free port, without examples, until the test ends."""
     command = [*CLI, "up", "--port", str(free_port()), "--no-demo", "--gpu", "cpu"]
     log = (data_dir.root / "up.log").open("wb")
+    env = environment(data_dir, python)
     process = subprocess.Popen(
-        command, env=environment(data_dir), stderr=log, stdout=log, cwd="/", start_new_session=True
+        command, env=env, stderr=log, stdout=log, cwd="/", start_new_session=True
     )
     try:
         until(lambda: running_stack(data_dir), START_S, (data_dir.root / "up.log").read_text)
@@ -116,34 +120,62 @@ def stack(data_dir: DataDir) -> Iterator[subprocess.Popen[bytes]]:
         log.close()
 
 
-def part(data_dir: DataDir, name: str) -> dict[str, Any]:
-    return dict(json.loads(data_dir.stack_path.read_text())["parts"][name])
+def parts(data_dir: DataDir) -> dict[str, Any]:
+    return dict(json.loads(data_dir.stack_path.read_text())["parts"])
 
 
-def test_submit_and_wait_works_without_a_dashboard(data_dir: DataDir) -> None:
-    words = ("--set", "compile=none", "--gpu", "cpu", "--repeats", "1", "--wait")
+def test_submit_and_wait_works_without_a_dashboard(
+    data_dir: DataDir, cli: Cli, python: str
+) -> None:
+    words = ("--set", "compile=none", "--gpu", "cpu", "--repeats", "1", "--wait", "--json")
 
-    found = cli(data_dir, "submit", "decode", *words)["runs"]
+    done = subprocess.run(
+        [*CLI, "submit", "decode", *words],
+        env=environment(data_dir, python),
+        capture_output=True,
+        text=True,
+        timeout=JOB_S,
+        cwd="/",
+    )
 
-    assert [r["status"] for r in found] == ["done"]
-    shown = cli(data_dir, "show", found[0]["run_id"])
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["runs"]
+    assert found["status"] == "done"
+    shown = cli.json("show", found["run_id"])
     assert shown["summary"]["latency_ms"]["n"] >= 10
     assert 0 < shown["summary"]["gemm_frac"] <= 1
     assert shown["kernels"]
-    assert "BENCHMARK/iteration_0/forward" in {p["path"] for p in shown["phases"]}
     assert running_stack(data_dir) is None
 
 
-def test_up_serves_pages_and_api_and_ends_without_a_process_left(
-    data_dir: DataDir, stack: subprocess.Popen[bytes]
+def refused_up(data: DataDir, port: str) -> str:
+    """Return the line with which a second `up` is refused."""
+    done = subprocess.run(
+        [*CLI, "up", "--port", port, "--no-worker"],
+        env=environment(data),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    (line,) = done.stderr.strip().splitlines()
+    assert done.returncode == 2
+    return line
+
+
+def test_up_serves_refuses_a_second_one_and_ends_without_a_process_left(
+    data_dir: DataDir, tmp_path: Path, stack: subprocess.Popen[bytes]
 ) -> None:
     state = until(lambda: running_stack(data_dir), START_S)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     for path in ("/_stcore/health", "/api/v1/health"):
         assert opener.open(state["url"] + path, timeout=20).status == 200
-    until(lambda: "worker" in json.loads(data_dir.stack_path.read_text())["parts"], START_S)
+    until(lambda: "worker" in parts(data_dir), START_S)
     below = descendants(stack.pid)
     assert len(below) >= 3
+
+    port = state["url"].rsplit(":", 1)[1]
+    assert "another `warpboard up`" in refused_up(data_dir, str(free_port()))
+    assert f"port {port}" in refused_up(DataDir(root=tmp_path / "other"), port)
 
     stack.send_signal(signal.SIGINT)
 
@@ -152,37 +184,17 @@ def test_up_serves_pages_and_api_and_ends_without_a_process_left(
     assert not data_dir.stack_path.exists()
 
 
-def test_second_up_on_the_same_data_or_port_is_refused_in_one_line(
-    data_dir: DataDir, tmp_path: Path, stack: subprocess.Popen[bytes]
+def test_killed_worker_interrupts_its_run_alone_and_a_killed_supervisor_leaves_no_process(
+    data_dir: DataDir, cli: Cli, stack: subprocess.Popen[bytes]
 ) -> None:
-    port = json.loads(data_dir.stack_path.read_text())["url"].rsplit(":", 1)[1]
+    def submitted(*words: str) -> str:
+        found = cli.json("submit", "decode", *words, "--profilers=none", "--repeats=1", "--gpu=cpu")
+        return str(found["runs"][0]["run_id"])
 
-    def up(data: DataDir, port_text: str) -> tuple[int, str]:
-        done = subprocess.run(
-            [*CLI, "up", "--port", port_text, "--no-worker"],
-            env=environment(data),
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        return done.returncode, done.stderr.strip()
-
-    same_data = up(data_dir, str(free_port()))
-    same_port = up(DataDir(root=tmp_path / "other"), port)
-
-    assert (same_data[0], same_port[0]) == (2, 2)
-    assert "another `warpboard up`" in same_data[1]
-    assert f"port {port}" in same_port[1]
-    assert [len(text.splitlines()) for _, text in (same_data, same_port)] == [1, 1]
-
-
-def test_killed_worker_leaves_an_interrupted_run_and_a_queue_that_goes_on(
-    data_dir: DataDir, stack: subprocess.Popen[bytes]
-) -> None:
-    long = cli(data_dir, "submit", "decode", *LONG_JOB)["runs"][0]["run_id"]
-    short = cli(data_dir, "submit", "decode", *SHORT_JOB)["runs"][0]["run_id"]
+    long = submitted("--set", "preset=tiny", "--set", "iterations=100000")
+    short = submitted()
     until(lambda: status_of(data_dir, long) == "running", START_S)
-    worker = part(data_dir, "worker")["pid"]
+    worker = parts(data_dir)["worker"]["pid"]
     below = descendants(worker) | {worker}
 
     os.kill(worker, signal.SIGKILL)
@@ -190,16 +202,11 @@ def test_killed_worker_leaves_an_interrupted_run_and_a_queue_that_goes_on(
     until(lambda: status_of(data_dir, long) == "interrupted", 60)
     until(lambda: alive(below) == set(), 30, lambda: str(alive(below)))
     until(lambda: status_of(data_dir, short) == "done", JOB_S)
-    assert cli(data_dir, "retry", long)["status"] == "queued"
-    cli(data_dir, "cancel", long)
+    assert cli.json("retry", long)["status"] == "queued"
+    cli.json("cancel", long)
     until(lambda: status_of(data_dir, long) == "cancelled", 60)
-
-
-def test_killed_supervisor_leaves_no_process(
-    data_dir: DataDir, stack: subprocess.Popen[bytes]
-) -> None:
-    until(lambda: "worker" in json.loads(data_dir.stack_path.read_text())["parts"], START_S)
     below = descendants(stack.pid)
+    assert len(below) >= 3
 
     stack.kill()
 

@@ -1,16 +1,25 @@
 """In a real browser, on the CPU: submit, watch, compare, share; a sweep whose cells run out."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from core.config import DataDir
+from tests.app.conftest import Cli
 from tests.browser import steps
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def test_submit_watch_open_compare_and_share(stranger: Any, page: Any, dashboard: str) -> None:
+def test_submit_watch_open_compare_and_share(
+    stranger: Any,
+    page: Any,
+    dashboard: str,
+    dashboard_data: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     page.goto(f"{dashboard}/submit?workload=decode")
     steps.choose(page, "compile", "none", "default")
     steps.one_process(page)
@@ -22,6 +31,9 @@ def test_submit_watch_open_compare_and_share(stranger: Any, page: Any, dashboard
     assert "CPU run" in steps.verdict(page)
     for text in ("95 %: ", "GEMM fraction", "Longest operators"):
         page.get_by_text(text).first.wait_for()
+    run_id = re.findall(r"run_id=(\w+)", page.url)[0]
+    shown = Cli(DataDir(root=dashboard_data), capsys).json("show", run_id)
+    assert "BENCHMARK/iteration_0/forward" in {p["path"] for p in shown["phases"]}
 
     page.get_by_role("button", name="Compare with").click()
     page.get_by_role("button", name="Compare", exact=True).click()

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
-
 
 class FakeGraph:
     """Stands in for `torch.cuda.CUDAGraph` where there is no GPU."""
@@ -26,6 +24,7 @@ def nothing(*_: Any) -> Any:
 
 
 def test_a_graph_keeps_the_weights_that_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
     from workloads.models.execution import capture
 
     stream = SimpleNamespace(wait_stream=lambda other: None)

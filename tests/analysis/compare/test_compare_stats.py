@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy import stats as scipy_stats
 
 from analysis.compare.stats import compare_groups, rank_p_value
 
@@ -13,6 +12,8 @@ RNG = np.random.default_rng(20261127)
 def test_rank_p_value_is_the_exact_mann_whitney(n_a: int, n_b: int) -> None:
     a, b = RNG.normal(0, 1, n_a), RNG.normal(0.7, 1, n_b)
 
+    from scipy import stats as scipy_stats
+
     expected = scipy_stats.mannwhitneyu(a, b, method="exact").pvalue
 
     assert rank_p_value(a, b) == pytest.approx(expected)
@@ -20,6 +21,8 @@ def test_rank_p_value_is_the_exact_mann_whitney(n_a: int, n_b: int) -> None:
 
 def test_pooled_p_and_interval_are_students() -> None:
     a, b = RNG.normal(0, 0.01, 6), RNG.normal(0.01, 0.01, 6)
+
+    from scipy import stats as scipy_stats
 
     found = compare_groups(a, b)
     expected = scipy_stats.ttest_ind(b, a)
@@ -32,6 +35,8 @@ def test_pooled_p_and_interval_are_students() -> None:
 
 def test_unequal_spreads_are_judged_by_welch() -> None:
     a, b = RNG.normal(0, 0.001, 5), RNG.normal(0.0, 0.1, 5)
+
+    from scipy import stats as scipy_stats
 
     found = compare_groups(a, b)
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
 from analysis.export import study_dict, to_json
 from analysis.runview import RunView
@@ -262,6 +261,8 @@ def test_two_points_have_an_exponent_without_interval() -> None:
 
 
 def test_the_interval_of_the_exponent_is_that_of_linear_regression() -> None:
+    from scipy import stats
+
     x, y = [256.0, 512.0, 1024.0, 2048.0], [1.0, 1.8, 4.4, 17.0]
     line = stats.linregress(np.log(x), np.log(y))
     half = stats.t.ppf(0.975, 2) * line.stderr
