@@ -224,7 +224,8 @@ def _summary_metrics(
     for name in ("mfu", "mbu"):
         add(str(Pass.CLEAN), name, summary.get(name), "fraction")
     for name, value in (summary.get("latency_ms") or {}).items():
-        add(str(Pass.CLEAN), f"latency_{name}", value, "count" if name[0] == "n" else "ms")
+        unit = "count" if name[0] == "n" else "fraction" if name == "cv" else "ms"
+        add(str(Pass.CLEAN), f"latency_{name}", value, unit)
     return tuple(found.values())
 
 

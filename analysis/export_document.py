@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from analysis.compare.fields import group_fields
 from analysis.compare.records import Comparison, Side, Waterfall
+from analysis.compare.words import WORDS, Words, metric_text
 from analysis.export_svg import (
     bars_svg,
     heatmap_svg,
@@ -46,30 +48,50 @@ class Document:
 def comparison_document(c: Comparison) -> Document:
     """Return verdict, sides, differences, waterfall, kernels, memory and scoreboard as tables."""
     words = c.verdict.replace("_", " ")
-    paragraphs = [f"Verdict for {c.metric}: {words}. {c.reason}"]
+    named = WORDS[c.device]
+    paragraphs = [f"Verdict for {metric_text(c.metric, c.device)}: {words}. {c.reason}"]
     paragraphs += [f"Next: {c.next_step}."] if c.next_step else []
     paragraphs += [c.banner] if c.banner and c.banner != c.reason else []
     paragraphs += [f"Side {m.side}: {m.message}." for m in c.marks]
     tables = [_sides(c), *_pairs(c)]
-    if c.differs:
-        rows = tuple((d.field, d.a or "unknown", d.b or "unknown", d.effect) for d in c.differs)
-        header = ("field", "A", "B", "means")
-        tables.append(DocumentTable(title="Differs", header=header, rows=rows))
+    tables += _differs(c)
     if c.waterfall is not None:
-        tables.append(_waterfall("Where the time went", c.waterfall))
+        tables.append(_waterfall("Where the time went", c.waterfall, named))
     if c.kernel_waterfall is not None and c.kernel_waterfall != c.waterfall:
-        tables.append(_waterfall("Kernel time by category", c.kernel_waterfall))
+        tables.append(
+            _waterfall(f"{named.time.capitalize()} by category", c.kernel_waterfall, named)
+        )
     tables += _kernels(c) + _memory(c) + _scoreboard(c)
     return Document(
         title=f"{c.a.label} -> {c.b.label}", paragraphs=tuple(paragraphs), tables=tuple(tables)
     )
 
 
+def _differs(c: Comparison) -> list[DocumentTable]:
+    """Return what differs; fields that one side does not state are named in one row."""
+    if not c.differs:
+        return []
+    known = [d for d in c.differs if d.effect != "unknown"]
+    rows: list[tuple[str, ...]] = [(d.field, d.a or "", d.b or "", d.effect) for d in known]
+    unknown = [d for d in c.differs if d.effect == "unknown"]
+    if unknown:
+        rows.append((", ".join(group_fields(unknown)), "", "", "known on one side only"))
+    header = ("field", "A", "B", "means")
+    return [DocumentTable(title="Differs", header=header, rows=tuple(rows))]
+
+
 def _sides(c: Comparison) -> DocumentTable:
     ratio = "" if c.ratio is None else f"{c.ratio:.4f}"
     ci95 = "" if c.ci95 is None else f"{c.ci95[0]:.4f} to {c.ci95[1]:.4f}"
     unit = f" ({c.unit})" if c.unit else ""
-    header = ("side", "name", "runs", "processes", "samples", f"median {c.metric}{unit}")
+    header = (
+        "side",
+        "name",
+        "runs",
+        "processes",
+        "samples",
+        f"median {metric_text(c.metric, c.device)}{unit}",
+    )
     rows = [_side_row("A", c.a), _side_row("B", c.b)]
     rows.append(("B / A", f"{c.ci95_name} {ci95}" if ci95 else "", "", "", "", ratio))
     svg = processes_svg(c.a, c.b, c.unit)
@@ -94,7 +116,7 @@ def _pairs(c: Comparison) -> list[DocumentTable]:
     )
     unit = f" ({c.unit})" if c.unit else ""
     header = ("B", "against A", f"A{unit}", f"B{unit}", "B / A", "95 % interval", "verdict")
-    title = f"Each measurement: {c.metric}"
+    title = f"Each measurement: {metric_text(c.metric, c.device)}"
     return [DocumentTable(title=title, header=(*header, "differs"), rows=rows)]
 
 
@@ -108,21 +130,23 @@ def _side_row(name: str, side: Side) -> tuple[str, ...]:
     return (name, side.label, " ".join(side.run_ids), *counts, median)
 
 
-def _waterfall(title: str, fall: Waterfall) -> DocumentTable:
+def _waterfall(title: str, fall: Waterfall, words: Words) -> DocumentTable:
+    what = words.time if fall.mode == "kernel_time" else fall.mode
     rows = [("total A", "", "", f"{fall.total_a_ns}")]
     rows += [(b.name, f"{b.a_ns}", f"{b.b_ns}", f"{b.delta_ns:+d}") for b in fall.bars]
     rows.append(("total B", "", "", f"{fall.total_b_ns}"))
     return DocumentTable(
-        title=f"{title} ({fall.mode.replace('_', ' ')}, ns per {fall.per})",
+        title=f"{title} ({what}, ns per {fall.per})",
         header=("step", "A", "B", "change"),
         rows=tuple(rows),
-        svg=waterfall_svg(fall),
+        svg=waterfall_svg(fall, what),
     )
 
 
 def _kernels(c: Comparison) -> list[DocumentTable]:
     if not c.kernels:
         return []
+    words = WORDS[c.device]
     shown, rest = c.kernels[:MAX_KERNELS], c.kernels[MAX_KERNELS:]
     rows = [
         (
@@ -141,8 +165,8 @@ def _kernels(c: Comparison) -> list[DocumentTable]:
         sums = [sum(k.a_ns for k in rest), sum(k.b_ns for k in rest)]
         change = f"{sums[1] - sums[0]:+d}"
         rows.append((f"{len(rest)} more", "", "", "", "", f"{sums[0]}", f"{sums[1]}", change))
-    header = ("A", "B", "matched by", "confidence", "launches", "A ns", "B ns", "change ns")
-    return [DocumentTable(title="Kernels", header=header, rows=tuple(rows))]
+    header = ("A", "B", "matched by", "confidence", words.calls, "A ns", "B ns", "change ns")
+    return [DocumentTable(title=words.works.capitalize(), header=header, rows=tuple(rows))]
 
 
 def _memory(c: Comparison) -> list[DocumentTable]:
@@ -173,7 +197,7 @@ def _scoreboard(c: Comparison) -> list[DocumentTable]:
         for r in c.scoreboard
     )
     header = (
-        "GPU",
+        WORDS[c.device].device,
         "run",
         "latency ms",
         "relative",
@@ -183,7 +207,7 @@ def _scoreboard(c: Comparison) -> list[DocumentTable]:
         "of datasheet compute peak",
         "note",
     )
-    return [DocumentTable(title="Across GPUs", header=header, rows=rows)]
+    return [DocumentTable(title=f"Across {WORDS[c.device].device}s", header=header, rows=rows)]
 
 
 def _percent(share: float | None) -> str:

@@ -24,8 +24,8 @@ Series = Mapping[str, Mapping[str, float | None]]
 """Series name -> x text -> value; None is a cell that ran out of memory."""
 
 
-def waterfall_svg(fall: Waterfall) -> str:
-    """Draw the steps from A's total to B's, in ms."""
+def waterfall_svg(fall: Waterfall, what: str) -> str:
+    """Draw the steps from A's total to B's of `what`, in ms."""
     bars: list[tuple[str, float, float, str]] = [("A", 0.0, fall.total_a_ns / NS_PER_MS, GREY)]
     level = float(fall.total_a_ns)
     for bar in fall.bars:
@@ -47,7 +47,7 @@ def waterfall_svg(fall: Waterfall) -> str:
         parts.append(_rect(x + 4, y, step - 8, height, colour, f"{name}: {value:{sign}.4f} ms"))
         parts.append(_text(x + step / 2, y - 4, f"{value:{sign}.3g}", anchor="middle"))
         parts.append(_label(x + step / 2, name))
-    return _svg(parts, f"Waterfall from A to B in ms, {fall.mode}, per {fall.per}")
+    return _svg(parts, f"Waterfall from A to B in ms, {what}, per {fall.per}")
 
 
 def processes_svg(a: Side, b: Side, unit: str) -> str:

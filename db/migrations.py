@@ -235,6 +235,12 @@ def m006_device_of_a_waiting_run(db: Database) -> None:
     db.conn.execute("ALTER TABLE runs ADD COLUMN device_id TEXT")
 
 
+@migrations()
+def m007_variation_is_a_fraction(db: Database) -> None:
+    """Give `latency_cv` (std / mean) its unit: it was stored as ms."""
+    db.conn.execute("UPDATE metrics SET unit = 'fraction' WHERE name = 'latency_cv'")
+
+
 def _run(db: Database, script: str) -> None:
     """Execute statements one by one: `executescript` would commit the migration's transaction."""
     for statement in script.split(";\n"):

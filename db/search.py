@@ -61,6 +61,10 @@ SPECIAL_FIELDS = ("tag", "baseline")
 FIELDS = tuple(sorted((*NUMBER_FIELDS, *PART_FIELDS, *EXACT_FIELDS, *DATE_FIELDS, *SPECIAL_FIELDS)))
 
 
+MAX_CONDITIONS = 400
+"""Conditions of one filter: SQLite takes an expression at most 1000 deep, and each adds one."""
+
+
 class QuerySyntaxError(UserError):
     """Report a filter that cannot be read; `position` counts characters from 0."""
 
@@ -91,7 +95,7 @@ class Clause:
 def parse_query(text: str) -> tuple[Term, ...]:
     """Return the terms of a filter; QuerySyntaxError names the place of what cannot be read."""
     terms: list[Term] = []
-    position = 0
+    position = num_conditions = 0
     while position < len(text):
         if text[position].isspace():
             position += 1
@@ -101,6 +105,13 @@ def parse_query(text: str) -> tuple[Term, ...]:
         if text[match.end() : match.end() + 1] == '"' and not match["value"]:
             raise QuerySyntaxError('a quotation mark (") is not closed', match.end())
         terms.append(_term(match, position))
+        num_conditions += len(terms[-1].values)
+        if num_conditions > MAX_CONDITIONS:
+            raise QuerySyntaxError(
+                f"a filter holds at most {MAX_CONDITIONS} conditions, and this is one more;"
+                " tag the runs and filter by the tag",
+                position,
+            )
         position = match.end()
         if position < len(text) and not text[position].isspace():
             raise QuerySyntaxError(f"unexpected {text[position]!r}", position)

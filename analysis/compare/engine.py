@@ -8,6 +8,7 @@ from analysis.compare.held import hold
 from analysis.compare.records import Comparison
 from analysis.compare.scoreboard import make_scoreboard
 from analysis.compare.several import make_pairs
+from analysis.compare.words import device_of
 from analysis.runview import RunView
 from core.errors import UserError
 
@@ -29,12 +30,13 @@ def compare(a: Sequence[RunView], b: Sequence[RunView], *, metric: str = "latenc
         metric=chosen.name,
         unit=chosen.unit,
         higher_is_better=chosen.higher_is_better,
+        device=device_of((*a, *b)),
         comparable=held.comparable,
         intended=fields.intended_variable(held.differs),
         differs=held.differs,
         banner=held.banner,
         verdict=held.verdict,
-        reason=make_reason(held, explained, chosen),
+        reason=make_reason(held, explained, chosen, device_of((*a, *b))),
         next_step="see each measurement against its partner" if pairs else held.next_step,
         ratio=held.found.ratio,
         ci95=held.found.ci95,

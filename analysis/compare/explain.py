@@ -9,6 +9,7 @@ from analysis.compare.memory import compare_memory
 from analysis.compare.metrics import Metric
 from analysis.compare.records import KernelPair, MemoryGrowth, Waterfall
 from analysis.compare.waterfall import make_waterfall, representative
+from analysis.compare.words import WORDS, RanOn
 from analysis.runview import RunView
 
 
@@ -21,7 +22,7 @@ class Explanation(TypedDict):
     memory: tuple[MemoryGrowth, ...]
 
 
-def make_reason(held: Held, explained: Explanation, metric: Metric) -> str:
+def make_reason(held: Held, explained: Explanation, metric: Metric, device: RanOn) -> str:
     """Return the verdict's reason; without a ratio, what the captures do say."""
     fall = explained["kernel_waterfall"]
     if not held.comparable or held.found.ratio is not None or fall is None or not fall.total_a_ns:
@@ -30,7 +31,7 @@ def make_reason(held: Held, explained: Explanation, metric: Metric) -> str:
         return held.reason  # opaque graphs: their time stands for kernels that nobody saw
     change = fall.total_b_ns / fall.total_a_ns - 1
     totals = f"{fall.total_a_ns / 1e6:.4g} -> {fall.total_b_ns / 1e6:.4g} ms"
-    return f"{held.reason}; kernel time {totals} ({change:+.1%}) per {fall.per}"
+    return f"{held.reason}; {WORDS[device].time} {totals} ({change:+.1%}) per {fall.per}"
 
 
 def explain(a: Sequence[RunView], b: Sequence[RunView], metric: Metric) -> Explanation:

@@ -10,6 +10,7 @@ from analysis.compare.quality import Groups, find_marks
 from analysis.compare.records import Difference, Mark, Side, Verdict
 from analysis.compare.stats import Order
 from analysis.compare.verdict import ASSUMED_FLOOR_FRAC, Judgement, judge
+from analysis.compare.words import WORDS, device_of
 from analysis.runview import RunView
 
 LOST = ("oom", "failed", "cancelled", "interrupted")
@@ -119,6 +120,7 @@ def _judge(
         noise_floor_frac=floor,
         assumed_floor_frac=ASSUMED_FLOOR_FRAC if metric.unit == "ms" else 0.0,
         higher_is_better=metric.higher_is_better,
+        device=WORDS[device_of((*a, *b))].device,
     )
 
 

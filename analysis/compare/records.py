@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from analysis.compare.words import RanOn
+
 Verdict = Literal["faster", "slower", "no_difference", "not_enough_samples", "not_comparable"]
 IntervalBasis = Literal["processes", "samples"]
 """What an interval was made from: `samples` of one process know nothing of other processes."""
@@ -158,6 +160,8 @@ class Comparison:
     metric: str
     unit: str
     higher_is_better: bool
+    device: RanOn
+    "Of a CPU run a kernel is an operator: see `words.WORDS`."
     comparable: bool
     intended: Difference | None
     differs: tuple[Difference, ...]
@@ -198,6 +202,7 @@ class Comparison:
             "banner": self.banner,
             "metric": self.metric,
             "unit": self.unit,
+            "device": self.device,
             "higher_is_better": self.higher_is_better,
             "verdict": self.verdict,
             "reason": self.reason,

@@ -56,6 +56,7 @@ def judge(
     noise_floor_frac: float | None = None,
     assumed_floor_frac: float = ASSUMED_FLOOR_FRAC,
     higher_is_better: bool = False,
+    device: str = "GPU",
 ) -> Judgement:
     """Judge B against A; each array holds the positive samples of one independent process.
 
@@ -63,7 +64,7 @@ def judge(
     t interval of the mean log ratio (see `stats`), widened where it would not hold that ratio;
     with one process on a side, that of the samples inside it, and never the base of a verdict.
     order and lead: see `stats.compare_groups`. assumed_floor_frac counts where no floor is known;
-    0 for a metric without timing noise.
+    0 for a metric without timing noise. device: what reasons call the machine.
     """
     medians_a, medians_b = (np.array([np.median(g) for g in side]) for side in (a, b))
     test = None
@@ -76,7 +77,7 @@ def judge(
             lead,
             may_spread_alike=sizes[1] < UNLIKE_SAMPLES * sizes[0],
         )
-    numbers = _Numbers.of(medians_a, medians_b, test, noise_floor_frac, assumed_floor_frac)
+    numbers = _Numbers.of(medians_a, medians_b, test, noise_floor_frac, assumed_floor_frac, device)
     word, reason, next_step = _decide(numbers)
     ci95, basis = numbers.ci95, "processes"
     if ci95 is None:
@@ -107,6 +108,7 @@ class _Numbers:
     test: Test | None
     ci95: tuple[float, float] | None
     spread_frac: float | None
+    device: str
 
     @classmethod
     def of(
@@ -116,6 +118,7 @@ class _Numbers:
         test: Test | None,
         floor: float | None,
         assumed_floor: float,
+        device: str,
     ) -> "_Numbers":
         ratio = float(np.median(b) / np.median(a))
         ci95 = spread = None
@@ -132,6 +135,7 @@ class _Numbers:
             test=test,
             ci95=ci95,
             spread_frac=spread,
+            device=device,
         )
 
     @property
@@ -153,8 +157,8 @@ def _decide(n: _Numbers) -> tuple[str, str, str | None]:
     if n.is_within_floor:
         return (
             "no_difference",
-            f"{_change(n.ratio)} is within the noise floor of this GPU ({n.floor:.1%}: the same "
-            "build against itself)",
+            f"{_change(n.ratio)} is within the noise floor of this {n.device} ({n.floor:.1%}: "
+            "the same build against itself)",
             None,
         )
     if min(n.n_a, n.n_b) < MIN_PROCESSES:
@@ -164,8 +168,8 @@ def _decide(n: _Numbers) -> tuple[str, str, str | None]:
         return (
             "no_difference",
             f"{_change(n.ratio)} is steady but under {n.assumed_floor:.1%}, the least that is "
-            "called on a GPU whose noise floor has not been measured",
-            "measure the noise floor of this GPU to call smaller changes",
+            f"called on a {n.device} whose noise floor has not been measured",
+            f"measure the noise floor of this {n.device} to call smaller changes",
         )
     if n.test.is_significant and (n.test.log_ratio > 0) == (n.ratio > 1):
         return "changed", _significant_reason(n), None
@@ -206,7 +210,7 @@ def _decide_few(n: _Numbers) -> tuple[str, str, str | None]:
     if n.floor is None:
         return (
             "not_enough_samples",
-            f"not enough repeats: {count}, and the noise floor of this GPU is not known",
+            f"not enough repeats: {count}, and the noise floor of this {n.device} is not known",
             more,
         )
     factor = SINGLE_FACTOR if fewest == 1 else FEW_FACTOR
@@ -214,7 +218,7 @@ def _decide_few(n: _Numbers) -> tuple[str, str, str | None]:
     if is_far and (n.test is None or n.test.p_value < STRICT_ALPHA):
         return (
             "changed",
-            f"{_change(n.ratio)} is over {factor:.0f} times the noise floor of this GPU "
+            f"{_change(n.ratio)} is over {factor:.0f} times the noise floor of this {n.device} "
             f"({n.floor:.1%}), from {count}",
             None,
         )

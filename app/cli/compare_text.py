@@ -1,7 +1,8 @@
 """A comparison as lines for a terminal."""
 
-from analysis.compare import Comparison, Difference, Pair
+from analysis.compare import Comparison, Difference, Pair, Waterfall
 from analysis.compare.fields import group_fields
+from analysis.compare.words import WORDS, metric_text
 
 _TOP = 12
 
@@ -10,7 +11,7 @@ def compare_lines(result: Comparison) -> list[str]:
     """Return verdict, ratio, both sides, what differs and where the time went."""
     if result.pairs:
         return _pair_lines(result)
-    lines = [f"{result.metric}: {result.verdict}. {result.reason}"]
+    lines = [f"{_metric(result)}: {result.verdict}. {result.reason}"]
     if result.ratio is not None:
         interval = ""
         if result.ci95:
@@ -27,7 +28,7 @@ def compare_lines(result: Comparison) -> list[str]:
         lines += ["", "differs:", *_difference_lines(result)]
     if result.waterfall is not None:
         fall = result.waterfall
-        lines += ["", f"where the time went ({fall.mode}, per {fall.per}), ms:"]
+        lines += ["", f"where the time went ({_mode(result, fall)}, per {fall.per}), ms:"]
         lines += [f"  {bar.delta_ns / 1e6:+10.4f}  {bar.name}" for bar in fall.bars]
         lines.append(f"  {(fall.total_b_ns - fall.total_a_ns) / 1e6:+10.4f}  in all")
     if result.memory:
@@ -41,6 +42,17 @@ def compare_lines(result: Comparison) -> list[str]:
     if result.next_step:
         lines += ["", result.next_step]
     return lines
+
+
+def _metric(result: Comparison) -> str:
+    """Return the metric as `--metric` takes it; of a CPU also in the words of its operators."""
+    said = metric_text(result.metric, result.device)
+    is_plain = result.device == "gpu" or said == result.metric.replace("_", " ")
+    return result.metric if is_plain else f"{result.metric} ({said})"
+
+
+def _mode(result: Comparison, fall: Waterfall) -> str:
+    return WORDS[result.device].time if fall.mode == "kernel_time" else fall.mode
 
 
 def _difference_lines(result: Comparison) -> list[str]:
@@ -78,7 +90,7 @@ def _pair_lines(result: Comparison) -> list[str]:
         for pair in result.pairs
     ]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [f"{result.metric}: each measurement of B against its partner on side A", ""]
+    lines = [f"{_metric(result)}: each measurement of B against its partner on side A", ""]
     lines += ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
     kept = [p for p in result.pairs if p.verdict != "not_comparable"]
     reasons = dict.fromkeys(p.reason for p in kept)

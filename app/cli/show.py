@@ -1,11 +1,14 @@
 """`warpboard show RUN`: everything stored about one run."""
 
 from argparse import ArgumentParser, Namespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.cli.command import Command, add_json
 from app.cli.output import megabytes, milliseconds, note, one_line, percent, print_json, print_table
 from core.config import DataDir
+
+if TYPE_CHECKING:
+    from analysis.compare.words import Words
 
 _TOP = 15
 
@@ -16,6 +19,7 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, data: DataDir) -> int:
+    from analysis.compare.words import WORDS, device_of
     from app.show import show_document
     from db.connection import opened
     from db.fetch import gpu_facts, run_view
@@ -23,18 +27,21 @@ def run(options: Namespace, data: DataDir) -> int:
 
     with opened(data.db_path, is_reader=True) as db:
         run_id = resolve_run(db, options.id)
-        document = show_document(run_view(db, data, run_id), gpu_facts(db, run_id))
+        view = run_view(db, data, run_id)
+        document = show_document(view, gpu_facts(db, run_id))
     if options.json:
         print_json(document)
     else:
-        _print(document)
+        _print(document, WORDS[device_of([view])])
     return 0
 
 
-def _print(document: dict[str, Any]) -> None:
+def _print(document: dict[str, Any], words: "Words") -> None:
     run, summary = document["run"], document["summary"]
     print(one_line(f"{run['id']}  {run['name']}  [{run['status']}]"))
-    print(f"workload {run['workload'] or '-'}, GPU {(run['gpu'] or {}).get('name', '-')}")
+    name = (run["gpu"] or {}).get("name", "-")
+    where = f"GPU {name}" if words.device == "GPU" else f"on a {words.device}"
+    print(f"workload {run['workload'] or '-'}, {where}")
     if run["error"]:
         print(one_line(f"error: {run['error']}"))
     latency = summary.get("latency_ms")
@@ -43,8 +50,8 @@ def _print(document: dict[str, Any]) -> None:
         interval = f" (95 % interval {low:.4g} to {high:.4g})" if low is not None else ""
         print(f"latency {latency['median']:.4g} ms{interval}, {latency['n']} samples")
     print(
-        f"kernels {summary.get('num_kernels', '-')},"
-        f" kernel time {milliseconds(summary.get('kernel_time_ns'))},"
+        f"{words.works} {summary.get('num_kernels', '-')},"
+        f" {words.time} {milliseconds(summary.get('kernel_time_ns'))},"
         f" busy {milliseconds(summary.get('busy_ns'))},"
         f" span {milliseconds(summary.get('span_ns'))},"
         f" idle {percent(summary.get('idle_frac'))}"
@@ -55,28 +62,29 @@ def _print(document: dict[str, Any]) -> None:
         f" not recognised {percent(summary.get('unclassified_frac'))},"
         f" peak memory {megabytes(summary.get('peak_memory_bytes'))}"
     )
-    _print_tables(document)
+    _print_tables(document, words)
     for warning in document["warnings"]:
         note(f"warning ({warning['code']}): {warning['message']}")
 
 
-def _print_tables(document: dict[str, Any]) -> None:
+def _print_tables(document: dict[str, Any], words: "Words") -> None:
     if document["kernels"]:
-        rows = [_kernel_row(k) for k in document["kernels"][:_TOP]]
+        rows = [_kernel_row(k, words) for k in document["kernels"][:_TOP]]
         print()
-        print_table(rows, ("kernel", "category", "origin", "count", "total_ms"))
+        print_table(rows, (words.work, "category", "origin", "count", "total_ms"))
     if document["phases"]:
-        rows = [_phase_row(p) for p in document["phases"] if p["path"].count("/") <= 2]
+        rows = [_phase_row(p, words) for p in document["phases"] if p["path"].count("/") <= 2]
         print()
+        sum_ms, num = f"{words.works}_ms", f"num_{words.works}"
         print_table(
             rows[:_TOP],
-            ("phase", "host_ms", "projected_ms", "kernels_ms", "num_kernels", "attribution"),
+            ("phase", "host_ms", "projected_ms", sum_ms, num, "attribution"),
         )
 
 
-def _kernel_row(kernel: dict[str, Any]) -> dict[str, Any]:
+def _kernel_row(kernel: dict[str, Any], words: "Words") -> dict[str, Any]:
     return {
-        "kernel": kernel["short_name"][:70],
+        words.work: kernel["short_name"][:70],
         "category": kernel["category"],
         "origin": kernel["origin"],
         "count": kernel["count"],
@@ -84,13 +92,13 @@ def _kernel_row(kernel: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _phase_row(phase: dict[str, Any]) -> dict[str, Any]:
-    row = {"phase": phase["path"], "num_kernels": phase.get("num_kernels")}
+def _phase_row(phase: dict[str, Any], words: "Words") -> dict[str, Any]:
+    row = {"phase": phase["path"], f"num_{words.works}": phase.get("num_kernels")}
     row["attribution"] = phase["attribution"]
     for shown, stored in (
         ("host_ms", "host_ns"),
         ("projected_ms", "projected_ns"),
-        ("kernels_ms", "kernel_ns"),
+        (f"{words.works}_ms", "kernel_ns"),
     ):
         row[shown] = phase[stored] / 1e6 if stored in phase else None
     return row

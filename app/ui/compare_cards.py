@@ -5,9 +5,11 @@ from collections.abc import Sequence
 import streamlit as st
 
 from analysis.compare import Comparison
+from analysis.compare.words import WORDS
 from analysis.definitions import tooltip
 from analysis.runview import RunView
 from app.ui.format import UNKNOWN, bytes_, duration, percent, significant
+from app.ui.run_cards import OF_OPERATORS
 from app.ui.shape import num_iterations
 from app.ui.widgets import Card, cards, plain_markdown
 
@@ -25,10 +27,12 @@ def headline(found: Comparison, views_a: Sequence[RunView], views_b: Sequence[Ru
         )
     if len(views_a) + len(views_b) > 2:
         st.caption(plain_markdown(f"Profile of one run a side: {a.run.name}, {b.run.name}."))
+    words = WORDS[found.device]
+    of = "" if found.device == "gpu" else OF_OPERATORS
     shown = [
         _latency(found, a, b),
-        _per_iteration(a, b, "kernel_time_ns", "Kernel time / iteration"),
-        _per_iteration(a, b, "num_kernels", "Launches / iteration"),
+        _per_iteration(a, b, "kernel_time_ns", f"{words.time.capitalize()} / iteration", of),
+        _per_iteration(a, b, "num_kernels", f"{words.calls.capitalize()} / iteration", of),
         _share(a, b, "idle_frac", "GPU idle"),
         _share(a, b, "gemm_frac", "GEMM and GEMV"),
         _memory(a, b),
@@ -37,7 +41,7 @@ def headline(found: Comparison, views_a: Sequence[RunView], views_b: Sequence[Ru
     cards(known or shown)
 
 
-def _per_iteration(a: RunView, b: RunView, key: str, label: str) -> Card:
+def _per_iteration(a: RunView, b: RunView, key: str, label: str, of: str) -> Card:
     shown, values = [], []
     for view in (a, b):
         total, iterations = view.summary.get(key), num_iterations(view.phases)
@@ -47,7 +51,8 @@ def _per_iteration(a: RunView, b: RunView, key: str, label: str) -> Card:
         shown.append(UNKNOWN if value is None else duration(value) if is_time else f"{value:.3g}")
     known = values[0] and values[1] is not None
     note = f"{significant(values[1] / values[0])} \u00d7" if known else "not known on both sides"  # type: ignore[operator]
-    return Card(label=label, value=" \u2192 ".join(shown), note=note, definition=tooltip(key))
+    text = of + tooltip(key)
+    return Card(label=label, value=" \u2192 ".join(shown), note=note, definition=text)
 
 
 def _share(a: RunView, b: RunView, key: str, label: str) -> Card:

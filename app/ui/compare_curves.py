@@ -8,6 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis.compare import Comparison
+from analysis.compare.words import WORDS
 from analysis.roofline import counter_points
 from analysis.runview import RunView
 from app.charts.compare import throughputs
@@ -15,7 +16,7 @@ from app.charts.memory import memory_overlay
 from app.charts.roofline import roofline
 from app.charts.samples import distribution
 from app.ui.colours import RUN_A, SERIES_COLOURS
-from app.ui.format import duration, fixed_format, percent, ratio
+from app.ui.format import duration, fixed_format, gpu_name, percent, ratio
 from app.ui.run_counters import model_point, roofs
 from app.ui.widgets import chart, plain_markdown, show_table, table_height
 
@@ -124,7 +125,7 @@ def scoreboard(found: Comparison) -> None:
     """Draw each run's latency as a share of what its own GPU was measured to reach."""
     if not found.scoreboard:
         return
-    st.subheader("Against each GPU's own peaks", anchor=False)
+    device = WORDS[found.device].device
     shares = {
         "of measured bandwidth": [r.bandwidth_frac for r in found.scoreboard],
         "of measured compute peak": [r.compute_frac for r in found.scoreboard],
@@ -132,10 +133,11 @@ def scoreboard(found: Comparison) -> None:
         "of datasheet compute peak": [r.datasheet_compute_frac for r in found.scoreboard],
     }
     known = {name: values for name, values in shares.items() if any(v is not None for v in values)}
+    st.subheader(f"Against each {device}'s own peaks" if known else "Latencies", anchor=False)
     table = pd.DataFrame(
         {
             "run": [r.label for r in found.scoreboard],
-            "GPU": [r.gpu for r in found.scoreboard],
+            device: [gpu_name(r.gpu) for r in found.scoreboard],
             "latency": [duration(r.latency_ms * 1e6) for r in found.scoreboard],
             "to the first": [ratio(r.relative_latency) for r in found.scoreboard],
             **{name: [percent(v) for v in values] for name, values in known.items()},
@@ -149,9 +151,10 @@ def scoreboard(found: Comparison) -> None:
         table,
         column_config=dict.fromkeys(("latency", "to the first", *known), right),
         height=table_height(table, 420),
-        alt="Latency of each run and its share of the peaks of its GPU",
+        alt=f"Latency of each run and its share of the peaks of its {device}",
     )
-    if not {"of measured bandwidth", "of measured compute peak"} & set(known):
+    is_measured = {"of measured bandwidth", "of measured compute peak"} & set(known)
+    if not is_measured and found.device != "cpu":
         st.caption(
             "Shares of measured peaks need peaks measured on that GPU (`./warpboard doctor "
             "--measure` on its host) and a workload with a cost model."

@@ -6,7 +6,9 @@ import pandas as pd
 import streamlit as st
 
 from analysis.compare import Comparison, Waterfall
+from analysis.compare.words import WORDS
 from analysis.runview import RunRow, RunView
+from app.charts.base import Chart
 from app.charts.compare import waterfall
 from app.ui import data, links
 from app.ui.format import fixed_format
@@ -118,6 +120,7 @@ _EFFECTS = {
 def waterfalls(found: Comparison, views: Sequence[RunView]) -> None:
     """Draw where the time went: the whole span, and kernel time by class."""
     both = [f for f in (found.waterfall, found.kernel_waterfall) if f is not None]
+    words = WORDS[found.device]
     falls = list({f.mode: f for f in both}.values())
     if not falls:
         return
@@ -125,7 +128,8 @@ def waterfalls(found: Comparison, views: Sequence[RunView]) -> None:
     columns = st.columns(len(falls), gap="large") if len(falls) > 1 else [st.container()]
     for place, fall in zip(columns, falls, strict=True):
         with place:
-            what = {"span": "first to last GPU operation", "kernel_time": "kernel time"}[fall.mode]
+            times = {"span": "first to last GPU operation", "kernel_time": words.time}
+            what = times[fall.mode]
             each = 1 if fall.per == "iteration" else _same_iterations(fall, views)
             is_each = fall.per == "iteration" or each > 1
             st.caption(f"{what}, {'per iteration' if is_each else 'whole capture'}")
@@ -139,7 +143,7 @@ def _same_iterations(fall: Waterfall, views: Sequence[RunView]) -> int:
     return left if left and left == right else 1
 
 
-def _fall(fall: Waterfall, found: Comparison, what: str, each: int) -> object:
+def _fall(fall: Waterfall, found: Comparison, what: str, each: int) -> Chart:
     steps = [(bar.name, bar.delta_ns / each) for bar in fall.bars]
     labels = (found.a.label, found.b.label)
     if found.intended:
@@ -151,7 +155,8 @@ def kernel_pairs(found: Comparison) -> None:
     """Draw the kernel matching table with how each pair was found."""
     if not found.kernels:
         return
-    st.subheader("Kernel matching", anchor=False)
+    words = WORDS[found.device]
+    st.subheader(f"{words.work.capitalize()} matching", anchor=False)
     rows = [
         {
             "A": k.a,
@@ -162,8 +167,8 @@ def kernel_pairs(found: Comparison) -> None:
             "A \u00b5s": k.a_ns / 1e3,
             "B \u00b5s": k.b_ns / 1e3,
             "difference \u00b5s": k.delta_ns / 1e3,
-            "A launches": k.a_count,
-            "B launches": k.b_count,
+            f"A {words.calls}": k.a_count,
+            f"B {words.calls}": k.b_count,
             "range": k.path or "",
         }
         for k in found.kernels
@@ -186,10 +191,11 @@ def kernel_pairs(found: Comparison) -> None:
                 format=fixed_format(table["difference \u00b5s"], most=2, signed=True)
             ),
         },
-        alt="Kernels of A and B that do the same work",
+        alt=f"{words.works.capitalize()} of A and B that do the same work",
     )
     per = found.kernel_waterfall.per if found.kernel_waterfall else "capture"
     of = "per iteration" if per == "iteration" else "of the whole capture"
     st.caption(
-        f"Times are {of}. A dash has no partner: the kernel is gone, new, or fused into another."
+        f"Times are {of}. A dash has no partner: the {words.work} is gone, new, or fused into "
+        "another."
     )

@@ -7,6 +7,8 @@ from functools import partial
 import streamlit as st
 
 from analysis.compare import Comparison
+from analysis.compare.metrics import Metric
+from analysis.compare.words import RanOn, metric_text
 from analysis.runview import RunView
 from app.charts.compare import interval
 from app.ui import data, links, style
@@ -19,7 +21,6 @@ from db.repeats import Repeats
 METRICS = {
     "profiled_iteration": "Iteration under the profiler",
     "span": "Span of the GPU's work, profiled",
-    "kernel_time": "Kernel time, profiled",
     "busy": "GPU busy, profiled",
     "peak_memory": "Peak memory",
     "idle_frac": "GPU idle, profiled",
@@ -44,24 +45,28 @@ def inputs() -> tuple[str, str, str]:
     names = dict(zip(recent["id"], recent["name"], strict=True))
     bar = st.columns([4, 4, 2], vertical_alignment="bottom")
     chosen = [_side(bar[i], names, key) for i, key in enumerate(("a", "b"))]
-    metrics = data.metric_names(chosen[0], chosen[1])
+    metrics, device = data.metric_names(chosen[0], chosen[1])
     asked = st.query_params.get("metric")
     metric = linked_select(
         bar[2],
         "Metric",
         list(dict.fromkeys([*metrics, *([asked] if asked else [])])),
         param="metric",
-        format_func=partial(_metric, is_known=metrics[0] == "latency"),
+        format_func=partial(_metric, is_known=metrics[0] == "latency", device=device),
         help="Latency comes from the clean pass; the others from the profiled one.",
     )
     return chosen[0], chosen[1], metric
 
 
-def _metric(name: str, *, is_known: bool) -> str:
+def _metric(name: str, *, is_known: bool, device: RanOn) -> str:
     """Return how a metric is called: whether it was measured under a profiler is part of it."""
     if name == "latency":
         return "Latency" if is_known else "Latency (no clean pass on both sides)"
-    return METRICS.get(name, name)
+    if name in METRICS:
+        return METRICS[name]
+    said = metric_text(name, device)
+    profiled = ", profiled" if Metric(name=name, unit="").is_profiled else ""
+    return f"{said[0].upper()}{said[1:]}{profiled}"
 
 
 def _side(place: object, names: dict[str, str], key: str) -> str:
@@ -126,7 +131,7 @@ def verdict(found: Comparison) -> None:
     if banner := _what_differs(found):
         draw = st.info if found.comparable else st.warning
         draw(plain_markdown(banner), icon=":material/difference:")
-    title = f"{_TITLES[found.verdict]}: {found.metric.replace('_', ' ')}"
+    title = f"{_TITLES[found.verdict]}: {metric_text(found.metric, found.device)}"
     if found.verdict in _ACCENTS and found.ratio:
         title = f"{_TITLES[found.verdict]}: {_change(found)}"
     elif found.verdict == "not_enough_samples" and found.ratio:
@@ -156,7 +161,8 @@ def _change(found: Comparison) -> str:
         low, high = (100 * (v - 1) for v in found.ci95)
         inside = " inside one process" if found.ci95_basis == "samples" else ""
         interval_text = f" (95 %{inside}: {low:+.1f} to {high:+.1f} %)"
-    return f"{found.metric.replace('_', ' ')} {abs(100 * (ratio - 1)):.1f} % {what}{interval_text}"
+    name = metric_text(found.metric, found.device)
+    return f"{name} {abs(100 * (ratio - 1)):.1f} % {what}{interval_text}"
 
 
 def _figures(found: Comparison) -> str:

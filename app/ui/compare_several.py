@@ -6,10 +6,11 @@ import pandas as pd
 import streamlit as st
 
 from analysis.compare import Comparison, Pair
+from analysis.compare.words import metric_text
 from app.charts.compare import intervals
 from app.ui.colours import BAD, GOOD, NEUTRAL
 from app.ui.format import UNKNOWN, significant
-from app.ui.widgets import chart, linked_select, show_table, table_height
+from app.ui.widgets import chart, linked_select, plain_markdown, show_table, table_height
 
 ACCENTS = {"faster": GOOD, "slower": BAD}
 WORDS = {
@@ -27,7 +28,7 @@ def measurements(found: Comparison) -> None:
     title = f"{len(found.pairs)} measurements against "
     st.subheader(title + ("the first" if len(firsts) == 1 else "their partners"), anchor=False)
     unit = f" {found.unit}" if found.unit else ""
-    what = found.metric.replace("_", " ")
+    what = metric_text(found.metric, found.device)
     rows = [
         {
             "B": pair.b.label,
@@ -45,7 +46,7 @@ def measurements(found: Comparison) -> None:
     ]
     table = pd.DataFrame(rows)
     if len(firsts) == 1:
-        st.caption(f"{what}; A is {found.pairs[0].a.label}.".replace("_", " "))
+        st.caption(plain_markdown(f"{what}; A is {found.pairs[0].a.label}."))
         table = table.drop(columns="against A")
     right = st.column_config.TextColumn(alignment="right")
     numeric = (f"A{unit}", f"B{unit}", "B / A", "95 % interval")

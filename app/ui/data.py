@@ -7,7 +7,7 @@ makes the next read fresh. The timeline's key is the Parquet files instead.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import streamlit as st
@@ -23,6 +23,9 @@ from db import fetch, runs, status
 from db.connection import opened
 from db.devices import Device, devices
 from db.repeats import Repeats, find_repeats
+
+if TYPE_CHECKING:
+    from analysis.compare.words import RanOn
 
 Stamp = tuple[str, int, int]
 KeptTimeline = tuple[Timeline, Window]
@@ -203,16 +206,24 @@ def fetch_comparison(a: tuple[str, ...], b: tuple[str, ...], metric: str) -> Any
     return _compared(a, b, metric, stamp())
 
 
-def metric_names(a: str, b: str) -> list[str]:
-    """Return the metrics that both sides have, the most telling first; latency last without one."""
-    from analysis.compare.metrics import common
+def metric_names(a: str, b: str) -> "tuple[list[str], RanOn]":
+    """Return the metrics that both sides have, and where these ran.
+
+    The most telling metric is first; latency is last where a side has none. What is stored a second
+    time under another name (`kernel_time_ns`) is left out.
+    """
+    from analysis.compare.metrics import SUMMARY_METRICS, common
+    from analysis.compare.words import device_of
 
     try:
         sides = [fetch_views(resolve_side(text)) for text in (a, b) if text]
     except AppError:
-        return ["latency"]
+        return ["latency"], "gpu"
     names = common(*sides) if len(sides) == 2 else []
-    return names if "latency" in names else [*names, "latency"]
+    again = {key for key, _ in SUMMARY_METRICS.values()} - set(SUMMARY_METRICS)
+    names = [n for n in names if n not in again and not n.startswith("latency_")]
+    device = device_of([view for side in sides for view in side])
+    return names if "latency" in names else [*names, "latency"], device
 
 
 def with_repeats(a: tuple[str, ...], b: tuple[str, ...]) -> Repeats:

@@ -88,7 +88,9 @@ def _config(table: pd.DataFrame, key: str) -> dict[str, object]:
         ),
         "\u00b1 %": number(format="%.1f", help="Half of the 95 % interval", width=60),
         "kernel time ms": number(
-            format=fixed_format(table["kernel time ms"]), help=tooltip("kernel_time_ns"), width=112
+            format=fixed_format(table["kernel time ms"]),
+            help=tooltip("kernel_time_ns") + " Of a CPU run: its operators' own time.",
+            width=112,
         ),
         "idle %": number(format="%.1f", help=tooltip("idle_frac"), width=66),
         "GEMM %": number(format="%.1f", help=tooltip("gemm_frac"), width=76),

@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from analysis.compare import compare
+from analysis.export import to_markdown
+from app.cli.compare_text import compare_lines
 from app.imports import import_paths
 from core.config import DataDir
 from db.connection import opened
+from db.fetch import run_view
 from db.workers import register_worker
 from tests.app.test_pages import open_page
 
@@ -26,14 +30,14 @@ def whole_page(run_id: str) -> None:
         getattr(run_tabs, name)(view)
 
 
-def trace(path: Path) -> Path:
+def trace(path: Path, add_us: int = 100) -> Path:
     """Write the PyTorch trace of one iteration: two operators in a range."""
     spans = [
         ("user_annotation", "BENCHMARK", 0, 1000),
         ("user_annotation", "iteration_0", 0, 900),
         ("user_annotation", "forward", 0, 800),
         ("cpu_op", "aten::mm", 10, 300),
-        ("cpu_op", "aten::add", 400, 100),
+        ("cpu_op", "aten::add", 400, add_us),
     ]
     events = [
         {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur}
@@ -41,6 +45,26 @@ def trace(path: Path) -> Path:
     ]
     path.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
     return path
+
+
+def test_a_comparison_of_cpu_runs_names_operators_on_the_page_and_in_files(
+    data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [import_paths(data_dir, [trace(tmp_path / f"{n}.json.gz", n)]).run_id for n in (100, 50)]
+    at = open_page(
+        monkeypatch, str(data_dir.root), "compare", a=ids[0], b=ids[1], metric="kernel_time"
+    )
+    kinds = (at.title, at.subheader, at.markdown, at.caption, at.get("html"))
+    said = [str(getattr(e, "value", "") or e.proto.body) for kind in kinds for e in kind]
+    said += [m.label for m in at.metric] + [o for s in at.selectbox for o in s.options]
+    said += [name for table in at.dataframe for name in table.value.columns]
+    assert "Operator matching" in said and "Operator time / iteration" in said
+    with opened(data_dir.db_path) as db:
+        views = [run_view(db, data_dir, run_id) for run_id in ids]
+    found = compare(views[:1], views[1:], metric="kernel_time")
+    said += [*compare_lines(found), to_markdown(found)]
+    for word in ("kernel ", "kernels", "launches", "gpu"):
+        assert [text for text in said if word in text.lower()] == [], word
 
 
 @pytest.fixture(scope="module")

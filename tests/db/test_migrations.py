@@ -35,6 +35,28 @@ def test_first_release_keeps_its_runs_through_all_migrations(tmp_path: Path) -> 
     assert tuple(row) == ("kept", "{}", None)
 
 
+def test_variation_stored_as_milliseconds_becomes_a_fraction(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    old = Database(path)
+    migrations.apply(old, stop_before="m007_variation_is_a_fraction")
+    old.execute(
+        "INSERT INTO runs (id, name, source, status, created_at)"
+        " VALUES ('r1', 'kept', 'imported', 'done', '2026-11-27T00:00:00Z')"
+    )
+    for name in ("latency_cv", "latency_std"):
+        old.execute(
+            "INSERT INTO metrics (run_id, pass, phase, name, value, unit)"
+            " VALUES ('r1', 'clean', '', ?, 0.1, 'ms')",
+            [name],
+        )
+    old.conn.commit()
+    old.close()
+
+    rows = connect(path).execute("SELECT name, unit FROM metrics ORDER BY name").fetchall()
+
+    assert [tuple(r) for r in rows] == [("latency_cv", "fraction"), ("latency_std", "ms")]
+
+
 def test_several_may_open_a_new_database_at_once(tmp_path: Path) -> None:
     paths = [tmp_path / f"{n}.db" for n in range(4)]
     with ThreadPoolExecutor(max_workers=4) as pool:

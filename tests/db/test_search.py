@@ -74,6 +74,8 @@ def test_filter_finds(db: Database, runs: dict[str, str], query: str, expected: 
         ("gpu:4090 latency < 3", 17, "without blanks"),
         (":4090", 0, "quotation marks"),
         ("compile!=none", 0, "-FIELD:VALUE"),
+        ("x " * 400 + "y", 800, "at most 400 conditions"),
+        ("gpu:H100 id:" + ",".join(map(str, range(400))), 9, "at most 400 conditions"),
     ],
 )
 def test_wrong_filter_names_the_place(query: str, position: int, word: str) -> None:
@@ -82,6 +84,13 @@ def test_wrong_filter_names_the_place(query: str, position: int, word: str) -> N
 
     assert caught.value.position == position
     assert f"character {position + 1}" in str(caught.value)
+
+
+def test_a_filter_of_as_many_conditions_as_allowed_is_answered(
+    db: Database, runs: dict[str, str]
+) -> None:
+    assert len(list_runs(db, "-tag:none " * 400)) == 3
+    assert len(list_runs(db, "layers:" + ",".join(map(str, range(400))))) == 2
 
 
 def test_pinned_run_is_found_as_baseline(db: Database, runs: dict[str, str]) -> None:
