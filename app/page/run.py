@@ -26,7 +26,7 @@ if not run_id:
 with said_plainly():
     view = data.fetch_view(data.resolve_one(run_id))
 
-run_head.title(view.run)
+run_head.title(view)
 if run_head.is_active(view.run):
     run_head.live(view.run.id)
     st.stop()

@@ -13,8 +13,8 @@ from analysis.runview import RunView
 from app.charts.compare import interval
 from app.ui import data, links, style
 from app.ui.colours import BAD, GOOD, NEUTRAL
-from app.ui.format import UNKNOWN, bytes_, duration, gpu_name, many, percent, significant
-from app.ui.shape import TELLING
+from app.ui.format import UNKNOWN, bytes_, duration, many, percent, significant
+from app.ui.shape import TELLING, device_text
 from app.ui.widgets import chart, linked_select, plain_markdown
 from db.repeats import Repeats
 
@@ -95,13 +95,12 @@ def _option(value: str, names: dict[str, str]) -> str:
 def names(found: Comparison, a: Sequence[RunView], b: Sequence[RunView]) -> None:
     """Draw the title: the variable's two values where there is one variable, else both names."""
     views = (*a, *b)
-    models = dict.fromkeys(v.run.gpu_model for v in views)
-    gpus = [gpu_name(model) if model else "GPU not known" for model in models]
+    devices = list(dict.fromkeys(map(device_text, views)))
     work = list(dict.fromkeys(v.run.workload for v in views if v.run.workload))
     title = f"{_name(a)} \u2192 {_name(b)}"
     if found.intended and found.intended.field in views[0].run.params:
         title = f"{found.intended.field} {found.intended.a} \u2192 {found.intended.b}"
-    style.header(title, [*work, *gpus, *_shared(found, views)])
+    style.header(title, [*work, *devices, *_shared(found, views)])
 
 
 def _shared(found: Comparison, views: Sequence[RunView]) -> list[str]:

@@ -141,6 +141,8 @@ def ago(stamp: str | None, now: datetime | None = None) -> str:
 
 def gpu_name(model: object) -> str:
     """Return a GPU model without its maker's name, which all of them share; the sign for none."""
+    if model == "cpu":
+        return "CPU"
     return str(model).removeprefix("NVIDIA ") if model and model == model else UNKNOWN
 
 

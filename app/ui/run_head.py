@@ -10,6 +10,7 @@ from app.ui.colours import BAD, GOOD, IDLE, IDLE_COLOURS, NEUTRAL, RUN_B, catego
 from app.ui.format import UNKNOWN, gpu_name, percent, when
 from app.ui.queue_view import cancel, log_text, progress_of, retry
 from app.ui.run_cards import run_cards
+from app.ui.shape import device_text
 from app.ui.widgets import Card, cards, plain_markdown, said_plainly, status_badge
 from core.errors import AppError
 from core.states import FINAL
@@ -23,9 +24,10 @@ def is_active(run: RunRow) -> bool:
     return run.status not in FINAL
 
 
-def title(run: RunRow) -> None:
+def title(view: RunView) -> None:
     """Draw name, facts and what can be done."""
-    facts = [gpu_name(run.gpu_model) if run.gpu_model else "GPU not known"]
+    run = view.run
+    facts = [device_text(view)]
     shown = {k: run.params.get(k) for k in _SHOWN}
     facts += [f"{k} {v}" for k, v in shown.items() if v not in (None, "", "custom")]
     facts += ["example data"] if run.source == "demo" else []

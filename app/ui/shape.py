@@ -5,6 +5,8 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.runview import RunView
+from analysis.verdict import is_cpu_run
 from app.ui.format import UNKNOWN, ago, gpu_name, when
 
 _BORING = frozenset({"iterations", "warmup", "seed", "memory_cap_gib"})
@@ -95,6 +97,13 @@ def num_iterations(phases: pd.DataFrame) -> int | None:
     counts = zip(phases["path"].to_list(), phases["num_ranges"].to_list(), strict=True)
     found = [count for path, count in counts if _ITERATION.fullmatch(path.rsplit("/", 1)[-1])]
     return int(sum(found)) or None
+
+
+def device_text(view: RunView) -> str:
+    """Return what a run ran on, as a short fact."""
+    if view.run.gpu_model:
+        return gpu_name(view.run.gpu_model)
+    return "CPU" if is_cpu_run(view) else "GPU not known"
 
 
 def kernel_shares(kernels: pd.DataFrame) -> pd.DataFrame:

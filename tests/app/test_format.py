@@ -48,7 +48,7 @@ def test_a_timestamp_that_cannot_be_read_is_shown_as_it_is() -> None:
 
 
 def test_a_gpu_is_named_without_its_maker() -> None:
-    assert [fmt.gpu_name(m) for m in ("NVIDIA H200", "cpu", None)] == ["H200", "cpu", fmt.UNKNOWN]
+    assert [fmt.gpu_name(m) for m in ("NVIDIA H200", "cpu", None)] == ["H200", "CPU", fmt.UNKNOWN]
 
 
 def test_counts_agree_with_their_noun() -> None:

@@ -23,7 +23,7 @@ def whole_page(run_id: str) -> None:
     from app.ui import data, run_head, run_tabs
 
     view = data.fetch_view(run_id)
-    run_head.title(view.run)
+    run_head.title(view)
     run_head.answer(view)
     run_head.headline(view)
     for name in run_tabs.__all__:

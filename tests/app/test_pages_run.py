@@ -16,7 +16,7 @@ def whole_page(run_id: str) -> None:
 
     with widgets.page_border():
         view = data.fetch_view(run_id)
-        run_head.title(view.run)
+        run_head.title(view)
         run_head.answer(view)
         run_head.headline(view)
         run_head.warnings(view)
