@@ -16,6 +16,7 @@ MAX_COMPARED = 200
 GUESS = 0.75
 """Confidence up to which a pair is a guess: by likeness or category alone."""
 WORD = re.compile(r"[a-z]+|\d+")
+_MORE = re.compile(r"(\d+) more")
 
 
 def pair_leftovers(rows: Rows) -> None:
@@ -144,8 +145,16 @@ def _names(names: list[str]) -> str:
     names = list(dict.fromkeys(names))
     if len(names) == 1:
         return names[0]
-    shown = " + ".join(short_name(n) for n in names[:3])
-    return shown + (f" + {len(names) - 3} more" if len(names) > 3 else "")
+    parts: list[str] = []
+    num_more = 0
+    for name in names:  # of pools that are pooled once more, the parts
+        for part in name.split(" + ") if " + " in name else [short_name(name)]:
+            counted = _MORE.fullmatch(part)
+            num_more += int(counted[1]) if counted else 0
+            parts += [] if counted else [part]
+    parts = list(dict.fromkeys(parts))
+    num_more += max(0, len(parts) - 3)
+    return " + ".join(parts[:3]) + (f" + {num_more} more" if num_more else "")
 
 
 def _family(row: Row) -> str:

@@ -147,8 +147,8 @@ def name_rows(fig: Chart, texts: Sequence[str], *, bars_px: int, base: int = 70)
     A name beside its row would leave the marks a strip on a narrow screen. `texts` are the row
     axis' values, each for itself; `bars_px` is the height of a row's marks.
     """
-    label_px = 8 + _LINE_PX * max((text.count("<br>") + 1 for text in texts), default=1)
-    pitch_px = bars_px + label_px
+    pitch_px = row_pitch_px(texts, bars_px)
+    label_px = pitch_px - bars_px
     names_px = sum(7 * len(t.get("name", "")) + 45 for t in fig.data if fig.layout["showlegend"])
     legend_px = 19 * (names_px // _NARROW_PX)
     fig.update_layout(
@@ -169,6 +169,11 @@ def name_rows(fig: Chart, texts: Sequence[str], *, bars_px: int, base: int = 70)
             yanchor="bottom",
             showarrow=False,
         )
+
+
+def row_pitch_px(texts: Sequence[str], bars_px: int) -> int:
+    """Return how far apart `name_rows` puts its rows: the marks and the name over them."""
+    return bars_px + 8 + _LINE_PX * max((text.count("<br>") + 1 for text in texts), default=1)
 
 
 def bar_height(num_rows: int) -> int:

@@ -1,5 +1,6 @@
 """What changed between two sides."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,9 @@ from app.charts.roofline import add_kernels
 from app.ui.colours import CATEGORY_COLOURS, NEUTRAL, RUN_A, RUN_B
 from app.ui.format import duration
 
+_LEAST_MS_NS = 2e6
+_WIDE = 30.0
+"A ratio, or its interval, beyond this is drawn on a logarithmic axis."
 _LEAST_STEP = 0.004
 """A step below this share of the larger total is joined with others: it would be a hairline."""
 
@@ -20,7 +24,8 @@ def waterfall(
     """Draw how the time of A becomes the time of B; `steps` are (name, delta_ns)."""
     shown = _readable(steps, start_ns)
     end_ns = start_ns + sum(delta for _, delta in steps)
-    fig = figure(height=380, y_title=f"{what} (\u00b5s)", legend=False)
+    unit_ns, unit = (1e6, "ms") if max(start_ns, end_ns) >= _LEAST_MS_NS else (1e3, "\u00b5s")
+    fig = figure(height=380, y_title=f"{what} ({unit})", legend=False)
     names = [short(labels[0], 22), *(plain(n) for n, _ in shown), short(labels[1], 22)]
     if names[0] == names[-1]:
         names[0], names[-1] = f"A: {names[0]}", f"B: {names[-1]}"
@@ -44,8 +49,8 @@ def waterfall(
     fig.add(
         "bar",
         x=names,
-        y=[b / 1e3 for b in bars],
-        base=[b / 1e3 for b in base],
+        y=[b / unit_ns for b in bars],
+        base=[b / unit_ns for b in base],
         marker={"color": colours},
         text=texts,
         textposition="outside",
@@ -93,10 +98,21 @@ def interval(ratio: float, ci95: tuple[float, float], noise_floor_frac: float | 
     )
     floor = noise_floor_frac or 0.0
     left, right = min(low, 1 - floor, 0.98), max(high, 1 + floor, 1.02)
-    margin = 0.12 * (right - left)
-    fig.update_xaxes(range=[left - margin, right + margin])
+    if right > _WIDE * left:
+        _wide_axis(fig, min(ratio, 1.0), max(ratio, 1.0), left, right)
+    else:
+        margin = 0.12 * (right - left)
+        fig.update_xaxes(range=[left - margin, right + margin])
     fig.update_yaxes(showticklabels=False, showgrid=False)
     return fig
+
+
+def _wide_axis(fig: Chart, least: float, most: float, left: float, right: float) -> None:
+    """Give ratios that lie far apart a logarithmic axis, cut where an interval tells no more."""
+    ends = max(left, least / _WIDE), min(right, most * _WIDE)
+    low, high = math.log10(ends[0]), math.log10(ends[1])
+    margin = 0.06 * (high - low)
+    fig.update_xaxes(type="log", range=[low - margin, high + margin], dtick=1)
 
 
 def intervals(rows: Sequence[tuple[str, float, tuple[float, float] | None, str]]) -> Chart:
@@ -117,7 +133,12 @@ def intervals(rows: Sequence[tuple[str, float, tuple[float, float] | None, str]]
             hovertext=[f"{label}: {ratio:.4g} ({low:.4g} to {high:.4g})"],
             hoverinfo="text",
         )
-    fig.update_xaxes(rangemode="tozero")
+    ends = [v for _, ratio, ci95, _ in rows for v in (ratio, *(ci95 or ()))]
+    if max(ends) > _WIDE:
+        ratios = [1.0, *(ratio for _, ratio, _, _ in rows)]
+        _wide_axis(fig, min(ratios), max(ratios), min(ends), max(ends))
+    else:
+        fig.update_xaxes(rangemode="tozero")
     name_rows(fig, labels, bars_px=14)
     return fig
 

@@ -1,5 +1,6 @@
 """Arithmetic intensity against throughput, under the ceilings that are known."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -49,7 +50,17 @@ def roofline(
         )
     fig.update_xaxes(type="log", dtick=1, tickformat="~g")
     fig.update_yaxes(type="log", dtick=1, tickformat="~s")
+    if ceilings.empty:  # a few points alone may lie between two decades, without a tick
+        y_all = [*points["flops_per_s"].to_list(), *(m[2] for m in models)]
+        fig.update_xaxes(range=_decades(x_all))
+        fig.update_yaxes(range=_decades(y_all))
     return fig
+
+
+def _decades(values: Sequence[float]) -> list[float]:
+    """Return the range of a logarithmic axis, in exponents, that ends between whole decades."""
+    known = [math.log10(v) for v in values if v > 0] or [0.0]
+    return [math.floor(min(known)) - 0.1, math.floor(max(known)) + 1.1]
 
 
 def _roofs(fig: Chart, ceilings: pd.DataFrame, grid: np.ndarray) -> None:

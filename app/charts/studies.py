@@ -21,7 +21,16 @@ from analysis.studies.engine.drawn import (
     value_title,
 )
 from analysis.studies.engine.fields import sort_key
-from app.charts.base import NARROW_CHARS, Chart, figure, name_rows, plain, short, unique_labels
+from app.charts.base import (
+    NARROW_CHARS,
+    Chart,
+    figure,
+    name_rows,
+    plain,
+    row_pitch_px,
+    short,
+    unique_labels,
+)
 from app.ui.colours import (
     CATEGORY_COLOURS,
     ORIGIN_COLOURS,
@@ -33,6 +42,7 @@ from app.ui.colours import (
 PUBLISHED_DASH = "dot"
 _MOST_SERIES = 24
 _MOST_TICKS = 12
+_BAR_PX = 12
 _HEAT_MAP_CHARS = 30
 
 
@@ -175,8 +185,12 @@ def _by_row(rows: Sequence[Row], table: Table) -> Chart:
     by_series = _by_series(shown)
     names = [n for n in by_series if n]
     names.sort(key=partial(_place, table.chart.colour))
-    fig = figure(x_title=value_title(table), barmode="stack" if is_stacked else "group")
+    fig = figure(x_title=value_title(table), barmode="stack" if is_stacked else "overlay")
     texts = dict(zip(labels, unique_labels(labels, 110, width=NARROW_CHARS), strict=True))
+    most = max(Counter(row["label"] for row in shown if row["series"]).values(), default=1)
+    bars_px = 16 if is_stacked else 4 + _BAR_PX * most
+    pitch_px = row_pitch_px(list(texts.values()), bars_px)
+    num_before: Counter[str] = Counter()
     for i, name in enumerate(names):
         bars = by_series[name]
         fig.add(
@@ -186,15 +200,26 @@ def _by_row(rows: Sequence[Row], table: Table) -> Chart:
             x=[row["value"] or 0.0 for row in bars],
             name=short(name or value_title(table), 60),
             error_x=None if is_stacked else _interval(bars),
+            **({} if is_stacked else _beneath(bars, num_before, bars_px, pitch_px)),
             **_look(bars, _colour(table.chart.colour, name, i)),
         )
     for row in by_series.get("", []):
         if row["status"] == "oom":
             place = {"x": 0, "y": texts[row["label"]], "xanchor": "left"}
             fig.add_annotation(text="OOM", showarrow=False, **place)
-    bars_px = 16 if is_stacked else 4 + 12 * len(names)
     name_rows(fig, list(texts.values()), bars_px=bars_px)
     return fig
+
+
+def _beneath(
+    bars: Sequence[Row], num_before: Counter[str], bars_px: int, pitch_px: int
+) -> dict[str, object]:
+    """Put bars right beneath those of their row that are there: others leave no hole."""
+    offsets = []
+    for row in bars:
+        offsets.append((2 - bars_px / 2 + _BAR_PX * num_before[row["label"]]) / pitch_px)
+        num_before[row["label"]] += 1
+    return {"offset": offsets, "width": _BAR_PX / pitch_px}
 
 
 def _place(field: str, name: str) -> tuple[int, float, str]:

@@ -72,8 +72,9 @@ def _rooflines(runs: Sequence[Shown]) -> None:
     if not known and not models:
         return
     st.subheader("Roofline", anchor=False)
-    shapes = "Circles: kernels of A, squares: of B, by counters, area by time. Diamonds: whole "
-    st.caption(shapes + "iterations by the cost model." + _without(runs, points))
+    shapes = "Circles: kernels of A, squares: of B, by counters, area by time. " if known else ""
+    diamonds = "Diamonds: whole iterations by the cost model." if models else ""
+    st.caption(shapes + diamonds + (_without(runs, points) if known else ""))
     chart(
         roofline(
             pd.concat(known, ignore_index=True) if known else points[0],

@@ -151,12 +151,15 @@ def _fall(fall: Waterfall, found: Comparison, what: str, each: int) -> Chart:
     return waterfall(steps, start_ns=fall.total_a_ns / each, labels=labels, what=what)
 
 
-def kernel_pairs(found: Comparison) -> None:
+def kernel_pairs(found: Comparison, views: Sequence[RunView]) -> None:
     """Draw the kernel matching table with how each pair was found."""
     if not found.kernels:
         return
     words = WORDS[found.device]
     st.subheader(f"{words.work.capitalize()} matching", anchor=False)
+    fall = found.kernel_waterfall
+    is_per_iteration = fall is not None and fall.per == "iteration"
+    each = _same_iterations(fall, views) if fall else 1
     rows = [
         {
             "A": k.a,
@@ -164,11 +167,11 @@ def kernel_pairs(found: Comparison) -> None:
             "class": k.category,
             "matched by": k.match,
             "confidence": k.confidence,
-            "A \u00b5s": k.a_ns / 1e3,
-            "B \u00b5s": k.b_ns / 1e3,
-            "difference \u00b5s": k.delta_ns / 1e3,
-            f"A {words.calls}": k.a_count,
-            f"B {words.calls}": k.b_count,
+            "A \u00b5s": k.a_ns / 1e3 / each,
+            "B \u00b5s": k.b_ns / 1e3 / each,
+            "difference \u00b5s": k.delta_ns / 1e3 / each,
+            f"A {words.calls}": k.a_count / each,
+            f"B {words.calls}": k.b_count / each,
             "range": k.path or "",
         }
         for k in found.kernels
@@ -184,6 +187,7 @@ def kernel_pairs(found: Comparison) -> None:
         column_config={
             "A": st.column_config.TextColumn(width=330),
             "B": st.column_config.TextColumn(width=330),
+            **dict.fromkeys((f"A {words.calls}", f"B {words.calls}"), number(format="%.4g")),
             "confidence": number(format="%.2f", help="0 to 1: how sure the match is"),
             "A \u00b5s": times,
             "B \u00b5s": times,
@@ -193,9 +197,9 @@ def kernel_pairs(found: Comparison) -> None:
         },
         alt=f"{words.works.capitalize()} of A and B that do the same work",
     )
-    per = found.kernel_waterfall.per if found.kernel_waterfall else "capture"
-    of = "per iteration" if per == "iteration" else "of the whole capture"
-    st.caption(
-        f"Times are {of}. A dash has no partner: the {words.work} is gone, new, or fused into "
-        "another."
-    )
+    of = f"Times and {words.calls} are of the whole capture."
+    if each > 1:
+        of = f"Times and {words.calls} are per iteration."
+    elif is_per_iteration:
+        of = f"Times are per iteration, {words.calls} of the whole capture."
+    st.caption(f"{of} A dash has no partner: the {words.work} is gone, new, or fused into another.")

@@ -121,15 +121,16 @@ def _name(views: Sequence[RunView]) -> str:
 
 def _what_differs(found: Comparison) -> str:
     """Return the banner; nothing where the page's title says it already."""
-    is_said = found.comparable and found.intended and len(found.differs) == 1
+    if not found.comparable:  # the verdict's reason
+        return ""
+    is_said = found.intended and len(found.differs) == 1
     return "" if is_said else (found.banner or "").replace(" -> ", " \u2192 ")
 
 
 def verdict(found: Comparison) -> None:
     """Draw the banner, the verdict with its reason and next step, and the interval."""
     if banner := _what_differs(found):
-        draw = st.info if found.comparable else st.warning
-        draw(plain_markdown(banner), icon=":material/difference:")
+        st.info(plain_markdown(banner), icon=":material/difference:")
     title = f"{_TITLES[found.verdict]}: {metric_text(found.metric, found.device)}"
     if found.verdict in _ACCENTS and found.ratio:
         title = f"{_TITLES[found.verdict]}: {_change(found)}"
@@ -157,11 +158,18 @@ def _change(found: Comparison) -> str:
     what = "higher" if ratio > 1 else "lower"
     interval_text = ""
     if found.ci95:
-        low, high = (100 * (v - 1) for v in found.ci95)
+        low, high = (_signed(100 * (v - 1)) for v in found.ci95)
         inside = " inside one process" if found.ci95_basis == "samples" else ""
-        interval_text = f" (95 %{inside}: {low:+.1f} to {high:+.1f} %)"
+        interval_text = f" (95 %{inside}: {low} to {high} %)"
     name = metric_text(found.metric, found.device)
     return f"{name} {abs(100 * (ratio - 1)):.1f} % {what}{interval_text}"
+
+
+def _signed(percent: float) -> str:
+    """Return a change in per cent: of a thousand and more, no decimals."""
+    if percent >= 1e5:
+        return "over +100000"
+    return f"{percent:+.{0 if abs(percent) >= 100 else 1}f}".replace("-", "\u2212")
 
 
 def _figures(found: Comparison) -> str:

@@ -89,4 +89,11 @@ def _interval(pair: Pair) -> str:
     if pair.ci95 is None:
         return UNKNOWN
     inside = " inside one process" if pair.ci95_basis == "samples" else ""
-    return f"{pair.ci95[0]:.3f} to {pair.ci95[1]:.3f}{inside}"
+    return f"{_bound(pair.ci95[0])} to {_bound(pair.ci95[1])}{inside}"
+
+
+def _bound(ratio: float) -> str:
+    """Return an end of an interval; one that is a thousand off says no more than that."""
+    if ratio > 1000 or ratio < 0.001:
+        return "over 1000" if ratio > 1 else "under 0.001"
+    return f"{ratio:.3f}" if ratio < 10 else significant(ratio)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from analysis.runview import RunRow, RunView
+from analysis.verdict import is_cpu_run
 from app.ui import data, links, style
 from app.ui.colours import BAD, GOOD, IDLE, IDLE_COLOURS, NEUTRAL, RUN_B, category_colour
 from app.ui.format import UNKNOWN, gpu_name, percent, when
@@ -97,7 +98,11 @@ def answer(view: RunView) -> None:
             [],
             list(found.evidence),
             _ACCENTS.get(str(found.kind), NEUTRAL),
-            composition(found.bar, view.summary.get("unclassified_frac")),
+            composition(
+                found.bar,
+                view.summary.get("unclassified_frac"),
+                "operator" if is_cpu_run(view) else "kernel",
+            ),
             after=next_steps,
         )
         return
@@ -120,13 +125,16 @@ _ACCENTS = {
 }
 
 
-def composition(bar: Sequence[tuple[str, int]], unknown_frac: float | None) -> str:
-    """Return the bar of kernel classes and idle causes, as HTML; empty where nothing is known."""
+def composition(
+    bar: Sequence[tuple[str, int]], unknown_frac: float | None, what: str = "kernel"
+) -> str:
+    """Return the bar of classes (of each `what`) and idle causes, as HTML; empty where unknown."""
     whole = sum(ns for _, ns in bar)
     if whole <= 0:
         return ""
     kernel_ns = sum(ns for name, ns in bar if not name.startswith("idle")) or 1
-    parts, items = [], []
+    parts = []
+    classes, causes = [(f"of {what} time:", "", "")], [("of the whole:", "", "")]
     for name, ns in bar:
         is_idle = name.startswith("idle")
         colour = IDLE_COLOURS.get(name.removeprefix("idle: "), IDLE) if is_idle else ""
@@ -134,10 +142,11 @@ def composition(bar: Sequence[tuple[str, int]], unknown_frac: float | None) -> s
         share = percent(ns / (whole if is_idle else kernel_ns))
         parts.append((f"{name} {share}", ns / whole, colour))
         if ns / whole >= 0.004 or ns / kernel_ns >= 0.01:
-            items.append((name, f"{share} {'of the whole' if is_idle else ''}".strip(), colour))
-    items.append(("not recognised", percent(unknown_frac), ""))
+            (causes if is_idle else classes).append((name, share, colour))
+    classes.append(("not recognised", percent(unknown_frac), ""))
     label = "Where the time went: " + ", ".join(name for name, _, _ in parts)
-    return style.stacked_bar(parts, label) + style.legend(items)
+    idle = style.legend(causes) if len(causes) > 1 else ""
+    return style.stacked_bar(parts, label) + style.legend(classes) + idle
 
 
 _QUIET_CODES = frozenset(

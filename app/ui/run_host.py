@@ -1,5 +1,7 @@
 """What the host did in a run: API calls, why the GPU was idle, transfers."""
 
+import re
+
 import pandas as pd
 import streamlit as st
 
@@ -8,7 +10,9 @@ from analysis.verdict import is_cpu_run
 from app.charts import phases as phase_charts
 from app.ui import style
 from app.ui.format import bytes_, duration, fixed_format, scaled, with_micro
-from app.ui.widgets import chart, plain_markdown, show_table
+from app.ui.widgets import chart, show_table
+
+_ONE = re.compile(r"\b1 gaps")
 
 
 def host(view: RunView) -> None:
@@ -31,8 +35,8 @@ def host(view: RunView) -> None:
             st.caption("Not known: the capture has no gaps between kernels or no launches.")
         else:
             chart(phase_charts.idle_causes(view.gaps), alt="Idle time by cause")
-            for gap in view.gaps.itertuples():
-                st.caption(plain_markdown(with_micro(f"{gap.cause}: {gap.evidence}")))
+            gaps = zip(view.gaps["cause"], view.gaps["evidence"], strict=True)
+            style.facts([(cause, with_micro(_ONE.sub("1 gap", why))) for cause, why in gaps])
     _transfers(view.transfers)
     if not view.api_calls.empty:
         with st.expander("All host calls"):

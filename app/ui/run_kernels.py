@@ -67,6 +67,8 @@ def why_no_kernels(view: RunView) -> str:
 
 def _recognised(view: RunView) -> str:
     frac = view.summary.get("unclassified_frac")
+    if frac == 0:
+        return "Classes come from names; every name is recognised by a rule."
     share = percent(frac) if frac is not None else "an unknown share"
     what = "operators' self time" if is_cpu_run(view) else "kernel time"
     return f"Classes come from names: {share} of the {what} is not recognised by any rule."

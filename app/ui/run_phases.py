@@ -52,8 +52,9 @@ def _phase_table(merged: pd.DataFrame, what: str) -> None:
         }
     )
     of_operators = what == "operator"
+    same = [c for c in ("given by", "process") if table[c].nunique() < 2]  # the caption says how
     show_table(
-        table.drop(columns=["GPU projection ms", "given by"]) if of_operators else table,
+        table.drop(columns=[*same, *(["GPU projection ms"] if of_operators else [])]),
         height=table_height(merged, 640),
         column_config={
             c: st.column_config.NumberColumn(format="%.3f", help=h)

@@ -7,6 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis.studies import Pivot, StudyTable, list_studies
+from analysis.studies.engine.cells import MEASURED
 from app.charts import studies as charts
 from app.job_text import submit_command
 from app.ui import data, links, style
@@ -127,6 +128,7 @@ def draw_table(found: StudyTable, table: Any, pivot: Pivot) -> None:
         chart(fig, alt=f"{table.title}, as {table.chart.kind}")
     show_table(
         cells(pivot),
+        column_config=dict.fromkeys(_labels(pivot), st.column_config.TextColumn(alignment="right")),
         key=f"study_{table.title}",
         height=table_height(pivot.rows, 640),
         alt=f"Table: {table.title}",
@@ -137,11 +139,17 @@ def cells(pivot: Pivot) -> pd.DataFrame:
     """Return the pivot as texts: OOM where it ran out of memory, a dash where nothing is known."""
     table: dict[str, list[str]] = {}
     for i, name in enumerate(pivot.row_fields):
-        table[name] = [row[i] for row in pivot.rows]
-    for j, name in enumerate(pivot.columns):
-        label = name if name not in table else f"{name} "
+        values = [row[i] for row in pivot.rows]
+        if name != "from" or set(values) != {MEASURED}:
+            table[name] = values
+    for j, label in enumerate(_labels(pivot)):
         table[label] = [_text(row[j]) for row in pivot.cells]
     return pd.DataFrame(table)
+
+
+def _labels(pivot: Pivot) -> list[str]:
+    """Return the headings of the columns of values, apart from those of the rows' fields."""
+    return [f"{name} " if name in pivot.row_fields else name for name in pivot.columns]
 
 
 def _text(cell: Any) -> str:

@@ -12,6 +12,7 @@ const text = (ns) => {
 
 // A point in time, with as many decimals as tell it from another one `step` away.
 const moment = (ns, step) => {
+  if (ns === 0) return "0"
   const [unit, u] = ns >= 1e9 ? [1e9, "s"] : ns >= 1e6 ? [1e6, "ms"] : ns >= 1e3 ? [1e3, "\u00b5s"] : [1, "ns"]
   const decimals = Math.min(9, Math.max(0, Math.ceil(Math.log10(unit / step) - 1e-9)))
   return `${(ns / unit).toFixed(decimals)} ${u}`
