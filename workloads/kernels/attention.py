@@ -1,8 +1,9 @@
 """Fused attention with a gradient, by our Triton kernels: `attention(q, k, v, causal=...)`.
 
 Tensor descriptors (TMA) are used on Hopper and later when the sequence is a multiple of every
-tile, else plain pointers with masks. The tiles are chosen by Triton's autotuner once per head
-dim, causality, sequence and kind of access.
+tile, else plain pointers with masks; on Hopper the forward then is a kernel of its own. The tiles
+of the others are chosen by Triton's autotuner once per head dim, causality, sequence and kind of
+access.
 """
 
 import functools
@@ -116,6 +117,19 @@ def has_tma() -> bool:
     return torch.cuda.is_available() and torch.cuda.get_device_capability()[0] >= 9
 
 
+@functools.cache
+def hopper_kernel() -> Any:
+    """Return the module of the forward for Hopper, None on another GPU or an older Triton."""
+    release = tuple(int(part) for part in triton.__version__.split(".")[:2])
+    if is_interpreted() or not has_tma() or release < (3, 6):
+        return None
+    if torch.cuda.get_device_capability()[0] != 9:
+        return None
+    from workloads.kernels import attention_forward_hopper
+
+    return attention_forward_hopper
+
+
 def _access(tensor: Tensor, use_tma: bool) -> Any:
     rows = tensor.view(-1, tensor.shape[-1])
     if not use_tma:
@@ -135,14 +149,15 @@ class Attention(torch.autograd.Function):
         b, h, n, d = q.shape
         out = torch.empty_like(q)
         lse = torch.empty((b, h, n), device=q.device, dtype=torch.float32)
-        access = [_access(t, use_tma) for t in (q, k, v, out)]
-
-        def grid(meta: Mapping[str, Any]) -> tuple[int, int]:
-            return triton.cdiv(n, meta["BLOCK_M"]), b * h
-
-        forward_kernel[grid](
-            *access, lse, scale, n, D=d, CAUSAL=causal, USE_TMA=use_tma, EVEN=n % EVEN_ROWS == 0
-        )
+        hopper = hopper_kernel() if use_tma else None
+        if hopper is not None and d in hopper.HEAD_DIMS:
+            hopper.attend(q, k, v, out, lse, causal=causal, scale=scale)
+        else:
+            access = [_access(t, use_tma) for t in (q, k, v, out)]
+            same = {"D": d, "CAUSAL": causal, "USE_TMA": use_tma, "EVEN": n % EVEN_ROWS == 0}
+            forward_kernel[lambda meta: (triton.cdiv(n, meta["BLOCK_M"]), b * h)](
+                *access, lse, scale, n, **same
+            )
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.settings = (causal, scale, use_tma)
         return out
