@@ -24,38 +24,38 @@ job() { echo "$*" >>"$jobs_file"; }
 
 pairs() {  # measured on more than one model of GPU: what projections are checked against
   for mode in none reduce-overhead max-autotune; do
-    job "decode-2-$mode decode --profilers nsys --repeats 3 --set layers=2 --set compile=$mode"
+    job "decode-2-layers-$mode decode --profilers nsys --repeats 3 --set layers=2 --set compile=$mode"
   done
-  job "decode-2-skipped decode --profilers nsys --set layers=2 --set compile=reduce-overhead --set kv_cache=argument"
-  job "small-train-bf16 transformer --profilers nsys,memory --set preset=small --set mode=train_step --set dtype=bf16"
-  job "xl-train-oom transformer --profilers memory --set preset=xl --set mode=train_step --set memory_cap_gib=16"
+  job "decode-2-layers-graphs-skipped decode --profilers nsys --set layers=2 --set compile=reduce-overhead --set kv_cache=argument"
+  job "transformer-small-train-bf16 transformer --profilers nsys,memory --set preset=small --set mode=train_step --set dtype=bf16"
+  job "transformer-xl-train-fp32-16GiB transformer --profilers memory --set preset=xl --set mode=train_step --set memory_cap_gib=16"
 }
 
 compiled() {
   for mode in max-autotune reduce-overhead default; do
-    job "decode-layer-$mode decode --profilers nsys --repeats 3 --set preset=llama-7b-layer --set compile=$mode"
+    job "decode-1-layer-$mode decode --profilers nsys --repeats 3 --set preset=llama-7b-layer --set compile=$mode"
   done
   for mode in default; do
-    job "large-forward-$mode transformer --profilers nsys --set preset=large --set mode=forward --set seq_len=256 --set batch=32 --set dtype=bf16 --set compile=$mode"
-    job "large-train-$mode transformer --profilers nsys --set preset=large --set mode=train_step --set seq_len=256 --set batch=8 --set dtype=bf16 --set compile=$mode"
+    job "transformer-large-forward-bf16-$mode transformer --profilers nsys --set preset=large --set mode=forward --set seq_len=256 --set batch=32 --set dtype=bf16 --set compile=$mode"
+    job "transformer-large-train-bf16-$mode transformer --profilers nsys --set preset=large --set mode=train_step --set seq_len=256 --set batch=8 --set dtype=bf16 --set compile=$mode"
   done
   for length in 256 1024 4096 16384; do
-    job "attention-compiled-$length attention --set implementation=compiled --set mode=forward_backward --set dtype=fp32 --set batch=8 --set heads=1 --set head_dim=64 --set seq_len=$length"
+    job "attention-compiled-dim-64-length-$length attention --set implementation=compiled --set mode=forward_backward --set dtype=fp32 --set batch=8 --set heads=1 --set head_dim=64 --set seq_len=$length"
   done
 }
 
 eager() {
-  job "decode-layer-none decode --profilers nsys,memory --repeats 5 --set preset=llama-7b-layer"
-  job "decode-layer-graph decode --profilers nsys --repeats 3 --set preset=llama-7b-layer --set cuda_graph=on"
+  job "decode-1-layer-none decode --profilers nsys,memory --repeats 5 --set preset=llama-7b-layer"
+  job "decode-1-layer-graph decode --profilers nsys --repeats 3 --set preset=llama-7b-layer --set cuda_graph=on"
   job "decode-7b-none decode --profilers nsys --set preset=llama-7b"
   job "decode-7b-graph decode --profilers nsys --set preset=llama-7b --set cuda_graph=on"
-  job "decode-graphs-skipped decode --profilers nsys --set preset=llama-7b-layer --set compile=reduce-overhead --set kv_cache=argument"
-  job "prefill-1024 prefill --profilers nsys --set seq_len=1024"
-  job "generate-none generate --profilers nsys --set new_tokens=32"
-  job "generate-graph generate --profilers nsys --set new_tokens=32 --set cuda_graph=on"
-  job "large-forward-none transformer --profilers nsys --set preset=large --set mode=forward --set seq_len=256 --set batch=32 --set dtype=bf16"
-  job "large-train-none transformer --profilers nsys --set preset=large --set mode=train_step --set seq_len=256 --set batch=8 --set dtype=bf16"
-  job "small-train-trace transformer --profilers nsys,memory,trace --set preset=small --set mode=train_step --set batch=8 --set dtype=bf16"
+  job "decode-1-layer-graphs-skipped decode --profilers nsys --set preset=llama-7b-layer --set compile=reduce-overhead --set kv_cache=argument"
+  job "prefill-1-layer-length-1024 prefill --profilers nsys --set seq_len=1024"
+  job "generate-1-layer-none generate --profilers nsys --set new_tokens=32"
+  job "generate-1-layer-graph generate --profilers nsys --set new_tokens=32 --set cuda_graph=on"
+  job "transformer-large-forward-bf16-none transformer --profilers nsys --set preset=large --set mode=forward --set seq_len=256 --set batch=32 --set dtype=bf16"
+  job "transformer-large-train-bf16-none transformer --profilers nsys --set preset=large --set mode=train_step --set seq_len=256 --set batch=8 --set dtype=bf16"
+  job "transformer-small-train-bf16-batch-8 transformer --profilers nsys,memory,trace --set preset=small --set mode=train_step --set batch=8 --set dtype=bf16"
   for name in route route_sort route_fused; do
     job "moe-$name moe_routing --profilers nsys --set implementation=$name"
   done
@@ -64,12 +64,12 @@ eager() {
 scaling() {
   for length in 256 512 1024 2048 4096 8192 16384; do
     for name in naive sdpa triton; do
-      job "scaling-$name-$length attention --set implementation=$name --set mode=forward --set seq_len=$length"
+      job "attention-$name-fp16-length-$length attention --set implementation=$name --set mode=forward --set seq_len=$length"
     done
   done
   for dim in 16 32 64 128; do
     for length in 256 1024 4096 8192 16384; do
-      job "naive-$dim-$length attention --set implementation=naive --set mode=forward_backward --set dtype=fp32 --set batch=8 --set heads=1 --set head_dim=$dim --set seq_len=$length"
+      job "attention-naive-dim-$dim-length-$length attention --set implementation=naive --set mode=forward_backward --set dtype=fp32 --set batch=8 --set heads=1 --set head_dim=$dim --set seq_len=$length"
     done
   done
 }
@@ -77,26 +77,26 @@ scaling() {
 training() {
   for size in small medium large xl 2.7B; do
     for length in 128 256 512 1024; do
-      job "forward-$size-$length transformer --profilers nsys --set preset=$size --set mode=forward --set seq_len=$length"
+      job "transformer-$size-forward-fp32-length-$length transformer --profilers nsys --set preset=$size --set mode=forward --set seq_len=$length"
       # 24 GiB: what an RTX 3090 or 4090 holds; the larger cells run out of memory on purpose
-      job "train-$size-$length transformer --set preset=$size --set mode=train_step --set seq_len=$length --set memory_cap_gib=24"
+      job "transformer-$size-train-fp32-24GiB-length-$length transformer --set preset=$size --set mode=train_step --set seq_len=$length --set memory_cap_gib=24"
     done
   done
   for size in small medium large xl 2.7B; do
-    job "forward-$size-512-bf16 transformer --set preset=$size --set mode=forward --set seq_len=512 --set dtype=bf16"
+    job "transformer-$size-forward-bf16-length-512 transformer --set preset=$size --set mode=forward --set seq_len=512 --set dtype=bf16"
   done
-  job "memory-xl-oom transformer --profilers memory --set preset=xl --set mode=train_step --set memory_cap_gib=24"
+  job "transformer-xl-train-fp32-24GiB-memory transformer --profilers memory --set preset=xl --set mode=train_step --set memory_cap_gib=24"
 }
 
 counters() {
-  job "ncu-decode-layer decode --profilers nsys,ncu --set preset=llama-7b-layer"
-  job "ncu-decode-max-autotune decode --profilers nsys,ncu --set preset=llama-7b-layer --set compile=max-autotune"
+  job "decode-1-layer-none-counters decode --profilers nsys,ncu --set preset=llama-7b-layer"
+  job "decode-1-layer-max-autotune-counters decode --profilers nsys,ncu --set preset=llama-7b-layer --set compile=max-autotune"
   for tile in 16 64 128; do
-    job "ncu-gemm-tile-$tile gemm --profilers ncu --set implementation=triton --set m=16 --set tile_m=$tile"
+    job "gemm-triton-tile-$tile gemm --profilers ncu --set implementation=triton --set m=16 --set tile_m=$tile"
   done
-  job "ncu-gemm-cublas gemm --profilers ncu --set m=16"
-  job "ncu-attention-triton attention --profilers ncu --set implementation=triton --set mode=forward"
-  job "ncu-attention-naive attention --profilers ncu --set implementation=naive --set mode=forward"
+  job "gemm-cublas gemm --profilers ncu --set m=16"
+  job "attention-triton-counters attention --profilers ncu --set implementation=triton --set mode=forward"
+  job "attention-naive-counters attention --profilers ncu --set implementation=naive --set mode=forward"
 }
 
 for part in $parts; do "$part"; done
@@ -115,5 +115,5 @@ run_job() {
 }
 export -f run_job
 programs=$((${MATRIX_JOBS:-6} * $(wc -w <<<"$MATRIX_GPUS")))
-grep -E "^[^ ]*(${MATRIX_ONLY:-})[^ ]* " "$jobs_file" | tr '\n' '\0' |
+awk -v names="${MATRIX_ONLY:-.}" '$1 ~ names' "$jobs_file" | tr '\n' '\0' |
   xargs -0 -n 1 -P "$programs" --process-slot-var=SLOT bash -c 'run_job "$1"' _
