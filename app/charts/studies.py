@@ -33,6 +33,7 @@ from app.charts.base import (
 )
 from app.ui.colours import (
     CATEGORY_COLOURS,
+    NEUTRAL,
     ORIGIN_COLOURS,
     SERIES_COLOURS,
     category_colour,
@@ -267,6 +268,7 @@ def _interval(rows: Sequence[Row]) -> dict[str, object] | None:
         "arrayminus": np.array([_between(row["ci_low"], row["value"]) for row in rows]),
         "thickness": 1.5,
         "width": 4,
+        "color": NEUTRAL,  # plotly's own is black on a dark page
     }
 
 

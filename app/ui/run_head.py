@@ -40,7 +40,7 @@ def title(view: RunView) -> None:
     left, right = st.columns([3, 2], vertical_alignment="top")
     with left:
         style.header(run.name, facts, " \u00b7 ".join(tail))
-    bar = right.container(horizontal=True, horizontal_alignment="right")
+    bar = right.container(key="run_actions", horizontal=True, horizontal_alignment="right")
     with bar:
         status_badge(run.status)
     with bar.popover("Compare with", icon=":material/compare_arrows:"):

@@ -6,8 +6,9 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from analysis.studies import Pivot, StudyTable, list_studies
+from analysis.studies import Pivot, StudyTable, Table, list_studies
 from analysis.studies.engine.cells import MEASURED
+from analysis.studies.engine.drawn import SPEAKING
 from app.charts import studies as charts
 from app.job_text import submit_command
 from app.ui import data, links, style
@@ -118,38 +119,48 @@ def fillable(jobs: tuple[Mapping[str, Any], ...]) -> list[JobSpec]:
     return found
 
 
-def draw_table(found: StudyTable, table: Any, pivot: Pivot) -> None:
+def draw_table(found: StudyTable, table: Table, pivot: Pivot) -> None:
     """Draw one table of the study: its chart where it has one, then its cells."""
     if not pivot.rows:
         return
     st.subheader(plain_markdown(table.title), anchor=False)
     fig = charts.draw(found.frame, table, pivot)
-    if fig is not None:
+    if fig is not None and table.chart is not None:
         chart(fig, alt=f"{table.title}, as {table.chart.kind}")
+    right = st.column_config.TextColumn(alignment="right")
     show_table(
-        cells(pivot),
-        column_config=dict.fromkeys(_labels(pivot), st.column_config.TextColumn(alignment="right")),
+        cells(pivot, table),
+        column_config=dict.fromkeys(_labels(pivot, table), right),
         key=f"study_{table.title}",
         height=table_height(pivot.rows, 640),
         alt=f"Table: {table.title}",
     )
 
 
-def cells(pivot: Pivot) -> pd.DataFrame:
+def cells(pivot: Pivot, layout: Table) -> pd.DataFrame:
     """Return the pivot as texts: OOM where it ran out of memory, a dash where nothing is known."""
     table: dict[str, list[str]] = {}
     for i, name in enumerate(pivot.row_fields):
         values = [row[i] for row in pivot.rows]
         if name != "from" or set(values) != {MEASURED}:
             table[name] = values
-    for j, label in enumerate(_labels(pivot)):
+    for j, label in enumerate(_labels(pivot, layout)):
         table[label] = [_text(row[j]) for row in pivot.cells]
     return pd.DataFrame(table)
 
 
-def _labels(pivot: Pivot) -> list[str]:
-    """Return the headings of the columns of values, apart from those of the rows' fields."""
-    return [f"{name} " if name in pivot.row_fields else name for name in pivot.columns]
+def _labels(pivot: Pivot, layout: Table) -> list[str]:
+    """Return the headings of the columns of values, apart from those of the rows' fields.
+
+    Of one value by one field, `seq_len 512 (%)`: what the value is stands over the table.
+    """
+    names = list(pivot.columns)
+    if len(layout.values) == 1 and len(layout.columns) == 1:
+        unit, field = layout.values[0].unit, layout.columns[0]
+        texts = [name.rpartition(" / ")[0] or "not stated" for name in names]
+        lead = "" if field in SPEAKING else f"{field} "
+        names = [f"{lead}{text} ({unit})" if unit else f"{lead}{text}" for text in texts]
+    return [f"{name} " if name in pivot.row_fields else name for name in names]
 
 
 def _text(cell: Any) -> str:

@@ -64,6 +64,7 @@ dl.wb-kv {{margin:.2rem 0 .6rem !important;padding:0;display:grid;
   .wb-title {{font-size:1.35rem}} .wb-verdict {{padding:.8rem .85rem}}
   .wb-verdict h2 {{font-size:1.08rem}}
   .wb-said {{grid-template-columns:1fr}} .wb-said > :nth-child(even) {{border:0;padding-top:0}}
+  .st-key-run_actions {{justify-content:flex-start !important}}
   .wb-kv {{grid-template-columns:1fr}} .wb-kv dd {{margin-bottom:.35rem}}
 }}
 </style>"""
