@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,26 +41,22 @@ def pytest_report_header() -> str:
 
 SLOW_FIRST = (
     "tests/browser/test_journey_example.py",
-    "tests/browser/test_compare_repeats.py",
-    "tests/app/test_stack.py",
     "tests/browser/",
+    "tests/app/test_stack.py",
     "tests/worker/",
     "tests/workloads/",
     "tests/app/",
 )
-DASHBOARDS = {"test_compare_repeats": "browser 2", "test_journey_submit": "browser 2"}
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep a file in one process, and the journeys in two: those of a process share a dashboard."""
+    """Keep a file in one process, and all journeys in one: they share a dashboard."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByFileOrDashboard(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.split("::")[0]
-            is_journey = file.startswith("tests/browser/")
-            return DASHBOARDS.get(Path(file).stem, "browser 1") if is_journey else file
+            return "browser" if nodeid.startswith("tests/browser/") else nodeid.split("::")[0]
 
     return ByFileOrDashboard(config, log)
 
@@ -90,6 +87,17 @@ def example_data(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Pa
             ]
             (folder / "loaded.json").write_text(json.dumps(loaded))
     return folder
+
+
+@pytest.fixture(scope="session")
+def copy_examples(example_data: Path) -> Callable[..., list[Any]]:
+    """Return what stands in for `load_demo`: it takes the example runs as the session read them."""
+
+    def copied(data: DataDir, tell: object) -> list[Any]:
+        shutil.copytree(example_data, data.root, dirs_exist_ok=True)
+        return [SimpleNamespace(**r) for r in json.loads((data.root / "loaded.json").read_text())]
+
+    return copied
 
 
 @pytest.fixture

@@ -2,8 +2,9 @@
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -223,10 +224,12 @@ def transcripts() -> list[Path]:
 def test_transcripts_come_out_as_printed(
     page: Path,
     data_dir: DataDir,
+    copy_examples: Callable[..., list[Any]],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """`...` stands for the rest of a line, a line of `...` for any lines."""
+    monkeypatch.setattr("app.demo.load.load_demo", copy_examples)
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("WARPBOARD_DATA", str(data_dir.root))
     for info, text in blocks(page):

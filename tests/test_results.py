@@ -3,18 +3,16 @@
 import gzip
 import json
 import re
-import shutil
 import sqlite3
 import statistics
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from app.demo.load import DATA, FOLDER
-from core.config import DataDir
 from docs.generate import DOCS, generated
 from docs.measured import RESULTS, charts, example_views
 
@@ -25,15 +23,10 @@ LIMIT_BYTES = 25_000_000
 
 
 @pytest.fixture(scope="module", autouse=True)
-def examples_read_once(example_data: Path) -> Iterator[None]:
+def examples_read_once(copy_examples: Callable[..., list[Any]]) -> Iterator[None]:
     """Take the example runs as the whole test session has read them."""
-
-    def copied(data: DataDir, tell: object) -> list[SimpleNamespace]:
-        shutil.copytree(example_data, data.root, dirs_exist_ok=True)
-        return [SimpleNamespace(**r) for r in json.loads((data.root / "loaded.json").read_text())]
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("docs.measured.load_demo", copied)
+        patch.setattr("docs.measured.load_demo", copy_examples)
         yield
 
 
