@@ -33,7 +33,7 @@ def load_demo(data_dir: DataDir, tell: Callable[[str], None]) -> list[Imported]:
     num_processes = min(os.cpu_count() or 1, MAX_PROCESSES)
     loaded = []
     with (
-        _unpacked() as entries,
+        unpacked() as entries,
         ProcessPoolExecutor(num_processes, mp_context=get_context("spawn")) as pool,
     ):
         runs = pool.map(partial(_load, data_dir.ensure()), entries)
@@ -44,8 +44,11 @@ def load_demo(data_dir: DataDir, tell: Callable[[str], None]) -> list[Imported]:
 
 
 @contextmanager
-def _unpacked() -> Iterator[list[Mapping[str, Any]]]:
-    """Give the entries of `demo.toml`, those of its archives as bundles that lie beside it."""
+def unpacked() -> Iterator[list[Mapping[str, Any]]]:
+    """Give the example runs: the entries of `demo.toml`, and one a bundle of its archives.
+
+    A bundle of an archive is a folder that is gone afterwards.
+    """
     found = tomllib.loads((FOLDER / "demo.toml").read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as scratch:
         entries: list[Mapping[str, Any]] = list(found["run"])

@@ -147,7 +147,7 @@ def _fall(fall: Waterfall, found: Comparison, what: str, each: int) -> Chart:
     steps = [(bar.name, bar.delta_ns / each) for bar in fall.bars]
     labels = (found.a.label, found.b.label)
     if found.intended:
-        labels = (str(found.intended.a), str(found.intended.b))
+        labels = (found.intended.a or "unknown", found.intended.b or "unknown")
     return waterfall(steps, start_ns=fall.total_a_ns / each, labels=labels, what=what)
 
 

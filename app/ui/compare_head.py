@@ -99,7 +99,8 @@ def names(found: Comparison, a: Sequence[RunView], b: Sequence[RunView]) -> None
     work = list(dict.fromkeys(v.run.workload for v in views if v.run.workload))
     title = f"{_name(a)} \u2192 {_name(b)}"
     if found.intended and found.intended.field in views[0].run.params:
-        title = f"{found.intended.field} {found.intended.a} \u2192 {found.intended.b}"
+        a_text, b_text = (v or "unknown" for v in (found.intended.a, found.intended.b))
+        title = f"{found.intended.field} {a_text} \u2192 {b_text}"
     style.header(title, [*work, *devices, *_shared(found, views)])
 
 

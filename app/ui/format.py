@@ -87,10 +87,17 @@ def percent(frac: float | None) -> str:
 
 
 def pct(value: float | None) -> str:
-    """Return a percentage (0-100) with one decimal, or two below one per cent."""
+    """Return a percentage (0-100) with one decimal, or two below one per cent.
+
+    What is not nothing does not read as nothing, and what is not all not as all.
+    """
     if not is_known(value):
         return UNKNOWN
     number = float(value)  # type: ignore[arg-type]
+    if 0 < number < 0.005:
+        return f"< 0.01{_NBSP}%"
+    if 99.95 <= number < 100:
+        return f"> 99.9{_NBSP}%"
     digits = 2 if 0 < abs(number) < 1 else 1
     return f"{number:.{digits}f}{_NBSP}%"
 

@@ -111,9 +111,11 @@ def answer(view: RunView) -> None:
     log = data.log_tail(run.id)
     if len(log):
         with st.expander("Log", icon=":material/terminal:", expanded=run.status == "failed"):
-            st.code(log_text(log), language=None, height=320)
+            is_long = len(log) > _FEW_LINES
+            st.code(log_text(log), language=None, height=320 if is_long else "content")
 
 
+_FEW_LINES = 12
 _ACCENTS = {
     "launch_bound": BAD,
     "host_bound": BAD,

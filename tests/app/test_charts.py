@@ -68,6 +68,24 @@ def test_waterfall_of_two_runs_of_one_name_keeps_both_bars() -> None:
     assert list(fig.data[0].x) == ["A: same", "B: same"]
 
 
+def test_a_waterfall_of_milliseconds_is_drawn_in_milliseconds() -> None:
+    fig = compare.waterfall(
+        [("gemm", -4e6)], start_ns=12e6, labels=("a", "b"), what="span"
+    ).to_plotly()
+    assert fig.layout.yaxis.title.text == "span (ms)"
+    assert fig.data[0].y[0] == pytest.approx(12.0)
+
+
+def test_an_interval_that_rules_nothing_out_leaves_the_ratio_in_sight() -> None:
+    fig = compare.interval(1.1, (1e-9, 1e9), None).to_plotly()
+    low, high = fig.layout.xaxis.range
+    assert fig.layout.xaxis.type == "log" and low < 0 < high < 3
+    several = compare.intervals([("x", 1.1, (1e-9, 1e9), "#111111")]).to_plotly()
+    assert several.layout.xaxis.type == "log"
+    narrow = compare.interval(1.1, (1.0, 1.2), None).to_plotly()
+    assert narrow.layout.xaxis.type is None
+
+
 def test_an_unknown_phase_time_is_left_out_not_drawn_as_zero() -> None:
     frame = pd.DataFrame(
         {
@@ -183,6 +201,13 @@ def test_two_values_at_one_place_are_bars_beside_each_other_not_a_sum() -> None:
     assert by_value.layout.yaxis.title.text == "latency (ms)"
     assert [list(bar.y) for bar in by_value.data] == [[2.0], [3.0]]
     assert len({bar.name for bar in by_value.data}) == 2
+
+
+def test_bars_of_a_row_leave_no_hole_for_those_that_it_lacks() -> None:
+    rows = study_rows(gpu=["A", "B"], compile=["none", "default"])
+    fig = drawn(rows, study_table("bars", "gpu", "compile"), PIVOT)
+    assert len(fig.data) == 2
+    assert fig.data[0].offset == fig.data[1].offset
 
 
 def test_a_row_that_ran_out_of_memory_says_so_in_its_bar() -> None:

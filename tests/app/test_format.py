@@ -38,6 +38,13 @@ def test_unknown_is_never_zero() -> None:
     assert fmt.percent(None) == fmt.count(None) == fmt.ratio(None) == fmt.UNKNOWN
 
 
+def test_a_share_of_almost_nothing_or_almost_all_does_not_read_as_such() -> None:
+    shown = [fmt.percent(v) for v in (0.0, 1e-6, 0.5, 0.99999, 1.0)]
+    assert [s.replace(fmt._NBSP, " ") for s in shown] == [
+        *("0.0 %", "< 0.01 %", "50.0 %", "> 99.9 %", "100.0 %")
+    ]
+
+
 def test_age_is_in_the_largest_unit() -> None:
     now = datetime(2026, 11, 27, 12, tzinfo=UTC)
     assert fmt.ago("2026-11-27T10:30:00Z", now) == "1\u00a0h ago"
