@@ -36,6 +36,14 @@ _STEPS = {
         "the measured peak",
     ),
 }
+_ON_CHIP = (
+    "Move fewer bytes between shared memory and registers: tensor cores (tf32, bf16), larger tiles "
+    "a thread, no bank conflicts",
+)
+_STARVED = (
+    "See waves per SM and occupancy on the Counters tab: a larger batch or other tiles fill the "
+    "GPU",
+)
 _RECORD = (
     "Record hardware counters (the ncu profiler) for the longest kernels",
     "Measure this GPU's peaks (warpboard doctor --measure) and give the workload a cost model",
@@ -53,36 +61,47 @@ def limit_without_kernels(view: RunView) -> BusyLimit | None:
 
 
 def _from_counters(view: RunView) -> BusyLimit | None:
-    """Weigh the launches' own utilisation by their duration: share = sum(pct * ns) / sum(ns)."""
+    """Weigh the launches' own utilisation by their duration: share = sum(pct * ns) / sum(ns).
+
+    Nsight Compute's memory throughput is the highest of all levels, L1 and shared memory among
+    them, which matrix products in fp32 fill without asking for a byte of DRAM. So memory is DRAM
+    and L2 where those are known, and what is on the chip comes after the SMs.
+    """
     counters = view.counters
     if counters.empty or counters["duration_ns"].isna().all():
         return None
-    memory_pct = _weighted(counters, _larger(counters, "memory_pct", "dram_pct"))
+    any_pct = _weighted(counters, _larger(counters, "memory_pct", "dram_pct"))
     sm_pct = _weighted(counters, counters["sm_pct"])
-    if memory_pct is None or sm_pct is None:
+    if any_pct is None or sm_pct is None:
         return None
+    levels = {"DRAM": _weighted(counters, counters["dram_pct"])}
+    levels["L2"] = _weighted(counters, counters["l2_pct"])
+    known = {name: pct for name, pct in levels.items() if pct is not None}
+    memory_pct = max(known.values()) if levels["DRAM"] is not None else any_pct
+    inside = f" ({', '.join(f'{name} {pct:.0f} %' for name, pct in known.items())})"
     evidence = (
-        f"counters of {len(counters)} launches, weighed by time: memory {memory_pct:.0f} %, "
-        f"SM {sm_pct:.0f} % of peak",
+        f"counters of {len(counters)} launches, weighed by time: SM {sm_pct:.0f} %, memory "
+        f"{any_pct:.0f} % of peak{inside if known else ''}",
         *_coverage(view),
     )
-    if max(memory_pct, sm_pct) < HIGH_PCT:
-        return BusyLimit(
-            kind="unknown",
-            headline=f"Neither memory ({memory_pct:.0f} %) nor SM ({sm_pct:.0f} %) is near its "
-            "peak: latency or too little parallelism in the profiled kernels",
-            evidence=evidence,
-            next_steps=("See waves per SM and occupancy on the Counters tab: a larger batch or "
-                        "other tiles fill the GPU",),
-        )  # fmt: skip
-    kind = "memory_bound" if memory_pct >= sm_pct else "compute_bound"
-    word = "Memory-bound: memory" if kind == "memory_bound" else "Compute-bound: the SMs"
-    return BusyLimit(
-        kind=kind,
-        headline=f"{word} at {max(memory_pct, sm_pct):.0f} % of peak in the profiled kernels",
-        evidence=evidence,
-        next_steps=_STEPS[kind],
-    )
+    place = "in the profiled kernels"
+    if memory_pct >= max(sm_pct, HIGH_PCT):
+        kind, headline = "memory_bound", f"Memory-bound: memory at {memory_pct:.0f} % of peak"
+        steps = _STEPS[kind]
+    elif sm_pct >= HIGH_PCT:
+        kind, headline = "compute_bound", f"Compute-bound: the SMs at {sm_pct:.0f} % of peak"
+        steps = _STEPS[kind]
+    elif any_pct >= HIGH_PCT:
+        kind = "memory_bound"
+        headline = f"Bound by memory on the chip: L1 or shared memory at {any_pct:.0f} % of peak"
+        steps = _ON_CHIP
+    else:
+        kind, steps = "unknown", _STARVED
+        headline = (
+            f"Neither memory ({memory_pct:.0f} %) nor SM ({sm_pct:.0f} %) is near its peak: "
+            "latency or too little parallelism"
+        )
+    return BusyLimit(kind=kind, headline=f"{headline} {place}", evidence=evidence, next_steps=steps)
 
 
 def _larger(counters: pd.DataFrame, first: str, second: str) -> pd.Series:

@@ -131,6 +131,22 @@ def test_counters_decide_for_a_busy_gpu_and_say_their_coverage(memory_pct, sm_pc
     assert run_verdict(view).kind == kind
 
 
+@pytest.mark.parametrize(
+    ("levels", "sm_pct", "words"),
+    [
+        ({"dram_pct": 3.0, "l2_pct": 34.0}, 69.0, "Compute-bound: the SMs at 69 %"),
+        ({"dram_pct": 3.0, "l2_pct": 34.0}, 40.0, "on the chip: L1 or shared memory at 75 %"),
+        ({"dram_pct": 70.0, "l2_pct": 72.0}, 69.0, "Memory-bound: memory at 72 %"),
+        ({"dram_pct": 70.0}, 69.0, "Memory-bound: memory at 70 %"),
+    ],
+)
+def test_memory_of_the_chip_does_not_pass_for_dram(levels, sm_pct, words):
+    of_fp32_products = counters(75.0, sm_pct).assign(**levels)
+    found = run_verdict(replace(nsys_view("forward_fp32"), counters=of_fp32_products))
+    assert words in found.headline
+    assert "(DRAM " in found.evidence[0]
+
+
 def test_counters_say_what_share_of_the_time_they_cover():
     view = replace(nsys_view("forward_fp32"), counters=counters(85.0, 30.0))
     assert "kernels of these names are 0.2 % of the GPU time" in run_verdict(view).evidence

@@ -90,6 +90,14 @@ def test_coverage_counts_what_the_report_holds_and_no_more(tmp_path: Path) -> No
     assert 0 < part.time_share_frac < whole.time_share_frac
 
 
+def test_kernel_that_was_tuned_otherwise_is_named_and_not_counted() -> None:
+    choice = chosen("decode_max_autotune", 40)
+    first = choice.configurations[0]
+    found = coverage(choice, [(first.short_name, (first.grid[0] + 1, 1, 1), first.block)])
+    assert (found.num_configurations, found.tuned_otherwise) == (0, (first.short_name,))
+    assert coverage(choice, [(first.short_name, first.grid, first.block)]).tuned_otherwise == ()
+
+
 def test_two_kernels_with_one_grid_and_block_are_told_apart() -> None:
     choice = chosen("train_bf16", 1000)
     shared = [c for c in choice.configurations if c.short_name == "vectorized_elementwise_kernel"]

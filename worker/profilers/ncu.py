@@ -153,9 +153,17 @@ def _coverage_warning(
         return ()
     text = (
         f"ncu covers {covered.time_share_frac:.0%} of the GPU time: one launch of each of "
-        f"{covered.num_configurations} of {choice.num_configurations} launch configurations "
-        f"({LIMIT_VARIABLE} raises the limit)"
+        f"{covered.num_configurations} of {choice.num_configurations} launch configurations"
     )
+    if covered.tuned_otherwise:
+        names = ", ".join(covered.tuned_otherwise[:3])
+        more = len(covered.tuned_otherwise) - 3
+        text += (
+            f"; {names}{f' and {more} more' if more > 0 else ''} ran with another grid or block "
+            "than under nsys, as an autotuner that chooses anew in each process does"
+        )
+    if choice.share_frac < FULL_SHARE_FRAC:
+        text += f" ({LIMIT_VARIABLE} raises the limit)"
     return (("ncu_partial_coverage", text),)
 
 

@@ -65,6 +65,8 @@ class Coverage:
     num_configurations: int
     num_launches: int
     "Launches in the nsys capture whose configuration was measured."
+    tuned_otherwise: tuple[str, ...] = ()
+    "Kernels that this process launched with another grid or block than the one under nsys."
 
 
 def launch_limit() -> int:
@@ -163,11 +165,12 @@ def coverage(choice: Choice, launches: Iterable[Launch]) -> Coverage:
     for c in choice.configurations:
         alike[c.grid, c.block].append(c)
     measured: dict[tuple[Dims, Dims, str], int] = defaultdict(int)
+    otherwise: dict[str, None] = {}
     for name, grid, block in launches:
-        at = {c.short_name: name.find(c.short_name) for c in alike.get((grid, block), ())}
-        found = [(place, -len(short), short) for short, place in at.items() if place >= 0]
-        if found:  # a template's argument may name another kernel: the first name is its own
-            measured[grid, block, min(found)[2]] += 1
+        if short := _own_name(name, alike.get((grid, block), ())):
+            measured[grid, block, short] += 1
+        elif short := _own_name(name, choice.configurations):
+            otherwise[short] = None
     counted: list[Configuration] = []
     for (grid, block, short), count in measured.items():
         group = [c for c in alike[grid, block] if c.short_name == short]
@@ -176,7 +179,15 @@ def coverage(choice: Choice, launches: Iterable[Launch]) -> Coverage:
         time_share_frac=sum(c.total_ns for c in counted) / choice.total_ns,
         num_configurations=len(counted),
         num_launches=sum(c.num_launches for c in counted),
+        tuned_otherwise=tuple(otherwise),
     )
+
+
+def _own_name(name: str, configurations: Iterable[Configuration]) -> str:
+    """Return the short name in a launch's name; the first, since template arguments name others."""
+    at = {c.short_name: name.find(c.short_name) for c in configurations}
+    found = [(place, -len(short), short) for short, place in at.items() if place >= 0]
+    return min(found)[2] if found else ""
 
 
 def time_shares(choice: Choice) -> Mapping[str, float]:
