@@ -151,12 +151,7 @@ def _from_cost(view: RunView) -> BusyLimit | None:
     kind = max(known, key=lambda k: known[k][0] or 0)
     share, _, noun, label = known[kind]
     if (share or 0) < HIGH_FRAC:
-        return BusyLimit(
-            kind="unknown",
-            headline=f"Cannot tell from the cost model: {label} is only {percent(share or 0)}",
-            evidence=evidence,
-            next_steps=_RECORD[:1],
-        )
+        return _far_from_peaks(view, f"{label} is only {percent(share or 0)}", evidence)
     word = "Memory-bound" if kind == "memory_bound" else "Compute-bound"
     return BusyLimit(
         kind=kind,
@@ -164,6 +159,25 @@ def _from_cost(view: RunView) -> BusyLimit | None:
         evidence=evidence,
         next_steps=_STEPS[kind],
     )
+
+
+def _far_from_peaks(view: RunView, words: str, evidence: tuple[str, ...]) -> BusyLimit:
+    """Say where the time of a busy GPU goes that is far from both peaks over an iteration."""
+    gemm_frac = view.summary.get("gemm_frac")
+    if gemm_frac is None:
+        headline, steps = f"Cannot tell from the cost model: {words}", _RECORD[:1]
+    elif gemm_frac < HIGH_FRAC:
+        headline = (
+            f"The GPU is busy, {percent(1 - gemm_frac)} of it outside matrix products; {words}"
+        )
+        steps = (_STEPS["memory_bound"][0], _RECORD[0])
+    else:
+        headline = (
+            f"The GPU is busy, {percent(gemm_frac)} of it in matrix products, and {words}: cannot "
+            "tell why without counters"
+        )
+        steps = _RECORD[:1]
+    return BusyLimit(kind="unknown", headline=headline, evidence=evidence, next_steps=steps)
 
 
 def _cannot_tell(view: RunView) -> BusyLimit:

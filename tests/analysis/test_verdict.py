@@ -306,3 +306,16 @@ def test_a_kernel_summary_alone_does_not_make_the_gpu_busy():
 )
 def test_a_share_next_to_all_or_nothing_does_not_read_as_such(frac, text):
     assert percent(frac) == text
+
+
+@pytest.mark.parametrize(
+    ("gemm_frac", "words"),
+    [(0.3, "70 % of it outside matrix products; MFU is only"), (0.8, "80 % of it in matrix")],
+)
+def test_far_from_both_peaks_the_verdict_says_where_the_time_goes(gemm_frac, words):
+    view = nsys_view("forward_fp32")
+    summary = {**view.summary, "latency_ms": {"median": 1000.0}, "gemm_frac": gemm_frac}
+    cost = {"flops": 1e12, "bytes": 1e6, "flops_dtype": "fp32"}
+    found = run_verdict(replace(view, summary=summary, cost=cost))
+    assert words in found.headline
+    assert ("torch.compile" in found.next_steps[0]) == (gemm_frac < 0.5)
