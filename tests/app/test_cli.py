@@ -266,6 +266,7 @@ def test_demo_loads_once(cli: Cli, data_dir: DataDir, example_data: Path) -> Non
 
 def test_doctor_names_each_check_with_its_fix(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WARPBOARD_BROKER", "redis://127.0.0.1:1/0")
+    monkeypatch.setenv("WARPBOARD_PYTHON", "/bin/false")  # PyTorch takes seconds to start
 
     assert cli("doctor", "--json") == 1
 

@@ -20,7 +20,8 @@ EAGER = str(H100 / "nsys" / "decode_eager.sqlite")
 
 
 def environment(data: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "WARPBOARD_DATA": str(data)}
+    own = {"WARPBOARD_DATA": str(data), "WARPBOARD_PYTHON": "/bin/false"}  # no PyTorch to start
+    return {**os.environ, "PYTHONPATH": str(ROOT), **own}
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["classify", "a" * 100_000]])
