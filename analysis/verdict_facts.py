@@ -71,7 +71,8 @@ def launches_per_iteration(view: RunView) -> str | None:
         return counted(launches, "launch") if launches else None
     kernels = int(rows["num_kernels"].sum())
     if launches and kernels == view.summary.get("num_kernels"):
-        return f"{_rounded(launches / num_iterations)} launches an iteration"
+        shown = _rounded(launches / num_iterations)
+        return f"{shown} {'launch' if shown == '1' else 'launches'} an iteration"
     return f"{_rounded(kernels / num_iterations)} kernels an iteration" if kernels else None
 
 

@@ -319,3 +319,10 @@ def test_far_from_both_peaks_the_verdict_says_where_the_time_goes(gemm_frac, wor
     found = run_verdict(replace(view, summary=summary, cost=cost))
     assert words in found.headline
     assert ("torch.compile" in found.next_steps[0]) == (gemm_frac < 0.5)
+
+
+def test_launches_of_graphs_are_not_told_to_use_graphs():
+    view = nsys_view("decode_eager")
+    assert "CUDA graphs (compile" in run_verdict(view).next_steps[0]
+    replayed = replace(view, summary={**view.summary, "num_graph_launches": 5})
+    assert "launched already" in run_verdict(replayed).next_steps[0]
