@@ -207,7 +207,7 @@ def _idle(view: RunView, idle_frac: float) -> RunVerdict:
     steps: tuple[str, ...] = (_IDLE_STEPS[cause],)
     if cause == "launch" and view.summary.get("num_graph_launches"):
         steps = ("CUDA graphs are launched already: more work a replay (a larger batch, several "
-                 "steps in one graph), and nothing that waits for the host between two replays",)  # fmt: skip
+                 "steps in one graph), and no wait for the host between two of them",)  # fmt: skip
     if skipped:
         steps = ("Find why CUDA graphs were skipped (TORCH_LOGS=perf_hints): often an input "
                  "mutated in place, such as a KV cache", *steps)  # fmt: skip
