@@ -19,6 +19,9 @@ START_LIMIT_S = 120.0
 SLOWEST_MS = 120_000
 "A limit for what hangs: on a busy machine a page may well take a minute."
 
+PAGES_ARE_SHORT_LIVED = "--js-flags=--no-opt --no-maglev"
+"""Optimising the scripts of a page costs more than a journey gains from it."""
+
 
 def chromium_path() -> str | None:
     return os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
@@ -35,7 +38,7 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         found = play.chromium.launch_persistent_context(
             tmp_path_factory.mktemp("profile"),
             executable_path=path,
-            args=["--no-sandbox", "--disable-gpu"],
+            args=["--no-sandbox", "--disable-gpu", PAGES_ARE_SHORT_LIVED],
             viewport={"width": 1440, "height": 1000},
             reduced_motion="reduce",
         )
@@ -71,9 +74,9 @@ def dashboard(context: Any, dashboard_data: Path) -> Iterator[str]:
         process.wait(timeout=60)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def page(context: Any) -> Iterator[Any]:
-    """Return a page of its own."""
+    """Return the page of a file's journeys: the next one goes on where the last one ended."""
     found = context.new_page()
     yield found
     for opened in context.pages:

@@ -8,7 +8,7 @@ import pytest
 
 from core.config import DataDir
 from db.connection import opened
-from db.runs import list_runs, request_cancel
+from db.runs import delete_runs, list_runs, request_cancel
 from tests.browser import steps
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -24,9 +24,9 @@ def test_one_press_queues_repeats_in_turn_and_the_link_waits_for_them(
     steps.one_process(page)
     page.get_by_role("button", name="Submit 2 jobs").click()
     steps.wait_until_done(page)
-    link = f"{dashboard}/compare?a={run_of(page, 'naive')}&b={run_of(page, 'sdpa')}"
+    link = f"compare?a={run_of(page, 'naive')}&b={run_of(page, 'sdpa')}"
 
-    page.goto(link)
+    steps.go(page, dashboard, link)
     assert "too few repeats" in steps.verdict(page)
     page.get_by_role("button", name="Run 5 interleaved repeats").click()
     page.wait_for_url(re.compile("/queue"))
@@ -36,10 +36,10 @@ def test_one_press_queues_repeats_in_turn_and_the_link_waits_for_them(
     assert asked == [asked[0], asked[1]] * (len(asked) // 2) + asked[: len(asked) % 2]
     assert set(asked) == {"naive", "sdpa"}
 
-    page.goto(link)
+    steps.go(page, dashboard, link)
     page.get_by_text(re.compile(r"\d+ repeats of these jobs wait or run")).wait_for()
     cancel_all(DataDir(root=dashboard_data))
-    page.goto(f"{dashboard}/queue")
+    steps.go(page, dashboard, "queue")
     steps.wait_until_done(page)
 
 
@@ -56,15 +56,19 @@ def run_of(page: Any, implementation: str) -> str:
     return str(link.get_attribute("href")).rpartition("=")[2]
 
 
-def test_an_empty_study_says_what_to_run_and_one_press_fills_it(page: Any, dashboard: str) -> None:
-    study = f"{dashboard}/studies?name=gemm-tiles"
-    page.goto(study)
+def test_an_empty_study_says_what_to_run_and_one_press_fills_it(
+    page: Any, dashboard: str, dashboard_data: Path
+) -> None:
+    with opened(DataDir(root=dashboard_data).db_path) as db:
+        delete_runs(db, list(list_runs(db, "workload:gemm", limit=100)["id"]))  # the examples'
+    study = "studies?name=gemm-tiles"
+    steps.go(page, dashboard, study)
     page.get_by_text("./warpboard submit gemm --profilers ncu").wait_for()
     page.get_by_role("button", name="Run 1 missing job").click()
     page.wait_for_url(re.compile("/queue"))
     page.get_by_role("link", name=re.compile("^gemm-tiles")).first.wait_for()
     steps.wait_until_done(page)
 
-    page.goto(study)
+    steps.go(page, dashboard, study)
     page.get_by_role("heading", name="Tiles").wait_for()
     assert page.get_by_text("No run of yours fills this study yet").count() == 0

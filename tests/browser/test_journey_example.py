@@ -16,7 +16,7 @@ def test_example_data_is_one_press_away_and_says_what_limits_a_run(
     page.get_by_role("button", name="Load the example data").click()
     page.get_by_role("heading", name="Newest runs").wait_for()
 
-    page.goto(f"{dashboard}/run?run_id=decode 2 layers, reduce-overhead")
+    steps.go(page, dashboard, "run?run_id=decode 2 layers, reduce-overhead")
     seen = steps.verdict(page)
     assert "Launch-bound" in seen and "CUDA graphs were asked for and not used" in seen
     page.get_by_role("tab", name="Timeline").click()
@@ -36,7 +36,7 @@ def test_a_timeline_opens_in_the_perfetto_of_this_server(page: Any, dashboard: s
 
 
 def test_a_study_shows_published_figures_beside(page: Any, dashboard: str) -> None:
-    page.goto(f"{dashboard}/studies?name=attention-scaling&published=true")
+    steps.go(page, dashboard, "studies?name=attention-scaling&published=true")
     page.get_by_role("heading", name="Fitted growth").wait_for()
     page.locator("[data-testid=stPlotlyChart] svg").first.wait_for()
     steps.no_fault(page)

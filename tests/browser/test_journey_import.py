@@ -27,7 +27,7 @@ def test_import_before_and_after_compare_share_and_export(
     page.get_by_text("LaunchConfiguration").first.wait_for()
     steps.take(page, dashboard, "mine-after", "nsys/decode_max_autotune.sqlite")
 
-    page.goto(f"{dashboard}/compare?a=mine-before&b=mine-after&metric=kernel_time")
+    steps.go(page, dashboard, "compare?a=mine-before&b=mine-after&metric=kernel_time")
     seen = steps.verdict(page)
     assert "26.0 % lower" in seen and "too few repeats" in seen
     page.get_by_role("heading", name="Kernel matching").wait_for()
@@ -47,8 +47,8 @@ def download(page: Any, label: str) -> tuple[str, str]:
     return name.rpartition(".")[2], found.value.path().read_text(encoding="utf-8")
 
 
-def test_a_comparison_is_exported_in_four_formats(page: Any, dashboard: str) -> None:
-    page.goto(f"{dashboard}/compare?a=mine-before&b=mine-after&metric=kernel_time")
+def test_the_comparison_is_exported_in_four_formats(page: Any) -> None:
+    page.keyboard.press("Escape")  # what the journey before has opened
     page.get_by_role("button", name="Export").click()
     suffix, text = download(page, "Markdown")
     assert suffix == "md" and "| " in text
@@ -61,7 +61,7 @@ def test_a_comparison_is_exported_in_four_formats(page: Any, dashboard: str) -> 
 
 
 def test_a_filter_is_completed_by_a_press(page: Any, dashboard: str) -> None:
-    page.goto(f"{dashboard}/runs?q=name:mine")
+    steps.go(page, dashboard, "runs?q=name:mine")
     page.get_by_text("2 runs.").wait_for()
     page.goto(f"{dashboard}/runs?q=name:mine+compile:")
     page.get_by_text("compile:before", exact=True).click()

@@ -56,7 +56,7 @@ def test_a_sweep_beyond_the_memory_has_cells_that_ran_out(page: Any, dashboard: 
     page.get_by_role("button", name="Submit 2 jobs").click()
     steps.wait_until_done(page)
 
-    page.goto(f"{dashboard}/studies?name=attention-scaling")
+    steps.go(page, dashboard, "studies?name=attention-scaling")
     page.get_by_role("heading", name="Latency", exact=True).wait_for()
     steps.no_fault(page)
     page.get_by_role("button", name="Export").click()
