@@ -11,7 +11,7 @@ from app.charts import memory as memory_charts
 from app.charts import samples as sample_charts
 from app.ui import style
 from app.ui.colours import NEUTRAL
-from app.ui.format import bytes_, duration, percent
+from app.ui.format import bytes_, duration, percent, ratio
 from app.ui.widgets import Card, cards, chart, show_table, table_height
 
 
@@ -170,7 +170,7 @@ def _overhead(view: RunView) -> None:
             "pass": name,
             "iterations": len(part),
             "median": duration(part["latency_ns"].median()),
-            "against the clean pass": percent(part["latency_ns"].median() / clean - 1)
+            "against the clean pass": ratio(part["latency_ns"].median() / clean)
             if clean
             else "\u2014",
         }

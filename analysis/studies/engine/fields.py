@@ -6,6 +6,7 @@ from typing import Any
 
 from analysis.published import GPU_NOT_NAMED
 from analysis.runview import RunView
+from analysis.verdict import is_cpu_run
 
 LLAMA_SIZES: Mapping[str, Mapping[str, int]] = {
     "llama-7b-layer": {
@@ -85,7 +86,10 @@ ORDER: Mapping[str, tuple[str, ...]] = {
 
 
 def fields_of(view: RunView) -> dict[str, str]:
-    """Return every field of a run: gpu, workload, model and all params, as texts."""
+    """Return every field of a run: gpu, workload, model and all params, as texts.
+
+    An import that states nothing is told apart by its name: it repeats no other one's measurement.
+    """
     params, workload = view.run.params, view.run.workload or ""
     known = {k: v for k, v in params.items() if v is not None and k not in NOT_FIELDS}
     found = {name: as_text(value) for name, value in known.items()}
@@ -94,8 +98,9 @@ def fields_of(view: RunView) -> dict[str, str]:
             found[name] = as_text(known[param])
     if model := _model_name(workload, params):
         found["model"] = model
-    found["gpu"] = _capped(view.run.gpu_model or GPU_NOT_NAMED, params.get("memory_cap_gib"))
-    found["workload"] = workload or "imported"
+    device = view.run.gpu_model or ("cpu" if is_cpu_run(view) else GPU_NOT_NAMED)
+    found["gpu"] = _capped(device, params.get("memory_cap_gib"))
+    found["workload"] = workload or ("imported" if known else f"imported: {view.run.name}")
     return found
 
 

@@ -116,3 +116,17 @@ def test_guesses_of_one_kind_are_never_largest_gain_and_largest_loss() -> None:
     assert sorted(p.delta_ns for p in found) == [0, 5]
     assert [p.a for p in found if p.delta_ns == 5] == [None]
     assert max(p.confidence for p in found) <= 0.75
+
+
+def test_a_pool_of_pools_names_kernels_and_counts_the_others() -> None:
+    rows = Rows()
+    for side, names, total_ns in (("a", "abcde", 100), ("b", "pqrs", 10)):
+        for name in names:
+            rows.alone(side, f"aten::{name * 6}", "elementwise", None).add(side, total_ns, 1)
+    rows.alone("b", "mystery", "unknown", None).add("b", 400, 1)
+
+    pair_leftovers(rows)
+
+    (pair,) = rows.as_pairs(None, None)
+    assert pair.a == "aten::aaaaaa + aten::bbbbbb + aten::cccccc + 2 more"
+    assert pair.b == "aten::pppppp + aten::qqqqqq + aten::rrrrrr + 2 more"

@@ -1,5 +1,7 @@
 """Studies of our own runs: cells, OOM, missing cells with their jobs, ratios, fits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -226,6 +228,27 @@ def test_kernel_shares_fill_origin_and_top_kernel() -> None:
     }
     assert "copy_kernel" in other.rows[0]
     assert other.cells[0][0].text == "10.0"
+
+
+def test_imports_that_state_nothing_are_no_repeats_of_each_other() -> None:
+    kernels = pd.DataFrame(
+        {
+            "name": ["gemm_kernel", "copy_kernel"],
+            "category": ["gemm", "copy"],
+            "origin": ["cublas", "aten"],
+            "is_opaque": [False, False],
+            "total_ns": [900, 100],
+        }
+    )
+    views = []
+    for name, part in (("one", kernels), ("two", kernels[1:])):
+        view = transformer(name, 3.0, kernels=part)
+        views.append(replace(view, run=replace(view.run, name=name, workload=None, params={})))
+
+    pivot = run_study("kernel-origin", views).pivots[0]
+
+    shares = [[c.text for c in row] for row in pivot.cells]
+    assert sorted(shares) == [["10.0", "90.0"], ["100.0", ""]]
 
 
 def test_the_flop_ratio_stands_beside_the_time_ratio() -> None:
