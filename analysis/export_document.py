@@ -22,6 +22,7 @@ from analysis.studies.engine.drawn import (
     series_labels,
     value_title,
 )
+from analysis.studies.engine.fits import TAIL_POINTS
 from analysis.studies.engine.records import Pivot, StudyTable, Table
 
 MAX_KERNELS = 200
@@ -226,19 +227,28 @@ def study_document(t: StudyTable) -> Document:
             (
                 fit.table,
                 fit.provenance,
-                ", ".join(f"{n} {v}" for n, v in fit.group),
-                f"{fit.exponent:.3f}",
-                f"{fit.ci95[0]:.3f} to {fit.ci95[1]:.3f}" if fit.ci95 else "two points only",
+                fit.label,
+                f"{fit.exponent:.2f}",
+                _interval(fit.ci95) or "two points only",
                 str(fit.num_points),
+                f"{fit.tail_exponent:.2f}" if fit.tail_exponent is not None else "",
+                _interval(fit.tail_ci95),
             )
             for fit in t.fits
         )
-        header = ("table", "from", "group", "exponent", "95 % interval", "points")
+        header = (
+            *("table", "from", "group", "exponent", "95 % interval", "points"),
+            *(f"exponent of the largest {TAIL_POINTS}", "its 95 % interval"),
+        )
         tables.append(DocumentTable(title="Growth exponents", header=header, rows=rows))
     paragraphs = (t.study.about, *t.notes)
     if not tables:
         paragraphs = (*paragraphs, "No run fits this study yet.")
     return Document(title=t.study.title, paragraphs=paragraphs, tables=tuple(tables))
+
+
+def _interval(ci95: tuple[float, float] | None) -> str:
+    return f"{ci95[0]:.2f} to {ci95[1]:.2f}" if ci95 else ""
 
 
 def _pivot(pivot: Pivot, svg: str) -> DocumentTable:

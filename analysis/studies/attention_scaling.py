@@ -8,7 +8,8 @@ STUDY = Study(
     title="Attention: growth with sequence length",
     about="Latency of one attention by implementation, on logarithmic axes; the exponent is the "
     "slope of a least-squares line through the logarithms, with its 95 % interval. 2 is what the "
-    "work says; short sequences are launch-bound and pull it down.",
+    "work says; short sequences are launch-bound and pull it down, so the exponent of the three "
+    "longest stands beside.",
     filters={"workload": ("attention",)},
     tables=(
         Table(

@@ -7,7 +7,8 @@ STUDY = Study(
     name="compile-speedup",
     title="torch.compile: latency and speed-up on eager",
     about="The same job in each compile mode. The speed-up divides the eager latency by the "
-    "mode's, all other fields equal; below 1 compile made it slower.",
+    "mode's, all other fields equal; below 1 compile made it slower. Jobs measured in "
+    "one mode alone are left out where others were in several.",
     filters={},
     tables=latency_and_speedup(
         by="compile",

@@ -7,12 +7,14 @@ STUDY = Study(
     name="gpu-scoreboard",
     title="GPU scoreboard",
     about="The same job on each GPU: latency, and that latency as a share of the bandwidth and "
-    "of the compute peak measured on that very GPU. Blank where a peak was not measured.",
+    "of the compute peak measured on that very GPU. Blank where a peak was not measured. Jobs "
+    "measured on one GPU alone are left out where others were on several.",
     filters={},
     tables=(
         Table(
             title="Scoreboard",
             rows=("workload", "model", "mode", "compile", "dtype", "seq_len", "gpu"),
+            compares="gpu",
             values=(
                 LATENCY_MEDIAN,
                 Value(

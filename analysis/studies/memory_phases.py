@@ -27,7 +27,8 @@ STUDY = Study(
         ),
         Table(
             title="Peak of the whole",
-            rows=("gpu", "workload", "model", "mode", "dtype", "seq_len"),
+            rows=("gpu", "workload", "model", "mode", "dtype"),
+            columns=("seq_len",),
             values=(
                 Value(key="peak", label="allocated peak", unit="GB", measure="peak_memory"),
                 RESERVED,

@@ -7,7 +7,8 @@ STUDY = Study(
     name="precision",
     title="Precision: latency and speed-up on fp32",
     about="The same job at each dtype. The speed-up divides the fp32 latency by the dtype's, all "
-    "other fields equal.",
+    "other fields equal. Jobs measured at one dtype alone are left out where others were at "
+    "several.",
     filters={},
     tables=latency_and_speedup(
         by="dtype",

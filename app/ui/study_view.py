@@ -9,6 +9,7 @@ import streamlit as st
 from analysis.studies import Pivot, StudyTable, Table, list_studies
 from analysis.studies.engine.cells import MEASURED
 from analysis.studies.engine.drawn import SPEAKING
+from analysis.studies.engine.fits import TAIL_POINTS
 from app.charts import studies as charts
 from app.job_text import submit_command
 from app.ui import data, links, style
@@ -177,17 +178,23 @@ def fits(found: StudyTable) -> None:
     rows = [
         {
             "table": f.table,
-            "series": ", ".join(f"{k} {v}" for k, v in f.group),
+            "series": f.label,
             "from": f.provenance,
             "exponent": significant(f.exponent),
-            "95 % interval": f"{f.ci95[0]:.2f} to {f.ci95[1]:.2f}" if f.ci95 else UNKNOWN,
+            "95 % interval": _interval(f.ci95),
             "points": f.num_points,
+            f"largest {TAIL_POINTS} alone": significant(f.tail_exponent),
+            "its 95 % interval": _interval(f.tail_ci95),
         }
         for f in found.fits
     ]
     show_table(
         pd.DataFrame(rows), height=table_height(rows, 420), alt="Fitted exponents with intervals"
     )
+
+
+def _interval(ci95: tuple[float, float] | None) -> str:
+    return f"{ci95[0]:.2f} to {ci95[1]:.2f}" if ci95 else UNKNOWN
 
 
 def notes(found: StudyTable) -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 from analysis.published import Figure, load_figures
 from analysis.runview import RunView
 from analysis.studies.engine.fields import fields_of
-from analysis.studies.engine.measures import MEASURES
+from analysis.studies.engine.measures import KERNEL_PROFILERS, MEASURES, OF_KERNELS
 from analysis.studies.engine.records import Study, Table, Value
 
 MEASURED = "measured"
@@ -44,6 +44,7 @@ def make_frame(study: Study, views: Sequence[RunView], *, published: bool) -> pd
     for table in study.tables:
         fitting = [(v, f) for v, f in shown if allowed(f, table.where)]
         mine = [(v, f) for v, f in fitting if all(f.get(name) for name in table.needs)]
+        mine = _comparable(mine, table.compares)
         for value in table.values:
             is_own = "workload" in study.filters and value.extra is None
             found = _measured(table, value, mine, names_workload=is_own)
@@ -57,6 +58,20 @@ def make_frame(study: Study, views: Sequence[RunView], *, published: bool) -> pd
     names = [c for c in frame.columns if c not in CELL_COLUMNS]
     frame[names] = frame[names].astype(object).where(frame[names].notna(), "")
     return frame[[*CELL_COLUMNS, *names]]
+
+
+def _comparable(
+    shown: Sequence[tuple[RunView, dict[str, str]]], name: str
+) -> Sequence[tuple[RunView, dict[str, str]]]:
+    """Leave out the jobs that have one value of a field alone, where others have several."""
+    if not name:
+        return shown
+    rests = [tuple(sorted((k, x) for k, x in f.items() if k != name)) for _, f in shown]
+    kinds: dict[object, set[str]] = {}
+    for (_, fields), rest in zip(shown, rests, strict=True):
+        kinds.setdefault(rest, set()).add(fields.get(name, ""))
+    found = [s for s, rest in zip(shown, rests, strict=True) if len(kinds[rest]) > 1]
+    return found or shown
 
 
 def _measured(
@@ -95,7 +110,8 @@ def _of_run(
         "run_ids": (view.run.id,),
     }
     readings = list(MEASURES[value.measure](view))
-    if not readings and (view.run.status == "oom" or names_workload):
+    is_profiled = value.measure not in OF_KERNELS or bool(KERNEL_PROFILERS & {*view.run.profilers})
+    if not readings and ((view.run.status == "oom" and is_profiled) or names_workload):
         status = "oom" if view.run.status == "oom" else "missing"
         yield base | {"status": status, "value": None, "ci95": None, "fields": fields}
     for reading in readings:

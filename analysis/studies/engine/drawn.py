@@ -61,14 +61,14 @@ def row_labels(rows: Sequence[Row], pivot: Pivot, chart: Chart) -> list[str]:
     names = [n for n in pivot.row_fields if n not in ("from", chart.colour)]
     names = [n for n in names if rows and n in rows[0]]
     varying = [n for n in names if num_values(rows, n) > 1] or [chart.x]
-    return [_joined(_told(row[n], n) for n in varying) + _source(row) for row in rows]
+    return [_joined(told(row[n], n) for n in varying) + _source(row) for row in rows]
 
 
 def series_labels(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
     """Return a text for each drawn cell that names its line: the fields, the first one bare."""
     kept = [n for n in names if rows and n in rows[0]]
     return [
-        _joined(_text(row[n]) if i == 0 else _told(row[n], n) for i, n in enumerate(kept))
+        _joined(_text(row[n]) if i == 0 else told(row[n], n) for i, n in enumerate(kept))
         + _source(row)
         for row in rows
     ]
@@ -82,7 +82,8 @@ def _source(row: Row) -> str:
     return f" ({row['from']})" if row["provenance"] == "published" else ""
 
 
-def _told(value: object, name: str) -> str:
+def told(value: object, name: str) -> str:
+    """Return a field's value as a label says it: after its name where it needs one."""
     text = _text(value)
     return text if not text or name in SPEAKING else f"{name.replace('_', ' ')} {text}"
 

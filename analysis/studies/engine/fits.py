@@ -2,20 +2,26 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from analysis.compare.stats import t_quantile
 from analysis.studies.engine.cells import CELL_COLUMNS
+from analysis.studies.engine.drawn import told
+from analysis.studies.engine.fields import following
 from analysis.studies.engine.records import FitRow, Table
+
+TAIL_POINTS = 3
 
 
 def fit_table(table: Table, frame: pd.DataFrame) -> tuple[FitRow, ...]:
     """Return one exponent for each group of cells that differ in the x field alone.
 
     The 95 % interval is the t interval of the slope with n - 2 degrees of freedom; it holds the
-    scatter around a straight line, so it is wide where growth is not yet a power law.
+    scatter around a straight line, so it is wide where growth is not yet a power law. The exponent
+    of the largest x alone stands beside it.
     """
     fit = table.fit
     if fit is None or fit.x not in frame:
@@ -24,13 +30,14 @@ def fit_table(table: Table, frame: pd.DataFrame) -> tuple[FitRow, ...]:
     rows = rows[(rows["status"] == "ok") & (rows[fit.x] != "")]
     names = [c for c in frame.columns if c not in CELL_COLUMNS and c != fit.x]
     names = ["from", *(n for n in names if rows[n].nunique() > 1 or n in table.rows)]
-    found = []
+    found: list[FitRow] = []
     for key, group in rows.groupby(names, sort=False):
         x = pd.to_numeric(group[fit.x], errors="coerce").to_numpy(dtype=float)
         y = group["value"].to_numpy(dtype=float)
         good = (x > 0) & (y > 0)
         if len(set(x[good])) >= 2:
             slope, ci95 = power_law(x[good], y[good])
+            tail = _tail(x[good], y[good])
             texts = zip(names[1:], map(str, key[1:]), strict=True)
             found.append(
                 FitRow(
@@ -40,9 +47,42 @@ def fit_table(table: Table, frame: pd.DataFrame) -> tuple[FitRow, ...]:
                     exponent=slope,
                     ci95=ci95,
                     num_points=int(good.sum()),
+                    label="",
+                    tail_exponent=tail[0],
+                    tail_ci95=tail[1],
                 )
             )
-    return tuple(found)
+    labels = _labels([dict(fit.group) | {"from": fit.provenance} for fit in found], table)
+    return tuple(replace(fit, label=label) for fit, label in zip(found, labels, strict=True))
+
+
+def _tail(x: np.ndarray, y: np.ndarray) -> tuple[float | None, tuple[float, float] | None]:
+    """Return the power law of the TAIL_POINTS largest x; None where that is all there are."""
+    places = sorted(set(x))
+    if len(places) <= TAIL_POINTS:
+        return None, None
+    is_large = x >= places[-TAIL_POINTS]
+    return power_law(x[is_large], y[is_large])
+
+
+def _labels(groups: Sequence[dict[str, str]], table: Table) -> list[str]:
+    """Return a text for each group: the fewest fields, the table's own first, that tell it apart.
+
+    A field that tells nothing further apart is left out; of one group alone, what a chart colours.
+    """
+    others = sorted({name for group in groups for name in group} - {"from", *table.rows})
+    doubled = following({*table.rows, *table.columns})
+    others.sort(key=doubled.__contains__)
+    kept: list[str] = []
+    for name in (*table.rows, *others):
+        if _num_kinds(groups, [*kept, name]) > _num_kinds(groups, [*kept]):
+            kept.append(name)
+    kept = kept or ([table.chart.colour] if table.chart else [])
+    return [", ".join(told(g[n], n) for n in kept if g.get(n)) for g in groups]
+
+
+def _num_kinds(groups: Sequence[dict[str, str]], names: Sequence[str]) -> int:
+    return len({tuple(group.get(name, "") for name in ("from", *names)) for group in groups})
 
 
 def power_law(

@@ -207,3 +207,10 @@ MEASURES: Mapping[str, Measure] = {
     "compute_share": lambda v: _peak_share(v, "compute_frac"),
     "max_abs_error": lambda v: _one(stored(v, "max_abs_error")),
 }
+KERNEL_PROFILERS = frozenset({"nsys", "trace"})
+OF_KERNELS = frozenset(
+    name
+    for name in MEASURES
+    if name.startswith(("gemm_", "top_", "category_", "origin_", "softmax_", "matmul_"))
+) | {"forward_host"}
+"""What only KERNEL_PROFILERS see: without one, running out of memory says nothing of it."""

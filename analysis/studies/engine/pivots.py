@@ -1,6 +1,6 @@
 """From the tidy frame to tables that can be printed, with the jobs for what is missing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import pandas as pd
@@ -11,6 +11,8 @@ from analysis.studies.engine.fields import fields_of, following, job_for, sort_k
 from analysis.studies.engine.records import Cell, Pivot, Table
 
 Key = tuple[str, ...]
+TOLD = ("dtype",)
+"""Fields without which a row is taken for what it is not: bf16 is no fp32 run of another batch."""
 
 
 def make_pivot(table: Table, frame: pd.DataFrame, views: Sequence[RunView]) -> Pivot:
@@ -25,6 +27,7 @@ def make_pivot(table: Table, frame: pd.DataFrame, views: Sequence[RunView]) -> P
     lacking = {name: "" for name in (*row_fields, *column_fields) if name not in frame}
     rows = [row | lacking for row in rows]
     fields = [name for name in (*frame, *lacking) if name not in CELL_COLUMNS]
+    row_fields += _always_told(rows, {*row_fields, *column_fields})
     row_fields += _colliding(rows, [*row_fields, *column_fields], fields)
     row_fields += _mixed(rows, row_fields, column_fields, fields)
     labels = {v.key: f"{v.label} ({v.unit})" if v.unit else v.label for v in table.values}
@@ -46,6 +49,12 @@ def make_pivot(table: Table, frame: pd.DataFrame, views: Sequence[RunView]) -> P
         columns=columns,
         cells=cells,
     )
+
+
+def _always_told(rows: Sequence[Record], used: Set[str]) -> list[str]:
+    """Return the fields that a reader must see wherever our cells differ in them."""
+    ours = [row for row in rows if row["from"] == MEASURED]
+    return [n for n in TOLD if n not in used and len({r.get(n) or "" for r in ours} - {""}) > 1]
 
 
 def _spread(rows: list[Record], table: Table) -> list[Record]:

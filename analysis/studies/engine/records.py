@@ -57,6 +57,9 @@ class Table:
     "Field -> allowed values, in addition to the study's filters."
     needs: tuple[str, ...] = ()
     "Fields that a run must have: without one it has no place in the table."
+    compares: str = ""
+    """Field whose values are set against each other: where some of our jobs have several of them,
+    those with one alone are left out."""
     sources: tuple[str, ...] = ()
     "Published sources laid beside; their figures must also meet `where`."
     chart: Chart | None = None
@@ -119,6 +122,12 @@ class FitRow:
     ci95: tuple[float, float] | None
     "None with two points: a line through both says nothing of its error."
     num_points: int
+    label: str
+    "The fields that tell this group from the others of its table."
+    tail_exponent: float | None
+    """The exponent of the TAIL_POINTS largest x alone; None where there are no more than those.
+    Small jobs wait for launches, and the line through all points bends for it."""
+    tail_ci95: tuple[float, float] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,7 +87,7 @@ def latency_and_speedup(
     *, by: str, base: str, base_name: str, latency: Value, sources: tuple[str, ...]
 ) -> tuple[Table, Table]:
     """Return the latency by one field, and how much faster each of its values is than `base`."""
-    rows = ("gpu", "workload", "model", "mode")
+    rows = ("gpu", "workload", "model", "mode", "seq_len")
     speedup = Value(
         key="speedup",
         label="speed-up",
@@ -102,6 +102,7 @@ def latency_and_speedup(
             rows=rows,
             columns=(by,),
             needs=(by,),
+            compares=by,
             values=(latency,),
             sources=sources,
             chart=Chart(kind="bars", x="gpu", colour=by, value="latency"),
@@ -111,6 +112,7 @@ def latency_and_speedup(
             rows=rows,
             columns=(by,),
             needs=(by,),
+            compares=by,
             values=(speedup,),
             sources=sources,
             chart=Chart(kind="bars", x="gpu", colour=by, value="speedup"),

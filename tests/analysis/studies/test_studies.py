@@ -46,6 +46,12 @@ def transformer(
     return build_view(**(fixed | changes))
 
 
+def attention(run_id: str, name: str, length: int, ms: float) -> RunView:
+    params = {"implementation": name, "seq_len": length, "head_dim": 64, "batch": 1}
+    summary = {"latency_ms": {"median": ms}}
+    return build_view(id=run_id, workload="attention", params=params, summary=summary)
+
+
 def test_the_studies_that_people_publish_are_there() -> None:
     assert set(WANTED) <= {s.name for s in list_studies()}
 
@@ -262,21 +268,61 @@ def test_the_flop_ratio_stands_beside_the_time_ratio() -> None:
 
 
 def test_attention_that_grows_with_the_square_has_exponent_two() -> None:
-    views = [
-        build_view(
-            id=str(n),
-            workload="attention",
-            params={"implementation": "naive", "seq_len": n, "head_dim": 64, "batch": 1},
-            summary={"latency_ms": {"median": 1e-6 * n**2}},
-        )
-        for n in (1024, 2048, 4096)
-    ]
+    views = [attention(str(n), "naive", n, 1e-6 * n**2) for n in (1024, 2048, 4096)]
 
     fit = run_study("attention-scaling", views).fits[0]
 
     assert fit.exponent == pytest.approx(2.0)
     assert fit.ci95 == pytest.approx((2.0, 2.0))
-    assert dict(fit.group)["model"] == "naive"
+    assert (fit.label, fit.tail_exponent) == ("naive", None)
+
+
+def test_the_exponent_of_the_longest_stands_beside_one_that_launches_bend() -> None:
+    waits_ms = 1.0
+    views = [
+        attention(f"{name}{n}", name, n, max(waits_ms, 1e-6 * n**2))
+        for name in ("naive", "sdpa")
+        for n in (256, 512, 1024, 2048, 4096)
+    ]
+
+    fit, other = run_study("attention-scaling", views).fits[:2]
+
+    assert fit.exponent < 1.7 and fit.num_points == 5
+    assert fit.tail_exponent == pytest.approx(2.0, abs=0.05)
+    assert (fit.label, other.label) == ("naive", "sdpa")
+
+
+def test_where_jobs_were_measured_on_two_gpus_those_of_one_are_left_out() -> None:
+    h100, h200 = "NVIDIA H100 80GB HBM3", "NVIDIA H200"
+    alone = [transformer("a", 3.0, gpu_model=h100)]
+    twice = [transformer(g, 9.0, seq_len=512, gpu_model=g) for g in (h100, h200)]
+
+    assert _texts("gpu-scoreboard", alone, "seq_len") == ["256"]
+    assert _texts("gpu-scoreboard", [*alone, *twice], "seq_len") == ["512", "512"]
+
+
+def test_rows_that_differ_in_dtype_say_so_whatever_else_tells_them_apart() -> None:
+    views = [
+        transformer("a", 3.0, summary={"gemm_frac": 0.9}),
+        transformer("b", 3.0, summary={"gemm_frac": 0.4}, params={"dtype": "bf16", "batch": 32}),
+    ]
+
+    assert _texts("gemm-fraction", views, "dtype") == ["fp32", "bf16"]
+
+
+@pytest.mark.parametrize(("profilers", "num_rows"), [(("memory",), 0), (("nsys",), 1)])
+def test_out_of_memory_says_nothing_of_kernels_that_nobody_asked_for(
+    profilers: tuple[str, ...], num_rows: int
+) -> None:
+    view = transformer("a", None, status="oom", profilers=profilers)
+
+    assert len(run_study("gemm-fraction", [view]).pivots[0].rows) == num_rows
+
+
+def _texts(study: str, views: list[RunView], field: str) -> list[str]:
+    """Return what one field says in each row of a study's first table."""
+    pivot = run_study(study, views).pivots[0]
+    return [row[pivot.row_fields.index(field)] for row in pivot.rows]
 
 
 def test_two_points_have_an_exponent_without_interval() -> None:
