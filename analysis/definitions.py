@@ -105,8 +105,9 @@ _SUMMARY_ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
      "PyTorch trace"),
     ("noise_floor_frac", "Noise floor", "fraction",
      "Difference that the same job shows against itself on this GPU; less is no difference.",
-     "(max - min) / median of the medians of 6 processes; the larger of a GPU-bound and a"
-     " launch-bound job", "warpboard doctor --measure"),
+     "(max - min) / median of the medians of 6 processes, of a GPU-bound and of a launch-bound job:"
+     " a comparison takes the run's own kind, the larger where that is not known",
+     "warpboard doctor --measure"),
 )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """One run as everything above the database sees it: pages, command line, comparison and studies."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, field
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +82,6 @@ class RunView:
     peaks: Mapping[str, float]
     "Measured peaks of that GPU (gpu_peaks names), {} if not measured."
     noise_floor_frac: float | None
+    "Relative difference that a job shows against itself on that GPU, of whatever kind it is."
+    noise_floors: Mapping[str, float | None] = field(default_factory=dict)
+    "The same of each kind of work, `gpu_bound` and `launch_bound`; {} where not measured apart."

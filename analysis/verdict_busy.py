@@ -164,8 +164,9 @@ def _from_cost(view: RunView) -> BusyLimit | None:
 def _far_from_peaks(view: RunView, words: str, evidence: tuple[str, ...]) -> BusyLimit:
     """Say where the time of a busy GPU goes that is far from both peaks over an iteration."""
     gemm_frac = view.summary.get("gemm_frac")
+    steps: tuple[str, ...] = _RECORD[:1]
     if gemm_frac is None:
-        headline, steps = f"Cannot tell from the cost model: {words}", _RECORD[:1]
+        headline = f"Cannot tell from the cost model: {words}"
     elif gemm_frac < HIGH_FRAC:
         headline = (
             f"The GPU is busy, {percent(1 - gemm_frac)} of it outside matrix products; {words}"
@@ -176,7 +177,6 @@ def _far_from_peaks(view: RunView, words: str, evidence: tuple[str, ...]) -> Bus
             f"The GPU is busy, {percent(gemm_frac)} of it in matrix products, and {words}: cannot "
             "tell why without counters"
         )
-        steps = _RECORD[:1]
     return BusyLimit(kind="unknown", headline=headline, evidence=evidence, next_steps=steps)
 
 

@@ -149,7 +149,7 @@ def run_view(
     }
     if "num_kernels" not in stored:  # a summary of ranges counts no kernels: that is not 0
         frames["phases"] = frames["phases"].assign(num_kernels=None)
-    peaks, noise_floor_frac = _peaks(db, row.gpu_id, info)
+    noise_floor_frac, noise_floors = _noise_floors(db, row.gpu_id, info)
     return RunView(
         run=row,
         summary=stored,
@@ -159,8 +159,9 @@ def run_view(
         span_paths=_span_paths(captures, data_dir, primary),
         warnings=warnings_of(db, run_id),
         cost=info.get("cost", {}),
-        peaks=peaks,
+        peaks=_peaks(db, row.gpu_id, info),
         noise_floor_frac=noise_floor_frac,
+        noise_floors=noise_floors,
         **frames,
     )
 
@@ -246,13 +247,17 @@ def _span_paths(captures: pd.DataFrame, data_dir: DataDir, primary: str | None) 
     return tuple(data_dir.spans / p for p in kept["spans_path"])
 
 
-def _peaks(
-    db: Database, gpu_id: str | None, info: dict[str, Any]
-) -> tuple[dict[str, float], float | None]:
-    """Return the GPU's measured peaks and noise floor: the run's own, else the stored ones."""
+def _peaks(db: Database, gpu_id: str | None, info: dict[str, Any]) -> dict[str, float]:
+    """Return the GPU's measured peaks: the run's own, else the stored ones."""
     rows = db.execute("SELECT name, value FROM gpu_peaks WHERE gpu_id = ?", [gpu_id]).fetchall()
-    floor = db.execute("SELECT noise_floor_frac FROM gpus WHERE id = ?", [gpu_id]).fetchone()
-    own_floor = info.get("noise_floor_frac")
-    stored_floor = floor[0] if floor else None
-    peaks = dict(rows) | info.get("peaks", {})
-    return peaks, own_floor if own_floor is not None else stored_floor
+    return dict(rows) | info.get("peaks", {})
+
+
+def _noise_floors(
+    db: Database, gpu_id: str | None, info: dict[str, Any]
+) -> tuple[float | None, dict[str, float]]:
+    """Return the GPU's noise floor and that of each kind of work: the run's own, else stored."""
+    if info.get("noise_floor_frac") is not None:
+        return info["noise_floor_frac"], info.get("noise_floors") or {}
+    row = db.execute("SELECT noise_floor_frac, info FROM gpus WHERE id = ?", [gpu_id]).fetchone()
+    return (row[0], json.loads(row[1]).get("noise_floors") or {}) if row else (None, {})

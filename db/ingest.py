@@ -211,6 +211,7 @@ def _update_run(db: Database, run_id: str, run: AssembledRun) -> None:
     }
     info |= {"peaks": peak_values(data.gpu.get("peaks") or {}), "gpu": _gpu_facts(data.gpu)}
     info["noise_floor_frac"] = data.gpu.get("noise_floor_frac")
+    info["noise_floors"] = data.gpu.get("noise_floors") or {}
     row = {
         "summary": json.dumps(dict(run.summary)),
         "latency_ms": latency.get("median"),

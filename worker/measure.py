@@ -4,8 +4,8 @@
 some cards and clocks; utilisation is held against these numbers. torch only. Each figure is the
 median of many timed repetitions after a warm-up. The noise floor is the relative spread, over
 several processes, of the medians of one and the same job: a difference below it is no difference.
-Two jobs are run, one that keeps the GPU busy and one of many tiny launches that waits for the host;
-the larger of their floors is the GPU's, so that it holds for either kind.
+Two jobs are run, one that keeps the GPU busy and one of many tiny launches that waits for the host:
+`noise_floors` has both, and `noise_floor_frac` the larger, for a run of which kind is not known.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def measure(target: GpuTarget, model: str, *, with_noise: bool = True) -> dict[s
     clock_mhz = clocks.get("during", {}).get("sm_clock_mhz", {}).get("max")
     noise = {job: _noise([m[job] for m in medians]) for job in (medians[0] if medians else ())}
     floors = [n["floor_frac"] for n in noise.values() if n["floor_frac"] is not None]
-    ours = ("peaks", "noise_floor_frac", "measured_at")
+    ours = ("peaks", "noise_floor_frac", "noise_floors", "measured_at")
     return {
         "schema_version": 1,
         "measured_at": at,
@@ -65,6 +65,7 @@ def measure(target: GpuTarget, model: str, *, with_noise: bool = True) -> dict[s
             for name, record in peaks["peaks"].items()
         },
         "noise_floor_frac": max(floors, default=None),
+        "noise_floors": {job: n["floor_frac"] for job, n in noise.items()},
         "noise": noise,
         "clocks": clocks,
         "skipped": peaks["skipped"],

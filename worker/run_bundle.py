@@ -109,7 +109,7 @@ def with_measured_peaks(model: str, gpu: GpuTarget) -> GpuTarget:
     note("measuring peaks and noise floor")
     measured = measure_and_keep(model, gpu, keep=bool(os.environ.get("WARPBOARD_DATA")))
     note(peak_table(measured))
-    ours = ("peaks", "noise_floor_frac", "measured_at")
+    ours = ("peaks", "noise_floor_frac", "noise_floors", "measured_at")
     return replace(gpu, facts={**gpu.facts, **{name: measured[name] for name in ours}})
 
 

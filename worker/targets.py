@@ -87,5 +87,6 @@ def measured_facts(key: str) -> dict[str, Any]:
     return {
         "peaks": measured["peaks"],
         "noise_floor_frac": measured.get("noise_floor_frac"),
+        "noise_floors": measured.get("noise_floors"),
         "measured_at": measured.get("measured_at"),
     }

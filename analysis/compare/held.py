@@ -12,6 +12,7 @@ from analysis.compare.stats import Order
 from analysis.compare.verdict import ASSUMED_FLOOR_FRAC, Judgement, judge
 from analysis.compare.words import WORDS, device_of
 from analysis.runview import RunView
+from analysis.verdict import IDLE_FRAC, VerdictKind, run_verdict
 
 LOST = ("oom", "failed", "cancelled", "interrupted")
 MAX_NAMED = 6
@@ -159,9 +160,26 @@ def _why_missing(label: str, views: Sequence[RunView], metric: metrics.Metric) -
 
 
 def _noise_floor(a: Sequence[RunView], b: Sequence[RunView]) -> float | None:
-    """Return the largest known floor of the GPUs involved: the noisier one decides."""
-    known = [v.noise_floor_frac for v in (*a, *b) if v.noise_floor_frac is not None]
+    """Return the largest known floor of the runs involved: the noisier one decides."""
+    known = [floor for v in (*a, *b) if (floor := noise_floor_of(v)) is not None]
     return max(known) if known else None
+
+
+def noise_floor_of(view: RunView) -> float | None:
+    """Return the floor of this run's kind of work on its GPU, where both kinds were measured.
+
+    GPU-bound is a run whose GPU seldom waits under nsys, or without nsys one that reaches half of a
+    peak; of any other kind the launch-bound floor holds, which is the larger one.
+    """
+    floor = view.noise_floors.get("gpu_bound" if _keeps_its_gpu_busy(view) else "launch_bound")
+    return view.noise_floor_frac if floor is None else floor
+
+
+def _keeps_its_gpu_busy(view: RunView) -> bool:
+    idle_frac = view.summary.get("idle_frac")
+    if idle_frac is not None:
+        return bool(idle_frac < IDLE_FRAC)
+    return run_verdict(view).kind in (VerdictKind.MEMORY_BOUND, VerdictKind.COMPUTE_BOUND)
 
 
 def _marks(a: Groups, b: Groups, when: Order) -> tuple[Mark, ...]:

@@ -125,7 +125,8 @@ def _store(data: DataDir, facts: Mapping[str, Any]) -> None:
     from db.connection import opened
     from db.workers import store_measurement, unnamed_gpus
 
-    gpu = {**facts["gpu"], **{k: facts[k] for k in ("peaks", "noise_floor_frac", "measured_at")}}
+    ours = ("peaks", "noise_floor_frac", "noise_floors", "measured_at")
+    gpu = {**facts["gpu"], **{k: facts[k] for k in ours}}
     workers = [p.read_text().strip() for p in data.root.glob("worker-*.id")]
     with opened(data.db_path) as db:
         uuid = gpu.get("uuid")

@@ -29,6 +29,7 @@ MEASURED = {
     "gpu": {"model": "cpu"},
     "peaks": {"copy_bytes_per_s": {"value": 5e9, "unit": "B/s", "measured_at": "2026-11-27"}},
     "noise_floor_frac": 0.02,
+    "noise_floors": {"gpu_bound": 0.01, "launch_bound": 0.02},
     "measured_at": "2026-11-27",
 }
 
@@ -88,9 +89,10 @@ def test_doctor_stores_what_it_measured_for_the_workers_of_the_folder(
     gpu = {"model": "NVIDIA H100 80GB HBM3", "uuid": "GPU-1"}
     doctor._store(data, MEASURED | {"gpu": gpu})
     with opened(data.db_path) as db:
-        found = rows(db, "SELECT p.value, noise_floor_frac FROM gpus JOIN gpu_peaks p"
-                         " ON p.gpu_id = gpus.id WHERE uuid = 'GPU-1'")  # fmt: skip
-    assert found == [(5e9, 0.02)]
+        found = rows(db, "SELECT p.value, noise_floor_frac, info ->> '$.noise_floors.gpu_bound'"
+                         " FROM gpus JOIN gpu_peaks p ON p.gpu_id = gpus.id"
+                         " WHERE uuid = 'GPU-1' OR model = 'cpu'")  # fmt: skip
+    assert found == [(5e9, 0.02, 0.01)] * 2
 
 
 @pytest.mark.parametrize("is_tried_again", [False, True])

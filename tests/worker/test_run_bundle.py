@@ -87,7 +87,8 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = measured_path(measured_key(target))
     path.parent.mkdir(parents=True)
     peak = {"value": 2.6e12, "unit": "B/s", "measured_at": "2026-11-01T00:00:00Z"}
-    facts = {"peaks": {"copy_bytes_per_s": peak}, "noise_floor_frac": 0.01}
+    floors = {"gpu_bound": 0.005, "launch_bound": 0.01}
+    facts = {"peaks": {"copy_bytes_per_s": peak}, "noise_floor_frac": 0.01, "noise_floors": floors}
     path.write_text(json.dumps(facts | {"measured_at": "2026-11-01T00:00:00Z"}))
 
 
@@ -108,6 +109,7 @@ def test_bundle_carries_the_measured_peaks_and_import_stores_them(
         view = run_view(db, data, run_id)
     assert peaks == [("copy_bytes_per_s", 2.6e12, "2026-11-01T00:00:00Z")]
     assert (view.peaks, view.noise_floor_frac) == ({"copy_bytes_per_s": 2.6e12}, 0.01)
+    assert view.noise_floors == {"gpu_bound": 0.005, "launch_bound": 0.01}
     reached = view.cost["bytes"] / (view.summary["latency_ms"]["median"] / 1e3)
     assert view.summary["mbu"] == pytest.approx(reached / 2.6e12)
 
