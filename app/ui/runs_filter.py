@@ -1,9 +1,12 @@
 """Help with the filter of runs: terms to add under the box, and where an error is."""
 
+from collections import Counter
+
 import pandas as pd
 import streamlit as st
 
 from app.ui import data
+from app.ui.shape import is_there
 from app.ui.widgets import plain_markdown
 from db.search import FIELDS, QuerySyntaxError
 
@@ -51,16 +54,23 @@ def completions(query: str, frame: pd.DataFrame) -> list[str]:
 def _values(frame: pd.DataFrame) -> dict[str, list[str]]:
     """Return each key's values among these runs, the most common first; a lone value tells none."""
     columns = {
-        "workload": frame["workload"],
-        "gpu": frame["gpu_model"],
-        "status": frame["status"],
-        "source": frame["source"],
-        "tag": pd.Series([t for tags in frame["tags"] for t in _tags(tags)]),
+        "workload": frame["workload"].to_list(),
+        "gpu": frame["gpu_model"].to_list(),
+        "status": frame["status"].to_list(),
+        "source": frame["source"].to_list(),
+        "tag": [t for tags in frame["tags"] for t in _tags(tags)],
     }
-    params = pd.DataFrame(frame["params"].to_list(), dtype=object)
-    columns |= {c: params[c] for c in params if c not in columns}
-    counted = {k: v.dropna().astype(str).value_counts() for k, v in columns.items()}
-    return {k: list(v.index) for k, v in counted.items() if len(v) > 1 or k in ("gpu", "tag")}
+    own = frozenset(columns)
+    for params in frame["params"]:
+        for name, value in params.items():
+            if name not in own:
+                columns.setdefault(name, []).append(value)
+    counted = {k: Counter(str(v) for v in vs if is_there(v)) for k, vs in columns.items()}
+    return {
+        k: [value for value, _ in found.most_common()]
+        for k, found in counted.items()
+        if len(found) > 1 or k in ("gpu", "tag")
+    }
 
 
 def _tags(tags: object) -> list[str]:

@@ -10,7 +10,7 @@ import streamlit as st
 from analysis.definitions import tooltip
 from app.ui import data, links
 from app.ui.format import count, fixed_format, many
-from app.ui.shape import params_columns, run_table, status_text, two_sides
+from app.ui.shape import is_there, params_columns, run_table, status_text, two_sides
 from app.ui.widgets import (
     STATUS_COLOURS,
     plain_markdown,
@@ -148,9 +148,7 @@ def _param_widths(extra: pd.DataFrame) -> dict[str, object]:
 
 def _has_value(column: pd.Series) -> bool:
     """Say whether any cell says something: an all-empty column is left out."""
-    return bool(
-        (column.notna() & (column.astype(str) != "") & (column.astype(str) != "False")).any()
-    )
+    return any(is_there(v) and str(v) not in ("", "False") for v in column.to_list())
 
 
 def _actions(bar: Any, rows: pd.DataFrame) -> None:

@@ -16,6 +16,11 @@ _MOST_PARAMS = 5
 _ITERATION = re.compile(r"iteration_\d+")
 
 
+def is_there(value: object) -> bool:
+    """Say whether a cell holds anything: None, NaN and pandas' NA are nothing."""
+    return value is not None and value is not pd.NA and value == value
+
+
 def varying_params(params: list[dict[str, Any]]) -> list[str]:
     """Return the parameters that differ between these runs, in their first order of appearance."""
     names = list(dict.fromkeys(k for p in params for k in p))
