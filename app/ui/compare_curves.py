@@ -90,6 +90,8 @@ def _counters(runs: Sequence[Shown]) -> None:
     columns = ["short_name", "category", "sm_pct", "memory_pct", "duration_ns"]
     points = [
         _marked(r.view.counters[columns].dropna().rename(columns={"short_name": "label"}), r)
+        if len(r.view.counters)
+        else r.view.counters
         for r in runs
     ]
     known = [p for p in points if len(p)]

@@ -212,13 +212,18 @@ def metric_names(a: str, b: str) -> "tuple[list[str], RanOn]":
     The most telling metric is first; latency is last where a side has none. What is stored a second
     time under another name (`kernel_time_ns`) is left out.
     """
+    try:
+        return _metric_names(tuple(resolve_side(text) for text in (a, b) if text), stamp())
+    except AppError:
+        return ["latency"], "gpu"
+
+
+@st.cache_data(ttl=900, max_entries=64, show_spinner=False)
+def _metric_names(ids: tuple[tuple[str, ...], ...], key: Stamp) -> "tuple[list[str], RanOn]":
     from analysis.compare.metrics import SUMMARY_METRICS, common
     from analysis.compare.words import device_of
 
-    try:
-        sides = [fetch_views(resolve_side(text)) for text in (a, b) if text]
-    except AppError:
-        return ["latency"], "gpu"
+    sides = [fetch_views(side) for side in ids]
     names = common(*sides) if len(sides) == 2 else []
     again = {key for key, _ in SUMMARY_METRICS.values()} - set(SUMMARY_METRICS)
     names = [n for n in names if n not in again and not n.startswith("latency_")]
