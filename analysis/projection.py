@@ -25,6 +25,8 @@ from core.gpus import GpuFacts, datasheet_peaks
 
 ASSUMED_BAND_FRAC = 0.3
 """Assumed, not learned: no pairs of runs measured on both GPUs have set it yet."""
+HOST_BOUND_IDLE_FRAC = 0.3
+"""Above this the GPU's wait for the host decides, which no peak of either GPU tells."""
 LAUNCH_FLOOR_NS = 3_000
 """A kernel that does nothing takes 2 to 3 us on an H100: below this, rates do not matter."""
 
@@ -52,8 +54,9 @@ def project(
     """Return the projected latency of `view` on the target GPU.
 
     latency = clean median * (idle + sum of scaled kernel times) / (idle + sum of kernel times);
-    low and high are latency * (1 -+ band_frac). ValueError names what is missing: a latency,
-    kernels, idle time, or a peak that both GPUs have measured or in the datasheet.
+    low and high are latency / (1 + band_frac) and latency * (1 + band_frac). ValueError names what
+    is missing: a latency, kernels, idle time, or a peak that both GPUs have measured or in the
+    datasheet.
     `target_facts` may be None for a model outside the table whose peaks were measured.
     """
     median_ms = (view.summary.get("latency_ms") or {}).get("median")
@@ -76,11 +79,16 @@ def project(
     basis = ", ".join(f"{name} {ns / whole_ns:.0%}" for name, ns in shares.items())
     return Projection(
         latency_ns=latency_ns,
-        low_ns=latency_ns * (1 - band_frac),
+        low_ns=latency_ns / (1 + band_frac),
         high_ns=latency_ns * (1 + band_frac),
         basis=f"{basis}; memory x {ratios['memory']:.2f}, compute x {ratios['compute']:.2f}",
         notes=_notes(view, target_facts, idle_ns / whole_ns, band_frac, is_band_learned),
     )
+
+
+def is_host_bound(view: RunView) -> bool:
+    """Say whether the GPU waits for the host so long that the other host decides."""
+    return float(view.summary.get("idle_frac") or 0.0) > HOST_BOUND_IDLE_FRAC
 
 
 def _ratios(
@@ -173,7 +181,7 @@ def _notes(
 ) -> tuple[str, ...]:
     origin = "learned from runs measured on both GPUs" if is_band_learned else "assumed"
     notes = [f"projected, not measured; error band of {band_frac:.0%} is {origin}"]
-    if idle_frac > 0.3:
+    if idle_frac > HOST_BOUND_IDLE_FRAC:
         notes.append(
             f"{idle_frac:.0%} of the time the GPU waits for the host: the other host decides"
         )

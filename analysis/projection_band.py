@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analysis.projection import project
+from analysis.projection import is_host_bound, project
 from analysis.runview import RunView
 from core.gpus import find_gpu
 
@@ -19,16 +19,22 @@ class CheckedPair:
     target_id: str
     measured_ms: float
     projected_ms: float
+    is_host_bound: bool
 
     @property
     def error_frac(self) -> float:
         """Return projected / measured - 1: positive where the projection is too slow."""
         return self.projected_ms / self.measured_ms - 1
 
+    @property
+    def factor(self) -> float:
+        """Return how many times too slow or too fast the projection is, 1 or more."""
+        return max(self.projected_ms / self.measured_ms, self.measured_ms / self.projected_ms)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedBand:
-    """The largest error met, and the pairs it was met in."""
+    """The largest factor met, less 1, and the pairs it was met in."""
 
     band_frac: float
     pairs: tuple[CheckedPair, ...]
@@ -51,16 +57,21 @@ def check_pairs(pairs: Sequence[tuple[RunView, RunView]]) -> tuple[CheckedPair, 
                 target_id=target.run.id,
                 measured_ms=float(measured_ms),
                 projected_ms=found.latency_ns / 1e6,
+                is_host_bound=is_host_bound(source),
             )
         )
     return tuple(checked)
 
 
-def learned_band(pairs: Sequence[CheckedPair]) -> LearnedBand | None:
+def learned_band(pairs: Sequence[CheckedPair], *, is_host_bound: bool) -> LearnedBand | None:
     """Return the band these pairs support; None where there are fewer than MIN_PAIRS.
 
-    The largest error, not a spread: with a handful of pairs nothing narrower is honest.
+    Of the pairs that wait for the host as this run does (or do not, as it does not) where there are
+    enough: the errors of the two kinds have nothing to do with each other. The largest error, not
+    a spread: with a handful of pairs nothing narrower is honest.
     """
     if len(pairs) < MIN_PAIRS:
         return None
-    return LearnedBand(band_frac=max(abs(p.error_frac) for p in pairs), pairs=tuple(pairs))
+    alike = [p for p in pairs if p.is_host_bound == is_host_bound]
+    used = alike if len(alike) >= MIN_PAIRS else pairs
+    return LearnedBand(band_frac=max(p.factor for p in used) - 1, pairs=tuple(used))

@@ -14,11 +14,12 @@ MAX_PAIRS = 50
 def projection_document(data_dir: DataDir, run_text: str, gpu_name: str) -> dict[str, Any]:
     """Return the projection of a run to a GPU of the table or one whose peaks are stored.
 
-    Its band is the largest error among other jobs measured on both GPUs, where there are enough.
+    Its band is the largest error among other jobs measured on both GPUs, where there are enough:
+    those that wait for the host if this run does, else those that do not.
 
     UserError when the run or the GPU is unknown, or when the run lacks what a projection needs.
     """
-    from analysis.projection import ASSUMED_BAND_FRAC, project
+    from analysis.projection import ASSUMED_BAND_FRAC, is_host_bound, project
     from analysis.projection_band import check_pairs, learned_band
     from db.connection import opened
     from db.fetch import run_view
@@ -43,7 +44,7 @@ def projection_document(data_dir: DataDir, run_text: str, gpu_name: str) -> dict
         (g.peaks for g in stored.itertuples() if g.peaks and _is_same(g.model, model)), {}
     )
     checked = check_pairs(pairs)
-    band = learned_band(checked)
+    band = learned_band(checked, is_host_bound=is_host_bound(view))
     band_frac = band.band_frac if band else ASSUMED_BAND_FRAC
     try:
         found = project(view, peaks, facts, band_frac=band_frac, is_band_learned=band is not None)
@@ -64,7 +65,7 @@ def projection_document(data_dir: DataDir, run_text: str, gpu_name: str) -> dict
         "is_band_learned": band is not None,
         "pairs": [
             {"source": p.source_id, "target": p.target_id, "error_frac": p.error_frac}
-            for p in checked
+            for p in (band.pairs if band else checked)
         ],
         "basis": found.basis,
         "notes": list(found.notes),

@@ -183,7 +183,9 @@ def fits(found: StudyTable) -> None:
             "exponent": significant(f.exponent),
             "95 % interval": _interval(f.ci95),
             "points": f.num_points,
-            f"largest {TAIL_POINTS} alone": significant(f.tail_exponent),
+            f"largest {TAIL_POINTS} alone": (
+                UNKNOWN if f.tail_exponent is None else significant(f.tail_exponent)
+            ),
             "its 95 % interval": _interval(f.tail_ci95),
         }
         for f in found.fits

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from analysis.projection import project
+from analysis.projection_band import CheckedPair, learned_band
 from core.gpus import find_gpu
 from tests.analysis.run_views import empty_view, nsys_view
 
@@ -22,7 +23,7 @@ def measured(cost=COMPUTE, capture="forward_fp32", latency_ms=20.0):
 def test_equal_peaks_give_the_measured_latency():
     found = project(measured(), PEAKS, TARGET)
     assert found.latency_ns == pytest.approx(20e6)
-    assert (found.low_ns, found.high_ns) == (pytest.approx(14e6), pytest.approx(26e6))
+    assert (found.low_ns, found.high_ns) == (pytest.approx(20e6 / 1.3), pytest.approx(26e6))
     assert "assumed" in found.notes[0]
 
 
@@ -82,3 +83,19 @@ def test_too_much_memory_for_the_target_is_noted():
 def test_what_is_missing_is_named(view, says):
     with pytest.raises(ValueError, match=says):
         project(view, PEAKS, TARGET)
+
+
+def test_the_band_is_learned_from_jobs_that_wait_for_the_host_alike():
+    def pair(projected_ms: float, is_host_bound: bool) -> CheckedPair:
+        fixed = {"source_id": "a", "target_id": "b", "measured_ms": 10.0}
+        return CheckedPair(projected_ms=projected_ms, is_host_bound=is_host_bound, **fixed)
+
+    busy = [pair(ms, is_host_bound=False) for ms in (9.5, 10.0, 10.2)]
+    waiting = [pair(ms, is_host_bound=True) for ms in (5.0, 25.0)]
+
+    by_kind = learned_band([*busy, *waiting], is_host_bound=False)
+    of_all = learned_band([*busy, *waiting], is_host_bound=True)
+
+    assert by_kind and by_kind.band_frac == pytest.approx(10 / 9.5 - 1) and len(by_kind.pairs) == 3
+    assert of_all and of_all.band_frac == pytest.approx(1.5) and len(of_all.pairs) == 5
+    assert learned_band(busy[:2], is_host_bound=False) is None

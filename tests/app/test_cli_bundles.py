@@ -132,7 +132,9 @@ def test_band_is_the_largest_error_of_jobs_measured_on_both_gpus(cli: Cli, tmp_p
 
     errors = [pair["error_frac"] for pair in found["pairs"]]
     assert (len(errors), found["is_band_learned"]) == (3, True)
-    assert found["band_frac"] == max(map(abs, errors)) > 0
+    factors = [max(1 + e, 1 / (1 + e)) for e in errors]
+    assert found["band_frac"] == pytest.approx(max(factors) - 1) and found["band_frac"] > 0
+    assert found["latency_ms"]["low"] > 0
     assert found["latency_ms"]["high"] == pytest.approx(
         found["latency_ms"]["median"] * (1 + found["band_frac"])
     )

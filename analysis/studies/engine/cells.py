@@ -61,8 +61,8 @@ def make_frame(study: Study, views: Sequence[RunView], *, published: bool) -> pd
 
 
 def _comparable(
-    shown: Sequence[tuple[RunView, dict[str, str]]], name: str
-) -> Sequence[tuple[RunView, dict[str, str]]]:
+    shown: list[tuple[RunView, dict[str, str]]], name: str
+) -> list[tuple[RunView, dict[str, str]]]:
     """Leave out the jobs that have one value of a field alone, where others have several."""
     if not name:
         return shown
