@@ -47,16 +47,22 @@ SLOW_FIRST = (
     "tests/workloads/",
     "tests/app/",
 )
+SHARED = ("tests/browser", "tests/workloads")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep a file in one process, and all journeys in one: they share a dashboard."""
+    """Keep a file in one process, all journeys in one, and in one all that starts from PyTorch.
+
+    The journeys share a dashboard, the workloads a process that has imported PyTorch.
+    """
     from xdist.scheduler import LoadFileScheduling
 
     class ByFileOrDashboard(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return "browser" if nodeid.startswith("tests/browser/") else nodeid.split("::")[0]
+            file = nodeid.split("::")[0]
+            folder = str(Path(file).parent)
+            return folder if folder in SHARED else file
 
     return ByFileOrDashboard(config, log)
 

@@ -1,6 +1,7 @@
 """The arrows between rooms of docs/architecture.md, read from the imports."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,6 +29,7 @@ FORBIDDEN = {
     "db": {"torch", "streamlit", "celery", "plotly"},
     "app": {"torch", "triton"},
 }
+_IMPORTED = re.compile(r"""(?:import |from |importorskip\(['"])(\w+)""")
 
 
 def imported_names(path: Path) -> set[str]:
@@ -56,6 +58,19 @@ def test_imports_follow_the_arrows(room: str) -> None:
     closed = set(ROOMS) - MAY_IMPORT[room] - {room} | FORBIDDEN[room]
 
     assert files_that_import(room, lambda name: name.split(".")[0] in closed) == {}
+
+
+def test_collecting_the_tests_imports_nothing_that_takes_seconds() -> None:
+    """Each process of a test session imports all test files."""
+    heavy = {"torch", "triton", "scipy", "hypothesis", "playwright"}
+    found = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        lines = [n for n in tree.body if not isinstance(n, (ast.FunctionDef, ast.ClassDef))]
+        text = "\n".join(map(ast.unparse, lines))
+        if names := set(_IMPORTED.findall(text)) & heavy:
+            found[path.name] = names
+    assert found == {}
 
 
 def test_db_takes_only_records_from_analysis() -> None:

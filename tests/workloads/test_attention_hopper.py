@@ -4,13 +4,12 @@ import re
 
 import pytest
 
-torch = pytest.importorskip("torch")
-gluon = pytest.importorskip("triton.experimental.gluon.language.nvidia.hopper")
-
 
 @pytest.mark.parametrize(("head_dim", "is_causal"), [(128, True), (64, False)])
 def test_a_product_is_left_in_flight_by_one_wait_of_each_warpgroup(head_dim, is_causal):
-    import triton
+    pytest.importorskip("torch")
+    triton = pytest.importorskip("triton")
+    pytest.importorskip("triton.experimental.gluon.language.nvidia.hopper")
     from triton.backends.compiler import GPUTarget
     from triton.experimental.gluon._runtime import GluonASTSource
 
