@@ -26,6 +26,8 @@ from db.connection import opened
 
 PREFIX = "/api/v1"
 log = logging.getLogger(__name__)
+_ANSWER_FIRST_S = 0.3
+"""So long the server has the interpreter to itself before it loads ahead."""
 
 
 async def health(request: Request) -> Response:
@@ -107,6 +109,7 @@ def lifespan_for(data_dir: DataDir, box: Box, load: Callable[[], None] | None = 
 
 
 async def _beside(load: Callable[[], None]) -> None:
+    await anyio.sleep(_ANSWER_FIRST_S)
     try:
         await run_sync(load, abandon_on_cancel=True)
     except Exception:  # pages then say so themselves; the API goes on
