@@ -18,6 +18,7 @@ from analysis.studies.engine.drawn import (
     field_title,
     is_by_row,
     num_values,
+    of_sweeps,
     row_labels,
     series_labels,
     value_title,
@@ -273,6 +274,8 @@ def _chart(t: StudyTable, table: Table) -> str:
         rows = [r for r in rows if r[chart.x] != ""]
         names = [n for n in (chart.colour, *pivot.row_fields, *table.columns) if n in t.frame]
         names = [n for n in dict.fromkeys(names) if n not in (chart.x, "from")]
+        if chart.kind == "heatmap":
+            rows = of_sweeps(rows, names, chart.x)
         varying = [n for n in names if n == chart.colour or num_values(rows, n) > 1]
         series, places = series_labels(rows, varying), [str(r[chart.x]) for r in rows]
     points: dict[str, dict[str, float | None]] = {}

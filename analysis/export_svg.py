@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from analysis.compare.records import Side, Waterfall
+from analysis.studies.engine.drawn import MAX_BAR_ROWS, is_wide
 
 PALETTE = (
     "#0072b2",
@@ -101,22 +102,28 @@ def rows_svg(series: Series, title: str, *, is_stacked: bool) -> str:
     """Draw horizontal bars, a row a place: side by side, or stacked as parts of a whole."""
     rows = list(dict.fromkeys(x for points in series.values() for x in points))
     names = [name for name in series if name]
+    hidden, rows = rows[MAX_BAR_ROWS:], rows[:MAX_BAR_ROWS]
     known = [[series[n].get(row) or 0.0 for n in names] for row in rows]
     high = max((sum(v) if is_stacked else max(v) for v in known if v), default=0.0)
+    least = min((v for values in known for v in values if v > 0), default=0.0) * 0.7
+    is_log = not is_stacked and is_wide(v for values in known for v in values)
     if not rows or high <= 0:
         return ""
     left, thick = 400, 16 if is_stacked else 11
-    scale = (WIDTH - left - 60) / high
+    scale = (WIDTH - left - 60) / (math.log(high / least) if is_log else high)
+    title += ", logarithmic axis" if is_log else ""
+    title += f", the first {len(rows)} of {len(rows) + len(hidden)} rows" if hidden else ""
     parts, y = [], float(TOP)
     for row in rows:
         start_y, x = y, float(left)
         for k, name in enumerate(names):
             value = series[name].get(row)
+            length = scale * (math.log(value / least) if is_log and value else value or 0.0)
             if value is not None:
-                parts.append(_rect(x, y, value * scale, thick, _colour(k), f"{name}: {value:.4g}"))
+                parts.append(_rect(x, y, length, thick, _colour(k), f"{name}: {value:.4g}"))
             if value is not None and not is_stacked:
-                parts.append(_text(x + value * scale + 4, y + 9, _short(value), anchor="start"))
-            x += (value or 0.0) * scale if is_stacked else 0.0
+                parts.append(_text(x + length + 4, y + 9, _short(value), anchor="start"))
+            x += length if is_stacked else 0.0
             y += 0 if is_stacked or value is None else thick + 1
         if not any(series[n].get(row) is not None for n in names):
             parts.append(_text(left, y + 10, "OOM", anchor="start"))

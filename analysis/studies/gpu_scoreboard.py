@@ -37,7 +37,7 @@ STUDY = Study(
                 "cs336-a100",
                 "cs336-a100-compile",
             ),
-            chart=Chart(kind="bars", x="gpu", colour="compile", value="latency"),
+            chart=Chart(kind="bars", x="workload", colour="gpu", value="latency"),
         ),
     ),
     job={"workload": "decode", "params": {"compile": "none"}, "repeats": 5},

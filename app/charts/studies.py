@@ -5,17 +5,18 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
 import pandas as pd
 
-from analysis.export_svg import varied
 from analysis.studies import Pivot, Table
 from analysis.studies.engine.drawn import (
+    MAX_BAR_ROWS,
     Row,
     drawn_rows,
     field_title,
     is_by_row,
+    is_wide,
     num_values,
+    of_sweeps,
     row_labels,
     series_labels,
     value_title,
@@ -31,11 +32,10 @@ from app.charts.base import (
     short,
     unique_labels,
 )
+from app.charts.study_marks import by_series, look, number, series_colour, whiskers, with_mark
 from app.ui.colours import (
     CATEGORY_COLOURS,
-    NEUTRAL,
     ORIGIN_COLOURS,
-    SERIES_COLOURS,
     category_colour,
     origin_colour,
 )
@@ -62,19 +62,16 @@ def draw(frame: pd.DataFrame, table: Table, pivot: Pivot) -> Chart | None:
         for row, label in zip(rows, row_labels(rows, pivot, chart), strict=True):
             row |= {"series": str(row[chart.colour]), "label": label}
         return _by_row(_apart(rows, "label", "series"), table)
-    names = dict.fromkeys([chart.colour, *pivot.row_fields, *table.columns])
-    varying = [n for n in names if n in frame and n not in (chart.x, "from")]
-    varying = [n for n in varying if n == chart.colour or num_values(rows, n) > 1]
+    known = dict.fromkeys([chart.colour, *pivot.row_fields, *table.columns])
+    names = [n for n in known if n in frame and n not in (chart.x, "from")]
+    if chart.kind == "heatmap":
+        rows = of_sweeps(rows, names, chart.x)
+    varying = [n for n in names if n == chart.colour or num_values(rows, n) > 1]
     for row, label in zip(rows, series_labels(rows, varying), strict=True):
         row["series"] = label
     keyed = _apart(rows, "series", chart.x)
     draw_as = {"heatmap": _heatmap, "loglog": _lines}.get(chart.kind, _bars)
     return draw_as(keyed, chart.x, value_title(table))
-
-
-def series_colour(index: int) -> str:
-    """Return a colour of its own for each of 24 series."""
-    return varied(SERIES_COLOURS, index)
 
 
 def _apart(rows: Sequence[Row], named: str, beside: str) -> list[Row]:
@@ -89,23 +86,15 @@ def _apart(rows: Sequence[Row], named: str, beside: str) -> list[Row]:
     return found
 
 
-def _by_series(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return the drawn rows of each series that has one, in order."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row["series"], []).append(row)
-    return found
-
-
 def _lines(rows: Sequence[Row], x: str, title: str) -> Chart:
     fig = figure(height=430, x_title=field_title(x), y_title=title)
     shown = [row for row in rows if row["value"] is not None]
-    for i, (name, line) in enumerate(list(_by_series(shown).items())[:_MOST_SERIES]):
+    for i, (name, line) in enumerate(list(by_series(shown).items())[:_MOST_SERIES]):
         points = sorted(line, key=lambda row: _numeric(str(row[x])))
         is_published = any(row["provenance"] == "published" for row in points)
         fig.add(
             "scatter",
-            x=[_number(row[x]) for row in points],
+            x=[number(row[x]) for row in points],
             y=[row["value"] for row in points],
             name=short(name, 48),
             mode="lines+markers",
@@ -114,24 +103,16 @@ def _lines(rows: Sequence[Row], x: str, title: str) -> Chart:
                 "dash": PUBLISHED_DASH if is_published else "solid",
             },
             marker={"symbol": "circle-open" if is_published else "circle", "size": 8},
-            error_y=_interval(points),
+            error_y=whiskers(points),
             hovertemplate=f"{short(name, 90)}<br>%{{x}}: %{{y:.4g}}<extra></extra>",
         )
     _out_of_memory(fig, rows, x)
-    known = sorted({v for row in rows if (v := _number(row[x])) is not None})
+    known = sorted({v for row in rows if (v := number(row[x])) is not None})
     if len(known) <= _MOST_TICKS:
         fig.update_xaxes(tickvals=known, ticktext=[f"{v:g}" for v in known])
     fig.update_xaxes(type="log")
     fig.update_yaxes(type="log", dtick=1, minor={"showgrid": True, "griddash": "dot"})
     return fig
-
-
-def _number(text: object) -> float | None:
-    """Return a field as a place on a number's axis; None where it is not a number."""
-    try:
-        return float(str(text))
-    except ValueError:
-        return None
 
 
 def _out_of_memory(fig: Chart, rows: Sequence[Row], x: str) -> None:
@@ -142,7 +123,7 @@ def _out_of_memory(fig: Chart, rows: Sequence[Row], x: str) -> None:
     top = max(row["value"] for row in rows if row["value"] is not None) * 1.6
     fig.add(
         "scatter",
-        x=[_number(row[x]) for row in lost],
+        x=[number(row[x]) for row in lost],
         y=[top] * len(lost),
         name="out of memory",
         mode="markers",
@@ -154,23 +135,19 @@ def _out_of_memory(fig: Chart, rows: Sequence[Row], x: str) -> None:
 
 def _bars(rows: Sequence[Row], x: str, title: str) -> Chart:
     fig = figure(height=430, x_title=field_title(x), y_title=title, barmode="group")
-    shown = _with_mark(rows)
-    for i, (name, bars) in enumerate(list(_by_series(shown).items())[:_MOST_SERIES]):
+    shown = with_mark(rows)
+    for i, (name, bars) in enumerate(list(by_series(shown).items())[:_MOST_SERIES]):
         fig.add(
             "bar",
             x=[_place_text(row[x]) for row in bars],
             y=[row["value"] or 0.0 for row in bars],
             name=short(name, 60),
-            error_y=_interval(bars),
-            **_look(bars, series_colour(i)),
+            error_y=whiskers(bars),
+            **look(bars, series_colour(i)),
         )
     texts = dict.fromkeys(_place_text(row[x]) for row in shown)
     fig.update_xaxes(type="category", categoryarray=sorted(texts, key=_numeric))
     return fig
-
-
-def _with_mark(rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if row["value"] is not None or row["status"] == "oom"]
 
 
 def _place_text(value: object) -> str:
@@ -181,12 +158,17 @@ def _by_row(rows: Sequence[Row], table: Table) -> Chart:
     """Draw one bar, or group of bars, a row of the table."""
     assert table.chart is not None
     is_stacked = table.chart.kind == "stacked"
-    shown = _with_mark(rows)
-    labels = list(dict.fromkeys(row["label"] for row in shown))
-    by_series = _by_series(shown)
+    shown = with_mark(rows)
+    labels, title = list(dict.fromkeys(row["label"] for row in shown)), value_title(table)
+    if len(labels) > MAX_BAR_ROWS:
+        title += f"; the first {MAX_BAR_ROWS} of {len(labels)} rows, narrow with the filter"
+        labels = labels[:MAX_BAR_ROWS]
+        shown = [row for row in shown if row["label"] in labels]
+    by_series = by_series(shown)
     names = [n for n in by_series if n]
     names.sort(key=partial(_place, table.chart.colour))
-    fig = figure(x_title=value_title(table), barmode="stack" if is_stacked else "overlay")
+    fig = figure(x_title=title, barmode="stack" if is_stacked else "overlay")
+    low = _log_axis(fig, [row["value"] for row in shown]) if not is_stacked else 0.0
     texts = dict(zip(labels, unique_labels(labels, 110, width=NARROW_CHARS), strict=True))
     most = max(Counter(row["label"] for row in shown if row["series"]).values(), default=1)
     bars_px = 16 if is_stacked else 4 + _BAR_PX * most
@@ -198,18 +180,32 @@ def _by_row(rows: Sequence[Row], table: Table) -> Chart:
             "bar",
             orientation="h",
             y=[texts[row["label"]] for row in bars],
-            x=[row["value"] or 0.0 for row in bars],
+            x=[row["value"] or low for row in bars],
             name=short(name or value_title(table), 60),
-            error_x=None if is_stacked else _interval(bars),
+            error_x=None if is_stacked else whiskers(bars),
             **({} if is_stacked else _beneath(bars, num_before, bars_px, pitch_px)),
-            **_look(bars, _colour(table.chart.colour, name, i)),
+            **look(bars, _colour(table.chart.colour, name, i)),
         )
     for row in by_series.get("", []):
         if row["status"] == "oom":
-            place = {"x": 0, "y": texts[row["label"]], "xanchor": "left"}
+            place = {
+                "x": math.log10(low) if low else 0,
+                "y": texts[row["label"]],
+                "xanchor": "left",
+            }
             fig.add_annotation(text="OOM", showarrow=False, **place)
     name_rows(fig, list(texts.values()), bars_px=bars_px)
     return fig
+
+
+def _log_axis(fig: Chart, values: Sequence[float | None]) -> float:
+    """Give bars of very different length a logarithmic axis; return where it starts, else 0."""
+    if not is_wide(values):
+        return 0.0
+    known = [v for v in values if v is not None and v > 0]
+    low, high = math.log10(min(known)) - 0.15, math.log10(max(known)) + 0.1
+    fig.update_xaxes(type="log", range=[low, high], dtick=1)
+    return float(10 ** (low + 0.02))  # so that a bar without a length is drawn, and its text
 
 
 def _beneath(
@@ -232,49 +228,6 @@ def _place(field: str, name: str) -> tuple[int, float, str]:
 def _colour(field: str, name: str, index: int) -> str:
     own = {"origin": origin_colour, "category": category_colour}.get(field)
     return own(name) if own else series_colour(index)
-
-
-def _look(rows: Sequence[Row], colour: str) -> dict[str, object]:
-    """Return the marks of bars: hatched where published, OOM in letters where nothing was left."""
-    published = [row["provenance"] == "published" for row in rows]
-    texts = [
-        f"{short(row['series'], 90)}<br>{plain(row['text'])} {plain(row['unit'])}" for row in rows
-    ]
-    return {
-        "marker": {
-            "color": colour,
-            "opacity": [0.75 if p else 1.0 for p in published],
-            "pattern": {
-                "shape": ["/" if p else "" for p in published],
-                "fillmode": "overlay",
-                "fgcolor": "rgba(255,255,255,0.55)",
-                "size": 7,
-            },
-        },
-        "text": ["OOM" if row["status"] == "oom" else "" for row in rows],
-        "textposition": "outside",
-        "hovertext": texts,
-        "hoverinfo": "text",
-    }
-
-
-def _interval(rows: Sequence[Row]) -> dict[str, object] | None:
-    if all(row.get("ci_low") is None for row in rows):
-        return None
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": np.array([_between(row["value"], row["ci_high"]) for row in rows]),
-        "arrayminus": np.array([_between(row["ci_low"], row["value"]) for row in rows]),
-        "thickness": 1.5,
-        "width": 4,
-        "color": NEUTRAL,  # plotly's own is black on a dark page
-    }
-
-
-def _between(low: float | None, high: float | None) -> float:
-    """Return the length of one side; as `nan`, not null, a mark without an interval has none."""
-    return math.nan if low is None or high is None else high - low
 
 
 def _heatmap(cells: Sequence[Row], x: str, title: str) -> Chart:

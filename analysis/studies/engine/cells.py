@@ -9,7 +9,7 @@ import pandas as pd
 from analysis.published import Figure, load_figures
 from analysis.runview import RunView
 from analysis.studies.engine.fields import fields_of
-from analysis.studies.engine.measures import KERNEL_PROFILERS, MEASURES, OF_KERNELS
+from analysis.studies.engine.measures import MEASURES, SEEN_BY
 from analysis.studies.engine.records import Study, Table, Value
 
 MEASURED = "measured"
@@ -110,8 +110,9 @@ def _of_run(
         "run_ids": (view.run.id,),
     }
     readings = list(MEASURES[value.measure](view))
-    is_profiled = value.measure not in OF_KERNELS or bool(KERNEL_PROFILERS & {*view.run.profilers})
-    if not readings and ((view.run.status == "oom" and is_profiled) or names_workload):
+    seen_by = SEEN_BY.get(value.measure, frozenset())
+    is_oom = view.run.status == "oom" and (not seen_by or bool(seen_by & {*view.run.profilers}))
+    if not readings and (is_oom or names_workload):
         status = "oom" if view.run.status == "oom" else "missing"
         yield base | {"status": status, "value": None, "ci95": None, "fields": fields}
     for reading in readings:

@@ -11,6 +11,9 @@ Row = dict[str, Any]
 """One cell of a study's tidy frame; None is what is not known."""
 SPEAKING = frozenset({"gpu", "workload", "model", "mode", "compile", "dtype", "kernel", "recorded"})
 """Fields whose values say by themselves what they are; others are written after their name."""
+WIDE_RATIO = 100.0
+MAX_BAR_ROWS = 40
+"""Rows of a table that bars are drawn for: more of them are read in the table."""
 FIELD_TITLES = {
     "seq_len": "sequence length (tokens)",
     "context": "context (tokens)",
@@ -52,8 +55,28 @@ def field_title(name: str) -> str:
 
 
 def is_by_row(chart: Chart, table: Table) -> bool:
-    """True for bars that stand one group a row of the table, coloured by its columns."""
-    return chart.kind == "stacked" or (chart.kind == "bars" and chart.colour in table.columns)
+    """True for bars that stand one group a row of the table, coloured by what is compared."""
+    compared = {*table.columns, table.compares}
+    return chart.kind == "stacked" or (chart.kind == "bars" and chart.colour in compared)
+
+
+def is_wide(values: Iterable[float | None]) -> bool:
+    """Say whether bars of these values need a logarithmic axis: else the shortest vanish."""
+    known = [v for v in values if v is not None and v > 0]
+    return bool(known) and max(known) > WIDE_RATIO * min(known)
+
+
+def of_sweeps(rows: Sequence[Row], names: Sequence[str], x: str) -> list[Row]:
+    """Return the cells whose line (equal fields `names`) goes over several x; all if none does.
+
+    A heat map of lines of one cell each shows no more than their table.
+    """
+    lines: dict[tuple[object, ...], set[object]] = {}
+    keys = [tuple(row[n] for n in names) for row in rows]
+    for key, row in zip(keys, rows, strict=True):
+        lines.setdefault(key, set()).add(row[x])
+    found = [row for key, row in zip(keys, rows, strict=True) if len(lines[key]) > 1]
+    return found or list(rows)
 
 
 def row_labels(rows: Sequence[Row], pivot: Pivot, chart: Chart) -> list[str]:

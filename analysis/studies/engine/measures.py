@@ -207,10 +207,9 @@ MEASURES: Mapping[str, Measure] = {
     "compute_share": lambda v: _peak_share(v, "compute_frac"),
     "max_abs_error": lambda v: _one(stored(v, "max_abs_error")),
 }
-KERNEL_PROFILERS = frozenset({"nsys", "trace"})
-OF_KERNELS = frozenset(
-    name
-    for name in MEASURES
-    if name.startswith(("gemm_", "top_", "category_", "origin_", "softmax_", "matmul_"))
-) | {"forward_host"}
-"""What only KERNEL_PROFILERS see: without one, running out of memory says nothing of it."""
+_OF_KERNELS = ("gemm_", "top_", "category_", "origin_", "softmax_", "matmul_", "forward_host")
+SEEN_BY: Mapping[str, frozenset[str]] = {
+    "phase_memory": frozenset({"memory"}),
+    **{name: frozenset({"nsys", "trace"}) for name in MEASURES if name.startswith(_OF_KERNELS)},
+}
+"""Profilers of what only they see: without one of them, running out of memory says nothing."""
