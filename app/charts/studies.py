@@ -164,8 +164,8 @@ def _by_row(rows: Sequence[Row], table: Table) -> Chart:
         title += f"; the first {MAX_BAR_ROWS} of {len(labels)} rows, narrow with the filter"
         labels = labels[:MAX_BAR_ROWS]
         shown = [row for row in shown if row["label"] in labels]
-    by_series = by_series(shown)
-    names = [n for n in by_series if n]
+    drawn = by_series(shown)
+    names = [n for n in drawn if n]
     names.sort(key=partial(_place, table.chart.colour))
     fig = figure(x_title=title, barmode="stack" if is_stacked else "overlay")
     low = _log_axis(fig, [row["value"] for row in shown]) if not is_stacked else 0.0
@@ -175,7 +175,7 @@ def _by_row(rows: Sequence[Row], table: Table) -> Chart:
     pitch_px = row_pitch_px(list(texts.values()), bars_px)
     num_before: Counter[str] = Counter()
     for i, name in enumerate(names):
-        bars = by_series[name]
+        bars = drawn[name]
         fig.add(
             "bar",
             orientation="h",
@@ -186,7 +186,7 @@ def _by_row(rows: Sequence[Row], table: Table) -> Chart:
             **({} if is_stacked else _beneath(bars, num_before, bars_px, pitch_px)),
             **look(bars, _colour(table.chart.colour, name, i)),
         )
-    for row in by_series.get("", []):
+    for row in drawn.get("", []):
         if row["status"] == "oom":
             place = {
                 "x": math.log10(low) if low else 0,
