@@ -9,6 +9,7 @@ then does the standard unpickler run, with `find_class` refusing as a second wal
 import io
 import pickle
 import pickletools
+import re
 from typing import Any
 
 _PLAIN = 1
@@ -87,7 +88,22 @@ def _build_table() -> list[tuple[int, int]]:
     return table
 
 
+def _run_pattern() -> re.Pattern[bytes]:
+    """Match opcodes of fixed length up to a `_PLAIN` one, after which none before it matters."""
+
+    def any_of(*kinds: int) -> bytes:
+        by_width: dict[int, bytes] = {}
+        for code, (kind, width) in _FIXED.items():
+            if kind in kinds:
+                by_width[width] = by_width.get(width, b"") + re.escape(bytes([code]))
+        return b"|".join(b"[%b]" % codes + b"." * width for width, codes in by_width.items())
+
+    passed = any_of(_SCALAR, _MARK) + b"|\x94"
+    return re.compile(b"(?s)(?:(?:%b)*+(?:%b))++" % (passed, any_of(_PLAIN)))
+
+
 _TABLE = _build_table()
+_RUN = _run_pattern()
 
 
 def check_data_only(data: bytes) -> None:
@@ -102,6 +118,8 @@ def check_data_only(data: bytes) -> None:
             run += 1
         elif kind == _PLAIN:
             run, from_mark = 0, False
+            if long := _RUN.match(data, start):
+                pos = long.end()
         elif kind == _PUT:
             _check_memo_index(int.from_bytes(data[start + 1 : pos], "little"), start)
         elif kind == _SIZED:

@@ -39,7 +39,7 @@ def _clean(data: dict[str, Any]) -> tuple[str, ...]:
             continue
         seen.add(id(item))
         if isinstance(item, list):
-            waiting.extend(v for v in item if isinstance(v, (dict, list)))
+            waiting += [v for v in item if id(v) not in seen and isinstance(v, (dict, list))]
             continue
         for key, value in item.items():
             if isinstance(value, (dict, list)):

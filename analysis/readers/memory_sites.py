@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from analysis.readers.opening import clean_text
@@ -18,6 +19,8 @@ _ATEN_CALL = re.compile(r"at::_ops::(\w+)::call")
 _LOSS_CALL = re.compile(r"at::_ops::\w*(?:_loss|cross_entropy|kl_div)\w*::call")
 _HOME = re.compile(r"^(?:.*?[/\\])?((?:site|dist)-packages[/\\].*)$")
 _AUTOGRAD = ("torch::autograd::Engine::thread_main", "torch::autograd::Engine::evaluate_function")
+_KEPT_FRAMES = 1 << 14
+"""Stacks share most of their frames."""
 _BY_FUNCTION = {"forward": "forward", "backward": "backward", "step": "optimizer"}
 
 
@@ -65,24 +68,42 @@ def phase_of_stack(frames: Sequence[Mapping[str, Any]]) -> str | None:
     """Return backward, forward or optimizer where the stack shows it, else None."""
     found = None
     for frame in frames:
-        name, file = str(frame.get("name", "")), str(frame.get("filename", ""))
-        if name.startswith(_AUTOGRAD):
-            return "backward"
-        if _LOSS_CALL.match(name):
-            found = "forward"  # the loss ends the forward pass, whoever calls it
-        if not _PYTHON.search(file) or name not in _BY_FUNCTION:
-            continue
-        if name == "forward" and _LIBRARY.search(file):
-            found = "forward"  # a layer's own; the model around it may say more
-        elif name != "step" or "optim" in file:
-            return _BY_FUNCTION[name]
+        shown = _phase_of_frame(str(frame.get("name", "")), str(frame.get("filename", "")))
+        if shown is not None:
+            found, is_last = shown
+            if is_last:
+                break
     return found
+
+
+@lru_cache(maxsize=_KEPT_FRAMES)
+def _phase_of_frame(name: str, file: str) -> tuple[str, bool] | None:
+    """Return the phase that a frame shows, and whether the frames around it cannot change it."""
+    if name.startswith(_AUTOGRAD):
+        return "backward", True
+    if _is_python(file) and name in _BY_FUNCTION:
+        if name == "forward" and _is_library(file):
+            return "forward", False  # a layer's own; the model around it may say more
+        if name != "step" or "optim" in file:
+            return _BY_FUNCTION[name], True
+    # The loss ends the forward pass, whoever calls it.
+    return ("forward", False) if _LOSS_CALL.match(name) else None
+
+
+@lru_cache(maxsize=_KEPT_FRAMES)
+def _is_python(file: str) -> bool:
+    return _PYTHON.search(file) is not None
+
+
+@lru_cache(maxsize=_KEPT_FRAMES)
+def _is_library(file: str) -> bool:
+    return _LIBRARY.search(file) is not None
 
 
 def site_of_stack(frames: Sequence[Mapping[str, Any]]) -> str:
     """Return "file:line function" of the innermost user frame, else the operator, else unknown."""
-    python = [f for f in frames if _PYTHON.search(str(f.get("filename", "")))]
-    own = [f for f in python if not _LIBRARY.search(str(f["filename"]))]
+    python = [f for f in frames if _is_python(str(f.get("filename", "")))]
+    own = [f for f in python if not _is_library(str(f["filename"]))]
     chosen = (own or python)[:1]
     for frame in chosen:
         file = short_path(str(frame["filename"]))
