@@ -16,6 +16,8 @@ _GROUP_ONLY = SPACES + APOSTROPHES + "_"
 _NUMBER = re.compile(
     rf"[+-]?(?:\d[\d.,{re.escape(_GROUP_ONLY)}]*|[.,]\d+)(?:[eE][+-]?\d+)?", re.ASCII
 )
+_ONE_MARK = re.compile(r"[+-]?(\d*)([.,])(\d*)(?:[eE][+-]?\d+)?", re.ASCII)
+_EXPONENT = re.compile(r"[eE]")
 _GROUPED = {m: re.compile(rf"\d{{1,3}}(?:[{m}]\d{{2,3}})*[{m}]\d{{3}}") for m in ".,"}
 _MISSING = frozenset({"", "n/a", "nan", "-nan", "inf", "-inf", "+inf", "none", "null", "-"})
 
@@ -60,7 +62,11 @@ class _Evidence:
 
 
 def _weigh(token: str, seen: _Evidence) -> None:
-    body = re.split(r"[eE]", token.strip().lstrip("+-"))[0]
+    text = token.strip()
+    if simple := _ONE_MARK.fullmatch(text):
+        _weigh_mark(token, seen, *simple.groups(), is_grouped=False)
+        return
+    body = _EXPONENT.split(text.lstrip("+-"), maxsplit=1)[0]
     own_groups = [c for c in body if c in _GROUP_ONLY]
     for mark in own_groups:
         seen.group.setdefault(_class_of(mark), token)
@@ -76,12 +82,17 @@ def _weigh(token: str, seen: _Evidence) -> None:
         if _GROUPED[last].fullmatch(body):  # else a version such as 12.10.1
             seen.group.setdefault(last, token)
         return
-    head, tail = body.split(last)
-    grouped_head = bool(own_groups)
-    if grouped_head or len(tail) != 3 or not head or head.startswith("0") or len(head) > 3:
-        seen.decimal.setdefault(last, token)
+    _weigh_mark(token, seen, *body.partition(last), is_grouped=bool(own_groups))
+
+
+def _weigh_mark(
+    token: str, seen: _Evidence, head: str, mark: str, tail: str, *, is_grouped: bool
+) -> None:
+    """Weigh a number's only point or comma; `is_grouped`: other marks stand before it."""
+    if is_grouped or len(tail) != 3 or not head or head.startswith("0") or len(head) > 3:
+        seen.decimal.setdefault(mark, token)
     else:
-        seen.undecided.setdefault(last, token)
+        seen.undecided.setdefault(mark, token)
 
 
 def _class_of(mark: str) -> str:
@@ -97,8 +108,8 @@ def candidate_styles(tokens: Iterable[str]) -> tuple[NumberStyle, ...]:
     Raises AmbiguousNumberError where tokens contradict each other.
     """
     seen = _Evidence({}, {}, {})
-    for token in tokens:
-        if looks_numeric(token):
+    for token in dict.fromkeys(tokens):
+        if not token.isdigit() and looks_numeric(token):  # digits alone show no mark
             _weigh(token, seen)
     both = set(seen.decimal) & set(seen.group)
     if both or len(seen.decimal) > 1 or len(seen.group) > 1:
@@ -162,6 +173,21 @@ def parse_number(token: str, style: NumberStyle) -> float:
     if math.isinf(value):
         raise ValueError(f"{token!r} is larger than any number that can be kept")
     return value
+
+
+def parsed(tokens: Iterable[str], style: NumberStyle) -> dict[str, float | str]:
+    """Return each token's value, NaN for a missing one, or the words why it breaks the style.
+
+    Tokens that are no numbers in any locale are left out.
+    """
+    found: dict[str, float | str] = {}
+    for token in dict.fromkeys(tokens):
+        if looks_numeric(token) or is_missing(token):
+            try:
+                found[token] = parse_number(token, style)
+            except ValueError as exc:
+                found[token] = str(exc)
+    return found
 
 
 def _ungroup(whole: str, group: str, token: str) -> str:

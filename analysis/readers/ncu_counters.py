@@ -92,31 +92,42 @@ COUNTERS = (
         names=("launch__waves_per_multiprocessor", "Waves Per SM"),
     ),
 )
-CYCLES = ("gpc__cycles_elapsed.max", "Elapsed Cycles", "sm__cycles_elapsed.max")
-REGISTERS = ("launch__registers_per_thread", "Registers Per Thread")
+_CYCLES = ("gpc__cycles_elapsed.max", "Elapsed Cycles", "sm__cycles_elapsed.max")
+_REGISTERS = ("launch__registers_per_thread", "Registers Per Thread")
 _SASS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 _PRECISIONS = (("fadd", "fmul", "ffma"), ("dadd", "dmul", "dfma"), ("hadd", "hmul", "hfma"))
 _FFMA_PEAK = "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained"
 
 
-def any_unit(values: Values, names: tuple[str, ...]) -> float:
-    """Return the first of these metrics that was collected, whatever its unit; else NaN."""
-    for name in names:
-        for (found, _), value in values.items():
-            if found == name and not math.isnan(value):
-                return value
-    return NAN
+Named = Mapping[str, float]
+"""Metrics that were collected, by name, whatever their unit."""
+
+
+def by_name(values: Values) -> Named:
+    """Return the metrics that were collected; the first of a name in several units."""
+    named: dict[str, float] = {}
+    for (name, _), value in values.items():
+        if not math.isnan(value):
+            named.setdefault(name, value)
+    return named
+
+
+def any_unit(named: Named, names: tuple[str, ...]) -> float:
+    """Return the first of these metrics that was collected; else NaN."""
+    return next((named[name] for name in names if name in named), NAN)
 
 
 def counters_of(values: Values) -> dict[str, float]:
     """Return the value of every numeric counter column; NaN is "not collected"."""
     row = {c.column: _first(values, c.names, c.unit) for c in COUNTERS}
     row["dram_bytes"] = _dram_bytes(values, row["duration_ns"])
-    row["flops"] = _flops(values, row["duration_ns"])
+    named = by_name(values)
+    row["flops"] = _flops(values, named, row["duration_ns"])
     row["peak_flops_per_s"] = (
-        2 * _any(values, _FFMA_PEAK) * _any(values, "sm__cycles_elapsed.avg.per_second")
+        2 * _any(named, _FFMA_PEAK) * _any(named, "sm__cycles_elapsed.avg.per_second")
     )
-    row["elapsed_cycles"] = any_unit(values, CYCLES)
+    row["elapsed_cycles"] = any_unit(named, _CYCLES)
+    row["registers"] = any_unit(named, _REGISTERS)
     return row
 
 
@@ -128,8 +139,8 @@ def _first(values: Values, names: tuple[str, ...], unit: str) -> float:
     return NAN
 
 
-def _any(values: Values, name: str) -> float:
-    return any_unit(values, (name,))
+def _any(named: Named, name: str) -> float:
+    return named.get(name, NAN)
 
 
 def _dram_bytes(values: Values, duration_ns: float) -> float:
@@ -146,7 +157,7 @@ def _dram_bytes(values: Values, duration_ns: float) -> float:
     return rate * duration_ns / 1e9
 
 
-def _flops(values: Values, duration_ns: float) -> float:
+def _flops(values: Values, named: Named, duration_ns: float) -> float:
     """add + mul + 2 fma of every precision collected, in operations of the whole launch.
 
     Tensor cores have counters of their own. Where they worked and those counters were not
@@ -155,26 +166,26 @@ def _flops(values: Values, duration_ns: float) -> float:
     tensor = _tensor_flops(values)
     if math.isnan(tensor):
         return NAN
-    sums = [_precision_flops(values, ops, duration_ns) for ops in _PRECISIONS]
+    sums = [_precision_flops(named, ops, duration_ns) for ops in _PRECISIONS]
     known = [s for s in sums if not math.isnan(s)]
     return sum(known) + tensor if known else NAN
 
 
-def _precision_flops(values: Values, ops: tuple[str, str, str], duration_ns: float) -> float:
-    counts = [_executed(values, _SASS.format(op), duration_ns) for op in ops]
+def _precision_flops(named: Named, ops: tuple[str, str, str], duration_ns: float) -> float:
+    counts = [_executed(named, _SASS.format(op), duration_ns) for op in ops]
     return counts[0] + counts[1] + 2 * counts[2]
 
 
-def _executed(values: Values, name: str, duration_ns: float) -> float:
+def _executed(named: Named, name: str, duration_ns: float) -> float:
     """Instructions: the sum; else per cycle times cycles; else per second times the duration."""
-    total = _any(values, name)
+    total = _any(named, name)
     if not math.isnan(total):
         return total
-    per_cycle = _any(values, f"{name}.per_cycle_elapsed")
-    cycles = any_unit(values, ("sm__cycles_elapsed.avg", "smsp__cycles_elapsed.avg"))
+    per_cycle = _any(named, f"{name}.per_cycle_elapsed")
+    cycles = any_unit(named, ("sm__cycles_elapsed.avg", "smsp__cycles_elapsed.avg"))
     if math.isnan(cycles):
         clock = any_unit(
-            values, ("smsp__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second")
+            named, ("smsp__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second")
         )
         cycles = clock * duration_ns / 1e9
     return per_cycle * cycles
@@ -182,9 +193,10 @@ def _executed(values: Values, name: str, duration_ns: float) -> float:
 
 def _tensor_flops(values: Values) -> float:
     """0 where no tensor core worked, their operations where counted, NaN where they are unknown."""
+    found = [(name, value) for (name, _), value in values.items() if "tensor" in name]
     ops = {
         name: value
-        for (name, _), value in values.items()
+        for name, value in found
         if name.startswith("sm__ops_path_tensor") and name.endswith(".sum")
     }
     dense = [v for n, v in ops.items() if "sparsity_on" not in n and not math.isnan(v)]
@@ -192,7 +204,7 @@ def _tensor_flops(values: Values) -> float:
         return sum(dense)
     activity = [
         value
-        for (name, _), value in values.items()
-        if "tensor" in name and name.startswith(("sm__inst_executed_pipe", "sm__pipe_tensor"))
+        for name, value in found
+        if name.startswith(("sm__inst_executed_pipe", "sm__pipe_tensor"))
     ]
     return NAN if any(value > 0 for value in activity) else 0.0

@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.numbers import NumberStyle, is_missing, looks_numeric, parse_number
-from analysis.readers.ncu_counters import NAN, REGISTERS, any_unit, counters_of
+from analysis.numbers import NumberStyle, parse_number
+from analysis.readers.ncu_counters import NAN, any_unit, by_name, counters_of
 from analysis.readers.ncu_log import log_warnings
-from analysis.readers.ncu_style import contradictions, table_style
+from analysis.readers.ncu_style import Numbers, contradictions, numbers_of, table_style
 from analysis.readers.ncu_table import NcuLaunch, NcuTable, parse_ncu_table
-from analysis.readers.ncu_units import unit_scale
+from analysis.readers.ncu_units import metric_of
 from analysis.readers.opening import read_text, reading
 from analysis.readers.short_name import short_name
 from analysis.tables import (
@@ -42,8 +42,9 @@ def read_ncu_text(
     """Return the tables in ncu's CSV output; `path` is the file that errors name."""
     table = parse_ncu_table(text, path)
     style = table_style(table, path)
-    values = [_values(launch, style, path) for launch in table.launches]
-    return tables_of(path, kind, table, values, [*notes, *_checks(table, style)])
+    numbers = numbers_of(table, style)
+    values = [_values(launch, numbers, path) for launch in table.launches]
+    return tables_of(path, kind, table, values, [*notes, *_checks(table, numbers)])
 
 
 def tables_of(
@@ -77,21 +78,18 @@ def tables_of(
     )
 
 
-def _values(launch: NcuLaunch, style: NumberStyle, path: Path) -> dict[tuple[str, str], float]:
+def _values(launch: NcuLaunch, numbers: Numbers, path: Path) -> dict[tuple[str, str], float]:
     """Return the launch's metrics in base units; text values are left out, missing ones NaN."""
     found: dict[tuple[str, str], float] = {}
     for (name, unit), token in launch.tokens.items():
-        factor, base = unit_scale(unit)
-        if is_missing(token):
-            found.setdefault((name, base), NAN)
-        elif looks_numeric(token):
-            try:
-                found.setdefault((name, base), parse_number(token, style) * factor)
-            except ValueError as exc:
-                where = f"launch {launch.id} (line {launch.line}): {name}: {exc}"
-                raise CaptureError(
-                    path, where, "Export it again with LC_ALL=C, or import the .ncu-rep"
-                ) from exc
+        if token not in numbers:
+            continue
+        number = numbers[token]
+        if isinstance(number, str):
+            where = f"launch {launch.id} (line {launch.line}): {name}: {number}"
+            raise CaptureError(path, where, "Export it again with LC_ALL=C, or import the .ncu-rep")
+        metric = metric_of(name, unit)
+        found.setdefault(metric.key, number * metric.factor)
     return found
 
 
@@ -99,13 +97,13 @@ def _row(
     index: int, launch: NcuLaunch, values: dict[tuple[str, str], float], path: Path
 ) -> dict[str, Any]:
     numbers = counters_of(values)
-    registers = any_unit(values, REGISTERS)
-    for name, value in (*numbers.items(), ("registers", registers)):
+    registers = numbers["registers"]
+    for name, value in numbers.items():
         limit = _LIMITS.get(name, 1e30)
         if not math.isnan(value) and not 0 <= value < limit:
             where = f"launch {launch.id} (line {launch.line}): {name} would be {value:g}"
             raise CaptureError(path, where, "The file is damaged: export it again")
-    return {
+    return numbers | {
         "launch": index,
         "name": launch.kernel,
         "short_name": short_name(launch.kernel),
@@ -113,7 +111,6 @@ def _row(
         "block": launch.block,
         "registers": pd.NA if math.isnan(registers) else int(registers),
         "path": launch.path,
-        **numbers,
     }
 
 
@@ -131,7 +128,8 @@ def _gpu(launches: list[NcuLaunch], values: list[dict[tuple[str, str], float]]) 
         if launch.compute_capability:
             gpu["compute_capability"] = launch.compute_capability
         num_sms = any_unit(
-            metrics, ("device__attribute_multiprocessor_count", "launch__sm_count", "# SMs")
+            by_name(metrics),
+            ("device__attribute_multiprocessor_count", "launch__sm_count", "# SMs"),
         )
         if 0 < num_sms < 1e6:
             gpu["num_sms"] = int(num_sms)
@@ -141,12 +139,12 @@ def _gpu(launches: list[NcuLaunch], values: list[dict[tuple[str, str], float]]) 
     return gpu
 
 
-def _checks(table: NcuTable, style: NumberStyle) -> list[CaptureWarning]:
+def _checks(table: NcuTable, numbers: Numbers) -> list[CaptureWarning]:
     """Warn where a launch contradicts itself, or rows are there twice."""
     bad = [
         f"launch {launch.id}: {text}"
         for launch in table.launches
-        for text in contradictions(launch, style)[:1]
+        for text in contradictions(launch, numbers)[:1]
     ]
     found = []
     if bad:

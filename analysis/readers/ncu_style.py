@@ -3,7 +3,7 @@ open.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from analysis.numbers import (
@@ -11,16 +11,13 @@ from analysis.numbers import (
     NumberStyle,
     candidate_styles,
     looks_numeric,
-    parse_number,
+    parsed,
 )
 from analysis.readers.ncu_table import NcuLaunch, NcuTable
-from analysis.readers.ncu_units import unit_scale
+from analysis.readers.ncu_units import metric_of
 from core.errors import CaptureError
 
 _REMEDY = "Export it again with LC_ALL=C, or import the .ncu-rep"
-_INTEGERS = ("device__attribute_", "launch__grid_", "launch__block_", "launch__thread_count")
-_INTEGER_NAMES = frozenset({"Grid Size", "Block Size", "Threads", "Stack Size", "# SMs", "# TPCs"})
-_PERCENTAGES = ("throughput.avg.pct", "warps_active.avg.pct", "Throughput", "Occupancy")
 _CYCLES = ("gpc__cycles_elapsed.max", "Elapsed Cycles")
 _CLOCK = (
     "gpc__cycles_elapsed.max.per_second",
@@ -29,49 +26,56 @@ _CLOCK = (
 )
 _DURATION = ("gpu__time_duration.sum", "Duration")
 CLOCK_TOLERANCE = 0.1
+Numbers = Mapping[str, float | str]
+"""The value of each token, or why it has none; see `analysis.numbers.parsed`."""
 
 
 def table_style(table: NcuTable, path: Path) -> NumberStyle:
     """Return the style of every number in the table; CaptureError where two are possible."""
-    tokens = (t for launch in table.launches for t in launch.tokens.values())
     try:
-        styles = candidate_styles(tokens)
+        styles = candidate_styles(_tokens(table))
     except AmbiguousNumberError as exc:
         raise CaptureError(path, str(exc), _REMEDY) from exc
     if len(styles) == 1:
         return styles[0]
-    judged = [(any(contradictions(launch, s) for launch in table.launches), s) for s in styles]
+    judged = []
+    for style in styles:
+        numbers = numbers_of(table, style)
+        judged.append((any(contradictions(la, numbers) for la in table.launches), style))
     good = [style for is_wrong, style in judged if not is_wrong]
     if len(good) == 1:
         return good[0]
-    shown = next(
-        t
-        for launch in table.launches
-        for t in launch.tokens.values()
-        if looks_numeric(t) and ("," in t or "." in t)
-    )
+    shown = next(t for t in _tokens(table) if looks_numeric(t) and ("," in t or "." in t))
     where = f"{shown!r} can be read with a decimal or a thousands mark, and nothing else decides"
     raise CaptureError(path, where, _REMEDY)
 
 
-def contradictions(launch: NcuLaunch, style: NumberStyle) -> list[str]:
-    """Return what the launch says twice and differently when read in this style."""
+def _tokens(table: NcuTable) -> Iterator[str]:
+    return (t for launch in table.launches for t in launch.tokens.values())
+
+
+def numbers_of(table: NcuTable, style: NumberStyle) -> Numbers:
+    """Return the value of every token of the table that is a number or a missing one."""
+    return parsed(_tokens(table), style)
+
+
+def contradictions(launch: NcuLaunch, numbers: Numbers) -> list[str]:
+    """Return what the launch says twice and differently when its tokens mean these numbers."""
     found = []
     values: dict[str, float] = {}
     for (name, unit), token in launch.tokens.items():
-        if not looks_numeric(token):
-            continue
-        try:
-            factor, base = unit_scale(unit)
-            value = parse_number(token, style) * factor
-        except ValueError:
+        number = numbers.get(token, math.nan)
+        if isinstance(number, str):
             found.append(f"{name} is {token!r}")
             continue
+        if math.isnan(number):
+            continue
+        metric = metric_of(name, unit)
+        value = number * metric.factor
         values.setdefault(name, value)
-        is_integer = name.startswith(_INTEGERS) or (name in _INTEGER_NAMES and not unit)
-        if is_integer and value != math.floor(value):
+        if metric.is_integer and value != math.floor(value):
             found.append(f"{name} is {token!r}, not a whole number")
-        if base == "%" and any(p in name for p in _PERCENTAGES) and value > 1000:
+        if metric.is_percentage and value > 1000:
             found.append(f"{name} is {token!r} %")
     return found + list(_sizes(launch, values)) + list(_clock(values))
 

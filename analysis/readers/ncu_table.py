@@ -6,7 +6,7 @@ rows. Rows of the details page are ragged. All columns are found by their header
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,9 @@ _IDENTITY = frozenset(
     {"ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context"}
     | {"Stream", "Block Size", "Grid Size", "Device", "CC", "API Call ID", "Invocations"}
 )
+_SAME = frozenset({"ID", "Process ID", "Kernel Name", "Grid Size", "Block Size", "Device", "CC"})
+"""Columns that all rows of one launch share, beside its NVTX ranges."""
+_NVTX = "Push/Pop_Range"
 _NEEDED = ("Metric Unit", "Metric Value")
 _REMEDY = "Export it again with `ncu --import FILE --csv --page raw`"
 NO_KERNELS = "No kernels were profiled"
@@ -63,30 +66,59 @@ class NcuTable:
     num_repeated_rows: int = 0
 
 
+@dataclass(slots=True)
+class _Part:
+    """The rows below one header."""
+
+    header: list[str]
+    has_units: bool = False
+    launches: dict[tuple[str, str], NcuLaunch] = field(default_factory=dict)
+    by_cells: dict[tuple[str | None, ...], NcuLaunch] = field(default_factory=dict)
+    "Launches by what their rows share: the details page has about 80 rows of each."
+    shared: tuple[str, ...] = field(init=False)
+    metrics: list[tuple[int, tuple[str, str]]] = field(init=False)
+    "Columns of the raw page that hold metrics, with (metric name, unit)."
+
+    def __post_init__(self) -> None:
+        self.shared = tuple(c for c in self.header if c in _SAME or _NVTX in c)
+        self._find_metrics([""] * len(self.header))
+
+    def set_units(self, units: list[str]) -> None:
+        """Take the units of the raw page, whose row follows the header."""
+        self.has_units = True
+        self._find_metrics(units)
+
+    def _find_metrics(self, units: list[str]) -> None:
+        pairs = enumerate(zip(self.header, units, strict=True))
+        self.metrics = [
+            (i, (name, unit.strip()))
+            for i, (name, unit) in pairs
+            if name not in _IDENTITY and ":" not in name
+        ]
+
+
 def parse_ncu_table(text: str, path: Path) -> NcuTable:
     """Return the launches in the text; CaptureError names the line of a row that is damaged."""
     table = NcuTable()
-    header: list[str] = []
-    units: list[str] | None = None
-    part: dict[tuple[str, str], NcuLaunch] = {}
+    part = _Part([])
     for line, cells in _records(text, table.log, path):
         if _is_header(cells):
-            header, units, part = [c.strip() for c in cells], None, {}
-            _check_header(header, path, line)
-            table.is_raw = "Metric Name" not in header
+            part = _Part([c.strip() for c in cells])
+            _check_header(part.header, path, line)
+            table.is_raw = "Metric Name" not in part.header
             continue
-        if not header:
+        if not part.header:
             raise CaptureError(path, f"line {line}: the header names no kernel column", _REMEDY)
-        row = dict(zip(header, cells, strict=False))
-        if table.is_raw:
-            if len(cells) != len(header):
-                raise _ragged(path, line, len(cells), len(header))
-            if units is None and not row["ID"].strip():
-                units = cells
-                continue
-            _add_raw(table, part, header, units or [""] * len(header), cells, line, path)
+        row = dict(zip(part.header, cells, strict=False))
+        if not table.is_raw:
+            _add_details(table, part, row, cells, line, path)
+            continue
+        if len(cells) != len(part.header):
+            raise _ragged(path, line, len(cells), len(part.header))
+        if not part.has_units and not row["ID"].strip():
+            part.set_units(cells)
         else:
-            _add_details(table, part, header, row, cells, line, path)
+            _add_raw(table, part, row, cells, line, path)
     if not table.launches and not any(NO_KERNELS in line for line in table.log):
         raise CaptureError(path, "the table has no profiled launch in it", _REMEDY)
     return table
@@ -98,6 +130,8 @@ def _ragged(path: Path, line: int, found: int, wanted: int) -> CaptureError:
 
 
 def _is_header(cells: list[str]) -> bool:
+    if not any("Kernel Name" in c for c in cells):
+        return False
     names = [c.strip().lstrip("\ufeff") for c in cells]
     return "Kernel Name" in names and ("ID" in names or "Process ID" in names)
 
@@ -170,12 +204,15 @@ def _cells(lines: list[str], delimiter: str, path: Path, first: int) -> list[str
 
 def _launch(
     table: NcuTable,
-    part: dict[tuple[str, str], NcuLaunch],
+    part: _Part,
     row: dict[str, str],
     line: int,
     path: Path,
 ) -> NcuLaunch:
     """Return the launch that the row belongs to; rows of one launch must name the same kernel."""
+    cells = tuple(map(row.get, part.shared))
+    if (found := part.by_cells.get(cells)) is not None:
+        return found
     key = row["ID"].strip()
     if not re.fullmatch(r"[0-9]{1,9}", key) or not row.get("Kernel Name"):
         raise CaptureError(path, f"line {line}: the row has no launch ID or kernel name", _REMEDY)
@@ -188,49 +225,47 @@ def _launch(
         block=_dims(row.get("Block Size")),
         device=row.get("Device", ""),
         compute_capability=row.get("CC") or None,
-        path=_nvtx_path(row),
+        path=_nvtx_path(row, part.shared),
     )
     # Two processes profiled at once can both count from 0.
-    known = part.get((launch.process, key))
+    known = part.launches.get((launch.process, key))
     if known is None:
-        part[launch.process, key] = launch
+        part.launches[launch.process, key] = part.by_cells[cells] = launch
         table.launches.append(launch)
         return launch
     same = ("kernel", "grid", "block", "device", "compute_capability", "path")
     if any(getattr(known, name) != getattr(launch, name) for name in same):
         where = f"line {line}: launch {key} is another kernel than in line {known.line}"
         raise CaptureError(path, where, f"The file is damaged. {_REMEDY}")
+    part.by_cells[cells] = known
     return known
 
 
 def _add_raw(
     table: NcuTable,
-    part: dict[tuple[str, str], NcuLaunch],
-    header: list[str],
-    units: list[str],
-    cells: list[str],
-    line: int,
-    path: Path,
-) -> None:
-    num_before = len(table.launches)
-    launch = _launch(table, part, dict(zip(header, cells, strict=True)), line, path)
-    if len(table.launches) == num_before:
-        where = f"line {line}: launch {launch.id} is there twice"
-        raise CaptureError(path, where, f"The file is damaged. {_REMEDY}")
-    for name, unit, token in zip(header, units, cells, strict=True):
-        if name not in _IDENTITY and ":" not in name and token != "":
-            launch.tokens[name, unit.strip()] = _total(token)
-
-
-def _add_details(
-    table: NcuTable,
-    part: dict[tuple[str, str], NcuLaunch],
-    header: list[str],
+    part: _Part,
     row: dict[str, str],
     cells: list[str],
     line: int,
     path: Path,
 ) -> None:
+    num_before = len(table.launches)
+    launch = _launch(table, part, row, line, path)
+    if len(table.launches) == num_before:
+        where = f"line {line}: launch {launch.id} is there twice"
+        raise CaptureError(path, where, f"The file is damaged. {_REMEDY}")
+    launch.tokens = {key: _total(cells[i]) for i, key in part.metrics if cells[i] != ""}
+
+
+def _add_details(
+    table: NcuTable,
+    part: _Part,
+    row: dict[str, str],
+    cells: list[str],
+    line: int,
+    path: Path,
+) -> None:
+    header = part.header
     needed = "Rule Description" if row.get("Rule Name") else "Metric Value"
     if len(cells) <= header.index(needed) or len(cells) > len(header) + 1:
         raise _ragged(path, line, len(cells), len(header))
@@ -262,7 +297,9 @@ def _add_details(
 
 def _total(token: str) -> str:
     """Return the value alone where those of its instances follow it; texts stay as they are."""
-    found = _INSTANCES.fullmatch(token) if token.endswith(")") else None
+    if not token.endswith(")"):
+        return token
+    found = _INSTANCES.fullmatch(token)
     return found[1] if found and looks_numeric(found[1]) else token
 
 
@@ -272,10 +309,10 @@ def _dims(text: str | None) -> str | None:
     return ",".join(found.groups()) if found else None
 
 
-def _nvtx_path(row: dict[str, str]) -> str | None:
+def _nvtx_path(row: dict[str, str], columns: Iterable[str]) -> str | None:
     """Return the push/pop ranges around the launch, outermost first, joined with "/"."""
-    for column, text in row.items():
-        if "Push/Pop_Range" in column and text:
+    for column in columns:
+        if _NVTX in column and (text := row.get(column)):
             names = []
             for entry in _RANGE.findall(text):
                 fields = entry.split(":")

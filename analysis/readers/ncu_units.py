@@ -1,6 +1,7 @@
 """Units as Nsight Compute of any version prints them: `nsecond`, `ns`, `Kbyte/block`, `Ghz`."""
 
-from functools import cache
+from functools import cache, lru_cache
+from typing import NamedTuple
 
 _TIME_NS = {
     **dict.fromkeys(("ns", "nsecond", "nanosecond"), 1.0),
@@ -42,3 +43,33 @@ def _simple(unit: str) -> tuple[float, str]:
         if lower[1:] == name and unit[0] in _PREFIX:
             return _PREFIX[unit[0]], name
     return 1.0, unit
+
+
+_KEPT_METRICS = 1 << 14
+_INTEGERS = ("device__attribute_", "launch__grid_", "launch__block_", "launch__thread_count")
+_INTEGER_NAMES = frozenset({"Grid Size", "Block Size", "Threads", "Stack Size", "# SMs", "# TPCs"})
+_PERCENTAGES = ("throughput.avg.pct", "warps_active.avg.pct", "Throughput", "Occupancy")
+
+
+class Metric(NamedTuple):
+    """What a metric's name and unit say of its values."""
+
+    key: tuple[str, str]
+    "Its name and base unit."
+    factor: float
+    "From the unit printed to the base unit."
+    is_integer: bool
+    is_percentage: bool
+    "Of a peak: far over 100 is wrong."
+
+
+@lru_cache(maxsize=_KEPT_METRICS)
+def metric_of(name: str, unit: str) -> Metric:
+    """Return what the name and the unit as printed mean: a report repeats them in each launch."""
+    factor, base = unit_scale(unit)
+    return Metric(
+        key=(name, base),
+        factor=factor,
+        is_integer=name.startswith(_INTEGERS) or (name in _INTEGER_NAMES and not unit),
+        is_percentage=base == "%" and any(p in name for p in _PERCENTAGES),
+    )
