@@ -15,7 +15,7 @@ from analysis.definitions import DEFINITIONS, Definition
 from analysis.readers.nsys_gaps import EVIDENCE
 from analysis.studies import Study, list_studies
 from app.cli import main as cli
-from docs import measured
+from docs import kernel_rows, measured
 from worker import main as worker_main
 from worker import run_bundle
 from workloads.registry import load_workloads
@@ -188,12 +188,13 @@ PARTS: dict[str, Callable[[], str]] = {
     "common": common_params,
     "studies": studies,
     "example_runs": measured.example_runs,
+    "peaks": measured.measured_peaks,
     "overhead": measured.profiling_overhead,
-    "projected_products": measured.projected_products,
-    "study_tables": measured.study_tables,
-    "kernel_goals": measured.kernel_goals,
+    "projected": measured.projected_latencies,
+    "kernel_goals": kernel_rows.kernel_goals,
+    **{f"study_{name}": partial(measured.study_part, name) for name in measured.SHOWN},
     **{
-        name: partial(measured.kernel_table, name)
+        f"kernels_{name}": partial(kernel_rows.kernel_table, name)
         for name in ("attention_forward", "attention_backward", "gemm", "moe", "rms_norm")
     },
 }

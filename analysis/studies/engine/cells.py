@@ -55,7 +55,7 @@ def make_frame(study: Study, views: Sequence[RunView], *, published: bool) -> pd
     for column in CELL_COLUMNS:
         if column not in frame:
             frame[column] = None
-    names = [c for c in frame.columns if c not in CELL_COLUMNS]
+    names = sorted(c for c in frame.columns if c not in CELL_COLUMNS)
     frame[names] = frame[names].astype(object).where(frame[names].notna(), "")
     return frame[[*CELL_COLUMNS, *names]]
 

@@ -3,14 +3,15 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from analysis.compare.stats import t_quantile
-from analysis.studies.engine.cells import CELL_COLUMNS
+from analysis.studies.engine.cells import CELL_COLUMNS, MEASURED
 from analysis.studies.engine.drawn import told
-from analysis.studies.engine.fields import following
+from analysis.studies.engine.fields import following, sort_key
 from analysis.studies.engine.records import FitRow, Table
 
 TAIL_POINTS = 3
@@ -52,8 +53,16 @@ def fit_table(table: Table, frame: pd.DataFrame) -> tuple[FitRow, ...]:
                     tail_ci95=tail[1],
                 )
             )
+    found.sort(key=partial(_place, table))
     labels = _labels([dict(fit.group) | {"from": fit.provenance} for fit in found], table)
     return tuple(replace(fit, label=label) for fit, label in zip(found, labels, strict=True))
+
+
+def _place(table: Table, fit: FitRow) -> tuple[bool, list[tuple[int, float, str]]]:
+    """Order ours as the rows of their table; published ones, after them, as printed."""
+    group, is_ours = dict(fit.group), fit.provenance == MEASURED
+    names = [*table.rows, *sorted(group)] if is_ours else []
+    return not is_ours, [sort_key(name, group.get(name, "")) for name in names]
 
 
 def _tail(x: np.ndarray, y: np.ndarray) -> tuple[float | None, tuple[float, float] | None]:

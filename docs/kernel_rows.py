@@ -1,0 +1,63 @@
+"""The generated tables of results.md out of the rows of `bench/kernels.py`."""
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from docs.measured import RESULTS, number, table
+
+FILES = {"H100": RESULTS / "kernels-h100.json", "H200": RESULTS / "kernels-h200.json"}
+REPLACED = {"H200": ("attention_forward", "moe")}
+"""Sections of a file that measured kernels which are not those of today."""
+
+
+def kernel_table(section: str) -> str:
+    """Return the rows of one section, columns by what it measured."""
+    columns = {
+        "ms": ("ms", 4, 1.0),
+        "graph_ms": ("ms, graph replay", 4, 1.0),
+        "tflop_per_s": ("TFLOP/s", 0, 1.0),
+        "gbytes_per_s": ("GB/s", 0, 1.0),
+        "of_copy": ("share of copy bandwidth, %", 0, 100.0),
+    }
+    rows = [(gpu, r) for gpu, r in _kept("rows") if r["section"] == section]
+    used = [key for key in columns if any(key in r for _, r in rows)]
+    head = ("case", "GPU", "variant", *(columns[k][0] for k in used), "relative error to float64")
+    lines = []
+    for gpu, row in rows:
+        error = row.get("rel_error")
+        cells = [number(row.get(k), columns[k][1], columns[k][2]) for k in used]
+        told = "" if error is None else f"{error:.1e}"
+        lines.append((row["case"], gpu, row["variant"], *cells, told))
+    return table(head, lines)
+
+
+def kernel_goals() -> str:
+    """Return each goal of the kernels and what was reached."""
+    rows = [
+        (
+            goal["goal"],
+            gpu,
+            f"{100 * goal['reached']:.0f}",
+            f"{100 * goal['limit']:.0f}",
+            "yes" if goal["met"] else "no",
+        )
+        for gpu, goal in _kept("goals")
+    ]
+    return table(("goal", "GPU", "reached, %", "limit, %", "met"), rows)
+
+
+def _kept(part: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the GPU and each row or goal that is of the kernels of today."""
+    for gpu in FILES:
+        for row in _kernels(gpu)[part]:
+            name = str(row.get("section") or row["goal"])
+            if not name.startswith(REPLACED.get(gpu, ("-",))):
+                yield gpu, row
+
+
+@cache
+def _kernels(gpu: str) -> Mapping[str, Any]:
+    found: dict[str, Any] = json.loads(FILES[gpu].read_text(encoding="utf-8"))
+    return found
