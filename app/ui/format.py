@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 UNKNOWN = "\u2014"
@@ -84,6 +84,14 @@ def bytes_(value: float | None) -> str:
 def percent(frac: float | None) -> str:
     """Return a fraction (0-1) as a percentage."""
     return UNKNOWN if not is_known(frac) else pct(float(frac) * 100)  # type: ignore[arg-type]
+
+
+def noise_floor(frac: float | None, kinds: Mapping[str, float | None]) -> str:
+    """Return a GPU's noise floor in words, of each kind of work where both were measured."""
+    both = [kinds.get(kind) for kind in ("gpu_bound", "launch_bound")]
+    if all(is_known(k) for k in both):
+        return f"noise floor {percent(both[0])} GPU-bound, {percent(both[1])} launch-bound"
+    return f"noise floor {percent(frac)}" if is_known(frac) else "noise floor not measured"
 
 
 def pct(value: float | None) -> str:

@@ -8,7 +8,18 @@ import streamlit as st
 
 from app.ui import links
 from app.ui.colours import gpu_colour
-from app.ui.format import UNKNOWN, ago, bytes_, count, gpu_name, many, percent, scaled, when
+from app.ui.format import (
+    UNKNOWN,
+    ago,
+    bytes_,
+    count,
+    gpu_name,
+    many,
+    noise_floor,
+    percent,
+    scaled,
+    when,
+)
 from app.ui.widgets import plain_markdown, show_table
 from core import gpus as gpu_table
 
@@ -46,9 +57,7 @@ def _head(row: dict[str, Any]) -> None:
         f"{count(row['num_sms'])} SMs" if pd.notna(row["num_sms"]) else "",
         bytes_(row["memory_bytes"]) if pd.notna(row["memory_bytes"]) else "",
         f"driver {row['driver']}" if row["driver"] else "",
-        f"noise floor {percent(row['noise_floor_frac'])}"
-        if pd.notna(row["noise_floor_frac"])
-        else "noise floor not measured",
+        noise_floor(row["noise_floor_frac"], (row["info"] or {}).get("noise_floors") or {}),
         f"seen {when(row['probed_at'])}" if row["probed_at"] else "",
     ]
     chips = "".join(f'<span class="wb-chip">{escape(f)}</span>' for f in facts if f)

@@ -9,7 +9,7 @@ import streamlit as st
 from app.submit import CPU
 from app.ui import data, links, style
 from app.ui.colours import gpu_colour
-from app.ui.format import count, gpu_name, many, percent
+from app.ui.format import count, gpu_name, many, noise_floor
 from app.ui.queue_view import progress_of
 from app.ui.runs_table import open_table, rows_key
 from app.ui.widgets import plain_markdown, said_plainly, show_table, status_badge
@@ -72,8 +72,8 @@ def gpus(frame: pd.DataFrame) -> None:
 def _gpu_tile(row: dict[str, Any]) -> str:
     state = "online" if row["is_online"] else "offline" if row["worker_id"] else "from files"
     dot = "#009e73" if row["is_online"] else "#8a94a6"
-    floor = row["noise_floor_frac"]
-    noise = f"noise floor {percent(floor)}" if pd.notna(floor) else "noise floor not measured"
+    floors = (row["info"] or {}).get("noise_floors") or {}
+    noise = noise_floor(row["noise_floor_frac"], floors)
     peaks = "peaks measured" if row["peaks"] else "peaks not measured"
     return (
         f'<div style="font-weight:650"><span class="wb-dot" style="border-radius:.15rem;background:'

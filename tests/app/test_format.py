@@ -69,3 +69,12 @@ def test_text_on_a_chip_of_any_class_can_be_read(colour: str) -> None:
     text = 0.0 if shade > 0.5 else 1.0  # as Streamlit chooses it
     lighter, darker = max(shade, text), min(shade, text)
     assert (lighter + 0.05) / (darker + 0.05) >= 3
+
+
+def test_noise_floor_names_both_kinds_of_work_where_both_are_known():
+    both = {"gpu_bound": 0.023, "launch_bound": 0.34}
+    assert (
+        fmt.noise_floor(0.34, both) == "noise floor 2.3\u00a0% GPU-bound, 34.0\u00a0% launch-bound"
+    )
+    assert fmt.noise_floor(0.34, {"gpu_bound": None}) == "noise floor 34.0\u00a0%"
+    assert fmt.noise_floor(None, {}) == "noise floor not measured"
