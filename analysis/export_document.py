@@ -1,6 +1,8 @@
 """Comparisons and studies as one plain document of texts and tables, for every text format."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from analysis.compare.fields import group_fields
 from analysis.compare.records import Comparison, Side, Waterfall
@@ -23,6 +25,7 @@ from analysis.studies.engine.drawn import (
     series_labels,
     value_title,
 )
+from analysis.studies.engine.fields import sort_key
 from analysis.studies.engine.fits import TAIL_POINTS
 from analysis.studies.engine.records import Pivot, StudyTable, Table
 
@@ -281,15 +284,17 @@ def _chart(t: StudyTable, table: Table) -> str:
     points: dict[str, dict[str, float | None]] = {}
     for name, place, row in zip(series, places, rows, strict=True):
         points.setdefault(name, {})[place] = row["value"] if row["status"] == "ok" else None
-    return _drawn(points, table)
+    return _drawn(points, table, list(dict.fromkeys(places)))
 
 
-def _drawn(points: dict[str, dict[str, float | None]], table: Table) -> str:
+def _drawn(points: dict[str, dict[str, float | None]], table: Table, places: Sequence[str]) -> str:
     chart = table.chart
     assert chart is not None
     title = f"{table.title}: {value_title(table)}"
     if is_by_row(chart, table):
-        return rows_svg(points, title, is_stacked=chart.kind == "stacked")
+        names = sorted(points, key=partial(sort_key, chart.colour))
+        ordered = {name: points[name] for name in names}
+        return rows_svg(ordered, places, title, is_stacked=chart.kind == "stacked")
     shown = dict(list(points.items())[:MAX_SERIES])
     draw = {"loglog": loglog_svg, "heatmap": heatmap_svg}.get(chart.kind, bars_svg)
     return draw(shown, f"{title} by {field_title(chart.x)}")

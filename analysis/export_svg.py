@@ -98,18 +98,18 @@ def bars_svg(series: Series, title: str) -> str:
     return _svg(parts, title, legend=tuple(series))
 
 
-def rows_svg(series: Series, title: str, *, is_stacked: bool) -> str:
+def rows_svg(series: Series, places: Sequence[str], title: str, *, is_stacked: bool) -> str:
     """Draw horizontal bars, a row a place: side by side, or stacked as parts of a whole."""
-    rows = list(dict.fromkeys(x for points in series.values() for x in points))
     names = [name for name in series if name]
-    hidden, rows = rows[MAX_BAR_ROWS:], rows[:MAX_BAR_ROWS]
+    hidden, rows = places[MAX_BAR_ROWS:], places[:MAX_BAR_ROWS]
     known = [[series[n].get(row) or 0.0 for n in names] for row in rows]
     high = max((sum(v) if is_stacked else max(v) for v in known if v), default=0.0)
     least = min((v for values in known for v in values if v > 0), default=0.0) * 0.7
     is_log = not is_stacked and is_wide(v for values in known for v in values)
     if not rows or high <= 0:
         return ""
-    left, thick = 400, 16 if is_stacked else 11
+    left = 400 if max(map(len, rows)) <= 62 else 500
+    thick = 16 if is_stacked else 11
     scale = (WIDTH - left - 60) / (math.log(high / least) if is_log else high)
     title += ", logarithmic axis" if is_log else ""
     title += f", the first {len(rows)} of {len(rows) + len(hidden)} rows" if hidden else ""
@@ -128,7 +128,7 @@ def rows_svg(series: Series, title: str, *, is_stacked: bool) -> str:
         if not any(series[n].get(row) is not None for n in names):
             parts.append(_text(left, y + 10, "OOM", anchor="start"))
         y = max(y, start_y + thick)
-        shown = row if len(row) <= 62 else f"{row[:26]}...{row[-33:]}"
+        shown = row if len(row) <= 78 else f"{row[:40]}...{row[-35:]}"
         parts.append(_text(left - 8, (start_y + y) / 2 + 4, shown, anchor="end"))
         y += 8
     return _svg(parts, title, height=round(y) + 6, legend=tuple(names))
