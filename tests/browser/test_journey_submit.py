@@ -21,13 +21,13 @@ def test_submit_watch_open_compare_and_share(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     page.goto(f"{dashboard}/submit?workload=decode")
-    steps.choose(page, "batch", "1", "2")
+    steps.choose(page, "compile", "none", "default")
     steps.one_process(page)
     page.get_by_role("button", name="Submit 2 jobs").click()
     page.get_by_role("progressbar").first.wait_for(timeout=steps.RUN_MS)
     steps.wait_until_done(page)
 
-    page.get_by_role("link", name=re.compile("batch=1")).first.click()
+    page.get_by_role("link", name=re.compile("compile=none")).first.click()
     assert "CPU run" in steps.verdict(page)
     for text in ("95 %: ", "GEMM fraction", "Longest operators"):
         page.get_by_text(text).first.wait_for()
