@@ -63,7 +63,9 @@ SHOWN: Mapping[str, Shown] = {
         study="gemm-fraction", query="workload:transformer tag:matrix", is_drawn=True
     ),
     "softmax": Shown(study="softmax-matmul", query="profilers:nsys dtype:fp32 gpu:H200"),
-    "forward": Shown(study="forward-time", query="tag:matrix", is_drawn=True),
+    "forward": Shown(
+        study="forward-time", query="gpu:H200 dtype:fp32 tag:matrix mode:forward", is_drawn=True
+    ),
     "attention": Shown(study="attention-scaling", query="gpu:H200 mode:forward", is_drawn=True),
     "attention_backward": Shown(
         study="attention-scaling", query="gpu:H200 mode:forward_backward", is_published=True
