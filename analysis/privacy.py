@@ -33,6 +33,7 @@ _SPACED_HOME = re.compile(
 _HOME = re.compile(
     rb"(?i)([\\/](?:home|Users|Documents and Settings)(?:\\\\|\\?/|\\))([^/\\\"'\s:,;<>|]+)"
 )
+_HOME_WORDS = (b"home", b"users", b"documents and settings")
 _INDUCTOR = re.compile(rb"(torchinductor_)[^/\\\"'\s]+")
 _ROOT = re.compile(rb"/root/(?=[^/\s\"]+/)")
 _JSON_TEXT = re.compile(
@@ -41,6 +42,7 @@ _JSON_TEXT = re.compile(
 )
 _JSON_HOST_IN_LABEL = re.compile(rb'("labels"\s*:\s*")([^"\\]*?@[^"\\]*)(")')
 _NCU_PROCESS = re.compile(rb"(==\w+==.*?process \d+ )\([^)\n]*\)")
+_COMMAND_WORDS = (b"Command", b"argv")
 _COMMAND = re.compile(rb"(?m)^((?:Command line|Command|argv)\s*[:=]\s*).*$")
 
 
@@ -114,8 +116,10 @@ def _quiet_cut(block: bytes) -> int:
 
 
 def _clean(block: bytes, kind: CaptureKind, removed: dict[str, int]) -> bytes:
-    block = _replace(_SPACED_HOME, rb"\1user", block, "home folders", removed)
-    block = _replace(_HOME, rb"\1user", block, "home folders", removed)
+    lower = block.lower()
+    if any(word in lower for word in _HOME_WORDS):  # finding no word is faster than no match
+        block = _replace(_SPACED_HOME, rb"\1user", block, "home folders", removed)
+        block = _replace(_HOME, rb"\1user", block, "home folders", removed)
     block = _replace(_ROOT, rb"/home/user/", block, "home folders", removed)
     block = _replace(_INDUCTOR, rb"\1user", block, "user names in cache folders", removed)
     if kind is CaptureKind.TORCH_TRACE:
@@ -125,7 +129,9 @@ def _clean(block: bytes, kind: CaptureKind, removed: dict[str, int]) -> bytes:
         block = _scrub_ncu(block, removed)
     if kind in (CaptureKind.NCU_CSV, CaptureKind.NCU_LOG):
         block = _replace(_NCU_PROCESS, rb"\1(program)", block, "process paths", removed)
-    return _replace(_COMMAND, rb"\1(removed)", block, "command lines", removed)
+    if any(word in block for word in _COMMAND_WORDS):
+        block = _replace(_COMMAND, rb"\1(removed)", block, "command lines", removed)
+    return block
 
 
 def _replace(

@@ -164,7 +164,16 @@ def _insert_frame(
     columns: Sequence[str],
     shared: Mapping[str, Any],
 ) -> None:
-    values = [_plain(frame[c]) for c in columns]
+    _insert_columns(db, table, columns, [_plain(frame[c]) for c in columns], shared)
+
+
+def _insert_columns(
+    db: Database,
+    table: str,
+    columns: Sequence[str],
+    values: Sequence[Sequence[Any]],
+    shared: Mapping[str, Any],
+) -> None:
     head = tuple(shared.values())
     names = ", ".join([*shared, *columns])
     db.conn.executemany(
@@ -175,18 +184,16 @@ def _insert_frame(
 
 def _plain(column: pd.Series) -> list[Any]:
     """Return Python values with None for what is missing: STRICT tables take no numpy types."""
-    values = column.tolist()
-    if not column.hasnans:
-        return values
-    return [None if missing else v for v, missing in zip(values, column.isna(), strict=True)]
+    return [None if v is pd.NA or v != v else v for v in column.tolist()]
 
 
 def _insert_run_rows(db: Database, run_id: str, run: AssembledRun) -> None:
     shared = {"run_id": run_id}
     samples = run.data.samples
     if len(samples):
-        whole = samples.astype({"process": int, "iteration": int, "latency_ns": int})
-        _insert_frame(db, "samples", whole, RUN_SAMPLE_COLUMNS, shared)
+        names, *whole = (samples[c].tolist() for c in RUN_SAMPLE_COLUMNS)
+        values = [names, *([int(v) for v in column] for column in whole)]
+        _insert_columns(db, "samples", RUN_SAMPLE_COLUMNS, values, shared)
     db.conn.executemany(
         "INSERT OR REPLACE INTO metrics VALUES (?, ?, ?, ?, ?, ?)",
         [(run_id, m.pass_name, m.phase, m.name, m.value, m.unit) for m in run.metrics],

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -100,6 +101,7 @@ def _compact_copy(database: NsysDatabase, target: Path) -> None:
     source = sqlite3.connect(database.uri, uri=True, isolation_level=None)
     try:
         source.execute("PRAGMA trusted_schema=OFF")
+        source.execute("PRAGMA synchronous=OFF")  # it holds for the copy, which is not yet done
         source.execute("VACUUM INTO ?", (str(target),))
     finally:
         source.close()
@@ -160,6 +162,7 @@ def _tables(conn: sqlite3.Connection) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
+@lru_cache(maxsize=1 << 12)
 def _kind_of(key: str) -> str | None:
     plain = key.upper()
     return next((what for what, pattern in _KINDS if pattern.search(plain)), None)
