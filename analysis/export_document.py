@@ -19,10 +19,10 @@ from analysis.studies.engine.drawn import (
     drawn_rows,
     field_title,
     is_by_row,
-    num_values,
     of_sweeps,
     row_labels,
     series_labels,
+    telling,
     value_title,
 )
 from analysis.studies.engine.fields import sort_key
@@ -279,7 +279,7 @@ def _chart(t: StudyTable, table: Table) -> str:
         names = [n for n in dict.fromkeys(names) if n not in (chart.x, "from")]
         if chart.kind == "heatmap":
             rows = of_sweeps(rows, names, chart.x)
-        varying = [n for n in names if n == chart.colour or num_values(rows, n) > 1]
+        varying = telling(rows, names, kept=[chart.colour])
         series, places = series_labels(rows, varying), [str(r[chart.x]) for r in rows]
     points: dict[str, dict[str, float | None]] = {}
     for name, place, row in zip(series, places, rows, strict=True):

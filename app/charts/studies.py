@@ -15,10 +15,10 @@ from analysis.studies.engine.drawn import (
     field_title,
     is_by_row,
     is_wide,
-    num_values,
     of_sweeps,
     row_labels,
     series_labels,
+    telling,
     value_title,
 )
 from analysis.studies.engine.fields import sort_key
@@ -66,7 +66,7 @@ def draw(frame: pd.DataFrame, table: Table, pivot: Pivot) -> Chart | None:
     names = [n for n in known if n in frame and n not in (chart.x, "from")]
     if chart.kind == "heatmap":
         rows = of_sweeps(rows, names, chart.x)
-    varying = [n for n in names if n == chart.colour or num_values(rows, n) > 1]
+    varying = telling(rows, names, kept=[chart.colour])
     for row, label in zip(rows, series_labels(rows, varying), strict=True):
         row["series"] = label
     keyed = _apart(rows, "series", chart.x)

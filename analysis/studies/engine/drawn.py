@@ -1,6 +1,6 @@
 """What of a table a chart draws, and how its marks are called, on pages and in files alike."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -11,6 +11,8 @@ Row = dict[str, Any]
 """One cell of a study's tidy frame; None is what is not known."""
 SPEAKING = frozenset({"gpu", "workload", "model", "mode", "compile", "dtype", "kernel", "recorded"})
 """Fields whose values say by themselves what they are; others are written after their name."""
+TOLD = ("dtype",)
+"""Fields without which a row is taken for what it is not: bf16 is no fp32 run of another batch."""
 WIDE_RATIO = 100.0
 MAX_BAR_ROWS = 40
 """Rows of a table that bars are drawn for: more of them are read in the table."""
@@ -35,11 +37,6 @@ def drawn_rows(frame: pd.DataFrame, table: Table, pivot: Pivot) -> list[Row]:
     places = {key: place for place, key in enumerate(pivot.rows)}
     names = [n for n in pivot.row_fields if n in frame]
     return sorted(rows, key=lambda r: places.get(tuple(r[n] for n in names), len(places)))
-
-
-def num_values(rows: Sequence[Row], name: str) -> int:
-    """Return how many values a field has in these rows; one that is not stated counts too."""
-    return len({row[name] for row in rows})
 
 
 def value_title(table: Table) -> str:
@@ -83,8 +80,29 @@ def row_labels(rows: Sequence[Row], pivot: Pivot, chart: Chart) -> list[str]:
     """Return a text for each drawn cell that names its row of the table: what rows differ in."""
     names = [n for n in pivot.row_fields if n not in ("from", chart.colour)]
     names = [n for n in names if rows and n in rows[0]]
-    varying = [n for n in names if num_values(rows, n) > 1] or [chart.x]
+    varying = telling(rows, names) or [chart.x]
     return [_joined(told(row[n], n) for n in varying) + _source(row) for row in rows]
+
+
+def telling(
+    rows: Sequence[Mapping[str, object]], names: Sequence[str], kept: Sequence[str] = ()
+) -> list[str]:
+    """Return `kept` and the fewest of the names, in their order, that tell rows apart as all do.
+
+    What a reader must see wherever it differs is among them: forward is no training step.
+    """
+    found = list(kept)
+    for name in names:
+        is_told = name in (*TOLD, "mode") and _num_kinds(rows, [name]) > 1
+        if name not in found and (
+            is_told or _num_kinds(rows, [*found, name]) > _num_kinds(rows, found)
+        ):
+            found.append(name)
+    return found
+
+
+def _num_kinds(rows: Sequence[Mapping[str, object]], names: Sequence[str]) -> int:
+    return len({tuple(row.get(name) for name in ("from", *names)) for row in rows})
 
 
 def series_labels(rows: Sequence[Row], names: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.compare.stats import t_quantile
 from analysis.studies.engine.cells import CELL_COLUMNS, MEASURED
-from analysis.studies.engine.drawn import told
+from analysis.studies.engine.drawn import telling, told
 from analysis.studies.engine.fields import following, sort_key
 from analysis.studies.engine.records import FitRow, Table
 
@@ -82,16 +82,9 @@ def _labels(groups: Sequence[dict[str, str]], table: Table) -> list[str]:
     others = sorted({name for group in groups for name in group} - {"from", *table.rows})
     doubled = following({*table.rows, *table.columns})
     others.sort(key=doubled.__contains__)
-    kept: list[str] = []
-    for name in (*table.rows, *others):
-        if _num_kinds(groups, [*kept, name]) > _num_kinds(groups, [*kept]):
-            kept.append(name)
+    kept = telling(groups, [*table.rows, *others])
     kept = kept or ([table.chart.colour] if table.chart else [])
     return [", ".join(told(g[n], n) for n in kept if g.get(n)) for g in groups]
-
-
-def _num_kinds(groups: Sequence[dict[str, str]], names: Sequence[str]) -> int:
-    return len({tuple(group.get(name, "") for name in ("from", *names)) for group in groups})
 
 
 def power_law(

@@ -7,12 +7,11 @@ import pandas as pd
 
 from analysis.runview import RunView
 from analysis.studies.engine.cells import CELL_COLUMNS, MEASURED, Record, allowed
+from analysis.studies.engine.drawn import TOLD
 from analysis.studies.engine.fields import fields_of, following, job_for, sort_key
 from analysis.studies.engine.records import Cell, Pivot, Table
 
 Key = tuple[str, ...]
-TOLD = ("dtype",)
-"""Fields without which a row is taken for what it is not: bf16 is no fp32 run of another batch."""
 
 
 def make_pivot(table: Table, frame: pd.DataFrame, views: Sequence[RunView]) -> Pivot:

@@ -1,7 +1,7 @@
 """What a chart draws of a long table, and on which axis."""
 
 from analysis.export_svg import rows_svg
-from analysis.studies.engine.drawn import MAX_BAR_ROWS, is_wide, of_sweeps
+from analysis.studies.engine.drawn import MAX_BAR_ROWS, is_wide, of_sweeps, telling
 
 
 def test_a_heat_map_leaves_lines_of_one_cell_to_the_table() -> None:
@@ -26,3 +26,18 @@ def test_a_file_says_how_its_bars_are_drawn_and_how_many_rows_are_not() -> None:
     shown = rows_svg(many, list(many["H100"]), "t", is_stacked=False)
     assert f"the first {MAX_BAR_ROWS} of {MAX_BAR_ROWS + 5} rows" in shown
     assert "logarithmic" not in shown and "job 44" not in shown
+
+
+def test_a_label_names_the_fewest_fields_that_tell_rows_apart_and_always_the_dtype() -> None:
+    rows = [
+        {"from": "measured", "model": m, "mode": mode, "batch": batch, "dtype": dtype}
+        for m, mode, batch, dtype in (
+            ("naive", "forward", "4", "fp16"),
+            ("naive", "backward", "8", "fp32"),
+            ("sdpa", "forward", "4", "fp16"),
+        )
+    ]
+    names = ["model", "mode", "batch", "dtype"]
+
+    assert telling(rows, names) == ["model", "mode", "dtype"]
+    assert telling(rows[:1], names, kept=["model"]) == ["model"]
