@@ -17,7 +17,8 @@ Key = tuple[str, ...]
 def make_pivot(table: Table, frame: pd.DataFrame, views: Sequence[RunView]) -> Pivot:
     """Lay one table's cells out. A field that would put two cells in one place becomes a row field.
 
-    Ours come first, then each published source, in the order its author printed.
+    Ours come first, then each published source, in the order its author printed. An empty cell
+    carries a job; in a column of a size, where another run of its workload has that size.
     """
     mine = frame[frame["table"] == table.title]
     rows = _spread(mine.to_dict("records"), table)
@@ -34,9 +35,19 @@ def make_pivot(table: Table, frame: pd.DataFrame, views: Sequence[RunView]) -> P
     column_keys = _keys(rows, column_fields, table)
     places = {(_key(record, row_fields), _key(record, column_fields)): record for record in rows}
     makers = [(v, f) for v in views if allowed(f := fields_of(v), table.where)]
+    workloads = {_key(record, row_fields): record.get("workload") for record in rows}
+    met = {(record.get("workload"), _key(record, column_fields)) for record in rows}
     cells = tuple(
         tuple(
-            _cell(places.get((r, c)), r, c, row_fields, column_fields, makers) for c in column_keys
+            _cell(
+                places.get((r, c)),
+                r,
+                c,
+                row_fields,
+                column_fields,
+                makers if (workloads[r], c) in met or not _is_size(c) else (),
+            )
+            for c in column_keys
         )
         for r in row_keys
     )
@@ -48,6 +59,10 @@ def make_pivot(table: Table, frame: pd.DataFrame, views: Sequence[RunView]) -> P
         columns=columns,
         cells=cells,
     )
+
+
+def _is_size(column: Key) -> bool:
+    return any(text.isdigit() for text in column[:-1])
 
 
 def _always_told(rows: Sequence[Record], used: Set[str]) -> list[str]:

@@ -152,6 +152,22 @@ def test_a_missing_cell_carries_the_job_that_would_fill_it() -> None:
     assert all(j["workload"] == "transformer" for j in wanted)
 
 
+def test_no_job_is_asked_for_at_a_length_that_only_another_workload_has() -> None:
+    decode = build_view(id="d", params={"context": 64}, summary={"gemm_frac": 0.6})
+    views = [
+        decode,
+        transformer("a", 3.0, summary={"gemm_frac": 0.9}),
+        transformer("b", 6.0, seq_len=512, size=LARGE, summary={"gemm_frac": 0.9}),
+    ]
+
+    jobs = run_study("gemm-fraction", views).jobs
+
+    assert sorted((j["workload"], j["params"]["seq_len"]) for j in jobs) == [
+        ("transformer", 256),
+        ("transformer", 512),
+    ]
+
+
 def test_an_out_of_memory_run_is_an_oom_cell() -> None:
     views = [transformer("a", 3.0), transformer("b", None, seq_len=512, status="oom")]
 
