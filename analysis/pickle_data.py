@@ -89,7 +89,10 @@ def _build_table() -> list[tuple[int, int]]:
 
 
 def _run_pattern() -> re.Pattern[bytes]:
-    """Match opcodes of fixed length up to a `_PLAIN` one, after which none before it matters."""
+    """Match harmless opcodes up to a `_PLAIN` one, after which none before it matters.
+
+    They are those of fixed length, and integers of 6 to 8 bytes: a snapshot is full of addresses.
+    """
 
     def any_of(*kinds: int) -> bytes:
         by_width: dict[int, bytes] = {}
@@ -98,8 +101,9 @@ def _run_pattern() -> re.Pattern[bytes]:
                 by_width[width] = by_width.get(width, b"") + re.escape(bytes([code]))
         return b"|".join(b"[%b]" % codes + b"." * width for width, codes in by_width.items())
 
-    passed = any_of(_SCALAR, _MARK) + b"|\x94"
-    return re.compile(b"(?s)(?:(?:%b)*+(?:%b))++" % (passed, any_of(_PLAIN)))
+    address = rb"\x8a(?:\x06.{6}|\x07.{7}|\x08.{8})"
+    plain, passed = any_of(_PLAIN), any_of(_SCALAR, _MARK) + rb"|\x94|" + address
+    return re.compile(b"(?s)(?:(?:%b)++|(?:%b)++(?:%b))++" % (plain, passed, plain))
 
 
 _TABLE = _build_table()

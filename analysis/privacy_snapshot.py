@@ -2,6 +2,7 @@
 
 import pickle
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,6 @@ def _clean(data: dict[str, Any]) -> tuple[str, ...]:
     """Shorten paths in place, each shared object once."""
     removed: dict[str, None] = {}
     seen: set[int] = set()
-    short: dict[str, str] = {}
     waiting: list[Any] = [data]
     while waiting:
         item = waiting.pop()
@@ -39,19 +39,21 @@ def _clean(data: dict[str, Any]) -> tuple[str, ...]:
             continue
         seen.add(id(item))
         if isinstance(item, list):
-            waiting += [v for v in item if id(v) not in seen and isinstance(v, (dict, list))]
+            if not seen.issuperset(map(id, item)):  # most stacks hold frames of others alone
+                waiting += [v for v in item if id(v) not in seen and isinstance(v, (dict, list))]
             continue
         for key, value in item.items():
             if isinstance(value, (dict, list)):
                 waiting.append(value)
             elif isinstance(value, str) and ("/" in value or "\\" in value):
                 is_file = key == "filename"
-                new = short.setdefault(value, short_path(value)) if is_file else _homeless(value)
+                new = short_path(value) if is_file else _homeless(value)
                 if new != value:
                     item[key] = new
                     removed["folders in stack frames" if is_file else "home folders"] = None
     return tuple(removed)
 
 
+@lru_cache(maxsize=1 << 12)
 def _homeless(text: str) -> str:
     return _HOME.sub(r"\1user", _SPACED_HOME.sub(r"\1user", text))

@@ -116,6 +116,7 @@ def site_of_stack(frames: Sequence[Mapping[str, Any]]) -> str:
     return "(no stack recorded)" if not frames else "(native code)"
 
 
+@lru_cache(maxsize=_KEPT_FRAMES)
 def short_path(file: str) -> str:
     """Return a path from site-packages on, else the file's own name."""
     found = _HOME.match(file)
