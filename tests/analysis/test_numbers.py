@@ -4,7 +4,13 @@ import math
 
 import pytest
 
-from analysis.numbers import AmbiguousNumberError, NumberStyle, infer_style, parse_number
+from analysis.numbers import (
+    AmbiguousNumberError,
+    NumberStyle,
+    infer_style,
+    parse_number,
+    parsed,
+)
 
 
 @pytest.mark.parametrize(
@@ -56,3 +62,12 @@ def test_exponents_and_signs() -> None:
     style = NumberStyle(decimal=".")
     assert parse_number("-1.5e-3", style) == -0.0015
     assert parse_number("2E6", style) == 2e6
+
+
+def test_parsed_tells_values_from_missing_broken_and_other_tokens() -> None:
+    found = parsed(["1,234.5", "n/a", "1.2.3", "Tesla", "7"], NumberStyle(decimal=".", group=","))
+    assert found["1,234.5"] == 1234.5
+    assert found["7"] == 7.0
+    assert math.isnan(found["n/a"])
+    assert "does not fit" in str(found["1.2.3"])
+    assert "Tesla" not in found

@@ -58,3 +58,16 @@ def test_bombs_and_damage_are_refused(data: bytes) -> None:
 def test_deep_lists_do_not_overflow_the_stack() -> None:
     depth = 200_000
     assert isinstance(load_data(b"\x80\x04" + b"]" * depth + b"a" * (depth - 1) + b"."), list)
+
+
+def test_code_behind_much_data_is_found_at_its_byte() -> None:
+    data = pickle.dumps({"a": [[1 << 50, i, True, None, "x", 1 << 20] for i in range(300)]}, 4)
+    end = len(data) - 1
+    with pytest.raises(PickleRefusedError, match=f"GLOBAL is not a data opcode at byte {end}"):
+        load_data(data[:end] + b"cos\nmkdir\n.")
+
+
+@pytest.mark.parametrize("tail", [b"\x8a\x08\0\0", b"J\0", b"\x95\0\0"])
+def test_data_cut_off_within_a_value_is_refused(tail: bytes) -> None:
+    with pytest.raises(PickleRefusedError, match=r"cut off|past the end"):
+        load_data(b"\x80\x04" + b"]\x94h\0" * 50 + tail)
