@@ -21,7 +21,7 @@ from analysis.studies.engine.drawn import (
     telling,
     value_title,
 )
-from analysis.studies.engine.fields import sort_key
+from analysis.studies.engine.fields import ORDER, sort_key
 from app.charts.base import (
     NARROW_CHARS,
     Chart,
@@ -226,8 +226,12 @@ def _place(field: str, name: str) -> tuple[int, float, str]:
 
 
 def _colour(field: str, name: str, index: int) -> str:
+    """Return the colour of a field's value: the same in each chart where the field has an order."""
     own = {"origin": origin_colour, "category": category_colour}.get(field)
-    return own(name) if own else series_colour(index)
+    if own:
+        return own(name)
+    known = ORDER.get(field, ())
+    return series_colour(known.index(name) if name in known else len(known) + index)
 
 
 def _heatmap(cells: Sequence[Row], x: str, title: str) -> Chart:

@@ -230,3 +230,11 @@ def test_a_column_of_a_heat_map_that_a_run_does_not_state_says_so() -> None:
 
 def test_every_series_of_a_study_has_a_colour_of_its_own() -> None:
     assert len({studies.series_colour(i) for i in range(24)}) == 24
+
+
+def test_a_value_of_a_field_has_one_colour_whichever_others_are_drawn():
+    from app.charts.studies import _colour
+
+    assert _colour("compile", "default", 0) == _colour("compile", "default", 1)
+    assert _colour("compile", "default", 0) != _colour("compile", "none", 0)
+    assert _colour("context", "512", 0) != _colour("context", "512", 1)
