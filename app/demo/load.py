@@ -36,39 +36,39 @@ def load_demo(data_dir: DataDir, tell: Callable[[str], None]) -> list[Imported]:
         unpacked() as entries,
         ProcessPoolExecutor(num_processes, mp_context=get_context("spawn")) as pool,
     ):
-        runs = pool.map(partial(_load, data_dir.ensure()), entries)
-        for entry, run in zip(entries, runs, strict=True):
-            tell(entry["name"])
+        for name, run in pool.map(partial(_load, data_dir.ensure()), entries):
+            tell(name)
             loaded.append(run)
     return loaded
 
 
 @contextmanager
-def unpacked() -> Iterator[list[Mapping[str, Any]]]:
-    """Give the example runs: the entries of `demo.toml`, and one a bundle of its archives.
+def unpacked() -> Iterator[Iterator[Mapping[str, Any]]]:
+    """Give the example runs: the entries of `demo.toml`, then one a bundle of its archives.
 
-    A bundle of an archive is a folder that is gone afterwards.
+    An archive is unpacked when its turn comes; its bundles are folders that are gone afterwards.
     """
-    found = tomllib.loads((FOLDER / "demo.toml").read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as scratch:
-        entries: list[Mapping[str, Any]] = list(found["run"])
-        for group in found["archive"]:
-            folder = Path(scratch) / group["file"]
-            with tarfile.open(DATA / group["file"]) as archive:
-                archive.extractall(folder, filter="data")
-            entries += [
-                {
-                    "name": f"{group['prefix']}{bundle.name.replace('-', ' ')}",
-                    "bundle": bundle,
-                    "tags": [*group["tags"], bundle.name.split("-")[0]],
-                    "notes": group["notes"],
-                }
-                for bundle in sorted(folder.iterdir())
-            ]
-        yield entries
+        yield _entries(Path(scratch))
 
 
-def _load(data_dir: DataDir, entry: Mapping[str, Any]) -> Imported:
+def _entries(scratch: Path) -> Iterator[Mapping[str, Any]]:
+    found = tomllib.loads((FOLDER / "demo.toml").read_text(encoding="utf-8"))
+    yield from found["run"]
+    for group in found["archive"]:
+        folder = scratch / group["file"]
+        with tarfile.open(DATA / group["file"]) as archive:
+            archive.extractall(folder, filter="data")
+        for bundle in sorted(folder.iterdir()):
+            yield {
+                "name": f"{group['prefix']}{bundle.name.replace('-', ' ')}",
+                "bundle": bundle,
+                "tags": [*group["tags"], bundle.name.split("-")[0]],
+                "notes": group["notes"],
+            }
+
+
+def _load(data_dir: DataDir, entry: Mapping[str, Any]) -> tuple[str, Imported]:
     with tempfile.TemporaryDirectory() as scratch:
         result = import_paths(
             data_dir,
@@ -81,7 +81,7 @@ def _load(data_dir: DataDir, entry: Mapping[str, Any]) -> Imported:
         with opened(data_dir.db_path) as db:
             set_tags(db, result.run_id, entry.get("tags", []))
             set_notes(db, result.run_id, entry.get("notes", ""))
-    return result
+    return entry["name"], result
 
 
 def _paths(entry: Mapping[str, Any], scratch: Path) -> list[Path]:
