@@ -16,6 +16,7 @@ from analysis.rundata import (
     RunData,
     RunMetric,
 )
+from analysis.span_gaps import median_gap_ns
 from analysis.tables import CaptureWarning
 from core.states import KERNEL_PASS_ORDER, Pass
 
@@ -55,6 +56,9 @@ def assemble(
     summary: dict[str, Any] = {}
     if primary:
         summary |= pass_summary(by_pass[primary])
+        summary["median_gap_ns"] = median_gap_ns(
+            [c.tables.spans for c in by_pass[primary] if c.tables.spans is not None]
+        )
         summary |= class_fractions(kernel_frame(by_pass[primary], classes))
     summary |= _memory_peak(data, by_pass)
     summary |= _latency(data)

@@ -98,6 +98,10 @@ _SUMMARY_ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
      "From the first to the last kernel, copy, call or range; much less than what was recorded "
      "means that recording went on around the work, more that ranges began before it.",
      "max(end) - min(start) over all events", KERNEL_PASS),
+    ("median_gap_ns", "Median gap", "ns",
+     "Idle time between a device's successive GPU operations: about a launch where the host is the "
+     "limit, nearly nothing inside a CUDA graph.",
+     "median of start - the latest end before it, where positive", KERNEL_PASS),
     ("num_quarantined", "Left out", "",
      "GPU operations whose duration cannot be; they are in no sum.", "count", "PyTorch trace"),
     ("num_kernels_before_launch", "Before their launch", "",

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from analysis.classify import fractions
 from analysis.runview import RunView
+from analysis.span_gaps import median_gap_ns
 from analysis.tables import CPU_OPERATORS
 from analysis.verdict_busy import BusyLimit, busy_limit, limit_without_kernels
 from analysis.verdict_facts import (
@@ -18,7 +19,6 @@ from analysis.verdict_facts import (
     graphs_not_used,
     idle_causes,
     launches_per_iteration,
-    median_gap_ns,
     milliseconds,
     percent,
 )
@@ -232,7 +232,9 @@ def _idle_evidence(view: RunView) -> tuple[str, ...]:
     if idle_ns:
         shares = [f"{cause} {percent(ns / idle_ns)}" for cause, ns in causes.items()]
         found.append(f"idle {milliseconds(idle_ns)}: {', '.join(shares)}")
-    gap_ns = median_gap_ns(view.span_paths)
+    gap_ns = view.summary.get("median_gap_ns")
+    if gap_ns is None:  # a run stored before the summary had it
+        gap_ns = median_gap_ns(view.span_paths)
     if gap_ns is not None:
         found.append(f"median gap between kernels {gap_ns / 1000:.1f} us")
     time_ns, count = view.summary.get("kernel_time_ns"), view.summary.get("num_kernels")

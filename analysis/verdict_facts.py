@@ -1,11 +1,6 @@
 """Facts that a verdict cites: launches an iteration, gaps, idle causes, CUDA graphs skipped."""
 
 import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-
-import numpy as np
-import pyarrow.parquet as pq
 
 from analysis.runview import RunView
 
@@ -85,40 +80,6 @@ def _launch_calls(view: RunView) -> int:
 
 def _rounded(value: float) -> str:
     return f"{value:.0f}" if abs(value - round(value)) < 0.05 else f"{value:.1f}"
-
-
-def median_gap_ns(span_paths: Sequence[Path]) -> float | None:
-    """Return the median idle time between a device's successive GPU operations, in ns.
-
-    A gap is start - the latest end before it, where positive. Reads start, end and device of the
-    span files; None without files or without a gap.
-    """
-    gaps: list[np.ndarray] = []
-    for path in span_paths:
-        if not path.exists():
-            continue
-        ends: dict[int, int] = {}
-        with pq.ParquetFile(path) as file:
-            # In blocks: memory that is touched for the first time costs more than the arithmetic.
-            for batch in file.iter_batches(2**16, columns=["start_ns", "end_ns", "device"]):
-                start, end, device = (batch[name].to_numpy() for name in batch.schema.names)
-                gaps += _idle_ns(start, end, device, ends)
-    merged = np.concatenate(gaps) if gaps else np.array([])
-    return float(np.median(merged, overwrite_input=True)) if len(merged) else None
-
-
-def _idle_ns(
-    start_ns: np.ndarray, end_ns: np.ndarray, device: np.ndarray, ends: dict[int, int]
-) -> Iterator[np.ndarray]:
-    """Give each device's idle times before operations in order of start; keeps `ends` for more."""
-    devices = [device[0]] if device.min() == device.max() else np.unique(device)
-    for one in map(int, devices):
-        mine = slice(None) if len(devices) == 1 else device == one
-        start, end = start_ns[mine], np.maximum.accumulate(end_ns[mine])
-        before = np.append(ends.get(one, start[0]), end[:-1])
-        idle = start - np.maximum(before, ends.get(one, before[0]))
-        ends[one] = max(ends.get(one, 0), int(end[-1]))
-        yield idle[idle > 0]
 
 
 def graphs_not_used(view: RunView) -> str | None:

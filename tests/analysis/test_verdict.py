@@ -10,9 +10,10 @@ import pytest
 from analysis.classify import classify
 from analysis.readers.ncu_csv import read_ncu_csv
 from analysis.readers.torch_trace import read_torch_trace
+from analysis.span_gaps import median_gap_ns
 from analysis.tables import CaptureWarning
 from analysis.verdict import VerdictKind, graphs_not_used, run_verdict
-from analysis.verdict_facts import median_gap_ns, percent
+from analysis.verdict_facts import percent
 from tests.analysis.run_views import COUNTERS, NSYS, empty_view, nsys_view
 
 H100 = "NVIDIA H100 80GB HBM3"
