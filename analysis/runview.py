@@ -1,7 +1,7 @@
 """One run as everything above the database sees it: pages, command line, comparison and studies."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
