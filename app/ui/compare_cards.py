@@ -8,7 +8,7 @@ from analysis.compare import Comparison
 from analysis.compare.words import WORDS
 from analysis.definitions import tooltip
 from analysis.runview import RunView
-from app.ui.format import UNKNOWN, bytes_, duration, percent, significant
+from app.ui.format import UNKNOWN, bytes_, count, duration, percent, significant
 from app.ui.run_cards import OF_OPERATORS
 from app.ui.shape import num_iterations
 from app.ui.widgets import Card, cards, plain_markdown
@@ -47,8 +47,12 @@ def _per_iteration(a: RunView, b: RunView, key: str, label: str, of: str) -> Car
         total, iterations = view.summary.get(key), num_iterations(view.phases)
         value = total / iterations if total is not None and iterations else None
         values.append(value)
-        is_time = key.endswith("_ns")
-        shown.append(UNKNOWN if value is None else duration(value) if is_time else f"{value:.3g}")
+        if value is None:
+            shown.append(UNKNOWN)
+        elif key.endswith("_ns"):
+            shown.append(duration(value))
+        else:
+            shown.append(count(int(value)) if value.is_integer() else significant(value))
     known = values[0] and values[1] is not None
     note = f"{significant(values[1] / values[0])} \u00d7" if known else "not known on both sides"  # type: ignore[operator]
     text = of + tooltip(key)

@@ -61,6 +61,7 @@ dl.wb-kv {{margin:.2rem 0 .6rem !important;padding:0;display:grid;
 .wb-terms code {{font-size:.82rem;padding:0;background:none;color:inherit}}
 .wb-terms p.wb-muted {{font-size:.85rem}}
 @media (max-width:640px) {{
+  [data-testid="stMetricValue"] {{font-size:1.1rem}}
   .wb-title {{font-size:1.35rem}} .wb-verdict {{padding:.8rem .85rem}}
   .wb-verdict h2 {{font-size:1.08rem}}
   .wb-said {{grid-template-columns:1fr}} .wb-said > :nth-child(even) {{border:0;padding-top:0}}

@@ -1,6 +1,7 @@
 """Repeats from a comparison: A B A B for what can run here, else the reason why not."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from sqlite_utils import Database
@@ -36,3 +37,14 @@ def test_a_gpu_without_a_worker_is_named_as_the_reason(views: Callable[..., obje
     a, b = views(name="mine", batch=1, gpu="RTX 4090"), views(batch=2)
     jobs, why_not = interleaved([a], [b])  # type: ignore[list-item]
     assert jobs == [] and "side A (mine) ran on RTX 4090" in why_not
+
+
+def test_launches_of_an_iteration_are_counted_in_whole_numbers() -> None:
+    from app.ui.compare_cards import _per_iteration
+    from tests.analysis.run_views import nsys_view
+
+    view = nsys_view("decode_eager")  # 5 iterations
+    many = replace(view, summary={**view.summary, "num_kernels": 5980})
+    some = replace(view, summary={**view.summary, "num_kernels": 3976})
+    shown = _per_iteration(many, some, "num_kernels", "Launches / iteration", "").value
+    assert shown == "1\u202f196 \u2192 795"
