@@ -43,6 +43,9 @@ _IS_CALM = """() => {
 def example_pages(names: dict[str, str]) -> dict[str, str]:
     """Return name -> path of what is shown with the example data; `names` maps run name -> id."""
     eager, tuned = names["decode 2 layers, eager"], names["decode 2 layers, max-autotune"]
+    plain, compiled = (
+        names[f"H200: transformer large forward bf16 {c}"] for c in ("none", "default")
+    )
     oom, train = (names[f"transformer training step, {n}"] for n in ("fp32, out of memory", "bf16"))
     tabs = ("Phases", "Timeline", "API and transfers", "Counters and roofline", "Files")
     return {
@@ -56,6 +59,7 @@ def example_pages(names: dict[str, str]) -> dict[str, str]:
         "run-train-timeline": f"run?run_id={train}&tab=Timeline",
         "run-memory": f"run?run_id={oom}&tab=Memory",
         "compare-two": f"compare?a={eager}&b={tuned}&metric=kernel_time",
+        "compare-decided": f"compare?a={plain}&b={compiled}",
         "studies-published": "studies?name=attention-scaling&published=true",
         "runs-filter-error": "runs?q=gpu:H100+%22open",
     }
@@ -67,7 +71,7 @@ def docs_pages(names: dict[str, str]) -> dict[str, str]:
     return {
         "overview": found["overview"],
         "run": found["run"],
-        "compare": found["compare-two"],
+        "compare": found["compare-decided"],
         "submit": "submit?workload=decode",
         "study": found["studies-published"],
     }
