@@ -21,12 +21,11 @@ import pandas as pd
 from analysis.classify import Category, is_gemm_like
 from analysis.roofline import bytes_peak, flops_peak
 from analysis.runview import RunView
+from analysis.verdict import IDLE_FRAC
 from core.gpus import GpuFacts, datasheet_peaks
 
 ASSUMED_BAND_FRAC = 0.3
 """Assumed, not learned: no pairs of runs measured on both GPUs have set it yet."""
-HOST_BOUND_IDLE_FRAC = 0.3
-"""Above this the GPU's wait for the host decides, which no peak of either GPU tells."""
 LAUNCH_FLOOR_NS = 3_000
 """A kernel that does nothing takes 2 to 3 us on an H100: below this, rates do not matter."""
 
@@ -87,8 +86,8 @@ def project(
 
 
 def is_host_bound(view: RunView) -> bool:
-    """Say whether the GPU waits for the host so long that the other host decides."""
-    return float(view.summary.get("idle_frac") or 0.0) > HOST_BOUND_IDLE_FRAC
+    """Say whether the GPU waits so long that the other host decides, not a peak of either GPU."""
+    return float(view.summary.get("idle_frac") or 0.0) >= IDLE_FRAC
 
 
 def _ratios(
@@ -181,7 +180,7 @@ def _notes(
 ) -> tuple[str, ...]:
     origin = "learned from runs measured on both GPUs" if is_band_learned else "assumed"
     notes = [f"projected, not measured; error band of {band_frac:.0%} is {origin}"]
-    if idle_frac > HOST_BOUND_IDLE_FRAC:
+    if idle_frac >= IDLE_FRAC:
         notes.append(
             f"{idle_frac:.0%} of the time the GPU waits for the host: the other host decides"
         )

@@ -19,14 +19,20 @@ def test_applying_twice_changes_nothing(tmp_path: Path) -> None:
     assert db.schema == before
 
 
-def test_first_release_keeps_its_runs_through_all_migrations(tmp_path: Path) -> None:
-    path = tmp_path / "old.db"
+def older_database(path: Path, stop_before: str) -> Database:
+    """Return a database as it was before a migration, with one run."""
     old = Database(path)
-    migrations.apply(old, stop_before="m002_headline_numbers_and_tokens")
+    migrations.apply(old, stop_before=stop_before)
     old.execute(
         "INSERT INTO runs (id, name, source, status, created_at)"
         " VALUES ('r1', 'kept', 'imported', 'done', '2026-11-27T00:00:00Z')"
     )
+    return old
+
+
+def test_first_release_keeps_its_runs_through_all_migrations(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    old = older_database(path, "m002_headline_numbers_and_tokens")
     old.conn.commit()
     old.close()
 
@@ -37,12 +43,7 @@ def test_first_release_keeps_its_runs_through_all_migrations(tmp_path: Path) -> 
 
 def test_variation_stored_as_milliseconds_becomes_a_fraction(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
-    old = Database(path)
-    migrations.apply(old, stop_before="m007_variation_is_a_fraction")
-    old.execute(
-        "INSERT INTO runs (id, name, source, status, created_at)"
-        " VALUES ('r1', 'kept', 'imported', 'done', '2026-11-27T00:00:00Z')"
-    )
+    old = older_database(path, "m007_variation_is_a_fraction")
     for name in ("latency_cv", "latency_std"):
         old.execute(
             "INSERT INTO metrics (run_id, pass, phase, name, value, unit)"

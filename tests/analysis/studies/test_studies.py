@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -10,13 +9,11 @@ from analysis.export import study_dict, to_json
 from analysis.runview import RunView
 from analysis.studies import list_studies, run_study
 from analysis.studies.engine.fields import MODEL_SIZES, job_for
-from analysis.studies.engine.fits import power_law
 from core.errors import UserError
 from tests.analysis.compare.views import build_view
+from tests.analysis.studies.studied_runs import LARGE, transformer
 from workloads.registry import load_workloads
 
-SMALL = MODEL_SIZES["transformer"]["small"]
-LARGE = MODEL_SIZES["transformer"]["large"]
 WANTED = (
     "attention-memory",
     "attention-scaling",
@@ -34,22 +31,15 @@ WANTED = (
     "top-kernels",
     "top-non-gemm",
 )
-
-
-def transformer(
-    run_id: str, ms: float | None, *, size: dict[str, int] = SMALL, seq_len: int = 256, **changes
-) -> RunView:
-    params = {**size, "seq_len": seq_len, "mode": "forward", "dtype": "fp32", "batch": 4}
-    summary = {} if ms is None else {"latency_ms": {"median": ms, "ci95": [ms * 0.9, ms * 1.1]}}
-    params |= changes.pop("params", {})
-    fixed = {"id": run_id, "workload": "transformer", "params": params, "summary": summary}
-    return build_view(**(fixed | changes))
-
-
-def attention(run_id: str, name: str, length: int, ms: float) -> RunView:
-    params = {"implementation": name, "seq_len": length, "head_dim": 64, "batch": 1}
-    summary = {"latency_ms": {"median": ms}}
-    return build_view(id=run_id, workload="attention", params=params, summary=summary)
+TWO_KERNELS = pd.DataFrame(
+    {
+        "name": ["gemm_kernel", "copy_kernel"],
+        "category": ["gemm", "copy"],
+        "origin": ["cublas", "aten"],
+        "is_opaque": [False, False],
+        "total_ns": [900, 100],
+    }
+)
 
 
 def test_the_studies_that_people_publish_are_there() -> None:
@@ -230,16 +220,7 @@ def test_published_rows_stand_beside_ours_and_are_told_apart() -> None:
 
 
 def test_kernel_shares_fill_origin_and_top_kernel() -> None:
-    kernels = pd.DataFrame(
-        {
-            "name": ["gemm_kernel", "copy_kernel"],
-            "category": ["gemm", "copy"],
-            "origin": ["cublas", "aten"],
-            "is_opaque": [False, False],
-            "total_ns": [900, 100],
-        }
-    )
-    view = transformer("a", 3.0, kernels=kernels)
+    view = transformer("a", 3.0, kernels=TWO_KERNELS)
 
     origin = run_study("kernel-origin", [view]).pivots[0]
     other = run_study("top-non-gemm", [view]).pivots[0]
@@ -253,17 +234,8 @@ def test_kernel_shares_fill_origin_and_top_kernel() -> None:
 
 
 def test_imports_that_state_nothing_are_no_repeats_of_each_other() -> None:
-    kernels = pd.DataFrame(
-        {
-            "name": ["gemm_kernel", "copy_kernel"],
-            "category": ["gemm", "copy"],
-            "origin": ["cublas", "aten"],
-            "is_opaque": [False, False],
-            "total_ns": [900, 100],
-        }
-    )
     views = []
-    for name, part in (("one", kernels), ("two", kernels[1:])):
+    for name, part in (("one", TWO_KERNELS), ("two", TWO_KERNELS[1:])):
         view = transformer(name, 3.0, kernels=part)
         views.append(replace(view, run=replace(view.run, name=name, workload=None, params={})))
 
@@ -281,31 +253,6 @@ def test_the_flop_ratio_stands_beside_the_time_ratio() -> None:
 
     # 5 FLOPs an element over 4 x 64 (d_model 768 in 12 heads)
     assert row["256 / FLOP ratio (%)"].value == pytest.approx(100 * 5 / 256)
-
-
-def test_attention_that_grows_with_the_square_has_exponent_two() -> None:
-    views = [attention(str(n), "naive", n, 1e-6 * n**2) for n in (1024, 2048, 4096)]
-
-    fit = run_study("attention-scaling", views).fits[0]
-
-    assert fit.exponent == pytest.approx(2.0)
-    assert fit.ci95 == pytest.approx((2.0, 2.0))
-    assert (fit.label, fit.tail_exponent) == ("naive", None)
-
-
-def test_the_exponent_of_the_longest_stands_beside_one_that_launches_bend() -> None:
-    waits_ms = 1.0
-    views = [
-        attention(f"{name}{n}", name, n, max(waits_ms, 1e-6 * n**2))
-        for name in ("naive", "sdpa")
-        for n in (256, 512, 1024, 2048, 4096)
-    ]
-
-    fit, other = run_study("attention-scaling", views).fits[:2]
-
-    assert fit.exponent < 1.7 and fit.num_points == 5
-    assert fit.tail_exponent == pytest.approx(2.0, abs=0.05)
-    assert (fit.label, other.label) == ("naive", "sdpa")
 
 
 def test_where_jobs_were_measured_on_two_gpus_those_of_one_are_left_out() -> None:
@@ -339,23 +286,6 @@ def _texts(study: str, views: list[RunView], field: str) -> list[str]:
     """Return what one field says in each row of a study's first table."""
     pivot = run_study(study, views).pivots[0]
     return [row[pivot.row_fields.index(field)] for row in pivot.rows]
-
-
-def test_two_points_have_an_exponent_without_interval() -> None:
-    assert power_law([1.0, 10.0], [1.0, 100.0]) == (pytest.approx(2.0), None)
-
-
-def test_the_interval_of_the_exponent_is_that_of_linear_regression() -> None:
-    from scipy import stats
-
-    x, y = [256.0, 512.0, 1024.0, 2048.0], [1.0, 1.8, 4.4, 17.0]
-    line = stats.linregress(np.log(x), np.log(y))
-    half = stats.t.ppf(0.975, 2) * line.stderr
-
-    slope, ci95 = power_law(x, y)
-
-    assert slope == pytest.approx(line.slope)
-    assert ci95 == pytest.approx((line.slope - half, line.slope + half))
 
 
 def test_the_json_of_a_study_with_holes_is_strict() -> None:
