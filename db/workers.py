@@ -97,10 +97,11 @@ def store_measurement(db: Database, key: str, gpu: Mapping[str, Any]) -> None:
             "UPDATE gpus SET noise_floor_frac = coalesce(?, noise_floor_frac) WHERE id = ?",
             (gpu.get("noise_floor_frac"), key),
         )
-        db.conn.execute(
-            "UPDATE gpus SET info = json_set(info, '$.noise_floors', json(?)) WHERE id = ?",
-            (json.dumps(gpu.get("noise_floors") or {}), key),
-        )
+        if floors := gpu.get("noise_floors"):
+            db.conn.execute(
+                "UPDATE gpus SET info = json_set(info, '$.noise_floors', json(?)) WHERE id = ?",
+                (json.dumps(floors), key),
+            )
         store_peaks(db, key, gpu.get("peaks") or {})
 
 

@@ -169,6 +169,8 @@ def _by_row(rows: Sequence[Row], table: Table) -> Chart:
     names.sort(key=partial(_place, table.chart.colour))
     fig = figure(x_title=title, barmode="stack" if is_stacked else "overlay")
     low = _log_axis(fig, [row["value"] for row in shown]) if not is_stacked else 0.0
+    if low:
+        fig.update_xaxes(title={"text": plain(f"{title}, logarithmic axis")})
     texts = dict(zip(labels, unique_labels(labels, 110, width=NARROW_CHARS), strict=True))
     most = max(Counter(row["label"] for row in shown if row["series"]).values(), default=1)
     bars_px = 16 if is_stacked else 4 + _BAR_PX * most

@@ -88,6 +88,8 @@ def test_doctor_stores_what_it_measured_for_the_workers_of_the_folder(
         assert rows(db, "SELECT value FROM gpu_peaks") == [(5e9,)]
     gpu = {"model": "NVIDIA H100 80GB HBM3", "uuid": "GPU-1"}
     doctor._store(data, MEASURED | {"gpu": gpu})
+    without_noise = {"noise_floor_frac": None, "noise_floors": {}}
+    doctor._store(data, MEASURED | {"gpu": gpu} | without_noise)  # what was known stays
     with opened(data.db_path) as db:
         found = rows(db, "SELECT p.value, noise_floor_frac, info ->> '$.noise_floors.gpu_bound'"
                          " FROM gpus JOIN gpu_peaks p ON p.gpu_id = gpus.id"
