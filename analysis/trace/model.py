@@ -155,6 +155,42 @@ class Allocations(Columns):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Collectives(Columns):
+    """What was recorded of the arguments of collectives, beside the kernels that carry them out.
+
+    A row stands for a GPU operation or for the host's call (`record_param_comms`); PyTorch may
+    record both, an nsys export with NCCL's payloads only the host's.
+    """
+
+    op: Int64s
+    "Row of `Trace.gpu_ops`; MISSING in the host's record."
+    host_range: Int64s
+    "Row of `Trace.host_ranges` of the host's record; MISSING in the GPU's."
+    name: Int32s
+    "Row of `Trace.names`, as recorded: `allreduce`, `_allgather_base`, `send`."
+    element_type: Int32s
+    "Row of `Trace.names`, as recorded: `Float`, `BFloat16`."
+    num_elements_in: Int64s
+    num_elements_out: Int64s
+    "Elements of this rank's input and output."
+    group: Int32s
+    "Row of `Trace.names`: name of the process group."
+    group_description: Int32s
+    "Row of `Trace.names`: what the program calls the group (`default_pg`, `mesh_tp`)."
+    group_size: Int64s
+    ranks: Int32s
+    "Row of `Trace.names`: the group's ranks as recorded; PyTorch shortens long lists with `...`."
+    first_rank: Int64s
+    rank_stride: Int64s
+    "The group's ranks where they are evenly spaced: first + stride * 0 .. group_size - 1."
+    src_rank: Int64s
+    dst_rank: Int64s
+    "Peers of a point-to-point transfer."
+    sequence: Int64s
+    "Number of the collective in its group; equal on all ranks."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
     """A process of the capture."""
 
@@ -202,6 +238,7 @@ class Trace:
     labels: tuple[OpLabel, ...]
     names: tuple[str, ...]
     sources: Sources
+    collectives: Collectives = field(default_factory=lambda: empty_columns(Collectives))
 
     def text(self, codes: Int32s) -> list[str | None]:
         """Return the texts of some codes into `names`; None for MISSING."""
@@ -227,6 +264,7 @@ def make_columns(table: type[TableT], num_rows: int, **given: Sequence[Any]) -> 
         "is_failed": np.bool_,
         **dict.fromkeys(("label", "device", "stream", "process", "name", "thread"), np.int32),
         **dict.fromkeys(("parent", "depth", "detail"), np.int32),
+        **dict.fromkeys(("element_type", "group", "group_description", "ranks"), np.int32),
     }
     zero = {"start_ns", "end_ns", "time_ns", "kind", "memory", "address", "is_failed", "depth"}
     columns: dict[str, NDArray[Any]] = {}

@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from analysis.trace.model import MISSING, GpuOps, HostRanges, empty_columns, make_columns
+from analysis.trace.model import (
+    MISSING,
+    Collectives,
+    GpuOps,
+    HostRanges,
+    empty_columns,
+    make_columns,
+)
 
 
 def test_columns_not_given_are_missing_but_times_and_flags():
@@ -29,3 +36,10 @@ def test_a_column_of_another_length_is_refused():
 
 def test_empty_table_has_no_rows():
     assert len(empty_columns(HostRanges)) == 0
+
+
+def test_a_collective_without_recorded_arguments_has_them_missing():
+    collectives = make_columns(Collectives, 1, op=[4], name=[0])
+
+    assert (collectives.op.tolist(), collectives.host_range.tolist()) == ([4], [MISSING])
+    assert collectives.group_size.tolist() == collectives.ranks.tolist() == [MISSING]
