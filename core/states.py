@@ -29,7 +29,7 @@ MOVES: dict[RunStatus, frozenset[RunStatus]] = {
     _S.OOM: frozenset({_S.QUEUED}),
     _S.DONE: frozenset(),
 }
-"""What each state may become. `db.runs.transition` checks it inside the UPDATE."""
+"""What each state may become. `db.lifecycle.move` checks it inside the UPDATE."""
 
 FINAL = frozenset({_S.DONE, _S.OOM, _S.FAILED, _S.CANCELLED, _S.INTERRUPTED})
 ACTIVE = frozenset(RunStatus) - FINAL

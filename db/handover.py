@@ -8,8 +8,10 @@ from sqlite_utils import Database
 
 from core.errors import UserError
 from core.queues import job_queue
+from core.states import RunStatus
 from db.clock import seconds_ago, utc_now
 from db.events import add_events
+from db.lifecycle import move
 
 CLAIM_GRACE_S = 8.0
 AWAITING = ("claimed", "running", "interrupted")
@@ -35,15 +37,7 @@ def interrupt_stale(
         why = "the worker has not been heard of"
     else:
         raise ValueError("name a worker or an age")
-    with db.atomic():
-        rows = db.execute(
-            f"UPDATE runs SET status = 'interrupted', error = ?, finished_at = ?"
-            f" WHERE status IN ('claimed', 'running') AND {where} RETURNING id",
-            (why, utc_now(), *params),
-        ).fetchall()
-        for (run_id,) in rows:
-            add_events(db, run_id, [(None, "state", f"interrupted: {why}")])
-    return [row[0] for row in rows]
+    return _interrupt(db, where, params, why)
 
 
 def interrupt_lost(db: Database, worker_id: str, running: Sequence[str]) -> list[str]:
@@ -55,16 +49,20 @@ def interrupt_lost(db: Database, worker_id: str, running: Sequence[str]) -> list
     why = "the process that ran it ended"
     now = utc_now()  # a start after it was written before the clock jumped back
     marks = ", ".join("?" * len(running))
-    with db.atomic():
-        rows = db.execute(
-            "UPDATE runs SET status = 'interrupted', error = ?, finished_at = ?"
-            " WHERE status IN ('claimed', 'running') AND worker_id = ?"
-            f" AND NOT started_at BETWEEN ? AND ? AND id NOT IN ({marks}) RETURNING id",
-            (why, now, worker_id, seconds_ago(CLAIM_GRACE_S), now, *running),
-        ).fetchall()
-        for (run_id,) in rows:
-            add_events(db, run_id, [(None, "state", f"interrupted: {why}")])
-    return [row[0] for row in rows]
+    where = f"worker_id = ? AND NOT started_at BETWEEN ? AND ? AND id NOT IN ({marks})"
+    return _interrupt(db, where, [worker_id, seconds_ago(CLAIM_GRACE_S), now, *running], why)
+
+
+def _interrupt(db: Database, where: str, params: Sequence[Any], why: str) -> list[str]:
+    """Interrupt the selected runs that a worker has."""
+    return move(
+        db,
+        RunStatus.INTERRUPTED,
+        f"status IN ('claimed', 'running') AND {where}",
+        params,
+        event=f"interrupted: {why}",
+        fields={"error": why, "finished_at": utc_now()},
+    )
 
 
 def waiting_for(
@@ -86,13 +84,8 @@ def waiting_for(
 def start_running(db: Database, run_id: str, attempt: int, progress: Mapping[str, Any]) -> bool:
     """Note progress of the present attempt; False when the run is not this attempt's any more."""
     with db.atomic():
-        started = db.conn.execute(
-            "UPDATE runs SET status = 'running'"
-            " WHERE id = ? AND attempt = ? AND status = 'claimed'",
-            (run_id, attempt),
-        ).rowcount
-        if started:
-            add_events(db, run_id, [(None, "state", "running")])
+        mine = "id = ? AND attempt = ?"
+        move(db, RunStatus.RUNNING, mine, [run_id, attempt], event="running")
         if progress:
             db.conn.execute(
                 "UPDATE runs SET progress = ? WHERE id = ? AND attempt = ? AND status = 'running'",
@@ -164,11 +157,10 @@ def hand_in(db: Database, run_id: str, attempt: int | None) -> str:
         status = awaited_status(db, run_id, attempt)
         if status not in AWAITING:
             return status
-        db.conn.execute(
-            "UPDATE runs SET status = 'ingesting', error = NULL WHERE id = ? AND status = ?",
-            (run_id, status),
-        )
-        add_events(db, run_id, [(None, "state", "ingesting")])
+        if status == RunStatus.CLAIMED:  # no word of its progress came through, but it ran
+            move(db, RunStatus.RUNNING, "id = ?", [run_id], event="running")
+        no_error = {"error": None}
+        move(db, RunStatus.INGESTING, "id = ?", [run_id], event="ingesting", fields=no_error)
     return "ingesting"
 
 

@@ -16,9 +16,11 @@ import db.adapters  # noqa: F401 frames hold numpy's numbers
 from analysis import tables
 from analysis.rundata import RUN_SAMPLE_COLUMNS, AssembledRun, NamedClass, RunCapture
 from core.config import DataDir
+from core.states import RunStatus
 from db.clock import utc_now
 from db.events import add_events
 from db.files import store_files
+from db.lifecycle import move
 from db.workers import peak_values
 
 _PER_CAPTURE: dict[str, tuple[str, ...]] = {
@@ -242,8 +244,7 @@ def _update_run(db: Database, run_id: str, run: AssembledRun) -> None:
         (*row.values(), data.finished_at, utc_now(), run_id),
     ).fetchone()
     if moved and moved[0] == "ingesting":
-        db.conn.execute("UPDATE runs SET status = ? WHERE id = ?", (data.status, run_id))
-        add_events(db, run_id, [(None, "state", data.status)])
+        move(db, RunStatus(data.status), "id = ?", [run_id], event=data.status)
 
 
 def _gpu_facts(gpu: Mapping[str, Any]) -> dict[str, Any]:

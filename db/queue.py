@@ -8,9 +8,11 @@ from typing import Any
 from sqlite_utils import Database
 
 from core.errors import UserError
+from core.states import RunStatus
 from db.clock import utc_now
 from db.devices import device_name, devices
 from db.events import add_events
+from db.lifecycle import move
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,16 +32,20 @@ def claim_run(
     The guard is in the UPDATE: of two workers that got the same message one wins.
     """
     with db.atomic():
-        row = db.execute(
-            "UPDATE runs SET status = 'claimed', attempt = attempt + 1, worker_id = ?, gpu_id = ?,"
-            " task_id = ?, started_at = ?, finished_at = NULL, error = NULL, progress = '{}'"
-            " WHERE id = ? AND status = 'queued' AND cancel_requested = 0 AND spec IS NOT NULL"
-            " AND (device_id IS NULL OR device_id = ?) RETURNING spec, attempt",
-            (worker_id, gpu_id, task_id, utc_now(), run_id, gpu_id),
-        ).fetchone()
-        if row is None:
+        taken = move(
+            db,
+            RunStatus.CLAIMED,
+            "id = ? AND cancel_requested = 0 AND spec IS NOT NULL"
+            " AND (device_id IS NULL OR device_id = ?)",
+            [run_id, gpu_id],
+            event=f"claimed by {worker_id}",
+            fields={"worker_id": worker_id, "gpu_id": gpu_id, "task_id": task_id}
+            | {"started_at": utc_now(), "finished_at": None, "error": None, "progress": {}},
+            is_new_attempt=True,
+        )
+        if not taken:
             return None
-        add_events(db, run_id, [(None, "state", f"claimed by {worker_id}, attempt {row[1]}")])
+        row = db.execute("SELECT spec, attempt FROM runs WHERE id = ?", [run_id]).fetchone()
     return Claim(run_id=run_id, spec=json.loads(row[0]), attempt=row[1])
 
 
@@ -59,13 +65,15 @@ def request_cancel(db: Database, run_id: str) -> str:
     UserError when the run has already ended.
     """
     with db.atomic():
-        queued = db.conn.execute(
-            "UPDATE runs SET status = 'cancelled', finished_at = ?, cancel_requested = 0"
-            " WHERE id = ? AND status = 'queued'",
-            (utc_now(), run_id),
-        ).rowcount
-        if queued:
-            add_events(db, run_id, [(None, "state", "cancelled while queued")])
+        is_cancelled = move(
+            db,
+            RunStatus.CANCELLED,
+            "id = ? AND status = 'queued'",
+            [run_id],
+            event="cancelled while queued",
+            fields={"finished_at": utc_now(), "cancel_requested": 0},
+        )
+        if is_cancelled:
             return "cancelled"
         asked = db.conn.execute(
             "UPDATE runs SET cancel_requested = 1"
@@ -88,17 +96,21 @@ def retry(db: Database, run_id: str) -> None:
     """
     with db.atomic():
         device = _device_of_retry(db, run_id)
-        moved = db.conn.execute(
-            "UPDATE runs SET status = 'queued', cancel_requested = 0, error = NULL, oom = NULL,"
-            " worker_id = NULL, finished_at = NULL, started_at = NULL, progress = '{}',"
-            " gpu_model = spec ->> '$.gpu', device_id = ? WHERE id = ? AND spec IS NOT NULL"
-            " AND status IN ('failed', 'cancelled', 'interrupted', 'oom')",
-            (device, run_id),
-        ).rowcount
+        model = db.execute("SELECT spec ->> '$.gpu' FROM runs WHERE id = ?", [run_id]).fetchone()
+        where = f" for {device_name(devices(db), device)}" if device else ""
+        emptied = ("error", "oom", "worker_id", "finished_at", "started_at")
+        moved = move(
+            db,
+            RunStatus.QUEUED,
+            "id = ? AND spec IS NOT NULL",
+            [run_id],
+            event=f"queued again{where}",
+            fields=dict.fromkeys(emptied)
+            | {"cancel_requested": 0, "progress": {}}
+            | {"gpu_model": model and model[0], "device_id": device},
+        )
         if not moved:
             raise UserError(f"run {run_id} is {_status(db, run_id)}: it cannot be run again")
-        where = f" for {device_name(devices(db), device)}" if device else ""
-        add_events(db, run_id, [(None, "state", f"queued again{where}")])
 
 
 def _device_of_retry(db: Database, run_id: str) -> str | None:

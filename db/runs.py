@@ -1,7 +1,6 @@
 """Runs: insert, list, find, change state, delete. Labels and queue moves come from beside."""
 
 import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sqlite_utils import Database
@@ -9,12 +8,13 @@ from sqlite_utils import Database
 from core.errors import UserError
 from core.ids import new_id
 from core.spec import JobSpec, canonical_json
-from core.states import RunStatus, sources_of
+from core.states import RunStatus
 from db.clock import utc_now
 from db.edit import delete_runs, relabel, remove_folders
 from db.events import add_events
 from db.handover import interrupt_stale
 from db.labels import pin, set_notes, set_tags, unpin
+from db.lifecycle import transition
 from db.queue import move_up, request_cancel, retry
 from db.search import compile_query, param_keys
 
@@ -85,10 +85,6 @@ _EXPRESSIONS = {
     "is_baseline": "EXISTS (SELECT 1 FROM baselines b WHERE b.run_id = r.id)",
 }
 SORTABLE = frozenset(LIST_COLUMNS) - {"params", "progress", "profilers"}
-UPDATABLE = frozenset(
-    {"worker_id", "task_id", "gpu_id", "gpu_model", "started_at", "finished_at", "error", "oom"}
-    | {"progress", "cancel_requested"}
-)
 
 
 def insert_run(
@@ -132,30 +128,6 @@ def insert_sweep(db: Database, name: str | None = None) -> str:
     sweep_id = new_id("s")
     db.table("sweeps").insert({"id": sweep_id, "name": name, "created_at": utc_now()})
     return sweep_id
-
-
-def transition(db: Database, run_id: str, to: RunStatus | str, **fields: Any) -> bool:
-    """Move a run to `to` if the table of moves allows it, with these columns; say if it moved.
-
-    One guarded UPDATE: of two callers at most one succeeds. ValueError for an unknown column.
-    """
-    target = RunStatus(to)
-    if unknown := set(fields) - UPDATABLE:
-        raise ValueError(f"transition cannot set {sorted(unknown)}")
-    sources = [str(s) for s in sources_of(target)]
-    values = {k: json.dumps(v) if isinstance(v, Mapping) else v for k, v in fields.items()}
-    sets = "".join(f", {column} = ?" for column in values)
-    marks = ", ".join("?" * len(sources))
-    with db.atomic():
-        cursor = db.conn.execute(
-            f"UPDATE runs SET status = ?{sets} WHERE id = ? AND status IN ({marks})",
-            (str(target), *values.values(), run_id, *sources),
-        )
-        moved = cursor.rowcount == 1
-        if moved:
-            text = f"{target}: {fields['error']}" if fields.get("error") else str(target)
-            add_events(db, run_id, [(None, "state", text)])
-    return moved
 
 
 def list_runs(
