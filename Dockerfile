@@ -12,6 +12,7 @@ WORKDIR /opt/warpboard
 COPY requirements/app.lock requirements/app.lock
 RUN python3 -m venv venv && venv/bin/pip install --no-cache-dir -r requirements/app.lock
 COPY core core
+COPY captures captures
 COPY analysis analysis
 COPY db db
 COPY workloads workloads
@@ -49,6 +50,7 @@ RUN python3 -m venv --without-pip --system-site-packages venv \
     && venv/bin/python -c "import importlib.util as u, sys; \
 sys.exit(None if u.find_spec('torch') else 'the base image has no PyTorch: build with TORCH=torch==...')"
 COPY core core
+COPY captures captures
 COPY workloads workloads
 COPY worker worker
 COPY LICENSE LICENSE

@@ -130,7 +130,7 @@ def test_images_hold_their_rooms_alone() -> None:
         for stage, text in STAGES.items()
     }
     assert all((ROOT / source).exists() for found in copied.values() for source in found)
-    rooms = {"core", "workloads", "worker"}
+    rooms = {"core", "captures", "workloads", "worker"}
     assert copied["worker"] == rooms | {"LICENSE", "requirements/worker.lock"}
     assert copied["dashboard"] > rooms | {"analysis", "db", "app"}
 

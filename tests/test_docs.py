@@ -35,7 +35,7 @@ RESULTS_PAGE = DOCS / "results.md"
 """Held by tests/test_results.py, beside the example runs that it is made from."""
 PAGES = (README, *sorted(DOCS.glob("*.md")))
 EXAMPLE = DOCS / "examples" / "github-actions-compare.yml"
-CODE = ("app", "core", "worker", "workloads", "analysis", "db")
+CODE = ("app", "captures", "core", "worker", "workloads", "analysis", "db")
 INTERNAL = {"WARPBOARD_WORKER_SETTINGS"}
 """Set by one process of ours for another."""
 

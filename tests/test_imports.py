@@ -10,19 +10,21 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("core", "workloads", "worker", "analysis", "db", "app", "bench")
+ROOMS = ("core", "captures", "workloads", "worker", "analysis", "db", "app", "bench")
 MAY_IMPORT = {
     "core": set(),
+    "captures": {"core"},
     "workloads": {"core"},
-    "worker": {"core", "workloads"},
-    "analysis": {"core"},
-    "db": {"core", "analysis"},
-    "app": {"core", "analysis", "db", "workloads", "worker"},
+    "worker": {"core", "captures", "workloads"},
+    "analysis": {"core", "captures"},
+    "db": {"core", "captures", "analysis"},
+    "app": {"core", "captures", "analysis", "db", "workloads", "worker"},
 }
 DB_MAY_IMPORT = ("analysis.tables", "analysis.runview", "analysis.rundata", "analysis.span_file")
 APP_MAY_IMPORT_OF_WORKER = ("worker.celery_app",)
 FORBIDDEN = {
     "core": {"pandas", "numpy", "torch", "celery", "httpx", "streamlit", "sqlite_utils"},
+    "captures": {"pandas", "numpy", "torch", "celery", "httpx", "streamlit", "pyarrow"},
     "workloads": {"pandas", "celery", "httpx", "streamlit", "sqlite_utils", "pyarrow"},
     "worker": {"pandas", "numpy", "streamlit", "sqlite_utils", "pyarrow", "plotly"},
     "analysis": {"torch", "streamlit", "celery", "sqlite_utils", "plotly"},

@@ -10,8 +10,10 @@ import getpass
 import gzip
 import os
 import re
+import shutil
 import socket
 import sqlite3
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -87,6 +89,15 @@ def scrub_nsys_sqlite(path: Path, scrubber: Scrubber | None = None) -> tuple[str
     Tables and columns differ by version, so each is probed, never assumed.
     """
     scrub = scrubber or Scrubber()
+    with tempfile.TemporaryDirectory(prefix=".scrub-", dir=path.parent) as folder:
+        copy = Path(folder) / "export.sqlite"  # no journal lies beside it
+        shutil.copyfile(path, copy)
+        _clean(copy, scrub)
+        os.replace(copy, path)
+    return ("environment", "hostname", "user", "paths", "processes")
+
+
+def _clean(path: Path, scrub: Scrubber) -> None:
     db = sqlite3.connect(path)
     try:
         tables = {
@@ -101,7 +112,6 @@ def scrub_nsys_sqlite(path: Path, scrubber: Scrubber | None = None) -> tuple[str
         db.execute("VACUUM")
     finally:
         db.close()
-    return ("environment", "hostname", "user", "paths", "processes")
 
 
 def _drop_system_facts(db: sqlite3.Connection, tables: set[str]) -> None:

@@ -145,13 +145,12 @@ def _detect_pickle(path: Path, head: bytes) -> CaptureKind:
 
 
 def _check_is_nsys(path: Path) -> None:
-    from analysis.readers.nsys_database import sidecars
+    from captures.database import open_immutable, sidecars
 
     if sidecars(path):
         return  # the tables may be in there: only the reader's private copy can tell
     try:
-        # `immutable`: a plain read-only opening of a WAL database writes a -shm file beside it.
-        connection = sqlite3.connect(f"file:{_quoted(path)}?mode=ro&immutable=1", uri=True)
+        connection = open_immutable(path)
         try:
             names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
         finally:
@@ -167,12 +166,6 @@ def _check_is_nsys(path: Path) -> None:
             f"the SQLite database is not from nsys (it has {shown})",
             "Export one with `nsys export --type sqlite`",
         )
-
-
-def _quoted(path: Path) -> str:
-    from urllib.parse import quote
-
-    return quote(str(path.absolute()))
 
 
 def _detect_text(path: Path, data: bytes) -> CaptureKind:

@@ -5,17 +5,16 @@ generated column or a trigger on a table of ours could run somebody else's SQL.
 """
 
 import errno
-import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import quote
 
 from analysis.readers.nsys_structure import DAMAGED, StructureCheck, harden
 from analysis.readers.opening import reading
+from captures.database import immutable_uri, recovered_copy, sidecars
 from core.errors import CaptureError
 
 SQLITE_MAGIC = b"SQLite format 3\0"
@@ -167,31 +166,12 @@ def _stamp(path: Path) -> tuple[int, int]:
     return stat.st_size, stat.st_mtime_ns
 
 
-def sidecars(path: Path) -> tuple[Path, ...]:
-    """Return the write-ahead log and the rollback journal that lie beside a database, if any."""
-    found = (path.with_name(path.name + end) for end in ("-wal", "-journal"))
-    return tuple(side for side in found if side.is_file() and side.stat().st_size)
-
-
 def _uri(path: Path, private: Path) -> str:
     """Return an immutable URI, of a recovered private copy where a WAL or journal lies beside."""
-    beside = sidecars(path)
-    if not beside:
-        return _immutable(path)
-    copy = private / "capture.sqlite"
-    shutil.copyfile(path, copy)
-    for side in beside:
-        shutil.copyfile(side, copy.with_name(copy.name + side.name[len(path.name) :]))
+    if not sidecars(path):
+        return immutable_uri(path)
     with _damage_as_capture_error(path):
-        recovering = sqlite3.connect(copy)
-        recovering.execute("PRAGMA trusted_schema=OFF")
-        recovering.execute("PRAGMA journal_mode=DELETE")
-        recovering.close()
-    return _immutable(copy)
-
-
-def _immutable(path: Path) -> str:
-    return f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
+        return immutable_uri(recovered_copy(path, private))
 
 
 def _real_tables(path: Path, conn: sqlite3.Connection) -> dict[str, tuple[str, ...]]:

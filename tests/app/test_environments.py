@@ -174,7 +174,7 @@ def test_missing_venv_module_is_said_with_the_package(checkout: Path, tmp_path: 
 
 
 def test_script_works_through_a_symlink_from_anywhere(checkout: Path, tmp_path: Path) -> None:
-    for room in ("app", "core", "db", "analysis", "workloads", "worker"):
+    for room in ("app", "captures", "core", "db", "analysis", "workloads", "worker"):
         (checkout.parent / room).symlink_to(ROOT / room)
     made = checkout.parent / ".venv"  # an environment that is there: to make one takes a minute
     stand_in(made, "installed.txt", "")

@@ -6,12 +6,12 @@ are alike, so one of them is measured.
 
 import os
 import re
-import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from captures.database import open_immutable
 from core.errors import UserError
 
 LIMIT_VARIABLE = "WARPBOARD_NCU_LAUNCHES"
@@ -120,7 +120,7 @@ def _ns_each(group: list[Configuration]) -> float:
 
 def load_configurations(nsys_sqlite: Path) -> list[Configuration]:
     """Return the launch configurations in an nsys export, [] where it holds no kernel."""
-    db = sqlite3.connect(f"file:{nsys_sqlite}?mode=ro", uri=True)
+    db = open_immutable(nsys_sqlite)
     try:
         tables = {n for (n,) in db.execute("SELECT name FROM sqlite_master WHERE type='table'")}
         if not {"CUPTI_ACTIVITY_KIND_KERNEL", "StringIds"} <= tables:

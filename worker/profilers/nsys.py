@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from captures.database import open_immutable
 from worker.outcomes import Outcome, OutcomeCode
 from worker.profilers.spec import Capture, Collected, PassContext, ProfilerSpec
 from worker.scrub import scrub_nsys_sqlite
@@ -108,7 +109,7 @@ def _last_line(path: Path) -> str:
 def count_gpu_work(path: Path) -> int:
     """Return the number of kernels and whole-graph launches in an export."""
     total = 0
-    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    db = open_immutable(path)
     try:
         tables = {n for (n,) in db.execute("SELECT name FROM sqlite_master WHERE type='table'")}
         for table in ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"):
