@@ -1,0 +1,42 @@
+"""Which host range lies in which: order, parents and depths of ranges of many threads."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.trace.model import MISSING, Int32s, Int64s
+
+
+def nesting_order(start_ns: Int64s, end_ns: Int64s, thread: Int32s) -> NDArray[np.intp]:
+    """Return the order of `HostRanges`: by thread, then start, then the longer first."""
+    return np.lexsort((-end_ns, start_ns, thread))
+
+
+def parents(end_ns: Int64s, thread: Int32s) -> Int32s:
+    """Return the parent of each range, given in `nesting_order`; MISSING where there is none.
+
+    That is the nearest range before it on its thread that ends no earlier. A range that overlaps
+    another only in part is no child of it. Every range looks one candidate back at a time and takes
+    over the candidate's own candidate, so a flat list of n ranges takes log2(n) rounds.
+    """
+    parent = np.arange(-1, len(end_ns) - 1, dtype=np.int32)
+    open_rows = np.arange(len(end_ns))
+    while len(open_rows):
+        candidate = parent[open_rows]
+        is_other = (candidate < 0) | (thread[candidate] != thread[open_rows])
+        parent[open_rows[is_other]] = MISSING
+        is_short = ~is_other & (end_ns[candidate] < end_ns[open_rows])
+        open_rows = open_rows[is_short]
+        parent[open_rows] = parent[candidate[is_short]]
+    return parent
+
+
+def depths(parent: Int32s) -> Int32s:
+    """Return how many ranges lie around each one."""
+    depth = (parent >= 0).astype(np.int32)
+    above = parent.copy()
+    open_rows = np.flatnonzero(above >= 0)
+    while len(open_rows):
+        depth[open_rows] += depth[above[open_rows]]
+        above[open_rows] = above[above[open_rows]]
+        open_rows = open_rows[above[open_rows] >= 0]
+    return depth
