@@ -17,7 +17,6 @@ from analysis.capture_file import (
     read_capture,
     unique_name,
 )
-from analysis.manifest import MANIFEST, load_manifest
 from analysis.manifest_run import (
     capture_samples,
     capture_warnings,
@@ -28,6 +27,7 @@ from analysis.manifest_run import (
 )
 from analysis.rundata import PassWarning, RunCapture, RunData
 from analysis.tables import CaptureKind
+from captures.manifest import MANIFEST, load_manifest
 from core.errors import CaptureError, UserError
 
 NOT_CAPTURES = frozenset({"log", "text", "json", "result"})

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import IO, cast
 
 from analysis.privacy_snapshot import scrub_snapshot
-from analysis.readers.opening import is_gzip, open_capture, reading
 from analysis.tables import CaptureKind
+from captures.opening import is_gzip, open_capture, reading
 from core.errors import CaptureError
 
 MAY_REMAIN = "may remain: "

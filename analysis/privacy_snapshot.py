@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis.readers.memory_sites import short_path
 from analysis.readers.memory_snapshot import load_snapshot_data
-from analysis.readers.opening import reading
+from captures.opening import reading
 
 _SPACED_HOME = re.compile(r"(?i)([\\/]Users[\\/])[^/\\\"':;,<>|\r\n]{1,64}(?=[\\/])")
 _HOME = re.compile(r"(?i)([\\/](?:home|Users)[\\/])[^/\\\"'\s:,;<>|]+")

@@ -7,7 +7,6 @@ writes 0 for "unknown". Times are integer ns on the capture's own clock and may 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from analysis.span_file import SpanFile
-
-
-class CaptureKind(StrEnum):
-    NSYS_SQLITE = "nsys_sqlite"
-    NSYS_REP = "nsys_rep"
-    NSYS_CSV = "nsys_csv"
-    NCU_REP = "ncu_rep"
-    NCU_CSV = "ncu_csv"
-    NCU_LOG = "ncu_log"
-    TORCH_TRACE = "torch_trace"
-    MEMORY_SNAPSHOT = "memory_snapshot"
-    LATENCY_CSV = "latency_csv"
-    BUNDLE = "bundle"
-
+from captures.kinds import CaptureKind as CaptureKind
 
 KERNEL_COLUMNS = (
     "name",  # str, full demangled name

@@ -135,8 +135,8 @@ def _again(
 
 def _keep_manifest(data_dir: DataDir, paths: Sequence[Path], data: RunData, run_id: str) -> None:
     """Keep a bundle's manifest too: `reparse` needs what its passes measured themselves."""
-    from analysis.manifest import load_manifest
     from app.kept_manifest import keep_manifest
+    from captures.manifest import load_manifest
 
     if data.job is not None:
         folder = paths[0] if paths[0].is_dir() else paths[0].parent

@@ -10,9 +10,9 @@ from typing import Any
 
 from analysis.bundle import load_bundle
 from analysis.capture_file import Staging
-from analysis.manifest import MANIFEST, load_manifest
 from app.imports import assembled
 from app.kept_manifest import keep_manifest
+from captures.manifest import MANIFEST, load_manifest
 from core.config import DataDir
 from core.errors import AppError
 from core.states import RunStatus

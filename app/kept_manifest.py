@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.manifest import MANIFEST
 from analysis.rundata import RunData
+from captures.manifest import MANIFEST
 
 
 def keep_manifest(manifest: Mapping[str, Any], data: RunData, folder: Path) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 from analysis.bundle import load_bundle, run_of_captures
 from analysis.capture_file import Staging, read_capture
-from analysis.manifest import MANIFEST
 from analysis.rundata import RunData
 from analysis.tables import CaptureKind
 from app.imports import assembled
+from captures.manifest import MANIFEST
 from core.config import DataDir
 from core.errors import AppError, CaptureError
 from core.ids import new_id

@@ -18,10 +18,10 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.pickle_data import load_data
 from analysis.readers import read
 from analysis.tables import CaptureTables
 from bench.mutation_kinds import READ_COLUMNS
+from captures.pickle_data import load_data
 from core.errors import CaptureError, ToolUnavailableError
 
 MAX_MEMORY_BYTES = 6 << 30

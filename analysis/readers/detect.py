@@ -4,10 +4,10 @@ import re
 import sqlite3
 from pathlib import Path
 
-from analysis.pickle_data import PickleRefusedError
 from analysis.readers.latency_csv import latency_column
-from analysis.readers.opening import decode_text, is_gzip, open_capture, reading
 from analysis.tables import CaptureKind
+from captures.opening import decode_text, is_gzip, open_capture, reading
+from captures.pickle_data import PickleRefusedError
 from core.errors import CaptureError
 
 _HEAD_BYTES = 256 << 10

@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path
 
 from analysis.readers.detect import detect
-from analysis.readers.opening import reading
 from analysis.tables import CaptureKind, CaptureTables
+from captures.opening import reading
 from core.errors import CaptureError
 
 

@@ -15,8 +15,8 @@ from analysis.numbers import (
     candidate_styles,
     parse_number,
 )
-from analysis.readers.opening import read_text, reading
 from analysis.tables import SAMPLE_COLUMNS, CaptureKind, CaptureTables, CaptureWarning
+from captures.opening import read_text, reading
 from core.errors import CaptureError
 
 _SCALE_NS = {"ns": 1, "us": 1e3, "\u00b5s": 1e3, "\u03bcs": 1e3, "ms": 1e6, "s": 1e9, "sec": 1e9}

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from analysis.readers.opening import clean_text
+from captures.opening import clean_text
 
 UNKNOWN_SITE = "(allocated before the recording)"
 EARLIER = "(before the recording)"

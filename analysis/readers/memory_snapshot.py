@@ -11,11 +11,9 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.pickle_data import PickleRefusedError, load_data
 from analysis.readers.memory_curve import thin
 from analysis.readers.memory_replay import DeviceHistory, replay
 from analysis.readers.memory_sites import PhaseFinder
-from analysis.readers.opening import clean_text, read_bytes, reading
 from analysis.tables import (
     MEMORY_AT_PEAK_COLUMNS,
     MEMORY_POINT_COLUMNS,
@@ -23,6 +21,8 @@ from analysis.tables import (
     CaptureTables,
     CaptureWarning,
 )
+from captures.opening import clean_text, read_bytes, reading
+from captures.pickle_data import PickleRefusedError, load_data
 from core.errors import CaptureError
 
 MAX_SNAPSHOT_BYTES = 2 << 30

@@ -14,7 +14,6 @@ from analysis.readers.ncu_log import log_warnings
 from analysis.readers.ncu_style import Numbers, contradictions, numbers_of, table_style
 from analysis.readers.ncu_table import NcuLaunch, NcuTable, parse_ncu_table
 from analysis.readers.ncu_units import metric_of
-from analysis.readers.opening import read_text, reading
 from analysis.readers.short_name import short_name
 from analysis.tables import (
     COUNTER_COLUMNS,
@@ -23,6 +22,7 @@ from analysis.tables import (
     CaptureTables,
     CaptureWarning,
 )
+from captures.opening import read_text, reading
 from core.errors import CaptureError
 
 _NO_NUMBER = frozenset({"launch", "name", "short_name", "grid", "block", "registers", "path"})

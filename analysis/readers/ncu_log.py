@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.readers.ncu_table import NO_KERNELS
-from analysis.readers.opening import read_text, reading
 from analysis.tables import COUNTER_COLUMNS, CaptureKind, CaptureTables, CaptureWarning, empty
+from captures.opening import read_text, reading
 
 _KERNEL_LINE = re.compile(r"^\s*\d+\.\s+(\S.*)$")
 _FAILED = re.compile(

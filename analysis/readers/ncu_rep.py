@@ -14,8 +14,8 @@ from analysis.readers.ncu_csv import read_ncu_text, tables_of
 from analysis.readers.ncu_rep_layout import check_layout
 from analysis.readers.ncu_table import NcuLaunch, NcuRule, NcuTable
 from analysis.readers.ncu_units import unit_scale
-from analysis.readers.opening import reading
 from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
+from captures.opening import reading
 from core.config import ROOT
 from core.errors import CaptureError
 

@@ -7,7 +7,6 @@ import numpy as np
 
 from analysis.readers.nsys_chunks import Chunks
 from analysis.readers.nsys_columns import MAX_TIME_NS, MISSING, ColumnBatches, Ints
-from analysis.readers.nsys_database import NsysDatabase
 from analysis.readers.nsys_events import (
     Quarantine,
     correlation_ids,
@@ -16,6 +15,7 @@ from analysis.readers.nsys_events import (
 )
 from analysis.readers.nsys_groups import Groups
 from analysis.readers.nsys_shapes import ShapeCodes
+from captures.nsys_database import NsysDatabase
 
 API_TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
 OK, NOT_READY, OLD_NOT_READY, OTHER_ERROR = 0, 600, 34, 1

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from analysis.readers.nsys_database import NsysDatabase
 from analysis.readers.nsys_pages import NotPlainError, joined, page_batches
-from analysis.readers.nsys_structure import DAMAGED
+from captures.nsys_database import NsysDatabase
+from captures.nsys_structure import DAMAGED
 from core.errors import CaptureError
 
 Ints = NDArray[np.int64]

@@ -17,8 +17,8 @@ from analysis.readers.nsys_csv_frames import (
     transfer_frame,
 )
 from analysis.readers.nsys_csv_rows import SummaryRow, summaries
-from analysis.readers.opening import read_text, reading
 from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
+from captures.opening import read_text, reading
 from core.errors import CaptureError
 
 _ELLIPSIS = re.compile(r"\.\.\.$|\u2026")

@@ -20,9 +20,9 @@ from analysis.readers.nsys_columns import (
     Ints,
     missing_columns,
 )
-from analysis.readers.nsys_database import NsysDatabase
 from analysis.readers.nsys_groups import Groups
 from analysis.readers.nsys_shapes import SHAPE_FIELDS, ShapeCodes
+from captures.nsys_database import NsysDatabase
 
 Codes = NDArray[np.int32]
 KERNEL, MEMCPY, MEMSET, GRAPH = range(4)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.readers.nsys_columns import MAX_TIME_NS
-from analysis.readers.nsys_database import NsysDatabase
 from analysis.readers.nsys_names import as_text
+from captures.nsys_database import NsysDatabase
 
 KNOWN_SCHEMA_MAJOR = 3
 _OPTIONS = {

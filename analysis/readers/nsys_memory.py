@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from analysis.readers.nsys_chunks import Chunks, time_windows
 from analysis.readers.nsys_columns import MAX_TIME_NS, ColumnBatches, Ints, missing_columns
-from analysis.readers.nsys_database import NsysDatabase
 from analysis.readers.nsys_events import TID_BITS, Codes, Quarantine, narrow
 from analysis.readers.nsys_memory_curve import Curve
 from analysis.tables import MEMORY_POINT_COLUMNS, empty
+from captures.nsys_database import NsysDatabase
 
 TABLE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 ALLOCATION, RELEASE = 0, 1

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from analysis.readers.nsys_database import NsysDatabase
+from captures.nsys_database import NsysDatabase
 
 MAX_NAME_CHARS = 32_768
 """Longer than any mangled C++ name seen (9 000 characters)."""

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.readers.nsys_columns import MISSING, ColumnBatches, Ints
-from analysis.readers.nsys_database import NsysDatabase
 from analysis.readers.nsys_events import Quarantine, sound_times
 from analysis.readers.nsys_names import as_text, load_names
+from captures.nsys_database import NsysDatabase
 
 TABLE = "NVTX_EVENTS"
 RANGE_TYPES = (59, 60, 70, 71)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from analysis.readers.nsys_database import NsysDatabase
+from captures.nsys_database import NsysDatabase
 
 BATCH_PAGE_BYTES = 1 << 20
 """What is decoded at a time: it should stay in the processor's cache."""

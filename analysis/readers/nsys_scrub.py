@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from analysis.readers.nsys_database import NsysDatabase, open_nsys
-from analysis.readers.nsys_structure import harden
 from captures.database import sidecars
+from captures.nsys_database import NsysDatabase, open_nsys
+from captures.nsys_structure import harden
 from core.errors import CaptureError
 
 _METADATA = ("META_DATA_CAPTURE", "META_DATA_EXPORT", "EXPORT_META_DATA")

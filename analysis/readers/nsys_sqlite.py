@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from analysis.readers.nsys_calls import ApiCalls, load_api_calls
 from analysis.readers.nsys_columns import MAX_TIME_NS, num_of_other_types
-from analysis.readers.nsys_database import NsysDatabase, open_nsys
 from analysis.readers.nsys_events import (
     GRAPH,
     KERNEL,
@@ -39,7 +38,6 @@ from analysis.readers.nsys_result_warnings import (
     memory_warnings,
 )
 from analysis.readers.nsys_spans import ranges_table
-from analysis.readers.nsys_structure import DAMAGED
 from analysis.readers.nsys_summary import device_rows, summarise
 from analysis.readers.nsys_tables import (
     api_calls_frame,
@@ -62,6 +60,8 @@ from analysis.readers.nsys_warnings import (
     work_warnings,
 )
 from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
+from captures.nsys_database import NsysDatabase, open_nsys
+from captures.nsys_structure import DAMAGED
 from core.errors import CaptureError
 
 MAX_SUM_NS = float(1 << 62)

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.readers.opening import clean_text, open_capture, reading
 from analysis.readers.torch_trace_cpu import Operators, operators
 from analysis.readers.torch_trace_events import KERNEL, TraceEvents
 from analysis.readers.torch_trace_gaps import gap_table
@@ -42,6 +41,7 @@ from analysis.readers.torch_trace_tables import (
     transfer_table,
 )
 from analysis.tables import CPU_OPERATORS, CaptureKind, CaptureTables, CaptureWarning
+from captures.opening import clean_text, open_capture, reading
 from core.errors import CaptureError
 
 

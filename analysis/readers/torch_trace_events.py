@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from analysis.readers.opening import clean_text
+from captures.opening import clean_text
 
 KERNEL, MEMCPY, MEMSET, RUNTIME, OPERATOR, ANNOTATION, WINDOW = range(7)
 """What an event is; the first three run on the GPU."""

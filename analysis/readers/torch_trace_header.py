@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.readers.opening import clean_text
+from captures.opening import clean_text
 
 _MAX = 1 << 62
 

@@ -8,12 +8,12 @@ from sqlite_utils import Database
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from analysis.manifest import check_manifest
 from app.api.auth import check_token
 from app.api.errors import MAX_MANIFEST_BYTES, ApiError, field_of, read_json, route
 from app.api.state import ApiState, in_thread, state_of
 from app.api.uploads import check_run_id, upload_path
 from app.show import show_document
+from captures.manifest import check_manifest
 from core.errors import AppError, CaptureError, UserError
 from db import handover
 from db import queue as db_queue

@@ -12,10 +12,10 @@ import anyio.to_thread
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from analysis.manifest import is_plain_name
 from app.api.auth import check_token
 from app.api.errors import ApiError, read_chunks, route
 from app.api.state import in_thread, state_of
+from captures.manifest import is_plain_name
 from core.config import DataDir
 from db.handover import run_exists
 from db.status import has_capture

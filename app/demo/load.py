@@ -13,8 +13,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from analysis.manifest import MANIFEST
 from app.imports import Imported, import_paths
+from captures.manifest import MANIFEST
 from core.config import DataDir
 from core.spec import JobSpec
 from db.connection import opened

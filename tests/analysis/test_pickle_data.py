@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from analysis.pickle_data import PickleRefusedError, load_data
+from captures.pickle_data import PickleRefusedError, load_data
 
 VALUE = {"a": [1, -2, 3 << 40, 2.5, None, True, "text"], "b": {"t": (0, 7)}, "c": [[], {}]}
 

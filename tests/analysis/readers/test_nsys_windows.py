@@ -10,11 +10,11 @@ import pytest
 
 from analysis.readers import nsys_chunks, nsys_columns, nsys_pages, nsys_spans
 from analysis.readers.nsys_chunks import Chunks, time_windows
-from analysis.readers.nsys_database import open_nsys
 from analysis.readers.nsys_pages import NotPlainError, joined, page_batches
 from analysis.readers.nsys_sqlite import read_nsys_sqlite
 from analysis.span_file import SpanFile, SpanWriter
 from analysis.tables import CaptureTables
+from captures.nsys_database import open_nsys
 from tests.analysis.readers.nsys_files import NSYS, edited, rows
 
 FRAMES = ("kernels", "phases", "api_calls", "transfers", "gaps", "memory_points")

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analysis.readers.nsys_structure import DAMAGED, StructureCheck, harden
-from analysis.readers.opening import reading
 from captures.database import immutable_uri, recovered_copy, sidecars
+from captures.nsys_structure import DAMAGED, StructureCheck, harden
+from captures.opening import reading
 from core.errors import CaptureError
 
 SQLITE_MAGIC = b"SQLite format 3\0"
