@@ -6,6 +6,8 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.idle import idle_figures
+from analysis.iterations import iteration_kernel_ns
 from analysis.latency import latency_ms
 from analysis.merge import merged_captures, pass_memory, pass_summary
 from analysis.rundata import (
@@ -26,6 +28,7 @@ SUMMARY_UNITS = {
     "busy_ns": "ns",
     "span_ns": "ns",
     "idle_frac": "fraction",
+    "profiled_idle_frac": "fraction",
     "gemm_frac": "fraction",
     "attention_frac": "fraction",
     "unclassified_frac": "fraction",
@@ -55,13 +58,14 @@ def assemble(
     primary = next((p for p in map(str, KERNEL_PASS_ORDER) if by_pass[p]), None)
     summary: dict[str, Any] = {}
     if primary:
-        summary |= pass_summary(by_pass[primary])
+        summary |= _of_capture(pass_summary(by_pass[primary]))
         summary["median_gap_ns"] = median_gap_ns(
             [c.tables.spans for c in by_pass[primary] if c.tables.spans is not None]
         )
         summary |= class_fractions(kernel_frame(by_pass[primary], classes))
     summary |= _memory_peak(data, by_pass)
     summary |= _latency(data)
+    summary |= _idle(by_pass.get(primary or "", ()), summary)
     utilised, found = _utilisation(data, summary, peaks or {}, gpu_model)
     summary |= utilised
     memory = pass_memory([c for p in _MEMORY_ORDER for c in by_pass[p]])
@@ -75,6 +79,20 @@ def assemble(
         metrics=data.metrics + _summary_metrics(by_pass, primary, summary),
         warnings=_said_once(data.warnings + merge_warnings + found),
     )
+
+
+def _of_capture(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a capture's summary with its idle share under the name that says it is profiled."""
+    return {"profiled_idle_frac" if k == "idle_frac" else k: v for k, v in summary.items()}
+
+
+def _idle(captures: Sequence[RunCapture], summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the idle share of the program itself (`analysis.idle`)."""
+    frames = [c.tables.phases for c in captures if c.tables.phases is not None]
+    known = [f for f in frames if len(f)]
+    kernel_ns = iteration_kernel_ns(pd.concat(known, ignore_index=True)) if known else None
+    figures = idle_figures(summary, kernel_ns)
+    return figures | ({"iteration_kernel_ns": round(kernel_ns)} if figures and kernel_ns else {})
 
 
 def _said_once(warnings: Sequence[PassWarning]) -> tuple[PassWarning, ...]:
@@ -221,7 +239,7 @@ def _summary_metrics(
             )
 
     for pass_name, captures in by_pass.items():
-        for name, value in pass_summary(captures).items():
+        for name, value in _of_capture(pass_summary(captures)).items():
             add(pass_name, name, value, SUMMARY_UNITS.get(name, _unit_of(name)))
     for name in ("gemm_frac", "attention_frac", "unclassified_frac"):
         add(primary or "", name, summary.get(name), "fraction")

@@ -59,8 +59,25 @@ _SUMMARY_ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
      "length of the union of kernel intervals per device", KERNEL_PASS),
     ("span_ns", "Span", "ns", "From the first kernel's start to the last kernel's end.",
      "max(end) - min(start) per device, summed", KERNEL_PASS),
-    ("idle_frac", "Idle", "fraction", "Share of the span in which no kernel ran.",
-     "1 - busy_ns / span_ns", KERNEL_PASS),
+    ("idle_frac", "Idle", "fraction",
+     "Share of an iteration in which no kernel runs: that of the program itself where a clean pass "
+     "measured it (idle_source clean), else that of the profiled capture (profiled), which the "
+     "profiler's own cost makes larger.",
+     "max(0, 1 - iteration_kernel_ns / latency_ms.median), else profiled_idle_frac",
+     f"{CLEAN} and {KERNEL_PASS}"),
+    ("idle_source", "Idle, source", "", "Which of the two the idle share is: clean or profiled.",
+     "", f"{CLEAN} and {KERNEL_PASS}"),
+    ("idle_bounds", "Idle, bounds", "fraction",
+     "Between which shares the idle share lies where kernels overlap, or the profiled kernels are "
+     "not those of the clean pass; absent where both ends are the same.",
+     "1 - iteration_kernel_ns x busy_ns / kernel_time_ns / latency, or profiled_idle_frac",
+     f"{CLEAN} and {KERNEL_PASS}"),
+    ("profiled_idle_frac", "Idle, profiled", "fraction",
+     "Share of the profiled span in which no kernel ran; the profiler slows the host, so about the "
+     "most the program itself can idle.", "1 - busy_ns / span_ns", KERNEL_PASS),
+    ("iteration_kernel_ns", "Kernel time an iteration", "ns",
+     "Kernel time that belongs to one iteration; those without a recorded kernel are left out.",
+     "median over iterations of the sum of (end - start)", KERNEL_PASS),
     ("gemm_frac", "GEMM fraction", "fraction",
      "Share of kernel time in matrix products: GEMM and GEMV kernels, split-K reductions included, "
      "fused attention not.",

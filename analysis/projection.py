@@ -19,9 +19,9 @@ from typing import Any
 import pandas as pd
 
 from analysis.classify import Category, is_gemm_like
+from analysis.idle import IDLE_FRAC, idle_of
 from analysis.roofline import bytes_peak, flops_peak
 from analysis.runview import RunView
-from analysis.verdict import IDLE_FRAC
 from core.gpus import GpuFacts, datasheet_peaks
 
 ASSUMED_BAND_FRAC = 0.3
@@ -66,7 +66,7 @@ def project(
     busy_ns = sum(parts_ns[k] for k in ("memory", "compute", "start-up"))
     if busy_ns <= 0:
         raise ValueError("the run has no kernels to project from; record an nsys pass")
-    idle_ns = _idle_ns(view)
+    idle_ns = _idle_ns(view, busy_ns)
     scaled_ns = (
         parts_ns["memory"] * ratios["memory"]
         + parts_ns["compute"] * ratios["compute"]
@@ -86,8 +86,12 @@ def project(
 
 
 def is_host_bound(view: RunView) -> bool:
-    """Say whether the GPU waits so long that the other host decides, not a peak of either GPU."""
-    return float(view.summary.get("idle_frac") or 0.0) >= IDLE_FRAC
+    """Say whether the other host may decide, not a peak of either GPU.
+
+    Judged by the profiled share: a GPU that waits under the profiler, where the host is slower,
+    also waits beside a slower host or a faster GPU.
+    """
+    return float(view.summary.get("profiled_idle_frac") or 0.0) >= IDLE_FRAC
 
 
 def _ratios(
@@ -118,11 +122,12 @@ def _ratio(name: str, pairs: Sequence[tuple[Mapping[str, float], Mapping[str, fl
     raise ValueError(f"{what}; `doctor --measure` on each host measures it")
 
 
-def _idle_ns(view: RunView) -> int:
-    span_ns, busy_ns = view.summary.get("span_ns"), view.summary.get("busy_ns")
-    if span_ns is None or busy_ns is None:
+def _idle_ns(view: RunView, kernel_ns: int) -> int:
+    """Return the idle time that goes with this much kernel time in the program itself."""
+    idle = idle_of(view.summary)
+    if idle is None:
         raise ValueError("the run's idle time is unknown; record an nsys pass")
-    return max(0, int(span_ns) - int(busy_ns))
+    return round(kernel_ns * idle.frac / (1 - idle.frac)) if idle.frac < 1 else 0
 
 
 def _parts(view: RunView) -> dict[str, int]:
@@ -180,9 +185,11 @@ def _notes(
 ) -> tuple[str, ...]:
     origin = "learned from runs measured on both GPUs" if is_band_learned else "assumed"
     notes = [f"projected, not measured; error band of {band_frac:.0%} is {origin}"]
-    if idle_frac >= IDLE_FRAC:
+    if is_host_bound(view):
+        profiled = view.summary["profiled_idle_frac"]
         notes.append(
-            f"{idle_frac:.0%} of the time the GPU waits for the host: the other host decides"
+            f"{idle_frac:.0%} of the time the GPU waits for the host, {profiled:.0%} under the "
+            "profiler: the other host decides"
         )
     peak_bytes = view.summary.get("peak_memory_bytes")
     if target and peak_bytes and peak_bytes > target.memory_bytes:

@@ -2,11 +2,11 @@
 
 import re
 
+from analysis.iterations import iteration_rows
 from analysis.runview import RunView
 
 GRAPH_MODES = ("reduce-overhead", "max-autotune")
 """torch.compile modes that ask for CUDA graphs."""
-_ITERATION = re.compile(r"(?:^|/)iteration_?\d+$")
 _LAUNCH = re.compile(r"^(?:cuda|cu|hip)(?:LaunchKernel|LaunchCooperative|GraphLaunch)")
 
 
@@ -60,7 +60,7 @@ def launches_per_iteration(view: RunView) -> str | None:
     launches = _launch_calls(view)
     if view.phases.empty:
         return counted(launches, "launch") if launches else None
-    rows = view.phases[view.phases["path"].map(lambda p: bool(_ITERATION.search(str(p))))]
+    rows = iteration_rows(view.phases)
     num_iterations = int(rows["num_ranges"].sum())
     if not num_iterations:
         return counted(launches, "launch") if launches else None

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.runview import RunRow, RunView
+from analysis.verdict import run_verdict
 from db.fetch import CAPTURE_COLUMNS
 
 MAX_MEMORY_POINTS = 2000
@@ -41,6 +42,7 @@ def show_document(view: RunView, gpu: Mapping[str, Any] | None = None) -> dict[s
     return {
         "run": run_document(view.run, gpu),
         "summary": plain(view.summary),
+        "verdict": run_verdict(view).as_dict() if view.run.status in ("done", "oom") else None,
         "primary_pass": view.primary_pass,
         "phases": records(view.phases),
         "kernels": records(view.kernels),

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from analysis.compare.metrics import num_iterations
 from analysis.export import to_markdown
 from analysis.export_document import study_document
 from analysis.export_svg import as_file
+from analysis.iterations import num_iterations
 from analysis.projection_band import CheckedPair, check_pairs
 from analysis.runview import RunView
 from analysis.studies import run_study
@@ -172,7 +172,11 @@ def profiling_overhead() -> str:
         if not clean or view.profiled_samples.empty or not _is_shown(view):
             continue
         medians = view.profiled_samples.groupby("pass")["latency_ns"].median() / 1e6
-        num, kernels, ci95 = num_iterations(view), view.summary.get("num_kernels"), clean["ci95"]
+        num, kernels, ci95 = (
+            num_iterations(view.phases),
+            view.summary.get("num_kernels"),
+            clean["ci95"],
+        )
         rows.append(
             (
                 view.run.name,
@@ -186,7 +190,7 @@ def profiling_overhead() -> str:
                     for p in ("nsys", "memory", "trace")
                 ),
                 str(round(kernels / num)) if num and kernels else _UNKNOWN,
-                number(view.summary.get("idle_frac"), 1, 100),
+                number(view.summary.get("profiled_idle_frac"), 1, 100),
             )
         )
     return table(head, sorted(rows))
@@ -202,19 +206,30 @@ def projected_latencies() -> str:
     """Return each job's latency on the H200 as projected from the H100, and measured."""
     views = {view.run.id: view for view in example_views()}
     rows = []
-    for pair in sorted(examples().pairs, key=lambda p: views[p.source_id].summary["idle_frac"]):
+    for pair in sorted(
+        examples().pairs, key=lambda p: views[p.source_id].summary["profiled_idle_frac"]
+    ):
         source = views[pair.source_id]
         rows.append(
             (
                 source.run.name.removeprefix("H100: "),
                 number(source.summary["idle_frac"], 0, 100),
+                number(source.summary["profiled_idle_frac"], 0, 100),
                 f"{source.summary['latency_ms']['median']:.3f}",
                 f"{pair.projected_ms:.3f}",
                 f"{pair.measured_ms:.3f}",
                 f"{100 * pair.error_frac:+.1f}",
             )
         )
-    head = ("job", "idle on the H100, %", "H100, ms", "projected, ms", "H200, ms", "error, %")
+    head = (
+        "job",
+        "idle on the H100, %",
+        "under nsys, %",
+        "H100, ms",
+        "projected, ms",
+        "H200, ms",
+        "error, %",
+    )
     return table(head, rows)
 
 

@@ -11,8 +11,9 @@ from PIL import Image
 
 from analysis.compare import verdict as verdicts
 from analysis.compare.stats import MIN_PROCESSES
+from analysis.idle import IDLE_FRAC
 from analysis.studies import Study, list_studies
-from analysis.verdict import IDLE_FRAC, OPAQUE_FRAC
+from analysis.verdict import OPAQUE_FRAC
 from app.api.auth import MAX_FAILURES
 from app.api.docs import _OPERATIONS
 from app.api.state import EMBEDDED_SILENCE_S, REMOTE_SILENCE_S

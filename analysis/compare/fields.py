@@ -208,6 +208,8 @@ def _fields(view: RunView, metric: Metric) -> Mapping[str, Any]:
     fields |= {f"environment.{k}": v for k, v in settings.items()}
     if metric.is_profiled and view.primary_pass:
         fields["tool"] = view.primary_pass
+    if metric.name == "idle_frac":
+        fields["idle_source"] = view.summary.get("idle_source")
     return fields
 
 

@@ -11,8 +11,10 @@ from analysis.compare.records import Difference, Mark, Side, Verdict
 from analysis.compare.stats import Order
 from analysis.compare.verdict import ASSUMED_FLOOR_FRAC, Judgement, judge
 from analysis.compare.words import WORDS, device_of
+from analysis.idle import idle_of
+from analysis.iterations import num_iterations
 from analysis.runview import RunView
-from analysis.verdict import IDLE_FRAC, VerdictKind, run_verdict
+from analysis.verdict import VerdictKind, run_verdict
 
 LOST = ("oom", "failed", "cancelled", "interrupted")
 MAX_NAMED = 6
@@ -70,7 +72,7 @@ def _sides(
     a: Sequence[RunView], b: Sequence[RunView], metric: metrics.Metric
 ) -> tuple[Side, Side, Groups, Groups]:
     """Return both sides and their groups; per iteration where captures hold different numbers."""
-    counts = {metrics.num_iterations(v) for v in (*a, *b)}
+    counts = {num_iterations(v.phases) for v in (*a, *b)}
     per_iteration = len(counts) > 1 and None not in counts
     groups_a, unit_a = metrics.side_groups(a, metric, per_iteration=per_iteration)
     groups_b, unit_b = metrics.side_groups(b, metric, per_iteration=per_iteration)
@@ -168,7 +170,7 @@ def _noise_floor(a: Sequence[RunView], b: Sequence[RunView]) -> float | None:
 def noise_floor_of(view: RunView) -> float | None:
     """Return the floor of this run's kind of work on its GPU, where both kinds were measured.
 
-    GPU-bound is a run whose GPU seldom waits under nsys, or without nsys one that reaches half of a
+    GPU-bound is a run whose GPU seldom waits, or where that is unknown one that reaches half of a
     peak; of any other kind the launch-bound floor holds, which is the larger one.
     """
     floor = view.noise_floors.get("gpu_bound" if _keeps_its_gpu_busy(view) else "launch_bound")
@@ -176,9 +178,9 @@ def noise_floor_of(view: RunView) -> float | None:
 
 
 def _keeps_its_gpu_busy(view: RunView) -> bool:
-    idle_frac = view.summary.get("idle_frac")
-    if idle_frac is not None:
-        return bool(idle_frac < IDLE_FRAC)
+    idle = idle_of(view.summary)
+    if idle is not None:
+        return idle.waits is False
     return run_verdict(view).kind in (VerdictKind.MEMORY_BOUND, VerdictKind.COMPUTE_BOUND)
 
 

@@ -16,10 +16,10 @@ from analysis.compare.align import HEAVY, Unit, align
 from analysis.compare.grouping import Group, make_groups
 from analysis.compare.launches import Launch, Sequences, load_sequences
 from analysis.compare.leftovers import pair_leftovers
-from analysis.compare.metrics import num_iterations
 from analysis.compare.moved import take_moved
 from analysis.compare.records import KernelPair
 from analysis.compare.rows import Row, Rows
+from analysis.iterations import num_iterations
 from analysis.runview import RunView
 
 SPLIT_K_WORDS = ("splitkreduce", "splitk_reduce", "split_k_reduce")
@@ -43,7 +43,7 @@ def match_kernels(a: RunView, b: RunView) -> tuple[KernelPair, ...]:
     else:
         _claim_totals(a, b, rows)
     pair_leftovers(rows)
-    return rows.as_pairs(num_iterations(a), num_iterations(b))
+    return rows.as_pairs(num_iterations(a.phases), num_iterations(b.phases))
 
 
 def _match_sequences(a: Sequences, b: Sequences) -> list[Group] | None:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from analysis.compare.metrics import iteration_of, normalise
+from analysis.iterations import iteration_of, normalise
 from analysis.runview import RunView
 
 COLUMNS = ["start_ns", "end_ns", "process", "device", "kind", "name", "grid", "block", "path"]

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from analysis.compare.records import Side
+from analysis.iterations import iteration_of, normalise, num_iterations, tail
 from analysis.runview import RunView
 from core.errors import UserError
 
@@ -17,6 +17,7 @@ SUMMARY_METRICS = {
     "span": ("span_ns", "ms"),
     "peak_memory": ("peak_memory_bytes", "B"),
     "idle_frac": ("idle_frac", ""),
+    "profiled_idle_frac": ("profiled_idle_frac", ""),
     "gemm_frac": ("gemm_frac", ""),
     "attention_frac": ("attention_frac", ""),
     "mfu": ("mfu", ""),
@@ -32,7 +33,7 @@ PROFILED = frozenset(
         "kernel_time",
         "busy",
         "span",
-        "idle_frac",
+        "profiled_idle_frac",
         "gemm_frac",
         "attention_frac",
     }
@@ -40,8 +41,6 @@ PROFILED = frozenset(
 TELLING = ("latency", PROFILED_ITERATION, "span", "kernel_time", "busy", "peak_memory")
 """What to compare by, the most telling first: what has no clean latency still has the others."""
 HIGHER_IS_BETTER = re.compile(r"/s$|^(mfu|mbu)$|throughput|speedup")
-ITERATION = re.compile(r"^(?:iteration|iter|step|ProfilerStep)[ _#]?\d+$", re.I)
-COUNTER = re.compile(r"\b(seq|op_id|step|iteration|batch)(\s*[=:#]\s*)\d+", re.I)
 NS_PER_MS = 1e6
 MIN_RUNS_AS_GROUPS = 4
 
@@ -100,42 +99,6 @@ def common(a: Sequence[RunView], b: Sequence[RunView]) -> list[str]:
     return [*(n for n in TELLING if n in both), *sorted(both - set(TELLING))]
 
 
-@lru_cache(maxsize=65_536)
-def normalise(path: str | None) -> str:
-    """Return the path with running numbers replaced: `BENCHMARK/iteration_*/forward`.
-
-    Numbers that autograd's ranges carry (`aten::mm, seq = 12, op_id = 34`) become `*` too.
-    """
-    parts = (path or "").split("/")
-    return "/".join(
-        "iteration_*" if ITERATION.match(p) else COUNTER.sub(r"\1\2*", p) for p in parts
-    )
-
-
-@lru_cache(maxsize=65_536)
-def iteration_of(path: str | None) -> str:
-    """Return the path down to its iteration, numbers kept; empty outside iterations."""
-    parts = (path or "").split("/")
-    for i, part in enumerate(parts):
-        if ITERATION.match(part):
-            return "/".join(parts[: i + 1])
-    return ""
-
-
-def tail(path: str) -> str:
-    """Return the part below the iteration (or the whole normalised path)."""
-    return normalise(path).split("iteration_*/")[-1]
-
-
-def num_iterations(view: RunView) -> int | None:
-    """Return the number of iterations in the profiled capture; None when no range says so."""
-    if not len(view.phases):
-        return None
-    counts = zip(view.phases["path"].to_list(), view.phases["num_ranges"].to_list(), strict=True)
-    found = [count for path, count in counts if ITERATION.match(path.rsplit("/", 1)[-1])]
-    return int(sum(found)) or None
-
-
 def groups(view: RunView, metric: Metric, *, per_iteration: bool = False) -> list[np.ndarray]:
     """Return the samples of each process of one run, in order; [] when the run lacks them.
 
@@ -153,7 +116,7 @@ def groups(view: RunView, metric: Metric, *, per_iteration: bool = False) -> lis
             return []
         scale = NS_PER_MS if unit == "ms" else 1.0
         if per_iteration and metric.name in ("kernel_time", "busy", "span"):
-            scale *= num_iterations(view) or 1
+            scale *= num_iterations(view.phases) or 1
         return [np.array([float(value) / scale])]
     if metric.name == PROFILED_ITERATION:
         values = _iteration_values(view)

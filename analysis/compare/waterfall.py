@@ -8,9 +8,9 @@ nothing is spread over the others.
 
 from collections.abc import Sequence
 
-from analysis.compare.metrics import num_iterations
 from analysis.compare.records import Bar, Waterfall
 from analysis.compare.shares import per_iteration
+from analysis.iterations import num_iterations
 from analysis.runview import RunView
 
 OPAQUE_NAME = "CUDA graphs (opaque)"
@@ -40,7 +40,7 @@ def make_waterfall(a: RunView, b: RunView, mode: str) -> Waterfall | None:
     parts_a, parts_b = _parts(a, mode), _parts(b, mode)
     if parts_a is None or parts_b is None:
         return None
-    count_a, count_b = num_iterations(a), num_iterations(b)
+    count_a, count_b = num_iterations(a.phases), num_iterations(b.phases)
     per = "capture"
     if count_a and count_b and count_a != count_b:
         per = "iteration"

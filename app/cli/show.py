@@ -54,7 +54,7 @@ def _print(document: dict[str, Any], words: "Words") -> None:
         f" {words.time} {milliseconds(summary.get('kernel_time_ns'))},"
         f" busy {milliseconds(summary.get('busy_ns'))},"
         f" span {milliseconds(summary.get('span_ns'))},"
-        f" idle {percent(summary.get('idle_frac'))}"
+        f" idle {_idle(summary)}"
     )
     print(
         f"GEMM {percent(summary.get('gemm_frac'))},"
@@ -65,6 +65,15 @@ def _print(document: dict[str, Any], words: "Words") -> None:
     _print_tables(document, words)
     for warning in document["warnings"]:
         note(f"warning ({warning['code']}): {warning['message']}")
+
+
+def _idle(summary: dict[str, Any]) -> str:
+    """Return the idle share with where it comes from; a profiled one is more than the program's."""
+    source, profiled = summary.get("idle_source"), summary.get("profiled_idle_frac")
+    if source is None:
+        return percent(None)
+    more = f" (clean pass; profiled {percent(profiled)})" if source == "clean" else " (profiled)"
+    return percent(summary["idle_frac"]) + more
 
 
 def _print_tables(document: dict[str, Any], words: "Words") -> None:

@@ -1,16 +1,18 @@
 """The headline numbers of a comparison: what changed in the profile, from one run a side."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import streamlit as st
 
 from analysis.compare import Comparison
 from analysis.compare.words import WORDS
 from analysis.definitions import tooltip
+from analysis.idle import CLEAN
+from analysis.iterations import num_iterations
 from analysis.runview import RunView
 from app.ui.format import UNKNOWN, bytes_, count, duration, percent, significant
 from app.ui.run_cards import OF_OPERATORS
-from app.ui.shape import num_iterations
 from app.ui.widgets import Card, cards, plain_markdown
 
 
@@ -33,7 +35,7 @@ def headline(found: Comparison, views_a: Sequence[RunView], views_b: Sequence[Ru
         _latency(found, a, b),
         _per_iteration(a, b, "kernel_time_ns", f"{words.time.capitalize()} / iteration", of),
         _per_iteration(a, b, "num_kernels", f"{words.calls.capitalize()} / iteration", of),
-        _share(a, b, "idle_frac", "GPU idle"),
+        _idle(a, b),
         _share(a, b, "gemm_frac", "GEMM and GEMV"),
         _memory(a, b),
     ]
@@ -73,6 +75,16 @@ def _share(a: RunView, b: RunView, key: str, label: str) -> Card:
         note=note,
         definition=tooltip(key),
     )
+
+
+def _idle(a: RunView, b: RunView) -> Card:
+    """Return the idle share of both; of unlike sources, the profiled one, which both have."""
+    sources = {v.summary.get("idle_source") for v in (a, b)}
+    if len(sources) > 1:
+        return _share(a, b, "profiled_idle_frac", "GPU idle, profiled")
+    where = "clean pass" if CLEAN in sources else "profiled: with the profiler's own cost"
+    card = _share(a, b, "idle_frac", "GPU idle")
+    return replace(card, note=f"{card.note}; {where}")
 
 
 def _latency(found: Comparison, a: RunView, b: RunView) -> Card:

@@ -7,12 +7,12 @@ import streamlit as st
 
 from analysis.compare import Comparison, Waterfall
 from analysis.compare.words import WORDS
+from analysis.iterations import num_iterations
 from analysis.runview import RunRow, RunView
 from app.charts.base import Chart
 from app.charts.compare import waterfall
 from app.ui import data, links
 from app.ui.format import fixed_format
-from app.ui.shape import num_iterations
 from app.ui.widgets import (
     chart,
     export_buttons,

@@ -3,11 +3,12 @@
 from typing import Any
 
 from analysis.definitions import tooltip
+from analysis.idle import idle_of
+from analysis.iterations import iteration_host_ns, num_iterations
 from analysis.roofline import bytes_peak, flops_peak
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
 from app.ui.format import UNKNOWN, bytes_, count, duration, is_known, percent
-from app.ui.shape import num_iterations
 from app.ui.widgets import Card
 from core.states import Pass
 
@@ -36,7 +37,7 @@ def _latency(view: RunView) -> Card:
         return Card(
             label="Latency", value=duration(found["median"] * 1e6), note=note, definition=text
         )
-    host = _host_iteration_ns(view)
+    host = iteration_host_ns(view.phases)
     if host is not None:
         return Card(
             label="Latency, profiled",
@@ -46,17 +47,6 @@ def _latency(view: RunView) -> Card:
             "profiler's own cost. Latency proper comes from a clean pass.",
         )
     return Card(label="Latency", value=UNKNOWN, note="no clean pass recorded", definition=text)
-
-
-def _host_iteration_ns(view: RunView) -> float | None:
-    if view.phases.empty:
-        return None
-    leaf = view.phases["path"].astype(str).str.rsplit("/", n=1).str[-1]
-    rows = view.phases[leaf.str.fullmatch(r"iteration_\d+")]
-    known = rows[rows["host_ns"].notna() & (rows["num_ranges"] > 0)]
-    if known.empty:
-        return None
-    return float((known["host_ns"] / known["num_ranges"]).median())
 
 
 def _overhead(view: RunView, clean_ns: float) -> str:
@@ -105,13 +95,22 @@ OF_OPERATORS = (
 
 
 def _busy(view: RunView) -> Card:
-    idle, busy, span = (view.summary.get(k) for k in ("idle_frac", "busy_ns", "span_ns"))
+    idle = idle_of(view.summary)
     text = "1 - idle. " + tooltip("idle_frac")
     if idle is None:
         why = "no kernel times recorded"
         return Card(label="GPU busy", value=UNKNOWN, note=why, definition=text)
-    note = f"{duration(busy)} of {duration(span)}"
-    return Card(label="GPU busy", value=percent(1 - idle), note=note, definition=text)
+    tool = view.primary_pass or "the profiler"
+    if not idle.is_clean:
+        busy, span = (duration(view.summary.get(k)) for k in ("busy_ns", "span_ns"))
+        note = f"{busy} of {span} under {tool}: at least so much; no clean pass"
+        return Card(label="GPU busy", value=percent(1 - idle.frac), note=note, definition=text)
+    note = f"{duration(view.summary.get('iteration_kernel_ns'))} of kernels an iteration"
+    if idle.high > idle.low:
+        note += f"; between {percent(1 - idle.high)} and {percent(1 - idle.low)}"
+    if idle.profiled_frac is not None:
+        note += f"; under {tool} {percent(1 - idle.profiled_frac)}"
+    return Card(label="GPU busy", value=percent(1 - idle.frac), note=note, definition=text)
 
 
 def _gemm(view: RunView) -> Card:

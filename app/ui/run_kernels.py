@@ -3,6 +3,7 @@
 import pandas as pd
 import streamlit as st
 
+from analysis.iterations import num_iterations
 from analysis.runview import RunView
 from analysis.tables import CaptureKind
 from analysis.verdict import is_cpu_run
@@ -10,7 +11,7 @@ from app.charts import kernels as kernel_charts
 from app.ui import data, style
 from app.ui.format import fixed_format, percent
 from app.ui.perfetto import open_or_download
-from app.ui.shape import class_shares, kernel_shares, num_iterations
+from app.ui.shape import class_shares, kernel_shares
 from app.ui.timeline import draw_timeline
 from app.ui.timeline_load import Timeline
 from app.ui.widgets import category_column, chart, plain_markdown, show_table, table_height

@@ -1,10 +1,10 @@
 """Frames as tables show them: labels, shares, text. Units are converted here, nowhere else."""
 
-import re
 from typing import Any
 
 import pandas as pd
 
+from analysis.iterations import normalise
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
 from app.ui.format import UNKNOWN, ago, gpu_name, when
@@ -13,7 +13,6 @@ _BORING = frozenset({"iterations", "warmup", "seed", "memory_cap_gib"})
 TELLING = ("mode", "preset", "compile", "implementation", "dtype", "batch", "context", "seq_len")
 """Parameters that tell runs apart at a glance, before those that follow from them."""
 _MOST_PARAMS = 5
-_ITERATION = re.compile(r"iteration_\d+")
 
 
 def is_there(value: object) -> bool:
@@ -95,15 +94,6 @@ def two_sides(frame: pd.DataFrame) -> tuple[list[str], list[str]]:
     return side_a, side_b
 
 
-def num_iterations(phases: pd.DataFrame) -> int | None:
-    """Return how many iterations a capture measured: its `iteration_N` ranges; None if unknown."""
-    if phases.empty:
-        return None
-    counts = zip(phases["path"].to_list(), phases["num_ranges"].to_list(), strict=True)
-    found = [count for path, count in counts if _ITERATION.fullmatch(path.rsplit("/", 1)[-1])]
-    return int(sum(found)) or None
-
-
 def device_text(view: RunView) -> str:
     """Return what a run ran on, as a short fact."""
     if view.run.gpu_model:
@@ -132,7 +122,7 @@ def merged_phases(phases: pd.DataFrame) -> pd.DataFrame:
     """Return phases summed over iterations: `iteration_N` becomes one `iteration`, plus `label`."""
     if phases.empty:
         return phases.assign(label=[])
-    path = phases["path"].astype(str).str.replace(r"iteration_\d+", "iteration", regex=True)
+    path = phases["path"].map(lambda p: normalise(str(p)).replace("iteration_*", "iteration"))
     keyed = phases.assign(path=path)
     summed = keyed.groupby(["path", "process", "attribution"], as_index=False, sort=False).agg(
         num_ranges=("num_ranges", "sum"),

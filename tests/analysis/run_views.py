@@ -9,6 +9,7 @@ import pandas as pd
 from analysis import tables
 from analysis.assemble import classify_names
 from analysis.classify import fractions
+from analysis.idle import idle_figures
 from analysis.readers.nsys_sqlite import read_nsys_sqlite
 from analysis.runview import RunRow, RunView
 
@@ -53,7 +54,10 @@ def nsys_view(name: str, **params: Any) -> RunView:
         id="r1", name=name, source="imported", status="done", params=params,
         gpu_model=str(read.gpu["name"]) if read.gpu.get("name") else None,
     )  # fmt: skip
+    summary = {**read.summary, **shares}
+    summary["profiled_idle_frac"] = summary.pop("idle_frac", None)
+    summary |= idle_figures(summary, None)
     return empty_view(
-        run=run, summary={**read.summary, **shares}, primary_pass="nsys", kernels=kernels,
+        run=run, summary=summary, primary_pass="nsys", kernels=kernels,
         phases=read.phases, api_calls=read.api_calls, transfers=read.transfers, gaps=read.gaps,
     )  # fmt: skip

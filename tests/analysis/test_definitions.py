@@ -59,5 +59,5 @@ def test_units_agree_with_the_names(definition):
 
 
 def test_a_tooltip_says_meaning_formula_and_origin():
-    text = tooltip("idle_frac")
+    text = tooltip("profiled_idle_frac")
     assert "no kernel ran" in text and "1 - busy_ns / span_ns" in text and "nsys" in text

@@ -23,7 +23,7 @@ def test_eager_decode_is_launch_bound_with_its_numbers():
     found = run_verdict(nsys_view("decode_eager", compile="none"))
     assert found.kind == VerdictKind.LAUNCH_BOUND
     assert found.headline == (
-        "Launch-bound: the GPU idles 83 % of 12.6 ms, 76 launches an iteration"
+        "Launch-bound: the GPU idles 83 % of 12.6 ms under the profiler, 76 launches an iteration"
     )
     assert found.next_steps
 

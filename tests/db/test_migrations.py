@@ -1,9 +1,11 @@
 """The schema grows without losing what is stored."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from sqlite_utils import Database
 
 from db.connection import connect
@@ -56,6 +58,32 @@ def test_variation_stored_as_milliseconds_becomes_a_fraction(tmp_path: Path) -> 
     rows = connect(path).execute("SELECT name, unit FROM metrics ORDER BY name").fetchall()
 
     assert [tuple(r) for r in rows] == [("latency_cv", "fraction"), ("latency_std", "ms")]
+
+
+def test_stored_runs_get_the_idle_share_of_their_clean_pass(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    old = older_database(path, "m008_idle_of_the_program_itself")
+    summary = {"idle_frac": 0.61, "latency_ms": {"median": 4.76}}
+    old.execute("UPDATE runs SET summary = ?", [json.dumps(summary)])
+    old.execute(
+        "INSERT INTO captures (id, run_id, pass, process, kind, tool, file_name, bytes, sha256)"
+        " VALUES (1, 'r1', 'nsys', 0, 'nsys_sqlite', 'nsys', 'a', 1, 'x')"
+    )
+    for name, kernel_ns in (("BENCHMARK/iteration_0", 4_300_000), ("iteration_1", 4_500_000)):
+        old.execute(
+            "INSERT INTO phases (run_id, capture_id, pass, path, process, num_ranges, kernel_ns,"
+            " num_kernels, attribution, first_start_ns)"
+            " VALUES ('r1', 1, 'nsys', ?, 0, 1, ?, 5, 'launch_thread', 0)",
+            [name, kernel_ns],
+        )
+    old.conn.commit()
+    old.close()
+
+    text, column = connect(path).execute("SELECT summary, idle_frac FROM runs").fetchone()
+
+    found = json.loads(text)
+    assert column == found["idle_frac"] == pytest.approx(1 - 4.4 / 4.76)
+    assert (found["idle_source"], found["profiled_idle_frac"]) == ("clean", 0.61)
 
 
 def test_several_may_open_a_new_database_at_once(tmp_path: Path) -> None:

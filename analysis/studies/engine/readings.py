@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 import pyarrow.parquet as pq
 
-from analysis.compare.metrics import normalise, num_iterations
+from analysis.iterations import normalise, num_iterations
 from analysis.runview import RunView
 
 NS_PER_MS = 1e6
@@ -50,7 +50,7 @@ def phase_ns(view: RunView, tail: str, column: str) -> float | None:
     values = rows[column].dropna()
     if not len(values):
         return None
-    return float(values.sum()) / (num_iterations(view) or 1)
+    return float(values.sum()) / (num_iterations(view.phases) or 1)
 
 
 def phase_top_share(view: RunView, phase: str) -> tuple[str, float] | None:

@@ -1,0 +1,87 @@
+"""How much of the program's time the GPU waits.
+
+A profiler slows the host and hardly the kernels, so a profiled capture shows more idle time than
+the program has. Where a clean pass measured the same iteration, its latency decides:
+
+    idle = 1 - kernel time of an iteration [capture] / latency [clean pass], never below 0
+
+The capture's own share (1 - busy / span) is kept beside it: about the most it can be.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+CLEAN = "clean"
+PROFILED = "profiled"
+IDLE_FRAC = 0.3
+"""From this idle share on, what the GPU waits for limits more than what its kernels do."""
+SAME_FRAC = 0.02
+"""Two shares closer than this are one: timers, clocks and medians differ by as much."""
+
+
+def idle_figures(summary: Mapping[str, Any], iteration_kernel_ns: float | None) -> dict[str, Any]:
+    """Return idle_frac, idle_source, and idle_bounds where one figure would claim too much.
+
+    `summary` has profiled_idle_frac (without it there is no GPU time to speak of: {}), and, as far
+    as known, latency_ms, kernel_time_ns and busy_ns. Bounds, by what widens them:
+
+    * kernels that overlap count twice in the kernel time: busy / kernel time of the capture gives
+      the other end;
+    * kernels that take longer than the clean iteration, or a clean pass that waits more than the
+      profiled one, are not the same work: the profiled share is the other end.
+    """
+    profiled = summary.get("profiled_idle_frac")
+    if profiled is None:
+        return {}
+    latency_ms = (summary.get("latency_ms") or {}).get("median")
+    if not latency_ms or not iteration_kernel_ns:
+        return {"idle_frac": profiled, "idle_source": PROFILED}
+    load = iteration_kernel_ns / (latency_ms * 1e6)
+    kernel_ns, busy_ns = summary.get("kernel_time_ns"), summary.get("busy_ns")
+    overlap = min(1.0, busy_ns / kernel_ns) if kernel_ns and busy_ns else 1.0
+    idle = max(0.0, 1 - load)
+    ends = [idle, max(0.0, 1 - load * overlap)]
+    if load * overlap > 1 + SAME_FRAC or idle > profiled + SAME_FRAC:
+        ends.append(profiled)
+    found: dict[str, Any] = {"idle_frac": idle, "idle_source": CLEAN}
+    if max(ends) - min(ends) > SAME_FRAC:
+        found["idle_bounds"] = [min(ends), max(ends)]
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """The idle share of a run with its source and bounds, as pages and verdicts read it."""
+
+    frac: float
+    source: str
+    low: float
+    high: float
+    profiled_frac: float | None
+
+    @property
+    def is_clean(self) -> bool:
+        return self.source == CLEAN
+
+    @property
+    def waits(self) -> bool | None:
+        """Whether waiting limits the run; None where the bounds lie on both sides of the limit."""
+        if (self.low >= IDLE_FRAC) == (self.high >= IDLE_FRAC):
+            return self.low >= IDLE_FRAC
+        return None
+
+
+def idle_of(summary: Mapping[str, Any]) -> Idle | None:
+    """Return the idle share that a run's summary holds; None where it is unknown."""
+    frac = summary.get("idle_frac")
+    if frac is None:
+        return None
+    low, high = summary.get("idle_bounds") or (frac, frac)
+    return Idle(
+        frac=float(frac),
+        source=summary.get("idle_source") or PROFILED,
+        low=float(low),
+        high=float(high),
+        profiled_frac=summary.get("profiled_idle_frac"),
+    )

@@ -1,0 +1,91 @@
+"""Iterations of a capture: how many were profiled and the kernel time of one.
+
+An iteration is an annotated range whose name is a running number (`iteration_3`, `ProfilerStep#7`).
+One that lies inside another is a part of it and is not counted again.
+"""
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+import numpy as np
+import pandas as pd
+
+ITERATION = re.compile(r"^(?:iteration|iter|step|ProfilerStep)[ _#]?\d+$", re.I)
+
+
+COUNTER = re.compile(r"\b(seq|op_id|step|iteration|batch)(\s*[=:#]\s*)\d+", re.I)
+
+
+@lru_cache(maxsize=65_536)
+def normalise(path: str | None) -> str:
+    """Return the path with running numbers replaced: `BENCHMARK/iteration_*/forward`.
+
+    Numbers that autograd's ranges carry (`aten::mm, seq = 12, op_id = 34`) become `*` too.
+    """
+    parts = (path or "").split("/")
+    return "/".join(
+        "iteration_*" if ITERATION.match(p) else COUNTER.sub(r"\1\2*", p) for p in parts
+    )
+
+
+def tail(path: str) -> str:
+    """Return the part below the iteration (or the whole normalised path)."""
+    return normalise(path).split("iteration_*/")[-1]
+
+
+@lru_cache(maxsize=65_536)
+def iteration_of(path: str | None) -> str:
+    """Return the path down to its outermost iteration, numbers kept; empty outside iterations."""
+    parts = (path or "").split("/")
+    for i, part in enumerate(parts):
+        if ITERATION.match(part):
+            return "/".join(parts[: i + 1])
+    return ""
+
+
+def iteration_rows(phases: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of PHASE_COLUMNS that are iterations, nested ones left out."""
+    paths: Iterable[str] = phases["path"].to_list() if len(phases) else ()
+    is_iteration = [bool(path) and iteration_of(path) == path for path in paths]
+    return phases[is_iteration] if is_iteration else phases
+
+
+def num_iterations(phases: pd.DataFrame) -> int | None:
+    """Return the number of iterations whose work the capture holds; None when no range says so.
+
+    An iteration without a kernel beside others that have some is left out: its kernels were not
+    recorded (a profiler that started late), and sums over the capture do not hold them.
+    """
+    if not len(phases):
+        return None
+    rows = iteration_rows(phases)
+    has_kernels = rows["kernel_ns"].to_numpy(dtype=float, na_value=np.nan) > 0
+    counted = rows[has_kernels] if has_kernels.any() else rows
+    return int(counted["num_ranges"].sum()) or None
+
+
+def iteration_kernel_ns(phases: pd.DataFrame) -> float | None:
+    """Return the median over iterations of the kernel time inside one; None when unknown.
+
+    An iteration without a kernel was not recorded by the GPU's side of the profiler: it is left
+    out, since work that was not recorded is not work that took no time.
+    """
+    if not len(phases):
+        return None
+    rows = iteration_rows(phases)
+    kernel_ns = rows["kernel_ns"].to_numpy(dtype=float, na_value=np.nan)
+    num_ranges = rows["num_ranges"].to_numpy(dtype=float)
+    known = (kernel_ns > 0) & (num_ranges > 0)
+    return float(np.median(kernel_ns[known] / num_ranges[known])) if known.any() else None
+
+
+def iteration_host_ns(phases: pd.DataFrame) -> float | None:
+    """Return the median over iterations of the host range of one; None when unknown."""
+    if not len(phases):
+        return None
+    rows = iteration_rows(phases)
+    host_ns = rows["host_ns"].to_numpy(dtype=float, na_value=np.nan)
+    num_ranges = rows["num_ranges"].to_numpy(dtype=float)
+    known = ~np.isnan(host_ns) & (num_ranges > 0)
+    return float(np.median(host_ns[known] / num_ranges[known])) if known.any() else None
