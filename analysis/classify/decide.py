@@ -3,41 +3,13 @@
 import re
 from functools import lru_cache
 
-from analysis.classify.category_aten import ATEN_RULES
-from analysis.classify.category_conv import CONV_RULES
-from analysis.classify.category_cpu import COMPILED_RULES, CPU_RULES
-from analysis.classify.category_inductor import INDUCTOR_RULES
-from analysis.classify.category_library import (
-    ATTENTION_RULES,
-    BLAS_RULES,
-    COLLECTIVE_RULES,
-    CUB_RULES,
-    MEMORY_RULES,
-    MOE_RULES,
-    OLD_TORCH_RULES,
-)
-from analysis.classify.category_words import SIGNATURE_RULES, WORD_RULES
-from analysis.classify.category_xla import XLA_RULES
 from analysis.classify.classes import Category, KernelClass, Origin
 from analysis.classify.names import NameView, short_name, view
-from analysis.classify.origin_rules import ATEN_BASE, ORIGIN_RULES
-from analysis.classify.rule import Field, Rule, first_match
-
-LIBRARY_RULES = (
-    MEMORY_RULES
-    + COLLECTIVE_RULES
-    + ATTENTION_RULES
-    + CONV_RULES
-    + BLAS_RULES
-    + CUB_RULES
-    + MOE_RULES
-    + OLD_TORCH_RULES
-)
+from analysis.classify.rule import Field, Rule, built_in_rules, first_match
 
 _CPU_OPERATOR = re.compile(r"^(?:aten|mkldnn|mkl|quantized|onednn|prims)::")
 _GENERATED = re.compile(r"^triton_(?:poi|per|red|tem|for|spl|mix|unk|mm|bmm|convolution|flex)_?")
 _ATEN_HEAD = re.compile(r"^(?:at|c10|caffe2|at_cuda\w*)::(?!cuda_detail)")
-_ATEN_SHORT = re.compile(ATEN_BASE)
 _FAR_TEXT = ((Field.HEAD_WORDS, 0.9), (Field.INNER_WORDS, 0.6))
 _WRAPPERS = frozenset({"kentry", "device_kernel", "Kernel", "Kernel2", "EigenMetaKernel"})
 """Entry points whose template argument, not whose name or namespace, says what runs."""
@@ -56,7 +28,7 @@ def classify(name: str, *, user_rules: tuple[Rule, ...] = ()) -> KernelClass:
     category_rule, scale = _category_rule(seen)
     if by_user is not None and by_user.category is not None:
         category_rule, scale = by_user, 1.0
-    origin_rule = first_match(ORIGIN_RULES, seen)
+    origin_rule = first_match(built_in_rules()["origin"], seen)
     if by_user is not None and by_user.origin is not None:
         origin_rule = by_user
     return _combine(name, category_rule, scale, origin_rule)
@@ -89,35 +61,36 @@ def _combine(
 
 def _category_rule(seen: NameView) -> tuple[Rule | None, float]:
     """Return the deciding category rule and the factor on its confidence."""
+    rules = built_in_rules()
     if _CPU_OPERATOR.match(seen.head):
-        return first_match(CPU_RULES, seen), 1.0
-    compiled = first_match(COMPILED_RULES, seen)
-    if compiled is not None:
-        return compiled, 1.0
+        return first_match(rules["cpu"], seen), 1.0
+    order = ["compiled"]
     if _GENERATED.match(seen.base):
-        found = first_match(INDUCTOR_RULES, seen)
-        if found is not None:
-            return found, 1.0
-    if _ATEN_HEAD.match(seen.head) or _ATEN_SHORT.match(seen.base):
-        found = first_match(ATEN_RULES, seen)
-        if found is not None:
-            return found, 1.0
-    found = first_match(XLA_RULES, seen) or first_match(LIBRARY_RULES, seen)
-    if found is None:
-        found = first_match(WORD_RULES, seen)
-    if found is not None:
-        return found, 1.0
+        order.append("inductor")
+    if _ATEN_HEAD.match(seen.head) or _is_aten_without_namespace(seen):
+        order.append("aten")
+    for group in (*order, "xla", "library", "words"):
+        rule = first_match(rules[group], seen)
+        if rule is not None:
+            return rule, 1.0
     return _from_far_text(seen)
+
+
+def _is_aten_without_namespace(seen: NameView) -> bool:
+    """Say whether the base is one of PyTorch's kernels: some tools drop the namespace."""
+    rule = next(r for r in built_in_rules()["origin"] if r.id == "aten.short")
+    return rule.matches(seen)
 
 
 def _from_far_text(seen: NameView) -> tuple[Rule | None, float]:
     """Look for words in namespaces, then in a C++ signature's order, then in template arguments."""
+    rules = built_in_rules()
     order = _FAR_TEXT[::-1] if seen.base in _WRAPPERS else _FAR_TEXT
     for where, scale in order:
-        found = first_match(WORD_RULES, seen, instead=where)
+        found = first_match(rules["words"], seen, instead=where)
         if found is not None:
             return found, scale
-        signature = first_match(SIGNATURE_RULES, seen)
+        signature = first_match(rules["signature"], seen)
         if signature is not None:
             return signature, 1.0
     return None, 1.0

@@ -7,26 +7,15 @@ import pandas as pd
 import pytest
 
 from analysis.classify import Category, Origin, classify, fractions, short_name
-from analysis.classify.category_aten import ATEN_RULES
-from analysis.classify.category_cpu import COMPILED_RULES, CPU_RULES
-from analysis.classify.category_inductor import INDUCTOR_RULES
-from analysis.classify.category_words import SIGNATURE_RULES, WORD_RULES
-from analysis.classify.category_xla import XLA_RULES
-from analysis.classify.decide import LIBRARY_RULES
-from analysis.classify.origin_rules import ORIGIN_RULES
+from analysis.classify.rule import built_in_rules
 
 DATA = Path(__file__).parent.parent / "data"
 LABELLED = DATA / "kernel_names.tsv"
 MORE_LABELLED = DATA / "kernel_names_more.tsv"
-CATEGORY_RULES = (
-    ATEN_RULES
-    + CPU_RULES
-    + COMPILED_RULES
-    + INDUCTOR_RULES
-    + WORD_RULES
-    + SIGNATURE_RULES
-    + XLA_RULES
-) + LIBRARY_RULES
+CATEGORY_RULES = tuple(
+    rule for group, rules in built_in_rules().items() if group != "origin" for rule in rules
+)
+ORIGIN_RULES = built_in_rules()["origin"]
 
 
 def labelled(path: Path = LABELLED) -> list[dict[str, str]]:
