@@ -1,11 +1,13 @@
 """Read and check `manifest.json` of a bundle: what `docs/architecture.md` calls a bundle."""
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from core.errors import CaptureError, UserError
+from core.foreign import checked_gpu
 from core.spec import JobSpec
 from core.states import Pass
 
@@ -45,6 +47,10 @@ def check_manifest(data: Any, path: Path | str = MANIFEST) -> dict[str, Any]:
         raise CaptureError(path, f"job cannot be read ({exc!r})", _REMEDY) from exc
     for name in ("gpu", "environment", "oom"):
         _expect(path, name, data.get(name), dict, type(None))
+    try:
+        checked_gpu(data.get("gpu"))
+    except UserError as exc:
+        raise CaptureError(path, str(exc), _REMEDY) from exc
     _check_warnings(path, "warnings", data.get("warnings"))
     for i, entry in enumerate(_expect(path, "passes", data.get("passes"), list)):
         _check_pass(path, f"passes[{i}]", entry)
@@ -91,7 +97,9 @@ def _check_result(path: Path | str, where: str, result: Mapping[str, Any]) -> No
         at = f"{where}.metrics[{i}]"
         _expect(path, at, metric, dict)
         _expect(path, f"{at}.name", metric.get("name"), str)
-        _expect(path, f"{at}.value", metric.get("value"), int, float)
+        value = _expect(path, f"{at}.value", metric.get("value"), int, float)
+        if not math.isfinite(value):
+            raise _wrong(path, f"{at}.value", value, "a finite number")
     for name in ("cost", "memory", "device", "environment", "compile", "oom"):
         _expect(path, f"{where}.{name}", result.get(name), dict, type(None))
     _check_warnings(path, f"{where}.warnings", result.get("warnings"))

@@ -173,3 +173,9 @@ def runs_to_ingest(db: Database) -> list[str]:
 def run_exists(db: Database, run_id: str) -> bool:
     """Say whether there is such a run."""
     return db.execute("SELECT 1 FROM runs WHERE id = ?", [run_id]).fetchone() is not None
+
+
+def run_status(db: Database, run_id: str) -> str | None:
+    """Return a run's status; None when there is no such run."""
+    row = db.execute("SELECT status FROM runs WHERE id = ?", [run_id]).fetchone()
+    return row[0] if row else None

@@ -279,6 +279,19 @@ def m008_idle_of_the_program_itself(db: Database) -> None:
     db.conn.execute("UPDATE metrics SET name = 'profiled_idle_frac' WHERE name = 'idle_frac'")
 
 
+@migrations()
+def m009_a_token_is_one_worker(db: Database) -> None:
+    """Keep which worker a token is bound to and when it was used, and each worker's token."""
+    db.conn.execute("ALTER TABLE worker_tokens ADD COLUMN last_used_at TEXT")
+    db.conn.execute("ALTER TABLE worker_tokens ADD COLUMN worker_id TEXT")
+    db.conn.execute("ALTER TABLE workers ADD COLUMN token_label TEXT")
+    db.conn.execute("UPDATE workers SET token_label = info ->> '$.token'")
+    db.conn.execute(
+        "UPDATE worker_tokens SET worker_id = (SELECT id FROM workers w"
+        " WHERE w.token_label = worker_tokens.label ORDER BY seen_at DESC LIMIT 1)"
+    )
+
+
 def _run(db: Database, script: str) -> None:
     """Execute statements one by one: `executescript` would commit the migration's transaction."""
     for statement in script.split(";\n"):

@@ -1,6 +1,5 @@
-"""Workers and their GPUs: registration, heartbeat, measured peaks, tokens."""
+"""Workers and their GPUs: registration, heartbeat, measured peaks, removal."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +7,9 @@ from typing import Any
 from sqlite_utils import Database
 
 from core.errors import UserError
-from db.clock import utc_now
+from db.clock import seconds_ago, utc_now
+from db.devices import ONLINE_S
+from db.tokens import EMBEDDED, bind_worker
 
 GPU_FIELDS = ("model", "uuid", "ordinal", "compute_capability", "num_sms", "memory_bytes", "driver")
 
@@ -21,19 +22,27 @@ def register_worker(
     queues: Sequence[str],
     gpus: Sequence[Mapping[str, Any]],
     info: Mapping[str, Any],
+    token_label: str = EMBEDDED,
 ) -> None:
-    """Store a worker and its GPUs with their whole probe result; replaces what it said before."""
+    """Store a worker and its GPUs with their whole probe result; replaces what it said before.
+
+    NotYours when the worker, or one of the GPUs, belongs to another token: nothing is stored then.
+    """
     now = utc_now()
+    keys = [gpu_id(worker_id, gpu, ordinal) for ordinal, gpu in enumerate(gpus)]
+    told = json.dumps(list(queues)), json.dumps(dict(info) | {"token": token_label})
     with db.atomic():
+        bind_worker(db, token_label, worker_id, keys)
         db.conn.execute(
-            "INSERT INTO workers (id, version, queues, info, started_at, seen_at)"
-            " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET version = excluded.version,"
-            " queues = excluded.queues, info = excluded.info, started_at = excluded.started_at,"
-            " seen_at = excluded.seen_at, stopped_at = NULL",
-            (worker_id, version, json.dumps(list(queues)), json.dumps(dict(info)), now, now),
+            "INSERT INTO workers (id, version, queues, info, started_at, seen_at, token_label)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
+            " version = excluded.version, queues = excluded.queues, info = excluded.info,"
+            " started_at = excluded.started_at, seen_at = excluded.seen_at, stopped_at = NULL,"
+            " token_label = excluded.token_label",
+            (worker_id, version, *told, now, now, token_label),
         )
-        for ordinal, gpu in enumerate(gpus):
-            store_gpu(db, gpu_id(worker_id, gpu, ordinal), worker_id, {"ordinal": ordinal, **gpu})
+        for ordinal, (key, gpu) in enumerate(zip(keys, gpus, strict=True)):
+            store_gpu(db, key, worker_id, {"ordinal": ordinal, **gpu})
 
 
 def gpu_id(worker_id: str, gpu: Mapping[str, Any], ordinal: int) -> str:
@@ -62,6 +71,45 @@ def store_gpu(db: Database, key: str, worker_id: str | None, gpu: Mapping[str, A
                 "UPDATE gpus SET noise_floor_frac = ? WHERE id = ?", (gpu["noise_floor_frac"], key)
             )
         store_peaks(db, key, gpu.get("peaks") or {})
+
+
+def remove_gpu(db: Database, key: str) -> None:
+    """Forget a GPU and what was measured of it; its runs stay.
+
+    A worker that is offline and has no other GPU goes too. UserError while a worker that is online
+    has the GPU (it would come back), or while a run waits for it.
+    """
+    with db.atomic():
+        row = db.execute("SELECT worker_id FROM gpus WHERE id = ?", [key]).fetchone()
+        if row is None:
+            raise UserError(f"gpu: {key!r} is no GPU's id; `warpboard gpu list` shows them")
+        online = "SELECT 1 FROM workers WHERE id = ? AND stopped_at IS NULL AND seen_at >= ?"
+        if db.execute(online, [row[0], seconds_ago(ONLINE_S)]).fetchone():
+            raise UserError(f"gpu {key}: the worker {row[0]} is online and has it; stop it first")
+        waits = "SELECT id FROM runs WHERE device_id = ? AND status = 'queued'"
+        if waiting := db.execute(waits, [key]).fetchone():
+            raise UserError(f"gpu {key}: run {waiting[0]} waits for it; cancel that first")
+        db.conn.execute("DELETE FROM gpus WHERE id = ?", (key,))
+        db.conn.execute(
+            "DELETE FROM workers WHERE id = ? AND NOT EXISTS (SELECT 1 FROM gpus g"
+            " WHERE g.worker_id = workers.id) AND NOT EXISTS (SELECT 1 FROM runs r"
+            " WHERE r.worker_id = workers.id AND r.status IN ('claimed', 'running'))",
+            (row[0],),
+        )
+
+
+def gpu_records(db: Database) -> list[dict[str, Any]]:
+    """Return id, model and worker of every known GPU."""
+    rows = db.execute("SELECT id, model, worker_id FROM gpus ORDER BY model, id")
+    return [{"id": key, "model": model, "worker_id": worker} for key, model, worker in rows]
+
+
+def gpu_model_of(db: Database, worker_id: str, key: str) -> str | None:
+    """Return the model of a GPU that this worker registered; None when it has none such."""
+    row = db.execute(
+        "SELECT model FROM gpus WHERE id = ? AND worker_id = ?", [key, worker_id]
+    ).fetchone()
+    return row[0] if row else None
 
 
 def store_peaks(db: Database, key: str, peaks: Mapping[str, Any]) -> None:
@@ -145,21 +193,6 @@ def worker_stopped(db: Database, worker_id: str) -> None:
     """Note that a worker has ended."""
     db.conn.execute("UPDATE workers SET stopped_at = ? WHERE id = ?", (utc_now(), worker_id))
     db.conn.commit()
-
-
-def add_token(db: Database, token: str, label: str) -> None:
-    """Accept a token for a label instead of its earlier one; only the SHA-256 is kept."""
-    digest = hashlib.sha256(token.encode()).hexdigest()
-    with db.atomic():
-        db.conn.execute("DELETE FROM worker_tokens WHERE label = ?", (label,))
-        db.conn.execute(
-            "INSERT OR REPLACE INTO worker_tokens VALUES (?, ?, ?)", (digest, label, utc_now())
-        )
-
-
-def token_digests(db: Database) -> dict[str, str]:
-    """Return the accepted tokens: SHA-256 -> label."""
-    return dict(db.execute("SELECT token_sha256, label FROM worker_tokens").fetchall())
 
 
 def workers_with_active_runs(db: Database) -> list[tuple[str, bool]]:

@@ -15,14 +15,14 @@ from app.api.errors import ApiError
 from app.api.state import ApiState, in_thread, state_of
 from core.config import DataDir
 from core.errors import UserError
-from db.workers import token_digests
+from db.tokens import EMBEDDED, note_use, token_digests
 
-EMBEDDED = "embedded"
 MAX_FAILURES = 20
 FAILURE_WINDOW_S = 60.0
 MAX_ADDRESSES = 10_000
 TOKENS_AGE_S = 2.0
 "How long a token that was replaced may still be taken."
+NOTE_USE_S = 60.0
 _failures: dict[str, deque[float]] = {}
 
 
@@ -74,6 +74,9 @@ async def check_token(request: Request) -> str:
     if len(state.proven) > MAX_ADDRESSES:
         state.proven.clear()
     state.proven.add((address, presented))
+    if label != EMBEDDED and time.monotonic() - state.used_s.get(label, -NOTE_USE_S) >= NOTE_USE_S:
+        state.used_s[label] = time.monotonic()
+        await in_thread(request, note_use, label)
     return label
 
 

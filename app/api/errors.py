@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from core.errors import AppError, UserError
+from db.tokens import NotYours
 
 LOG = logging.getLogger("warpboard.api")
 MAX_JSON_BYTES = 4 * 2**20
@@ -38,6 +39,8 @@ def route(handler: Handler) -> Handler:
             return await handler(request)
         except ApiError as exc:
             return JSONResponse({"error": exc.message, **exc.fields}, status_code=exc.status)
+        except NotYours as exc:
+            return JSONResponse({"error": str(exc)}, status_code=403)
         except UserError as exc:
             return JSONResponse({"error": str(exc)}, status_code=400)
         except AppError as exc:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from datetime import datetime
 from typing import Any
 
 from sqlite_utils import Database
@@ -15,12 +16,14 @@ from app.api.uploads import check_run_id, upload_path
 from app.show import show_document
 from captures.manifest import check_manifest
 from core.errors import AppError, CaptureError, UserError
+from core.foreign import checked_gpu, checked_json
 from db import handover
 from db import queue as db_queue
 from db.fetch import gpu_facts, run_view
 from db.runs import count_runs, list_rows, resolve_run
 from db.status import has_capture
-from db.workers import gpu_id, store_gpu
+from db.tokens import NotYours, check_run, check_worker
+from db.workers import gpu_id, gpu_model_of
 
 LOG = logging.getLogger("warpboard.api")
 KINDS = ("progress", "log", "state")
@@ -31,14 +34,15 @@ MAX_LISTED = 1000
 @route
 async def claim(request: Request) -> Response:
     """Give a worker the run that is first in line for the queue its message came from."""
-    await check_token(request)
+    label = await check_token(request)
     run_id = check_run_id(request.path_params["run_id"])
     body = await read_json(request)
     worker_id = field_of(body, "worker_id", str)
-    gpu = field_of(body, "gpu", dict, None) or {}
+    gpu = checked_gpu(field_of(body, "gpu", dict, None))
     task_id = field_of(body, "task_id", str, None)
     try_id = field_of(body, "try_id", str, None)
     state = state_of(request)
+    await in_thread(request, _check_claim, label, worker_id, gpu)
     found = await in_thread(request, _claimed_before, worker_id, try_id) or await in_thread(
         request, _claim, state, run_id, worker_id, gpu, try_id or task_id, body.get("any_run")
     )
@@ -51,6 +55,18 @@ def _claimed_before(db: Database, worker_id: str, try_id: str | None) -> db_queu
     return db_queue.claimed_before(db, worker_id, try_id) if try_id else None
 
 
+def _check_claim(db: Database, label: str, worker_id: str, gpu: dict[str, Any]) -> None:
+    """Refuse a worker of another token, and a GPU that the worker did not register."""
+    try:
+        check_worker(db, label, worker_id)
+    except NotYours:
+        raise
+    except UserError as exc:  # it registers again with its next heartbeat
+        raise ApiError(409, str(exc)) from exc
+    if gpu_model_of(db, worker_id, gpu_id(worker_id, gpu, 0)) is None:
+        raise NotYours(f"worker {worker_id!r} has registered no such GPU")
+
+
 def _claim(
     db: Database,
     state: ApiState,
@@ -60,12 +76,11 @@ def _claim(
     task_id: str | None,
     any_run: Any,
 ) -> db_queue.Claim | None:
-    key = None
-    if gpu and gpu.get("model"):
-        key = gpu_id(worker_id, gpu, 0)
-        store_gpu(db, key, worker_id, gpu)
+    key = gpu_id(worker_id, gpu, 0)
     wanted = (db_queue.front_of_queue(db, run_id, key) if any_run is True else None) or run_id
     place = db_queue.waiting_place(db, wanted)
+    if place is None or place[0] != gpu_model_of(db, worker_id, key):
+        return None
     found = db_queue.claim_run(db, wanted, worker_id=worker_id, gpu_id=key, task_id=task_id)
     if found is not None and wanted != run_id:
         _tell_again(db, state, run_id, place)
@@ -86,45 +101,64 @@ def _tell_again(db: Database, state: ApiState, run_id: str, taken: Any) -> None:
 @route
 async def events(request: Request) -> Response:
     """Take progress and log lines of a run at work; say whether to stop."""
-    await check_token(request)
+    label = await check_token(request)
     run_id = check_run_id(request.path_params["run_id"])
     body = await read_json(request)
     attempt = field_of(body, "attempt", int)
     lines = field_of(body, "events", list, [])
     if len(lines) > MAX_EVENTS:
         raise ApiError(413, f"more than {MAX_EVENTS} events at once")
-    progress = field_of(body, "progress", dict, None) or {}
-    cancel = await in_thread(request, _events, run_id, attempt, lines, progress)
+    progress = checked_json(field_of(body, "progress", dict, None) or {}, "progress", 1)
+    cancel = await in_thread(request, _events, label, run_id, attempt, lines, progress)
     return JSONResponse({"cancel": cancel})
 
 
 def _events(
-    db: Database, run_id: str, attempt: int, lines: list[Any], progress: dict[str, Any]
+    db: Database,
+    label: str,
+    run_id: str,
+    attempt: int,
+    lines: list[Any],
+    progress: dict[str, Any],
 ) -> bool:
+    check_run(db, label, run_id)
     rows = []
     for line in lines:
         if not isinstance(line, dict) or line.get("kind") not in KINDS:
             raise ApiError(400, f"events: each has a kind of {', '.join(KINDS)}")
-        at = line.get("at") if isinstance(line.get("at"), str) else None
-        rows.append((at, line["kind"], str(line.get("message", ""))))
+        message = str(line.get("message", "")).encode(errors="replace").decode()
+        rows.append((_time_of(line.get("at")), line["kind"], message))
     return handover.take_events(db, run_id, attempt, progress, rows)
+
+
+def _time_of(text: Any) -> str | None:
+    """Return a time as it came; None for what is none, which then is now."""
+    try:
+        datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+    return str(text)
 
 
 @route
 async def finish(request: Request) -> Response:
     """Take the manifest once every capture it names is here; then the run is read."""
-    await check_token(request)
+    label = await check_token(request)
     run_id = check_run_id(request.path_params["run_id"])
     body = await read_json(request, MAX_MANIFEST_BYTES)
     try:
         manifest = check_manifest(body)
     except CaptureError as exc:
         raise ApiError(422, str(exc)) from exc
-    status = await in_thread(request, _finish, state_of(request), run_id, manifest)
+    status = await in_thread(request, _finish, state_of(request), label, run_id, manifest)
     return JSONResponse({"status": status})
 
 
-def _finish(db: Database, state: ApiState, run_id: str, manifest: dict[str, Any]) -> str:
+def _finish(
+    db: Database, state: ApiState, label: str, run_id: str, manifest: dict[str, Any]
+) -> str:
+    told = field_of(manifest, "worker_id", str, None), (manifest.get("gpu") or {}).get("uuid")
+    check_run(db, label, run_id, worker_id=told[0], gpu_uuid=told[1])
     hashes = [c["sha256"] for p in manifest["passes"] for c in p["captures"]]
     paths = {sha: upload_path(state.data_dir, run_id, sha) for sha in hashes}
     missing = [
@@ -132,7 +166,7 @@ def _finish(db: Database, state: ApiState, run_id: str, manifest: dict[str, Any]
     ]
     if not handover.run_exists(db, run_id):
         raise ApiError(404, f"run {run_id} does not exist")
-    attempt = manifest.get("attempt") if isinstance(manifest.get("attempt"), int) else None
+    attempt = field_of(manifest, "attempt", int)
     status = _awaited(db, run_id, attempt)
     if status not in handover.AWAITING:
         return status
@@ -156,7 +190,7 @@ def _finish(db: Database, state: ApiState, run_id: str, manifest: dict[str, Any]
     return status
 
 
-def _awaited(db: Database, run_id: str, attempt: int | None) -> str:
+def _awaited(db: Database, run_id: str, attempt: int) -> str:
     """Return the run's status; a late bundle must not write over that of a newer attempt."""
     try:
         return handover.awaited_status(db, run_id, attempt)

@@ -42,6 +42,8 @@ class ApiState:
     tokens_read_s: float = float("-inf")
     proven: set[tuple[str, str]] = field(default_factory=set)
     "Address and SHA-256 of each token that was taken from there."
+    used_s: dict[str, float] = field(default_factory=dict)
+    "Label of a token -> when its last use was noted."
     ingest_waits: tuple[str, float] = ("", 0.0)
     "The run that is next to be read, and since when (or when ingest was last told again)."
     _local: threading.local = field(default_factory=threading.local)

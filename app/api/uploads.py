@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO
 
 import anyio.to_thread
+from sqlite_utils import Database
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
@@ -17,8 +18,9 @@ from app.api.errors import ApiError, read_chunks, route
 from app.api.state import in_thread, state_of
 from captures.manifest import is_plain_name
 from core.config import DataDir
-from db.handover import run_exists
+from db.handover import AWAITING, run_exists, run_status
 from db.status import has_capture
+from db.tokens import check_run
 
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _RUN_ID = re.compile(r"[a-z0-9]{4,40}\Z")
@@ -49,9 +51,10 @@ def upload_path(data_dir: DataDir, run_id: str, sha256: str) -> Path:
 @route
 async def head(request: Request) -> Response:
     """Say whether a capture is here, and if not, how much of it is."""
-    await check_token(request)
+    label = await check_token(request)
     run_id, sha256 = request.path_params["run_id"], request.path_params["sha256"]
     path = upload_path(state_of(request).data_dir, run_id, sha256)
+    await in_thread(request, check_run, label, run_id)
     if path.exists() or await in_thread(request, has_capture, run_id, sha256):
         return Response(status_code=200)
     return Response(status_code=404, headers={"Upload-Offset": str(_size(_partial(path)))})
@@ -60,19 +63,28 @@ async def head(request: Request) -> Response:
 @route
 async def put(request: Request) -> Response:
     """Append a streamed body at `offset`."""
-    await check_token(request)
+    label = await check_token(request)
     run_id, sha256 = request.path_params["run_id"], request.path_params["sha256"]
     path = upload_path(state_of(request).data_dir, run_id, sha256)
     if not is_plain_name(request.query_params.get("file", "")):
         raise ApiError(400, "file is no plain file name")
     if not await in_thread(request, run_exists, run_id):
         raise ApiError(404, f"run {run_id} does not exist")
+    await in_thread(request, _check_awaited, label, run_id)
     if path.exists():
         return JSONResponse({"complete": True}, status_code=201)
     offset = _offset(request)
     path.parent.mkdir(parents=True, exist_ok=True)
     size = await _append(request, _partial(path), offset)
     return await anyio.to_thread.run_sync(_completed, path, sha256, size, offset)
+
+
+def _check_awaited(db: Database, label: str, run_id: str) -> None:
+    """Refuse captures of another token's run, and of one that takes no bundle (any more)."""
+    check_run(db, label, run_id)
+    status = run_status(db, run_id)
+    if status not in AWAITING:
+        raise ApiError(410, f"run {run_id} is {status}: it takes no capture")
 
 
 def _offset(request: Request) -> int:

@@ -45,7 +45,8 @@ COMMANDS = {
     "demo": "load the example runs",
     "doctor": "check GPUs, tools, permissions and the broker",
     "worker": "start a worker for a dashboard on another host",
-    "token": "make a token for a worker on another host",
+    "token": "make, list or revoke tokens of workers on other hosts",
+    "gpu": "list known GPUs, or forget one",
     "ingest": "start the process that reads finished runs",
     "test": "run the test suite",
 }

@@ -1,33 +1,81 @@
-"""`warpboard token LABEL`: a token for a worker on another host. Shown once, stored as a hash."""
+"""`warpboard token`: tokens of workers on other hosts. A token is shown once and kept as a hash."""
 
 import secrets
 from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from app.cli.command import Command, add_json
 from app.cli.output import note, print_json
 from core.config import DataDir
 from core.console import word
+from core.errors import UserError
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+WORDS = ("list", "revoke")
 
 
 def arguments(parser: ArgumentParser) -> None:
-    text = "e.g. the host's name; the same label replaces its token"
-    parser.add_argument("label", metavar="LABEL", type=word, help=text)
+    text = "LABEL: make a token for a host's one worker (the same label replaces its token);"
+    text += " list: labels, workers and last uses; revoke LABEL: take that token no more"
+    parser.add_argument("words", metavar="LABEL", nargs="+", type=word, help=text)
     add_json(parser)
 
 
 def run(options: Namespace, data: DataDir) -> int:
     from db.connection import opened
-    from db.workers import add_token
 
-    token = secrets.token_urlsafe(32)
+    first, *rest = options.words
+    if len(rest) != (first == "revoke"):
+        raise UserError("token: write `token LABEL`, `token list` or `token revoke LABEL`")
     with opened(data.db_path) as db:
-        add_token(db, token, options.label)
-    if options.json:
-        print_json({"label": options.label, "token": token})
-    else:
-        note("put this line into a file on the other host and name it with --token-file:")
-        print(token)
+        if first == "list":
+            _list(db, is_json=options.json)
+        elif first == "revoke":
+            _revoke(db, rest[0], is_json=options.json)
+        else:
+            _make(db, first, is_json=options.json)
     return 0
 
 
-COMMAND = Command(help="make a token for a worker", arguments=arguments, run=run)
+def _make(db: "Database", label: str, *, is_json: bool) -> None:
+    from db.tokens import add_token
+
+    token = secrets.token_urlsafe(32)
+    add_token(db, token, label)
+    if is_json:
+        print_json({"label": label, "token": token})
+        return
+    note("put this line into a file on the other host and name it with --token-file;")
+    note("the first worker that registers with it is the only one that may use it:")
+    print(token)
+
+
+def _list(db: "Database", *, is_json: bool) -> None:
+    from db.tokens import tokens
+
+    rows = tokens(db)
+    if is_json:
+        print_json({"tokens": [asdict(row) for row in rows]})
+        return
+    for row in rows:
+        used = f"last used {row.last_used_at}" if row.last_used_at else "never used"
+        worker = row.worker_id or "no worker yet"
+        print(f"{row.label}  {worker}  made {row.created_at}  {used}")
+    if not rows:
+        note("no token for another host; `warpboard token LABEL` makes one")
+
+
+def _revoke(db: "Database", label: str, *, is_json: bool) -> None:
+    from db.tokens import revoke_token
+
+    revoke_token(db, label)
+    if is_json:
+        print_json({"revoked": label})
+    else:
+        note(f"the token {label} is not taken any more")
+
+
+COMMAND = Command(help="make, list or revoke tokens of workers", arguments=arguments, run=run)

@@ -19,7 +19,7 @@ from app.ui.timeline_load import Timeline, load_timeline
 from core.config import DataDir, data_dir
 from core.errors import AppError
 from core.spec import JobSpec
-from db import fetch, runs, status
+from db import fetch, runs, status, workers
 from db.connection import opened
 from db.devices import Device, devices
 from db.repeats import Repeats, find_repeats
@@ -105,6 +105,12 @@ def _gpus(key: Stamp) -> pd.DataFrame:
 def list_gpus() -> pd.DataFrame:
     """Return the registered GPUs with their peaks, newest state within 20 s."""
     return _gpus(stamp())
+
+
+def remove_gpu(key: str) -> None:
+    """Forget a GPU that no worker has now."""
+    with database() as db:
+        workers.remove_gpu(db, key)
 
 
 def list_devices() -> list[Device]:

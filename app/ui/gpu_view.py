@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from app.ui import links
+from app.ui import data, links
 from app.ui.colours import gpu_colour
 from app.ui.format import (
     UNKNOWN,
@@ -20,7 +20,7 @@ from app.ui.format import (
     scaled,
     when,
 )
-from app.ui.widgets import plain_markdown, show_table
+from app.ui.widgets import card_border, plain_markdown, said_plainly, show_table
 from core import gpus as gpu_table
 
 
@@ -36,17 +36,31 @@ def cards(frame: pd.DataFrame) -> None:
 
 def _card(row: dict[str, Any]) -> None:
     with st.container(border=True):
-        _head(row)
-        st.markdown("**Peaks**")
-        _peaks(row)
-        st.markdown("**Tools**")
-        _tools(str(row["model"]), row["info"] or {})
-        st.page_link(
+        with card_border(str(row["model"])):
+            _head(row)
+            st.markdown("**Peaks**")
+            _peaks(row)
+            st.markdown("**Tools**")
+            _tools(str(row["model"]), row["info"] or {})
+        bar = st.container(horizontal=True)
+        bar.page_link(
             links.RUNS,
             label=many(row["num_runs"], "run"),
             icon=":material/table_rows:",
             query_params={"q": f'gpu:"{row["model"]}"'},
         )
+        if not row["is_online"]:
+            _forget(bar, str(row["id"]))
+
+
+def _forget(place: Any, key: str) -> None:
+    """Offer to remove a GPU that no worker has now."""
+    with place.popover("Remove", icon=":material/delete:"):
+        st.text("Forget this GPU and what was measured of it. Its runs stay.")
+        if st.button("Remove this GPU", key=f"remove {key}", type="primary"):
+            with said_plainly():
+                data.remove_gpu(key)
+            st.rerun()
 
 
 def _head(row: dict[str, Any]) -> None:

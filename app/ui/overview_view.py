@@ -12,7 +12,7 @@ from app.ui.colours import gpu_colour
 from app.ui.format import count, gpu_name, many, noise_floor
 from app.ui.queue_view import progress_of
 from app.ui.runs_table import open_table, rows_key
-from app.ui.widgets import plain_markdown, said_plainly, show_table, status_badge
+from app.ui.widgets import card_border, plain_markdown, said_plainly, show_table, status_badge
 
 
 def first_steps() -> None:
@@ -66,7 +66,8 @@ def gpus(frame: pd.DataFrame) -> None:
     with st.grid("auto", min_column_width=250, border=True, gap="small"):
         ordered = frame.sort_values("is_online", ascending=False, kind="stable")
         for row in ordered.head(8).to_dict("records"):
-            st.html(_gpu_tile(row))
+            with card_border(str(row["model"])):
+                st.html(_gpu_tile(row))
 
 
 def _gpu_tile(row: dict[str, Any]) -> str:

@@ -158,6 +158,16 @@ def page_border() -> Iterator[None]:
 
 
 @contextmanager
+def card_border(what: str) -> Iterator[None]:
+    """Let a card that cannot be drawn fail alone: one line in its place, the rest in the log."""
+    try:
+        yield
+    except Exception:  # the border of a card: what is stored of one thing must not hide the others
+        log.exception("the card of %s failed", what)
+        st.caption(f"{plain_markdown(what[:80])}: cannot be shown; the log says why.")
+
+
+@contextmanager
 def said_plainly() -> Iterator[None]:
     """Show an expected failure as one message; everything else goes on to the server's log."""
     try:

@@ -19,6 +19,9 @@ def register(api: httpx.Client, worker_id: str = "w1") -> None:
 
 
 def claim(api: httpx.Client, run_id: str, **more: Any) -> httpx.Response:
+    """Claim a run for the worker w1, which registers first where the caller did not do so."""
+    if api.post("/workers/w1/heartbeat", json={}).status_code == 404:
+        register(api)
     body = {"worker_id": "w1", "gpu": {"model": "cpu"}, "task_id": "t", **more}
     return api.post(f"/runs/{run_id}/claim", json=body)
 
@@ -44,6 +47,13 @@ def trace_capture() -> dict[str, Any]:
         "bytes": TRACE.stat().st_size,
         "sha256": TRACE_SHA256,
     }
+
+
+def claimed(api: httpx.Client, make_run: MakeRun) -> str:
+    """Return a run that the worker w1 has claimed."""
+    run_id = make_run()
+    assert claim(api, run_id).status_code == 200
+    return run_id
 
 
 def upload_path(run_id: str) -> str:

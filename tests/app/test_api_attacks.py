@@ -11,7 +11,7 @@ import pytest
 
 from app.api import errors
 from core.config import DataDir
-from tests.app.api_steps import TRACE_SHA256, MakeRun, claim, register, upload_path
+from tests.app.api_steps import TRACE_SHA256, MakeRun, claim, claimed, register, upload_path
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def test_upload_of_a_peer_that_is_gone_is_given_up_and_can_go_on(
     api: httpx.Client, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(errors, "IDLE_S", 0.3)
-    where = upload_path(make_run())
+    where = upload_path(claimed(api, make_run))
     head = f"PUT {api.base_url.path}{where[1:]}?file=t.gz&offset=0 HTTP/1.1\r\nContent-Length: 99"
     with raw(api, head) as peer:
         peer.sendall(b"12345")
@@ -55,7 +55,7 @@ def test_body_without_an_end_is_cut_off(
 def test_encoded_body_is_refused_by_name(api: httpx.Client, make_run: MakeRun) -> None:
     bomb = gzip.compress(b" " * 2**20)
     headers = {"Content-Encoding": "gzip"}
-    for method, where in (("POST", "/workers"), ("PUT", upload_path(make_run()))):
+    for method, where in (("POST", "/workers"), ("PUT", upload_path(claimed(api, make_run)))):
         found = api.request(method, where, params={"file": "t"}, headers=headers, content=bomb)
         assert found.status_code == 415
         assert "gzip" in found.json()["error"]
@@ -65,7 +65,7 @@ def test_encoded_body_is_refused_by_name(api: httpx.Client, make_run: MakeRun) -
 def test_lying_content_length_takes_no_room(
     api: httpx.Client, data_dir: DataDir, make_run: MakeRun, length: str
 ) -> None:
-    where = f"{api.base_url.path}{upload_path(make_run())[1:]}?file=t.gz&offset=0"
+    where = f"{api.base_url.path}{upload_path(claimed(api, make_run))[1:]}?file=t.gz&offset=0"
     with raw(api, f"PUT {where} HTTP/1.1\r\nContent-Length: {length}") as peer:
         assert answer(peer).split()[1] in ("400", "413")
     assert not list(data_dir.uploads.rglob("*.part"))
@@ -73,7 +73,7 @@ def test_lying_content_length_takes_no_room(
 
 @pytest.mark.parametrize("where", ["offset=-1", "offset=1e3", "offset=%F0%9D%9F%8F", "offset=0x1"])
 def test_offset_is_a_whole_number(api: httpx.Client, make_run: MakeRun, where: str) -> None:
-    found = api.put(f"{upload_path(make_run())}?file=t.gz&{where}", content=b"x")
+    found = api.put(f"{upload_path(claimed(api, make_run))}?file=t.gz&{where}", content=b"x")
     assert found.status_code == 400
 
 

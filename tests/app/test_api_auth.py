@@ -8,7 +8,7 @@ from sqlite_utils import Database
 
 from app.api import auth
 from core.config import DataDir
-from db.workers import add_token
+from db.tokens import add_token
 from tests.app.api_steps import (
     register,
 )

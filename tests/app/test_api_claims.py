@@ -18,6 +18,7 @@ from core.spec import JobSpec
 from db.fetch import events, run_row
 from db.queue import move_up, request_cancel
 from db.runs import insert_run
+from db.workers import register_worker
 from tests.app.api_steps import (
     MakeRun,
     claim,
@@ -155,6 +156,8 @@ def test_every_run_starts_on_its_gpu_whatever_the_order_of_messages(
         device = rng.choice([None, *GPUS])
         spec = JobSpec(workload="decode", params={"n": number}, gpu=MODEL, device=device)
         queues[device].append(insert_run(db, spec=spec, name=str(number)))
+    gpus = [{"model": MODEL, "uuid": uuid} for uuid in GPUS]
+    register_worker(db, "w1", version="1", queues=(), gpus=gpus, info={})
     wanted = {run_id: device for device, runs in queues.items() for run_id in runs}
     state = ApiState(
         data_dir=data_dir,

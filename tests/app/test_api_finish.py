@@ -146,6 +146,7 @@ def test_late_bundle_of_a_run_that_was_tried_again_is_refused(
     beat = api.post("/workers/w1/heartbeat", json={"running": [run_id]})
     told = api.post(f"/runs/{run_id}/events", json={"attempt": 1, "events": []})
     queued = api.post(f"/runs/{run_id}/finish", json=manifest([]))
+    register(api, "w2")
     claim(api, run_id, worker_id="w2", task_id="u")
     assert api.post(f"/runs/{run_id}/finish", json=manifest([], attempt=2)).status_code == 200
     late = api.post(f"/runs/{run_id}/finish", json=manifest([], error="of attempt 1"))

@@ -9,12 +9,13 @@ from tests.app.api_steps import (
     TRACE,
     TRACE_SHA256,
     MakeRun,
+    claimed,
     upload_path,
 )
 
 
 def test_upload_goes_on_where_it_broke_off(api: httpx.Client, make_run: MakeRun) -> None:
-    run_id, data = make_run(), TRACE.read_bytes()
+    run_id, data = claimed(api, make_run), TRACE.read_bytes()
     where = upload_path(run_id)
 
     assert api.head(where).headers["upload-offset"] == "0"
@@ -28,8 +29,7 @@ def test_upload_goes_on_where_it_broke_off(api: httpx.Client, make_run: MakeRun)
 
 
 def test_upload_with_wrong_contents_begins_again(api: httpx.Client, make_run: MakeRun) -> None:
-    run_id = make_run()
-    where = upload_path(run_id)
+    where = upload_path(claimed(api, make_run))
     api.put(where, params={"file": "t.gz", "offset": 0}, content=b"wrong")
 
     again = api.put(where, params={"file": "t.gz", "offset": 5}, content=b"")
@@ -43,9 +43,9 @@ def test_upload_over_the_limit_is_refused(
 ) -> None:
     monkeypatch.setenv("WARPBOARD_MAX_CAPTURE_BYTES", "1000")
 
-    answer = api.put(
-        upload_path(make_run()), params={"file": "t.gz", "offset": 0}, content=TRACE.read_bytes()
-    )
+    where = upload_path(claimed(api, make_run))
+
+    answer = api.put(where, params={"file": "t.gz", "offset": 0}, content=TRACE.read_bytes())
 
     assert answer.status_code == 413
     assert "1000" in answer.json()["error"]
@@ -88,7 +88,7 @@ def test_largest_capture_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_upload_that_broke_at_its_last_byte_and_went_on_with_another_is_mended(
     api: httpx.Client, data_dir: DataDir, make_run: MakeRun
 ) -> None:
-    run_id, data = make_run(), TRACE.read_bytes()
+    run_id, data = claimed(api, make_run), TRACE.read_bytes()
     where, end = upload_path(run_id), len(TRACE.read_bytes())
 
     def put(offset: int, content: bytes) -> int:

@@ -21,7 +21,7 @@ from app.stack import free_port
 from core.config import DataDir
 from core.errors import UserError
 from db.connection import connect, opened
-from db.workers import add_token
+from db.tokens import add_token
 
 
 def check(data: DataDir, name: str) -> dict[str, Any]:

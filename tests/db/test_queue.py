@@ -17,7 +17,8 @@ from db.handover import (
     waiting_for,
 )
 from db.queue import claim_run, front_of_queue, move_up, request_cancel, retry
-from db.workers import add_token, heartbeat, register_worker, token_digests
+from db.tokens import add_token, token_digests
+from db.workers import heartbeat, register_worker
 
 MakeRun = Callable[..., str]
 

@@ -1,0 +1,104 @@
+"""Values that came from another host or from a file: bounded, finite, and of the right type."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from core.errors import UserError
+
+MAX_NAME_CHARS = 200
+MAX_TEXT_CHARS = 4_000
+MAX_ITEMS = 2_000
+MAX_DEPTH = 8
+_MAX_INT = 2**63
+_SHOWN_CHARS = 60
+
+
+def checked_text(value: Any, where: str, max_chars: int = MAX_NAME_CHARS) -> str:
+    """Return a printable text of at most `max_chars`; UserError names the field."""
+    if isinstance(value, str) and value.isprintable() and 0 < len(value) <= max_chars:
+        return value
+    raise _wrong(where, value, f"a printable text of at most {max_chars} characters")
+
+
+def checked_number(value: Any, where: str, low: float, high: float) -> float:
+    """Return a finite number of `low` to `high`; UserError names the field."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and low <= value <= high:  # false for nan
+        return float(value)
+    raise _wrong(where, value, f"a number from {low:g} to {high:g}")
+
+
+def checked_int(value: Any, where: str, high: int = _MAX_INT - 1) -> int:
+    """Return a whole number of 0 to `high`; UserError names the field."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= high:
+        return value
+    raise _wrong(where, value, f"a whole number from 0 to {high}")
+
+
+def checked_mapping(value: Any, where: str) -> dict[str, Any]:
+    """Return a JSON object, {} for none; UserError names the field."""
+    if value is None:
+        return {}
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise _wrong(where, value, "an object")
+
+
+def checked_json(value: Any, where: str, depth: int = MAX_DEPTH) -> Any:
+    """Return a JSON value that is finite and bounded in depth, length and texts; UserError."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int) and abs(value) < _MAX_INT:
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, str) and len(value) <= MAX_TEXT_CHARS and _is_unicode(value):
+        return value
+    if isinstance(value, list | dict) and depth > 0 and len(value) <= MAX_ITEMS:
+        if isinstance(value, list):
+            return [checked_json(v, f"{where}[{i}]", depth - 1) for i, v in enumerate(value)]
+        return {
+            checked_text(k, f"a key of {where}"): checked_json(v, f"{where}.{k[:40]}", depth - 1)
+            for k, v in value.items()
+        }
+    raise _wrong(where, value, "a finite JSON value of moderate size")
+
+
+def checked_gpu(gpu: Any, where: str = "gpu") -> dict[str, Any]:
+    """Return what a worker or a bundle says of a GPU with every field checked; UserError.
+
+    Fields that nobody reads stay as they are, as long as they are bounded JSON.
+    """
+    record = dict(checked_json(checked_mapping(gpu, where), where))
+    for name in ("model", "name", "uuid", "compute_capability", "driver"):
+        if record.get(name) is not None:
+            record[name] = checked_text(record[name], f"{where}.{name}")
+    for name in ("ordinal", "num_sms", "memory_bytes"):
+        if record.get(name) is not None:
+            record[name] = checked_int(record[name], f"{where}.{name}")
+    if record.get("noise_floor_frac") is not None:
+        at = f"{where}.noise_floor_frac"
+        record["noise_floor_frac"] = checked_number(record["noise_floor_frac"], at, 0, 10)
+    floors = checked_mapping(record.get("noise_floors"), f"{where}.noise_floors")
+    for name, value in floors.items():
+        if value is not None:
+            checked_number(value, f"{where}.noise_floors.{name}", 0, 10)
+    peaks = checked_mapping(record.get("peaks"), f"{where}.peaks")
+    for name, entry in peaks.items():
+        value = entry.get("value") if isinstance(entry, Mapping) else entry
+        if value is not None:
+            checked_number(value, f"{where}.peaks.{name}", 0, 1e30)
+    return record
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair: JSON can write it, SQLite cannot
+        return False
+    return True
+
+
+def _wrong(where: str, value: Any, wanted: str) -> UserError:
+    return UserError(f"{where} is {repr(value)[:_SHOWN_CHARS]}, wanted {wanted}")

@@ -1,0 +1,257 @@
+"""A token is one worker: with another's nothing of a stranger is read, changed or stopped."""
+
+import json
+import sqlite3
+from typing import Any
+
+import httpx
+import pytest
+from sqlite_utils import Database
+
+from app.api import auth
+from core.config import DataDir
+from core.foreign import checked_gpu
+from db.fetch import run_row
+from db.tokens import EMBEDDED, add_token, revoke_token, tokens
+from tests.app.api_steps import TRACE, MakeRun, claim, manifest, register, upload_path
+
+MODEL = "NVIDIA H100 80GB HBM3"
+GPU: dict[str, Any] = {
+    "model": MODEL,
+    "uuid": "GPU-of-w1",
+    "noise_floor_frac": 0.02,
+    "noise_floors": {"gpu_bound": 0.01, "launch_bound": 0.02},
+    "peaks": {"copy_bytes_per_s": 3e12},
+}
+
+
+class Host:
+    """A worker on another host, with a token of its own."""
+
+    def __init__(self, api: httpx.Client, db: Database, label: str) -> None:
+        add_token(db, f"token of {label}", label)
+        self._api = api
+        self._headers = {"Authorization": f"Bearer token of {label}"}
+
+    def post(self, where: str, **body: Any) -> httpx.Response:
+        return self._api.post(where, json=body, headers=self._headers)
+
+    def put(self, where: str, data: bytes) -> httpx.Response:
+        params: dict[str, Any] = {"file": "t.gz", "offset": 0}
+        return self._api.put(where, params=params, content=data, headers=self._headers)
+
+    def register(self, worker_id: str, *gpus: dict[str, Any], **more: Any) -> httpx.Response:
+        body = {"worker_id": worker_id, "version": "0.1.0", "queues": ["q"], "gpus": list(gpus)}
+        return self.post("/workers", **body, **more)
+
+
+@pytest.fixture
+def victim(api: httpx.Client, db: Database) -> Host:
+    host = Host(api, db, "host-a")
+    assert host.register("w1", GPU).status_code == 200
+    return host
+
+
+@pytest.fixture
+def stranger(api: httpx.Client, db: Database, victim: Host) -> Host:
+    host = Host(api, db, "host-b")
+    assert host.register("w9", {"model": MODEL, "uuid": "GPU-of-w9"}).status_code == 200
+    return host
+
+
+def stored(db: Database) -> list[Any]:
+    """Return everything that a worker's call can change, but for the time of its last use."""
+    tables = ("runs", "gpus", "gpu_peaks", "events")
+    rows = [tuple(r) for t in tables for r in db.execute(f"SELECT * FROM {t} ORDER BY 1")]
+    return rows + [tuple(r) for r in db.execute("SELECT id, queues, info, stopped_at FROM workers")]
+
+
+def test_first_worker_that_registers_is_the_only_one_of_its_token(
+    victim: Host, db: Database
+) -> None:
+    assert victim.register("w2").status_code == 403
+    assert victim.register("w1", GPU).status_code == 200
+    assert [(row.label, row.worker_id) for row in tokens(db)] == [("host-a", "w1")]
+
+
+def test_last_use_of_a_token_is_noted(victim: Host, db: Database) -> None:
+    (row,) = tokens(db)
+
+    assert row.last_used_at is not None
+    assert row.last_used_at >= row.created_at
+
+
+def test_workers_of_this_host_share_their_token(api: httpx.Client, db: Database) -> None:
+    register(api, "w1")
+    register(api, "w2")
+
+    labels = db.execute("SELECT token_label FROM workers").fetchall()
+    assert labels == [(EMBEDDED,)] * 2
+
+
+@pytest.mark.parametrize("gpu", [GPU, {"model": "renamed", "uuid": "GPU-of-w1"}])
+def test_nothing_of_a_strangers_worker_can_be_taken(
+    stranger: Host, db: Database, make_run: MakeRun, gpu: dict[str, Any]
+) -> None:
+    run_id = make_run(gpu=MODEL)
+    before = stored(db)
+
+    refused = [
+        stranger.register("w1", gpu),
+        stranger.register("w9", gpu),
+        stranger.post("/workers/w1/heartbeat", running=[]),
+        stranger.post(f"/runs/{run_id}/claim", worker_id="w1", gpu=gpu),
+        stranger.post(f"/runs/{run_id}/claim", worker_id="w9", gpu=gpu),
+    ]
+
+    assert [answer.status_code for answer in refused] == [403] * 5
+    assert stored(db) == before
+
+
+def test_a_strangers_run_is_neither_told_of_nor_ended(
+    victim: Host, stranger: Host, db: Database, data_dir: DataDir, make_run: MakeRun
+) -> None:
+    run_id = make_run(gpu=MODEL)
+    assert victim.post(f"/runs/{run_id}/claim", worker_id="w1", gpu=GPU).status_code == 200
+    before = stored(db)
+
+    refused = [
+        stranger.post(f"/runs/{run_id}/events", attempt=1, events=[{"kind": "log"}]),
+        stranger.post(f"/runs/{run_id}/finish", **manifest([], attempt=1)),
+        stranger.put(upload_path(run_id), TRACE.read_bytes()),
+    ]
+
+    assert [answer.status_code for answer in refused] == [403] * 3
+    assert stored(db) == before
+    assert run_row(db, run_id).status == "claimed"
+    assert list(data_dir.uploads.iterdir()) == []
+
+
+def test_finish_names_its_own_attempt_worker_and_gpu(
+    victim: Host, db: Database, make_run: MakeRun
+) -> None:
+    run_id = make_run(gpu=MODEL)
+    victim.post(f"/runs/{run_id}/claim", worker_id="w1", gpu=GPU)
+    without = {k: v for k, v in manifest([]).items() if k != "attempt"}
+
+    codes = [
+        victim.post(f"/runs/{run_id}/finish", **without).status_code,
+        victim.post(f"/runs/{run_id}/finish", **manifest([], attempt=2)).status_code,
+        victim.post(f"/runs/{run_id}/finish", **manifest([], worker_id="w9")).status_code,
+        victim.post(f"/runs/{run_id}/finish", **manifest([], gpu={"uuid": "GPU-x"})).status_code,
+    ]
+
+    assert codes == [400, 409, 403, 403]
+    assert run_row(db, run_id).status == "claimed"
+    assert victim.post(f"/runs/{run_id}/finish", **manifest([], gpu=GPU)).status_code == 200
+
+
+def test_a_claim_that_finds_no_run_changes_nothing(
+    victim: Host, db: Database, make_run: MakeRun
+) -> None:
+    make_run(gpu="another model")
+    run_id = make_run(gpu="another model")
+    before = stored(db)
+    told = {**GPU, "model": "renamed", "noise_floor_frac": 0.0, "peaks": {"copy_bytes_per_s": 1}}
+
+    answer = victim.post(f"/runs/{run_id}/claim", worker_id="w1", gpu=told, any_run=True)
+
+    assert answer.status_code == 409
+    assert stored(db) == before
+
+
+def test_captures_of_an_ended_run_are_refused(
+    api: httpx.Client, data_dir: DataDir, make_run: MakeRun
+) -> None:
+    run_id = make_run()
+    queued = api.put(upload_path(run_id), params={"file": "t", "offset": 0}, content=b"x")
+    claim(api, run_id)
+    api.post(f"/runs/{run_id}/finish", json=manifest([]))
+    ended = api.put(upload_path(run_id), params={"file": "t", "offset": 0}, content=b"x")
+
+    assert (queued.status_code, ended.status_code) == (410, 410)
+    assert not list(data_dir.uploads.rglob("*.part"))
+
+
+def test_revoked_token_is_refused_and_its_gpu_may_move(
+    victim: Host, stranger: Host, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auth, "TOKENS_AGE_S", 0.0)
+    revoke_token(db, "host-a")
+
+    assert victim.post("/workers/w1/heartbeat").status_code == 401
+    assert stranger.register("w9", GPU).status_code == 200
+    assert db.execute("SELECT worker_id FROM gpus WHERE uuid = 'GPU-of-w1'").fetchone() == ("w9",)
+
+
+BAD_GPUS: list[tuple[str, Any]] = [
+    ("noise_floors", "abc"),
+    ("noise_floors", {"gpu_bound": "x"}),
+    ("noise_floors", {"gpu_bound": float("inf")}),
+    ("noise_floor_frac", float("nan")),
+    ("noise_floor_frac", -1),
+    ("peaks", [1]),
+    ("peaks", {"copy_bytes_per_s": {"value": 1e300}}),
+    ("model", "x" * 1_000_000),
+    ("model", "a\nb"),
+    ("uuid", ["GPU-1"]),
+    ("memory_bytes", 2**70),
+    ("num_sms", 1.5),
+    ("clocks", {"a": float("-inf")}),
+    ("name", "\ud800"),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), BAD_GPUS)
+def test_wrong_values_of_a_worker_are_refused_by_name(
+    victim: Host, db: Database, field: str, value: Any
+) -> None:
+    before = stored(db)
+    body = json.dumps({"worker_id": "w1", "version": "1", "gpus": [{**GPU, field: value}]})
+    headers = victim._headers | {"Content-Type": "application/json"}
+
+    answer = victim._api.post("/workers", content=body, headers=headers)
+
+    assert answer.status_code == 400
+    assert f"gpus[0].{field}" in answer.json()["error"]
+    assert stored(db) == before
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"tools": ["nsys"]},
+        {"permissions": 7},
+        {"host_label": "x" * 300},
+        {"checks": "y" * 10_000},
+        {"deep": [[[[[[[[[[1]]]]]]]]]]},
+        {"clock_s": 1e300},
+        {"many": list(range(10_000))},
+    ],
+)
+def test_wrong_values_of_a_host_are_refused(victim: Host, told: dict[str, Any]) -> None:
+    answer = victim.register("w1", **told)
+
+    assert answer.status_code == 400
+    assert next(iter(told)) in answer.json()["error"]
+
+
+def test_progress_is_bounded(api: httpx.Client, make_run: MakeRun) -> None:
+    run_id = make_run()
+    claim(api, run_id)
+    for progress in ({"done": [1]}, {"stage": "x" * 10_000}, {"done": {"a": 1}}):
+        body = {"attempt": 1, "events": [], "progress": progress}
+        assert api.post(f"/runs/{run_id}/events", json=body).status_code == 400
+
+
+def test_what_the_workers_probe_tells_of_a_gpu_is_taken() -> None:
+    gpu = {**GPU, "ordinal": 0, "memory_bytes": 85_899_345_920, "clocks": {"sm_mhz": [1980, None]}}
+
+    assert checked_gpu(gpu) == gpu
+
+
+def test_stored_tokens_are_hashes(victim: Host, data_dir: DataDir) -> None:
+    with sqlite3.connect(data_dir.db_path) as db:
+        dump = "\n".join(db.iterdump())
+
+    assert "token of host-a" not in dump
