@@ -29,6 +29,7 @@ from analysis.rundata import PassWarning, RunCapture, RunData
 from analysis.tables import CaptureKind
 from captures.manifest import MANIFEST, load_manifest
 from core.errors import CaptureError, UserError
+from core.trace_rules import MEASURED_RANGE, is_iteration, path_part
 
 NOT_CAPTURES = frozenset({"log", "text", "json", "result"})
 """Kinds in a manifest that are kept but not read: they hold no measurements of their own."""
@@ -154,7 +155,7 @@ def load_bundle(folder: Path, staging: Staging) -> RunData:
 def _wanted_ranges(job: Mapping[str, Any]) -> list[str]:
     """Return the names in `ranges` of the workload `command`; [] keeps all."""
     wanted = (job.get("params") or {}).get("ranges") if job["workload"] == "command" else None
-    return [name.strip() for name in str(wanted or "").split(",") if name.strip()]
+    return [path_part(name.strip()) for name in str(wanted or "").split(",") if name.strip()]
 
 
 def _with_ranges(
@@ -174,9 +175,17 @@ def _with_ranges(
         message = f"no range is called {name!r}; ranges of the capture: {_some(met)}"
         warnings.append(pass_warning(capture.pass_name, "range_not_met", message))
     inside = parts.map(lambda path: any(name in path for name in names))
-    is_ours = paths.str.fullmatch(r"BENCHMARK(/iteration_\d+(/program)?)?")
+    is_ours = parts.map(_is_of_the_workload)
     tables = replace(capture.tables, phases=phases[inside | is_ours].reset_index(drop=True))
     return replace(capture, tables=tables)
+
+
+def _is_of_the_workload(parts: Sequence[str]) -> bool:
+    """Say whether a path is one that the workload itself opens around the program's ranges."""
+    measured, *rest = parts
+    return measured == MEASURED_RANGE and (
+        not rest or (is_iteration(rest[0]) and rest[1:] in ([], ["program"]))
+    )
 
 
 def _some(names: Iterable[str], limit: int = 8) -> str:

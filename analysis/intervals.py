@@ -40,9 +40,10 @@ def overlap_ns(starts: Ints, ends: Ints, window_start: Ints, window_end: Ints) -
     def covered_until(time_ns: Ints) -> Ints:
         index = np.searchsorted(starts, time_ns, side="right")
         inside = np.minimum(time_ns, ends[index - 1]) - starts[index - 1]
-        return np.where(index > 0, done[index - 1] + inside, 0)
+        return np.asarray(np.where(index > 0, done[index - 1] + inside, 0), np.int64)
 
-    return np.maximum(covered_until(window_end) - covered_until(window_start), 0)
+    covered: Ints = np.maximum(covered_until(window_end) - covered_until(window_start), 0)
+    return covered
 
 
 @dataclass(frozen=True, slots=True)

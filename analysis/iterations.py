@@ -11,8 +11,7 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
-ITERATION = re.compile(r"^(?:iteration|iter|step|ProfilerStep)[ _#]?\d+$", re.I)
-
+from core.trace_rules import is_iteration, is_iteration_path, iteration_path
 
 COUNTER = re.compile(r"\b(seq|op_id|step|iteration|batch)(\s*[=:#]\s*)\d+", re.I)
 
@@ -24,9 +23,7 @@ def normalise(path: str | None) -> str:
     Numbers that autograd's ranges carry (`aten::mm, seq = 12, op_id = 34`) become `*` too.
     """
     parts = (path or "").split("/")
-    return "/".join(
-        "iteration_*" if ITERATION.match(p) else COUNTER.sub(r"\1\2*", p) for p in parts
-    )
+    return "/".join("iteration_*" if is_iteration(p) else COUNTER.sub(r"\1\2*", p) for p in parts)
 
 
 def tail(path: str) -> str:
@@ -34,21 +31,16 @@ def tail(path: str) -> str:
     return normalise(path).split("iteration_*/")[-1]
 
 
-@lru_cache(maxsize=65_536)
 def iteration_of(path: str | None) -> str:
     """Return the path down to its outermost iteration, numbers kept; empty outside iterations."""
-    parts = (path or "").split("/")
-    for i, part in enumerate(parts):
-        if ITERATION.match(part):
-            return "/".join(parts[: i + 1])
-    return ""
+    return iteration_path(path or "") or ""
 
 
 def iteration_rows(phases: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of PHASE_COLUMNS that are iterations, nested ones left out."""
     paths: Iterable[str] = phases["path"].to_list() if len(phases) else ()
-    is_iteration = [bool(path) and iteration_of(path) == path for path in paths]
-    return phases[is_iteration] if is_iteration else phases
+    chosen = [is_iteration_path(path or "") for path in paths]
+    return phases[chosen] if chosen else phases
 
 
 def num_iterations(phases: pd.DataFrame) -> int | None:

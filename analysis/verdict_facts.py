@@ -1,13 +1,11 @@
 """Facts that a verdict cites: launches an iteration, gaps, idle causes, CUDA graphs skipped."""
 
-import re
-
 from analysis.iterations import iteration_rows
 from analysis.runview import RunView
+from core.trace_rules import is_launch
 
 GRAPH_MODES = ("reduce-overhead", "max-autotune")
 """torch.compile modes that ask for CUDA graphs."""
-_LAUNCH = re.compile(r"^(?:cuda|cu|hip)(?:LaunchKernel|LaunchCooperative|GraphLaunch)")
 
 
 def percent(frac: float) -> str:
@@ -74,8 +72,8 @@ def launches_per_iteration(view: RunView) -> str | None:
 def _launch_calls(view: RunView) -> int:
     if view.api_calls.empty:
         return 0
-    is_launch = view.api_calls["name"].map(lambda n: bool(_LAUNCH.match(str(n))))
-    return int(view.api_calls.loc[is_launch, "count"].sum())
+    chosen = view.api_calls["name"].map(lambda n: is_launch(str(n)))
+    return int(view.api_calls.loc[chosen, "count"].sum())
 
 
 def _rounded(value: float) -> str:

@@ -1,0 +1,93 @@
+"""Memory in use after each allocation or release: a curve a device, and its peak.
+
+Events of the driver are a caching allocator's segments: its reserved memory, not what tensors use.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.tables import MEMORY_POINT_COLUMNS, empty
+from analysis.trace.model import Allocations, Int64s
+
+DEVICE = 0
+OTHER_MEMORY = {1: "pinned", 3: "managed", 4: "device_static"}
+MAX_POINTS = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUse:
+    """The curve (MEMORY_POINT_COLUMNS) and its figures; empty without events."""
+
+    points: pd.DataFrame
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Curve:
+    """The level of one pool after each event, what was live before the recording included."""
+
+    time_ns: Int64s
+    level_bytes: Int64s
+    baseline_bytes: int
+    "Live before the recording, as far as releases show it."
+
+    @property
+    def peak_bytes(self) -> int:
+        return max(int(self.level_bytes.max()), self.baseline_bytes)
+
+
+def memory_use(events: Allocations, source: str) -> MemoryUse:
+    """Return the memory in use over time; `source` names who recorded the events."""
+    if not len(events):
+        return MemoryUse(points=empty(MEMORY_POINT_COLUMNS))
+    figures: dict[str, Any] = {"num_events": len(events), "source": source}
+    for memory, name in OTHER_MEMORY.items():
+        chosen = np.flatnonzero(events.memory == memory)
+        if len(chosen):
+            figures[f"{name}_peak_bytes"] = _curve(events.take(chosen)).peak_bytes
+    on_device = np.flatnonzero(events.memory == DEVICE)
+    curves = {
+        device: _curve(events.take(on_device[events.device[on_device] == device]))
+        for device in np.unique(events.device[on_device]).tolist()
+    }
+    if not curves:
+        return MemoryUse(points=empty(MEMORY_POINT_COLUMNS), figures=figures)
+    figures |= {
+        "peak_bytes": max(curve.peak_bytes for curve in curves.values()),
+        "baseline_bytes": sum(curve.baseline_bytes for curve in curves.values()),
+        "final_bytes": sum(int(curve.level_bytes[-1]) for curve in curves.values()),
+        "is_partial": any(curve.baseline_bytes for curve in curves.values()),
+    }
+    frames = [_points(curve, device) for device, curve in curves.items()]
+    return MemoryUse(points=pd.concat(frames, ignore_index=True), figures=figures)
+
+
+def _curve(events: Allocations) -> _Curve:
+    is_release = events.num_bytes < 0
+    known = np.unique(events.address[~is_release])
+    is_foreign = is_release & ~np.isin(events.address, known)
+    level = np.cumsum(events.num_bytes)
+    baseline = max(int(-events.num_bytes[is_foreign].sum()), -int(level.min()), 0)
+    return _Curve(time_ns=events.time_ns, level_bytes=level + baseline, baseline_bytes=baseline)
+
+
+def _points(curve: _Curve, device: int) -> pd.DataFrame:
+    """Return at most MAX_POINTS points: of more, the highest of each stretch is kept."""
+    size = len(curve.time_ns)
+    edges = np.arange(size)
+    if size > MAX_POINTS:
+        edges = np.linspace(0, size, MAX_POINTS, dtype=np.int64)[:-1]
+    return pd.DataFrame(
+        {
+            "time_ns": curve.time_ns[edges],
+            "device": device,
+            "allocated_bytes": np.maximum.reduceat(curve.level_bytes, edges),
+            "reserved_bytes": pd.array([pd.NA] * len(edges), dtype="Int64"),
+            "phase": None,
+        },
+        columns=list(MEMORY_POINT_COLUMNS),
+    )

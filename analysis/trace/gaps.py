@@ -1,0 +1,159 @@
+"""Busy and idle time of each device, and what the idle time waited for.
+
+Idle time lies between the first and the last kernel of a device. Inside each gap, in this order:
+time in which a copy ran is `transfer`; time before the next kernel's launch in which the host sat
+in a waiting call is `synchronisation`; stretches of over HOST_STALL_NS before that launch in which
+its thread made no CUDA call, or sat in one that neither launches nor waits (an allocation, a module
+load), are `host`; the rest is `launch` when the launch was issued in the gap. A kernel that was
+queued before the gap and still did not start (start-up latency, a dependency between streams), or
+one without a recorded launch, leaves the rest `unknown`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analysis.intervals import merge, overlap_ns
+from analysis.tables import GAP_COLUMNS, empty
+from analysis.trace.attribution import launching_thread
+from analysis.trace.host_time import NOTHING, HostTime, Spans, host_time, united
+from analysis.trace.model import Int32s, Int64s, OpKind, Trace
+
+EVIDENCE = {
+    "transfer": "copies or memory sets ran on the device while no kernel did",
+    "synchronisation": "the host sat in a waiting call before it launched the next kernel",
+    "host": "for over 100 us before the next launch its thread made no CUDA call, or sat in an "
+    "allocation or module load",
+    "launch": "the next kernel's launch was issued while the device was idle",
+    "unknown": "the next kernel was launched before the gap, or its launch was not recorded",
+}
+NO_TIME = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceUse:
+    """What one GPU did between its first and its last kernel (or opaque graph launch)."""
+
+    device: int
+    num_kernels: int
+    num_ops: int
+    "Kernels and opaque graph launches."
+    kernel_time_ns: int
+    busy_ns: int
+    "Union of the intervals of kernels and opaque graph launches."
+    span_ns: int
+    idle: dict[str, tuple[int, int]]
+    "Number of gaps and time [ns] by cause; the times add up to span - busy."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gaps:
+    """Idle times of a device, with the launch of the kernel that ended each."""
+
+    start_ns: Int64s
+    end_ns: Int64s
+    launch_ns: Int64s
+    "NO_TIME where no launch was recorded."
+    thread: Int32s
+
+
+def device_use(trace: Trace) -> tuple[DeviceUse, ...]:
+    """Return the use of each device that ran kernels or graphs, in order of device."""
+    ops = trace.gpu_ops
+    host = host_time(trace)
+    runs = (ops.kind == OpKind.KERNEL) | (ops.kind == OpKind.GRAPH)
+    thread = launching_thread(trace)
+    devices = np.unique(ops.device[runs]).tolist()
+    found = []
+    for device in devices:
+        is_here = np.True_ if len(devices) == 1 else ops.device == device
+        mine = np.flatnonzero(runs & is_here)
+        beside = np.flatnonzero(~runs & (ops.device == device))
+        copies = merge(ops.start_ns[beside], ops.end_ns[beside])
+        found.append(_device(trace, device, mine, thread, copies, host))
+    return tuple(found)
+
+
+def gap_table(devices: Sequence[DeviceUse]) -> pd.DataFrame:
+    """Return idle time by cause (GAP_COLUMNS); it sums to span - busy over all devices."""
+    rows = []
+    for cause, evidence in EVIDENCE.items():
+        count = sum(device.idle[cause][0] for device in devices)
+        total = sum(device.idle[cause][1] for device in devices)
+        if total > 0:
+            rows.append((cause, count, total, f"{count} gaps: {evidence}"))
+    if not rows:
+        return empty(GAP_COLUMNS)
+    frame = pd.DataFrame(rows, columns=list(GAP_COLUMNS))
+    return frame.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def _device(
+    trace: Trace,
+    device: int,
+    mine: NDArray[np.intp],
+    thread: Int32s,
+    copies: Spans,
+    host: HostTime | None,
+) -> DeviceUse:
+    ops = trace.gpu_ops
+    start_ns, end_ns = ops.start_ns[mine], ops.end_ns[mine]
+    reached = np.maximum.accumulate(end_ns)
+    before = np.append(start_ns[0], reached[:-1])
+    is_kernel = ops.kind[mine] == OpKind.KERNEL
+    gaps = np.flatnonzero(start_ns > before)
+    found = _Gaps(
+        start_ns=before[gaps],
+        end_ns=start_ns[gaps],
+        launch_ns=np.append(trace.host_calls.start_ns, NO_TIME)[ops.launch[mine[gaps]]],
+        thread=thread[mine[gaps]],
+    )
+    waits = NOTHING if host is None else host.waits_of(_owners(trace, mine))
+    split = _split(found, copies, waits, host) if len(gaps) else {}
+    spent = {cause: split.get(cause, np.empty(0, np.int64)) for cause in EVIDENCE}
+    return DeviceUse(
+        device=device,
+        num_kernels=int(is_kernel.sum()),
+        num_ops=len(mine),
+        kernel_time_ns=int((end_ns - start_ns)[is_kernel].sum()),
+        busy_ns=int(np.maximum(end_ns - np.maximum(start_ns, before), 0).sum()),
+        span_ns=int(reached[-1] - start_ns[0]),
+        idle={cause: (int((ns > 0).sum()), int(ns.sum())) for cause, ns in spent.items()},
+    )
+
+
+def _owners(trace: Trace, mine: NDArray[np.intp]) -> list[int]:
+    """Return the processes whose kernels these are."""
+    process = trace.gpu_ops.process[mine]
+    return np.flatnonzero(np.bincount(process + 1)[1:]).tolist()
+
+
+def _split(gaps: _Gaps, copies: Spans, waits: Spans, host: HostTime | None) -> dict[str, Int64s]:
+    opened, closed = gaps.start_ns, gaps.end_ns
+    transfer = overlap_ns(*copies, opened, closed)
+    rest = closed - opened - transfer
+    if host is None:
+        return {"transfer": transfer, "unknown": rest}
+    before = np.clip(gaps.launch_ns, opened, closed)
+    copied = overlap_ns(*copies, opened, before)
+    waiting = united([copies, waits])
+    waited = overlap_ns(*waiting, opened, before)
+    away = waited.copy()
+    for thread in np.unique(gaps.thread).tolist():
+        if thread not in host.stalls:
+            continue
+        stalls = united([waiting, host.stalls[thread]])
+        own = np.flatnonzero(gaps.thread == thread)
+        away[own] = overlap_ns(*stalls, opened[own], before[own])
+    rest = rest - (away - copied)
+    is_late = gaps.launch_ns >= opened
+    return {
+        "transfer": transfer,
+        "synchronisation": waited - copied,
+        "host": away - waited,
+        "launch": np.where(is_late, rest, 0),
+        "unknown": np.where(is_late, 0, rest),
+    }

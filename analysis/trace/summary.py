@@ -1,0 +1,153 @@
+"""From the event tables of a timeline to everything that is shown of it, for every format."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
+from analysis.trace import coverage
+from analysis.trace.aggregates import call_table, kernel_table, transfer_table
+from analysis.trace.allocations import memory_use
+from analysis.trace.attribution import attribute
+from analysis.trace.calls import Launches, launches_of
+from analysis.trace.gaps import DeviceUse, device_use, gap_table
+from analysis.trace.model import OpKind, Trace
+from analysis.trace.phases import phase_table
+from analysis.trace.ranges import phase_ranges
+from analysis.trace.spans import range_table, span_table
+
+
+def tables_of(
+    trace: Trace,
+    *,
+    kind: CaptureKind,
+    path: Path,
+    tool: str,
+    tool_version: str | None = None,
+    environment: Mapping[str, Any] | None = None,
+    warnings: Iterable[CaptureWarning] = (),
+    memory_source: str = "cuda_allocations",
+    since_ns: int | None = None,
+    scratch: Path | None = None,
+) -> CaptureTables:
+    """Return the tables of a capture. What was not recorded is absent, with a warning.
+
+    `warnings`: what the loader has to say about the file. `memory_source`: who recorded the
+    allocations. `since_ns`: operations launched before it (a profiler's warm-up step) stay out of
+    the sums, not out of phases and spans. `scratch`: folder for the spans of large captures.
+    """
+    counted = trace if since_ns is None else _since(trace, since_ns)
+    ranges = phase_ranges(trace)
+    given = attribute(trace, ranges)
+    phases = phase_table(trace, ranges, given)
+    spans = span_table(trace, ranges, given, scratch)
+    launches = launches_of(counted, since_ns)
+    devices = device_use(counted)
+    api_calls = call_table(trace, since_ns)
+    memory = memory_use(trace.allocations, memory_source)
+    main = max(devices, key=lambda use: use.num_ops).device if devices else 0
+    return CaptureTables(
+        kind=kind,
+        path=path,
+        tool=tool,
+        tool_version=tool_version,
+        gpu=trace.sources.devices.get(main, {}),
+        environment={**(environment or {}), **_several_devices(trace, devices)},
+        summary=_summary(counted, launches, devices) | _peak(memory.figures) | _windows(trace),
+        kernels=kernel_table(counted) if devices else None,
+        phases=phases.frame,
+        api_calls=api_calls,
+        transfers=transfer_table(counted),
+        gaps=gap_table(devices),
+        memory_points=memory.points,
+        memory=memory.figures,
+        spans=spans,
+        ranges=range_table(trace, ranges),
+        warnings=(
+            *warnings,
+            *coverage.coverage_warnings(counted, launches, devices),
+            *coverage.phase_warnings(trace, ranges, given, phases),
+            *coverage.failed_call_warnings(api_calls),
+            *coverage.memory_warnings(dict(memory.figures)),
+        ),
+    )
+
+
+def _since(trace: Trace, since_ns: int) -> Trace:
+    """Return the trace without the operations launched before a time; by start without a launch."""
+    ops = trace.gpu_ops
+    launch_ns = np.append(trace.host_calls.start_ns, 0)[ops.launch]
+    when = np.where(ops.launch >= 0, launch_ns, ops.start_ns)
+    return replace(trace, gpu_ops=ops.take(when >= since_ns))
+
+
+def _summary(
+    trace: Trace, launches: Launches, devices: tuple[DeviceUse, ...]
+) -> dict[str, int | float]:
+    """Return the headline numbers; what is unknown has no key.
+
+    kernel_time_ns is the sum of kernel durations; busy_ns the union of kernel (and opaque graph)
+    intervals of each device, summed over devices; span_ns first start to last end of each device,
+    summed likewise, so that idle_frac = 1 - busy / span holds for several devices too.
+    """
+    ops, num_calls = trace.gpu_ops, len(trace.host_calls)
+    summary: dict[str, int | float] = {"num_api_calls": num_calls} if num_calls else {}
+    if not devices:
+        return summary
+    num_kernels = sum(use.num_kernels for use in devices)
+    if num_kernels:
+        summary["num_kernels"] = num_kernels
+        summary["kernel_time_ns"] = sum(use.kernel_time_ns for use in devices)
+    summary["busy_ns"] = sum(use.busy_ns for use in devices)
+    summary["span_ns"] = sum(use.span_ns for use in devices)
+    if summary["span_ns"]:
+        summary["idle_frac"] = 1 - summary["busy_ns"] / summary["span_ns"]
+    is_graph = ops.kind == OpKind.GRAPH
+    if not launches.num_lost_graphs:
+        summary["opaque_graph_ns"] = int((ops.end_ns - ops.start_ns)[is_graph].sum())
+    num_graphs = int(is_graph.sum())
+    if num_graphs or num_calls:
+        summary["num_graph_launches"] = num_graphs or int(launches.is_graph.sum())
+    if num_calls:
+        is_alone = (ops.kind == OpKind.KERNEL) & (ops.launch < 0)
+        summary["num_kernels_without_launch"] = int(is_alone.sum())
+        summary["num_launches_without_kernel"] = launches.num_unanswered
+    return summary
+
+
+def _peak(figures: Mapping[str, Any]) -> dict[str, int]:
+    peak = figures.get("peak_bytes")
+    return {} if peak is None else {"peak_memory_bytes": peak}
+
+
+def _windows(trace: Trace) -> dict[str, int]:
+    """Return how long was recorded, and from the first to the last event of any kind."""
+    tables = [t for t in (trace.gpu_ops, trace.host_calls, trace.host_ranges) if len(t)]
+    if not tables:
+        return {}
+    first = min(int(t.start_ns.min()) for t in tables)
+    found = {"event_window_ns": max(int(t.end_ns.max()) for t in tables) - first}
+    if trace.sources.session_end_ns:
+        found["capture_window_ns"] = trace.sources.session_end_ns
+    return found
+
+
+def _several_devices(trace: Trace, devices: tuple[DeviceUse, ...]) -> dict[str, str]:
+    if len(devices) < 2:
+        return {}
+    rows = [
+        {
+            "name": trace.sources.devices.get(use.device, {}).get("name"),
+            "device": use.device,
+            "num_kernels": use.num_kernels,
+            "kernel_time_ns": use.kernel_time_ns,
+            "busy_ns": use.busy_ns,
+            "span_ns": use.span_ns,
+        }
+        for use in devices
+    ]
+    return {"devices": json.dumps(rows)}
