@@ -14,6 +14,15 @@ SCHEMA_VERSION = 1
 ParamValue = str | int | float | bool | None
 MAX_SWEEP_JOBS = 2000
 MAX_REPEATS = 50
+LATER_PARAMS: Mapping[str, ParamValue] = {
+    "gpus": 1,
+    "profiled_ranks": "all",
+    "straggler_rank": -1,
+    "straggler_ms": 0.0,
+    "parallel": "none",
+    "scaling": "strong",
+}
+"""Parameters that workloads got later: at these values a run is what it was without them."""
 
 
 def canonical_json(value: Any) -> str:
@@ -44,6 +53,17 @@ class JobSpec:
         for name in self.profilers:
             if name not in allowed:
                 raise UserError(f"profilers: {name!r} is not one of {', '.join(sorted(allowed))}")
+        if self.num_gpus > 1 and str(Pass.NCU) in self.profilers:
+            raise UserError(
+                f"profilers: ncu replays each kernel alone, and the collectives of {self.num_gpus} "
+                "GPUs would wait for ever; choose nsys or trace"
+            )
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of one host that the job needs at once, a process (rank) on each."""
+        wanted = self.params.get("gpus")
+        return wanted if isinstance(wanted, int) else 1
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -83,7 +103,8 @@ class JobSpec:
 
         Workload and params; the GPU, the profilers and the repeats are left out.
         """
-        return _hash16({"workload": self.workload, "params": dict(self.params)})
+        params = {k: v for k, v in self.params.items() if LATER_PARAMS.get(k) != v}
+        return _hash16({"workload": self.workload, "params": params})
 
 
 def _hash16(value: Any) -> str:

@@ -127,7 +127,7 @@ class ClockMonitor:
             stdin=subprocess.DEVNULL,
             stdout=self._file,
             stderr=subprocess.DEVNULL,
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
         )
 
     def stop(self) -> dict[str, Any]:
@@ -150,6 +150,7 @@ class ClockMonitor:
         return record | {"source": "nvidia-smi", "at": time.time()} if self._before else {}
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Before exec, in the child: be killed when the parent ends, and lead a session."""
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     os.setsid()

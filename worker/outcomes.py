@@ -188,8 +188,9 @@ def _judge_failure(
         return Outcome(
             code=_C.OOM, message="out of GPU memory", oom=_oom_facts("device", everything)
         )
-    if result.returncode == -9 and not _HOST_OOM.search(everything):
-        return _judge_killed(result)
+    signal_of_rank = (workload_result or {}).get("killed_by_signal")
+    if -9 in (result.returncode, -(signal_of_rank or 0)) and not _HOST_OOM.search(everything):
+        return _judge_killed(result, said)
     if _HOST_OOM.search(everything):
         return Outcome(
             code=_C.OOM, message="out of host memory", oom=_oom_facts("host", everything)
@@ -202,8 +203,8 @@ def _judge_failure(
     return Outcome(code=_C.WORKLOAD_FAILED, message=message)
 
 
-def _judge_killed(result: ProcessResult) -> Outcome:
-    """Tell the kernel's memory killer from anybody else's signal 9."""
+def _judge_killed(result: ProcessResult, said: str) -> Outcome:
+    """Tell the kernel's memory killer from anybody else's signal 9; `said` names the rank."""
     if result.num_memory_kills:
         return Outcome(
             code=_C.OOM,
@@ -211,7 +212,7 @@ def _judge_killed(result: ProcessResult) -> Outcome:
             oom={"where": "host"},
         )
     unknown = " or by the kernel for want of memory" if result.num_memory_kills is None else ""
-    message = f"the process was killed from outside{unknown} (signal 9)"
+    message = f"{said or 'the process'} was killed from outside{unknown} (signal 9)"
     return Outcome(code=_C.WORKLOAD_FAILED, message=message)
 
 

@@ -1,10 +1,12 @@
-"""Run one process of one pass and return its manifest record and outcome."""
+"""Run one process of one pass, or its ranks, and return its manifest record and outcome."""
 
+import json
 import os
 import shlex
 import shutil
+import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,11 @@ from worker.outcomes import Outcome, OutcomeCode, judge
 from worker.process import ProcessLimits, ProcessResult, run_process
 from worker.profilers import PROFILERS
 from worker.profilers.spec import Capture, Collected, PassContext, ProfilerSpec
+from worker.ranks import RESULT_FILE, STOPPED
 from worker.results import load_result, tail_text
 from worker.scrub import Scrubber
 from worker.tools import Tool
+from workloads.spec import ALL_RANKS, parse_ranks
 
 EXPORT_LIMIT_S = 900.0
 SCRATCH = ".work"
@@ -99,8 +103,10 @@ class PassRunner:
         events_fd = os.open(events_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             context = self._context(profiler, process, tool, work_dir, events_path, events_fd)
-            command = profiler.command(context)
-            self._log_command(f"{pass_name} {process}", command)
+            ranks = self._rank_contexts(context)
+            command = _rank_launch(profiler, ranks) if ranks else profiler.command(context)
+            shown = profiler.command(ranks[0]) if ranks else command
+            self._log_command(f"{pass_name} {process}", shown)
             monitor = ClockMonitor(self._gpu.smi_selector)
             monitor.start()
             try:
@@ -109,7 +115,7 @@ class PassRunner:
                 clocks = monitor.stop()
         finally:
             os.close(events_fd)
-        record, outcome = self._record(profiler, context, command, result)
+        record, outcome = self._record(profiler, context, ranks, shown, result)
         record |= {"started_at": started_at, "clocks": clocks}
         self._log.state(f"{pass_name} {process}: {outcome.code} {outcome.sentence}".rstrip())
         self._step += 1
@@ -156,6 +162,30 @@ class PassRunner:
             run_tool=run_tool,
         )
 
+    def _rank_contexts(self, context: PassContext) -> list[PassContext]:
+        """Return the context of each rank, its files in a folder of its own; [] for one process."""
+        num_ranks = self._spec.num_gpus
+        if num_ranks == 1:
+            return []
+        profiled = parse_ranks(str(self._spec.params.get("profiled_ranks", ALL_RANKS)), num_ranks)
+        contexts = []
+        for rank in range(num_ranks):
+            folder = context.work_dir / f"rank{rank}"
+            folder.mkdir(exist_ok=True)
+            events = context.events_path if rank == 0 else folder / "events.jsonl"
+            is_profiled = context.pass_name == "clean" or rank in profiled
+            contexts.append(
+                replace(
+                    context,
+                    work_dir=folder,
+                    events_path=events,
+                    rank=rank,
+                    is_profiled=is_profiled,
+                    notes={},
+                )
+            )
+        return contexts
+
     def _run_command(self, context: PassContext, command: list[str]) -> ProcessResult:
         base = {
             "pass": context.pass_name,
@@ -192,6 +222,7 @@ class PassRunner:
         self,
         profiler: ProfilerSpec,
         context: PassContext,
+        ranks: list[PassContext],
         command: list[str],
         process: ProcessResult,
     ) -> tuple[dict[str, Any], Outcome]:
@@ -202,14 +233,16 @@ class PassRunner:
             workload_result=result,
             tool=profiler.name if profiler.needs_tool else None,
         )
-        outcome = self._check_device(outcome, result)
+        outcome = _say_how_far(self._check_device(outcome, result), process.stderr_path)
         collected = Collected()
         if outcome.code not in (OutcomeCode.CANCELLED, OutcomeCode.TOOL_MISSING):
-            collected = profiler.captures(context, result)
+            collected = _collect(profiler, ranks) if ranks else profiler.captures(context, result)
         if outcome.is_ok and collected.outcome is not None:
             outcome = collected.outcome
         if profiler.name == "nsys" and collected.captures:
             self._nsys_sqlite = collected.captures[0].path
+        for rank in ranks:
+            context.notes.update({f"rank{rank.rank}": rank.notes} if rank.notes else {})
         record = {
             "pass": profiler.name,
             "process": context.process,
@@ -272,6 +305,47 @@ class PassRunner:
 
     def close(self) -> None:
         shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def _rank_launch(profiler: ProfilerSpec, ranks: list[PassContext]) -> list[str]:
+    """Return the command that starts all ranks; writes its plan."""
+    plan = [
+        {
+            "command": profiler.command(rank) if rank.is_profiled else rank.program_under_tool(),
+            "folder": str(rank.work_dir),
+            "events": str(rank.events_path),
+        }
+        for rank in ranks
+    ]
+    path = ranks[0].work_dir.parent / "ranks.json"
+    path.write_text(json.dumps(plan))
+    return [sys.executable, "-m", "worker.ranks", str(path)]
+
+
+def _say_how_far(outcome: Outcome, stderr_path: Path) -> Outcome:
+    """Add to a time-out how far each rank was."""
+    if outcome.code is not OutcomeCode.TIMEOUT:
+        return outcome
+    lines = tail_text(stderr_path).splitlines()
+    far = next((ln.removeprefix(STOPPED) for ln in lines if ln.startswith(STOPPED)), "")
+    return replace(outcome, message=f"{outcome.message} ({far})") if far else outcome
+
+
+def _collect(profiler: ProfilerSpec, ranks: list[PassContext]) -> Collected:
+    """Return the captures of all profiled ranks, and the first rank's worse outcome if any."""
+    captures: list[Capture] = []
+    warnings: dict[tuple[str, str], None] = {}
+    outcome: Outcome | None = None
+    for rank in (r for r in ranks if r.is_profiled):
+        path = rank.work_dir / RESULT_FILE
+        result = json.loads(path.read_text()) if path.is_file() else None
+        found = profiler.captures(rank, result)
+        captures += found.captures
+        warnings |= dict.fromkeys(found.warnings)
+        if outcome is None and found.outcome is not None:
+            message = f"rank {rank.rank}: {found.outcome.message}"
+            outcome = replace(found.outcome, message=message)
+    return Collected(captures=tuple(captures), outcome=outcome, warnings=tuple(warnings))
 
 
 def _warnings(

@@ -34,7 +34,7 @@ from core.spec import JobSpec, expand_sweep, normalise_profilers
 from worker.execute import Job, JobLimits, warnings_of
 from worker.measure import measure_and_keep
 from worker.passes import GpuTarget
-from worker.targets import CPU, find_targets
+from worker.targets import CPU, find_targets, join_targets
 from workloads.registry import parse_params
 
 EXIT_DONE, EXIT_FAILED = 0, 3
@@ -58,12 +58,15 @@ def main(argv: list[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> int:
     if args.data:
         os.environ["WARPBOARD_DATA"] = args.data
-    model, gpu = find_targets(args.gpu)[0]
+    targets = find_targets(args.gpu)
+    model, gpu = targets[0]
     specs = build_specs(args, model)
+    for spec in specs:
+        join_targets(targets, spec.num_gpus)
     folders = bundle_folders(args.out, specs)
     if args.measure_peaks:
-        gpu = with_measured_peaks(model, gpu)
-    manifests = run_all(specs, folders, gpu, args)
+        targets[0] = (model, with_measured_peaks(model, gpu))
+    manifests = run_all(specs, folders, targets, args)
     rows = [_row(folder, manifest) for folder, manifest in zip(folders, manifests, strict=True)]
     note(_table(rows))
     if args.json:
@@ -151,14 +154,23 @@ def _name(index: int, spec: JobSpec, varied: set[str]) -> str:
 
 
 def run_all(
-    specs: list[JobSpec], folders: list[Path], gpu: GpuTarget, args: argparse.Namespace
+    specs: list[JobSpec],
+    folders: list[Path],
+    targets: list[tuple[str, GpuTarget]],
+    args: argparse.Namespace,
 ) -> list[dict[str, Any]]:
     """Run the jobs one after the other, or their clean passes in turn, and return the manifests."""
     limits = JobLimits()
     if args.timeout is not None:
         limits = JobLimits(clean_s=args.timeout, profiled_s=args.timeout)
     jobs = [
-        Job(spec, folder, gpu=gpu, on_event=_printer(folder.name), keep_private=args.keep_private)
+        Job(
+            spec,
+            folder,
+            gpu=join_targets(targets, spec.num_gpus)[1],
+            on_event=_printer(folder.name),
+            keep_private=args.keep_private,
+        )
         for spec, folder in zip(specs, folders, strict=True)
     ]
     try:

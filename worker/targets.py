@@ -37,6 +37,34 @@ def find_targets(wanted: str = "all") -> list[tuple[str, GpuTarget]]:
     return [(g.model, gpu_target(g)) for g in exact or found]
 
 
+def join_targets(found: list[tuple[str, GpuTarget]], num_gpus: int) -> tuple[str, GpuTarget]:
+    """Return the place of a job over several GPUs: the first of one model; UserError for too few.
+
+    On a CPU any number of ranks share it.
+    """
+    model, first = found[0]
+    if num_gpus == 1 or model == CPU:
+        return model, first
+    members = [target for name, target in found if name == model][:num_gpus]
+    if len(members) < num_gpus:
+        raise UserError(f"gpus: {num_gpus} wanted, {len(members)} of {model} can be used here")
+    return model, group_target(members)
+
+
+def group_target(members: list[GpuTarget]) -> GpuTarget:
+    """Return several GPUs as one target; its facts are those of the first and all their UUIDs."""
+    selectors = [str(m.smi_selector) for m in members]
+    return GpuTarget(
+        visible_devices=",".join(selectors),
+        smi_selector=",".join(selectors),
+        facts={
+            **members[0].facts,
+            "num_gpus": len(members),
+            "uuids": [m.facts.get("uuid") for m in members],
+        },
+    )
+
+
 def visible(gpus: list[Gpu]) -> list[Gpu]:
     """Return the GPUs that CUDA_VISIBLE_DEVICES, if set, leaves: nvidia-smi does not heed it."""
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -44,6 +44,7 @@ def main(argv: list[str] | None = None) -> int:
         iterations=args.iterations,
         warmup=args.warmup,
         device=args.device,
+        is_profiled=not args.not_profiled,
     )
     result = run_workload(spec, params, options, Events(args.events_fd))
     if result["status"] == "failed":
@@ -63,6 +64,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--iterations", type=_count(1), help="measured iterations")
     parser.add_argument("--warmup", type=_count(0), help="iterations before the measured part")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="")
+    parser.add_argument(
+        "--not-profiled", action="store_true", help="a rank of several that records nothing"
+    )
     return parser
 
 

@@ -24,10 +24,11 @@ from workloads.measure.passes import (
     start_memory_history,
     surround,
 )
+from workloads.measure.ranks import join_ranks, late, ranks_environment
 from workloads.measure.timing import measure, synchronize, warm_up
-from workloads.measure.turn import COMPILES_WITHOUT_TRIALS, Turn
+from workloads.measure.turn import COMPILES_WITHOUT_TRIALS, Turn, is_shared
 from workloads.program import Context, Metric, Program, Timings
-from workloads.spec import CommonParams, WorkloadSpec
+from workloads.spec import CommonParams, ParallelParams, WorkloadSpec
 
 SCHEMA_VERSION = 1
 
@@ -42,6 +43,8 @@ class RunOptions:
     warmup: int | None = None
     device: str = ""
     "`cuda`, `cpu`, or empty: cuda where there is one."
+    is_profiled: bool = True
+    "Whether this rank of several records what the pass is for."
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,13 +75,24 @@ def run_workload(
     try:
         if on_gpu:
             torch.cuda.init()  # says what is wrong with the driver, where is_available only says no
+        if isinstance(params, ParallelParams):
+            _join(params, context, state)
         state.result |= {"device": device_facts(on_gpu=on_gpu), "environment": environment()}
+        state.result["environment"] |= ranks_environment(context.ranks, on_gpu=on_gpu)
         _run(spec, params, options, events, context, state)
+        context.ranks.close()
     except Exception as error:
         _record_failure(error, context, state, options.out)
     state.result["warnings"] = [{"code": n.code, "message": n.message} for n in context.notes]
     state.result["captures"] = state.captures
     return state.result
+
+
+def _join(params: ParallelParams, context: Context, state: _State) -> None:
+    state.stage = "join"
+    is_parallel = params.gpus > 1 or getattr(params, "parallel", "none") != "none"
+    context.ranks = join_ranks(params.gpus, on_gpu=context.on_gpu, is_parallel=is_parallel)
+    state.stage = "build"
 
 
 def _run(
@@ -101,28 +115,36 @@ def _run(
         require_compiler(on_gpu=context.on_gpu)
     if context.on_gpu:
         state.observer.attach()
-        if context.pass_name == "memory":
+        if context.pass_name == "memory" and options.is_profiled:
             start_memory_history()
     if spec.cost is not None:
         state.result["cost"] = spec.cost(params).as_dict()
     state.limit_bytes = oom.apply_memory_cap(params.memory_cap_gib, on_gpu=context.on_gpu)
     if state.limit_bytes is not None:
         state.result["memory_limit_bytes"] = state.limit_bytes
-    turn = Turn()
-    compiles_first = turn.is_shared and compile_mode in COMPILES_WITHOUT_TRIALS
+    turn = Turn() if context.ranks.rank == 0 else None  # rank 0 takes it for all of them
+    compiles_first = is_shared() and compile_mode in COMPILES_WITHOUT_TRIALS
     if not compiles_first:
-        turn.take()
+        _take(turn, context)
     events.progress("build", 0, 1)
     program: Program = spec.build(params, context)
+    if isinstance(params, ParallelParams) and context.ranks.rank == params.straggler_rank:
+        program.step = late(program.step, params.straggler_ms, context)
     synchronize(context)
     events.progress("build", 1, 1)
     state.stage = "warmup"
     if compiles_first:
         warm_up(context, program, events, 1)
-        turn.take()
+        _take(turn, context)
     warm_up(context, program, events, _warmup(params, options))
     state.stage = "measure"
     _measure(params, options, events, context, program, watch, state)
+
+
+def _take(turn: Turn | None, context: Context) -> None:
+    if turn is not None:
+        turn.take()
+    context.ranks.barrier()
 
 
 def _warmup(params: CommonParams, options: RunOptions) -> int:
@@ -151,7 +173,10 @@ def _measure(
         state.result["memory"] = {"baseline_allocated_bytes": torch.cuda.memory_allocated()}
         torch.cuda.reset_peak_memory_stats()
     watch.start_of_measurement()
-    with surround(context, options.out, state.captures, program.step):
+    recording = surround(
+        context, options.out, state.captures, program.step, is_profiled=options.is_profiled
+    )
+    with recording:
         samples, phases = measure(context, program, events, _iterations(params, options))
     memory = oom.memory_numbers(on_gpu=context.on_gpu)
     if context.peak_bytes:  # each phase began the allocator's peak anew

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from workloads.measure.ranges import Ranges
+from workloads.measure.ranks import Ranks
 
 if TYPE_CHECKING:
     import torch
@@ -36,6 +37,7 @@ class Context:
     pass_name: str
     "`clean`, `nsys`, `ncu`, `memory` or `trace`."
     ranges: Ranges
+    ranks: Ranks = field(default_factory=Ranks)
     notes: list[Note] = field(default_factory=list)
     peak_bytes: dict[str, int] = field(default_factory=dict)
     "Peak of allocated bytes in each top-level phase (memory pass on a GPU)."

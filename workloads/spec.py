@@ -1,9 +1,12 @@
 """Describe a workload: its parameters, presets, costs and how it is built. No torch here."""
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from core.errors import UserError
 
 ParamValue = str | int | float | bool
 TINY = "tiny"
@@ -53,6 +56,52 @@ class CommonParams:
     )
 
 
+ALL_RANKS = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelParams(CommonParams):
+    """Settings of a workload that can run on several GPUs of one host, a process (rank) on each."""
+
+    gpus: int = param(
+        1, doc="GPUs of one host, a rank on each; on a CPU: processes", minimum=1, maximum=64,
+        basic=True,
+    )  # fmt: skip
+    profiled_ranks: str = param(
+        ALL_RANKS, doc="ranks under a profiler: all, one (0), a range (0-3) or a list ([0,3])"
+    )
+    straggler_rank: int = param(
+        -1, doc="rank that sleeps before each iteration, to try a straggler; -1 is none", minimum=-1
+    )
+    straggler_ms: float = param(0.0, doc="how long the straggler sleeps", unit="ms", minimum=0)
+
+    def __post_init__(self) -> None:
+        if self.straggler_rank >= self.gpus:
+            raise UserError(
+                f"straggler_rank: {self.straggler_rank} is not one of the {self.gpus} ranks"
+            )
+        self.ranks_to_profile()
+
+    def ranks_to_profile(self) -> tuple[int, ...]:
+        """Return the ranks that run under a profiler; UserError for a rank there is not."""
+        return parse_ranks(self.profiled_ranks, self.gpus)
+
+
+def parse_ranks(text: str, num_ranks: int) -> tuple[int, ...]:
+    """Return the ranks that `all`, `0`, `0-3` or `[0,3]` names; UserError for any other."""
+    if text.strip() in ("", ALL_RANKS):
+        return tuple(range(num_ranks))
+    found: set[int] = set()
+    for part in text.strip().strip("[]").split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        if match is None:
+            raise UserError(f"profiled_ranks: {text!r} is not all, a rank (0), 0-3 or [0,3]")
+        found |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
+    if not found or max(found) >= num_ranks:
+        raise UserError(f"profiled_ranks: {text!r} is not among the ranks 0 to {num_ranks - 1}")
+    return tuple(sorted(found))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParamField:
     """One field as a form or a check sees it."""
@@ -77,11 +126,13 @@ class Cost:
     """Work of one iteration by the workload's own formula."""
 
     flops: float | None
+    "Of one GPU, where the job has several: what one GPU's peak is held against."
     bytes: float | None
-    "Fewest bytes that device memory must move."
+    "Fewest bytes that the memory of one GPU must move."
     flops_dtype: str
     "`fp32 tf32 bf16 fp16 fp8 int8`: which peak the FLOPs are held against."
     num_tokens: int | None
+    "Of the whole job."
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result line's `cost`; what is unknown is absent."""

@@ -7,6 +7,11 @@ sdpa is causal and counted at half of that. A backward pass is twice the forward
 Sizes are those of the GPT-2 and GPT-3 tables (small to 2.7B), with a vocabulary of 10 000.
 Source: https://arxiv.org/abs/2005.14165 table 2.1.
 
+With several GPUs (`parallel`), all PyTorch's own: `ddp` keeps the model on every rank and averages
+gradients, `fsdp2` shards weights, gradients and optimizer (`fully_shard` on each block), `tensor`
+splits each block's matrices by columns, then rows (Megatron's way,
+https://arxiv.org/abs/1909.08053), and the head by columns. The work is counted for one GPU.
+
 Ranges: forward > attention > (attention_scores, softmax, attention_output where naive), mlp;
 backward; optimizer. Compiled: top-level phases only.
 """
@@ -18,7 +23,7 @@ from typing import Any
 from core.errors import UserError
 from workloads.llama_params import COMPILE_MODES
 from workloads.program import Context, Program
-from workloads.spec import CommonParams, Cost, ParamValue, WorkloadSpec, param
+from workloads.spec import Cost, ParallelParams, ParamValue, WorkloadSpec, param
 
 PRESETS: Mapping[str, Mapping[str, ParamValue]] = {
     "small": {"d_model": 768, "layers": 12, "heads": 12, "ff": 3072},
@@ -28,10 +33,12 @@ PRESETS: Mapping[str, Mapping[str, ParamValue]] = {
     "2.7B": {"d_model": 2560, "layers": 32, "heads": 32, "ff": 10240},
 }
 MODES = ("forward", "forward_backward", "train_step")
+PARALLEL = ("none", "ddp", "fsdp2", "tensor")
+SCALING = ("strong", "weak")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Params(CommonParams):
+class Params(ParallelParams):
     """Parameters of `transformer`."""
 
     layers: int = param(12, doc="layers", minimum=1, maximum=512, smallest=2)
@@ -60,10 +67,52 @@ class Params(CommonParams):
         False, doc="mode forward: keep activations as for a backward pass (needs more memory)"
     )
     fused_optimizer: bool = param(False, doc="AdamW as fused kernels instead of foreach")
+    parallel: str = param(
+        "none", doc="how several GPUs share the work", choices=PARALLEL, basic=True
+    )
+    scaling: str = param(
+        "strong",
+        doc="strong: `batch` is the job's, shared by its GPUs; weak: it grows with them",
+        choices=SCALING,
+    )
 
     def __post_init__(self) -> None:
+        # The class that `slots=True` makes is another one than `super()` without arguments finds.
+        ParallelParams.__post_init__(self)
         if self.d_model % self.heads:
             raise UserError(f"d_model: {self.d_model} is not a multiple of heads={self.heads}")
+        if self.gpus > 1 and self.parallel == "none":
+            raise UserError(f"parallel: gpus={self.gpus} needs one of {', '.join(PARALLEL[1:])}")
+        if self.parallel == "ddp" and self.mode == "forward":
+            raise UserError("mode: forward has no gradients for parallel=ddp to average")
+        if self.job_batch % self.data_ranks:
+            raise UserError(f"batch: {self.batch} is not a multiple of gpus={self.gpus}")
+        for name in ("heads", "ff", "vocab") if self.parallel == "tensor" else ():
+            if getattr(self, name) % self.gpus:
+                raise UserError(
+                    f"{name}: {getattr(self, name)} is not a multiple of gpus={self.gpus}, "
+                    "which parallel=tensor needs"
+                )
+
+    @property
+    def job_batch(self) -> int:
+        """Sequences at once of all GPUs together."""
+        return self.batch * (self.gpus if self.scaling == "weak" else 1)
+
+    @property
+    def data_ranks(self) -> int:
+        """Parts that the batch is cut into: tensor parallel ranks all work on the whole of it."""
+        return 1 if self.parallel == "tensor" else self.gpus
+
+    @property
+    def rank_batch(self) -> int:
+        """Sequences at once of one rank."""
+        return self.job_batch // self.data_ranks
+
+    @property
+    def weight_share(self) -> float:
+        """Part of the weights that one GPU keeps (and, tensor parallel, multiplies with)."""
+        return 1 / self.gpus if self.parallel in ("fsdp2", "tensor") else 1.0
 
     @property
     def num_matrix_weights(self) -> int:
@@ -79,47 +128,53 @@ class Params(CommonParams):
 
 
 def cost(p: Params) -> Cost:
-    """Return the work of one iteration; formulas and sources are in the module's docstring.
+    """Return one GPU's work of an iteration; formulas and sources: the module's docstring.
 
     Bytes: a forward pass reads each weight and writes the logits; a backward pass reads the weights
     again and writes gradients; AdamW reads weight, gradient and two moments and writes three.
     Activations between layers are left out: it is a floor.
     """
-    tokens = p.batch * p.seq_len
+    tokens = p.rank_batch * p.seq_len
+    split = p.gpus if p.parallel == "tensor" else 1
     square = 4 if p.attention == "naive" else 2
     forward = 2 * tokens * p.num_matrix_weights + square * tokens * p.seq_len * p.d_model * p.layers
     factor = 1 if p.mode == "forward" else 3
     element = 2 if p.dtype == "bf16" else 4
-    moved = p.num_weights * 4 + tokens * p.vocab * element
+    used = p.num_weights / split * 4
+    kept = p.num_weights * p.weight_share * 4
+    moved = used + tokens * p.vocab * element
     if p.mode != "forward":
-        moved += 2 * p.num_weights * 4
+        moved += 2 * used
     if p.mode == "train_step":
-        moved += 7 * p.num_weights * 4
+        moved += 7 * kept
     return Cost(
-        flops=float(factor * forward),
+        flops=float(factor * forward / split),
         bytes=float(moved),
         flops_dtype=p.dtype,
-        num_tokens=tokens,
+        num_tokens=p.job_batch * p.seq_len,
     )
 
 
 def estimate_memory_bytes(p: Params) -> int:
-    """Return weights, gradients, optimizer state and kept activations, in bytes.
+    """Return weights, gradients, optimizer state and kept activations of one GPU, in bytes.
 
     Activations of one layer and token, in values (after https://arxiv.org/abs/2205.05198 section
     4.1, without dropout): about 10 * d_model + 3 * ff, and with naive attention 3 * heads * S for
     scores, mask result and weights. Without a graph only one layer's are alive.
     """
-    tokens = p.batch * p.seq_len
+    tokens = p.rank_batch * p.seq_len
+    split = p.gpus if p.parallel == "tensor" else 1
     element = 2 if p.dtype == "bf16" else 4
     copies = {"forward": 1, "forward_backward": 2, "train_step": 4}[p.mode]
     square = 3 * p.heads * p.seq_len if p.attention == "naive" else 0
-    layer = tokens * (10 * p.d_model + 3 * p.ff + square) * element
+    layer = tokens * (10 * p.d_model + (3 * p.ff + square) / split) * element
     keeps = p.mode != "forward" or p.keep_graph
     logits = tokens * p.vocab * 4 * (3 if p.mode != "forward" else 1)
-    weights = p.num_weights * 4
-    cast = p.num_matrix_weights * 2 if p.dtype == "bf16" else 0
-    return copies * weights + cast + layer * (p.layers if keeps else 1) + logits
+    weights = p.num_weights * 4 * p.weight_share
+    cast = p.num_matrix_weights * 2 / split if p.dtype == "bf16" else 0
+    buckets = p.num_weights * 4 if p.parallel == "ddp" and p.gpus > 1 else 0
+    kept = layer * (p.layers if keeps else 1)
+    return round(copies * weights + cast + buckets + kept + logits)
 
 
 def build(p: Params, context: Context) -> Program:
@@ -130,9 +185,11 @@ def build(p: Params, context: Context) -> Program:
 
     set_matmul_precision(p.dtype, context)
     device = context.device
-    model = _model(p, context)
-    tokens = torch.randint(p.vocab, (p.batch, p.seq_len), device=device)
-    targets = torch.randint(p.vocab, (p.batch, p.seq_len), device=device)
+    model = _parallel(p, _model(p, context), context)
+    if p.parallel != "tensor":  # its ranks work on one batch; the others each have their own
+        torch.manual_seed(p.seed + context.ranks.rank)
+    tokens = torch.randint(p.vocab, (p.rank_batch, p.seq_len), device=device)
+    targets = torch.randint(p.vocab, (p.rank_batch, p.seq_len), device=device)
     forward = compiled(model, p.compile)
     learns = p.mode != "forward"
     optimizer = _optimizer(p, model) if p.mode == "train_step" else None
@@ -185,8 +242,22 @@ def _model(p: Params, context: Context) -> Any:
             attention=p.attention,
             mlp=p.mlp,
             ranges=inner_ranges(context, p.compile),
+            splits_heads=p.parallel == "tensor",
         )
     return model.train(p.mode != "forward")
+
+
+def _parallel(p: Params, model: Any, context: Context) -> Any:
+    """Return the model spread over the ranks."""
+    if p.parallel == "none":
+        return model
+    from workloads.models import parallel
+
+    if p.parallel == "ddp":
+        return parallel.replicate(model, context)
+    if p.parallel == "fsdp2":
+        return parallel.shard(model, context, is_bf16=p.dtype == "bf16")
+    return parallel.split_matrices(model, context)
 
 
 def _optimizer(p: Params, model: Any) -> Any:

@@ -25,7 +25,7 @@ def collect(
     suffix: str,
     move: Move,
 ) -> Collected:
-    """Return the captures of `kind`, moved into the bundle as `PASS-PROCESS[-N].SUFFIX`.
+    """Return the captures of `kind`, moved into the bundle as `PASS-PROCESS[-rankN][-N].SUFFIX`.
 
     An absent result line gives nothing; a result line without the capture is `tool_crashed`.
     """
@@ -35,8 +35,7 @@ def collect(
         source = context.work_dir / entry["path"]
         if not source.is_file():
             continue
-        tail = f"-{number}" if number else ""
-        target = context.bundle_dir / f"{context.pass_name}-{context.process}{tail}.{suffix}"
+        target = context.capture_path(suffix, number)
         removed: tuple[str, ...] = ()
         if context.keep_private:
             shutil.copyfile(source, target)
@@ -49,6 +48,7 @@ def collect(
                 tool="torch",
                 tool_version=(result or {}).get("environment", {}).get("torch"),
                 private_removed=removed,
+                rank=context.rank,
             )
         )
     if found or result is None or result.get("status") != "ok":

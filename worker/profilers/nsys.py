@@ -56,7 +56,7 @@ def _captures(context: PassContext, result: Mapping[str, Any] | None) -> Collect
     )
     if not export.is_file():
         return _crash(f"nsys export wrote nothing: {_last_line(log)}")
-    target = context.bundle_dir / f"nsys-{context.process}.sqlite"
+    target = context.capture_path("sqlite")
     shutil.move(export, target)
     try:
         removed = () if context.keep_private else scrub_nsys_sqlite(target)
@@ -66,7 +66,7 @@ def _captures(context: PassContext, result: Mapping[str, Any] | None) -> Collect
         return _crash(f"nsys export cannot be read: {error}")
     captures = [_capture(context, target, "nsys_sqlite", removed)]
     if context.keep_private:
-        kept = context.bundle_dir / f"nsys-{context.process}.nsys-rep"
+        kept = context.capture_path("nsys-rep")
         shutil.move(report, kept)
         captures.append(_capture(context, kept, "nsys_rep", ()))
     context.notes["num_gpu_operations"] = num_kernels
@@ -85,6 +85,7 @@ def _capture(context: PassContext, path: Path, kind: str, removed: tuple[str, ..
         tool="nsys",
         tool_version=context.tool.version,
         private_removed=removed,
+        rank=context.rank,
     )
 
 

@@ -34,6 +34,10 @@ class PassContext:
     keep_private: bool = False
     run_tool: Callable[[list[str], str], Path] | None = None
     "Runs a helper command of the tool, its stdout to a file of that name in work_dir; see execute."
+    rank: int | None = None
+    "Of a job over several GPUs: whose context this is; None where the job has one process."
+    is_profiled: bool = True
+    "Whether this rank is one of those that the pass records."
     notes: dict[str, Any] = field(default_factory=dict)
     "Facts for the pass record, e.g. which kernels ncu was asked for."
 
@@ -41,10 +45,19 @@ class PassContext:
     def spec_argv(self) -> list[str]:
         device = "cpu" if self.on_cpu else "cuda"
         spec = json.dumps(dict(self.params), sort_keys=True)
-        return ["--spec", spec, "--pass", self.pass_name, "--device", device]
+        chosen = [] if self.is_profiled else ["--not-profiled"]
+        return ["--spec", spec, "--pass", self.pass_name, "--device", device, *chosen]
+
+    def capture_path(self, suffix: str, number: int = 0) -> Path:
+        """Return where a capture goes: `PASS-PROCESS[-rankN][-NUMBER].SUFFIX` in the bundle."""
+        rank = "" if self.rank is None else f"-rank{self.rank}"
+        tail = f"-{number}" if number else ""
+        return self.bundle_dir / f"{self.pass_name}-{self.process}{rank}{tail}.{suffix}"
 
     def program(self, *extra: str) -> list[str]:
         """Return the workload's own command, events on an inherited descriptor."""
+        if self.rank is not None:
+            return self.program_under_tool(*extra)
         return [
             *(self.python, "-m", "workloads", self.workload),
             *self.spec_argv,
@@ -72,6 +85,7 @@ class Capture:
     tool: str
     tool_version: str | None = None
     private_removed: tuple[str, ...] = ()
+    rank: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the manifest's entry; reads the whole file for its hash."""
@@ -87,6 +101,7 @@ class Capture:
             "bytes": self.path.stat().st_size,
             "sha256": digest.hexdigest(),
             "private_removed": list(self.private_removed),
+            **({} if self.rank is None else {"rank": self.rank}),
         }
 
 

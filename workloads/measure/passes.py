@@ -52,9 +52,21 @@ class PhasePeaks:
 
 
 def surround(
-    context: Context, out: Path, captures: list[dict[str, str]], warm: Callable[[], Any]
+    context: Context,
+    out: Path,
+    captures: list[dict[str, str]],
+    warm: Callable[[], Any],
+    *,
+    is_profiled: bool = True,
 ) -> AbstractContextManager[None]:
-    """Return what to hold open around the measured part; adds the files it wrote to `captures`."""
+    """Return what to hold open around the measured part; adds the files it wrote to `captures`.
+
+    A rank that is not profiled does the same steps as those that are: collectives need it.
+    """
+    if context.pass_name == "trace" and not is_profiled:
+        warm()
+    if not is_profiled:
+        return nullcontext()
     if context.pass_name == "memory":
         return _memory_history(context, out, captures)
     if context.pass_name == "trace":

@@ -37,7 +37,7 @@ def warm_up(context: Context, program: Program, events: Events, num_iterations: 
     events.progress("warmup", num_iterations, num_iterations)
     if context.on_gpu and context.is_clean and num_iterations:
         for _ in range(SETTLE_ITERATIONS):
-            if time.perf_counter_ns() - started > SETTLE_NS:
+            if context.ranks.agree(time.perf_counter_ns() - started > SETTLE_NS):
                 break
             program.step()
             synchronize(context)
@@ -56,6 +56,7 @@ def measure(
     ranges.clock = clock if context.is_clean else None
     marks: list[tuple[Any, Any]] = []
     synchronize(context)
+    context.ranks.barrier()
     with ranges.mark("BENCHMARK"):
         for index in range(num_iterations):
             clock.iteration = index

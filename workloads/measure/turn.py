@@ -14,17 +14,17 @@ LOCK_VARIABLE = "WARPBOARD_GPU_LOCK"
 COMPILES_WITHOUT_TRIALS = ("default", "reduce-overhead")
 
 
+def is_shared() -> bool:
+    """Whether other programs may be measuring on this GPU."""
+    return bool(os.environ.get(LOCK_VARIABLE))
+
+
 class Turn:
     """The right to use the GPU alone; without the variable, always granted."""
 
     def __init__(self) -> None:
         self.lock_path = os.environ.get(LOCK_VARIABLE, "")
         self._file: IO[str] | None = None
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether other programs may be measuring on this GPU."""
-        return bool(self.lock_path)
 
     def take(self) -> None:
         """Wait for the lock; the end of the process gives it back, however it ends."""

@@ -14,25 +14,34 @@ from workloads.models.llama import naive_attention
 
 
 class Attention(nn.Module):
-    """Causal self-attention; `naive` keeps the score matrix in memory."""
+    """Causal self-attention; `naive` keeps the score matrix in memory.
 
-    def __init__(self, d_model: int, heads: int, kind: str, ranges: RangeFactory) -> None:
+    `splits_heads` orders the columns of `qkv` by head, so that a part of them is whole heads.
+    """
+
+    def __init__(
+        self, d_model: int, heads: int, kind: str, ranges: RangeFactory, *, splits_heads: bool
+    ) -> None:
         super().__init__()
-        self.heads = heads
+        self.head_dim = d_model // heads
+        self.splits_heads = splits_heads
         self.kind = kind
         self.ranges = ranges
         self.qkv = nn.Linear(d_model, 3 * d_model)
         self.out = nn.Linear(d_model, d_model)
 
     def forward(self, x_BSD: Tensor) -> Tensor:
-        b, s, d = x_BSD.shape
-        qkv = self.qkv(x_BSD).view(b, s, 3, self.heads, d // self.heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        b, s, _ = x_BSD.shape
+        qkv = self.qkv(x_BSD)
+        if self.splits_heads:
+            q, k, v = qkv.view(b, s, -1, 3, self.head_dim).permute(3, 0, 2, 1, 4).unbind(0)
+        else:
+            q, k, v = qkv.view(b, s, 3, -1, self.head_dim).permute(2, 0, 3, 1, 4).unbind(0)
         if self.kind == "sdpa":
             mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
             mixed = naive_attention(q, k, v, None, True, self.ranges)
-        return self.out(mixed.transpose(1, 2).reshape(b, s, d))
+        return self.out(mixed.transpose(1, 2).flatten(2))
 
 
 class Mlp(nn.Module):
@@ -54,12 +63,20 @@ class Block(nn.Module):
     """One pre-norm block."""
 
     def __init__(
-        self, d_model: int, heads: int, ff: int, attention: str, mlp: str, ranges: RangeFactory
+        self,
+        d_model: int,
+        heads: int,
+        ff: int,
+        attention: str,
+        mlp: str,
+        ranges: RangeFactory,
+        *,
+        splits_heads: bool,
     ) -> None:
         super().__init__()
         self.ranges = ranges
         self.attention_norm = nn.LayerNorm(d_model)
-        self.attention = Attention(d_model, heads, attention, ranges)
+        self.attention = Attention(d_model, heads, attention, ranges, splits_heads=splits_heads)
         self.mlp_norm = nn.LayerNorm(d_model)
         self.mlp = Mlp(d_model, ff, mlp)
 
@@ -85,12 +102,14 @@ class Gpt(nn.Module):
         attention: str,
         mlp: str,
         ranges: RangeFactory,
+        splits_heads: bool = False,
     ) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocab, d_model)
         self.positions = nn.Embedding(seq_len, d_model)
         self.blocks = nn.ModuleList(
-            Block(d_model, heads, ff, attention, mlp, ranges) for _ in range(layers)
+            Block(d_model, heads, ff, attention, mlp, ranges, splits_heads=splits_heads)
+            for _ in range(layers)
         )
         self.norm = nn.LayerNorm(d_model)
         self.head = nn.Linear(d_model, vocab, bias=False)
