@@ -1,0 +1,152 @@
+"""What a process handed to its GPUs, in the order in which the host did: the launch sequence.
+
+One entry is one launch call with everything it started (a CUDA graph replayed node by node is one
+entry), one operation whose launch was not recorded, or one call that waits for the GPU. Waiting
+calls carry no GPU time, but where they stand tells where a loop turns. Sizes of grids are left
+out: they grow with the context although the step is the same.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.trace.model import Bools, Int64s, OpKind, Trace
+
+AUTOTUNING = re.compile(
+    r"RedzoneAllocator|redzone_checker|DelayKernel|delay_kernel|BufferComparator"
+    r"|cublasLt.*heuristic|xla.*(autotun|comparison)",
+    re.I,
+)
+"""Kernels that only an autotuner launches: XLA checks the edges of buffers between its trials."""
+OPTIMIZER = re.compile(
+    r"multi_tensor_apply|fused_?adam|adamw?_|\bsgd|lamb(?!da)|adagrad|adafactor|rmsprop|\blion|\bmuon"
+    r"|optimizer",
+    re.I,
+)
+"""Kernels that only an optimizer launches."""
+WAIT = re.compile(r"Synchronize$|^(cuda|hip)Memcpy(2D|3D|Peer)?$|^cuMemcpy(?!.*Async)")
+"""Calls that hold the host until the GPU is done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchSequence:
+    """The launch sequence of one process."""
+
+    code: Int64s
+    "What was launched: equal for equal names; independent of the order inside a graph."
+    time_ns: Int64s
+    "Start of the call on the host, or of the operation where no launch was recorded."
+    gpu_ns: Int64s
+    "Duration of everything that it started, summed."
+    num_ops: Int64s
+    "Kernels, copies, memory sets and opaque graphs that it started; 0 for a waiting call."
+    is_wait: Bools
+    is_copy_back: Bools
+    "A copy from the device to the host: the host needs the result."
+    is_graph: Bools
+    is_optimizer: Bools
+    is_autotuning: Bools
+    ops: Int64s
+    "Rows of `Trace.gpu_ops`, of all processes, that belong to some entry."
+    op_entry: Int64s
+    "The entry of each of `ops`."
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+
+def launch_sequence(trace: Trace, process: int | None = None) -> LaunchSequence:
+    """Return what a process launched; everything if `process` is None."""
+    ops = trace.gpu_ops
+    chosen = np.arange(len(ops)) if process is None else np.flatnonzero(ops.process == process)
+    launch = ops.launch[chosen]
+    has_launch = launch >= 0
+    # Launch calls first, then the operations without one, then the calls that wait.
+    calls, entry_of_call = np.unique(launch[has_launch], return_inverse=True)
+    entry = np.empty(len(chosen), np.int64)
+    entry[has_launch] = entry_of_call
+    num_loose = int((~has_launch).sum())
+    entry[~has_launch] = len(calls) + np.arange(num_loose)
+    waits = _waiting_calls(trace, calls, process)
+    num = len(calls) + num_loose + len(waits)
+    start = trace.host_calls.start_ns
+    time_ns = np.concatenate([start[calls], ops.start_ns[chosen[~has_launch]], start[waits]])
+    order = np.argsort(time_ns, kind="stable")
+    place = np.empty(num, np.int64)
+    place[order] = np.arange(num)
+    entry = place[entry]
+
+    def flags(of_op: NDArray[Any]) -> Bools:
+        found = np.zeros(num, bool)
+        found[entry[of_op]] = True
+        return found
+
+    label, kind = ops.label[chosen], ops.kind[chosen]
+    texts = [x.name for x in trace.labels]
+    by_label = {
+        name: np.array([bool(rule.search(t)) for t in texts], bool)
+        for name, rule in (("optimizer", OPTIMIZER), ("autotuning", AUTOTUNING))
+    }
+    back = np.array([t == "DtoH" for t in texts], bool)
+    is_wait = np.zeros(num, bool)
+    is_wait[place[num - len(waits) :]] = True
+    duration = ops.end_ns[chosen] - ops.start_ns[chosen]
+    in_entry = np.bincount(entry, minlength=num)
+    code = _sums(entry, _label_codes(trace)[label], num)
+    code[place[num - len(waits) :]] = _random(len(trace.names), seed=2)[
+        trace.host_calls.name[waits]
+    ]
+    return LaunchSequence(
+        code=code,
+        time_ns=time_ns[order],
+        gpu_ns=_sums(entry, duration, num),
+        num_ops=in_entry.astype(np.int64),
+        is_wait=is_wait,
+        is_copy_back=flags(back[label]) if len(label) else np.zeros(num, bool),
+        is_graph=flags((kind == OpKind.GRAPH) | (ops.graph_node[chosen] >= 0)),
+        is_optimizer=flags(by_label["optimizer"][label]),
+        is_autotuning=flags(by_label["autotuning"][label]),
+        ops=chosen,
+        op_entry=entry,
+    )
+
+
+def _waiting_calls(trace: Trace, launches: Int64s, process: int | None) -> Int64s:
+    """Return the waiting calls of threads that launch, which are no launches themselves.
+
+    Of calls in a row with no launch between them the first is kept, and none before the first
+    launch or after the last but one.
+    """
+    calls = trace.host_calls
+    if not len(calls) or not len(launches):
+        return np.empty(0, np.int64)
+    waits = np.array([bool(WAIT.search(n)) for n in trace.names], bool)[calls.name]
+    waits[launches] = False
+    threads = np.unique(calls.thread[launches])
+    found = np.flatnonzero(waits & np.isin(calls.thread, threads))
+    after = np.searchsorted(launches, found)
+    is_first = np.diff(after, prepend=0) > 0
+    return found[is_first]
+
+
+def _label_codes(trace: Trace) -> Int64s:
+    """Return a random number for each label, the same for labels of one name."""
+    first = {}
+    for label in trace.labels:
+        first.setdefault(label.name, len(first))
+    numbers = _random(len(first), seed=1)
+    return numbers[[first[x.name] for x in trace.labels]] if first else numbers
+
+
+def _random(count: int, *, seed: int) -> Int64s:
+    return np.random.default_rng(seed).integers(1, 1 << 62, count, dtype=np.int64)
+
+
+def _sums(group: Int64s, values: Int64s, num: int) -> Int64s:
+    """Sum int64 by group, exactly, with wrap-around."""
+    found = np.zeros(num, np.int64)
+    np.add.at(found, group, values)
+    return found

@@ -1,0 +1,560 @@
+"""Find the steps of a program by the repetition of its launch sequence alone.
+
+Repetition is nested: a training run repeats a step, a step repeats a block (its layers), a block
+may repeat something smaller. A short run of launches (an anchor) that comes once in each turn cuts
+the sequence into turns. Anchors are tried from the most frequent to the rarest; one is a loop where
+its turns are alike; a rarer loop that holds several turns of a finer one, and more, takes the finer
+one as its block. The turn that no further loop takes is the step.
+
+All of it is array work over one sort per length of anchor: 1.5 million launches take seconds.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.trace.launches import LaunchSequence
+from analysis.trace.model import Bools, Int64s
+
+MIN_ALIKE = 0.9
+"""Share of their launches that two turns of one loop have in common."""
+MIN_COVERED = 0.5
+"""Share of the launches, and of the GPU time, from its first turn on that a loop must explain."""
+MIN_OF_ALL = 0.1
+"""Share of the GPU time of the whole capture that a loop must explain."""
+MIN_EXTRA = 0.03
+"""What a turn launches beside its block, in blocks, to count as more than an occasional extra."""
+ANCHOR_LENGTHS = (1, 2, 4)
+MAX_PER_COUNT = 3
+MAX_TRIED = 48
+MIN_STEP = 0.25
+"""Share of a usual turn's launches below which a turn is no step."""
+MAX_FIRST = 2.0
+"""A first step has at most so many times the launches of a usual one."""
+MAX_TO_FIND = 8
+MIN_BLOCK = 3
+MIN_IN_BLOCK = 0.4
+"""Share of a step's launches that its block must explain."""
+MAX_IN_BLOCK = 20_000
+MAX_FEW = 4
+"""So few turns of a finer loop with anything more are one step, not steps that log now and then."""
+MAX_MICRO = 256
+MIN_IN_MICRO = 0.8
+MIN_REPEATS = 1.5
+NUM_BUCKETS = 128
+"""Into so many groups the names are hashed to compare the contents of turns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """What a step repeats inside itself: its layers."""
+
+    num_kernels: int
+    "GPU operations of one turn."
+    count: int
+    "How often a step repeats it."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroSteps:
+    """Forward and backward passes whose gradients a training step accumulates."""
+
+    num_entries: int
+    count: int
+    "How many a step holds."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repetition:
+    """Where a launch sequence turns."""
+
+    first: Int64s
+    "Entry at which each step starts, in order."
+    last: Int64s
+    "Entry after the end of each step."
+    is_alike: Bools
+    "It launches what most steps do."
+    block: Block | None
+    micro: "MicroSteps | None"
+    covered: float
+    "Share of the launches from the first step on that regular steps explain."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loop:
+    """The turns that one anchor cuts."""
+
+    cuts: Int64s
+    "Entries with the anchor."
+    is_alike: Bools
+    "Of each turn between two cuts."
+    size: int
+    "Entries of a usual turn."
+    content: NDArray[np.float32]
+    "Of a usual turn, by bucket."
+    wraps: bool
+    "What lies before the first and after the last cut makes one more usual turn."
+    covered: float
+    exact: float
+    "Share of the alike turns that are equal to the usual one."
+
+    @property
+    def num_turns(self) -> int:
+        return int(self.is_alike.sum()) + self.wraps
+
+
+def find_repetition(sequence: LaunchSequence) -> Repetition | None:
+    """Return the steps of the sequence; None where nothing repeats."""
+    start = _after_autotuning(sequence)
+    work = _cut(sequence, start)
+    if len(work) < 2 or not work.num_ops.any():
+        return None
+    buckets = (work.code % NUM_BUCKETS).astype(np.int64)
+    loops = [
+        loop
+        for cuts in _anchors(work.code)
+        if (loop := _loop(work, buckets, cuts)) is not None and loop.num_turns >= 2
+    ]
+    if not loops:
+        return None
+    step, micro = _outermost(work, _one_of_each(loops))
+    found = _turns(work, buckets, step, _turning_point(work, step))
+    return replace(
+        found,
+        first=found.first + start,
+        last=found.last + start,
+        block=find_block(work, *_typical(found)),
+        micro=micro,
+    )
+
+
+def _after_autotuning(sequence: LaunchSequence) -> int:
+    """Return the entry after the last launch that only an autotuner makes."""
+    tuned = np.flatnonzero(sequence.is_autotuning)
+    return int(tuned[-1]) + 1 if len(tuned) else 0
+
+
+def _cut(sequence: LaunchSequence, start: int) -> LaunchSequence:
+    if not start:
+        return sequence
+    names = ("code", "time_ns", "gpu_ns", "num_ops")
+    names += ("is_wait", "is_copy_back", "is_graph", "is_optimizer", "is_autotuning")
+    return replace(sequence, **{name: getattr(sequence, name)[start:] for name in names})
+
+
+def _anchors(code: Int64s) -> list[Int64s]:
+    """Return the places of runs of launches that come at regular distances, most frequent first."""
+    best: dict[int, list[tuple[float, int, Int64s]]] = {}
+    for length in ANCHOR_LENGTHS:
+        if len(code) < 2 * length:
+            continue
+        places, bounds = _places(_runs(code, length))
+        count = np.diff(bounds)
+        regular = _regularity(places, bounds)
+        for row in np.flatnonzero((count >= 2) & (regular >= 0.5)).tolist():
+            here = best.setdefault(int(count[row]), [])
+            here.append((-regular[row], length, places[bounds[row] : bounds[row + 1]]))
+    chosen = []
+    for count in sorted(best, reverse=True):
+        ranked = sorted(best[count], key=lambda found: found[:2])
+        chosen += [(found[0], -count, found[2]) for found in ranked[:MAX_PER_COUNT]]
+    if len(chosen) > MAX_TRIED:
+        chosen = sorted(chosen, key=lambda found: found[:2])[:MAX_TRIED]
+    return [places for _, _, places in sorted(chosen, key=lambda found: found[1])]
+
+
+def _runs(code: Int64s, length: int) -> Int64s:
+    """Return a number for the `length` launches from each entry on."""
+    mixed = code[: len(code) - length + 1].astype(np.uint64)
+    for shift in range(1, length):
+        mixed = mixed * np.uint64(0x9E3779B97F4A7C15) + code[
+            shift : len(code) - length + 1 + shift
+        ].astype(np.uint64)
+    return mixed.astype(np.int64)
+
+
+def _places(run: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the entries ordered by their run, and where each run's entries begin."""
+    order = np.argsort(run, kind="stable")
+    is_new = np.append(True, run[order][1:] != run[order][:-1])
+    return order, np.append(np.flatnonzero(is_new), len(run))
+
+
+def _regularity(places: Int64s, bounds: Int64s) -> NDArray[np.float64]:
+    """Return, for each run, the share of its distances within a tenth of their median."""
+    gap = np.diff(places)
+    group = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))[1:]
+    is_inner = np.diff(np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))) == 0
+    gap, group = gap[is_inner], group[is_inner]
+    order = np.lexsort((gap, group))
+    num = np.bincount(group, minlength=len(bounds) - 1)
+    begin = np.append(0, np.cumsum(num))[:-1]
+    has = num > 0
+    median = np.ones(len(num))
+    median[has] = gap[order][begin[has] + num[has] // 2]
+    near = np.abs(gap - median[group]) <= np.maximum(median[group] * 0.1, 1)
+    return np.bincount(group, near, minlength=len(num)) / np.maximum(num, 1)
+
+
+def _loop(work: LaunchSequence, buckets: Int64s, cuts: Int64s) -> _Loop | None:
+    """Return the loop that an anchor cuts; None where its turns are not alike."""
+    content = _contents(buckets, np.append(cuts, len(work)))[:-1]
+    ends = np.append(np.append(0, cuts), len(work))
+    if not len(content):
+        return None
+    usual = _usual(content)
+    size = float(usual.sum())
+    alike = _likeness(content, usual) >= MIN_ALIKE
+    edges = _contents(buckets, ends[[0, 1]]) + _contents(buckets, ends[[-2, -1]])
+    # Only what lies within one turn of the cuts can belong to a turn there.
+    wraps = bool(_likeness(edges, usual)[0] >= MIN_ALIKE)
+    if not alike.any():
+        return None
+    first = int(cuts[np.flatnonzero(alike)[0]])
+    inside = np.repeat(alike, np.diff(cuts))
+    done = np.append(0, np.cumsum(work.gpu_ns))
+    lengths = np.diff(cuts)[alike].sum() + (len(work) - cuts[-1] + cuts[0] if wraps else 0)
+    rest = len(work) - (0 if wraps else min(first, len(work)))
+    covered = float(lengths / max(rest, 1))
+    time_rest = done[-1] - (0 if wraps else done[first])
+    time_in = work.gpu_ns[cuts[0] : cuts[-1]][inside].sum()
+    time_in += done[-1] - done[cuts[-1]] + done[cuts[0]] if wraps else 0
+    if covered < MIN_COVERED or time_in < max(MIN_COVERED * time_rest, MIN_OF_ALL * done[-1]):
+        return None
+    since = alike[np.flatnonzero(alike)[0] :]
+    if since.mean() < MIN_COVERED - 0.1:
+        return None
+    same = (content[alike] == usual).all(axis=1)
+    return _Loop(
+        cuts=cuts,
+        is_alike=alike,
+        size=int(size),
+        content=usual,
+        wraps=wraps,
+        covered=covered,
+        exact=float(same.mean()),
+    )
+
+
+def _contents(buckets: Int64s, bounds: Int64s) -> NDArray[np.float32]:
+    """Return how many launches of each bucket lie between each two bounds."""
+    if len(bounds) < 2:
+        return np.zeros((0, NUM_BUCKETS), np.float32)
+    turn = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+    key = turn * NUM_BUCKETS + buckets[bounds[0] : bounds[-1]]
+    flat = np.bincount(key, minlength=(len(bounds) - 1) * NUM_BUCKETS)
+    return flat.reshape(-1, NUM_BUCKETS).astype(np.float32)
+
+
+def _usual(content: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the most frequent content, or the median where no two turns are equal."""
+    weights = np.random.default_rng(3).integers(1, 1 << 40, NUM_BUCKETS)
+    digest = (content.astype(np.int64) * weights).sum(axis=1)
+    _, row, count = np.unique(digest, return_index=True, return_counts=True)
+    if count.max() < 2 and len(content) > 2:
+        return np.median(content, axis=0).astype(np.float32)
+    sizes = content[row].sum(axis=1)
+    return content[row[np.lexsort((sizes, -count))[0]]]
+
+
+def _likeness(content: NDArray[np.float32], usual: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the share of launches that each turn has in common with the usual one."""
+    total = content.sum(axis=1) + usual.sum()
+    apart = np.abs(content - usual).sum(axis=1)
+    return 1 - apart / np.maximum(total, 1)
+
+
+def _one_of_each(loops: list[_Loop]) -> list[_Loop]:
+    """Return the best anchor of each loop, finest first."""
+    best: list[_Loop] = []
+    for loop in sorted(loops, key=lambda found: found.size):
+        twin = next((i for i, b in enumerate(best) if _is_same(b, loop)), None)
+        if twin is None:
+            best.append(loop)
+        elif (loop.covered, loop.exact) > (best[twin].covered, best[twin].exact):
+            best[twin] = loop
+    return best
+
+
+def _is_same(a: _Loop, b: _Loop) -> bool:
+    return abs(a.size - b.size) <= 0.1 * min(a.size, b.size)
+
+
+def _outermost(work: LaunchSequence, loops: list[_Loop]) -> tuple[_Loop, MicroSteps | None]:
+    """Return the loop whose turns are the steps: no coarser one takes it."""
+    step, micro = loops[0], None
+    for outer in loops[1:]:
+        if not _takes(work, outer, step):
+            continue
+        repeats = _repeats(outer, step)
+        # A layer is no micro-step: those are most of a step, and the optimizer is the rest.
+        if _adds_optimizer(work, outer, step) and MIN_REPEATS < repeats <= MAX_MICRO:
+            share = repeats * step.size / outer.size
+            is_micro = share > MIN_IN_MICRO
+            micro = MicroSteps(num_entries=step.size, count=round(repeats)) if is_micro else None
+        step = outer
+    return step, micro
+
+
+def _adds_optimizer(work: LaunchSequence, outer: _Loop, inner: _Loop) -> bool:
+    has_optimizer = _share_with(work.is_optimizer, outer) > 0.9
+    return has_optimizer and _share_with(work.is_optimizer, inner) < 0.5
+
+
+def _typical(found: Repetition) -> tuple[int, int]:
+    """Return the entries of one regular step, from the middle of them."""
+    rows = np.flatnonzero(found.is_alike)
+    row = rows[len(rows) // 2] if len(rows) else 0
+    return int(found.first[row]), int(found.last[row])
+
+
+def _takes(work: LaunchSequence, outer: _Loop, inner: _Loop) -> bool:
+    """Tell whether the turns of `outer` are the steps, and those of `inner` parts of them."""
+    repeats = _repeats(outer, inner)
+    if repeats < MIN_REPEATS:
+        return outer.covered > inner.covered + 0.1
+    extra = outer.size - repeats * inner.size
+    if _adds_optimizer(work, outer, inner):
+        return True
+    if _share_with(work.is_optimizer, inner) > 0.9:
+        return False
+    if _share_with(work.is_copy_back | work.is_wait, inner) > 0.9:
+        return False
+    waits = _share_with(work.is_copy_back | work.is_wait, outer) > 0.9
+    if waits or repeats <= MAX_FEW:
+        return extra >= 1
+    return extra >= max(MIN_EXTRA * inner.size, 2)
+
+
+def _repeats(outer: _Loop, inner: _Loop) -> float:
+    """Return how many usual turns of `inner` a usual turn of `outer` holds."""
+    starts = inner.cuts[:-1][inner.is_alike]
+    held = np.diff(np.searchsorted(starts, outer.cuts))[outer.is_alike]
+    return float(np.median(held)) if len(held) else 0.0
+
+
+def _share_with(flag: Bools, loop: _Loop) -> float:
+    """Return the share of the loop's usual turns that have a launch of the kind."""
+    done = np.append(0, np.cumsum(flag))
+    in_turn = np.diff(done[loop.cuts])[loop.is_alike]
+    if not len(in_turn):
+        return float(flag.any())
+    return float((in_turn > 0).mean())
+
+
+def _turning_point(work: LaunchSequence, step: _Loop) -> int:
+    """Return how many entries after the anchor a step starts.
+
+    After the optimizer's last launch and what the host reads back then; else after the wait that
+    ends most of the GPU work; else where the regular part of the capture starts, if the host pauses
+    there too; else where the host pauses longest.
+    """
+    turns = np.flatnonzero(step.is_alike & (np.diff(step.cuts) == step.size))[:64]
+    if not len(turns):
+        return 0
+    rows = step.cuts[turns][:, None] + np.arange(step.size)
+    is_optimizer = work.is_optimizer[rows].mean(axis=0) > 0.5
+    if is_optimizer.any() and not is_optimizer.all():
+        ends_step = (work.is_wait | work.is_copy_back)[rows].mean(axis=0) > 0.5
+        begin = (_longest_run_end(is_optimizer) + 1) % step.size
+        while ends_step[begin] and not is_optimizer[begin]:
+            begin = (begin + 1) % step.size
+        return int(begin)
+    wait = _main_wait(work.is_wait[rows].mean(axis=0) > 0.5, np.median(work.gpu_ns[rows], axis=0))
+    if wait is not None:
+        return (wait + 1) % step.size
+    before = np.maximum(rows - 1, 0)
+    pause = np.median(work.time_ns[rows] - work.time_ns[before], axis=0)
+    longest = int(np.argmax(pause))
+    begin = (_regular_from(work, step) - int(step.cuts[turns[0]])) % step.size
+    return begin if pause[begin] >= 0.25 * pause[longest] else longest
+
+
+def _main_wait(is_wait: Bools, gpu_ns: NDArray[np.float64]) -> int | None:
+    """Return the position of the wait that ends over half of the turn's GPU work."""
+    waits = np.flatnonzero(is_wait)
+    if not len(waits) or len(waits) == len(is_wait):
+        return None
+    done = np.cumsum(gpu_ns)
+    work = np.diff(done[waits], prepend=done[waits[-1]] - done[-1])
+    most = int(np.argmax(work))
+    return int(waits[most]) if work[most] > 0.5 * done[-1] else None
+
+
+def _longest_run_end(marked: Bools) -> int:
+    """Return the last position of the cyclically longest run."""
+    ends = np.flatnonzero(marked & ~np.roll(marked, -1))
+    starts = np.flatnonzero(marked & ~np.roll(marked, 1))
+    lengths = [(int(e - starts[np.searchsorted(starts, e, side="right") - 1]), e) for e in ends]
+    if ends[0] < starts[0]:
+        lengths[0] = (int(ends[0] + len(marked) - starts[-1]), ends[0])
+    return int(max(lengths)[1])
+
+
+def _regular_from(work: LaunchSequence, step: _Loop) -> int:
+    """Return the first entry from which on the sequence equals itself a step later."""
+    turns = np.flatnonzero(step.is_alike & (np.diff(step.cuts) == step.size))
+    reference = int(step.cuts[turns[0]])
+    at = reference
+    if at + step.size > len(work):
+        return at
+    same = work.code[:at] == work.code[step.size : at + step.size]
+    broken = np.flatnonzero(~same)
+    return int(broken[-1]) + 1 if len(broken) else 0
+
+
+def _turns(work: LaunchSequence, buckets: Int64s, step: _Loop, offset: int) -> Repetition:
+    """Return the steps, `offset` entries after each anchor, with those at both edges."""
+    offset = offset if offset <= step.size // 2 else offset - step.size
+    bounds = step.cuts + offset
+    limits = np.append(step.cuts[1:], len(work))
+    if offset > 0:
+        bounds = np.minimum(bounds, limits)
+    elif offset < 0:
+        bounds = np.maximum(bounds, np.append(0, step.cuts[:-1]))
+    bounds = np.unique(bounds[(bounds >= 0) & (bounds < len(work))])
+    bounds = _with_first(work.code, buckets, step, _with_edges(buckets, step, bounds))
+    content = _contents(buckets, bounds)
+    alike = _likeness(content, step.content) >= MIN_ALIKE
+    inside = np.diff(bounds)[alike].sum()
+    first = int(bounds[np.flatnonzero(alike)[0]]) if alike.any() else 0
+    is_step = _steps_of(content, step.content, alike)
+    return Repetition(
+        first=bounds[:-1][is_step],
+        last=bounds[1:][is_step],
+        is_alike=alike[is_step],
+        block=None,
+        micro=None,
+        covered=float(inside / max(len(work) - first, 1)),
+    )
+
+
+def _steps_of(content: NDArray[np.float32], usual: NDArray[np.float32], alike: Bools) -> Bools:
+    """Tell which turns are steps at all: not what a program does once before, between or after.
+
+    From the first to the last usual turn all that launch a fair share of a usual one are; outside
+    only those that recur, or hold all that a usual one does, as the first when it sets up.
+    """
+    size = content.sum(axis=1)
+    is_step = alike | (size >= MIN_STEP * usual.sum())
+    rows = np.flatnonzero(alike)
+    if not len(rows):
+        return is_step
+    outside = np.ones(len(alike), bool)
+    outside[rows[0] : rows[-1] + 1] = False
+    for row in np.flatnonzero(outside & is_step).tolist():
+        held = np.minimum(content[row], usual).sum() / usual.sum()
+        recurs = (_likeness(content, content[row]) >= MIN_ALIKE).sum() > 1
+        is_step[row] = recurs or held >= MIN_ALIKE
+    return is_step
+
+
+def _with_edges(buckets: Int64s, step: _Loop, bounds: Int64s) -> Int64s:
+    """Add the step before the first bound and the one after the last, if they are known steps."""
+    content = _contents(buckets, bounds)
+    others = content[_likeness(content, step.content) < MIN_ALIKE]
+    known = np.concatenate([step.content[None], others[-8:]])
+    for usual in known:
+        size = int(usual.sum())
+        slack = max(int(size * (1 - MIN_ALIKE)), 1)
+        edge = max(int(bounds[0]) - size, 0)
+        window = np.array([edge, bounds[0]])
+        if edge - (bounds[0] - size) <= slack and _matches(buckets, window, usual):
+            bounds = np.append(edge, bounds)
+            break
+    for usual in known:
+        size = int(usual.sum())
+        slack = max(int(size * (1 - MIN_ALIKE)), 1)
+        edge = min(int(bounds[-1]) + size, len(buckets))
+        window = np.array([bounds[-1], edge])
+        if bounds[-1] + size - edge <= slack and _matches(buckets, window, usual):
+            bounds = np.append(bounds, edge)
+            break
+    return bounds
+
+
+def _with_first(code: Int64s, buckets: Int64s, step: _Loop, bounds: Int64s) -> Int64s:
+    """Add a first step that launches all of a usual one and more, as when it sets up its state."""
+    if len(bounds) < 2:
+        return bounds
+    begin = code[bounds[1] : bounds[1] + MAX_TO_FIND]
+    floor = max(int(bounds[0] - MAX_FIRST * step.size), 0)
+    for at in range(int(bounds[0] - step.size), floor - 1, -1):
+        if (code[at : at + len(begin)] == begin).all():
+            content = _contents(buckets, np.array([at, bounds[0]]))[0]
+            held = np.minimum(content, step.content).sum() / step.content.sum()
+            return np.append(at, bounds) if held >= MIN_ALIKE else bounds
+    return bounds
+
+
+def with_first_step(sequence: LaunchSequence, bounds: Int64s) -> Int64s:
+    """Add where the first step starts to the ends of all, found by the usual step's launches."""
+    if len(bounds) < 2:
+        return bounds
+    buckets = (sequence.code % NUM_BUCKETS).astype(np.int64)
+    content = _contents(buckets, bounds)
+    usual = _usual(content)
+    step = _Loop(
+        cuts=bounds,
+        is_alike=_likeness(content, usual) >= MIN_ALIKE,
+        size=int(usual.sum()),
+        content=usual,
+        wraps=False,
+        covered=1.0,
+        exact=1.0,
+    )
+    front = int(bounds[0]) - step.size
+    if front >= 0 and _matches(buckets, np.array([front, bounds[0]]), usual):
+        return np.append(front, bounds)
+    if bounds[0] < step.size and _matches(buckets, np.array([0, bounds[0]]), usual):
+        return np.append(0, bounds)
+    return _with_first(sequence.code, buckets, step, bounds)
+
+
+def _matches(buckets: Int64s, window: Int64s, usual: NDArray[np.float32]) -> bool:
+    if window[1] <= window[0]:
+        return False
+    return bool(_likeness(_contents(buckets, window), usual)[0] >= MIN_ALIKE)
+
+
+def find_block(work: LaunchSequence, first: int, last: int) -> Block | None:
+    """Return what a step repeats most of its launches in, such as its layers; None if nothing.
+
+    A distance is a period where nine of ten launches equal those one period later; each stretch
+    where it holds repeats what lies within one period. The shortest of the best counts: a multiple
+    of a period holds as well.
+    """
+    rows = np.arange(first, last)
+    rows = rows[work.num_ops[rows] > 0][:MAX_IN_BLOCK]
+    code, kernels = work.code[rows], work.num_ops[rows]
+    best: tuple[float, int, int] | None = None
+    for period in _distances(code):
+        lengths = _stretches(code[:-period] == code[period:], period)
+        covered = float(sum(lengths)) + period * len(lengths)
+        if lengths and (best is None or covered > 1.05 * best[0]):
+            best = (covered, period, sum(round((n + period) / period) for n in lengths))
+    if best is None or best[0] < MIN_IN_BLOCK * len(code):
+        return None
+    return Block(num_kernels=round(best[1] * float(kernels.mean())), count=best[2])
+
+
+def _distances(code: Int64s) -> list[int]:
+    """Return the commonest distances between equal launches, shortest first."""
+    order = np.argsort(code, kind="stable")
+    is_same = code[order][1:] == code[order][:-1]
+    count = np.bincount(np.diff(order)[is_same], minlength=1)
+    count[: MIN_BLOCK if len(count) > MIN_BLOCK else 0] = 0
+    common = np.argsort(-count, kind="stable")[:MAX_TRIED]
+    return sorted(int(d) for d in common if count[d] > 0 and 2 * d <= len(code))
+
+
+def _stretches(is_equal: Bools, period: int) -> list[int]:
+    """Return the lengths of the stretches where nine of ten launches in a period are equal."""
+    done = np.append(0, np.cumsum(is_equal))
+    if len(is_equal) < period:
+        return []
+    holds = done[period:] - done[:-period] >= MIN_ALIKE * period
+    edges = np.diff(np.concatenate([[0], holds.astype(np.int8), [0]]))
+    starts, ends = np.flatnonzero(edges > 0), np.flatnonzero(edges < 0)
+    return [int(e - s - 1 + period) for s, e in zip(starts, ends, strict=True)]

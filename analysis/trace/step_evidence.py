@@ -1,0 +1,276 @@
+"""Where the steps of a process begin and end, by the best evidence that its capture holds.
+
+Numbered ranges come first: the program itself says where it turns. Of several kinds of numbered
+ranges the outermost counts that repeats and covers the GPU work, so that an iteration inside an
+iteration is not counted twice. Then the end of each optimizer step, then the repetition of the
+launch sequence.
+"""
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from analysis.trace.launches import LaunchSequence
+from analysis.trace.model import Int64s, RangeKind, Trace
+from analysis.trace.repetition import (
+    Block,
+    MicroSteps,
+    find_block,
+    find_repetition,
+    with_first_step,
+)
+
+PROFILER_STEP = "ProfilerStep#"
+_NUMBERED = re.compile(r"^(?P<family>.*?[A-Za-z][A-Za-z_ ]*?)[\s_#:=.\-(\[]*(?P<number>\d+)\b")
+_STEP_WORDS = re.compile(
+    r"iter(ation)?s?(?![a-z])|step|batch|token|decode|sampl|frame|request|forward|train|loop"
+    r"|(run|rep|pass)(?![a-z])|repeat|trial|episode|generat",
+    re.I,
+)
+_PART_WORDS = re.compile(
+    r"layer|block|head|expert|rank|stage|gpu|device|stream|worker|bucket|chunk|epoch|micro|shard"
+    r"|level|group|node|dim|size|length|len(?![a-z])|context|conv|linear|module|param|warm",
+    re.I,
+)
+"""What is numbered but is a part of a step, or holds many."""
+_OPTIMIZER = re.compile(r"^(Optimizer\.step#.*|optimi[sz]er([._ ]?step)?|opt[._ ]step)$", re.I)
+MIN_COVERED = 0.5
+MIN_GRAPH = 0.5
+"""Share of the steps' GPU time in CUDA graphs to say that replays are what repeats."""
+
+
+class StepSource(StrEnum):
+    """What showed where the steps are."""
+
+    RANGES = "ranges"
+    PROFILER_STEP = "profiler_step"
+    OPTIMIZER = "optimizer"
+    GRAPH = "graph"
+    REPETITION = "repetition"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCuts:
+    """The steps of one process as stretches of its launch sequence."""
+
+    source: StepSource
+    evidence: str
+    "What they were found by, for people: the range's name, the optimizer's, ..."
+    first: Int64s
+    "Entry at which each step starts."
+    last: Int64s
+    "Entry after its end."
+    start_ns: Int64s
+    "On the host: of the range, else of the first launch."
+    end_ns: Int64s
+    block: Block | None
+    micro: MicroSteps | None
+    confidence: float
+
+
+def find_cuts(trace: Trace, sequence: LaunchSequence, process: int | None) -> StepCuts | None:
+    """Return the steps of a process by the best evidence; None where nothing shows any."""
+    rows = _own_ranges(trace, process)
+    return (
+        _by_numbered(trace, sequence, rows)
+        or _by_optimizer(trace, sequence, rows)
+        or _by_repetition(sequence)
+    )
+
+
+def _own_ranges(trace: Trace, process: int | None) -> Int64s:
+    ranges = trace.host_ranges
+    if process is None:
+        return np.arange(len(ranges))
+    return np.flatnonzero(trace.thread_process()[ranges.thread] == process)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Family:
+    """Ranges with one name but for a number, on one thread, in order."""
+
+    name: str
+    start_ns: Int64s
+    end_ns: Int64s
+    is_step_word: bool
+    covered: float
+
+
+def _by_numbered(trace: Trace, sequence: LaunchSequence, rows: Int64s) -> StepCuts | None:
+    families = [f for f in _families(trace, sequence, rows) if f.covered >= MIN_COVERED]
+    repeated = [f for f in families if len(f.start_ns) > 1]
+    single = [f for f in families if f.is_step_word]
+    # The longest turn is the outermost: ranges of one thread nest.
+    key = lambda f: (float(np.median(f.end_ns - f.start_ns)), f.is_step_word)  # noqa: E731
+    chosen = max(repeated, key=key, default=None) or max(single, key=key, default=None)
+    if chosen is None:
+        return None
+    is_profiler = chosen.name.startswith(PROFILER_STEP)
+    first = np.searchsorted(sequence.time_ns, chosen.start_ns)
+    last = np.searchsorted(sequence.time_ns, chosen.end_ns, side="right")
+    return StepCuts(
+        source=StepSource.PROFILER_STEP if is_profiler else StepSource.RANGES,
+        evidence=f"{chosen.name}*",
+        first=first,
+        last=np.minimum(last, np.append(first[1:], len(sequence))),
+        start_ns=chosen.start_ns,
+        end_ns=chosen.end_ns,
+        block=_typical_block(sequence, first, last),
+        micro=None,
+        confidence=1.0,
+    )
+
+
+def _families(trace: Trace, sequence: LaunchSequence, rows: Int64s) -> list[_Family]:
+    """Return the numbered ranges whose numbers rise, by family; those of parts of steps left out.
+
+    Numbers that start again are numbers of something inside a step.
+    """
+    ranges = trace.host_ranges
+    parsed = {}
+    for code in np.unique(ranges.name[rows]).tolist():
+        text = trace.names[code]
+        found = _NUMBERED.match(text)
+        if found and not _PART_WORDS.search(found["family"]):
+            parsed[code] = (
+                found["family"] + text[found.end("family") : found.start("number")],
+                int(found["number"]),
+            )
+    by_family: dict[tuple[int, str], list[tuple[int, int, int]]] = defaultdict(list)
+    wanted = rows[np.isin(ranges.name[rows], list(parsed))]
+    wanted = wanted[ranges.kind[wanted] == RangeKind.ANNOTATION]
+    for row in wanted.tolist():
+        family, number = parsed[int(ranges.name[row])]
+        turn = (int(ranges.start_ns[row]), int(ranges.end_ns[row]), number)
+        by_family[int(ranges.thread[row]), family].append(turn)
+    return [
+        family
+        for (_, name), turns in by_family.items()
+        if (family := _family(sequence, name, turns)) is not None
+    ]
+
+
+def _family(
+    sequence: LaunchSequence, name: str, turns: list[tuple[int, int, int]]
+) -> _Family | None:
+    turns = sorted(turns)
+    start, end, number = (np.array(column, np.int64) for column in zip(*turns, strict=True))
+    if (np.diff(number) <= 0).any() or (start[1:] < end[:-1]).any():
+        return None
+    is_step_word = bool(_STEP_WORDS.search(name))
+    if not is_step_word and len(turns) < 3:
+        return None
+    return _Family(
+        name=name,
+        start_ns=start,
+        end_ns=end,
+        is_step_word=is_step_word,
+        covered=_covered(sequence, start, end),
+    )
+
+
+def _covered(sequence: LaunchSequence, start_ns: Int64s, end_ns: Int64s) -> float:
+    """Return the share of the GPU time launched from the first to the last range within them."""
+    done = np.append(0, np.cumsum(sequence.gpu_ns))
+    first = np.searchsorted(sequence.time_ns, start_ns)
+    last = np.searchsorted(sequence.time_ns, end_ns, side="right")
+    whole = done[last[-1]] - done[first[0]]
+    return float((done[last] - done[first]).sum() / whole) if whole else 0.0
+
+
+def _by_optimizer(trace: Trace, sequence: LaunchSequence, rows: Int64s) -> StepCuts | None:
+    """Cut after each optimizer step: what the host reads back right then still belongs to it."""
+    name, ends = _optimizer_ends(trace, sequence, rows)
+    if len(ends) < 2:
+        return None
+    bounds = np.searchsorted(sequence.time_ns, ends)
+    reads = sequence.is_wait | sequence.is_copy_back
+    for i, at in enumerate(bounds.tolist()):
+        while at < len(sequence) and reads[at]:
+            at += 1
+        bounds[i] = at
+    bounds = with_first_step(sequence, np.unique(bounds))
+    first, last = bounds[:-1], bounds[1:]
+    return StepCuts(
+        source=StepSource.OPTIMIZER,
+        evidence=name,
+        first=first,
+        last=last,
+        start_ns=sequence.time_ns[first],
+        end_ns=_end_on_host(sequence, first, last),
+        block=_typical_block(sequence, first, last),
+        micro=None,
+        confidence=0.95,
+    )
+
+
+def _optimizer_ends(trace: Trace, sequence: LaunchSequence, rows: Int64s) -> tuple[str, Int64s]:
+    """Return the optimizer's range and where each step of it ends.
+
+    Optimizers that follow each other with nothing launched between them are one step; of several
+    that take turns the one that comes last in each turn ends it.
+    """
+    ranges = trace.host_ranges
+    names = [c for c in np.unique(ranges.name[rows]).tolist() if _OPTIMIZER.match(trace.names[c])]
+    chosen = rows[np.isin(ranges.name[rows], names)]
+    if not len(chosen):
+        return "", np.empty(0, np.int64)
+    chosen = chosen[np.argsort(ranges.start_ns[chosen], kind="stable")]
+    outer_end = np.maximum.accumulate(ranges.end_ns[chosen])
+    is_outer = np.append(True, ranges.start_ns[chosen][1:] >= outer_end[:-1])
+    chosen = chosen[is_outer]
+    order = ranges.name[chosen]
+    most = np.unique(order, return_counts=True)[1]
+    if len(most) > 1 and most.min() == most.max():
+        chosen = chosen[order == order[-1]]
+    done = np.append(0, np.cumsum(sequence.num_ops))
+    start, end = ranges.start_ns[chosen], ranges.end_ns[chosen]
+    launched = (
+        done[np.searchsorted(sequence.time_ns, start[1:])]
+        - done[np.searchsorted(sequence.time_ns, end[:-1])]
+    )
+    return trace.names[int(ranges.name[chosen[-1]])], end[np.append(launched > 0, True)]
+
+
+def _by_repetition(sequence: LaunchSequence) -> StepCuts | None:
+    found = find_repetition(sequence)
+    if found is None or not len(found.first):
+        return None
+    rows = np.repeat(found.is_alike, found.last - found.first)
+    entries = np.concatenate(
+        [np.arange(a, b) for a, b in zip(found.first.tolist(), found.last.tolist(), strict=True)]
+    )[rows]
+    gpu_ns = sequence.gpu_ns[entries]
+    in_graphs = gpu_ns[sequence.is_graph[entries]].sum()
+    by_graph = bool(in_graphs > MIN_GRAPH * gpu_ns.sum())
+    num = int(found.is_alike.sum())
+    return StepCuts(
+        source=StepSource.GRAPH if by_graph else StepSource.REPETITION,
+        evidence="CUDA graph replays" if by_graph else "repetition of the launch sequence",
+        first=found.first,
+        last=found.last,
+        start_ns=sequence.time_ns[found.first],
+        end_ns=_end_on_host(sequence, found.first, found.last),
+        block=found.block,
+        micro=found.micro,
+        confidence=round(found.covered * num / (num + 1), 3),
+    )
+
+
+def _end_on_host(sequence: LaunchSequence, first: Int64s, last: Int64s) -> Int64s:
+    """Return where the next step starts; for the last one its own last launch."""
+    time_ns = sequence.time_ns
+    own = time_ns[np.maximum(last - 1, first)]
+    follows = np.append(last[:-1] == first[1:], False)
+    return np.where(follows, time_ns[np.minimum(last, len(time_ns) - 1)], own)
+
+
+def _typical_block(sequence: LaunchSequence, first: Int64s, last: Int64s) -> Block | None:
+    sizes = last - first
+    if not len(sizes):
+        return None
+    row = int(np.argsort(sizes, kind="stable")[len(sizes) // 2])
+    return find_block(sequence, int(first[row]), int(last[row]))

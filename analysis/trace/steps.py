@@ -1,0 +1,453 @@
+"""The steps of a capture: what each launched and cost, which count, and the medians of those.
+
+`find_steps` cuts every process's launch sequence by the best evidence (`step_evidence`), measures
+each step and says which are left out of the averages and why: start-up before the first step is in
+none; a step that launches something else, sets up its state, tunes, allocates or was held up is
+shown and not counted.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analysis.trace.launches import LaunchSequence, launch_sequence
+from analysis.trace.model import MISSING, Bools, Int64s, OpKind, Trace
+from analysis.trace.repetition import MIN_ALIKE, Block, MicroSteps
+from analysis.trace.step_evidence import StepCuts, StepSource, find_cuts
+
+STEP_COLUMNS = (
+    "process",  # int64, row of `Sources.processes`
+    "step",  # int64, from 0 within its process
+    "kind",  # int64: 0 is the usual kind of step, 1 and on are others that recur
+    "start_ns",  # int64, on the host
+    "end_ns",  # int64
+    "gpu_start_ns",  # Int64, of its first GPU operation
+    "gpu_end_ns",  # Int64
+    "num_kernels",  # int64, kernels recorded one by one
+    "num_launches",  # int64, launch calls of kernels and graphs
+    "num_graph_launches",  # int64, replays that were recorded whole
+    "kernel_ns",  # int64, sum of kernel durations
+    "graph_ns",  # int64, of graphs recorded whole
+    "busy_ns",  # int64, union of kernels and graphs on each device, summed over devices
+    "period_ns",  # Int64, from its start on the GPU to the next step's
+    "num_transfers",  # int64, copies and memory sets
+    "transfer_bytes",  # int64
+    "transfer_ns",  # int64
+    "num_allocations",  # Int64; absent where none were recorded
+    "allocated_bytes",  # Int64
+    "num_api_calls",  # Int64
+    "api_ns",  # Int64
+    "is_regular",  # bool: counts in the medians
+    "reason",  # str or None: why it does not
+)
+"""One row a step."""
+
+MAX_SLOW = 1.5
+"""A step that takes so many times the median, and stands out of the spread, was held up."""
+MIN_STEPS_TO_JUDGE = 4
+MAX_KINDS = 8
+NO_STEPS = {
+    "no_work": "no GPU work was recorded",
+    "none": "nothing in the launch sequence repeats often enough, and no range is numbered",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """The steps of a capture. Without any, `frame` is empty and `reason` says why."""
+
+    frame: pd.DataFrame
+    "STEP_COLUMNS, by process and time."
+    source: StepSource | None
+    evidence: str
+    block: Block | None
+    micro: MicroSteps | None
+    confidence: float
+    reason: str | None
+    process: int
+    "The process whose steps the medians are of: the one with the most GPU time."
+    op_step: Int64s
+    "For each row of `Trace.gpu_ops` the row of `frame`; MISSING outside all steps."
+
+
+def find_steps(trace: Trace) -> Steps:
+    """Return the steps of every process of a capture."""
+    processes = _processes(trace)
+    op_step = np.full(len(trace.gpu_ops), MISSING, np.int64)
+    frames: list[pd.DataFrame] = []
+    leading: StepCuts | None = None
+    for process in processes:
+        sequence = launch_sequence(trace, process)
+        cuts = find_cuts(trace, sequence, process)
+        if cuts is None or not len(cuts.first):
+            continue
+        if leading is None:
+            leading, leader = cuts, process
+        elif cuts.source is not leading.source:
+            continue
+        frame, of_op = _measured(trace, sequence, cuts, process)
+        op_step[sequence.ops] = np.where(of_op >= 0, of_op + sum(map(len, frames)), MISSING)
+        frames.append(frame)
+    if leading is None:
+        reason = NO_STEPS["none" if len(trace.gpu_ops) else "no_work"]
+        return _without(op_step, reason)
+    return Steps(
+        frame=pd.concat(frames, ignore_index=True),
+        source=leading.source,
+        evidence=leading.evidence,
+        block=leading.block,
+        micro=leading.micro,
+        confidence=leading.confidence,
+        reason=None,
+        process=MISSING if leader is None else leader,
+        op_step=op_step,
+    )
+
+
+def steps_document(steps: Steps) -> dict[str, Any]:
+    """Return the `steps` of `show --json`; only `reason` where there are none."""
+    if steps.source is None:
+        return {"reason": steps.reason}
+    own = steps.frame[steps.frame["process"] == steps.process]
+    regular = own[own["is_regular"]]
+    excluded = own.loc[~own["is_regular"], "reason"]
+    block = steps.block and {"num_kernels": steps.block.num_kernels, "count": steps.block.count}
+    return {
+        "source": str(steps.source),
+        "evidence": steps.evidence,
+        "count": len(own),
+        "num_excluded": len(excluded),
+        "excluded": _reasons(excluded),
+        **medians(regular),
+        "block": block,
+        "micro_steps": steps.micro.count if steps.micro else None,
+        "kinds": _kinds(own),
+        "confidence": steps.confidence,
+    }
+
+
+def medians(regular: pd.DataFrame) -> dict[str, float]:
+    """Return the median of each figure over some steps; unknown ones are absent."""
+    found: dict[str, float] = {}
+    has_kernels = bool((regular["num_kernels"] > 0).any())
+    for name in _FIGURES:
+        values = regular[name].dropna().astype(float)
+        if len(values) and (has_kernels or name not in ("num_kernels", "kernel_ns")):
+            found[name] = float(values.median())
+    shown = regular.dropna(subset=["period_ns"])
+    if len(shown):
+        period = shown["period_ns"].astype(float)
+        found["idle_frac"] = float((1 - shown["busy_ns"] / period).clip(lower=0).median())
+    whole = {k: int(v) for k, v in found.items() if k != "idle_frac" and v == int(v)}
+    return found | whole
+
+
+_FIGURES = (
+    "num_kernels",
+    "num_launches",
+    "num_graph_launches",
+    "kernel_ns",
+    "graph_ns",
+    "busy_ns",
+    "period_ns",
+    "num_transfers",
+    "transfer_bytes",
+    "transfer_ns",
+    "num_allocations",
+    "allocated_bytes",
+    "num_api_calls",
+    "api_ns",
+)
+
+
+def _processes(trace: Trace) -> list[int | None]:
+    """Return the processes with GPU work, the one with the most GPU time first."""
+    ops = trace.gpu_ops
+    if not len(ops):
+        return []
+    duration = (ops.end_ns - ops.start_ns).astype(float)
+    known = ops.process >= 0
+    if not known.all():
+        return [None]
+    total = np.bincount(ops.process, duration)
+    return [int(p) for p in np.argsort(-total, kind="stable") if total[p] > 0]
+
+
+def _without(op_step: Int64s, reason: str) -> Steps:
+    return Steps(
+        frame=pd.DataFrame({name: [] for name in STEP_COLUMNS}),
+        source=None,
+        evidence="",
+        block=None,
+        micro=None,
+        confidence=0.0,
+        reason=reason,
+        process=MISSING,
+        op_step=op_step,
+    )
+
+
+def _measured(
+    trace: Trace, sequence: LaunchSequence, cuts: StepCuts, process: int | None
+) -> tuple[pd.DataFrame, Int64s]:
+    """Return the steps of a process with their figures, and the step of each of its operations."""
+    num = len(cuts.first)
+    entry_step = np.full(len(sequence), MISSING, np.int64)
+    for step, (first, last) in enumerate(zip(cuts.first.tolist(), cuts.last.tolist(), strict=True)):
+        entry_step[first:last] = step
+    of_op = entry_step[sequence.op_entry]
+    inside = of_op >= 0
+    figures = _figures(trace, sequence.ops[inside], of_op[inside], num)
+    does_work = sequence.num_ops > 0
+    launches = (entry_step >= 0) & does_work & ~_only_transfers(trace, sequence)
+    frame = pd.DataFrame(
+        {
+            "process": MISSING if process is None else process,
+            "step": np.arange(num),
+            "start_ns": cuts.start_ns,
+            "end_ns": cuts.end_ns,
+            **figures,
+            "num_launches": np.bincount(entry_step[launches], minlength=num),
+            **_host_figures(trace, cuts, process),
+        }
+    )
+    frame["period_ns"] = _periods(frame, cuts)
+    kind, alike = _kinds_of(sequence, entry_step, num)
+    frame["kind"] = kind
+    frame["reason"] = _exclusions(frame, sequence, cuts, kind, alike)
+    frame["is_regular"] = frame["reason"].isna()
+    return frame[list(STEP_COLUMNS)], of_op
+
+
+def _only_transfers(trace: Trace, sequence: LaunchSequence) -> Bools:
+    """Tell which entries start copies and memory sets only."""
+    is_work = np.isin(trace.gpu_ops.kind[sequence.ops], (OpKind.KERNEL, OpKind.GRAPH))
+    works = np.zeros(len(sequence), bool)
+    works[sequence.op_entry[is_work]] = True
+    return ~works
+
+
+def _figures(trace: Trace, rows: Int64s, step: Int64s, num: int) -> dict[str, Any]:
+    """Return what the operations of each step add up to."""
+    ops = trace.gpu_ops
+    kind, duration = ops.kind[rows], ops.end_ns[rows] - ops.start_ns[rows]
+
+    def total(chosen: Bools, values: Int64s | None = None) -> Int64s:
+        sums = np.zeros(num, np.int64)
+        np.add.at(sums, step[chosen], 1 if values is None else values[chosen])
+        return sums
+
+    is_kernel, is_graph = kind == OpKind.KERNEL, kind == OpKind.GRAPH
+    is_transfer = ~(is_kernel | is_graph)
+    first = np.full(num, np.iinfo(np.int64).max)
+    last = np.full(num, np.iinfo(np.int64).min)
+    np.minimum.at(first, step, ops.start_ns[rows])
+    np.maximum.at(last, step, ops.end_ns[rows])
+    empty = first > last
+    works = is_kernel | is_graph
+    return {
+        "gpu_start_ns": pd.arrays.IntegerArray(np.where(empty, 0, first), empty),
+        "gpu_end_ns": pd.arrays.IntegerArray(np.where(empty, 0, last), empty.copy()),
+        "num_kernels": total(is_kernel),
+        "num_graph_launches": total(is_graph),
+        "kernel_ns": total(is_kernel, duration),
+        "graph_ns": total(is_graph, duration),
+        "busy_ns": _busy(trace, rows[works], step[works], num),
+        "num_transfers": total(is_transfer),
+        "transfer_bytes": total(is_transfer, np.maximum(ops.num_bytes[rows], 0)),
+        "transfer_ns": total(is_transfer, duration),
+    }
+
+
+def _busy(trace: Trace, rows: Int64s, step: Int64s, num: int) -> Int64s:
+    """Return the union of the operations of each step on each device, summed over devices."""
+    ops = trace.gpu_ops
+    busy = np.zeros(num, np.int64)
+    for device in np.unique(ops.device[rows]).tolist():
+        chosen = ops.device[rows] == device
+        own, of = rows[chosen], step[chosen]
+        order = np.lexsort((ops.start_ns[own], of))
+        own, of = own[order], of[order]
+        start, end = ops.start_ns[own], ops.end_ns[own]
+        # One pass over all steps: each is moved behind the one before it.
+        shift = of * (int(end.max() - start.min()) + 1) - int(start.min())
+        reach = np.maximum.accumulate(end + shift)
+        before = np.append(np.iinfo(np.int64).min, reach[:-1])
+        covered = np.maximum(end + shift - np.maximum(start + shift, before), 0)
+        np.add.at(busy, of, covered)
+    return busy
+
+
+def _host_figures(trace: Trace, cuts: StepCuts, process: int | None) -> dict[str, Any]:
+    """Return allocations and API calls of each step; missing where none were recorded at all."""
+    calls, allocations = trace.host_calls, trace.allocations
+    of_call = trace.thread_process()[calls.thread]
+    own_calls = np.ones(len(calls), bool) if process is None else of_call == process
+    grows = allocations.num_bytes > 0
+    own = grows if process is None else grows & (allocations.process == process)
+    call_ns = calls.end_ns - calls.start_ns
+    return {
+        **_within(cuts, calls.start_ns[own_calls], call_ns[own_calls], "num_api_calls", "api_ns"),
+        **_within(
+            cuts,
+            allocations.time_ns[own],
+            allocations.num_bytes[own],
+            "num_allocations",
+            "allocated_bytes",
+        ),
+    }
+
+
+def _within(
+    cuts: StepCuts, time_ns: Int64s, values: Int64s, count: str, total: str
+) -> dict[str, Any]:
+    num = len(cuts.first)
+    if not len(time_ns):
+        nothing = pd.arrays.IntegerArray(np.zeros(num, np.int64), np.ones(num, bool))
+        return {count: nothing, total: nothing.copy()}
+    done = np.append(0, np.cumsum(values))
+    first = np.searchsorted(time_ns, cuts.start_ns)
+    last = np.maximum(np.searchsorted(time_ns, cuts.end_ns), first)
+    known = np.zeros(num, bool)
+    return {
+        count: pd.arrays.IntegerArray(last - first, known),
+        total: pd.arrays.IntegerArray(done[last] - done[first], known.copy()),
+    }
+
+
+def _periods(frame: pd.DataFrame, cuts: StepCuts) -> pd.arrays.IntegerArray:
+    """Return the time from each step's start on the GPU to the next one's.
+
+    Only where the next step follows at once; else the step's own range on the host, or nothing for
+    steps that no range marks.
+    """
+    start = frame["gpu_start_ns"].astype("Int64")
+    follows = np.append(cuts.last[:-1] == cuts.first[1:], False)
+    period = (start.shift(-1) - start).where(follows)
+    if cuts.source in (StepSource.RANGES, StepSource.PROFILER_STEP):
+        period = period.fillna(pd.Series(cuts.end_ns - cuts.start_ns).astype("Int64"))
+    elif len(frame) == 1:
+        period = period.fillna(frame["gpu_end_ns"] - start)
+    return period.astype("Int64").where(period > 0).array  # type: ignore[return-value]
+
+
+def _kinds_of(
+    sequence: LaunchSequence, entry_step: Int64s, num: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the kind of each step and how much its launches are like those of the usual kind."""
+    inside = (entry_step >= 0) & (sequence.num_ops > 0)
+    buckets = 128
+    key = entry_step[inside] * buckets + sequence.code[inside] % buckets
+    content = np.bincount(key, minlength=num * buckets).reshape(num, buckets).astype(float)
+    size = np.maximum(content.sum(axis=1), 1)
+    kind = np.full(num, MISSING, np.int64)
+    alike = np.zeros(num)
+    for number in range(MAX_KINDS):
+        left = np.flatnonzero(kind < 0)
+        if not len(left):
+            break
+        usual = _commonest(content[left])
+        likeness = 1 - np.abs(content - usual).sum(axis=1) / (size + max(usual.sum(), 1))
+        if number == 0:
+            alike = likeness
+        members = left[likeness[left] >= MIN_ALIKE]
+        if number and len(members) < 2:
+            # One of its kind: give it a number, and look at the rest without it.
+            members = members[:1] if len(members) else left[:1]
+        kind[members] = number
+    kind[kind < 0] = MAX_KINDS
+    return kind, alike
+
+
+def _commonest(content: NDArray[np.float64]) -> NDArray[np.float64]:
+    kinds, count = np.unique(content, axis=0, return_counts=True)
+    if count.max() > 1 or len(content) < 3:
+        return np.asarray(kinds[np.argmax(count)])
+    # No two are equal: the one that is nearest to the middle of all.
+    middle = np.median(content, axis=0)
+    return np.asarray(content[np.argmin(np.abs(content - middle).sum(axis=1))])
+
+
+def _exclusions(
+    frame: pd.DataFrame,
+    sequence: LaunchSequence,
+    cuts: StepCuts,
+    kind: NDArray[np.int64],
+    alike: NDArray[np.float64],
+) -> pd.Series:
+    """Return why each step is left out of the averages; None where it counts."""
+    num = len(frame)
+    reasons: list[str | None] = [None] * num
+    tuned = np.append(0, np.cumsum(sequence.is_autotuning))
+    size = frame["num_kernels"] + frame["num_graph_launches"]
+    usual = frame[kind == 0]
+    typical = float(size[kind == 0].median()) if len(usual) else 0.0
+    count = np.bincount(kind)
+    for i in range(num):
+        if not size.iloc[i] and not frame["num_transfers"].iloc[i]:
+            reasons[i] = "no GPU work"
+        elif tuned[cuts.last[i]] > tuned[cuts.first[i]]:
+            reasons[i] = "autotuning"
+        elif kind[i] != 0 and count[kind[i]] > 1:
+            reasons[i] = f"another kind of step ({size.iloc[i]} kernels, usual {typical:.0f})"
+        elif kind[i] != 0:
+            start = "warm-up: " if not i else ""
+            reasons[i] = f"{start}other launches ({size.iloc[i]} kernels, usual {typical:.0f})"
+    _mark_slow(frame, reasons)
+    return pd.Series(reasons, index=frame.index, dtype=object)
+
+
+def _mark_slow(frame: pd.DataFrame, reasons: list[str | None]) -> None:
+    """Give a reason to steps that took much longer than the others."""
+    period = frame["period_ns"].astype(float)
+    counted = np.array([r is None for r in reasons]) & period.notna().to_numpy()
+    if counted.sum() < MIN_STEPS_TO_JUDGE:
+        return
+    middle = float(period[counted].median())
+    spread = float((period[counted] - middle).abs().median())
+    limit = max(MAX_SLOW * middle, middle + 5 * spread)
+    allocations = frame["num_allocations"]
+    leading = True
+    for i in range(len(frame)):
+        slow = counted[i] and period.iloc[i] > limit
+        if slow:
+            times = f"took {period.iloc[i] / middle:.1f} times the median"
+            allocates = (
+                bool((allocations.iloc[i] > 0) is True) if pd.notna(allocations.iloc[i]) else False
+            )
+            told = ", allocates memory" if allocates and allocations.median() == 0 else ""
+            reasons[i] = f"{'warm-up' if leading else 'outlier'}: {times}{told}"
+        leading = leading and (slow or reasons[i] is not None)
+
+
+def _reasons(excluded: pd.Series) -> list[dict[str, Any]]:
+    counts = excluded.value_counts(sort=False)
+    return [{"reason": str(r), "count": int(n)} for r, n in counts.items()]
+
+
+def _kinds(own: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the kinds of steps that recur, most frequent first; [] where there is one."""
+    groups = [(int(k), rows) for k, rows in own.groupby("kind") if len(rows) > 1]
+    if len(groups) < 2:
+        return []
+    groups.sort(key=lambda found: -len(found[1]))
+    names = _kind_names(own, [k for k, _ in groups])
+    return [{"name": names[k], "count": len(rows), **medians(rows)} for k, rows in groups]
+
+
+def _kind_names(own: pd.DataFrame, kinds: list[int]) -> Mapping[int, str]:
+    """Name prefill and decode: a rarer, longer kind before each run of the usual one."""
+    names = {k: f"kind {i + 1}" for i, k in enumerate(kinds)}
+    usual, other = kinds[0], kinds[1]
+    sequence = own.loc[own["kind"].isin(kinds[:2]), "kind"].to_numpy()
+    is_other = sequence == other
+    cost = own["kernel_ns"] + own["graph_ns"]
+    longer = cost[own["kind"] == other].median() > cost[own["kind"] == usual].median()
+    alone = not (is_other[1:] & is_other[:-1]).any()
+    if len(kinds) == 2 and is_other[0] and longer and alone and is_other.mean() < 0.5:
+        names[usual], names[other] = "decode", "prefill"
+    return names
