@@ -7,13 +7,14 @@ out: they grow with the context although the step is the same.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from analysis.trace.calls import named
 from analysis.trace.model import Bools, Int64s, OpKind, Trace
+from core.trace_rules import is_wait
 
 AUTOTUNING = re.compile(
     r"RedzoneAllocator|redzone_checker|DelayKernel|delay_kernel|BufferComparator"
@@ -27,8 +28,6 @@ OPTIMIZER = re.compile(
     re.I,
 )
 """Kernels that only an optimizer launches."""
-WAIT = re.compile(r"Synchronize$|^(cuda|hip)Memcpy(2D|3D|Peer)?$|^cuMemcpy(?!.*Async)")
-"""Calls that hold the host until the GPU is done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,61 +59,62 @@ class LaunchSequence:
 
 def launch_sequence(trace: Trace, process: int | None = None) -> LaunchSequence:
     """Return what a process launched; everything if `process` is None."""
-    ops = trace.gpu_ops
+    ops, calls = trace.gpu_ops, trace.host_calls
     chosen = np.arange(len(ops)) if process is None else np.flatnonzero(ops.process == process)
     launch = ops.launch[chosen]
     has_launch = launch >= 0
     # Launch calls first, then the operations without one, then the calls that wait.
-    calls, entry_of_call = np.unique(launch[has_launch], return_inverse=True)
-    entry = np.empty(len(chosen), np.int64)
-    entry[has_launch] = entry_of_call
-    num_loose = int((~has_launch).sum())
-    entry[~has_launch] = len(calls) + np.arange(num_loose)
-    waits = _waiting_calls(trace, calls, process)
-    num = len(calls) + num_loose + len(waits)
-    start = trace.host_calls.start_ns
-    time_ns = np.concatenate([start[calls], ops.start_ns[chosen[~has_launch]], start[waits]])
+    launches, of_launch = np.unique(launch[has_launch], return_inverse=True)
+    loose = chosen[~has_launch]
+    waits = _waiting_calls(trace, launches)
+    times = (calls.start_ns[launches], ops.start_ns[loose], calls.start_ns[waits])
+    time_ns = np.concatenate(times)
+    num = len(time_ns)
     order = np.argsort(time_ns, kind="stable")
     place = np.empty(num, np.int64)
     place[order] = np.arange(num)
-    entry = place[entry]
-
-    def flags(of_op: NDArray[Any]) -> Bools:
-        found = np.zeros(num, bool)
-        found[entry[of_op]] = True
-        return found
-
-    label, kind = ops.label[chosen], ops.kind[chosen]
-    texts = [x.name for x in trace.labels]
-    by_label = {
-        name: np.array([bool(rule.search(t)) for t in texts], bool)
-        for name, rule in (("optimizer", OPTIMIZER), ("autotuning", AUTOTUNING))
-    }
-    back = np.array([t == "DtoH" for t in texts], bool)
-    is_wait = np.zeros(num, bool)
-    is_wait[place[num - len(waits) :]] = True
-    duration = ops.end_ns[chosen] - ops.start_ns[chosen]
-    in_entry = np.bincount(entry, minlength=num)
-    code = _sums(entry, _label_codes(trace)[label], num)
-    code[place[num - len(waits) :]] = _random(len(trace.names), seed=2)[
-        trace.host_calls.name[waits]
-    ]
+    entry = np.empty(len(chosen), np.int64)
+    entry[has_launch] = place[of_launch]
+    entry[~has_launch] = place[len(launches) : len(launches) + len(loose)]
+    waiting = place[num - len(waits) :]
+    code = _sums(entry, _label_codes(trace)[ops.label[chosen]], num)
+    code[waiting] = _random(len(trace.names), seed=2)[calls.name[waits]]
     return LaunchSequence(
         code=code,
         time_ns=time_ns[order],
-        gpu_ns=_sums(entry, duration, num),
-        num_ops=in_entry.astype(np.int64),
-        is_wait=is_wait,
-        is_copy_back=flags(back[label]) if len(label) else np.zeros(num, bool),
-        is_graph=flags((kind == OpKind.GRAPH) | (ops.graph_node[chosen] >= 0)),
-        is_optimizer=flags(by_label["optimizer"][label]),
-        is_autotuning=flags(by_label["autotuning"][label]),
+        gpu_ns=_sums(entry, ops.end_ns[chosen] - ops.start_ns[chosen], num),
+        num_ops=np.bincount(entry, minlength=num).astype(np.int64),
+        is_wait=_flags(waiting, num),
+        **_kinds_of_entries(trace, chosen, entry, num),
         ops=chosen,
         op_entry=entry,
     )
 
 
-def _waiting_calls(trace: Trace, launches: Int64s, process: int | None) -> Int64s:
+def _kinds_of_entries(trace: Trace, ops: Int64s, entry: Int64s, num: int) -> dict[str, Bools]:
+    """Tell which entries start an operation of some kinds."""
+    label, texts = trace.gpu_ops.label[ops], [x.name for x in trace.labels]
+
+    def named_so(test: Callable[[str], object]) -> Bools:
+        return np.array([bool(test(t)) for t in texts], bool)[label]
+
+    is_graph = trace.gpu_ops.kind[ops] == OpKind.GRAPH
+    kinds = {
+        "is_copy_back": named_so("DtoH".__eq__),
+        "is_graph": is_graph | (trace.gpu_ops.graph_node[ops] >= 0),
+        "is_optimizer": named_so(OPTIMIZER.search),
+        "is_autotuning": named_so(AUTOTUNING.search),
+    }
+    return {name: _flags(entry[of_op], num) for name, of_op in kinds.items()}
+
+
+def _flags(rows: Int64s, num: int) -> Bools:
+    found = np.zeros(num, bool)
+    found[rows] = True
+    return found
+
+
+def _waiting_calls(trace: Trace, launches: Int64s) -> Int64s:
     """Return the waiting calls of threads that launch, which are no launches themselves.
 
     Of calls in a row with no launch between them the first is kept, and none before the first
@@ -123,7 +123,7 @@ def _waiting_calls(trace: Trace, launches: Int64s, process: int | None) -> Int64
     calls = trace.host_calls
     if not len(calls) or not len(launches):
         return np.empty(0, np.int64)
-    waits = np.array([bool(WAIT.search(n)) for n in trace.names], bool)[calls.name]
+    waits = named(trace, is_wait)
     waits[launches] = False
     threads = np.unique(calls.thread[launches])
     found = np.flatnonzero(waits & np.isin(calls.thread, threads))
@@ -134,7 +134,7 @@ def _waiting_calls(trace: Trace, launches: Int64s, process: int | None) -> Int64
 
 def _label_codes(trace: Trace) -> Int64s:
     """Return a random number for each label, the same for labels of one name."""
-    first = {}
+    first: dict[str, int] = {}
     for label in trace.labels:
         first.setdefault(label.name, len(first))
     numbers = _random(len(first), seed=1)

@@ -42,6 +42,7 @@ MAX_FEW = 4
 MAX_MICRO = 256
 MIN_IN_MICRO = 0.8
 MIN_REPEATS = 1.5
+_FLAGS = ("is_wait", "is_copy_back", "is_graph", "is_optimizer", "is_autotuning")
 NUM_BUCKETS = 128
 """Into so many groups the names are hashed to compare the contents of turns."""
 
@@ -138,8 +139,7 @@ def _after_autotuning(sequence: LaunchSequence) -> int:
 def _cut(sequence: LaunchSequence, start: int) -> LaunchSequence:
     if not start:
         return sequence
-    names = ("code", "time_ns", "gpu_ns", "num_ops")
-    names += ("is_wait", "is_copy_back", "is_graph", "is_optimizer", "is_autotuning")
+    names = ("code", "time_ns", "gpu_ns", "num_ops", *_FLAGS)
     return replace(sequence, **{name: getattr(sequence, name)[start:] for name in names})
 
 
@@ -156,9 +156,9 @@ def _anchors(code: Int64s) -> list[Int64s]:
             here = best.setdefault(int(count[row]), [])
             here.append((-regular[row], length, places[bounds[row] : bounds[row + 1]]))
     chosen = []
-    for count in sorted(best, reverse=True):
-        ranked = sorted(best[count], key=lambda found: found[:2])
-        chosen += [(found[0], -count, found[2]) for found in ranked[:MAX_PER_COUNT]]
+    for often in sorted(best, reverse=True):
+        ranked = sorted(best[often], key=lambda found: found[:2])
+        chosen += [(found[0], -often, found[2]) for found in ranked[:MAX_PER_COUNT]]
     if len(chosen) > MAX_TRIED:
         chosen = sorted(chosen, key=lambda found: found[:2])[:MAX_TRIED]
     return [places for _, _, places in sorted(chosen, key=lambda found: found[1])]
@@ -200,26 +200,25 @@ def _regularity(places: Int64s, bounds: Int64s) -> NDArray[np.float64]:
 def _loop(work: LaunchSequence, buckets: Int64s, cuts: Int64s) -> _Loop | None:
     """Return the loop that an anchor cuts; None where its turns are not alike."""
     content = _contents(buckets, np.append(cuts, len(work)))[:-1]
-    ends = np.append(np.append(0, cuts), len(work))
     if not len(content):
         return None
     usual = _usual(content)
     size = float(usual.sum())
     alike = _likeness(content, usual) >= MIN_ALIKE
-    edges = _contents(buckets, ends[[0, 1]]) + _contents(buckets, ends[[-2, -1]])
-    # Only what lies within one turn of the cuts can belong to a turn there.
-    wraps = bool(_likeness(edges, usual)[0] >= MIN_ALIKE)
+    wraps, num_outside = _edge_turn(buckets, cuts, usual)
     if not alike.any():
         return None
     first = int(cuts[np.flatnonzero(alike)[0]])
     inside = np.repeat(alike, np.diff(cuts))
     done = np.append(0, np.cumsum(work.gpu_ns))
-    lengths = np.diff(cuts)[alike].sum() + (len(work) - cuts[-1] + cuts[0] if wraps else 0)
-    rest = len(work) - (0 if wraps else min(first, len(work)))
-    covered = float(lengths / max(rest, 1))
-    time_rest = done[-1] - (0 if wraps else done[first])
+    reach = num_outside if wraps else 0
+    low, high = max(int(cuts[0]) - reach, 0), min(int(cuts[-1]) + reach, len(work))
+    low, high = (min(low, first), high) if wraps else (first, int(cuts[-1]))
+    lengths = np.diff(cuts)[alike].sum() + (int(size) if wraps else 0)
+    covered = float(min(lengths / max(len(work) - low, 1), 1.0))
+    time_rest = done[-1] - done[low]
     time_in = work.gpu_ns[cuts[0] : cuts[-1]][inside].sum()
-    time_in += done[-1] - done[cuts[-1]] + done[cuts[0]] if wraps else 0
+    time_in += done[cuts[0]] - done[low] + done[high] - done[cuts[-1]] if wraps else 0
     if covered < MIN_COVERED or time_in < max(MIN_COVERED * time_rest, MIN_OF_ALL * done[-1]):
         return None
     since = alike[np.flatnonzero(alike)[0] :]
@@ -235,6 +234,21 @@ def _loop(work: LaunchSequence, buckets: Int64s, cuts: Int64s) -> _Loop | None:
         covered=covered,
         exact=float(same.mean()),
     )
+
+
+def _edge_turn(buckets: Int64s, cuts: Int64s, usual: NDArray[np.float32]) -> tuple[bool, int]:
+    """Tell if a usual turn ends at the first cut or starts at the last, and how far one reaches.
+
+    Or if what is left before and after the cuts makes one together.
+    """
+    size, num = int(usual.sum()), len(buckets)
+    first, last = int(cuts[0]), int(cuts[-1])
+    rest = _contents(buckets, np.array([0, first])) + _contents(buckets, np.array([last, num]))
+    if _likeness(rest, usual)[0] >= MIN_ALIKE:
+        return True, max(first, num - last)
+    windows = ((max(first - size, 0), first), (last, min(last + size, num)))
+    found = any(_matches(buckets, np.array(window), usual) for window in windows)
+    return found, size if found else 0
 
 
 def _contents(buckets: Int64s, bounds: Int64s) -> NDArray[np.float32]:
@@ -530,7 +544,7 @@ def find_block(work: LaunchSequence, first: int, last: int) -> Block | None:
     code, kernels = work.code[rows], work.num_ops[rows]
     best: tuple[float, int, int] | None = None
     for period in _distances(code):
-        lengths = _stretches(code[:-period] == code[period:], period)
+        lengths = _stretches(code, period)
         covered = float(sum(lengths)) + period * len(lengths)
         if lengths and (best is None or covered > 1.05 * best[0]):
             best = (covered, period, sum(round((n + period) / period) for n in lengths))
@@ -549,12 +563,24 @@ def _distances(code: Int64s) -> list[int]:
     return sorted(int(d) for d in common if count[d] > 0 and 2 * d <= len(code))
 
 
-def _stretches(is_equal: Bools, period: int) -> list[int]:
-    """Return the lengths of the stretches where nine of ten launches in a period are equal."""
-    done = np.append(0, np.cumsum(is_equal))
+def _stretches(code: Int64s, period: int) -> list[int]:
+    """Return the lengths of the stretches where nine of ten launches in a period are equal.
+
+    Those of what the longest one repeats: a period of the backward pass may hold two forward ones.
+    """
+    is_equal = code[:-period] == code[period:]
     if len(is_equal) < period:
         return []
+    done = np.append(0, np.cumsum(is_equal))
     holds = done[period:] - done[:-period] >= MIN_ALIKE * period
     edges = np.diff(np.concatenate([[0], holds.astype(np.int8), [0]]))
     starts, ends = np.flatnonzero(edges > 0), np.flatnonzero(edges < 0)
-    return [int(e - s - 1 + period) for s, e in zip(starts, ends, strict=True)]
+    if not len(starts):
+        return []
+    turns = [np.sort(code[s : s + period]) for s in starts.tolist()]
+    longest = turns[int(np.argmax(ends - starts))]
+    return [
+        int(e - s - 1 + period)
+        for s, e, turn in zip(starts.tolist(), ends.tolist(), turns, strict=True)
+        if (turn == longest).mean() >= 0.5
+    ]

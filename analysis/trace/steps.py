@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from analysis.trace.launches import LaunchSequence, launch_sequence
 from analysis.trace.model import MISSING, Bools, Int64s, OpKind, Trace
-from analysis.trace.repetition import MIN_ALIKE, Block, MicroSteps
+from analysis.trace.repetition import MIN_ALIKE, NUM_BUCKETS, Block, MicroSteps
 from analysis.trace.step_evidence import StepCuts, StepSource, find_cuts
 
 STEP_COLUMNS = (
@@ -216,9 +216,9 @@ def _measured(
         }
     )
     frame["period_ns"] = _periods(frame, cuts)
-    kind, alike = _kinds_of(sequence, entry_step, num)
+    kind = _kinds_of(sequence, entry_step, num)
     frame["kind"] = kind
-    frame["reason"] = _exclusions(frame, sequence, cuts, kind, alike)
+    frame["reason"] = _exclusions(frame, sequence, cuts, kind)
     frame["is_regular"] = frame["reason"].isna()
     return frame[list(STEP_COLUMNS)], of_op
 
@@ -332,41 +332,34 @@ def _periods(frame: pd.DataFrame, cuts: StepCuts) -> pd.arrays.IntegerArray:
         period = period.fillna(pd.Series(cuts.end_ns - cuts.start_ns).astype("Int64"))
     elif len(frame) == 1:
         period = period.fillna(frame["gpu_end_ns"] - start)
-    return period.astype("Int64").where(period > 0).array  # type: ignore[return-value]
+    return period.astype("Int64").where(period > 0).array
 
 
-def _kinds_of(
-    sequence: LaunchSequence, entry_step: Int64s, num: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the kind of each step and how much its launches are like those of the usual kind."""
+def _kinds_of(sequence: LaunchSequence, entry_step: Int64s, num: int) -> NDArray[np.int64]:
+    """Return the kind of each step: 0 the most frequent, then what else is alike."""
     inside = (entry_step >= 0) & (sequence.num_ops > 0)
-    buckets = 128
-    key = entry_step[inside] * buckets + sequence.code[inside] % buckets
-    content = np.bincount(key, minlength=num * buckets).reshape(num, buckets).astype(float)
-    size = np.maximum(content.sum(axis=1), 1)
+    key = entry_step[inside] * NUM_BUCKETS + sequence.code[inside] % NUM_BUCKETS
+    content = np.bincount(key, minlength=num * NUM_BUCKETS).reshape(num, NUM_BUCKETS).astype(float)
+    size = content.sum(axis=1)
     kind = np.full(num, MISSING, np.int64)
-    alike = np.zeros(num)
     for number in range(MAX_KINDS):
         left = np.flatnonzero(kind < 0)
         if not len(left):
             break
         usual = _commonest(content[left])
-        likeness = 1 - np.abs(content - usual).sum(axis=1) / (size + max(usual.sum(), 1))
-        if number == 0:
-            alike = likeness
-        members = left[likeness[left] >= MIN_ALIKE]
-        if number and len(members) < 2:
-            # One of its kind: give it a number, and look at the rest without it.
-            members = members[:1] if len(members) else left[:1]
-        kind[members] = number
+        total = np.maximum(size[left] + usual.sum(), 1)
+        apart = np.abs(content[left] - usual).sum(axis=1)
+        kind[left[1 - apart / total >= MIN_ALIKE]] = number
     kind[kind < 0] = MAX_KINDS
-    return kind, alike
+    return kind
 
 
 def _commonest(content: NDArray[np.float64]) -> NDArray[np.float64]:
-    kinds, count = np.unique(content, axis=0, return_counts=True)
+    weights = np.random.default_rng(5).integers(1, 1 << 40, NUM_BUCKETS)
+    digest = content.astype(np.int64) @ weights
+    _, row, count = np.unique(digest, return_index=True, return_counts=True)
     if count.max() > 1 or len(content) < 3:
-        return np.asarray(kinds[np.argmax(count)])
+        return np.asarray(content[row[np.argmax(count)]])
     # No two are equal: the one that is nearest to the middle of all.
     middle = np.median(content, axis=0)
     return np.asarray(content[np.argmin(np.abs(content - middle).sum(axis=1))])
@@ -377,51 +370,46 @@ def _exclusions(
     sequence: LaunchSequence,
     cuts: StepCuts,
     kind: NDArray[np.int64],
-    alike: NDArray[np.float64],
 ) -> pd.Series:
     """Return why each step is left out of the averages; None where it counts."""
-    num = len(frame)
-    reasons: list[str | None] = [None] * num
+    size = (frame["num_kernels"] + frame["num_graph_launches"]).to_numpy()
+    transfers = frame["num_transfers"].to_numpy()
+    typical = float(np.median(size[kind == 0])) if (kind == 0).any() else 0.0
     tuned = np.append(0, np.cumsum(sequence.is_autotuning))
-    size = frame["num_kernels"] + frame["num_graph_launches"]
-    usual = frame[kind == 0]
-    typical = float(size[kind == 0].median()) if len(usual) else 0.0
+    tunes = tuned[cuts.last] > tuned[cuts.first]
     count = np.bincount(kind)
-    for i in range(num):
-        if not size.iloc[i] and not frame["num_transfers"].iloc[i]:
+    reasons: list[str | None] = [None] * len(frame)
+    for i in np.flatnonzero((kind != 0) | tunes | (size + transfers == 0)).tolist():
+        differs = f"({size[i]} kernels, usual {typical:.0f})"
+        if not size[i] and not transfers[i]:
             reasons[i] = "no GPU work"
-        elif tuned[cuts.last[i]] > tuned[cuts.first[i]]:
+        elif tunes[i]:
             reasons[i] = "autotuning"
-        elif kind[i] != 0 and count[kind[i]] > 1:
-            reasons[i] = f"another kind of step ({size.iloc[i]} kernels, usual {typical:.0f})"
-        elif kind[i] != 0:
-            start = "warm-up: " if not i else ""
-            reasons[i] = f"{start}other launches ({size.iloc[i]} kernels, usual {typical:.0f})"
+        elif count[kind[i]] > 1:
+            reasons[i] = f"another kind of step {differs}"
+        else:
+            reasons[i] = f"{'' if i else 'warm-up: '}other launches {differs}"
     _mark_slow(frame, reasons)
     return pd.Series(reasons, index=frame.index, dtype=object)
 
 
 def _mark_slow(frame: pd.DataFrame, reasons: list[str | None]) -> None:
     """Give a reason to steps that took much longer than the others."""
-    period = frame["period_ns"].astype(float)
-    counted = np.array([r is None for r in reasons]) & period.notna().to_numpy()
+    period = frame["period_ns"].astype(float).to_numpy()
+    counted = np.array([r is None for r in reasons]) & ~np.isnan(period)
     if counted.sum() < MIN_STEPS_TO_JUDGE:
         return
-    middle = float(period[counted].median())
-    spread = float((period[counted] - middle).abs().median())
+    middle = float(np.median(period[counted]))
+    spread = float(np.median(np.abs(period[counted] - middle)))
     limit = max(MAX_SLOW * middle, middle + 5 * spread)
-    allocations = frame["num_allocations"]
-    leading = True
-    for i in range(len(frame)):
-        slow = counted[i] and period.iloc[i] > limit
-        if slow:
-            times = f"took {period.iloc[i] / middle:.1f} times the median"
-            allocates = (
-                bool((allocations.iloc[i] > 0) is True) if pd.notna(allocations.iloc[i]) else False
-            )
-            told = ", allocates memory" if allocates and allocations.median() == 0 else ""
-            reasons[i] = f"{'warm-up' if leading else 'outlier'}: {times}{told}"
-        leading = leading and (slow or reasons[i] is not None)
+    allocated = frame["num_allocations"].fillna(0).to_numpy()
+    is_rare = np.median(allocated) == 0
+    # Warm-up is what comes before the first step that counts.
+    calm = np.flatnonzero(counted & (period <= limit))
+    for i in np.flatnonzero(counted & (period > limit)).tolist():
+        when = "warm-up" if i < calm[0] else "outlier"
+        told = ", allocates memory" if is_rare and allocated[i] else ""
+        reasons[i] = f"{when}: took {period[i] / middle:.1f} times the median{told}"
 
 
 def _reasons(excluded: pd.Series) -> list[dict[str, Any]]:
