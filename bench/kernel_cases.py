@@ -113,6 +113,75 @@ def measure_attention(
     }
 
 
+DECODE_CASES = [
+    (batch, kv_heads, context)
+    for batch, kv_heads in ((1, 8), (8, 8), (32, 8), (8, 32))
+    for context in (512, 2048, 8192, 32_768)
+]
+DECODE_HEADS = 32
+
+
+def section_attention_decode() -> Iterator[Row]:
+    """One query a sequence over a cache, bf16, 32 heads: traffic against a copy of 1 GiB.
+
+    Caches rotate, so that L2 does not hold them. FLOPs are 4 * B * H * N * D.
+    """
+    import torch
+    from torch.nn import functional as F
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    from workloads.kernels.attention_decode import attend_one
+
+    def library(which: Any) -> Callable[..., Any]:
+        def run(q: Any, k: Any, v: Any) -> Any:
+            with sdpa_kernel(which):
+                return F.scaled_dot_product_attention(q, k, v, enable_gqa=q.shape[1] != k.shape[1])
+
+        return run
+
+    copy = copy_gbytes_per_s()
+    variants = {
+        "sdpa flash": library(SDPBackend.FLASH_ATTENTION),
+        "sdpa cudnn": library(SDPBackend.CUDNN_ATTENTION),
+        "triton": attend_one,
+    }
+    for batch, kv_heads, context in DECODE_CASES:
+        shape = (batch, kv_heads, context, HEAD_DIM)
+        num_bytes = 2 * 2 * batch * kv_heads * context * HEAD_DIM
+        if num_bytes > 8e9:
+            continue
+        copies = max(1, min(8, int(2.5e8 // num_bytes) + 1))
+        torch.manual_seed(context)
+        q = torch.randn((batch, DECODE_HEADS, 1, HEAD_DIM), device="cuda", dtype=torch.bfloat16)
+        caches = [
+            tuple(torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+            for _ in range(copies)
+        ]
+        k, v = (t[:1].double().repeat_interleave(DECODE_HEADS // kv_heads, 1) for t in caches[0])
+        truth = (q[:1].double() @ k.mT * HEAD_DIM**-0.5).softmax(-1) @ v
+        del k, v
+        case = f"{batch} x {DECODE_HEADS}/{kv_heads}, {context}"
+        for name, function in variants.items():
+            measure = partial(measure_decode, function, q, caches, truth, num_bytes, copy)
+            yield attempt({"case": case, "variant": name}, measure)
+        del caches
+
+
+def measure_decode(
+    function: Callable[..., Any], q: Any, caches: list[Any], truth: Any, num_bytes: int, copy: float
+) -> Row:
+    worst, relative = relative_error(function(q, *caches[0])[:1], truth)
+    ms = time_by_graph([partial(function, q, *cache) for cache in caches])
+    rate = num_bytes / ms / 1e6
+    return {
+        "ms": ms,
+        "gbytes_per_s": rate,
+        "of_copy": rate / copy,
+        "max_abs_error": worst,
+        "rel_error": relative,
+    }
+
+
 def tile_rows(kernels: dict[str, Any]) -> Iterator[Row]:
     """Yield what the autotuner measured for its last key, one row a tile."""
     for name, kernel in kernels.items():
@@ -242,6 +311,7 @@ SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {
     "copy": section_copy,
     "attention_forward": section_attention_forward,
     "attention_backward": section_attention_backward,
+    "attention_decode": section_attention_decode,
     "gemm": section_gemm,
     "moe": section_moe,
     "rms_norm": section_rms_norm,

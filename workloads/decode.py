@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from core.errors import ToolUnavailableError
+from core.errors import ToolUnavailableError, UserError
+from workloads.kernels.availability import require_triton
 from workloads.llama_params import (
     DTYPE_BYTES,
     LLAMA_PRESETS,
@@ -41,6 +42,10 @@ class Params(LlamaParams):
     weights: str = param(
         "native", doc="int8: weight-only quantisation by torchao", choices=("native", "int8")
     )
+    attention: str = param(
+        "sdpa", doc="sdpa, naive with its parts as ranges, or our Triton kernel for one query",
+        choices=("sdpa", "naive", "triton"),
+    )  # fmt: skip
     cuda_graph: bool = param(False, doc="capture the step as one CUDA graph by hand", basic=True)
     kv_cache: str = param(
         "buffer",
@@ -52,6 +57,18 @@ class Params(LlamaParams):
     def __post_init__(self) -> None:
         LlamaParams.__post_init__(self)
         check_cuda_graph(self.cuda_graph, self.compile)
+        if self.attention == "triton":
+            self._check_triton()
+
+    def _check_triton(self) -> None:
+        head_dim = self.d_model // self.heads
+        if self.compile != "none":
+            raise UserError("attention: triton is not compiled; set compile=none")
+        if self.dtype == "fp32" or head_dim not in (64, 128):
+            raise UserError(
+                "attention: triton needs dtype=bf16 or fp16 and a head dim of 64 or 128, "
+                f"not {self.dtype} and {head_dim}"
+            )
 
     @property
     def weight_bytes(self) -> int:
@@ -76,6 +93,8 @@ def build(p: Params, context: Context) -> Program:
     from workloads.models.llama import build_llama, install_caches, make_caches
 
     dtype, device = DTYPES[p.dtype], context.device
+    if p.attention == "triton":
+        require_triton(on_gpu=device.type == "cuda", instead="attention=sdpa")
     model = build_llama(
         p.shape(), device=device, dtype=dtype, max_length=p.context,
         ranges=inner_ranges(context, p.compile),

@@ -13,6 +13,7 @@ import torch
 
 from workloads.kernels import moe_regroup
 from workloads.kernels.attention import attention
+from workloads.kernels.attention_decode import attend_one
 from workloads.kernels.gemm import GemmTile, gemm, gemm_kernel, small_gemm
 from workloads.kernels.moe_regroup import regroup
 from workloads.kernels.rms_norm import rms_norm
@@ -36,6 +37,19 @@ def attention_errors(n: int, d: int, causal: bool, use_tma: bool) -> dict[str, f
     truth = [truth_out, *torch.autograd.grad(truth_out, wide, grad.double())]
     names = ("out", "dq", "dk", "dv")
     return {name: relative(o, t) for name, o, t in zip(names, ours, truth, strict=True)}
+
+
+def decode_attention_error(
+    batch: int, heads: int, kv_heads: int, n: int, d: int
+) -> dict[str, float]:
+    """The second call finds the workspace as the first one left it."""
+    q = torch.randn(batch, heads, 1, d).half()
+    k, v = (torch.randn(batch, kv_heads, n, d).half() for _ in range(2))
+    attend_one(q, k, v)
+    out = attend_one(q, k, v)
+    wide_k, wide_v = (t.double().repeat_interleave(heads // kv_heads, 1) for t in (k, v))
+    truth = (q.double() @ wide_k.mT * d**-0.5).softmax(-1) @ wide_v
+    return {"out": relative(out, truth)}
 
 
 def gemm_errors(m: int, n: int, k: int, split_k: int) -> dict[str, float]:
@@ -82,6 +96,10 @@ CASES = {
             (128, 16, True, True), (128, 16, False, False), (100, 16, True, False),
             (72, 32, False, False), (16, 128, True, False),
         ],
+    ),
+    "decode_attention": (
+        decode_attention_error,
+        [(1, 4, 4, 100, 64), (2, 8, 2, 300, 64), (1, 2, 1, 16, 128), (1, 2, 2, 513, 64)],
     ),
     "gemm": (gemm_errors, [(1, 48, 100, 1), (7, 40, 128, 3), (33, 70, 90, 2), (16, 64, 64, 1)]),
     "regroup": (

@@ -47,6 +47,13 @@ def test_attention_and_its_gradients_match_float64(errors, case):
 
 
 @pytest.mark.parametrize(
+    "case", [[1, 4, 4, 100, 64], [2, 8, 2, 300, 64], [1, 2, 1, 16, 128], [1, 2, 2, 513, 64]]
+)
+def test_attention_of_one_query_matches_float64_split_grouped_and_ragged(errors, case):
+    assert errors["decode_attention"][json.dumps(case)]["out"] < FP16_LIMIT
+
+
+@pytest.mark.parametrize(
     "case", [[1, 48, 100, 1], [7, 40, 128, 3], [33, 70, 90, 2], [16, 64, 64, 1]]
 )
 def test_products_match_float64_with_split_k_and_ragged_edges(errors, case):

@@ -30,7 +30,7 @@ class LlamaShape:
     "0: layers only, without embedding and output head."
     rope: bool
     attention: str
-    "`sdpa` or `naive`."
+    "`sdpa`, `naive` or, for one query over a cache, `triton`."
 
     @property
     def head_dim(self) -> int:
@@ -111,6 +111,10 @@ class Attention(nn.Module):
             return F.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask, is_causal=is_causal, enable_gqa=grouped
             )
+        if self.shape.attention == "triton":
+            from workloads.kernels.attention_decode import attend_one
+
+            return attend_one(q, k, v)
         if grouped:
             repeats = self.shape.heads // self.shape.kv_heads
             k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
