@@ -1,0 +1,227 @@
+"""The collectives of a capture: which kernels communicate, what each moved, and how fast.
+
+Bandwidth is what NCCL's own tests report
+(https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md): algorithm bandwidth is the
+size over the time, and bus bandwidth multiplies it by a factor of the kind and of the number of
+ranks n, so that it can be held against a link's peak whatever n is.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.trace.model import MISSING, Bools, Int64s, OpKind, Trace
+
+COMMUNICATION = "collective"
+"""The class (`analysis.classify`) of kernels that communicate."""
+
+KINDS = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "send_recv",
+    "barrier",
+    "unknown",
+)
+POINT_TO_POINT = "send_recv"
+SYNCHRONISING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+"""Kinds of which no rank can end before every rank has begun."""
+
+_WORDS: Sequence[tuple[str, str]] = (
+    ("reducescatter", "reduce_scatter"),
+    ("allreduce", "all_reduce"),
+    ("crossdevicereduce", "all_reduce"),
+    ("allgather", "all_gather"),
+    ("alltoall", "all_to_all"),
+    ("broadcast", "broadcast"),
+    ("sendrecv", "send_recv"),
+    ("barrier", "barrier"),
+    ("gather", "gather"),
+    ("scatter", "scatter"),
+    ("reduce", "reduce"),
+    ("send", "send_recv"),
+    ("recv", "send_recv"),
+    ("p2p", "send_recv"),
+)
+"""Word in a name without `_`, lower case -> kind; the first that occurs counts."""
+_NOT_LETTERS = re.compile(r"[^a-z0-9]+")
+
+ELEMENT_BYTES = {
+    **dict.fromkeys(("byte", "char", "bool", "int8", "uint8"), 1),
+    **dict.fromkeys(("float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz"), 1),
+    **dict.fromkeys(("half", "bfloat16", "float16", "short", "int16"), 2),
+    **dict.fromkeys(("float", "float32", "int", "int32", "uint32"), 4),
+    **dict.fromkeys(("double", "float64", "long", "int64", "uint64", "complexfloat"), 8),
+}
+"""Element type as recorded (without `_`, lower case) -> bytes."""
+
+COLLECTIVE_COLUMNS = (
+    "process",  # int64, row of `Sources.processes`; -1 unknown
+    "device",  # int64
+    "stream",  # int64
+    "start_ns",  # int64
+    "end_ns",  # int64
+    "kind",  # str, one of KINDS
+    "num_bytes",  # Int64, the size by NCCL's definition: the larger of input and output
+    "element_type",  # str or None
+    "group",  # str or None: the process group, with its ranks where recorded
+    "group_size",  # Int64
+    "sequence",  # Int64, number of the collective in its group
+    "exposed_ns",  # int64, of its time, what no compute kernel of the device covers
+    "step",  # Int64
+    "compute_before_ns",  # int64, compute of the device since the collective before ended
+    "idle_before_ns",  # int64, longest idle time of the device since then
+    "idle_in",  # str or None: innermost host range in the middle of that idle time
+)
+"""One row a communication kernel, in order of start."""
+
+
+def kind_of(name: str) -> str:
+    """Return the kind of collective that a kernel's or a call's name says, or `unknown`."""
+    plain = _NOT_LETTERS.sub("", name.lower())
+    return next((kind for word, kind in _WORDS if word in plain), "unknown")
+
+
+def bus_factor(kind: str, num_ranks: int) -> float:
+    """Return bus bandwidth over algorithm bandwidth."""
+    if kind == "all_reduce":
+        return 2 * (num_ranks - 1) / num_ranks
+    if kind in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"):
+        return (num_ranks - 1) / num_ranks
+    return 1.0
+
+
+def element_bytes(name: str | None) -> int | None:
+    """Return the size of an element type as PyTorch or NCCL calls it; None if unknown."""
+    return ELEMENT_BYTES.get(_NOT_LETTERS.sub("", (name or "").lower()))
+
+
+def is_communication(trace: Trace) -> Bools:
+    """Return for each GPU operation whether it is a kernel that communicates."""
+    from analysis.classify import classify
+
+    ops = trace.gpu_ops
+    of_label = np.array([str(classify(x.name).category) == COMMUNICATION for x in trace.labels])
+    if not len(of_label):
+        return np.zeros(len(ops), np.bool_)
+    found: Bools = (ops.kind == OpKind.KERNEL) & of_label[ops.label]
+    return found
+
+
+def collective_frame(trace: Trace, ops: Int64s) -> pd.DataFrame:
+    """Return what is recorded of these GPU operations, which communicate (COLLECTIVE_COLUMNS).
+
+    Exposed time, steps and idle time are not known here: `trace.ranks` fills them.
+    """
+    gpu = trace.gpu_ops
+    row = _argument_rows(trace, ops)
+    arguments = _arguments(trace, row)
+    names = [trace.labels[i].name for i in gpu.label[ops].tolist()]
+    by_label = {name: kind_of(name) for name in set(names)}
+    kinds = [
+        kind_of(name) if name is not None and kind_of(name) != "unknown" else by_label[label]
+        for name, label in zip(arguments.pop("name"), names, strict=True)
+    ]
+    return pd.DataFrame(
+        {
+            "process": gpu.process[ops].astype(np.int64),
+            "device": gpu.device[ops].astype(np.int64),
+            "stream": gpu.stream[ops].astype(np.int64),
+            "start_ns": gpu.start_ns[ops],
+            "end_ns": gpu.end_ns[ops],
+            "kind": kinds,
+            **arguments,
+            "exposed_ns": np.zeros(len(ops), np.int64),
+            "step": pd.array([pd.NA] * len(ops), dtype="Int64"),
+            "compute_before_ns": np.zeros(len(ops), np.int64),
+            "idle_before_ns": np.zeros(len(ops), np.int64),
+            "idle_in": pd.Series([None] * len(ops), dtype=object),
+        },
+        columns=list(COLLECTIVE_COLUMNS),
+    )
+
+
+def _argument_rows(trace: Trace, ops: Int64s) -> Int64s:
+    """Return the row of `Trace.collectives` of each GPU operation; MISSING where none was recorded.
+
+    The GPU's own record, else the host's whose range encloses the launch.
+    """
+    found = np.full(len(trace.gpu_ops) + 1, MISSING, np.int64)
+    given = trace.collectives
+    on_gpu = np.flatnonzero(given.op >= 0)
+    found[given.op[on_gpu]] = on_gpu
+    rows = found[ops]
+    on_host = np.flatnonzero(given.host_range >= 0)
+    lacking = np.flatnonzero(rows < 0)
+    if not len(on_host) or not len(lacking):
+        return rows
+    launch = trace.gpu_ops.launch[ops[lacking]]
+    has_launch = launch >= 0
+    calls, ranges = trace.host_calls, trace.host_ranges
+    opened = ranges.start_ns[given.host_range[on_host]]
+    closed = ranges.end_ns[given.host_range[on_host]]
+    thread = ranges.thread[given.host_range[on_host]]
+    order = np.lexsort((opened, thread))
+    for name in np.unique(calls.thread[launch[has_launch]]).tolist():
+        mine = order[thread[order] == name]
+        wanted = np.flatnonzero(has_launch & (np.append(calls.thread, MISSING)[launch] == name))
+        if not len(mine):
+            continue
+        time = calls.start_ns[launch[wanted]]
+        at = np.searchsorted(opened[mine], time, side="right") - 1
+        inside = (at >= 0) & (time <= closed[mine[np.maximum(at, 0)]])
+        rows[lacking[wanted[inside]]] = on_host[mine[at[inside]]]
+    return rows
+
+
+def _arguments(trace: Trace, row: Int64s) -> dict[str, Any]:
+    given = trace.collectives
+    known = np.flatnonzero(row >= 0)
+    at = row[known]
+
+    def text(column: Any) -> list[str | None]:
+        values: list[str | None] = [None] * len(row)
+        for place, value in zip(known.tolist(), trace.text(column[at]), strict=True):
+            values[place] = value
+        return values
+
+    def number(column: Any) -> Any:
+        values = np.full(len(row), MISSING, np.int64)
+        values[known] = column[at]
+        return _nullable(values)
+
+    elements = np.full(len(row), MISSING, np.int64)
+    elements[known] = np.maximum(given.num_elements_in[at], given.num_elements_out[at])
+    types = text(given.element_type)
+    sizes = {t: element_bytes(t) or MISSING for t in set(types)}
+    size = np.array([sizes[t] for t in types], np.int64).reshape(len(row))
+    groups, members = text(given.group), text(given.ranks)
+    return {
+        "name": text(given.name),
+        "num_bytes": _nullable(np.where((elements >= 0) & (size > 0), elements * size, MISSING)),
+        "element_type": pd.Series(types, dtype=object),
+        "group": pd.Series(
+            [_group(g, m) for g, m in zip(groups, members, strict=True)], dtype=object
+        ),
+        "group_size": number(given.group_size),
+        "sequence": number(given.sequence),
+    }
+
+
+def _group(name: str | None, ranks: str | None) -> str | None:
+    """Return one name for a group: subgroups of several ranks may share the recorded one."""
+    if name is None and ranks is None:
+        return None
+    return f"{name or ''} {ranks or ''}".strip()
+
+
+def _nullable(values: Int64s) -> Any:
+    return pd.arrays.IntegerArray(np.maximum(values, 0), values == MISSING)

@@ -1,0 +1,161 @@
+"""Put the clocks of several captures on one axis.
+
+What the files state comes first (UTC of their time 0). A collective ends on all ranks at nearly one
+time, since none can end before every rank has begun: over many collectives that gives each clock's
+offset and drift against the first one's, with a residual that says how far it can be trusted.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.trace.model import Bools, Int64s
+
+ABSENT = np.iinfo(np.int64).min
+"""In a table of ends: this clock has no end of that collective."""
+MIN_PAIRS = 3
+"""Collectives that two clocks must share before a fit is believed."""
+MIN_PAIRS_FOR_DRIFT = 16
+MAX_DRIFT = 1e-3
+"""A faster drift is no clock's: the collectives were paired wrongly."""
+MAX_RESIDUAL_NS = 100_000
+MAX_RESIDUAL_OF_DURATION = 0.25
+"""Ends that scatter by more than both are not those of the same collectives."""
+
+
+class ClockSource(StrEnum):
+    """How a clock was put on the common axis."""
+
+    SAME = "same"
+    "It is the first clock, or its capture's."
+    COLLECTIVES = "collectives"
+    "By the ends of shared collectives."
+    STATED = "stated"
+    "By the UTC times that the files state."
+    NONE = "none"
+    "It stands on an axis of its own."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """How to turn one capture's times into times of the first capture."""
+
+    source: ClockSource
+    offset_ns: int = 0
+    "Added to a time at `origin_ns`."
+    drift: float = 0.0
+    "Seconds gained a second after `origin_ns`."
+    origin_ns: int = 0
+    residual_ns: float | None = None
+    "Median distance of shared collectives' ends after it; None where none are shared."
+    num_pairs: int = 0
+    stated_error_ns: int | None = None
+    "How far off the stated UTC times are, by the collectives; None where not both are known."
+
+    def aligned(self, times_ns: Int64s) -> Int64s:
+        """Return times on the first capture's axis."""
+        gained = np.rint(self.drift * (times_ns - self.origin_ns)).astype(np.int64)
+        return times_ns + self.offset_ns + gained
+
+
+def align_clocks(
+    ends: NDArray[np.int64], utc_origins_ns: Sequence[int | None], typical_ns: float
+) -> list[Clock]:
+    """Return the clock of each capture.
+
+    `ends` has a row a collective and a column a capture, ABSENT where the capture lacks it. A
+    capture that shares none with the first is reached through others. `typical_ns` is a usual
+    duration of the collectives.
+    """
+    limit_ns = max(MAX_RESIDUAL_NS, MAX_RESIDUAL_OF_DURATION * typical_ns)
+    clocks: dict[int, Clock] = {0: Clock(source=ClockSource.SAME)}
+    known, reference = _reference(ends, clocks)
+    while True:
+        waiting = [c for c in range(ends.shape[1]) if c not in clocks]
+        fitted = {}
+        for column in waiting:
+            stated = _stated(utc_origins_ns[0], utc_origins_ns[column])
+            clock = _fit(reference, known, ends[:, column], stated, limit_ns)
+            if clock is not None:
+                fitted[column] = clock
+        if not fitted:
+            break
+        clocks |= fitted
+        known, reference = _reference(ends, clocks)
+    for column in range(ends.shape[1]):
+        if column not in clocks:
+            clocks[column] = _by_statement(utc_origins_ns[0], utc_origins_ns[column])
+    return [clocks[column] for column in range(ends.shape[1])]
+
+
+def _stated(first: int | None, own: int | None) -> int | None:
+    return None if first is None or own is None else own - first
+
+
+def _by_statement(first: int | None, own: int | None) -> Clock:
+    stated = _stated(first, own)
+    if stated is None:
+        return Clock(source=ClockSource.NONE)
+    return Clock(source=ClockSource.STATED, offset_ns=stated)
+
+
+def _reference(ends: NDArray[np.int64], clocks: dict[int, Clock]) -> tuple[Bools, Int64s]:
+    """Return which collectives have an end on the common axis, and that end.
+
+    Where several clocks have it, the lowest: means of rounded times would only blur it.
+    """
+    known = np.zeros(len(ends), np.bool_)
+    reference = np.zeros(len(ends), np.int64)
+    for column in sorted(clocks):
+        here = (ends[:, column] != ABSENT) & ~known
+        reference[here] = clocks[column].aligned(ends[here, column])
+        known |= here
+    return known, reference
+
+
+def _fit(
+    reference: Int64s, known: Bools, own: Int64s, stated: int | None, limit_ns: float
+) -> Clock | None:
+    """Return offset and drift of a clock by its shared collectives; None where they do not fit."""
+    shared = np.flatnonzero(known & (own != ABSENT))
+    if len(shared) < MIN_PAIRS:
+        return None
+    times, apart = own[shared], reference[shared] - own[shared]
+    offset = int(np.median(apart))
+    origin = int(times[0])
+    x = (times - origin).astype(np.float64)
+    y = (apart - offset).astype(np.float64)
+    slope, level = _line(x, y)
+    residual = float(np.median(np.abs(y - slope * x - level)))
+    if residual > limit_ns or abs(slope) > MAX_DRIFT:
+        return None
+    return Clock(
+        source=ClockSource.COLLECTIVES,
+        offset_ns=offset + round(level),
+        drift=slope,
+        origin_ns=origin,
+        residual_ns=residual,
+        num_pairs=len(shared),
+        stated_error_ns=None if stated is None else stated - offset,
+    )
+
+
+def _line(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
+    """Return slope and level of the line through most points; slope 0 for few or close ones.
+
+    Least squares over the points near the median, twice: a rank that left one collective late is
+    no property of its clock.
+    """
+    kept = np.ones(len(x), np.bool_)
+    slope, level = 0.0, float(np.median(y))
+    for _ in range(2):
+        left = np.abs(y - slope * x - level)
+        spread = float(np.median(left))
+        kept = left <= 3 * spread + 1
+        if kept.sum() < MIN_PAIRS_FOR_DRIFT or np.ptp(x[kept]) == 0:
+            return 0.0, level
+        slope, level = (float(v) for v in np.polyfit(x[kept], y[kept], 1))
+    return slope, level

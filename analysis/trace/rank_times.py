@@ -1,0 +1,453 @@
+"""What the ranks of a run did to each other: who waited for whom, and how fast they moved data.
+
+Captures are joined by the rank that each says (else its file's name), collectives are paired over
+the ranks, clocks are put on one axis (`rank_clocks`), and only then are ranks compared. A number
+that needs two ranks is absent where their clocks could not be joined.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.tables import CaptureWarning
+from analysis.trace.collectives import SYNCHRONISING, bus_factor
+from analysis.trace.model import Int64s
+from analysis.trace.rank_clocks import ABSENT, Clock, ClockSource, align_clocks
+
+_RANK_IN_NAME = re.compile(r"(?i)(?<![a-z])(?:rank|worker|gpu)[ _\-=]?(\d{1,5})(?!\d)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPart:
+    """One capture's ranks, as its file was read."""
+
+    file_name: str
+    ranks: pd.DataFrame
+    "RANK_COLUMNS of `trace.ranks`."
+    collectives: pd.DataFrame
+    "COLLECTIVE_COLUMNS."
+    rank: int | None = None
+    "Of the whole file, as a manifest says."
+
+
+JOINED_COLUMNS = (
+    "rank",  # int64, from 0: the row's place where no rank is known
+    "device",  # int64
+    "file_name",  # str
+    "gpu",  # str or None
+    "num_kernels",  # int64
+    "kernel_time_ns",  # int64
+    "span_ns",  # int64
+    "busy_ns",  # int64
+    "idle_ns",  # int64, span - busy
+    "compute_ns",  # int64
+    "communication_ns",  # int64
+    "exposed_ns",  # int64
+    "exposed_frac",  # Float64, of the span
+    "overlap_frac",  # Float64, of communication: what compute covers
+    "wait_ns",  # Int64, in collectives, for the slowest rank
+    "late_ns",  # Int64, that all others waited for this rank alone
+    "clock",  # str, ClockSource
+    "offset_ns",  # Int64
+    "drift_ppm",  # Float64
+    "residual_ns",  # Float64
+)
+"""One row a rank, in order of rank."""
+
+KIND_COLUMNS = (
+    "kind",  # str
+    "group",  # str or None
+    "group_size",  # Int64
+    "num_bytes",  # Int64, of a call
+    "num_calls",  # int64, of all ranks
+    "total_ns",  # int64, over all ranks
+    "exposed_ns",  # int64, over all ranks
+    "median_ns",  # float64, of a call
+    "algorithm_gbps",  # Float64, GB/s of the median call
+    "bus_gbps",  # Float64
+    "wait_ns",  # Int64, over all ranks: for the slowest to begin
+    "transfer_ns",  # Int64, over all ranks: the rest
+    "transfer_bus_gbps",  # Float64, bus bandwidth of the median transfer
+)
+"""One row for each kind, group and size, longest first."""
+
+STEP_COLUMNS = (
+    "step",  # int64
+    "num_collectives",  # int64
+    "skew_ns",  # int64, largest time between the first and the last rank's arrival
+    "straggler",  # int64, the rank that all others waited for longest
+    "waited_ns",  # int64, that they waited for it
+    "cause",  # str or None: `host` (its GPU was idle) or `compute` (its kernels took longer)
+    "where",  # str or None: the innermost host range of that idle time
+)
+"""One row a step with collectives of several ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedRanks:
+    """All ranks of a run."""
+
+    ranks: pd.DataFrame
+    "JOINED_COLUMNS."
+    collectives: pd.DataFrame
+    "KIND_COLUMNS."
+    steps: pd.DataFrame
+    "STEP_COLUMNS; empty where clocks are not joined."
+    exposed_by_kind: dict[str, float] = field(default_factory=dict)
+    "Kind -> mean over ranks of its exposed time's share of the rank's span."
+    missing: tuple[int, ...] = ()
+    warnings: tuple[CaptureWarning, ...] = ()
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether all ranks stand on one time axis."""
+        return len(self.ranks) > 1 and ClockSource.NONE not in set(self.ranks["clock"])
+
+
+def rank_in_name(file_name: str) -> int | None:
+    """Return the rank that a file's name says (`rank0`, `rank-1`, `worker2`); None if none."""
+    found = _RANK_IN_NAME.findall(file_name)
+    return int(found[-1]) if found else None
+
+
+def join_ranks(parts: Sequence[RankPart]) -> JoinedRanks | None:
+    """Return all ranks of a run together; None where no capture has GPU work."""
+    parts = [part for part in parts if len(part.ranks)]
+    if not parts:
+        return None
+    ranks = pd.concat(
+        [p.ranks.assign(part=i, file_name=p.file_name) for i, p in enumerate(parts)],
+        ignore_index=True,
+    )
+    ranks["rank"], warnings = _numbered(ranks, parts)
+    ranks = ranks.sort_values(["rank", "device"], kind="stable", ignore_index=True)
+    missing, said = _missing(ranks)
+    calls = _calls(parts, ranks)
+    paired = _pair(calls, len(ranks))
+    clocks = _clocks(ranks, calls, paired)
+    calls = _on_one_axis(calls, ranks, clocks)
+    is_joined = all(clock.source != ClockSource.NONE for clock in clocks)
+    waits = _waits(calls, paired) if is_joined and len(ranks) > 1 else None
+    return JoinedRanks(
+        ranks=_rank_table(ranks, clocks, waits),
+        collectives=_kind_table(calls, waits, len(ranks)),
+        steps=_step_table(waits),
+        exposed_by_kind=_exposed_by_kind(calls, ranks),
+        missing=missing,
+        warnings=(*warnings, *said, *_clock_warnings(ranks, clocks)),
+    )
+
+
+def _numbered(
+    ranks: pd.DataFrame, parts: Sequence[RankPart]
+) -> tuple[Int64s, list[CaptureWarning]]:
+    """Return the rank of each row: from the capture, a manifest, a file's name, else its place."""
+    alone = ranks.groupby("part")["device"].transform("size").to_numpy() == 1
+    named = [
+        parts[i].rank if parts[i].rank is not None else rank_in_name(parts[i].file_name)
+        for i in ranks["part"].tolist()
+    ]
+    given = [None if pd.isna(r) else int(r) for r in ranks["rank"].tolist()]
+    found = [
+        own if own is not None else (name if is_alone else None)
+        for own, name, is_alone in zip(given, named, alone.tolist(), strict=True)
+    ]
+    known = [r for r in found if r is not None]
+    if len(known) == len(found) and len(set(known)) == len(known):
+        return np.array(found, np.int64), []
+    warnings = []
+    if len(ranks) > 1:
+        twice = sorted({r for r in known if known.count(r) > 1})
+        why = f"rank {twice[0]} is met twice" if twice else "not every capture says its rank"
+        message = f"{why}: the {len(ranks)} ranks are numbered in the order of files and GPUs"
+        warnings.append(CaptureWarning(code="ranks_assumed", message=message))
+    return np.arange(len(ranks), dtype=np.int64), warnings
+
+
+def _missing(ranks: pd.DataFrame) -> tuple[tuple[int, ...], list[CaptureWarning]]:
+    """Return the ranks of the job that no capture holds."""
+    known = set(ranks["rank"].tolist())
+    sizes = [int(s) for s in ranks["world_size"].dropna().tolist()]
+    size = max([*sizes, max(known) + 1])
+    if len(ranks) == 1 and size == 1:
+        return (), []
+    missing = tuple(r for r in range(size) if r not in known)
+    if not missing:
+        return (), []
+    shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
+    message = (
+        f"ranks {shown} of {size} are not here: waiting for the slowest is a lower bound, and "
+        "their own times are unknown"
+    )
+    return missing, [CaptureWarning(code="ranks_missing", message=message)]
+
+
+def _calls(parts: Sequence[RankPart], ranks: pd.DataFrame) -> pd.DataFrame:
+    """Return the collectives of all ranks with `row`, the row of `ranks` they belong to."""
+    row_of = {
+        (part, process, device): row
+        for row, (part, process, device) in enumerate(
+            zip(ranks["part"], ranks["process"], ranks["device"], strict=True)
+        )
+    }
+    frames = []
+    for i, part in enumerate(parts):
+        rows = [
+            row_of[i, process, device]
+            for process, device in zip(
+                part.collectives["process"], part.collectives["device"], strict=True
+            )
+        ]
+        frames.append(part.collectives.assign(row=np.array(rows, np.int64)))
+    calls = pd.concat([f for f in frames if len(f)] or frames[:1], ignore_index=True)
+    return calls.sort_values(["row", "start_ns"], kind="stable", ignore_index=True)
+
+
+def _pair(calls: pd.DataFrame, num_ranks: int) -> Int64s:
+    """Return for each call the number of the collective that it is part of; -1 where unsure.
+
+    By group and sequence number where recorded. Else the k-th call of a kind and group on one rank
+    is that on another, as long as every rank of the group has as many of them.
+    """
+    if calls.empty or num_ranks < 2:
+        return np.full(len(calls), -1, np.int64)
+    group = calls["group"].fillna("").astype(str)
+    has_sequence = calls["sequence"].notna() & (group != "")
+    place = calls["sequence"].astype("float64").where(has_sequence, -1.0)
+    keys = pd.DataFrame({"group": group, "kind": calls["kind"], "place": place})
+    within = [*keys.columns, "row"]
+    keys["row"] = calls["row"]
+    keys["nth"] = keys.groupby(within, sort=False).cumcount()
+    counted = keys[~has_sequence].groupby(["group", "kind", "row"], sort=False).size()
+    uneven = counted.groupby(level=["group", "kind"]).nunique() > 1
+    bad = set(uneven[uneven].index)
+    number = keys.groupby(["group", "kind", "place", "nth"], sort=False).ngroup().to_numpy()
+    is_bad = ~has_sequence.to_numpy() & np.array(
+        [(g, k) in bad for g, k in zip(group, calls["kind"], strict=True)], np.bool_
+    )
+    size = np.bincount(number, minlength=int(number.max()) + 1)
+    return np.where(is_bad | (size[number] < 2), -1, number).astype(np.int64)
+
+
+def _clocks(ranks: pd.DataFrame, calls: pd.DataFrame, paired: Int64s) -> list[Clock]:
+    """Return the clock of each rank; those of one capture share it."""
+    parts = list(dict.fromkeys(ranks["part"].tolist()))
+    column = {part: i for i, part in enumerate(parts)}
+    origins = [
+        None if pd.isna(v) else int(v)
+        for v in ranks.drop_duplicates("part")["utc_origin_ns"].tolist()
+    ]
+    is_sync = calls["kind"].isin(SYNCHRONISING).to_numpy() & (paired >= 0)
+    used = np.flatnonzero(is_sync)
+    numbers, row = np.unique(paired[used], return_inverse=True)
+    ends = np.full((len(numbers), len(parts)), ABSENT, np.int64)
+    of_row = np.array([column[p] for p in ranks["part"].tolist()], np.int64)
+    at = of_row[calls["row"].to_numpy()[used]]
+    np.maximum.at(ends, (row, at), calls["end_ns"].to_numpy()[used])
+    durations = (calls["end_ns"] - calls["start_ns"]).to_numpy()[used]
+    typical = float(np.median(durations)) if len(durations) else 0.0
+    clocks = align_clocks(ends, origins, typical)
+    return [clocks[column[p]] for p in ranks["part"].tolist()]
+
+
+def _on_one_axis(calls: pd.DataFrame, ranks: pd.DataFrame, clocks: Sequence[Clock]) -> pd.DataFrame:
+    start, end = calls["start_ns"].to_numpy().copy(), calls["end_ns"].to_numpy().copy()
+    row = calls["row"].to_numpy()
+    bounds = np.searchsorted(row, np.arange(len(ranks) + 1))
+    for i, clock in enumerate(clocks):
+        mine = slice(bounds[i], bounds[i + 1])
+        start[mine], end[mine] = clock.aligned(start[mine]), clock.aligned(end[mine])
+    ranks_of = ranks["rank"].to_numpy()
+    return calls.assign(start_ns=start, end_ns=end, rank=ranks_of[row] if len(row) else row)
+
+
+def _waits(calls: pd.DataFrame, paired: Int64s) -> pd.DataFrame:
+    """Return the paired calls that synchronise, with how long each waited for the last to begin.
+
+    `last` marks the rank that came last, `waited_ns` how long all others waited for it alone.
+    """
+    is_sync = calls["kind"].isin(SYNCHRONISING).to_numpy() & (paired >= 0)
+    found = calls[is_sync].assign(number=paired[is_sync])
+    found = found.sort_values(["number", "start_ns"], kind="stable", ignore_index=True)
+    number, start = found["number"].to_numpy(), found["start_ns"].to_numpy()
+    duration = found["end_ns"].to_numpy() - start
+    if not len(found):
+        return found.assign(wait_ns=[], last=[], waited_ns=[], skew_ns=[])
+    first = np.flatnonzero(np.append(True, number[1:] != number[:-1]))
+    last = np.append(first[1:], len(number)) - 1
+    of_set = np.repeat(np.arange(len(first)), last - first + 1)
+    latest = start[last]
+    waited = np.zeros(len(found), np.int64)
+    waited[last] = latest - start[last - 1]
+    is_last = np.zeros(len(found), np.bool_)
+    is_last[last] = True
+    return found.assign(
+        wait_ns=np.clip(latest[of_set] - start, 0, duration),
+        last=is_last,
+        waited_ns=waited,
+        skew_ns=(latest - start[first])[of_set],
+    )
+
+
+def _rank_table(
+    ranks: pd.DataFrame, clocks: Sequence[Clock], waits: pd.DataFrame | None
+) -> pd.DataFrame:
+    table = ranks.assign(
+        idle_ns=ranks["span_ns"] - ranks["busy_ns"],
+        exposed_frac=_ratio(ranks["exposed_ns"], ranks["span_ns"]),
+        overlap_frac=_ratio(
+            ranks["communication_ns"] - ranks["exposed_ns"], ranks["communication_ns"]
+        ),
+        clock=[str(c.source) for c in clocks],
+        offset_ns=pd.array(
+            [None if c.source == ClockSource.NONE else c.offset_ns for c in clocks], dtype="Int64"
+        ),
+        drift_ppm=pd.array(
+            [
+                c.drift * 1e6 if c.source in (ClockSource.SAME, ClockSource.COLLECTIVES) else None
+                for c in clocks
+            ],
+            dtype="Float64",
+        ),
+        residual_ns=pd.array([c.residual_ns for c in clocks], dtype="Float64"),
+        wait_ns=_per_rank(waits, "wait_ns", len(ranks)),
+        late_ns=_per_rank(waits, "waited_ns", len(ranks)),
+    )
+    return table[list(JOINED_COLUMNS)]
+
+
+def _ratio(part: pd.Series, whole: pd.Series) -> Any:
+    return (part / whole.where(whole > 0)).astype("Float64")
+
+
+def _per_rank(waits: pd.DataFrame | None, name: str, num_ranks: int) -> Any:
+    if waits is None or waits.empty:
+        return pd.array([None] * num_ranks, dtype="Int64")
+    total = np.zeros(num_ranks, np.int64)
+    np.add.at(total, waits["row"].to_numpy(), waits[name].to_numpy().astype(np.int64))
+    return pd.array(total, dtype="Int64")
+
+
+def _kind_table(calls: pd.DataFrame, waits: pd.DataFrame | None, num_ranks: int) -> pd.DataFrame:
+    """Return the collectives by kind, group and size."""
+    rows = []
+    of_group = ["kind", "group", "group_size", "num_bytes"]
+    timed = calls.assign(duration_ns=calls["end_ns"] - calls["start_ns"])
+    grouped = {}
+    if waits is not None:
+        grouped = {_plain(k): frame for k, frame in waits.groupby(of_group, dropna=False)}
+    for key, mine in timed.groupby(of_group, dropna=False, sort=False):
+        kind, group, size, num_bytes = _plain(key)
+        median_ns = float(mine["duration_ns"].median())
+        num = int(size) if size is not None else None
+        row: dict[str, Any] = {
+            "kind": kind,
+            "group": group,
+            "group_size": num,
+            "num_bytes": num_bytes,
+            "num_calls": len(mine),
+            "total_ns": int(mine["duration_ns"].sum()),
+            "exposed_ns": int(mine["exposed_ns"].sum()),
+            "median_ns": median_ns,
+            **_bandwidth(str(kind), num_bytes, num or num_ranks, median_ns),
+        }
+        waited = grouped.get(_plain(key))
+        if waited is not None:
+            transfer = (waited["end_ns"] - waited["start_ns"] - waited["wait_ns"]).to_numpy()
+            fast = _bandwidth(str(kind), num_bytes, num or num_ranks, float(np.median(transfer)))
+            row |= {
+                "wait_ns": int(waited["wait_ns"].sum()),
+                "transfer_ns": int(transfer.sum()),
+                "transfer_bus_gbps": fast.get("bus_gbps"),
+            }
+        rows.append(row)
+    table = pd.DataFrame(rows, columns=list(KIND_COLUMNS)).astype(_KIND_TYPES)
+    return table.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+_KIND_TYPES: Any = {
+    **dict.fromkeys(("group_size", "num_bytes", "wait_ns", "transfer_ns"), "Int64"),
+    **dict.fromkeys(("algorithm_gbps", "bus_gbps", "transfer_bus_gbps"), "Float64"),
+    **dict.fromkeys(("num_calls", "total_ns", "exposed_ns"), "int64"),
+}
+
+
+def _plain(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a group's key with None for what is missing: NA and NaN are equal to nothing."""
+    return tuple(None if pd.isna(v) else v for v in key)
+
+
+def _bandwidth(
+    kind: str, num_bytes: int | None, num_ranks: int, time_ns: float
+) -> dict[str, float]:
+    """Return algorithm and bus bandwidth in GB/s; {} where the size is unknown."""
+    if num_bytes is None or time_ns <= 0 or num_ranks < 2:
+        return {}
+    algorithm = num_bytes / time_ns
+    return {"algorithm_gbps": algorithm, "bus_gbps": algorithm * bus_factor(kind, num_ranks)}
+
+
+def _step_table(waits: pd.DataFrame | None) -> pd.DataFrame:
+    """Return skew and straggler of each step; the step is that of the lowest rank of the call."""
+    if waits is None or waits.empty or not waits["step"].notna().any():
+        return pd.DataFrame({name: [] for name in STEP_COLUMNS})
+    lowest = waits.sort_values(["number", "row"], kind="stable").drop_duplicates("number")
+    step_of = dict(zip(lowest["number"], lowest["step"], strict=True))
+    steps = waits.assign(step=waits["number"].map(step_of)).dropna(subset=["step"])
+    rows = []
+    for step, mine in steps.groupby("step", sort=True):
+        late = mine[mine["last"]]
+        blame = late.groupby("rank")["waited_ns"].sum()
+        straggler = int(blame.idxmax())
+        cause, where = _cause(mine, late[late["rank"] == straggler])
+        rows.append(
+            {
+                "step": int(step),
+                "num_collectives": int(late["number"].nunique()),
+                "skew_ns": int(mine["skew_ns"].max()),
+                "straggler": straggler,
+                "waited_ns": int(blame.max()),
+                "cause": cause,
+                "where": where,
+            }
+        )
+    return pd.DataFrame(rows, columns=list(STEP_COLUMNS))
+
+
+def _cause(step: pd.DataFrame, late: pd.DataFrame) -> tuple[str | None, str | None]:
+    """Return what kept the straggler before the collective that it was latest for."""
+    worst = late.loc[late["waited_ns"].idxmax()]
+    others = step[(step["number"] == worst["number"]) & (step["row"] != worst["row"])]
+    if others.empty or worst["waited_ns"] <= 0:
+        return None, None
+    idle = worst["idle_before_ns"] - others["idle_before_ns"].median()
+    compute = worst["compute_before_ns"] - others["compute_before_ns"].median()
+    if max(idle, compute) < 0.5 * worst["waited_ns"]:
+        return None, None
+    if idle >= compute:
+        return "host", worst["idle_in"] or None
+    return "compute", None
+
+
+def _exposed_by_kind(calls: pd.DataFrame, ranks: pd.DataFrame) -> dict[str, float]:
+    if calls.empty:
+        return {}
+    share = calls["exposed_ns"] / ranks["span_ns"].to_numpy()[calls["row"].to_numpy()]
+    sums = share.groupby(calls["kind"]).sum() / len(ranks)
+    return {str(k): float(v) for k, v in sums.sort_values(ascending=False).items()}
+
+
+def _clock_warnings(ranks: pd.DataFrame, clocks: Sequence[Clock]) -> list[CaptureWarning]:
+    apart = sorted({r for r, c in zip(ranks["rank"], clocks, strict=True) if c.source == "none"})
+    if not apart:
+        return []
+    message = (
+        f"ranks {', '.join(map(str, apart[:10]))} share no clock and no collective with rank "
+        f"{ranks['rank'].iloc[0]}: each stands on a time axis of its own, and no number that needs "
+        "two ranks is given"
+    )
+    return [CaptureWarning(code="ranks_not_aligned", message=message)]
