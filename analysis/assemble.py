@@ -10,6 +10,7 @@ from analysis.idle import idle_figures
 from analysis.iterations import iteration_kernel_ns
 from analysis.latency import latency_ms
 from analysis.merge import merged_captures, pass_memory, pass_summary
+from analysis.ranks import NO_RANKS, RANK_UNITS, ranks_of, summary_of
 from analysis.rundata import (
     AssembledRun,
     NamedClass,
@@ -68,6 +69,8 @@ def assemble(
     summary |= _idle(by_pass.get(primary or "", ()), summary)
     utilised, found = _utilisation(data, summary, peaks or {}, gpu_model)
     summary |= utilised
+    ranks = ranks_of(by_pass, primary) if primary else NO_RANKS
+    summary |= summary_of(ranks.joined)
     memory = pass_memory([c for p in _MEMORY_ORDER for c in by_pass[p]])
     data = _with_captured_oom(data, memory)
     return AssembledRun(
@@ -77,7 +80,8 @@ def assemble(
         summary={k: v for k, v in summary.items() if v is not None},
         memory=memory,
         metrics=data.metrics + _summary_metrics(by_pass, primary, summary),
-        warnings=_said_once(data.warnings + merge_warnings + found),
+        warnings=_said_once(data.warnings + merge_warnings + found + ranks.warnings),
+        ranks=ranks.document,
     )
 
 
@@ -243,6 +247,8 @@ def _summary_metrics(
             add(pass_name, name, value, SUMMARY_UNITS.get(name, _unit_of(name)))
     for name in ("gemm_frac", "attention_frac", "unclassified_frac"):
         add(primary or "", name, summary.get(name), "fraction")
+    for name, unit in RANK_UNITS.items():
+        add(primary or "", name, summary.get(name), unit)
     for name in ("mfu", "mbu"):
         add(str(Pass.CLEAN), name, summary.get(name), "fraction")
     for name, value in (summary.get("latency_ms") or {}).items():

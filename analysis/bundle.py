@@ -35,6 +35,9 @@ NOT_CAPTURES = frozenset({"log", "text", "json", "result"})
 """Kinds in a manifest that are kept but not read: they hold no measurements of their own."""
 
 
+MAX_RANKS = 1 << 20
+
+
 def load_paths(paths: Sequence[Path], staging: Staging) -> RunData:
     """Read one bundle folder, or files that make one run together; UserError, CaptureError."""
     for path in paths:
@@ -209,4 +212,10 @@ def _bundle_capture(
     kind = CaptureKind(item["kind"]) if item["kind"] in set(CaptureKind) else None
     capture = read_capture(path, staging, item["file"], kind=kind, pass_name=entry["pass"])
     removed = dict.fromkeys([*(item.get("private_removed") or ()), *capture.private_removed])
-    return replace(capture, process=entry.get("process", 0), private_removed=tuple(removed))
+    rank = item.get("rank")
+    return replace(
+        capture,
+        process=entry.get("process", 0),
+        private_removed=tuple(removed),
+        rank=rank if type(rank) is int and 0 <= rank < MAX_RANKS else None,
+    )

@@ -173,6 +173,8 @@ def _without(tables: CaptureTables, names: Sequence[str]) -> CaptureTables:
     summary = {} if covers_kernels else tables.summary
     spans = None if covers_kernels else tables.spans
     ranges = None if covers_kernels else tables.ranges
+    if covers_kernels:
+        nothing |= {"ranks": None, "collectives": None}
     return replace(tables, **nothing, summary=summary, spans=spans, ranges=ranges)
 
 

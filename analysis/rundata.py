@@ -29,6 +29,8 @@ class RunCapture:
     source_sha256: str
     "SHA-256 before anything was removed."
     private_removed: tuple[str, ...] = ()
+    rank: int | None = None
+    "Of the job, as its manifest says; what the file itself says comes first."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,3 +106,5 @@ class AssembledRun:
     memory: Mapping[str, Any]
     metrics: tuple[RunMetric, ...]
     warnings: tuple[PassWarning, ...]
+    ranks: Mapping[str, Any] = field(default_factory=dict)
+    "ranks, collectives, steps, exposed_by_kind, missing (`analysis.ranks`); {} without GPU work."

@@ -156,6 +156,10 @@ class CaptureTables:
     samples: pd.DataFrame | None = None
     spans: pa.Table | SpanFile | None = None
     ranges: pa.Table | None = None
+    ranks: pd.DataFrame | None = None
+    "RANK_COLUMNS of `trace.ranks`: a row a process and GPU."
+    collectives: pd.DataFrame | None = None
+    "COLLECTIVE_COLUMNS of `trace.collectives`: a row a communication kernel."
     warnings: tuple[CaptureWarning, ...] = ()
 
 

@@ -162,8 +162,14 @@ def run_view(
         peaks=_peaks(db, row.gpu_id, info),
         noise_floor_frac=noise_floor_frac,
         noise_floors=noise_floors,
+        ranks={} if "ranks" in leave_out else _ranks(db, run_id),
         **frames,
     )
+
+
+def _ranks(db: Database, run_id: str) -> dict[str, Any]:
+    row = db.execute("SELECT document FROM run_ranks WHERE run_id = ?", [run_id]).fetchone()
+    return json.loads(row[0]) if row else {}
 
 
 def run_row(db: Database, run_id: str) -> RunRow:

@@ -123,7 +123,7 @@ def store_classes(db: Database, classes: Sequence[NamedClass]) -> None:
 
 
 def _delete_rows(db: Database, run_id: str) -> None:
-    for table in ("captures", "samples", "metrics", "warnings", "environments"):
+    for table in ("captures", "samples", "metrics", "warnings", "environments", "run_ranks"):
         db.conn.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
 
 
@@ -204,6 +204,8 @@ def _insert_run_rows(db: Database, run_id: str, run: AssembledRun) -> None:
         "INSERT INTO warnings (run_id, pass, code, message) VALUES (?, ?, ?, ?)",
         [(run_id, w.pass_name, w.warning.code, w.warning.message) for w in run.warnings],
     )
+    if run.ranks:
+        db.conn.execute("INSERT INTO run_ranks VALUES (?, ?)", (run_id, json.dumps(run.ranks)))
     db.conn.executemany(
         "INSERT INTO environments VALUES (?, ?, ?)",
         [(run_id, name, value) for name, value in run.data.environment.items()],

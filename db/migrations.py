@@ -292,6 +292,15 @@ def m009_a_token_is_one_worker(db: Database) -> None:
     )
 
 
+@migrations()
+def m010_ranks_of_a_run(db: Database) -> None:
+    """Keep what a run's ranks did, as one JSON document (`analysis.ranks`)."""
+    db.conn.execute(
+        "CREATE TABLE run_ranks (run_id TEXT PRIMARY KEY REFERENCES runs(id) ON DELETE CASCADE,"
+        " document TEXT NOT NULL) STRICT"
+    )
+
+
 def _run(db: Database, script: str) -> None:
     """Execute statements one by one: `executescript` would commit the migration's transaction."""
     for statement in script.split(";\n"):

@@ -14,6 +14,7 @@ import pandas as pd
 from analysis.intervals import merge, overlap_ns
 from analysis.trace.collectives import collective_frame, is_communication
 from analysis.trace.model import MISSING, Bools, Int32s, Int64s, OpKind, RangeKind, Trace
+from analysis.trace.steps import find_steps
 
 RANK_COLUMNS = (
     "process",  # int64, row of `Sources.processes`; -1 unknown
@@ -47,10 +48,15 @@ class RankTables:
 
 
 def rank_tables(trace: Trace, op_step: Int64s | None = None) -> RankTables:
-    """Return the ranks and collectives of a capture; `op_step` is the step of each operation."""
+    """Return the ranks and collectives of a capture.
+
+    `op_step` is the step of each GPU operation, in its process; found here when not given.
+    """
     ops = trace.gpu_ops
     runs = (ops.kind == OpKind.KERNEL) | (ops.kind == OpKind.GRAPH)
     talks = is_communication(trace)
+    if op_step is None and talks.any():
+        op_step = steps_of_ops(trace)
     places = _places(trace, runs)
     rows, frames = [], []
     for process, device in places:
@@ -72,6 +78,14 @@ def rank_tables(trace: Trace, op_step: Int64s | None = None) -> RankTables:
         ranks=pd.DataFrame(rows, columns=list(RANK_COLUMNS)).astype(_NULLABLE),
         collectives=found.sort_values(["start_ns", "end_ns"], kind="stable", ignore_index=True),
     )
+
+
+def steps_of_ops(trace: Trace) -> Int64s:
+    """Return the number of the step, within its process, of each GPU operation; else MISSING."""
+    steps = find_steps(trace)
+    number = np.append(steps.frame["step"].to_numpy(np.int64), MISSING)
+    found: Int64s = number[steps.op_step]
+    return found
 
 
 _NULLABLE: Any = {name: "Int64" for name in ("rank", "utc_origin_ns", "world_size")}

@@ -18,6 +18,7 @@ from analysis.trace.gaps import DeviceUse, device_use, gap_table
 from analysis.trace.model import OpKind, Trace
 from analysis.trace.phases import phase_table
 from analysis.trace.ranges import phase_ranges
+from analysis.trace.ranks import rank_tables
 from analysis.trace.spans import range_table, span_table
 
 
@@ -50,6 +51,7 @@ def tables_of(
     api_calls = call_table(trace, since_ns)
     memory = memory_use(trace.allocations, memory_source)
     main = max(devices, key=lambda use: use.num_ops).device if devices else 0
+    ranks = rank_tables(counted)
     return CaptureTables(
         kind=kind,
         path=path,
@@ -67,6 +69,8 @@ def tables_of(
         memory=memory.figures,
         spans=spans,
         ranges=range_table(trace, ranges),
+        ranks=ranks.ranks if devices else None,
+        collectives=ranks.collectives if devices else None,
         warnings=(
             *warnings,
             *coverage.coverage_warnings(counted, launches, devices),

@@ -1,0 +1,121 @@
+"""The ranks of a run from its captures: what is stored, shown and judged of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from analysis.rundata import PassWarning, RunCapture
+from analysis.trace.rank_times import JoinedRanks, RankPart, join_ranks
+from core.states import KERNEL_PASS_ORDER
+
+RANK_UNITS = {
+    "num_ranks": "count",
+    "communication_frac": "fraction",
+    "exposed_communication_frac": "fraction",
+    "overlap_frac": "fraction",
+    "step_skew_ns": "ns",
+}
+"""Numbers of a run's ranks among its metrics, with their units."""
+
+DEFINITIONS = {
+    "num_ranks": "Processes of the job, each with a GPU of its own, that captures hold.",
+    "communication_frac": "Mean over ranks of: union of the intervals of communication kernels, "
+    "over the rank's span from its first kernel's start to its last kernel's end.",
+    "exposed_communication_frac": "Mean over ranks of: communication time that no compute kernel "
+    "of the same GPU covers, over the rank's span.",
+    "overlap_frac": "Of the communication time of all ranks, the share that compute kernels of "
+    "the same GPU cover.",
+    "step_skew_ns": "Median over steps of: the largest time between the first and the last rank's "
+    "arrival at one collective of the step.",
+    "wait_ns": "Time in collectives before the last rank had begun the same one.",
+    "late_ns": "Time that all other ranks waited for this rank alone: from the last but one "
+    "arrival at a collective to its own.",
+    "algorithm_gbps": "Size of a collective (the larger of a rank's input and output) over the "
+    "median duration of its kernel.",
+    "bus_gbps": "Algorithm bandwidth times 2 (n - 1) / n for all-reduce, (n - 1) / n for "
+    "all-gather, reduce-scatter and all-to-all, 1 else; n: ranks of the group.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRanks:
+    """A run's ranks, and what is stored of them."""
+
+    joined: JoinedRanks | None = None
+    document: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[PassWarning, ...] = ()
+
+
+NO_RANKS = RunRanks()
+
+
+def ranks_of(by_pass: Mapping[str, Sequence[RunCapture]], primary: str) -> RunRanks:
+    """Return the ranks by the captures of the pass that kernels come from.
+
+    Sizes of collectives that only another pass recorded come from that one.
+    """
+    joined = join_ranks(_parts(by_pass[primary]))
+    if joined is None:
+        return NO_RANKS
+    table, of_pass = joined.collectives, primary
+    if not table["num_bytes"].notna().any():
+        for name in map(str, KERNEL_PASS_ORDER):
+            other = join_ranks(_parts(by_pass[name])) if name != primary else None
+            if other is not None and other.collectives["num_bytes"].notna().any():
+                table, of_pass = other.collectives, name
+    document = {
+        "ranks": records(joined.ranks),
+        "collectives": records(table),
+        "collectives_pass": of_pass,
+        "steps": records(joined.steps),
+        "exposed_by_kind": joined.exposed_by_kind,
+        "missing": list(joined.missing),
+        "is_aligned": joined.is_joined,
+    }
+    warnings = tuple(PassWarning(pass_name=primary, warning=w) for w in joined.warnings)
+    return RunRanks(joined=joined, document=document, warnings=warnings)
+
+
+def _parts(captures: Sequence[RunCapture]) -> list[RankPart]:
+    return [
+        RankPart(
+            file_name=c.file_name,
+            ranks=c.tables.ranks,
+            collectives=c.tables.collectives,
+            rank=c.rank,
+        )
+        for c in captures
+        if c.tables.ranks is not None and c.tables.collectives is not None
+    ]
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows as plain values; what is unknown is left out."""
+    columns = {name: frame[name].astype(object).tolist() for name in frame.columns}
+    return [
+        {
+            name: value.item() if hasattr(value, "item") else value
+            for name, value in zip(columns, row, strict=True)
+            if not pd.isna(value)
+        }
+        for row in zip(*columns.values(), strict=True)
+    ]
+
+
+def summary_of(joined: JoinedRanks | None) -> dict[str, Any]:
+    """Return the numbers of a run's ranks for its summary; {} for one that never communicates."""
+    if joined is None:
+        return {}
+    ranks = joined.ranks
+    found: dict[str, Any] = {"num_ranks": len(ranks)}
+    total = int(ranks["communication_ns"].sum())
+    if not total:
+        return found if len(ranks) > 1 else {}
+    found["communication_frac"] = float((ranks["communication_ns"] / ranks["span_ns"]).mean())
+    found["exposed_communication_frac"] = float(ranks["exposed_frac"].mean())
+    found["overlap_frac"] = 1 - int(ranks["exposed_ns"].sum()) / total
+    if len(joined.steps):
+        found["step_skew_ns"] = float(joined.steps["skew_ns"].median())
+    return found
