@@ -53,6 +53,8 @@ def dump(path: Path, *, is_short: bool = False) -> dict[str, Any]:
         tables = read(path)
     except (errors.CaptureError, errors.ToolUnavailableError) as exc:
         return {"error": str(exc).replace(str(path), path.name)}
+    except Exception as exc:  # a fault of the reader: the dump goes on and shows it
+        return {"traceback": repr(exc)}
     found: dict[str, Any] = {
         "kind": str(tables.kind),
         "version": tables.tool_version,

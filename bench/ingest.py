@@ -7,7 +7,7 @@ Grows tests/data/h100/nsys/train_bf16.sqlite (every event copied N times, shifte
 fresh correlation ids) and measures, each in a process of its own with its peak memory:
 
   scan        SQLite alone decodes every needed cell (count(column), no Python object): the floor
-  read        analysis.readers.nsys_sqlite.read_nsys_sqlite, to complete tables
+  read        analysis.readers.nsys.export.read_nsys_sqlite, to complete tables
   import      the command line's whole import: read, classify, scrub, store
   nsys-ai     its `nvtx_kernel_map` skill, in an environment of its own from PyPI (--nsys-ai)
   read xN     the same reading of a file N times as large (--larger N): its peak memory is what
@@ -106,7 +106,7 @@ def scan(path: Path) -> None:
 
 def read(path: Path) -> None:
     """Read to complete tables and print the headline sums."""
-    from analysis.readers.nsys_sqlite import read_nsys_sqlite
+    from analysis.readers.nsys.export import read_nsys_sqlite
 
     tables = read_nsys_sqlite(path)
     print(json.dumps({k: tables.summary[k] for k in ("num_kernels", "kernel_time_ns")}))

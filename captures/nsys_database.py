@@ -5,6 +5,7 @@ generated column or a trigger on a table of ours could run somebody else's SQL.
 """
 
 import errno
+import re
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -53,21 +54,23 @@ class NsysDatabase:
         """Say whether the table exists with all these columns."""
         return table in self.tables and set(columns) <= set(self.tables[table])
 
-    def expected_rows(self, table: str) -> int:
-        """Return about how many rows a table has, at once: its largest row id."""
-        if table not in self.tables:
-            return 0
-        try:
-            last = self.conn.execute(f'SELECT max(_rowid_) FROM "{table}"').fetchone()[0]
-        except sqlite3.OperationalError:  # WITHOUT ROWID: nsys makes none
-            return 0
-        return min(max(int(last or 0), 0), self.path.stat().st_size // 16) + 1
+    def actual(self, table: str) -> str:
+        """Return a table's name in this file: `..._KERNEL_V2` where there is no `..._KERNEL`."""
+        if table in self.tables:
+            return table
+        versions = [t for t in self.tables if _version(t, table) is not None]
+        return max(versions, key=lambda t: _version(t, table) or 0, default=table)
 
     def num_rows(self, table: str) -> int:
         """Return the number of rows; 0 for a table that is not there."""
         if table not in self.tables:
             return 0
         return int(self.conn.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0])
+
+
+def _version(name: str, table: str) -> int | None:
+    found = re.fullmatch(re.escape(table) + r"_V(\d{1,4})", name)
+    return int(found[1]) if found else None
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from analysis.classify.classes import Category, Origin
 from analysis.definitions import DEFINITIONS, Definition
-from analysis.readers.nsys_gaps import EVIDENCE
 from analysis.studies import Study, list_studies
+from analysis.trace.gaps import EVIDENCE
 from app.cli import main as cli
 from docs import kernel_rows, measured
 from worker import main as worker_main

@@ -51,11 +51,11 @@ def _reader(
 ) -> Callable[[Path], CaptureTables]:
     """Import one reader only: the command line must start fast."""
     if kind is CaptureKind.NSYS_SQLITE:
-        from analysis.readers.nsys_sqlite import read_nsys_sqlite
+        from analysis.readers.nsys.export import read_nsys_sqlite
 
         return partial(read_nsys_sqlite, is_sound=is_own_copy, scratch=scratch)
     if kind is CaptureKind.NSYS_REP:
-        from analysis.readers.nsys_rep import read_nsys_rep as reader
+        from analysis.readers.nsys.report import read_nsys_rep as reader
     elif kind is CaptureKind.NSYS_CSV:
         from analysis.readers.nsys_csv import read_nsys_csv as reader
     elif kind is CaptureKind.NCU_REP:

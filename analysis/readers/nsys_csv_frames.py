@@ -5,10 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 
 from analysis.readers.nsys_csv_rows import SummaryRow
-from analysis.readers.nsys_names import api_name
-from analysis.readers.nsys_tables import is_waiting_call
 from analysis.readers.short_name import short_name
 from analysis.tables import API_CALL_COLUMNS, KERNEL_COLUMNS, PHASE_COLUMNS, TRANSFER_COLUMNS
+from core.trace_rules import api_name, is_wait
 
 _KINDS = {
     "host-to-device": "HtoD",
@@ -69,7 +68,7 @@ def api_frame(rows: Sequence[SummaryRow]) -> pd.DataFrame:
         {"count": "sum", "total_ns": "sum", "min_ns": "min", "max_ns": "max"}
     )
     merged["num_failed"] = 0
-    merged["is_sync"] = [is_waiting_call(n) for n in merged["name"]]
+    merged["is_sync"] = [is_wait(n) for n in merged["name"]]
     return _largest_first(merged[list(API_CALL_COLUMNS)])
 
 

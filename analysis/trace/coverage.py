@@ -137,7 +137,7 @@ def _unanswered(trace: Trace, launches: Launches) -> Iterator[CaptureWarning]:
 
 def _silent_processes(trace: Trace, launches: Launches) -> Iterator[CaptureWarning]:
     owner = trace.thread_process()[trace.host_calls.thread[launches.is_launch]]
-    count = np.bincount(owner, minlength=len(trace.sources.processes))
+    count = np.bincount(owner[owner >= 0], minlength=len(trace.sources.processes))
     busy = set(np.unique(trace.gpu_ops.process).tolist())
     for process in np.flatnonzero(count).tolist():
         if process not in busy:

@@ -7,7 +7,7 @@ own clock and may be negative. MISSING (-1) stands for "not recorded" in every i
 the times; it is never a measured value.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any, Self, TypeVar
@@ -255,7 +255,7 @@ def empty_columns(table: type[TableT]) -> TableT:
     return make_columns(table, 0)
 
 
-def make_columns(table: type[TableT], num_rows: int, **given: Sequence[Any]) -> TableT:
+def make_columns(table: type[TableT], num_rows: int, **given: Any) -> TableT:
     """Return a table from some columns; the others are MISSING (times 0, flags false)."""
     kinds: dict[str, Any] = {
         "kind": np.int8,

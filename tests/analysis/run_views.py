@@ -10,7 +10,7 @@ from analysis import tables
 from analysis.assemble import classify_names
 from analysis.classify import fractions
 from analysis.idle import idle_figures
-from analysis.readers.nsys_sqlite import read_nsys_sqlite
+from analysis.readers.nsys.export import read_nsys_sqlite
 from analysis.runview import RunRow, RunView
 
 NSYS = Path(__file__).parent.parent / "data" / "h100" / "nsys"

@@ -6,7 +6,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from analysis.classify import classify
-from analysis.readers.nsys_sqlite import read_nsys_sqlite
+from analysis.readers.nsys.export import read_nsys_sqlite
 from analysis.runview import RunRow, RunView
 from analysis.tables import (
     API_CALL_COLUMNS,

@@ -8,7 +8,7 @@ import pytest
 
 from analysis.capture_file import Staging, read_capture
 from analysis.readers import detect
-from analysis.readers.nsys_sqlite import read_nsys_sqlite
+from analysis.readers.nsys.export import read_nsys_sqlite
 from analysis.tables import CaptureKind
 from captures.nsys_database import _damage_as_capture_error, open_nsys
 from core.errors import CaptureError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.readers.nsys_sqlite import read_nsys_sqlite
+from analysis.readers.nsys.export import read_nsys_sqlite
 from tests.analysis.readers.nsys_files import NSYS, edited, rows, slow_phases
 
 

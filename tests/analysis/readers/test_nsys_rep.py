@@ -2,8 +2,8 @@
 
 import pytest
 
-from analysis.readers import nsys_rep
-from analysis.readers.nsys_rep import read_nsys_rep, report_version
+from analysis.readers.nsys import report as nsys_rep
+from analysis.readers.nsys.report import read_nsys_rep, report_version
 from core.errors import CaptureError
 from tests.analysis.readers.nsys_files import NSYS
 

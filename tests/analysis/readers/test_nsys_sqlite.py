@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from analysis.readers.nsys_sqlite import read_nsys_sqlite
+from analysis.readers.nsys.export import read_nsys_sqlite
 from analysis.tables import (
     API_CALL_COLUMNS,
     GAP_COLUMNS,

@@ -1,13 +1,11 @@
 """Look up names in StringIds: only those asked for, bounded in length."""
 
-import re
 from collections.abc import Iterable
 
 from captures.nsys_database import NsysDatabase
 
 MAX_NAME_CHARS = 32_768
 """Longer than any mangled C++ name seen (9 000 characters)."""
-_VERSION_SUFFIX = re.compile(r"(_ptsz|_ptds)?_v\d{4,5}$")
 
 
 def load_names(database: NsysDatabase, ids: Iterable[int]) -> dict[int, str]:
@@ -28,8 +26,3 @@ def as_text(value: object) -> str:
     if isinstance(value, bytes):
         return value[:MAX_NAME_CHARS].decode("utf-8", "replace")
     return str(value)[:MAX_NAME_CHARS]
-
-
-def api_name(recorded: str) -> str:
-    """Return an API call's name without its version suffix: `cudaLaunchKernel_v7000`."""
-    return _VERSION_SUFFIX.sub("", recorded)

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.readers.nsys_columns import MAX_TIME_NS
-from analysis.readers.nsys_names import as_text
+from analysis.readers.nsys.columns import MAX_TIME_NS
+from analysis.readers.nsys.names import as_text
 from captures.nsys_database import NsysDatabase
 
 KNOWN_SCHEMA_MAJOR = 3
@@ -31,8 +31,8 @@ class Facts:
 
     tool_version: str | None
     environment: Mapping[str, Any]
-    gpus: tuple[Mapping[str, Any], ...]
-    "One a GPU, with `id` and `cuda_device` beside the facts."
+    devices: Mapping[int, Mapping[str, Any]]
+    "The facts of each GPU, by the number that the kernels have for it."
     device_of: Mapping[tuple[int, int], int] = field(default_factory=dict)
     "(process id, CUDA ordinal) -> GPU id, where the export has the map."
     session_end_ns: int | None = None
@@ -66,23 +66,17 @@ def load_facts(database: NsysDatabase) -> Facts:
     end_ns = ending[0] if ending else None
     is_end_known = isinstance(end_ns, int) and 0 < end_ns < MAX_TIME_NS
     major = schema.split(".", 1)[0]
+    device_of = _device_map(database)
     return Facts(
         tool_version=export.get("EXPORT_PRODUCT_VERSION"),
         environment=environment,
-        gpus=_gpus(database),
-        device_of=_device_map(database),
+        devices=_devices(database, "id" if device_of else "cuda_device"),
+        device_of=device_of,
         session_end_ns=end_ns if is_end_known else None,
         is_session_lost=database.has("ANALYSIS_DETAILS", "duration") and not is_end_known,
         diagnostics=_diagnostics(database),
         is_new_schema=bool(schema) and major not in map(str, range(1, KNOWN_SCHEMA_MAJOR + 1)),
     )
-
-
-def gpu_of(facts: Facts, device: int) -> Mapping[str, Any]:
-    """Return the facts of a device as the kernels name it; {} if the export has none."""
-    key = "id" if facts.device_of else "cuda_device"
-    found = [g for g in facts.gpus if g.get(key) == device]
-    return {k: v for k, v in found[0].items() if k not in ("id", "cuda_device")} if found else {}
 
 
 def _pairs(database: NsysDatabase, table: str) -> dict[str, str]:
@@ -130,20 +124,22 @@ _GPU_COLUMNS = {
 }
 
 
-def _gpus(database: NsysDatabase) -> tuple[Mapping[str, Any], ...]:
+def _devices(database: NsysDatabase, key: str) -> dict[int, Mapping[str, Any]]:
     table = "TARGET_INFO_GPU"
     columns = [c for c in _GPU_COLUMNS if database.has(table, c)]
+    found: dict[int, Mapping[str, Any]] = {}
     if not columns:
-        return ()
-    found = []
+        return found
     for row in database.conn.execute(f"SELECT {', '.join(columns)} FROM {table}"):
         pairs = [(_GPU_COLUMNS[c], v) for c, v in zip(columns, row, strict=True)]
         facts = {key: value for key, value in pairs if _can_be(key, value)}
         major, minor = facts.pop("major", None), facts.pop("minor", None)
         if isinstance(major, int) and isinstance(minor, int):
             facts["compute_capability"] = f"{major}.{minor}"
-        found.append(facts)
-    return tuple(found)
+        numbers = {name: facts.pop(name, None) for name in ("id", "cuda_device")}
+        if isinstance(numbers[key], int):
+            found.setdefault(numbers[key], facts)
+    return found
 
 
 def _can_be(key: str, value: object) -> bool:

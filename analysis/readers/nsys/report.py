@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.readers.nsys_facts import without_paths
-from analysis.readers.nsys_sqlite import read_nsys_sqlite
+from analysis.readers.nsys.export import read_nsys_sqlite
+from analysis.readers.nsys.facts import without_paths
 from analysis.tables import CaptureKind, CaptureTables
 from captures.nsys_database import LFS_MAGIC, REPORT_MAGIC
 from core.errors import CaptureError
