@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from analysis.compare.stats import Order
+from analysis.compare.statistics import Order
 
 NUM_SAMPLES = 30
 NOISE_FRAC = 0.01
@@ -172,7 +172,7 @@ SCENARIOS: dict[str, tuple[Scenario, Order]] = {
     "clock that switches inside": (switching_clock, "unknown"),
     "coarse timer": (coarse_timer, "unknown"),
 }
-SIZES = ((4, 4), (5, 5), (10, 10))
+SIZES = ((2, 2), (3, 3), (4, 4), (5, 5), (10, 10))
 UNEVEN_SIZES = ((6, 3), (6, 4), (5, 10))
 UNEVEN = ("quiet", "8 samples against 30", "heavy tails", "noisy processes", "two-state machine")
 """Scenarios that are also run with another number of processes on each side."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.compare.stats import Order
+from analysis.compare.statistics import Order
 from analysis.compare.verdict import judge
 from bench.verdict_scenarios import (
     NUM_SAMPLES,
@@ -27,6 +27,7 @@ from bench.verdict_scenarios import (
     UNEVEN_SIZES,
     Groups,
     Rng,
+    Scenario,
     block_drift,
     quiet,
 )
@@ -34,6 +35,7 @@ from bench.verdict_scenarios import (
 TRUE_RATIO = 1.03
 MAX_FALSE_FRAC = 0.01
 GOALS = {5: 0.80, 10: 0.95}
+NUM_FLOOR_PROCESSES = 6
 NOISE_FILE = Path(__file__).parent.parent / "tests/data/h100/noise/decode_4_layers_eager.jsonl"
 
 
@@ -83,18 +85,28 @@ def summarise(
 
 
 def false_alarm_rows(rng: Rng, trials: int) -> Iterator[tuple[str, float, int]]:
-    """Yield (scenario, share called faster or slower, trials)."""
+    """Yield (scenario, share called faster or slower, trials), without and with a floor."""
     for name, (scenario, order) in SCENARIOS.items():
         for n_a, n_b in (*SIZES, *(UNEVEN_SIZES if name in UNEVEN else ())):
-            calls = [_is_called(*scenario(rng, n_a, n_b), order) for _ in range(trials)]
+            sides = [scenario(rng, n_a, n_b) for _ in range(trials)]
+            calls = [_is_called(a, b, order) for a, b in sides]
             yield f"{name}, {n_a} v {n_b}", float(np.mean(calls)), trials
+            calls = [_is_called(a, b, order, _floor(rng, scenario)) for a, b in sides]
+            yield f"{name}, {n_a} v {n_b}, floor measured", float(np.mean(calls)), trials
     for context, processes in load_real().items():
         for n in (1, 2, 3):
             calls = [_is_called(a, b, "unknown") for a, b in all_splits(processes, n)]
             yield f"H100 at {context}, every split {n} v {n}", float(np.mean(calls)), len(calls)
-        for n in (5, 10):
+        for n in (2, 3, 5, 10):
             calls = [_is_called(*_resample(rng, processes, n), "unknown") for _ in range(trials)]
             yield f"H100 at {context}, drawn again {n} v {n}", float(np.mean(calls)), trials
+
+
+def _floor(rng: Rng, scenario: Scenario) -> float:
+    """Measure the noise floor as `doctor --measure` does: over the medians of 6 processes."""
+    a, b = scenario(rng, NUM_FLOOR_PROCESSES // 2, NUM_FLOOR_PROCESSES // 2)
+    medians = [float(np.median(g)) for g in (*a, *b)]
+    return (max(medians) - min(medians)) / float(np.median(medians))
 
 
 def hidden_drift_rows(rng: Rng, trials: int) -> Iterator[tuple[str, float, int]]:
@@ -115,8 +127,9 @@ def power_rows_of(rng: Rng, trials: int) -> Iterator[tuple[str, float, int]]:
                 yield f"{n} pairs, order {order}, {word} (goal {goal:.0%})", hits / trials, trials
 
 
-def _is_called(a: Groups, b: Groups, order: Order) -> bool:
-    return judge(a, b, order=order).verdict in ("faster", "slower")
+def _is_called(a: Groups, b: Groups, order: Order, floor: float | None = None) -> bool:
+    found = judge(a, b, order=order, noise_floor_frac=floor)
+    return found.verdict in ("faster", "slower")
 
 
 def load_real() -> dict[int, Groups]:

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from analysis.compare import verdict as verdicts
-from analysis.compare.stats import MIN_PROCESSES
+from analysis.compare.statistics import MIN_PROCESSES
 from analysis.idle import IDLE_FRAC
 from analysis.studies import Study, list_studies
 from analysis.verdict import OPAQUE_FRAC
@@ -191,9 +191,8 @@ def test_messages_and_warnings_that_are_explained_exist() -> None:
             f"default {JobLimits().clean_s:.0f}, under a profiler {JobLimits().profiled_s:.0f} ",
         ),
         ("command-line.md", f"default {DEFAULT_MAX_CAPTURE_BYTES / 2**30:.0f} GiB"),
-        ("compare-and-ci.md", f"| {MIN_PROCESSES} or more processes a side"),
-        ("compare-and-ci.md", f"over {verdicts.SINGLE_FACTOR:.0f} times the GPU's measured noise"),
-        ("compare-and-ci.md", f"({verdicts.FEW_FACTOR:.0f} times from 2 processes a side)"),
+        ("compare-and-ci.md", f"or {MIN_PROCESSES} or more processes a side"),
+        ("compare-and-ci.md", f"(beyond a factor of {1 + verdicts.FEW_FLOOR_FRAC:.0f} where none"),
         ("compare-and-ci.md", f"under {100 * verdicts.ASSUMED_FLOOR_FRAC:.1f} % where"),
         ("compare-and-ci.md", f"more than {100 * verdicts.WIDE_FRAC:.0f} % |"),
         ("definitions.md", f"idles {100 * IDLE_FRAC:.0f} % or more"),

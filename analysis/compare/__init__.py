@@ -1,7 +1,7 @@
 """Comparison of runs: what differs, is it faster, is it real, and where the time went."""
 
 from analysis.compare.engine import compare
-from analysis.compare.gate import gate
+from analysis.compare.gate import Gate, GateAnswer, gate
 from analysis.compare.records import (
     Bar,
     Comparison,
@@ -19,6 +19,8 @@ __all__ = [
     "Bar",
     "Comparison",
     "Difference",
+    "Gate",
+    "GateAnswer",
     "KernelPair",
     "Mark",
     "MemoryGrowth",

@@ -1,34 +1,60 @@
 """The check that a CI job runs: is this a real regression above the limit?"""
 
+from dataclasses import dataclass
+from enum import StrEnum
+
 from analysis.compare.records import Comparison, Pair
 
+UNDECIDED = frozenset({"not_enough_samples", "not_comparable"})
 
-def gate(comparison: Comparison, fail_above_pct: float) -> tuple[bool, str]:
-    """Return (is_regression, reason). Only a significant change for the worse above the limit.
+
+class GateAnswer(StrEnum):
+    PASSED = "passed"
+    REGRESSION = "regression"
+    UNDECIDED = "undecided"
+    "Too few or too noisy samples, or sides that are not comparable."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """What the check found, and why."""
+
+    answer: GateAnswer
+    reason: str
+
+
+def gate(comparison: Comparison, fail_above_pct: float) -> Gate:
+    """Return whether B is really worse than A by more than the limit.
 
     fail_above_pct: allowed worsening of the metric in percent; for a metric where higher is
-    better, the worsening of 1 / ratio. Not comparable or too few samples is never a regression.
-    Where a side holds several measurements, one of them that got worse is enough.
+    better, the worsening of 1 / ratio. Where a side holds several measurements, one of them that
+    got worse is enough; else one that cannot be decided leaves the check undecided.
     """
     checked: list[tuple[str, Comparison | Pair]] = [(comparison.metric, comparison)]
     if comparison.pairs:
         checked = [(f"{comparison.metric} of {pair.b.label}", pair) for pair in comparison.pairs]
-    found = [
+    answers = [
         _check(name, what, fail_above_pct, higher_is_better=comparison.higher_is_better)
         for name, what in checked
     ]
-    worse = [reason for is_regression, reason in found if is_regression]
-    return bool(worse), "\n".join(worse or [reason for _, reason in found])
+    for kind in (GateAnswer.REGRESSION, GateAnswer.UNDECIDED):
+        if reasons := [answer.reason for answer in answers if answer.answer == kind]:
+            return Gate(answer=kind, reason="\n".join(reasons))
+    return Gate(answer=GateAnswer.PASSED, reason="\n".join(a.reason for a in answers))
 
 
-def _check(
-    name: str, what: Comparison | Pair, limit_pct: float, *, higher_is_better: bool
-) -> tuple[bool, str]:
+def _check(name: str, what: Comparison | Pair, limit_pct: float, *, higher_is_better: bool) -> Gate:
     shown = f"{name}: {what.verdict}"
+    if what.verdict in UNDECIDED:
+        reason = f"could not decide: {shown}. {what.reason}"
+        return Gate(answer=GateAnswer.UNDECIDED, reason=reason)
     if what.verdict != "slower" or what.ratio is None:
-        return False, f"{shown}. {what.reason}"
+        return Gate(answer=GateAnswer.PASSED, reason=f"{shown}. {what.reason}")
     ratio = 1 / what.ratio if higher_is_better else what.ratio
     worse_pct = 100 * (ratio - 1)
+    by = f"{shown} by {worse_pct:.2f} %"
     if worse_pct <= limit_pct:
-        return False, f"{shown} by {worse_pct:.2f} %, within the limit of {limit_pct:g} %"
-    return True, f"{shown} by {worse_pct:.2f} %, above the limit of {limit_pct:g} %. {what.reason}"
+        reason = f"{by}, within the limit of {limit_pct:g} %"
+        return Gate(answer=GateAnswer.PASSED, reason=reason)
+    reason = f"{by}, above the limit of {limit_pct:g} %. {what.reason}"
+    return Gate(answer=GateAnswer.REGRESSION, reason=reason)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analysis.compare import fields, metrics, order
-from analysis.compare.quality import Groups, find_marks
+from analysis.compare.quality import find_marks
 from analysis.compare.records import Difference, Mark, Side, Verdict
-from analysis.compare.stats import Order
+from analysis.compare.statistics import Groups, Order
 from analysis.compare.verdict import ASSUMED_FLOOR_FRAC, Judgement, judge
 from analysis.compare.words import WORDS, device_of
 from analysis.idle import idle_of
@@ -128,17 +128,7 @@ def _judge(
 
 
 def _missing(reason: str, next_step: str) -> Judgement:
-    return Judgement(
-        verdict="not_enough_samples",
-        reason=reason,
-        next_step=next_step,
-        ratio=None,
-        ci95=None,
-        ci95_basis=None,
-        p_value=None,
-        median_a=None,
-        median_b=None,
-    )
+    return Judgement(verdict="not_enough_samples", reason=reason, next_step=next_step)
 
 
 def _instead(a: Sequence[RunView], b: Sequence[RunView], metric: metrics.Metric) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.compare.records import Side
+from analysis.compare.statistics import Groups, centre
 from analysis.iterations import iteration_of, normalise, num_iterations, tail
 from analysis.runview import RunView
 from core.errors import UserError
@@ -185,12 +186,12 @@ def side_groups(
     """Return the independent groups of one side and what one is: `process`, or `run`.
 
     The highest level that was repeated decides: with at least four runs of several processes a
-    run is the unit, and its processes enter by their medians.
+    run is the unit, with the samples of all its processes.
     """
     by_run = [groups(v, metric, per_iteration=per_iteration) for v in _in_time(views)]
     by_run = [g for g in by_run if g]
     if len(by_run) >= MIN_RUNS_AS_GROUPS and any(len(g) > 1 for g in by_run):
-        return [np.array([np.median(p) for p in run]) for run in by_run], "run"
+        return [np.concatenate(run) for run in by_run], "run"
     return [process for run in by_run for process in run], "process"
 
 
@@ -199,7 +200,7 @@ def _in_time(views: Sequence[RunView]) -> list[RunView]:
 
 
 def describe_side(
-    label: str, views: Sequence[RunView], found: list[np.ndarray], group: str, num_samples: int
+    label: str, views: Sequence[RunView], found: Groups, group: str, num_samples: int
 ) -> Side:
     """Return the record of one side."""
     medians = tuple(float(np.median(g)) for g in found)
@@ -208,7 +209,7 @@ def describe_side(
         run_ids=tuple(v.run.id for v in views),
         n_processes=len(found),
         n_samples=num_samples,
-        median=float(np.median(medians)) if medians else None,
+        median=centre(found) if found else None,
         process_medians=medians,
         group=group,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from analysis.compare.stats import Order
+from analysis.compare.statistics import Order
 from analysis.runview import RunView
 
 

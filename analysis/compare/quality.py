@@ -3,6 +3,7 @@
 import numpy as np
 
 from analysis.compare.records import Mark
+from analysis.compare.statistics import Groups
 
 MIN_FOR_DRIFT = 12
 DRIFT_FRAC = 0.03
@@ -10,7 +11,6 @@ OUTLIER_SIGMAS = 5.0
 SPREAD_FACTOR = 3.0
 LEVEL_FRAC = 0.05
 SIGMA_PER_MAD = 1.4826  # normal distribution
-Groups = list[np.ndarray]
 
 
 def find_marks(groups: Groups, side: str) -> tuple[Mark, ...]:

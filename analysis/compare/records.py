@@ -31,7 +31,7 @@ class Side:
     n_processes: int
     n_samples: int
     median: float | None
-    "Median over processes of each process's median, in the comparison's unit; None if unknown."
+    "Median of all samples, in the comparison's unit: what the run's page shows; None if unknown."
     process_medians: tuple[float, ...]
     group: str
     "What was treated as one independent measurement: `process` or `run`."

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from analysis.compare.metrics import NS_PER_MS
 from analysis.compare.records import ScoreRow
+from analysis.latency import latency_ms
 from analysis.runview import RunView
 from core.gpus import datasheet_peaks
 
@@ -70,7 +71,5 @@ def _latency_ms(view: RunView) -> float | None:
     stored = view.summary.get("latency_ms")
     if isinstance(stored, Mapping) and stored.get("median"):
         return float(stored["median"])
-    if len(view.samples):
-        medians = view.samples.groupby("process")["latency_ns"].median()
-        return float(medians.median()) / NS_PER_MS
-    return None
+    found = latency_ms(view.samples) if len(view.samples) else {}
+    return found.get("median")

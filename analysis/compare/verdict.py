@@ -1,18 +1,31 @@
-"""From groups of samples to a word, a reason and what to do next."""
+"""From groups of samples to a word, a reason and what to do next.
+
+The rule. A difference is called when
+
+* the 95 % interval of the ratio lies wholly beyond the measured noise floor, from 2 processes a
+  side on; or
+* the test of `statistics` calls it at its level (about 1 %) and the ratio lies beyond the floor,
+  from 4 processes a side on. Where no floor was measured, ASSUMED_FLOOR_FRAC stands for it;
+* without a measured floor, the interval lies wholly beyond FEW_FLOOR_FRAC, from 2 processes a side
+  on: so far apart do processes of one build lie on machines with several states.
+
+One process a side is never a verdict. So more of the same data never weakens one.
+"""
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.compare.inside import interval_inside
 from analysis.compare.records import IntervalBasis, Verdict
-from analysis.compare.stats import (
+from analysis.compare.statistics import (
     MIN_PROCESSES,
-    STRICT_ALPHA,
+    Estimate,
+    Groups,
     Order,
-    Test,
-    compare_groups,
+    centre,
+    estimate,
+    interval_within_processes,
 )
 
 ASSUMED_FLOOR_FRAC = 0.015
@@ -22,13 +35,14 @@ A spread from few processes is at times far too small by chance; most false alar
 such small, seemingly steady changes. Peers call a spread under 2 % stable and report 4 % from day
 to day, so little is lost, and halving the false alarms pays for the power at 5 processes.
 """
+FEW_FLOOR_FRAC = 1.0
+"""What the interval must lie beyond without a measured floor: a factor of 2.
+
+So far apart were equal processes of one launch-bound build. And on a machine with two states two
+equal pairs fall apart, each pair within a hair, once in nine times: no test sees that from so few.
+"""
 WIDE_FRAC = 0.05
 """With an interval wider than this to either side, "no difference" would promise too much."""
-SINGLE_FACTOR = 3.0
-"""With one process a side, this many noise floors are needed; with 2 or 3, FEW_FACTOR."""
-FEW_FACTOR = 2.0
-UNLIKE_SAMPLES = 2.0
-"""With so many times the samples, medians of one side are clearly more precise."""
 INTERLEAVE = "run {n} more process pairs interleaved (A B A B)"
 
 
@@ -39,17 +53,15 @@ class Judgement:
     verdict: Verdict
     reason: str
     next_step: str | None
-    ratio: float | None
-    ci95: tuple[float, float] | None
-    ci95_basis: IntervalBasis | None
-    p_value: float | None
-    median_a: float | None
-    median_b: float | None
+    ratio: float | None = None
+    ci95: tuple[float, float] | None = None
+    ci95_basis: IntervalBasis | None = None
+    p_value: float | None = None
 
 
 def judge(
-    a: list[np.ndarray],
-    b: list[np.ndarray],
+    a: Groups,
+    b: Groups,
     *,
     order: Order = "unknown",
     lead: float = 1.0,
@@ -60,201 +72,215 @@ def judge(
 ) -> Judgement:
     """Judge B against A; each array holds the positive samples of one independent process.
 
-    The ratio is that of the medians over processes of process medians. The 95 % interval is the
-    t interval of the mean log ratio (see `stats`), widened where it would not hold that ratio;
-    with one process on a side, that of the samples inside it, and never the base of a verdict.
-    order and lead: see `stats.compare_groups`. assumed_floor_frac counts where no floor is known;
-    0 for a metric without timing noise. device: what reasons call the machine.
+    Ratio, interval and p come from one estimate (see `statistics`); with one process on a side the
+    interval is that of the samples inside it, and never the base of a verdict. order and lead: see
+    `statistics.estimate`. assumed_floor_frac counts where no floor is known; 0 for a metric without
+    timing noise. device: what reasons call the machine.
     """
-    medians_a, medians_b = (np.array([np.median(g) for g in side]) for side in (a, b))
-    test = None
-    if min(len(a), len(b)) >= 2:
-        sizes = sorted(float(np.median([len(g) for g in side])) for side in (a, b))
-        test = compare_groups(
-            np.log(medians_a),
-            np.log(medians_b),
-            order,
-            lead,
-            may_spread_alike=sizes[1] < UNLIKE_SAMPLES * sizes[0],
-        )
-    numbers = _Numbers.of(medians_a, medians_b, test, noise_floor_frac, assumed_floor_frac, device)
-    word, reason, next_step = _decide(numbers)
-    ci95, basis = numbers.ci95, "processes"
-    if ci95 is None:
-        ci95, basis = interval_inside(a, b), "samples"
+    found = estimate(a, b, order, lead) if min(len(a), len(b)) >= 2 else None
+    ratio = math.exp(found.log_ratio) if found else centre(b) / centre(a)
+    ci95 = found.interval() if found else interval_within_processes(a, b)
+    case = _Case(
+        n_a=len(a),
+        n_b=len(b),
+        ratio=ratio,
+        floor=noise_floor_frac,
+        assumed_floor=assumed_floor_frac,
+        estimate=found,
+        spread_frac=_spread(a, b) if found else None,
+        device=device,
+    )
+    word, reason, next_step = _decide(case)
     if word == "changed":
-        worse = (numbers.ratio > 1) != higher_is_better
-        word = "slower" if worse else "faster"
+        word = "slower" if (ratio > 1) != higher_is_better else "faster"
     return Judgement(
         verdict=word,  # type: ignore[arg-type]
         reason=reason,
         next_step=next_step,
-        ratio=numbers.ratio,
+        ratio=ratio,
         ci95=ci95,
-        ci95_basis=basis if ci95 else None,  # type: ignore[arg-type]
-        p_value=numbers.test.p_value if numbers.test else None,
-        median_a=float(np.median(medians_a)),
-        median_b=float(np.median(medians_b)),
+        ci95_basis=("processes" if found else "samples") if ci95 else None,
+        p_value=found.p_value if found else None,
     )
 
 
+def _spread(a: Groups, b: Groups) -> float:
+    """Return the standard deviation between the processes of a side, as a fraction."""
+    variances = [np.log([np.median(g) for g in side]).var(ddof=1) for side in (a, b)]
+    return math.sqrt(float(np.mean(variances)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Numbers:
+class _Case:
     n_a: int
     n_b: int
     ratio: float
     floor: float | None
     assumed_floor: float
-    test: Test | None
-    ci95: tuple[float, float] | None
+    estimate: Estimate | None
     spread_frac: float | None
     device: str
 
-    @classmethod
-    def of(
-        cls,
-        a: np.ndarray,
-        b: np.ndarray,
-        test: Test | None,
-        floor: float | None,
-        assumed_floor: float,
-        device: str,
-    ) -> "_Numbers":
-        ratio = float(np.median(b) / np.median(a))
-        ci95 = spread = None
-        if test:
-            low, high = (math.exp(x) for x in test.ci95_log)
-            ci95 = (min(low, ratio), max(high, ratio))
-            spread = math.sqrt((np.log(a).var(ddof=1) + np.log(b).var(ddof=1)) / 2)
-        return cls(
-            n_a=len(a),
-            n_b=len(b),
-            ratio=ratio,
-            floor=floor,
-            assumed_floor=assumed_floor,
-            test=test,
-            ci95=ci95,
-            spread_frac=spread,
-            device=device,
-        )
+    @property
+    def is_few(self) -> bool:
+        return min(self.n_a, self.n_b) < MIN_PROCESSES
 
     @property
-    def effect(self) -> float:
-        return abs(math.log(self.ratio))
+    def least(self) -> float:
+        """The smallest change that can be called: the measured floor, else what stands for it."""
+        return self.assumed_floor if self.floor is None else self.floor
 
     @property
-    def is_within_assumed_floor(self) -> bool:
-        if self.floor is not None or self.test is None:
+    def sure(self) -> float:
+        """What the interval must lie beyond to decide by itself."""
+        if self.floor is not None:
+            return self.floor
+        return FEW_FLOOR_FRAC if self.assumed_floor else 0.0
+
+    def is_within(self, frac: float) -> bool:
+        return abs(math.log(self.ratio)) <= math.log1p(frac)
+
+    @property
+    def is_interval_beyond(self) -> bool:
+        """The whole 95 % interval lies beyond `sure`, on one side of it."""
+        assert self.estimate is not None
+        low, high = self.estimate.interval()
+        return low > 1 + self.sure or high < 1 / (1 + self.sure)
+
+    @property
+    def is_called(self) -> bool:
+        """The rule of this module."""
+        assert self.estimate is not None
+        if self.estimate.may_be_drift:
             return False
-        return abs(self.test.log_ratio) <= math.log1p(self.assumed_floor)
-
-    @property
-    def is_within_floor(self) -> bool:
-        return self.floor is not None and self.effect <= math.log1p(self.floor)
+        is_tested = not self.is_few and self.estimate.is_significant
+        return self.is_interval_beyond or (is_tested and not self.is_within(self.least))
 
 
-def _decide(n: _Numbers) -> tuple[str, str, str | None]:
-    if n.is_within_floor:
+def _decide(case: _Case) -> tuple[str, str, str | None]:
+    if case.floor is not None and case.is_within(case.floor):
         return (
             "no_difference",
-            f"{_change(n.ratio)} is within the noise floor of this {n.device} ({n.floor:.1%}: "
-            "the same build against itself)",
+            f"{_change(case.ratio)} is within the noise floor of this {case.device} "
+            f"({case.floor:.1%}: the same build against itself)",
             None,
         )
-    if min(n.n_a, n.n_b) < MIN_PROCESSES:
-        return _decide_few(n)
-    assert n.test is not None
-    if n.test.is_significant and n.is_within_assumed_floor:
-        return (
-            "no_difference",
-            f"{_change(n.ratio)} is steady but under {n.assumed_floor:.1%}, the least that is "
-            f"called on a {n.device} whose noise floor has not been measured",
-            f"measure the noise floor of this {n.device} to call smaller changes",
-        )
-    if n.test.is_significant and (n.test.log_ratio > 0) == (n.ratio > 1):
-        return "changed", _significant_reason(n), None
-    if n.test.blocked_by == "trend":
+    if case.estimate is None:
+        return _decide_single(case)
+    if case.is_called:
+        return "changed", _reason_called(case), None
+    if case.estimate.may_be_drift and case.estimate.p_value < case.estimate.level:
         return (
             "not_enough_samples",
-            f"{_change(n.ratio)}, but all of one side ran before the other, and a drift of the "
+            f"{_change(case.ratio)}, but all of one side ran before the other, and a drift of the "
             "machine over the session would explain it",
-            INTERLEAVE.format(n=max(5, n.n_a)),
+            INTERLEAVE.format(n=max(5, case.n_a)),
         )
-    return _decide_unclear(n)
-
-
-def _decide_unclear(n: _Numbers) -> tuple[str, str, str | None]:
-    """Tell "no difference" from "cannot tell" by what the interval rules out."""
-    assert n.ci95 is not None
-    seen = max(n.ci95[1] - 1, 1 - n.ci95[0])
-    if seen <= max(WIDE_FRAC, 2 * (n.floor or 0.0)):
+    if case.estimate.is_significant and case.is_within(case.assumed_floor):
         return (
             "no_difference",
-            f"{_change(n.ratio)} is no more than processes of one build differ (p {_p(n)}); "
-            f"a change beyond {seen:.1%} is ruled out at 95 %",
-            None,
+            f"{_change(case.ratio)} is steady but under {case.assumed_floor:.1%}, the least that "
+            f"is called on a {case.device} whose noise floor has not been measured",
+            f"measure the noise floor of this {case.device} to call smaller changes",
         )
+    return _decide_unclear(case)
+
+
+def _decide_single(case: _Case) -> tuple[str, str, str | None]:
+    """Say why one process on a side is no verdict: noise between processes is not in it."""
+    count = f"{case.n_a} against {case.n_b} process{'es' if max(case.n_a, case.n_b) > 1 else ''}"
+    floor = f"the noise floor of this {case.device} is not known"
+    if case.floor is not None:
+        floor = f"the change is {_floors(case)} the noise floor of this {case.device}"
     return (
         "not_enough_samples",
-        f"too noisy: processes differ by {n.spread_frac:.1%}, so the interval "
-        f"{_interval(n)} decides nothing",
-        INTERLEAVE.format(n=_needed_pairs(n)),
+        f"not enough repeats: {count}, and one does not show how much processes of one build "
+        f"differ; {floor}",
+        INTERLEAVE.format(n=5),
     )
 
 
-def _decide_few(n: _Numbers) -> tuple[str, str, str | None]:
-    """One to three processes on a side: only a known noise floor can carry a verdict."""
-    fewest = min(n.n_a, n.n_b)
-    count = f"{n.n_a} against {n.n_b} process{'es' if max(n.n_a, n.n_b) > 1 else ''}"
-    more = INTERLEAVE.format(n=5)
-    if n.floor is None:
-        return (
-            "not_enough_samples",
-            f"not enough repeats: {count}, and the noise floor of this {n.device} is not known",
-            more,
+def _floors(case: _Case) -> str:
+    assert case.floor is not None
+    if not case.floor:
+        return "beyond"
+    return f"{abs(math.log(case.ratio)) / math.log1p(case.floor):.1f} times"
+
+
+def _decide_unclear(case: _Case) -> tuple[str, str, str | None]:
+    """Tell "no difference" from "cannot tell" by what the interval rules out."""
+    assert case.estimate is not None
+    low, high = case.estimate.interval()
+    seen = max(high - 1, 1 - low)
+    holds_one = low <= 1 <= high
+    if seen <= max(WIDE_FRAC, 2 * (case.floor or 0.0)) and (holds_one or case.floor is None):
+        why = (
+            "is no more than processes of one build differ"
+            if holds_one
+            else f"is not called where the noise floor of this {case.device} is not known"
         )
-    factor = SINGLE_FACTOR if fewest == 1 else FEW_FACTOR
-    is_far = n.effect > factor * math.log1p(n.floor)
-    if is_far and (n.test is None or n.test.p_value < STRICT_ALPHA):
         return (
-            "changed",
-            f"{_change(n.ratio)} is over {factor:.0f} times the noise floor of this {n.device} "
-            f"({n.floor:.1%}), from {count}",
+            "no_difference",
+            f"{_change(case.ratio)} {why} (p {_p(case)}); a change beyond {seen:.1%} is ruled out "
+            "at 95 %",
             None,
         )
+    return "not_enough_samples", _reason_unclear(case), INTERLEAVE.format(n=_needed_pairs(case))
+
+
+def _reason_unclear(case: _Case) -> str:
+    """Return the reason that kept a difference from being called, the true one."""
+    assert case.estimate is not None
+    head = f"{_change(case.ratio)}, 95 % interval {_interval(case)}"
+    counts = f"{case.n_a} and {case.n_b} processes"
+    low, high = case.estimate.interval()
+    if low <= 1 <= high:
+        return (
+            f"too noisy: {head} over {counts} holds 1; processes differ by {case.spread_frac:.1%}"
+        )
+    if case.floor is not None:
+        return f"{head} over {counts} reaches into the noise floor ({case.floor:.1%})"
+    unknown = f"the noise floor of this {case.device} is not known"
+    if case.is_few:
+        least = f"a change beyond a factor of {1 + FEW_FLOOR_FRAC:g}"
+        return (
+            f"not enough repeats: {head} over {counts}, and {unknown}: from fewer than "
+            f"{MIN_PROCESSES} a side only {least} is called"
+        )
+    if not case.estimate.is_separated:
+        return f"{head}, but processes of the two sides lie among each other, and {unknown}"
+    return f"{head}, p {_p(case)}: a call needs {case.estimate.level:g} where {unknown}"
+
+
+def _reason_called(case: _Case) -> str:
+    floor = ""
+    if case.floor is not None and case.is_interval_beyond:
+        floor = f", wholly beyond the noise floor of this {case.device} ({case.floor:.1%})"
     return (
-        "not_enough_samples",
-        f"not enough repeats: {_change(n.ratio)} from {count} is above the noise floor "
-        f"({n.floor:.1%}) but not far enough to be sure",
-        more,
+        f"{_change(case.ratio)}, 95 % interval {_interval(case)} over {case.n_a} and {case.n_b} "
+        f"processes (p {_p(case)}){floor}"
     )
 
 
-def _significant_reason(n: _Numbers) -> str:
-    return (
-        f"{_change(n.ratio)}, 95 % interval {_interval(n)} over {n.n_a} and {n.n_b} processes "
-        f"(p {_p(n)})"
-    )
-
-
-def _needed_pairs(n: _Numbers) -> int:
+def _needed_pairs(case: _Case) -> int:
     """Pairs that would show the present difference (at least 3 %) with 90 % power, at most 50."""
-    if not n.spread_frac:
+    if not case.spread_frac:
         return 5
-    effect = max(n.effect, math.log(1.03))
-    wanted = math.ceil(2 * (3.9 * n.spread_frac / effect) ** 2) + 2
-    return max(5, min(50, wanted) - min(n.n_a, n.n_b))
+    effect = max(abs(math.log(case.ratio)), math.log(1.03))
+    wanted = math.ceil(2 * (3.9 * case.spread_frac / effect) ** 2) + 2
+    return max(5, min(50, wanted) - min(case.n_a, case.n_b))
 
 
 def _change(ratio: float) -> str:
     return f"B / A = {ratio:.3f} ({ratio - 1:+.1%})"
 
 
-def _interval(n: _Numbers) -> str:
-    assert n.ci95 is not None
-    return f"{n.ci95[0]:.3f} to {n.ci95[1]:.3f}"
+def _interval(case: _Case) -> str:
+    assert case.estimate is not None
+    low, high = case.estimate.interval()
+    return f"{low:.3f} to {high:.3f}"
 
 
-def _p(n: _Numbers) -> str:
-    assert n.test is not None
-    return f"{n.test.p_value:.3f}" if n.test.p_value >= 0.001 else "< 0.001"
+def _p(case: _Case) -> str:
+    assert case.estimate is not None
+    return f"{case.estimate.p_value:.3f}" if case.estimate.p_value >= 0.001 else "< 0.001"

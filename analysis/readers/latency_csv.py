@@ -23,7 +23,9 @@ _SCALE_NS = {"ns": 1, "us": 1e3, "\u00b5s": 1e3, "\u03bcs": 1e3, "ms": 1e6, "s":
 _COLUMN = re.compile(
     r"^(?:\w*_)?latency[ _]*[\[(]?(ns|us|\u00b5s|\u03bcs|ms|s|sec)[\])]?$", re.IGNORECASE
 )
-_PROCESS = ("process", "process_id", "proc", "pid", "rank", "repeat")
+_PROCESS = ("process", "process_id", "proc", "pid", "repeat")
+_RANK = ("rank", "local_rank", "global_rank")
+"""Ranks of one job run in lockstep: their samples are those of one process, the job."""
 _ITERATION = ("iteration", "iter", "step", "index")
 _MAX_NS = 366 * 86_400 * 10**9
 _MAX_SHOWN = 5
@@ -72,6 +74,7 @@ def _samples(
     lower = [h.lower() for h in header]
     process = next((lower.index(p) for p in _PROCESS if p in lower), None)
     iteration = next((lower.index(i) for i in _ITERATION if i in lower), None)
+    rank = next((lower.index(r) for r in _RANK if r in lower), None)
     style = _style(path, [r[column] for _, r in lines if len(r) == len(header)])
     rows: list[tuple[int, int, int]] = []
     bad: list[str] = []
@@ -95,6 +98,11 @@ def _samples(
         why = bad[0] if bad else "the table has no rows"
         raise CaptureError(path, why, f"Give one number in each row of {name}")
     samples = pd.DataFrame(rows, columns=list(SAMPLE_COLUMNS)).astype("int64")
+    ranks = (
+        {row[rank].strip() for _, row in lines if len(row) == len(header)}
+        if rank is not None
+        else set()
+    )
     if samples.duplicated(["process", "iteration"]).any():
         samples["iteration"] = samples.groupby("process").cumcount()
     return CaptureTables(
@@ -102,17 +110,25 @@ def _samples(
         path=path,
         tool="csv",
         samples=samples,
-        warnings=_warnings(bad, rows),
+        warnings=_warnings(bad, rows, len(ranks)),
     )
 
 
-def _warnings(bad: list[str], rows: list[tuple[int, int, int]]) -> tuple[CaptureWarning, ...]:
+def _warnings(
+    bad: list[str], rows: list[tuple[int, int, int]], num_ranks: int
+) -> tuple[CaptureWarning, ...]:
     found = []
     if bad:
         more = f" and {len(bad) - _MAX_SHOWN} more" if len(bad) > _MAX_SHOWN else ""
         text = f"{len(bad)} rows were left out: {'; '.join(bad[:_MAX_SHOWN])}{more}."
         found.append(CaptureWarning(code="rejected_rows", message=text))
-    if len({row[:2] for row in rows}) != len(rows):
+    if num_ranks > 1:
+        text = (
+            f"{num_ranks} ranks run in lockstep: the samples of all ranks of a job count as one "
+            "process. Give each launch of the job a column `process` to compare launches."
+        )
+        found.append(CaptureWarning(code="ranks_of_one_job", message=text))
+    elif len({row[:2] for row in rows}) != len(rows):
         text = "Some iterations are there twice in one process: all are numbered by their order."
         found.append(CaptureWarning(code="repeated_iterations", message=text))
     return tuple(found)

@@ -1,18 +1,24 @@
 """`warpboard compare A B`: which is faster, is it real, why. With a limit: a check for CI."""
 
 from argparse import ArgumentParser, Namespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.cli.command import Command
 from app.cli.output import note, one_line
 from core.config import DataDir
 from core.console import flushed, stop_writing
 
+if TYPE_CHECKING:
+    from analysis.compare import GateAnswer
+
+UNDECIDED_EXIT = 4
+"""Exit code of a check that could not decide, where `--on-inconclusive fail` asks for one."""
+
 
 def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="a run, or a filter that names several")
     parser.add_argument(
-        "b", metavar="B", nargs="+", help="what is held against A; several are one table"
+        "b", metavar="B", nargs="+", help="what is compared with A; several are one table"
     )
     parser.add_argument(
         "--metric",
@@ -24,6 +30,12 @@ def arguments(parser: ArgumentParser) -> None:
         type=_percentage,
         metavar="PCT",
         help="exit with 1 when B is really worse than A by more than PCT percent",
+    )
+    parser.add_argument(
+        "--on-inconclusive",
+        choices=("pass", "fail"),
+        default="pass",
+        help="with --fail-above: what a check that cannot decide does; fail exits with 4",
     )
     parser.add_argument("--format", choices=("text", "md", "json", "html"), default="text")
     parser.add_argument("--json", action="store_true", help="same as --format json")
@@ -54,14 +66,20 @@ def run(options: Namespace, data: DataDir) -> int:
     result = compare(*sides, metric=options.metric)
     code = 0
     if options.fail_above is not None:
-        is_regression, reason = gate(result, options.fail_above)
-        note(reason)
-        code = 1 if is_regression else 0
+        found = gate(result, options.fail_above)
+        note(found.reason)
+        code = _exit_code(found.answer, options.on_inconclusive)
     try:
         _print(result, "json" if options.json else options.format)
     except BrokenPipeError:  # `| head` has read enough; the answer of the check stays
         return stop_writing(code)
     return flushed(code)
+
+
+def _exit_code(answer: "GateAnswer", on_inconclusive: str) -> int:
+    if answer == "regression":
+        return 1
+    return UNDECIDED_EXIT if answer == "undecided" and on_inconclusive == "fail" else 0
 
 
 def _print(result: Any, chosen: str) -> None:

@@ -137,7 +137,7 @@ def verdict(found: Comparison) -> None:
     if found.verdict in _ACCENTS and found.ratio:
         title = f"{_TITLES[found.verdict]}: {_change(found)}"
     elif found.verdict == "not_enough_samples" and found.ratio:
-        title = f"{_change(found).capitalize()}, but too few repeats to call it real"
+        title = f"{_change(found).capitalize()}: not decided"
     figures = _figures(found)
     lines = [found.reason[:1].upper() + found.reason[1:], figures]
     if found.next_step:

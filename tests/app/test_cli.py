@@ -70,6 +70,7 @@ def test_gate_passes_what_is_not_proved_worse(cli: Cli, tmp_path: Path) -> None:
     b = cli.json("import", latency_csv(tmp_path / "b.csv", [1.0, 1.1, 0.95] * 4))["run_id"]
 
     assert cli("compare", a, b, "--fail-above", "5") == 0
+    assert cli("compare", a, b, "--fail-above", "5", "--on-inconclusive", "fail") == 4
     assert "latency" in cli.out
 
 

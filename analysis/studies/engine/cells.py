@@ -9,7 +9,7 @@ import pandas as pd
 from analysis.published import Figure, load_figures
 from analysis.runview import RunView
 from analysis.studies.engine.fields import fields_of
-from analysis.studies.engine.measures import MEASURES, SEEN_BY
+from analysis.studies.engine.measures import MEASURES, SEEN_BY, latency_over
 from analysis.studies.engine.records import Study, Table, Value
 
 MEASURED = "measured"
@@ -88,7 +88,7 @@ def _measured(
         for record in _of_run(table, value, view, fields, names_workload=names_workload):
             key = tuple(sorted(record["fields"].items()))
             by_fields.setdefault(key, []).append(record)
-    return [_combined(group) for group in by_fields.values()]
+    return [_combined(group, value.measure) for group in by_fields.values()]
 
 
 def _of_run(
@@ -108,6 +108,7 @@ def _of_run(
         "value_key": value.key,
         "unit": value.unit,
         "run_ids": (view.run.id,),
+        "view": view,
     }
     readings = list(MEASURES[value.measure](view))
     seen_by = SEEN_BY.get(value.measure, frozenset())
@@ -127,12 +128,19 @@ def _of_run(
         }
 
 
-def _combined(group: list[Record]) -> Record:
-    """Return one cell for runs of equal fields: the median; OOM only where no run got through."""
+def _combined(group: list[Record], measure: str) -> Record:
+    """Return one cell for runs of equal fields; OOM only where no run got through.
+
+    A latency is that of all their samples, as a comparison counts them; other numbers the median.
+    """
     fine = [r for r in group if r["status"] == "ok"]
     first = (fine or sorted(group, key=lambda r: r["status"] != "oom"))[0]
-    value = median(r["value"] for r in fine) if fine else None
-    ci95 = first["ci95"] if len(fine) == 1 else None
+    value, ci95 = (first["value"], first["ci95"]) if fine else (None, None)
+    if len(fine) > 1:
+        value, ci95 = latency_over(measure, [r["view"] for r in fine]) or (
+            median(r["value"] for r in fine),
+            None,
+        )
     texts = {"oom": "OOM", "missing": ""}
     text = texts[first["status"]] if value is None else number(value, first["unit"])
     return _record(first, value, text, ci95) | {
@@ -144,7 +152,7 @@ def _combined(group: list[Record]) -> Record:
 def _record(
     base: Record, value: float | None, text: str, ci95: tuple[float, float] | None
 ) -> Record:
-    plain = {k: v for k, v in base.items() if k not in ("fields", "ci95")}
+    plain = {k: v for k, v in base.items() if k not in ("fields", "ci95", "view")}
     low, high = ci95 or (None, None)
     shown = {"value": value, "text": text, "ci_low": low, "ci_high": high}
     return {**base["fields"], **plain, **shown}

@@ -1,6 +1,5 @@
 """Growth exponents: value ~ x ** exponent, by least squares on logarithms."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -8,7 +7,6 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from analysis.compare.stats import t_quantile
 from analysis.studies.engine.cells import CELL_COLUMNS, MEASURED
 from analysis.studies.engine.drawn import telling, told
 from analysis.studies.engine.fields import following, sort_key
@@ -91,14 +89,10 @@ def power_law(
     x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray
 ) -> tuple[float, tuple[float, float] | None]:
     """Return the exponent of y ~ x ** exponent and its 95 % interval (None under 3 points)."""
-    log_x, log_y = np.log(x), np.log(y)
-    centred = log_x - log_x.mean()
-    norm = float(centred @ centred)
-    slope = float(centred @ log_y) / norm
-    n = len(log_x)
-    if n < 3:
-        return slope, None
-    residual = log_y - log_y.mean() - slope * centred
-    error = math.sqrt(float(residual @ residual) / (n - 2) / norm)
-    half = t_quantile(n - 2, 0.975) * error
-    return slope, (slope - half, slope + half)
+    from scipy import stats
+
+    line = stats.linregress(np.log(x), np.log(y))
+    if len(x) < 3:
+        return float(line.slope), None
+    half = float(stats.t.ppf(0.975, len(x) - 2) * line.stderr)
+    return float(line.slope), (float(line.slope) - half, float(line.slope) + half)

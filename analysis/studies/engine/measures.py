@@ -4,12 +4,15 @@ No reading means unknown; nothing is ever 0 for unknown. Times are ms, memory GB
 shares %, all as the tables print them.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+
+import pandas as pd
 
 from analysis.classify import short_name
 from analysis.compare.scoreboard import make_scoreboard
 from analysis.compare.waterfall import OPAQUE_NAME
+from analysis.latency import latency_ms
 from analysis.runview import RunView
 from analysis.studies.engine.readings import (
     GEMM_CATEGORIES,
@@ -36,6 +39,29 @@ def _latency(view: RunView) -> list[Reading]:
     found = view.summary.get("latency_ms")
     ci95 = found.get("ci95") if isinstance(found, Mapping) else None
     return _one(latency(view, "median"), (float(ci95[0]), float(ci95[1])) if ci95 else None)
+
+
+LATENCY_STATISTICS = {"latency": "median", "latency_mean": "mean", "latency_std": "std"}
+"""Measures that are a statistic of a run's samples, and which."""
+
+
+def latency_over(
+    measure: str, views: Sequence[RunView]
+) -> tuple[float, tuple[float, float] | None] | None:
+    """Return a statistic of the samples of several runs of one job with its interval.
+
+    None where the measure is no such statistic, or a run has it without its samples.
+    """
+    what = LATENCY_STATISTICS.get(measure)
+    if what is None or not all(len(view.samples) for view in views):
+        return None
+    frames = [
+        view.samples.assign(process=[f"{i} {process}" for process in view.samples["process"]])
+        for i, view in enumerate(views)
+    ]
+    found = latency_ms(pd.concat(frames, ignore_index=True))
+    ci95 = found.get("ci95") if what == "median" else None
+    return found[what], (ci95[0], ci95[1]) if ci95 else None
 
 
 def _gemm_fraction(view: RunView) -> list[Reading]:

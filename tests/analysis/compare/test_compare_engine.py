@@ -117,15 +117,18 @@ def test_the_document_is_json_and_has_the_contracts_keys() -> None:
 def test_the_gate_fails_only_above_its_limit(limit_pct: float, is_regression: bool) -> None:
     found = compare([build_view(QUIET)], [build_view(SLOW, params=COMPILED)])
 
-    assert gate(found, limit_pct)[0] is is_regression
+    assert (gate(found, limit_pct).answer == "regression") is is_regression
 
 
-def test_the_gate_lets_pass_what_is_faster_uncertain_or_not_comparable() -> None:
+def test_the_gate_passes_what_is_faster_and_says_what_it_cannot_decide() -> None:
     faster = compare([build_view(SLOW)], [build_view(QUIET, params=COMPILED)])
     uncertain = compare([build_view(QUIET[:1])], [build_view(SLOW[:1], params=COMPILED)])
     other = compare([build_view(QUIET)], [build_view(SLOW, params={"context": 1024})])
 
-    assert [gate(c, 0.0)[0] for c in (faster, uncertain, other)] == [False, False, False]
+    answers = [gate(c, 0.0) for c in (faster, uncertain, other)]
+
+    assert [a.answer for a in answers] == ["passed", "undecided", "undecided"]
+    assert all(a.reason.startswith("could not decide") for a in answers[1:])
 
 
 def test_a_rate_is_better_when_higher() -> None:
@@ -142,5 +145,5 @@ def test_a_rate_is_better_when_higher() -> None:
     found = compare(a, b, metric="tokens_per_s")
 
     assert found.verdict == "slower"
-    assert gate(found, 20.0)[0]
-    assert not gate(found, 30.0)[0]
+    assert gate(found, 20.0).answer == "regression"
+    assert gate(found, 30.0).answer == "passed"

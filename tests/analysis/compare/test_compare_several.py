@@ -73,9 +73,9 @@ def test_one_measurement_on_each_side_has_no_pairs() -> None:
 
 
 def test_the_gate_fails_when_one_of_several_got_worse(modes: Comparison) -> None:
-    is_regression, reason = gate(modes, 5.0)
+    found = gate(modes, 5.0)
 
-    assert is_regression
-    assert "latency of graphs: slower by 20.00 %" in reason
-    assert "longer" not in reason
-    assert not gate(modes, 25.0)[0]
+    assert found.answer == "regression"
+    assert "latency of graphs: slower by 20.00 %" in found.reason
+    assert "longer" not in found.reason
+    assert gate(modes, 25.0).answer != "regression"

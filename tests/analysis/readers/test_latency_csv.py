@@ -73,3 +73,23 @@ def test_iterations_that_are_there_twice_are_numbered_by_their_order(tmp_path: P
     tables = _read(tmp_path, f"iteration,latency_ms\n{rows}")
     assert tables.samples["iteration"].tolist() == [0, 1, 2, 3]
     assert [w.code for w in tables.warnings] == ["repeated_iterations"]
+
+
+def test_ranks_of_one_job_are_one_process(tmp_path: Path) -> None:
+    path = tmp_path / "ranks.csv"
+    rows = [f"{rank},{step},{10 + rank / 100}" for rank in range(8) for step in range(3)]
+    path.write_text("\n".join(["rank,step,latency_ms", *rows]))
+
+    found = read(path)
+
+    assert found.samples["process"].unique().tolist() == [0]
+    assert sorted(found.samples["iteration"]) == list(range(24))
+    assert [w.code for w in found.warnings] == ["ranks_of_one_job"]
+
+
+def test_launches_of_a_job_with_ranks_are_the_processes(tmp_path: Path) -> None:
+    path = tmp_path / "launches.csv"
+    rows = [f"{launch},{rank},10.5" for launch in "ab" for rank in range(4)]
+    path.write_text("\n".join(["process,rank,latency_ms", *rows]))
+
+    assert read(path).samples["process"].value_counts().to_dict() == {0: 4, 1: 4}
