@@ -28,6 +28,8 @@ MIN_EXTRA = 0.03
 ANCHOR_LENGTHS = (1, 2, 4)
 MAX_PER_COUNT = 3
 MAX_TRIED = 48
+MAX_COMPARED = 20_000
+"""Turns that differ from the usual one and are still compared with it."""
 MIN_STEP = 0.25
 """Share of a usual turn's launches below which a turn is no step."""
 MAX_FIRST = 2.0
@@ -105,22 +107,43 @@ class _Loop:
         return int(self.is_alike.sum()) + self.wraps
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Marks:
+    """Running totals over the sequence, each with a 0 before."""
+
+    buckets: Int64s
+    "The group of names of each entry; no total."
+    digest: Int64s
+    "A random weight of each group: equal contents have equal differences."
+    gpu_ns: Int64s
+
+    @classmethod
+    def of(cls, work: LaunchSequence) -> "_Marks":
+        buckets = (work.code % NUM_BUCKETS).astype(np.int64)
+        weights = np.random.default_rng(3).integers(1, 1 << 40, NUM_BUCKETS)
+        return cls(
+            buckets=buckets,
+            digest=np.append(0, np.cumsum(weights[buckets])),
+            gpu_ns=np.append(0, np.cumsum(work.gpu_ns)),
+        )
+
+
 def find_repetition(sequence: LaunchSequence) -> Repetition | None:
     """Return the steps of the sequence; None where nothing repeats."""
     start = _after_autotuning(sequence)
     work = _cut(sequence, start)
     if len(work) < 2 or not work.num_ops.any():
         return None
-    buckets = (work.code % NUM_BUCKETS).astype(np.int64)
+    marks = _Marks.of(work)
     loops = [
         loop
         for cuts in _anchors(work.code)
-        if (loop := _loop(work, buckets, cuts)) is not None and loop.num_turns >= 2
+        if (loop := _loop(work, marks, cuts)) is not None and loop.num_turns >= 2
     ]
     if not loops:
         return None
     step, micro = _outermost(work, _one_of_each(loops))
-    found = _turns(work, buckets, step, _turning_point(work, step))
+    found = _turns(work, marks.buckets, step, _turning_point(work, step))
     return replace(
         found,
         first=found.first + start,
@@ -197,42 +220,39 @@ def _regularity(places: Int64s, bounds: Int64s) -> NDArray[np.float64]:
     return np.bincount(group, near, minlength=len(num)) / np.maximum(num, 1)
 
 
-def _loop(work: LaunchSequence, buckets: Int64s, cuts: Int64s) -> _Loop | None:
+def _loop(work: LaunchSequence, marks: _Marks, cuts: Int64s) -> _Loop | None:
     """Return the loop that an anchor cuts; None where its turns are not alike."""
-    content = _contents(buckets, np.append(cuts, len(work)))[:-1]
-    if not len(content):
+    digest = np.diff(marks.digest[cuts])
+    usual, usual_digest = _usual(marks.buckets, cuts, digest)
+    equal = digest == usual_digest
+    alike = equal.copy()
+    others = np.flatnonzero(~equal)
+    if len(others) > MAX_COMPARED:
         return None
-    usual = _usual(content)
-    size = float(usual.sum())
-    alike = _likeness(content, usual) >= MIN_ALIKE
-    wraps, num_outside = _edge_turn(buckets, cuts, usual)
-    if not alike.any():
+    alike[others] = _likeness(_turn_contents(marks.buckets, cuts, others), usual) >= MIN_ALIKE
+    size = int(usual.sum())
+    wraps, reach = _edge_turn(marks.buckets, cuts, usual)
+    if not alike.any() or alike[np.flatnonzero(alike)[0] :].mean() < MIN_COVERED - 0.1:
         return None
-    first = int(cuts[np.flatnonzero(alike)[0]])
-    inside = np.repeat(alike, np.diff(cuts))
-    done = np.append(0, np.cumsum(work.gpu_ns))
-    reach = num_outside if wraps else 0
-    low, high = max(int(cuts[0]) - reach, 0), min(int(cuts[-1]) + reach, len(work))
-    low, high = (min(low, first), high) if wraps else (first, int(cuts[-1]))
-    lengths = np.diff(cuts)[alike].sum() + (int(size) if wraps else 0)
+    low, high = int(cuts[np.flatnonzero(alike)[0]]), int(cuts[-1])
+    done = marks.gpu_ns
+    time_in = float((done[cuts[1:]] - done[cuts[:-1]])[alike].sum())
+    if wraps:
+        low, high = min(max(int(cuts[0]) - reach, 0), low), min(high + reach, len(work))
+        time_in += done[cuts[0]] - done[low] + done[high] - done[cuts[-1]]
+    lengths = np.diff(cuts)[alike].sum() + (size if wraps else 0)
     covered = float(min(lengths / max(len(work) - low, 1), 1.0))
-    time_rest = done[-1] - done[low]
-    time_in = work.gpu_ns[cuts[0] : cuts[-1]][inside].sum()
-    time_in += done[cuts[0]] - done[low] + done[high] - done[cuts[-1]] if wraps else 0
-    if covered < MIN_COVERED or time_in < max(MIN_COVERED * time_rest, MIN_OF_ALL * done[-1]):
+    least = max(MIN_COVERED * (done[-1] - done[low]), MIN_OF_ALL * done[-1])
+    if covered < MIN_COVERED or time_in < least:
         return None
-    since = alike[np.flatnonzero(alike)[0] :]
-    if since.mean() < MIN_COVERED - 0.1:
-        return None
-    same = (content[alike] == usual).all(axis=1)
     return _Loop(
         cuts=cuts,
         is_alike=alike,
-        size=int(size),
+        size=size,
         content=usual,
         wraps=wraps,
         covered=covered,
-        exact=float(same.mean()),
+        exact=float(equal[alike].mean()),
     )
 
 
@@ -261,15 +281,31 @@ def _contents(buckets: Int64s, bounds: Int64s) -> NDArray[np.float32]:
     return flat.reshape(-1, NUM_BUCKETS).astype(np.float32)
 
 
-def _usual(content: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the most frequent content, or the median where no two turns are equal."""
-    weights = np.random.default_rng(3).integers(1, 1 << 40, NUM_BUCKETS)
-    digest = (content.astype(np.int64) * weights).sum(axis=1)
-    _, row, count = np.unique(digest, return_index=True, return_counts=True)
-    if count.max() < 2 and len(content) > 2:
-        return np.median(content, axis=0).astype(np.float32)
-    sizes = content[row].sum(axis=1)
-    return content[row[np.lexsort((sizes, -count))[0]]]
+def _turn_contents(buckets: Int64s, bounds: Int64s, turns: Int64s) -> NDArray[np.float32]:
+    """Return the contents of some of the turns between bounds."""
+    if len(turns) == len(bounds) - 1:
+        return _contents(buckets, bounds)
+    length = bounds[turns + 1] - bounds[turns]
+    offset = np.append(0, np.cumsum(length))
+    place = np.arange(offset[-1]) - np.repeat(offset[:-1] - bounds[turns], length)
+    return _contents(buckets[place], offset)
+
+
+def _usual(
+    buckets: Int64s, bounds: Int64s, digest: Int64s
+) -> tuple[NDArray[np.float32], int | None]:
+    """Return the most frequent content of turns and its digest.
+
+    The median content, without a digest, where no two turns are equal.
+    """
+    values, row, count = np.unique(digest, return_index=True, return_counts=True)
+    if count.max() < 2 and len(digest) > 2:
+        some = np.arange(len(digest))[:MAX_COMPARED]
+        content = _turn_contents(buckets, bounds, some)
+        return np.median(content, axis=0).astype(np.float32), None
+    size = np.diff(bounds)[row]
+    best = int(np.lexsort((size, -count))[0])
+    return _turn_contents(buckets, bounds, row[[best]])[0], int(values[best])
 
 
 def _likeness(content: NDArray[np.float32], usual: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -506,9 +542,10 @@ def with_first_step(sequence: LaunchSequence, bounds: Int64s) -> Int64s:
     """Add where the first step starts to the ends of all, found by the usual step's launches."""
     if len(bounds) < 2:
         return bounds
-    buckets = (sequence.code % NUM_BUCKETS).astype(np.int64)
+    marks = _Marks.of(sequence)
+    buckets = marks.buckets
     content = _contents(buckets, bounds)
-    usual = _usual(content)
+    usual, _ = _usual(buckets, bounds, np.diff(marks.digest[bounds]))
     step = _Loop(
         cuts=bounds,
         is_alike=_likeness(content, usual) >= MIN_ALIKE,
