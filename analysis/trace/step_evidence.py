@@ -37,6 +37,9 @@ _PART_WORDS = re.compile(
 )
 """What is numbered but is a part of a step, or holds many."""
 _OPTIMIZER = re.compile(r"^(Optimizer\.step#.*|optimi[sz]er([._ ]?step)?|opt[._ ]step)$", re.I)
+_ENGINE = re.compile(r"^(execute_|step\[)")
+"""A step of a serving engine: vLLM's `execute_context_1(...)_generation_32(...)`, SGLang's
+`step[DECODE bs=32]`. Its numbers are sizes."""
 MIN_COVERED = 0.5
 MIN_GRAPH = 0.5
 """Share of the steps' GPU time in CUDA graphs to say that replays are what repeats."""
@@ -130,37 +133,39 @@ def _families(trace: Trace, sequence: LaunchSequence, rows: Int64s) -> list[_Fam
     Numbers that start again are numbers of something inside a step.
     """
     ranges = trace.host_ranges
-    parsed = {}
+    parsed: dict[int, tuple[str, int | None]] = {}
     for code in np.unique(ranges.name[rows]).tolist():
-        text = trace.names[code]
-        found = _NUMBERED.match(text)
-        if found and not _PART_WORDS.search(found["family"]):
-            parsed[code] = (
-                found["family"] + text[found.end("family") : found.start("number")],
-                int(found["number"]),
-            )
-    by_family: dict[tuple[int, str], list[tuple[int, int, int]]] = defaultdict(list)
+        if (found := _family_of(trace.names[code])) is not None:
+            parsed[code] = found
+    by_family: dict[tuple[int, str], list[tuple[int, int, int | None]]] = defaultdict(list)
     wanted = rows[np.isin(ranges.name[rows], list(parsed))]
     wanted = wanted[ranges.kind[wanted] == RangeKind.ANNOTATION]
     for row in wanted.tolist():
         family, number = parsed[int(ranges.name[row])]
         turn = (int(ranges.start_ns[row]), int(ranges.end_ns[row]), number)
         by_family[int(ranges.thread[row]), family].append(turn)
-    return [
-        family
-        for (_, name), turns in by_family.items()
-        if (family := _family(sequence, name, turns)) is not None
-    ]
+    families = [_family(sequence, name, turns) for (_, name), turns in by_family.items()]
+    return [f for f in families if f is not None]
+
+
+def _family_of(name: str) -> tuple[str, int | None] | None:
+    """Return the family and number of a range; no number where each range is a step."""
+    if engine := _ENGINE.match(name):
+        return engine[0], None
+    found = _NUMBERED.match(name)
+    if not found or _PART_WORDS.search(found["family"]):
+        return None
+    return name[: found.start("number")], int(found["number"])
 
 
 def _family(
-    sequence: LaunchSequence, name: str, turns: list[tuple[int, int, int]]
+    sequence: LaunchSequence, name: str, turns: list[tuple[int, int, int | None]]
 ) -> _Family | None:
-    turns = sorted(turns)
-    start, end, number = (np.array(column, np.int64) for column in zip(*turns, strict=True))
+    counted = [(a, b, i if n is None else n) for i, (a, b, n) in enumerate(sorted(turns))]
+    start, end, number = np.array(counted, np.int64).T
     if (np.diff(number) <= 0).any() or (start[1:] < end[:-1]).any():
         return None
-    is_step_word = bool(_STEP_WORDS.search(name))
+    is_step_word = bool(_STEP_WORDS.search(name) or _ENGINE.match(name))
     if not is_step_word and len(turns) < 3:
         return None
     return _Family(

@@ -322,14 +322,17 @@ def _within(
 def _periods(frame: pd.DataFrame, cuts: StepCuts) -> pd.arrays.IntegerArray:
     """Return the time from each step's start on the GPU to the next one's.
 
-    Only where the next step follows at once; else the step's own range on the host, or nothing for
-    steps that no range marks.
+    Only where the next step follows at once; else its own range on the host, or its time on the GPU
+    where that is longer, and nothing for steps that no range marks.
     """
     start = frame["gpu_start_ns"].astype("Int64")
     follows = np.append(cuts.last[:-1] == cuts.first[1:], False)
     period = (start.shift(-1) - start).where(follows)
     if cuts.source in (StepSource.RANGES, StepSource.PROFILER_STEP):
-        period = period.fillna(pd.Series(cuts.end_ns - cuts.start_ns).astype("Int64"))
+        own = pd.Series(cuts.end_ns - cuts.start_ns).astype("Int64")
+        on_gpu = (frame["gpu_end_ns"].astype("Int64") - start).fillna(0)
+        # A range that only hands over its work ends before the GPU does.
+        period = period.fillna(own.where(own >= on_gpu, on_gpu))
     elif len(frame) == 1:
         period = period.fillna(frame["gpu_end_ns"] - start)
     return period.astype("Int64").where(period > 0).array

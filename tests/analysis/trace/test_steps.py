@@ -195,3 +195,12 @@ def test_three_hundred_thousand_launches_take_seconds() -> None:
 
     assert document["count"] == 4_700
     assert time.process_time() - begin < 5
+
+
+def test_each_step_range_of_a_serving_engine_is_a_step_whatever_its_sizes() -> None:
+    names = ["step[EXTEND bs=15 toks=512]", "step[DECODE bs=15]", "step[DECODE bs=14]"]
+    ranges = [(n, len(TOKEN) * i, len(TOKEN) * (i + 1)) for i, n in enumerate(names)]
+
+    document = found(run(TOKEN * 3, ranges=ranges))
+
+    assert (document["source"], document["count"]) == ("ranges", 3)
