@@ -1,0 +1,75 @@
+"""Floating-point operations of an operator from the shapes of its inputs.
+
+A multiplication and an addition count as two, as in `torch.utils.flop_counter`; what only moves or
+scales data counts nothing. An operator without a rule, or with shapes that do not fit it, is
+unknown. The output of a forward convolution depends on stride and padding, which are not recorded
+with the shapes: only its backward pass, which is given the output's gradient, is known.
+"""
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+Shape = Sequence[int]
+
+
+def operator_flops(name: str, shapes: Sequence[Any] | None) -> float | None:
+    """Return the operations of one call; None where they are not known."""
+    rule = _RULES.get(name.removeprefix("aten::"))
+    if rule is None or not shapes:
+        return None
+    try:
+        return float(rule(shapes))
+    except (ValueError, IndexError, TypeError):
+        return None
+
+
+def _product(a: Shape, b: Shape) -> float:
+    """A matrix product (..., m, k) x (..., k, n), batched by what comes before."""
+    *batch, m, k = a
+    *_, inner, n = b
+    if k != inner:
+        raise ValueError(f"{k} columns meet {inner} rows")
+    return 2.0 * prod(batch) * m * k * n
+
+
+def _attention(query: Shape, key: Shape, value: Shape) -> float:
+    """Scores and weighted values of (batch, heads, length, size)."""
+    *batch, num_queries, size = query
+    *_, num_keys, _ = key
+    *_, value_size = value
+    return 2.0 * prod(batch) * num_queries * num_keys * (size + value_size)
+
+
+def _attention_backward(query: Shape, key: Shape, value: Shape) -> float:
+    """Scores again, then the gradients of values, weights, queries and keys: five products."""
+    *batch, num_queries, size = query
+    *_, num_keys, _ = key
+    *_, value_size = value
+    return 2.0 * prod(batch) * num_queries * num_keys * (3 * size + 2 * value_size)
+
+
+def _convolution_backward(gradient: Shape, given: Shape, weight: Shape) -> float:
+    """Gradients of input and weight: each costs what the forward pass does."""
+    batch, channels, *spatial = gradient
+    if channels != weight[0] and given[1] != weight[0]:
+        raise ValueError("the weight fits neither a convolution nor a transposed one")
+    is_transposed = channels != weight[0]
+    area = given[2:] if is_transposed else spatial
+    return 2 * 2.0 * batch * prod(area) * prod(weight)
+
+
+_RULES: dict[str, Callable[[Sequence[Any]], float]] = {
+    "mm": lambda s: _product(s[0], s[1]),
+    "bmm": lambda s: _product(s[0], s[1]),
+    "addmm": lambda s: _product(s[1], s[2]),
+    "baddbmm": lambda s: _product(s[1], s[2]),
+    "_scaled_mm": lambda s: _product(s[0], s[1]),
+    "convolution_backward": lambda s: _convolution_backward(s[0], s[1], s[2]),
+    "_scaled_dot_product_flash_attention": lambda s: _attention(s[0], s[1], s[2]),
+    "_scaled_dot_product_efficient_attention": lambda s: _attention(s[0], s[1], s[2]),
+    "_scaled_dot_product_cudnn_attention": lambda s: _attention(s[0], s[1], s[2]),
+    "_scaled_dot_product_flash_attention_backward": lambda s: _attention_backward(*s[1:4]),
+    "_scaled_dot_product_efficient_attention_backward": lambda s: _attention_backward(*s[1:4]),
+    "_scaled_dot_product_cudnn_attention_backward": lambda s: _attention_backward(*s[1:4]),
+}
