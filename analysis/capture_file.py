@@ -58,9 +58,9 @@ def read_capture(
         if staging.keep_private:
             _copy_whole(path, kind, stored)
         else:
-            from analysis import privacy
+            from captures.scrub import scrub
 
-            removed = tuple(privacy.scrub(path, kind, stored))
+            removed = scrub(path, kind, stored)
         raw_sha256 = before.result()
         hashes = beside.submit(lambda: (content_sha256(path), file_sha256(stored)))
         is_own_copy = not staging.keep_private
@@ -95,7 +95,7 @@ def _has_content(path: Path) -> bool:
 def _copy_whole(path: Path, kind: CaptureKind, stored: Path) -> None:
     """Copy a capture; of a database also what still lies in its write-ahead log."""
     if kind is CaptureKind.NSYS_SQLITE:
-        from analysis.readers.nsys_scrub import copy_nsys_sqlite
+        from captures.scrub.nsys import copy_nsys_sqlite
 
         copy_nsys_sqlite(path, stored)
     else:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from worker.scrub import Scrubber
+from captures.scrub.log import LogCleaner
 
 EventSink = Callable[[Mapping[str, Any]], None]
 """Takes `{"at", "kind": "progress|log|state", "message", "progress": {...}}`."""
@@ -25,17 +25,17 @@ class JobLog:
         self.path = path
         self._file = open(path, "a", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._sink = sink
-        self._scrub = Scrubber()
+        self._scrub = LogCleaner()
         self._written = path.stat().st_size
         self._last_progress = (0.0, "")
 
     def line(self, message: str) -> None:
         """Log one line of a tool or of the program."""
-        self._emit("log", self._scrub.shorten(message))
+        self._emit("log", self._scrub.text(message))
 
     def state(self, message: str) -> None:
         """Log what the job itself does now."""
-        self._emit("state", self._scrub.shorten(message))
+        self._emit("state", self._scrub.text(message))
 
     def progress(self, progress: Mapping[str, Any]) -> None:
         """Tell how far the job is; not written to the file, at most ten times a second."""

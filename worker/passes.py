@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from captures.scrub.log import LogCleaner
 from core.config import ROOT
 from core.spec import JobSpec
 from worker.clocks import ClockMonitor
@@ -20,7 +21,6 @@ from worker.profilers import PROFILERS
 from worker.profilers.spec import Capture, Collected, PassContext, ProfilerSpec
 from worker.ranks import RESULT_FILE, STOPPED
 from worker.results import load_result, tail_text
-from worker.scrub import Scrubber
 from worker.tools import Tool
 from workloads.spec import ALL_RANKS, parse_ranks
 
@@ -84,7 +84,7 @@ class PassRunner:
         self._scratch = self._bundle_dir / SCRATCH
         self._scratch.mkdir(exist_ok=True)
         self._nsys_sqlite: Path | None = None
-        self._shorten = Scrubber().shorten
+        self._shorten = LogCleaner().text
 
     def run(self, pass_name: str, process: int) -> tuple[dict[str, Any], Outcome]:
         """Return (manifest record, outcome). Spawns processes and ends them."""

@@ -19,7 +19,7 @@ def read(
 ) -> CaptureTables:
     """Return everything in one capture; the kind is found by content unless given.
 
-    `is_own_copy`: `analysis.privacy` has just written the file, from a source that it checked.
+    `is_own_copy`: `captures.scrub` has just written the file, from a source that it checked.
     `scratch`: folder for temporary files of large captures; the system's own if None.
     Raises CaptureError (file, place, remedy) for anything that cannot be read right, and
     ToolUnavailableError where a report needs a tool that this host lacks.

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from captures.opening import clean_text
+from captures.private import short_path
 
 UNKNOWN_SITE = "(allocated before the recording)"
 EARLIER = "(before the recording)"
@@ -17,7 +18,6 @@ _PYTHON = re.compile(r"\.py$|^<[^<>]+>$")
 """Files of Python frames; code from a string or a notebook's cell has a name in angle brackets."""
 _ATEN_CALL = re.compile(r"at::_ops::(\w+)::call")
 _LOSS_CALL = re.compile(r"at::_ops::\w*(?:_loss|cross_entropy|kl_div)\w*::call")
-_HOME = re.compile(r"^(?:.*?[/\\])?((?:site|dist)-packages[/\\].*)$")
 _AUTOGRAD = ("torch::autograd::Engine::thread_main", "torch::autograd::Engine::evaluate_function")
 _KEPT_FRAMES = 1 << 14
 """Stacks share most of their frames."""
@@ -114,12 +114,3 @@ def site_of_stack(frames: Sequence[Mapping[str, Any]]) -> str:
             thread = " (autograd thread)" if phase_of_stack(frames) == "backward" else ""
             return f"aten::{found[1]}{thread}"
     return "(no stack recorded)" if not frames else "(native code)"
-
-
-@lru_cache(maxsize=_KEPT_FRAMES)
-def short_path(file: str) -> str:
-    """Return a path from site-packages on, else the file's own name."""
-    found = _HOME.match(file)
-    if found:
-        return found[1]
-    return "/".join(re.split(r"[/\\]", file)[-1:])

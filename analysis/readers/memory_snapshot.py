@@ -21,12 +21,9 @@ from analysis.tables import (
     CaptureTables,
     CaptureWarning,
 )
-from captures.opening import clean_text, read_bytes, reading
-from captures.pickle_data import PickleRefusedError, load_data
+from captures.opening import clean_text, reading
+from captures.snapshot import REMEDY, load_snapshot_data
 from core.errors import CaptureError
-
-MAX_SNAPSHOT_BYTES = 2 << 30
-_REMEDY = "Dump it again with torch.cuda.memory._dump_snapshot()"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +44,10 @@ def read_memory_snapshot(path: Path) -> CaptureTables:
             histories = _replay_all(snapshot)
         except (KeyError, TypeError, AttributeError, OverflowError) as exc:
             raise CaptureError(
-                path, f"an allocator record is not as PyTorch writes it ({exc!r})", _REMEDY
+                path, f"an allocator record is not as PyTorch writes it ({exc!r})", REMEDY
             ) from exc
         except ValueError as exc:
-            raise CaptureError(path, str(exc), _REMEDY) from exc
+            raise CaptureError(path, str(exc), REMEDY) from exc
     return _tables(path, snapshot, histories)
 
 
@@ -63,29 +60,6 @@ def load_snapshot(path: Path) -> Snapshot:
         annotations=loaded.get("external_annotations") or [],
         settings=loaded.get("allocator_settings") or {},
     )
-
-
-def load_snapshot_data(path: Path) -> dict[str, Any]:
-    """Return the snapshot's dictionary as it is stored, its outer shape checked."""
-    data = read_bytes(path, MAX_SNAPSHOT_BYTES)
-    try:
-        loaded = load_data(data)
-    except PickleRefusedError as exc:
-        raise CaptureError(
-            path, str(exc), "Only pickles of plain data are read; " + _REMEDY
-        ) from exc
-    if not isinstance(loaded, dict) or not isinstance(loaded.get("segments"), list):
-        raise CaptureError(path, "the pickle holds no `segments`: no memory snapshot", _REMEDY)
-    traces = loaded.get("device_traces", [])
-    annotations = loaded.get("external_annotations") or []
-    settings = loaded.get("allocator_settings") or {}
-    shapes = isinstance(traces, list) and all(isinstance(t, list) for t in traces)
-    if not shapes or not isinstance(annotations, list) or not isinstance(settings, dict):
-        raise CaptureError(path, "`device_traces` or its neighbours are no lists", _REMEDY)
-    # Shared lists could stand for more events than the file has bytes.
-    if sum(map(len, traces)) + len(loaded["segments"]) > max(1000, len(data)):
-        raise CaptureError(path, "it stands for more events than it has bytes", _REMEDY)
-    return loaded
 
 
 def _replay_all(snapshot: Snapshot) -> list[DeviceHistory]:

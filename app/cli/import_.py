@@ -81,7 +81,7 @@ def _run_several(
 
 
 def _print(result: "Imported") -> None:
-    from analysis.privacy import MAY_REMAIN
+    from captures.scrub import MAY_REMAIN
 
     for warning in result.warnings:
         note(f"warning ({warning.code}): {warning.message}")

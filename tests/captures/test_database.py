@@ -11,7 +11,6 @@ from analysis.capture_file import Staging, read_capture
 from captures.database import open_immutable, recovered_copy, sidecars
 from core.errors import CaptureError
 from tests.analysis.readers.nsys_files import NSYS
-from worker.scrub import Scrubber, scrub_nsys_sqlite
 
 MAGIC = bytes.fromhex("d9d505f920a163d7")
 
@@ -57,12 +56,6 @@ def test_an_import_refuses_a_journal_that_names_a_file_and_deletes_nothing(
     assert victim.exists()
     assert path.read_bytes() == before
     assert list((tmp_path / "staged").iterdir()) == []
-
-
-def test_a_worker_cleans_an_export_without_looking_at_what_lies_beside(trap):
-    path, victim = trap
-    scrub_nsys_sqlite(path, Scrubber(words=()))
-    assert victim.exists()
 
 
 def test_an_immutable_open_leaves_journal_and_victim(trap):

@@ -1,10 +1,14 @@
 """Take over the captures that the program itself wrote and named in its result line."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from captures.kinds import CaptureKind
+from captures.scrub import scrub
+from captures.scrub.log import host_words
+from core.errors import CaptureError
 from worker.outcomes import Outcome, OutcomeCode
 from worker.profilers.spec import Capture, Collected, PassContext
 
@@ -14,7 +18,8 @@ KINDS = {
 }
 """What programs call the captures of each kind."""
 NOT_POSSIBLE_HERE = "memory_history_unavailable"
-Move = Callable[[Path, Path], tuple[str, ...]]
+MAX_REWRITE_BYTES = 512 << 20
+"""A larger snapshot is shipped as it is: loading it takes several times its size in memory."""
 
 
 def collect(
@@ -23,7 +28,6 @@ def collect(
     *,
     kind: str,
     suffix: str,
-    move: Move,
 ) -> Collected:
     """Return the captures of `kind`, moved into the bundle as `PASS-PROCESS[-rankN][-N].SUFFIX`.
 
@@ -36,11 +40,11 @@ def collect(
         if not source.is_file():
             continue
         target = context.capture_path(suffix, number)
-        removed: tuple[str, ...] = ()
-        if context.keep_private:
-            shutil.copyfile(source, target)
-        else:
-            removed = move(source, target)
+        try:
+            removed = _move(context, source, target, CaptureKind(kind))
+        except CaptureError as exc:
+            outcome = Outcome(code=OutcomeCode.TOOL_CRASHED, message=str(exc))
+            return Collected(captures=tuple(found), outcome=outcome)
         found.append(
             Capture(
                 path=target,
@@ -56,6 +60,14 @@ def collect(
     if any(w.get("code") == NOT_POSSIBLE_HERE for w in result.get("warnings", ())):
         return Collected()
     return Collected(outcome=_no_capture(result))
+
+
+def _move(context: PassContext, source: Path, target: Path, kind: CaptureKind) -> tuple[str, ...]:
+    is_large = kind is CaptureKind.MEMORY_SNAPSHOT and source.stat().st_size > MAX_REWRITE_BYTES
+    if context.keep_private or is_large:
+        shutil.copyfile(source, target)
+        return ()
+    return scrub(source, kind, target, host_words())
 
 
 def _no_capture(result: Mapping[str, Any]) -> Outcome:

@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from captures.kinds import CaptureKind
+from captures.scrub import scrub
+from captures.scrub.log import host_words
 from worker.outcomes import Outcome, OutcomeCode
 from worker.profilers.ncu_choice import (
     FULL_SHARE_FRAC,
@@ -26,7 +29,6 @@ from worker.profilers.ncu_choice import (
     time_shares,
 )
 from worker.profilers.spec import Capture, Collected, PassContext, ProfilerSpec
-from worker.scrub import scrub_ncu_csv
 from worker.tools import find_ncu
 
 SECTIONS = (
@@ -112,7 +114,7 @@ def _captures(context: PassContext, result: Mapping[str, Any] | None) -> Collect
             _compress(printed, target)
             removed: tuple[str, ...] = ()
         else:
-            removed = scrub_ncu_csv(printed, target)
+            removed = scrub(printed, CaptureKind.NCU_CSV, target, host_words())
         on_page = load_launches(target)
         if not on_page:
             target.unlink()

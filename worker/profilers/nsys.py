@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from captures.database import open_immutable
+from captures.scrub.log import host_words
+from captures.scrub.nsys import scrub_nsys_sqlite
+from core.errors import CaptureError
 from worker.outcomes import Outcome, OutcomeCode
 from worker.profilers.spec import Capture, Collected, PassContext, ProfilerSpec
-from worker.scrub import scrub_nsys_sqlite
 from worker.tools import find_nsys
 
 
@@ -57,12 +59,15 @@ def _captures(context: PassContext, result: Mapping[str, Any] | None) -> Collect
     if not export.is_file():
         return _crash(f"nsys export wrote nothing: {_last_line(log)}")
     target = context.capture_path("sqlite")
-    shutil.move(export, target)
     try:
-        removed = () if context.keep_private else scrub_nsys_sqlite(target)
+        if context.keep_private:
+            shutil.move(export, target)
+            removed: tuple[str, ...] = ()
+        else:
+            removed = scrub_nsys_sqlite(export, target, host_words())
         num_kernels = count_gpu_work(target)
-    except sqlite3.DatabaseError as error:
-        target.unlink()
+    except (sqlite3.DatabaseError, CaptureError) as error:
+        target.unlink(missing_ok=True)
         return _crash(f"nsys export cannot be read: {error}")
     captures = [_capture(context, target, "nsys_sqlite", removed)]
     if context.keep_private:

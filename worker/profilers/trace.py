@@ -5,7 +5,6 @@ from typing import Any
 
 from worker.profilers.from_program import collect
 from worker.profilers.spec import Collected, PassContext, ProfilerSpec
-from worker.scrub import scrub_json_gz
 from worker.tools import Tool
 
 
@@ -14,7 +13,7 @@ def _command(context: PassContext) -> list[str]:
 
 
 def _captures(context: PassContext, result: Mapping[str, Any] | None) -> Collected:
-    return collect(context, result, kind="torch_trace", suffix="json.gz", move=scrub_json_gz)
+    return collect(context, result, kind="torch_trace", suffix="json.gz")
 
 
 PROFILER = ProfilerSpec(

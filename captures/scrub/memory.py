@@ -1,20 +1,15 @@
-"""Take home folders and private paths out of a memory snapshot."""
+"""Take folders and private names out of a memory snapshot."""
 
 import pickle
-import re
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from analysis.readers.memory_sites import short_path
-from analysis.readers.memory_snapshot import load_snapshot_data
 from captures.opening import reading
+from captures.private import Cleaner, PrivateWords, short_path
+from captures.snapshot import load_snapshot_data
 
-_SPACED_HOME = re.compile(r"(?i)([\\/]Users[\\/])[^/\\\"':;,<>|\r\n]{1,64}(?=[\\/])")
-_HOME = re.compile(r"(?i)([\\/](?:home|Users)[\\/])[^/\\\"'\s:,;<>|]+")
 
-
-def scrub_snapshot(path: Path, dest: Path) -> tuple[str, ...]:
+def scrub_snapshot(path: Path, dest: Path, words: PrivateWords | None = None) -> tuple[str, ...]:
     """Write the snapshot with short file names; return what was removed.
 
     Frames keep the path from site-packages on, or the file's own name. Lists and frames that the
@@ -22,13 +17,14 @@ def scrub_snapshot(path: Path, dest: Path) -> tuple[str, ...]:
     """
     with reading(path):
         data = load_snapshot_data(path)
-    removed = _clean(data)
+    cleaner = Cleaner(words)
+    removed = _clean(data, cleaner)
     with dest.open("wb") as out:
         pickle.dump(data, out, protocol=4)
-    return removed
+    return tuple(dict.fromkeys((*removed, *cleaner.found)))
 
 
-def _clean(data: dict[str, Any]) -> tuple[str, ...]:
+def _clean(data: dict[str, Any], cleaner: Cleaner) -> tuple[str, ...]:
     """Shorten paths in place, each shared object once."""
     removed: dict[str, None] = {}
     seen: set[int] = set()
@@ -45,15 +41,11 @@ def _clean(data: dict[str, Any]) -> tuple[str, ...]:
         for key, value in item.items():
             if isinstance(value, (dict, list)):
                 waiting.append(value)
-            elif isinstance(value, str) and ("/" in value or "\\" in value):
-                is_file = key == "filename"
-                new = short_path(value) if is_file else _homeless(value)
+            elif isinstance(value, str):
+                short = short_path(value) if key == "filename" else value
+                if short != value:
+                    removed["folders in stack frames"] = None
+                new = cleaner.text(short)
                 if new != value:
                     item[key] = new
-                    removed["folders in stack frames" if is_file else "home folders"] = None
     return tuple(removed)
-
-
-@lru_cache(maxsize=1 << 12)
-def _homeless(text: str) -> str:
-    return _HOME.sub(r"\1user", _SPACED_HOME.sub(r"\1user", text))

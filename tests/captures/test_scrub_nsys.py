@@ -1,7 +1,7 @@
 import pytest
 
 from analysis.readers.nsys.export import read_nsys_sqlite
-from analysis.readers.nsys_scrub import scrub_nsys_sqlite
+from captures.scrub.nsys import scrub_nsys_sqlite
 from core.errors import CaptureError
 from tests.analysis.readers.nsys_files import NSYS, edited
 

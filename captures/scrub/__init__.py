@@ -1,0 +1,59 @@
+"""Write the copy of a capture that may be stored or leave its host: one scrubber a format.
+
+Only what identifies goes: people, machines, folders, secrets (the list is `captures.private`).
+Kernel names, times and sizes stay. Formats that cannot be rewritten are copied whole, and the
+answer says what may still be in them.
+"""
+
+import shutil
+from pathlib import Path
+
+from captures.kinds import CaptureKind
+from captures.opening import reading
+from captures.private import PrivateWords
+from core.errors import CaptureError
+
+MAY_REMAIN = "may remain: "
+"""Prefix of entries that name what could not be taken out."""
+_REPORTS = "environment variables, host, user and command line (the format cannot be rewritten)"
+
+
+def scrub(
+    path: Path, kind: CaptureKind, dest: Path, words: PrivateWords | None = None
+) -> tuple[str, ...]:
+    """Write the storable copy of `path` to `dest`; return what was removed.
+
+    Entries that start with `MAY_REMAIN` name what the format kept. `words` are names known
+    beforehand. A `dest` that ends in `.gz` is packed. CaptureError where the file cannot be read;
+    `dest` is then not left behind.
+    """
+    part = dest.with_name(dest.name + ".part")
+    try:
+        with reading(path):
+            removed = _write(path, kind, part, words or PrivateWords(), dest.suffix == ".gz")
+        part.replace(dest)
+    finally:
+        part.unlink(missing_ok=True)
+    return removed
+
+
+def _write(
+    path: Path, kind: CaptureKind, dest: Path, words: PrivateWords, is_packed: bool
+) -> tuple[str, ...]:
+    """Import one scrubber only: the command line must start fast."""
+    if kind is CaptureKind.NSYS_SQLITE:
+        from captures.scrub.nsys import scrub_nsys_sqlite
+
+        return scrub_nsys_sqlite(path, dest, words)
+    if kind in (CaptureKind.NSYS_REP, CaptureKind.NCU_REP):
+        shutil.copyfile(path, dest)
+        return (MAY_REMAIN + _REPORTS,)
+    if kind is CaptureKind.MEMORY_SNAPSHOT:
+        from captures.scrub.memory import scrub_snapshot
+
+        return scrub_snapshot(path, dest, words)
+    if kind is CaptureKind.BUNDLE:
+        raise CaptureError(path, "a bundle is cleaned file by file", "Import the folder")
+    from captures.scrub.text import scrub_text
+
+    return scrub_text(path, kind, dest, words, is_packed=is_packed)

@@ -1,0 +1,33 @@
+"""Clean lines of a job's log, where folders of the system and of the product help whoever reads."""
+
+import contextlib
+import getpass
+import os
+import socket
+from pathlib import Path
+
+from captures.private import PrivateWords, clean
+from core.config import ROOT
+
+
+def host_words() -> PrivateWords:
+    """Return this host's and this user's names, as far as they are telling."""
+    names = [socket.gethostname(), socket.getfqdn(), os.environ.get("USER", "")]
+    with contextlib.suppress(KeyError, OSError):  # a container's user may have no name
+        names.append(getpass.getuser())
+    return PrivateWords(names)
+
+
+class LogCleaner:
+    """Cleans texts of this host: the product's own and the home folder's prefix go first."""
+
+    def __init__(self, words: PrivateWords | None = None) -> None:
+        self._words = host_words() if words is None else words
+        home = str(Path.home())
+        self._prefixes = [(f"{ROOT}/", "")] + ([(f"{home}/", "~/")] if len(home) > 1 else [])
+
+    def text(self, text: str) -> str:
+        """Return the text without personal folders, secrets and names."""
+        for prefix, short in self._prefixes:
+            text = text.replace(prefix, short)
+        return clean(text, self._words, keeps_system_paths=True)

@@ -1,0 +1,119 @@
+"""Copy a capture that is text (traces, tables, logs) block by block, cleaned on the way."""
+
+import gzip
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import IO, BinaryIO, cast
+
+from captures.kinds import CaptureKind
+from captures.opening import is_gzip, open_capture
+from captures.private import PrivateWords, clean
+from captures.scrub.ncu import TableColumns, without_process_paths
+from captures.scrub.torch_trace import IncompleteValueError, without_private_fields
+
+_BLOCK_BYTES = 8 << 20
+_MAX_LINE_BYTES = 64 << 20
+_LEARNED_BYTES = 64 << 20
+"""How much of the file is read beforehand for the names of people and hosts in it."""
+_COMMAND = re.compile(r"(?m)^((?:Command line|Command|argv)\s{0,9}[:=]\s{0,9}).*$")
+
+Rewrite = Callable[[str], str]
+
+
+def scrub_text(
+    path: Path, kind: CaptureKind, dest: Path, words: PrivateWords, *, is_packed: bool = False
+) -> tuple[str, ...]:
+    """Write the cleaned copy and return what was removed. Bytes beyond ASCII pass as they are."""
+    removed: dict[str, None] = {}
+    _learn(path, kind, words)
+    rewrite = _rewriter(kind, words, removed)
+    with (
+        open_capture(path) as source,
+        _created(dest, is_packed=is_packed or is_gzip(path)) as out,
+    ):
+        for block in _blocks(source):
+            _write(out, rewrite, block, source)
+    return tuple(removed)
+
+
+def _rewriter(kind: CaptureKind, words: PrivateWords, removed: dict[str, None]) -> Rewrite:
+    if kind is CaptureKind.TORCH_TRACE:
+        return lambda text: clean(without_private_fields(text, words, removed), words, removed)
+    columns = TableColumns(removed) if kind is CaptureKind.NCU_CSV else None
+    is_table = kind is not CaptureKind.NCU_LOG
+
+    def rewrite(text: str) -> str:
+        if kind in (CaptureKind.NCU_CSV, CaptureKind.NCU_LOG):
+            text = without_process_paths(text, removed)
+        if columns is not None:
+            text = columns.cleaned(text, words)
+        if "Command" in text or "argv" in text:
+            new = _COMMAND.sub(r"\1(removed)", text)
+            if new != text:
+                removed["command lines"] = None
+            text = new
+        return clean(text, words, removed, has_numbers=is_table)
+
+    return rewrite
+
+
+def _learn(path: Path, kind: CaptureKind, words: PrivateWords) -> None:
+    """Read names of people and hosts in the first blocks: one may stand before its field."""
+    ignored: dict[str, None] = {}
+    with open_capture(path) as source:
+        seen = 0
+        for block in _blocks(source):
+            text = block.decode("latin-1")
+            words.learn(text)
+            if kind is CaptureKind.TORCH_TRACE:
+                without_private_fields(text, words, ignored, is_whole=False)
+            seen += len(block)
+            if seen >= _LEARNED_BYTES:
+                return
+
+
+def _write(out: IO[bytes], rewrite: Rewrite, block: bytes, source: BinaryIO) -> None:
+    while True:
+        try:
+            # Latin-1 maps every byte to one character and back; patterns see ASCII alone.
+            out.write(rewrite(block.decode("latin-1")).encode("latin-1", "replace"))
+            return
+        except IncompleteValueError:
+            more = source.read(_BLOCK_BYTES) if len(block) < _MAX_LINE_BYTES else b""
+            if not more:
+                raise EOFError("a private field has no end") from None
+            block += more
+
+
+def _created(dest: Path, *, is_packed: bool) -> AbstractContextManager[IO[bytes]]:
+    if is_packed:
+        return cast(AbstractContextManager[IO[bytes]], gzip.open(dest, "wb", compresslevel=4))
+    return dest.open("wb")
+
+
+def _blocks(source: BinaryIO) -> Iterator[bytes]:
+    """Give blocks that end at a line's end, so that no match lies across two; UTF-8 for UTF-16."""
+    rest = b""
+    is_first = True
+    while block := source.read(_BLOCK_BYTES):
+        if is_first and block.startswith((b"\xff\xfe", b"\xfe\xff")):
+            whole = block + source.read(_MAX_LINE_BYTES)
+            yield whole.decode("utf-16", "replace").encode("utf-8")
+            return
+        is_first = False
+        cut = block.rfind(b"\n") + 1
+        if not cut and len(rest) + len(block) < _MAX_LINE_BYTES:
+            rest += block
+            continue
+        cut = cut or _quiet_cut(block)
+        yield rest + block[:cut]
+        rest = block[cut:]
+    if rest:
+        yield rest
+
+
+def _quiet_cut(block: bytes) -> int:
+    """Cut a line without end after a closed object: traces written on one line."""
+    return block.rfind(b"},") + 2 if b"}," in block else len(block)

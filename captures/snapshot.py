@@ -1,0 +1,34 @@
+"""Load the dictionary of a PyTorch CUDA memory snapshot, its outer shape checked."""
+
+from pathlib import Path
+from typing import Any
+
+from captures.opening import read_bytes
+from captures.pickle_data import PickleRefusedError, load_data
+from core.errors import CaptureError
+
+MAX_SNAPSHOT_BYTES = 2 << 30
+REMEDY = "Dump it again with torch.cuda.memory._dump_snapshot()"
+
+
+def load_snapshot_data(path: Path) -> dict[str, Any]:
+    """Return the snapshot's dictionary as it is stored, its outer shape checked."""
+    data = read_bytes(path, MAX_SNAPSHOT_BYTES)
+    try:
+        loaded = load_data(data)
+    except PickleRefusedError as exc:
+        raise CaptureError(
+            path, str(exc), "Only pickles of plain data are read; " + REMEDY
+        ) from exc
+    if not isinstance(loaded, dict) or not isinstance(loaded.get("segments"), list):
+        raise CaptureError(path, "the pickle holds no `segments`: no memory snapshot", REMEDY)
+    traces = loaded.get("device_traces", [])
+    annotations = loaded.get("external_annotations") or []
+    settings = loaded.get("allocator_settings") or {}
+    shapes = isinstance(traces, list) and all(isinstance(t, list) for t in traces)
+    if not shapes or not isinstance(annotations, list) or not isinstance(settings, dict):
+        raise CaptureError(path, "`device_traces` or its neighbours are no lists", REMEDY)
+    # Shared lists could stand for more events than the file has bytes.
+    if sum(map(len, traces)) + len(loaded["segments"]) > max(1000, len(data)):
+        raise CaptureError(path, "it stands for more events than it has bytes", REMEDY)
+    return loaded

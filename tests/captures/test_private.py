@@ -1,0 +1,102 @@
+"""One list says what is private in a text; a name that a private field held is found elsewhere."""
+
+import time
+
+import pytest
+
+from captures.private import PrivateWords, clean, hashed
+from captures.scrub.log import LogCleaner
+
+LONG = 100_000
+PIECES = (
+    "token=",
+    "token ",
+    "a@",
+    "/home/",
+    "/u/a",
+    "~",
+    "C:\\",
+    "\\\\",
+    "10.",
+    "eyJ",
+    "ab:",
+    "://",
+)
+PIECES += ("-aaaa", "//", "Users/a", "GPU-", '"host": "', "USER=a ")
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ("cd /home/alice", "cd (path)"),
+        ("/home/alice.smith/lab/model.py(3): main", "model.py(3): main"),
+        ("/u/alice/x /ceph/a/y /global/homes/a/alice /Users/al", "(path) " * 3 + "(path)"),
+        ("/mnt/nfs/alice/run.py", "run.py"),
+        ("~alice/x ~/y/z.py", "(path) z.py"),
+        ("saved C:\\Users\\Alice Liddell\\run\\x.pt", "saved x.pt"),
+        ("\\\\server\\share\\alice\\x", "(path)"),
+        (
+            "/opt/v/lib/python3.12/site-packages/torch/nn/a.py(1): f",
+            "site-packages/torch/nn/a.py(1): f",
+        ),
+        ("load https://alice:key@hf.co/m", "load https://(address)"),
+        ("rank0@gpu-box mail alice@corp.example", "(removed) mail (removed)"),
+        ("GPU-554a6988-03dd-6206-3dd1-f43fb60a3ed0", "(removed)"),
+        ("link 00:1a:2b:3c:4d:5e at 10.1.2.3:29500", "link (removed) at (removed):29500"),
+        ("run --token abc123def", "run --token (removed)"),
+        ("HF_TOKEN=hf_abcdefghijklmnopqrst", "HF_TOKEN=(removed)"),
+        ("use sk-abcdefghijklmnopqrstuv now", "use (removed) now"),
+    ],
+)
+def test_what_names_somebody_leaves_a_text(text, cleaned):
+    assert clean(text) == cleaned
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, lambda(float)#1>>(T3)",
+        "layers/0/attn",
+        "/jit(f)/dot_general",
+        "max_new_tokens: 128, num_tokens=4096",
+        "token_embedding: Embedding(50257)",
+        "cuDNN 9.10.1.4, driver 580.95.05",
+        "a/b at ::operator~() 16:9",
+        "aten::_scaled_dot_product_flash_attention",
+    ],
+)
+def test_names_of_kernels_and_layers_stay(text):
+    assert clean(text) == text
+
+
+def test_a_name_learned_from_a_private_field_is_found_as_a_word_elsewhere():
+    words = PrivateWords()
+    words.learn("HOSTNAME=gpu-box-17\nWANDB_API_KEY=hunter2secret\nUSER=alicesmith")
+    text = "step of alicesmith on gpu-box-17 with hunter2secret, not alicesmithy"
+    assert words.replaced(text) == "step of (removed) on (removed) with (removed), not alicesmithy"
+
+
+def test_common_words_are_nobodys_names():
+    words = PrivateWords(["root", "train", "cuda", "123456", "abc"])
+    assert len(words) == 0
+
+
+def test_equal_devices_have_equal_hashes_that_are_hashed_no_further():
+    once = hashed("GPU-554a6988-03dd-6206-3dd1-f43fb60a3ed0")
+    assert once == hashed("554A6988-03DD-6206-3DD1-F43FB60A3ED0") == hashed(once)
+    assert "554" not in once[:6]
+
+
+def test_a_log_keeps_folders_of_the_system_and_loses_those_of_people():
+    line = "no /usr/lib/libcupti.so for /home/alicesmith/x/train.py on gpu-box-17"
+    cleaned = LogCleaner(PrivateWords(["gpu-box-17"])).text(line)
+    assert cleaned == "no /usr/lib/libcupti.so for train.py on (removed)"
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_time_grows_with_the_length_of_a_text_alone(piece):
+    text = piece * (LONG // len(piece))
+    started = time.process_time()
+    clean(text)
+    PrivateWords().learn(text)
+    assert time.process_time() - started < 2
