@@ -9,9 +9,10 @@ from typing import Any
 
 from app.api.auth import token_path
 from app.checks_network import broker, dashboard, port, workers
+from app.serve.publish import check_publishing
 from app.stack import running_stack
 from core.config import DataDir, broker_url
-from core.errors import AppError
+from core.errors import AppError, UserError
 from core.finding import finding
 
 MIN_FREE_BYTES = 2 * 2**30
@@ -28,11 +29,22 @@ _DAMAGED = "Move the file away and restore a copy; captures can be imported agai
 def dashboard_checks(data: DataDir, port_wanted: int = DEFAULT_PORT) -> list[dict[str, Any]]:
     """Return the checks; each has name, is_ok, found, fix, needed_for."""
     stack = running_stack(data) if data.root.is_dir() else None
-    checks = [_data_directory(data), _database(data), _disk(data), _token(data)]
+    checks = [_publishing(), _data_directory(data), _database(data), _disk(data), _token(data)]
     checks += [*broker(broker_url(data)), port(port_wanted, is_ours=stack is not None)]
     checks += workers(data)
     url = os.environ.get("WARPBOARD_DASHBOARD") or (stack or {}).get("url")
     return [*checks, *(dashboard(url, token_path(data)) if url else [])]
+
+
+def _publishing() -> dict[str, Any]:
+    """Say who reaches the pages that `up` would serve with these variables."""
+    needed = "people who may use the pages"
+    try:
+        return finding("pages", check_publishing("127.0.0.1", is_asked=False), needed_for=needed)
+    except UserError as exc:
+        found, _, fix = str(exc).partition(". ")
+        remedy = fix or "Mend or remove the secrets file; see docs/permissions.md"
+        return finding("pages", found, remedy, needed_for=needed)
 
 
 def _data_directory(data: DataDir) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Entry of the dashboard: navigation and style. Served by `app/asgi.py` or `streamlit run`."""
+"""Entry of the dashboard: navigation and style. Served by `app.serve`."""
 
 import sys
 from pathlib import Path
@@ -76,5 +76,8 @@ PAGES = [
     ),
 ]
 warm.load()
-with widgets.page_border():
-    st.navigation(PAGES, position="top").run()
+try:
+    with widgets.page_border():
+        st.navigation(PAGES, position="top").run()
+finally:  # a page that has nothing to show stops the script
+    login.account()

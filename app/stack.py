@@ -19,12 +19,13 @@ from typing import IO, Any
 
 from app.environments import made_worker_python
 from app.parts import Part, stop_all
-from core.config import ROOT, DataDir
+from app.serve.addresses import LOOPBACK, WILDCARDS, base_path
+from app.serve.publish import check_publishing
+from core.config import DataDir
 from core.errors import AppError, UserError
 
 HEALTH_TIMEOUT_S = 90.0
 MAX_DASHBOARD_FAILURES = 3
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 Say = Callable[[str], None]
 
 
@@ -36,6 +37,11 @@ class StackOptions:
     port: int = 8501
     has_pages: bool = True
     "Streamlit pages beside the API."
+    is_open_to_network: bool = False
+    "Pages beyond this host although there is no login."
+    workers_host: str | None = None
+    "Address of a second port with the API alone, for workers of other hosts."
+    workers_port: int = 8502
     has_ingest: bool = True
     has_worker: bool = True
     has_demo: bool = True
@@ -54,16 +60,24 @@ class Stack:
         self._parts: dict[str, Part] = {}
         self._worker_note = "off"
         self._written = ""
-        self.url = f"http://127.0.0.1:{options.port}"
+        self.url = f"http://{_own_address(options.host)}:{options.port}"
 
     def start(self) -> None:
         """Lock the data directory and serve the dashboard; returns once it answers.
 
         UserError for a port in use or a data directory that another stack serves.
         """
+        options = self._options
+        who = ""
+        if options.has_pages:
+            who = check_publishing(options.host, is_asked=options.is_open_to_network)
         self._data.ensure()
         self._lock = _locked(self._data)
-        check_port(self._options.host, self._options.port)
+        check_port(options.host, options.port)
+        if options.workers_host:
+            check_port(options.workers_host, options.workers_port)
+        if who:
+            self._tell(who)
         # Made here, once, so that no two processes migrate at the same time.
         from db.connection import opened
 
@@ -98,6 +112,11 @@ class Stack:
             elif environment.state == "failed":
                 self._worker_note = f"failed: {self._worker_note}"
         self._write()
+
+    @property
+    def pages_url(self) -> str:
+        """Return where the pages are, as this host reaches them."""
+        return f"{self.url}{base_path()}"
 
     @property
     def worker_note(self) -> str:
@@ -154,17 +173,15 @@ class Stack:
         self._tell("worker started")
 
     def _dashboard_command(self) -> list[str]:
-        host, port = self._options.host, str(self._options.port)
-        if not self._options.has_pages:
-            return [sys.executable, "-m", "app.api.server", "--host", host, "--port", port]
-        shown = "localhost" if host in ("0.0.0.0", "::") else host
-        return [
-            *(sys.executable, "-m", "streamlit", "run", str(ROOT / "app" / "asgi.py")),
-            *("--server.address", host, "--server.port", port, "--server.headless", "true"),
-            *("--browser.serverAddress", shown, "--browser.gatherUsageStats", "false"),
-            *("--server.fileWatcherType", "none"),
-            *(word for name in allowed_hosts(host) for word in ("--server.allowedHosts", name)),
-        ]
+        options = self._options
+        command = [sys.executable, "-m", "app.serve", "--host", options.host]
+        command += ["--port", str(options.port)]
+        if not options.has_pages:
+            command.append("--no-pages")
+        if options.workers_host:
+            command += ["--workers-host", options.workers_host]
+            command += ["--workers-port", str(options.workers_port)]
+        return command
 
     def _add(self, name: str, command: list[str], *, once: bool = False) -> None:
         env = {"WARPBOARD_DATA": str(self._data.root)}
@@ -214,19 +231,11 @@ class Stack:
         self._written = text
 
 
-def allowed_hosts(address: str) -> tuple[str, ...]:
-    """Return the host names that pages are served under; () is any.
-
-    WARPBOARD_HOSTS names them. Without it, an address that only this host reaches (in a container:
-    that it is published under) is served under this host's own names alone: a web page elsewhere
-    could otherwise have its own name lead here, and use the dashboard through its reader's browser.
-    """
-    chosen = os.environ.get("WARPBOARD_HOSTS", "").split(",")
-    named = tuple(name.strip() for name in chosen if name.strip())
-    published = os.environ.get("WARPBOARD_PUBLISH") or address
-    host = published.rpartition(":")[0] if published.count(":") == 1 else published
-    is_own = host in LOOPBACK
-    return named or (LOOPBACK if is_own else ())
+def _own_address(host: str) -> str:
+    """Return the address under which this host itself reaches what listens on `host`."""
+    if host in WILDCARDS or host in LOOPBACK:
+        return "[::1]" if host == "::1" else "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
 
 
 def running_stack(data: DataDir) -> dict[str, Any] | None:

@@ -110,10 +110,9 @@ class Stage:
         if self.has_clock:
             library = str(self.root / "clock.so")
             timed |= {"LD_PRELOAD": library, "FAULTS_CLOCK": str(self.clock)}
-        dashboard = python("-m", "app.api.server", "--host", host, "--port", str(API_PORT))
-        if pages:
-            dashboard = python("-m", "streamlit", "run", str(ROOT / "app" / "asgi.py"))
-            dashboard += ["--server.address", host, "--server.port", str(API_PORT)]
+        dashboard = python("-m", "app.serve", "--host", host, "--port", str(API_PORT))
+        if not pages:
+            dashboard.append("--no-pages")
         redis = ["redis-server", "--port", str(REDIS_PORT), "--bind", host, "--save", ""]
         redis += [
             "--protected-mode",

@@ -19,8 +19,7 @@ START_LIMIT_S = 60.0
 def served(data: Path, log: Path) -> Iterator[tuple[str, float]]:
     """Serve one data directory; yield the address and the seconds until it answered."""
     port = free_port()
-    command = [sys.executable, "-m", "streamlit", "run", str(ROOT / "app" / "asgi.py")]
-    command += ["--server.port", str(port), "--server.address", "127.0.0.1"]
+    command = [sys.executable, "-m", "app.serve", "--port", str(port)]
     env = {**os.environ, "WARPBOARD_DATA": str(data)}
     with log.open("wb") as out:
         begin = time.perf_counter()

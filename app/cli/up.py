@@ -16,6 +16,17 @@ def arguments(parser: ArgumentParser) -> None:
     number = whole_number(1, MAX_PORT)
     parser.add_argument("--port", type=number, default=8501, help="port to listen on")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    parser.add_argument(
+        "--open-to-network",
+        action="store_true",
+        help="serve pages beyond this host without a login, to everybody who reaches them",
+    )
+    parser.add_argument(
+        "--workers-host",
+        metavar="ADDRESS",
+        help="an address with the API alone, for workers of other hosts",
+    )
+    parser.add_argument("--workers-port", type=number, default=8502, help="the port of that")
     parser.add_argument("--no-demo", action="store_true", help="leave an empty database empty")
     parser.add_argument("--no-worker", action="store_true", help="start no worker on this host")
     parser.add_argument(
@@ -37,6 +48,9 @@ def run(options: Namespace, data: DataDir) -> int:
         StackOptions(
             host=options.host,
             port=options.port,
+            is_open_to_network=options.open_to_network,
+            workers_host=options.workers_host,
+            workers_port=options.workers_port,
             has_ingest=not options.dashboard_only,
             has_worker=not (options.no_worker or options.dashboard_only),
             has_demo=not options.no_demo,
@@ -46,7 +60,7 @@ def run(options: Namespace, data: DataDir) -> int:
     )
     stack.start()
     try:
-        note(f"dashboard: {stack.url}  (data in {data.root}; Ctrl-C stops everything)")
+        note(f"dashboard: {stack.pages_url}  (data in {data.root}; Ctrl-C stops everything)")
         while not stop.wait(POLL_S):
             stack.step()
         note("stopping")

@@ -5,6 +5,8 @@ from urllib.parse import urlencode, urlsplit
 
 import streamlit as st
 
+from app.serve.addresses import base_path
+
 OVERVIEW = "page/overview.py"
 SUBMIT = "page/submit.py"
 QUEUE = "page/queue.py"
@@ -32,4 +34,4 @@ def share_url(page: str, **params: str) -> str:
     parts = urlsplit(st.context.url or "")
     origin = f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
     query = urlencode({k: v for k, v in params.items() if v})
-    return f"{origin}/{page}" + (f"?{query}" if query else "")
+    return f"{origin}{base_path()}/{page}" + (f"?{query}" if query else "")

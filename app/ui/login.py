@@ -1,23 +1,47 @@
-"""A login for the pages, where the operator configures one: OpenID Connect, as Streamlit offers it.
+"""The login of the pages, where the operator configures one; `app.serve.front` asks for it first.
 
 It guards the pages alone. The API has its tokens.
 """
 
+from functools import cache
+
 import streamlit as st
+
+from app.serve.addresses import base_path
+from app.serve.login import Login, load_login
+from app.ui.widgets import plain_markdown
+
+
+@cache
+def _login() -> Login | None:
+    return load_login(base_path())
 
 
 def require_login() -> None:
-    """Stop the page with a login button, unless no login is configured or somebody is logged in.
-
-    Configured is what has an `[auth]` section in `.streamlit/secrets.toml`.
-    """
-    if not is_configured() or st.user.get("is_logged_in"):
+    """Stop the page, unless no login is configured or somebody who may enter is logged in."""
+    login = _login()
+    if login is None or login.access.allows(st.user.to_dict()):
         return
     st.title("Warpboard")
-    st.button("Log in", on_click=st.login, type="primary")
+    if st.user.get("is_logged_in"):
+        st.error(plain_markdown(f"{_name()} may not use this dashboard."))
+        st.button("Log out", on_click=st.logout)
+    else:
+        names = login.providers
+        for name in names:
+            label = "Log in" if len(names) == 1 else plain_markdown(f"Log in with {name}")
+            st.button(label, on_click=st.login, args=(name,), type="primary")
     st.stop()
 
 
-def is_configured() -> bool:
-    """Say whether the operator wants a login."""
-    return st.secrets.load_if_toml_exists() and "auth" in st.secrets
+def account() -> None:
+    """Say at a page's end who is logged in, with a way out; nothing without a login."""
+    if _login() is None:
+        return
+    bar = st.container(horizontal=True, vertical_alignment="center")
+    bar.caption(plain_markdown(f"Logged in as {_name()}"))
+    bar.button("Log out", on_click=st.logout, type="tertiary", icon=":material/logout:")
+
+
+def _name() -> str:
+    return str(st.user.get("email") or st.user.get("name") or "somebody")[:200]

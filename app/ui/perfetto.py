@@ -7,8 +7,9 @@ import pandas as pd
 import streamlit as st
 
 from app.perfetto import PREFIX, why_not
+from app.serve.addresses import base_path
 
-ADDRESS = f"{PREFIX}/index.html#!/viewer"
+ADDRESS = f"{base_path()}{PREFIX}/index.html#!/viewer"
 """There the UI waits for a trace; on its first page some builds look for one of their own."""
 
 _HERE = Path(__file__).parent

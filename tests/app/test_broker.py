@@ -146,7 +146,7 @@ def test_jobs_pass_through_redis_whatever_becomes_of_it(
     with ExitStack() as stack:
         server = stack.enter_context(redis(redis_port, tmp_path))
         for name, command in (
-            ("dashboard", [*python, "app.api.server", "--port", str(port)]),
+            ("dashboard", [*python, "app.serve", "--no-pages", "--port", str(port)]),
             ("ingest", [*python, "app.ingest_worker"]),
             ("worker", worker),
         ):

@@ -1,8 +1,24 @@
-"""Under which names pages are served: a page elsewhere must not reach a dashboard of this host."""
+"""Under which names and paths pages are served, and who may be let in from other hosts."""
+
+import socket
+from pathlib import Path
 
 import pytest
 
-from app.stack import LOOPBACK, allowed_hosts
+from app.serve import login
+from app.serve.addresses import LOOPBACK, base_path, served_hosts
+from app.serve.publish import VARIABLE, check_publishing, who_reaches
+from core.errors import UserError
+from tests.app.test_login import SECRETS
+
+OWN = tuple(dict.fromkeys((socket.gethostname().lower(), socket.gethostname().split(".")[0])))
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("PUBLISH", "HOSTS", "BASE_PATH", "SECRETS", "OPEN_TO_NETWORK"):
+        monkeypatch.delenv(f"WARPBOARD_{name}", raising=False)
+    monkeypatch.setattr(login, "ROOT", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -10,10 +26,12 @@ from app.stack import LOOPBACK, allowed_hosts
     [
         ("127.0.0.1", None, None, LOOPBACK),
         ("::1", None, None, LOOPBACK),
-        ("0.0.0.0", None, None, ()),
-        ("10.0.0.5", None, None, ()),
+        ("0.0.0.0", None, None, (*LOOPBACK, *OWN)),
+        ("10.0.0.5", None, None, (*LOOPBACK, "10.0.0.5", *OWN)),
         ("0.0.0.0", "127.0.0.1:8501", None, LOOPBACK),
-        ("0.0.0.0", "10.0.0.5:8501", None, ()),
+        ("0.0.0.0", "[::1]:8501", None, LOOPBACK),
+        ("0.0.0.0", "8501", None, (*LOOPBACK, *OWN)),
+        ("0.0.0.0", "10.0.0.5:8501", None, (*LOOPBACK, "10.0.0.5", *OWN)),
         ("127.0.0.1", None, "gpu.example.com, localhost", ("gpu.example.com", "localhost")),
         ("127.0.0.1", None, "*", ("*",)),
     ],
@@ -26,8 +44,57 @@ def test_names_follow_from_who_can_reach_the_address(
     names: tuple[str, ...],
 ) -> None:
     for variable, value in (("WARPBOARD_PUBLISH", published), ("WARPBOARD_HOSTS", chosen)):
-        if value is None:
-            monkeypatch.delenv(variable, raising=False)
-        else:
+        if value is not None:
             monkeypatch.setenv(variable, value)
-    assert allowed_hosts(address) == names
+    assert served_hosts(address) == names
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "10.0.0.5", "gpu.example.com"])
+def test_pages_beyond_this_host_are_a_decision(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    with pytest.raises(UserError, match="--open-to-network") as refused:
+        check_publishing(address, is_asked=False)
+
+    assert "--workers-host" in str(refused.value)
+    assert "delete runs" in check_publishing(address, is_asked=True)
+    monkeypatch.setenv(VARIABLE, "1")
+    assert "delete runs" in check_publishing(address, is_asked=False)
+
+
+@pytest.mark.parametrize("published", ["127.0.0.1:8501", "localhost:8501", "[::1]:8501"])
+def test_a_container_that_is_published_on_loopback_needs_no_decision(
+    monkeypatch: pytest.MonkeyPatch, published: str
+) -> None:
+    monkeypatch.setenv("WARPBOARD_PUBLISH", published)
+
+    assert "this host alone" in check_publishing("0.0.0.0", is_asked=False)
+
+
+def test_a_login_is_decision_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "secrets.toml"
+    path.write_text(SECRETS)
+    monkeypatch.setenv("WARPBOARD_SECRETS", str(path))
+
+    told = check_publishing("10.0.0.5", is_asked=False)
+
+    assert "want a login" in told
+    assert "ada@example.com" in told
+
+
+def test_without_a_login_it_is_said_who_can_do_what() -> None:
+    assert "submit and cancel jobs" in who_reaches("0.0.0.0", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"), [("", ""), ("/", ""), ("warp", "/warp"), ("/a/b/", "/a/b"), (" x ", "/x")]
+)
+def test_base_path_is_one_form(monkeypatch: pytest.MonkeyPatch, text: str, path: str) -> None:
+    monkeypatch.setenv("STREAMLIT_SERVER_BASE_URL_PATH", text)
+    assert base_path() == path
+
+
+def test_base_path_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARPBOARD_BASE_PATH", "//evil.example/<b>")
+    with pytest.raises(UserError, match="WARPBOARD_BASE_PATH"):
+        base_path()

@@ -1,35 +1,127 @@
-"""The optional login: nobody is asked without a configuration, and nothing is shown without one."""
+"""The optional login: closed when its file is wrong, and only for those whom it names."""
+
+from pathlib import Path
+from typing import Any
 
 import pytest
-import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from app.ui import login
+from app.serve import login
+from app.serve.login import Access, load_login
+from app.ui import login as page_login
+from core.errors import UserError
+
+SECRETS = """
+[auth]
+redirect_uri = "http://localhost:8501/oauth2callback"
+cookie_secret = "0123456789abcdef0123456789abcdef"
+client_id = "id"
+client_secret = "secret"
+server_metadata_url = "https://id.example/.well-known/openid-configuration"
+[access]
+users = ["Ada@example.com"]
+domains = ["lab.example"]
+"""
+
+
+@pytest.fixture
+def secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    path = tmp_path / "secrets.toml"
+    monkeypatch.setenv("WARPBOARD_SECRETS", str(path))
+    page_login._login.cache_clear()
+    return path
 
 
 def guarded() -> None:
     import streamlit as st
 
-    from app.ui.login import require_login
+    from app.ui.login import account, require_login
 
     require_login()
     st.write("what the page shows")
+    account()
 
 
-def test_pages_are_open_without_a_configuration() -> None:
+def test_pages_are_open_without_a_configuration(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("WARPBOARD_SECRETS", raising=False)
+    monkeypatch.setattr(login, "ROOT", tmp_path)
+    page_login._login.cache_clear()
+
     at = AppTest.from_function(guarded).run()
+
     assert [m.value for m in at.markdown] == ["what the page shows"]
+    assert not at.button
 
 
-def test_configured_login_shows_a_button_and_nothing_else() -> None:
-    at = AppTest.from_function(guarded)
-    at.secrets["auth"] = {"redirect_uri": "http://localhost:8501/oauth2callback"}
-    at.run()
+def test_configured_login_shows_a_button_and_nothing_else(secrets: Path) -> None:
+    secrets.write_text(SECRETS)
+
+    at = AppTest.from_function(guarded).run()
+
     assert not at.exception
     assert [b.label for b in at.button] == ["Log in"]
     assert not at.markdown
 
 
-def test_login_is_configured_by_an_auth_section(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(st.secrets, "load_if_toml_exists", lambda: False)
-    assert login.is_configured() is False
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", r"no \[auth\] section"),
+        ("[auth", "mend it"),
+        ("[auth]\n", r"no \[auth\] section"),
+        ("auth = 'yes'", r"no \[auth\] section"),
+        ("[auht]\nclient_id = 'x'", r"no \[auth\] section"),
+        (SECRETS.replace("redirect_uri", "redirect"), "redirect_uri is missing"),
+        (SECRETS.replace("/oauth2callback", "/"), "redirect_uri must be"),
+        (SECRETS.replace("0123456789abcdef", "0"), "cookie_secret must have 32"),
+        (SECRETS.replace("client_secret", "client"), "no complete provider"),
+        (SECRETS.partition("[access]")[0], "who may enter"),
+        (SECRETS.replace('["Ada@example.com"]', "7"), "users must be a list"),
+        (SECRETS.replace("[access]", "[auth.google]\nclient_id = 'x'\n[access]"), "no complete"),
+    ],
+)
+def test_a_secrets_file_without_a_valid_login_stops_the_start(
+    secrets: Path, text: str, said: str
+) -> None:
+    secrets.write_text(text)
+
+    with pytest.raises(UserError, match=said) as refused:
+        load_login()
+
+    assert str(secrets) in str(refused.value)
+
+
+def test_a_secrets_file_that_is_named_and_not_there_stops_the_start(secrets: Path) -> None:
+    with pytest.raises(UserError, match="does not exist"):
+        load_login()
+
+
+def test_a_complete_file_is_a_login(secrets: Path) -> None:
+    named = SECRETS.replace("client_id", "[auth.lab]\nclient_id")
+    for text, providers in ((SECRETS, ("default",)), (named, ("lab",))):
+        secrets.write_text(text)
+        found = load_login()
+        assert found is not None
+        assert found.providers == providers
+
+
+@pytest.mark.parametrize(
+    ("claims", "may_enter"),
+    [
+        ({"is_logged_in": True, "email": "ada@example.com"}, True),
+        ({"is_logged_in": True, "email": "ADA@example.com"}, True),
+        ({"is_logged_in": True, "email": "bob@lab.example", "email_verified": True}, True),
+        ({"is_logged_in": True, "email": "bob@lab.example", "email_verified": False}, False),
+        ({"is_logged_in": True, "email": "bob@evil.lab.example"}, False),
+        ({"is_logged_in": True, "email": "bob@lab.example@evil.example"}, False),
+        ({"is_logged_in": True, "email": "lab.example"}, False),
+        ({"is_logged_in": True}, False),
+        ({"is_logged_in": False, "email": "ada@example.com"}, False),
+        ({}, False),
+    ],
+)
+def test_only_the_allowed_enter(claims: dict[str, Any], may_enter: bool) -> None:
+    access = Access(users=frozenset({"ada@example.com"}), domains=frozenset({"lab.example"}))
+    assert access.allows(claims) is may_enter

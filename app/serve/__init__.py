@@ -1,0 +1,1 @@
+"""The server: who may connect, under which names, and what is served where."""

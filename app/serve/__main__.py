@@ -1,0 +1,144 @@
+"""The server's process: pages and API on one port; where asked, the API alone on another.
+
+`python -m app.serve --host H --port P [--workers-host H --workers-port P]`.
+"""
+
+import argparse
+import logging
+import os
+import socket
+import sys
+from typing import Any
+
+from app.api.app import Box, lifespan_for, make_api, routes
+from app.serve import logs
+from app.serve.addresses import (
+    LOOPBACK,
+    base_path,
+    is_loopback,
+    named_hosts,
+    published_host,
+    served_hosts,
+)
+from app.serve.front import Front, Policy
+from app.serve.login import load_login, secrets_path
+from core.config import ROOT, data_dir
+from core.console import fail
+from core.errors import AppError
+
+MAIN = ROOT / "app" / "main.py"
+PING_S = 30
+MAX_MESSAGE_BYTES = 16 * 2**20
+"From a browser; what the server sends has Streamlit's own limit."
+MAX_HEAD_BYTES = 64 * 2**10
+STOP_S = 3
+BACKLOG = 512
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Serve until told to stop."""
+    parser = argparse.ArgumentParser(prog="python -m app.serve", description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--no-pages", action="store_true", help="the API alone")
+    parser.add_argument("--workers-host", help="address of a second port with the API alone")
+    parser.add_argument("--workers-port", type=int)
+    options = parser.parse_args(argv)
+    os.umask(0o077)
+    logs.limit()
+    try:
+        serve(options)
+    except AppError as exc:
+        return fail(str(exc), exc.exit_code, is_json=False)
+    return 0
+
+
+def serve(options: argparse.Namespace) -> None:
+    """Listen and serve; UserError for settings that are wrong."""
+    import uvicorn
+
+    from app.serve.connections import GuardedProtocol, raise_file_limit
+
+    raise_file_limit()
+    sockets = [_listen(options.host, options.port)]
+    port = sockets[0].getsockname()[1]
+    if options.workers_host:
+        sockets.append(_listen(options.workers_host, options.workers_port or 0))
+    workers_port = port if options.no_pages else sockets[-1].getsockname()[1]
+    policy = Policy(
+        hosts=served_hosts(options.host),
+        named=tuple(name for name in named_hosts() if name not in LOOPBACK),
+        is_any_address=not is_loopback(published_host(options.host)),
+        base_path=base_path(),
+        workers_port=workers_port if options.no_pages or options.workers_host else None,
+        login=None if options.no_pages else load_login(base_path()),
+    )
+    app = make_api(data_dir()) if options.no_pages else _pages_and_api(options.host, port, policy)
+    config = uvicorn.Config(
+        Front(app, policy),
+        http=GuardedProtocol,
+        ws="websockets-sansio",
+        ws_ping_interval=PING_S,
+        ws_ping_timeout=PING_S,
+        ws_max_size=MAX_MESSAGE_BYTES,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        log_config=None,
+        log_level=logging.WARNING,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=STOP_S,
+    )
+    uvicorn.Server(config).run(sockets=sockets)
+
+
+def _pages_and_api(host: str, port: int, policy: Policy) -> Any:
+    """Return Streamlit's application with our routes in it, configured for this address."""
+    from streamlit import config, net_util
+    from streamlit.web import bootstrap
+
+    # Nothing calls out by itself: Streamlit asks this service for the host's public address.
+    net_util.get_external_ip = lambda: None
+    config._main_script_path = str(MAIN)
+    shown = "localhost" if is_loopback(host) or host in ("0.0.0.0", "::") else host
+    bootstrap.load_config_options(
+        {
+            "server.address": host,
+            "server.port": port,
+            "server.headless": True,
+            "server.baseUrlPath": policy.base_path.strip("/"),
+            "server.fileWatcherType": "none",
+            "server.enableXsrfProtection": True,
+            "server.enableCORS": True,
+            "server.allowedHosts": [],  # `Front` has checked it
+            "browser.serverAddress": shown,
+            "browser.gatherUsageStats": False,
+            "secrets.files": [str(secrets_path())],
+        }
+    )
+    config._server_mode = "starlette-app"
+
+    import streamlit as st
+
+    from app import perfetto
+    from app.ui import warm
+
+    box = Box()
+    return st.App(
+        str(MAIN),
+        routes=[*routes(box), *perfetto.routes()],
+        lifespan=lifespan_for(data_dir(), box, load=warm.load),
+    )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((host, port))
+    listener.listen(BACKLOG)
+    listener.setblocking(False)
+    return listener
+
+
+if __name__ == "__main__":
+    sys.exit(main())

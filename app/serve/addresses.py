@@ -1,0 +1,80 @@
+"""Where the dashboard is reached: addresses, the host names it answers to, its path."""
+
+import ipaddress
+import os
+import re
+import socket
+
+from core.errors import UserError
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+WILDCARDS = ("0.0.0.0", "::")
+_BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+\Z")
+
+
+def published_host(address: str) -> str:
+    """Return the address that people reach pages under.
+
+    The one they listen on, but for a container: WARPBOARD_PUBLISH says where its port is published.
+    """
+    published = os.environ.get("WARPBOARD_PUBLISH", "").strip()
+    if not published:
+        return address
+    if published.isdigit():  # a port alone: on all addresses
+        return WILDCARDS[0]
+    if published.startswith("["):
+        return published[1:].partition("]")[0]
+    return published.rpartition(":")[0] if published.count(":") == 1 else published
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether an address is reached from this host alone."""
+    if host in LOOPBACK:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_address(host: str) -> bool:
+    """Say whether a host is written as an IP address: no name that foreign DNS may lead here."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def named_hosts() -> tuple[str, ...]:
+    """Return the host names of WARPBOARD_HOSTS: those of a proxy in front, for example."""
+    chosen = os.environ.get("WARPBOARD_HOSTS", "").split(",")
+    return tuple(name.strip().lower() for name in chosen if name.strip())
+
+
+def served_hosts(address: str) -> tuple[str, ...]:
+    """Return the host names that pages are served under; `*` is any.
+
+    WARPBOARD_HOSTS names them. Without it they are this host's own: a web page elsewhere could have
+    its own name lead here, and use the dashboard through its reader's browser (DNS rebinding).
+    """
+    if named := named_hosts():
+        return named
+    host = published_host(address)
+    if is_loopback(host):
+        return LOOPBACK
+    own = socket.gethostname().lower()
+    names = (host.lower(), own, own.partition(".")[0])
+    return tuple(dict.fromkeys((*LOOPBACK, *(n for n in names if n and n not in WILDCARDS))))
+
+
+def base_path() -> str:
+    """Return the path that a proxy serves the dashboard under, as `/warpboard`; "" is none.
+
+    WARPBOARD_BASE_PATH; Streamlit's own variable is taken too.
+    """
+    chosen = os.environ.get("WARPBOARD_BASE_PATH")
+    text = (chosen or os.environ.get("STREAMLIT_SERVER_BASE_URL_PATH") or "").strip("/ ")
+    if text and not _BASE_PATH.match(f"/{text}"):
+        raise UserError(f"WARPBOARD_BASE_PATH: {text!r} is no path such as /warpboard")
+    return f"/{text}" if text else ""

@@ -1,0 +1,122 @@
+"""Connections that send nothing are closed, and no client has more than its share of them."""
+
+import asyncio
+import contextlib
+import resource
+from collections.abc import Iterable
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEAD_S = 10.0
+"So long may the head of a request take."
+MAX_CONNECTIONS = 800
+MAX_OF_CLIENT = 256
+KEPT_FILES = 200
+"File descriptors that are left for the database, captures and workers' processes."
+
+
+def raise_file_limit() -> int:
+    """Raise the number of open files to what the system allows this process; return it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(hard, 65_536) if hard != resource.RLIM_INFINITY else 65_536
+    if soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+class Connections:
+    """The open connections of the process, oldest first."""
+
+    def __init__(self, limit: int = MAX_CONNECTIONS, of_client: int = MAX_OF_CLIENT) -> None:
+        self._limit = limit
+        self._of_client = of_client
+        self._open: dict[asyncio.Transport, Any] = {}
+
+    def admit(self, protocol: "GuardedProtocol") -> None:
+        """Count a new connection; where that is one too many an idle one goes, else the new one."""
+        transport = protocol.transport
+        self._open[transport] = protocol
+        same = [p for p in self._open.values() if p.peer == protocol.peer]
+        if len(same) > self._of_client:
+            self._close_one(same, protocol)
+        elif len(self._open) > self._limit:
+            self._close_one(self._open.values(), protocol)
+
+    def forget(self, transport: asyncio.Transport) -> None:
+        """Notice that a connection has ended."""
+        self._open.pop(transport, None)
+
+    def _close_one(
+        self, candidates: Iterable["GuardedProtocol"], newest: "GuardedProtocol"
+    ) -> None:
+        idle = next((p for p in candidates if p.is_idle and p is not newest), newest)
+        self.forget(idle.transport)
+        idle.transport.abort()
+
+
+OPEN = Connections()
+
+
+class GuardedProtocol(H11Protocol):
+    """uvicorn's HTTP with a limit for heads that do not come, and a place in `OPEN`."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+    _is_upgraded = False
+
+    @property
+    def peer(self) -> str:
+        return self.client[0] if self.client else ""
+
+    @property
+    def is_idle(self) -> bool:
+        """Say whether no request is being answered on it."""
+        return not self._is_upgraded and (self.cycle is None or self.cycle.response_complete)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)  # type: ignore[arg-type]
+        OPEN.admit(self)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        OPEN.forget(self.transport)
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self.is_idle:
+            self._stop_timer()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.transport.is_closing() and self.is_idle:
+            self._await_head()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._stop_timer()
+        self._is_upgraded = True
+        super().handle_websocket_upgrade(event)
+        socket_protocol: Any = self.transport.get_protocol()
+        lost = socket_protocol.connection_lost
+
+        def connection_lost(exc: Exception | None) -> None:
+            OPEN.forget(self.transport)
+            lost(exc)
+
+        socket_protocol.connection_lost = connection_lost
+
+    def _await_head(self) -> None:
+        self._stop_timer()
+        self._head_timer = self.loop.call_later(HEAD_S, self._too_slow)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _too_slow(self) -> None:
+        if self.is_idle:
+            self.transport.abort()

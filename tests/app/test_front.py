@@ -1,0 +1,323 @@
+"""What reaches pages and API: by host, origin, session and size, on a real server."""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
+from streamlit.web.server.starlette.starlette_app_utils import create_signed_value
+
+from app.serve import connections, front
+from app.serve.connections import Connections, GuardedProtocol
+from app.serve.front import Front, Policy
+from app.serve.login import Access, Login
+
+SECRET = "0123456789abcdef0123456789abcdef"
+ADA = Access(users=frozenset({"ada@example.com"}))
+LOGIN = Login(providers=("default",), cookie_secret=SECRET, access=ADA)
+
+
+async def echo(request: Request) -> Response:
+    """Say what arrived behind the front."""
+    body = await request.body() if request.method == "PUT" else b""
+    headers = {k: request.headers.get(k) for k in ("host", "origin")}
+    return JSONResponse({"path": request.url.path, "bytes": len(body), **headers})
+
+
+async def stream(websocket: WebSocket) -> None:
+    await websocket.accept(headers=[(b"x-host", websocket.headers["host"].encode())])
+    await websocket.receive_text()
+
+
+@contextmanager
+def served(policy: Policy) -> Iterator[int]:
+    """Serve `echo` behind the front, on a real port."""
+    methods = ["GET", "HEAD", "PUT", "POST", "DELETE"]
+    routes = [Route("/{path:path}", echo, methods=methods)]
+    app = Starlette(routes=[*routes, WebSocketRoute("/{path:path}", stream)])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(
+            Front(app, policy), http=GuardedProtocol, ws="websockets-sansio", log_level="critical"
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            server.force_exit = True
+            thread.join()
+
+
+def ask(port: int, path: str, method: str = "GET", **headers: str) -> httpx.Response:
+    where = f"http://127.0.0.1:{port}{path}"
+    return httpx.request(method, where, headers=headers, trust_env=False, timeout=20)
+
+
+def handshake(port: int, path: str = "/_stcore/stream", **headers: str) -> str:
+    """Return the status line of a WebSocket handshake."""
+    headers = {"Host": f"localhost:{port}"} | headers
+    lines = [f"GET {path} HTTP/1.1", "Upgrade: websocket", "Connection: Upgrade"]
+    lines += ["Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version: 13"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as peer:
+        peer.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+        return peer.recv(4096).decode(errors="replace")
+
+
+def cookie(**claims: Any) -> str:
+    value = json.dumps({"origin": "http://localhost:8501", **claims})
+    return "_streamlit_user=" + create_signed_value(SECRET, "_streamlit_user", value).decode()
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[int]:
+    with served(Policy()) as port:
+        yield port
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[int]:
+    with served(Policy(login=LOGIN)) as port:
+        yield port
+
+
+@pytest.mark.parametrize("path", ["/", "/static/js/x.js", "/media/x.png", "/_stcore/host-config"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example", "10.0.0.5", "a@localhost"]
+)
+def test_foreign_names_are_not_served(opened: int, path: str, host: str) -> None:
+    assert ask(opened, path, Host=host).status_code == 421
+    assert ask(opened, path, Host=f"localhost:{opened}").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "http://evil.example",
+        "http://localhost:3000",
+        "http://localhost",
+        "null",
+        "https://[",
+        "http://localhost:{port}.evil.example",
+        "file://",
+    ],
+)
+def test_foreign_origins_reach_neither_socket_nor_upload_nor_file(opened: int, origin: str) -> None:
+    headers = {"Host": f"localhost:{opened}", "Origin": origin.format(port=opened)}
+
+    assert " 403 " in handshake(opened, **headers)
+    assert ask(opened, "/_stcore/upload_file/s/f", "PUT", **headers).status_code == 403
+    assert ask(opened, "/static/x.js", **headers).status_code == 403
+
+
+def test_own_origin_is_served_and_http_behind_it_sees_none(opened: int) -> None:
+    """Streamlit would ask a public service for this host's address to judge an origin."""
+    own = {"Host": f"localhost:{opened}", "Origin": f"http://localhost:{opened}"}
+
+    assert " 101 " in handshake(opened, **own)
+    assert ask(opened, "/", **own).json()["origin"] is None
+
+
+def test_a_named_proxy_is_an_origin_and_the_host_behind_it_agrees() -> None:
+    policy = Policy(hosts=("gpu.example.com", "127.0.0.1"), named=("gpu.example.com",))
+    with served(policy) as port:
+        through = handshake(port, Host=f"127.0.0.1:{port}", Origin="https://gpu.example.com")
+        other = handshake(port, Host="gpu.example.com", Origin="https://gpu.example.com:8443")
+
+    assert " 101 " in through
+    assert "x-host: gpu.example.com\r\n" in through
+    assert " 403 " in other
+
+
+def test_any_address_is_no_foreign_name() -> None:
+    with served(Policy(is_any_address=True)) as port:
+        codes = [ask(port, "/", Host=host).status_code for host in ("10.0.0.5:80", "evil.example")]
+
+    assert codes == [200, 421]
+
+
+def test_pages_take_nothing_but_reads_and_uploads(opened: int) -> None:
+    codes = {m: ask(opened, "/runs", m).status_code for m in ("POST", "PUT", "DELETE", "PATCH")}
+    assert codes == dict.fromkeys(codes, 405)
+    assert ask(opened, "/_stcore/agent/interact", "GET").status_code == 404
+    assert " 403 " in handshake(opened, "/_stcore/other")
+
+
+def test_every_answer_has_the_security_headers(opened: int, guarded: int) -> None:
+    for port, host in ((opened, "localhost"), (opened, "evil.example"), (guarded, "localhost")):
+        found = ask(port, "/", Host=f"{host}:{port}").headers
+        assert found["x-content-type-options"] == "nosniff"
+        assert "frame-ancestors 'self'" in found["content-security-policy"]
+        assert found["referrer-policy"] == "same-origin"
+
+
+def test_api_is_guarded_by_its_tokens_alone(opened: int, guarded: int) -> None:
+    for port in (opened, guarded):
+        assert ask(port, "/api/v1/workers", "POST", Host="dashboard:8501").status_code == 200
+        assert ask(port, "/api/v1/health", Host="dashboard:8501").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "code"),
+    [
+        ("/", "GET", 401),
+        ("/runs", "GET", 401),
+        ("/media/x.png", "GET", 401),
+        ("/static/x.js", "GET", 401),
+        ("/_stcore/upload_file/s/f", "PUT", 401),
+        ("/_stcore/upload_file/s/f", "DELETE", 401),
+        ("/api/docs", "GET", 401),
+        ("/_stcore/health", "GET", 200),
+        ("/auth/logout", "GET", 200),
+    ],
+)
+def test_without_a_session_only_the_login_is_served(
+    guarded: int, path: str, method: str, code: int
+) -> None:
+    assert ask(guarded, path, method).status_code == code
+
+
+def test_socket_wants_a_session_of_someone_who_may_enter(guarded: int) -> None:
+    ada = cookie(is_logged_in=True, email="ada@example.com")
+    eve = cookie(is_logged_in=True, email="eve@evil.example")
+    forged = ada.replace("_streamlit_user=", "_streamlit_user=x")
+
+    answers = [handshake(guarded, Cookie=c) for c in (ada, eve, forged, "", "a=b; =;", '\\"=;')]
+
+    assert [" 101 " in a for a in answers] == [True, False, False, False, False, False]
+    page = ask(guarded, "/", Cookie=eve)
+    assert (page.status_code, "eve@evil.example may not" in page.text) == (403, True)
+    assert "/auth/logout" in page.text
+    assert ask(guarded, "/runs", Cookie=ada).json()["path"] == "/runs"
+
+
+def test_login_page_leads_to_the_provider_below_the_base_path() -> None:
+    with served(Policy(login=LOGIN, base_path="/warp")) as port:
+        page = ask(port, "/warp/runs")
+
+    assert page.status_code == 401
+    assert 'href="/warp/login?provider=default"' in page.text
+
+
+@pytest.mark.parametrize(
+    ("asked", "inner"),
+    [
+        ("/warp/runs", "/warp/runs"),
+        ("/runs", "/warp/runs"),
+        ("/warp", "/warp/"),
+        ("/warp/_stcore/health", "/warp/_stcore/health"),
+        ("/_stcore/health", "/warp/_stcore/health"),
+        ("/warp/api/v1/health", "/api/v1/health"),
+        ("/api/v1/health", "/api/v1/health"),
+        ("/warp/perfetto/index.html", "/perfetto/index.html"),
+        ("/warped", "/warp/warped"),
+    ],
+)
+def test_base_path_is_the_same_whether_the_proxy_takes_it_off(asked: str, inner: str) -> None:
+    scope = {"type": "http", "path": asked, "headers": [], "method": "GET"}
+    guard = Front(Starlette(), Policy(base_path="/warp"))
+
+    assert guard._inner_scope(scope, guard._inner_path(asked))["path"] == inner
+
+
+def test_workers_port_serves_the_api_alone() -> None:
+    with ExitStack() as stack:
+        port = stack.enter_context(served(Policy()))
+        pages_only = ask(port, "/").status_code
+    guard = Front(Starlette(), Policy(workers_port=7))
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "path": "/", "headers": [(b"host", b"localhost")], "method": "GET"}
+    asyncio.run(guard({**scope, "server": ("127.0.0.1", 7)}, send, send))  # type: ignore[arg-type]
+
+    assert pages_only == 200
+    assert sent[0]["status"] == 404
+
+
+def test_uploads_are_limited_in_size_and_number() -> None:
+    sizes = (200_000, 300_000, 200_000, 200_000, 200_000, 200_000, 200_000, 200_000)
+    with served(Policy(max_upload_bytes=200_000)) as port:
+        where = f"http://localhost:{port}/_stcore/upload_file/s/f"
+        sent = [httpx.put(where, content=b"x" * n, trust_env=False) for n in sizes]
+    assert [answer.status_code for answer in sent] == [200, 413, 200, 200, 200, 200, 200, 429]
+
+
+def test_body_that_stops_coming_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front, "BODY_IDLE_S", 0.3)
+    head = "PUT /_stcore/upload_file/s/f HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n12"
+    with served(Policy()) as port, socket.create_connection(("127.0.0.1", port), 20) as peer:
+        peer.sendall(head.encode())
+        assert b" 200 " not in peer.recv(99)
+
+
+def test_half_open_connections_end_and_do_not_lock_others_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "HEAD_S", 1.0)
+    monkeypatch.setattr(connections, "OPEN", Connections(limit=40, of_client=20))
+    with served(Policy()) as port, ExitStack() as stack:
+        peers = []
+        for number in range(60):
+            peer = stack.enter_context(socket.create_connection(("127.0.0.1", port), 20))
+            peer.sendall(b"GET / HTTP/1.1\r\n" if number % 2 else b"")
+            peers.append(peer)
+        begin_s = time.monotonic()
+        assert ask(port, "/_stcore/health").status_code == 200
+        assert time.monotonic() - begin_s < 1
+        assert len(connections.OPEN._open) <= 20
+        for peer in peers:
+            peer.settimeout(10)
+            assert _is_closed(peer)
+
+
+def test_request_that_is_answered_for_long_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_S", 0.2)
+    with served(Policy()) as port, socket.create_connection(("127.0.0.1", port), 20) as peer:
+        peer.sendall(
+            b"PUT /api/v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nConnection: close\r\n\r\n1"
+        )
+        time.sleep(0.6)
+        peer.sendall(b"23")
+        assert b" 200 " in peer.recv(99)
+
+
+def _is_closed(peer: socket.socket) -> bool:
+    try:
+        return peer.recv(999) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_sessions_of_one_client_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front, "MAX_SESSIONS_OF_CLIENT", 2)
+    with served(Policy()) as port, ExitStack() as stack:
+        answers = []
+        for _ in range(3):
+            peer = stack.enter_context(socket.create_connection(("127.0.0.1", port), 20))
+            peer.sendall(
+                b"GET /_stcore/stream HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+                b"Connection: Upgrade\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+                b"Sec-WebSocket-Version: 13\r\n\r\n"
+            )
+            answers.append(peer.recv(99)[:12])
+    assert answers == [b"HTTP/1.1 101", b"HTTP/1.1 101", b"HTTP/1.1 403"]
