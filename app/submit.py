@@ -13,7 +13,7 @@ from core.queues import INGEST_QUEUE, INGEST_RUN_TASK, RUN_JOB_TASK, job_queue
 from core.spec import MAX_SWEEP_JOBS, JobSpec, expand_sweep, normalise_profilers
 from db import runs as db_runs
 from db.devices import Device, devices, names_device, resolve_device
-from db.queue import waiting_place
+from db.queue import most_gpus_of_a_host, waiting_place
 from db.status import worker_info
 
 CPU = "cpu"
@@ -94,7 +94,11 @@ def default_profilers(db: Database, target: Target) -> tuple[str, ...]:
 def submit_jobs(
     db: Database, data_dir: DataDir, jobs: Sequence[JobSpec], name: str | None = None
 ) -> Submitted:
-    """Insert the runs of a sweep and send a message for each. All runs are in, or none."""
+    """Insert the runs of a sweep and send a message for each. All runs are in, or none.
+
+    UserError for a job over more GPUs than any known host of that model has.
+    """
+    _check_num_gpus(db, jobs)
     with db.atomic():
         sweep_id = db_runs.insert_sweep(db, name)
         run_ids = [
@@ -105,6 +109,17 @@ def submit_jobs(
     for run_id, job in zip(run_ids, jobs, strict=True):
         sender.send_job(run_id, job.gpu, job.device)
     return Submitted(sweep_id=sweep_id, run_ids=tuple(run_ids), specs=tuple(jobs))
+
+
+def _check_num_gpus(db: Database, jobs: Sequence[JobSpec]) -> None:
+    wanted = max(jobs, key=lambda job: job.num_gpus if job.gpu != CPU else 1)
+    if wanted.gpu == CPU or wanted.num_gpus == 1:
+        return
+    largest = most_gpus_of_a_host(db, wanted.gpu)
+    if 0 < largest < wanted.num_gpus:
+        raise UserError(
+            f"gpus: {wanted.num_gpus} wanted; the largest host with {wanted.gpu} has {largest}"
+        )
 
 
 def retry_run(db: Database, data_dir: DataDir, run_id: str) -> None:

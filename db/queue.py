@@ -14,6 +14,11 @@ from db.devices import device_name, devices
 from db.events import add_events
 from db.lifecycle import move
 
+_NUM_GPUS = "coalesce(spec ->> '$.params.gpus', 1)"
+"""SQL: how many GPUs of one host a run needs at once."""
+ANY_NUMBER = 1 << 30
+"""Ranks that a CPU can have."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
@@ -25,9 +30,17 @@ class Claim:
 
 
 def claim_run(
-    db: Database, run_id: str, *, worker_id: str, gpu_id: str | None, task_id: str | None
+    db: Database,
+    run_id: str,
+    *,
+    worker_id: str,
+    gpu_id: str | None,
+    task_id: str | None,
+    num_gpus: int = ANY_NUMBER,
 ) -> Claim | None:
     """Claim a queued run for a worker; None when it is not queued (any more).
+
+    None also when the run needs more than the `num_gpus` GPUs of the worker's host.
 
     The guard is in the UPDATE: of two workers that got the same message one wins.
     """
@@ -36,8 +49,8 @@ def claim_run(
             db,
             RunStatus.CLAIMED,
             "id = ? AND cancel_requested = 0 AND spec IS NOT NULL"
-            " AND (device_id IS NULL OR device_id = ?)",
-            [run_id, gpu_id],
+            f" AND (device_id IS NULL OR device_id = ?) AND {_NUM_GPUS} <= ?",
+            [run_id, gpu_id, num_gpus],
             event=f"claimed by {worker_id}",
             fields={"worker_id": worker_id, "gpu_id": gpu_id, "task_id": task_id}
             | {"started_at": utc_now(), "finished_at": None, "error": None, "progress": {}},
@@ -138,18 +151,41 @@ def move_up(db: Database, run_id: str) -> None:
             raise UserError(f"run {run_id} is {_status(db, run_id)}: only a queued run can move up")
 
 
-def front_of_queue(db: Database, run_id: str, gpu_id: str | None = None) -> str | None:
+def gpus_of_worker(db: Database, worker_id: str, model: str) -> int:
+    """Return how many GPUs of a model a worker registered: what one job can have of its host."""
+    if model == "cpu":
+        return ANY_NUMBER
+    row = db.execute(
+        "SELECT count(*) FROM gpus WHERE worker_id = ? AND model = ?", (worker_id, model)
+    ).fetchone()
+    return int(row[0])
+
+
+def most_gpus_of_a_host(db: Database, model: str) -> int:
+    """Return how many GPUs of a model the largest worker registered; 0 where none did."""
+    row = db.execute(
+        "SELECT max(n) FROM (SELECT count(*) AS n FROM gpus"
+        " WHERE worker_id IS NOT NULL AND model = ? GROUP BY worker_id)",
+        (model,),
+    ).fetchone()
+    return int(row[0] or 0)
+
+
+def front_of_queue(
+    db: Database, run_id: str, gpu_id: str | None = None, num_gpus: int = ANY_NUMBER
+) -> str | None:
     """Return the queued run that is first in line for a GPU of the model of `run_id`.
 
     A message says "one more run for this queue": which one is decided here, by position, so that
     order does not depend on the broker and a run can be moved up. Runs that wait for another
-    physical GPU than `gpu_id` are passed over.
+    physical GPU than `gpu_id`, or need more GPUs than the host's `num_gpus`, are passed over.
     """
     row = db.execute(
         "SELECT id FROM runs WHERE status = 'queued' AND cancel_requested = 0"
         " AND gpu_model = (SELECT gpu_model FROM runs WHERE id = ?)"
-        " AND (device_id IS NULL OR device_id = ?) ORDER BY position, id LIMIT 1",
-        (run_id, gpu_id),
+        f" AND (device_id IS NULL OR device_id = ?) AND {_NUM_GPUS} <= ?"
+        " ORDER BY position, id LIMIT 1",
+        (run_id, gpu_id, num_gpus),
     ).fetchone()
     return row[0] if row else None
 

@@ -25,7 +25,7 @@ from worker.broker import broker_complaint
 from worker.client import DashboardAway, DashboardClient, Refused, version_complaint
 from worker.health import note_alive
 from worker.passes import GpuTarget
-from worker.places import Place, celery_command, celery_environment, lock_identity
+from worker.places import Place, celery_command, celery_environment, lock_identity, together
 from worker.probe import probe
 from worker.process import run_process
 from worker.settings import WorkerSettings
@@ -123,7 +123,7 @@ class WorkerHost:
         os.environ["WARPBOARD_DATA"] = str(self._data.root)
         targets = find_targets(self._wanted)
         facts = probe()
-        places = [self._place(model, target, facts) for model, target in targets]
+        places = together([self._place(model, target, facts) for model, target in targets])
         token = places[0].settings.load_token()
         if complaint := broker_complaint(self._broker_url):
             LOG.warning("%s; jobs start once it answers", complaint)

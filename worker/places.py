@@ -3,7 +3,8 @@
 import fcntl
 import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import IO
 
 from core.config import ROOT, DataDir
@@ -20,6 +21,24 @@ class Place:
     name: str
     queues: tuple[str, ...]
     settings: WorkerSettings
+
+
+def together(places: Sequence[Place]) -> list[Place]:
+    """Return the places, each knowing the GPUs of its model on this host: a job may need several.
+
+    The CPU stands alone: the ranks of a job share it.
+    """
+    found = []
+    for place in places:
+        mine = [p for p in places if p.settings.model == place.settings.model]
+        gpus = {
+            p.name: {"smi_selector": p.settings.smi_selector, "facts": p.settings.facts}
+            for p in mine
+            if p.settings.smi_selector is not None
+        }
+        settings = replace(place.settings, host_gpus=gpus, lock_name=place.name)
+        found.append(replace(place, settings=settings))
+    return found
 
 
 def celery_command(place: Place) -> list[str]:

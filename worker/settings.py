@@ -2,14 +2,14 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
 from worker.passes import GpuTarget
-from worker.targets import CPU, measured_facts
+from worker.targets import CPU, group_target, measured_facts
 
 VARIABLE = "WARPBOARD_WORKER_SETTINGS"
 
@@ -27,6 +27,11 @@ class WorkerSettings:
     visible_devices: str | None = None
     smi_selector: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    host_gpus: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """GPUs of this model on this host by the name of their lock, in order: `smi_selector` and
+    `facts` of each; {} for the CPU."""
+    lock_name: str = ""
+    "This place's own among `host_gpus`."
 
     @property
     def target(self) -> GpuTarget:
@@ -35,6 +40,20 @@ class WorkerSettings:
         return GpuTarget(
             visible_devices=self.visible_devices, smi_selector=self.smi_selector, facts=facts
         )
+
+    def group(self, names: Sequence[str]) -> GpuTarget:
+        """Return these GPUs of the host as the target of one job."""
+        members = []
+        for name in names:
+            gpu = self.host_gpus[name]
+            selector = str(gpu["smi_selector"])
+            facts = {**gpu["facts"], **measured_facts(selector)}
+            members.append(GpuTarget(visible_devices=selector, smi_selector=selector, facts=facts))
+        return group_target(members)
+
+    @property
+    def locks(self) -> Path:
+        return Path(self.data_root) / "gpus"
 
     @property
     def spool(self) -> Path:

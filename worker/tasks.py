@@ -10,6 +10,7 @@ import secrets
 import signal
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ from worker.celery_app import make_app
 from worker.client import Claim, DashboardAway, DashboardClient, Refused
 from worker.events import EventPump
 from worker.execute import JobLimits, execute, write_json
+from worker.gpu_locks import HeldGpus
 from worker.joblog import utc_now
+from worker.passes import GpuTarget
 from worker.settings import WorkerSettings, load_settings
 from worker.supervisor import PR_SET_PDEATHSIG
 
@@ -51,17 +54,21 @@ def run_job(self: Task, run_id: str) -> None:
     """Execute one run, if it is still queued, and deliver its bundle or leave it in the spool."""
     assert SETTINGS is not None, "started by hand: use python -m worker"
     client = DashboardClient(SETTINGS.dashboard_url, SETTINGS.load_token())
+    gpus = HeldGpus(SETTINGS.locks, tuple(SETTINGS.host_gpus), SETTINGS.lock_name)
     try:
+        # Before the claim: a job over several GPUs may hold this one, and no run waits for it here.
+        gpus.take_own(lambda: False)
         # The answer of the database decides, not the message: it may be delivered twice.
         claim = claim_patiently(client, run_id, SETTINGS, str(self.request.id))
         if claim is None:
             LOG.info("run %s: not queued any more", run_id)
             return
         try:
-            run_claimed(client, claim, SETTINGS)
+            run_claimed(client, claim, SETTINGS, gpus)
         except OSError as error:
             fail_without_bundle(client, claim, error, SETTINGS)
     finally:
+        gpus.close()
         client.close()
 
 
@@ -88,7 +95,9 @@ def claim_patiently(
             LOG.warning("run %s: waiting for the dashboard: %s", run_id, error)
 
 
-def run_claimed(client: DashboardClient, claim: Claim, settings: WorkerSettings) -> None:
+def run_claimed(
+    client: DashboardClient, claim: Claim, settings: WorkerSettings, gpus: HeldGpus
+) -> None:
     """Execute a claimed run and deliver its bundle, or leave it sealed in the spool."""
     run_id = claim.run_id
     folder = spool.open_bundle(settings.spool, run_id)
@@ -96,7 +105,7 @@ def run_claimed(client: DashboardClient, claim: Claim, settings: WorkerSettings)
         pump = EventPump(client, run_id, claim.attempt)
         pump.start()
         try:
-            manifest = _execute(claim, folder, pump, settings)
+            manifest = _execute(claim, folder, pump, settings, gpus)
             write_json(folder / "manifest.json", manifest | _ours(claim, settings))
             spool.seal(folder, run_id)
         finally:
@@ -125,18 +134,23 @@ def _ours(claim: Claim, settings: WorkerSettings) -> dict[str, Any]:
 
 
 def _execute(
-    claim: Claim, folder: Path, pump: EventPump, settings: WorkerSettings
+    claim: Claim, folder: Path, pump: EventPump, settings: WorkerSettings, gpus: HeldGpus
 ) -> dict[str, Any]:
     """Return the manifest; what goes wrong outside the job's own processes fails the run."""
+
+    def should_cancel() -> bool:
+        return pump.is_cancelled() or spool.is_cancel_asked(folder)
+
     try:
         spec = JobSpec.from_dict(claim.spec)
+        target = _gathered(spec, settings, gpus, pump, should_cancel)
         return execute(
             spec,
             folder,
             on_event=pump.put,
-            should_cancel=lambda: pump.is_cancelled() or spool.is_cancel_asked(folder),
+            should_cancel=should_cancel,
             limits=JobLimits.from_environment(),
-            gpu=settings.target,
+            gpu=target,
             run_id=claim.run_id,
             keep_private=os.environ.get("WARPBOARD_KEEP_PRIVATE") == "1",
         )
@@ -147,6 +161,26 @@ def _execute(
         LOG.exception("run %s", claim.run_id)
         pump.put({"at": utc_now(), "kind": "log", "message": traceback.format_exc()})
         return failed_manifest(claim, f"{type(error).__name__}: {error}", settings)
+
+
+def _gathered(
+    spec: JobSpec,
+    settings: WorkerSettings,
+    gpus: HeldGpus,
+    pump: EventPump,
+    should_cancel: Callable[[], bool],
+) -> GpuTarget:
+    """Return where the job runs, waiting until all its GPUs are free. UserError for too few."""
+    if spec.num_gpus == 1 or not settings.host_gpus:
+        return settings.target
+    if spec.num_gpus > len(settings.host_gpus):
+        here = f"this host has {len(settings.host_gpus)} of {settings.model}"
+        raise UserError(f"gpus: {spec.num_gpus} wanted, {here}")
+    message = f"waiting until {spec.num_gpus} GPUs of this host are free"
+    pump.put({"at": utc_now(), "kind": "log", "message": message})
+    names = gpus.take_several(spec.num_gpus, should_cancel)
+    # Cancelled meanwhile: the first pass ends at once, and the manifest says so.
+    return settings.target if names is None else settings.group(names)
 
 
 def failed_manifest(claim: Claim, error: str, settings: WorkerSettings) -> dict[str, Any]:

@@ -77,11 +77,16 @@ def _claim(
     any_run: Any,
 ) -> db_queue.Claim | None:
     key = gpu_id(worker_id, gpu, 0)
-    wanted = (db_queue.front_of_queue(db, run_id, key) if any_run is True else None) or run_id
+    model = gpu_model_of(db, worker_id, key) or ""
+    num_gpus = db_queue.gpus_of_worker(db, worker_id, model)
+    first = db_queue.front_of_queue(db, run_id, key, num_gpus) if any_run is True else None
+    wanted = first or run_id
     place = db_queue.waiting_place(db, wanted)
-    if place is None or place[0] != gpu_model_of(db, worker_id, key):
+    if place is None or place[0] != model:
         return None
-    found = db_queue.claim_run(db, wanted, worker_id=worker_id, gpu_id=key, task_id=task_id)
+    found = db_queue.claim_run(
+        db, wanted, worker_id=worker_id, gpu_id=key, task_id=task_id, num_gpus=num_gpus
+    )
     if found is not None and wanted != run_id:
         _tell_again(db, state, run_id, place)
     return found

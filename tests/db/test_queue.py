@@ -16,7 +16,15 @@ from db.handover import (
     take_events,
     waiting_for,
 )
-from db.queue import claim_run, front_of_queue, move_up, request_cancel, retry
+from db.queue import (
+    claim_run,
+    front_of_queue,
+    gpus_of_worker,
+    most_gpus_of_a_host,
+    move_up,
+    request_cancel,
+    retry,
+)
 from db.tokens import add_token, token_digests
 from db.workers import heartbeat, register_worker
 
@@ -185,3 +193,24 @@ def test_tokens_are_stored_as_hashes_and_replaced_by_label(db: Database) -> None
 
     assert list(token_digests(db).values()) == ["host-a"]
     assert not any("secret" in digest for digest in token_digests(db))
+
+
+def test_a_run_over_more_gpus_than_the_host_has_is_passed_over(
+    db: Database, make_run: MakeRun
+) -> None:
+    several = make_run(gpus=4)
+    single = make_run()
+
+    assert front_of_queue(db, single, num_gpus=2) == single
+    assert front_of_queue(db, single, num_gpus=4) == several
+    assert claim_run(db, several, worker_id="w", gpu_id=None, task_id="t", num_gpus=2) is None
+    assert claim_run(db, several, worker_id="w", gpu_id=None, task_id="t", num_gpus=4)
+
+
+def test_gpus_of_a_host_are_counted_by_model(db: Database) -> None:
+    gpus = [{"model": m, "uuid": f"GPU-{i}"} for i, m in enumerate(["H100", "H100", "4090"])]
+    register_worker(db, "w1", version="1", queues=("q",), gpus=gpus, info={"tools": {}})
+
+    assert [gpus_of_worker(db, "w1", m) for m in ("H100", "4090", "A100")] == [2, 1, 0]
+    assert most_gpus_of_a_host(db, "H100") == 2
+    assert gpus_of_worker(db, "w1", "cpu") > 1000
