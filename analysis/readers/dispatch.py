@@ -65,7 +65,9 @@ def _reader(
     elif kind is CaptureKind.NCU_LOG:
         from analysis.readers.ncu_log import read_ncu_log as reader
     elif kind is CaptureKind.TORCH_TRACE:
-        from analysis.readers.torch_trace import read_torch_trace as reader
+        from analysis.readers.torch_trace import read_torch_trace
+
+        return partial(read_torch_trace, scratch=scratch)
     elif kind is CaptureKind.MEMORY_SNAPSHOT:
         from analysis.readers.memory_snapshot import read_memory_snapshot as reader
     else:

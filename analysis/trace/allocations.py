@@ -32,8 +32,12 @@ class _Curve:
 
     time_ns: Int64s
     level_bytes: Int64s
+    reserved_bytes: Int64s
+    "MISSING where not recorded."
     baseline_bytes: int
-    "Live before the recording, as far as releases show it."
+    "Live before the recording."
+    is_counted: bool
+    "The allocator's own figures; else the baseline is only what releases show."
 
     @property
     def peak_bytes(self) -> int:
@@ -60,19 +64,31 @@ def memory_use(events: Allocations, source: str) -> MemoryUse:
         "peak_bytes": max(curve.peak_bytes for curve in curves.values()),
         "baseline_bytes": sum(curve.baseline_bytes for curve in curves.values()),
         "final_bytes": sum(int(curve.level_bytes[-1]) for curve in curves.values()),
-        "is_partial": any(curve.baseline_bytes for curve in curves.values()),
+        "is_partial": any(c.baseline_bytes and not c.is_counted for c in curves.values()),
     }
     frames = [_points(curve, device) for device, curve in curves.items()]
     return MemoryUse(points=pd.concat(frames, ignore_index=True), figures=figures)
 
 
 def _curve(events: Allocations) -> _Curve:
-    is_release = events.num_bytes < 0
-    known = np.unique(events.address[~is_release])
-    is_foreign = is_release & ~np.isin(events.address, known)
-    level = np.cumsum(events.num_bytes)
-    baseline = max(int(-events.num_bytes[is_foreign].sum()), -int(level.min()), 0)
-    return _Curve(time_ns=events.time_ns, level_bytes=level + baseline, baseline_bytes=baseline)
+    level, baseline = events.allocated_bytes, 0
+    is_counted = bool((level >= 0).all() and level.any())
+    if is_counted:
+        baseline = max(int(level[0] - events.num_bytes[0]), 0)
+    else:
+        is_release = events.num_bytes < 0
+        known = np.unique(events.address[~is_release])
+        is_foreign = is_release & ~np.isin(events.address, known)
+        level = np.cumsum(events.num_bytes)
+        baseline = max(int(-events.num_bytes[is_foreign].sum()), -int(level.min()), 0)
+        level = level + baseline
+    return _Curve(
+        time_ns=events.time_ns,
+        level_bytes=level,
+        reserved_bytes=events.reserved_bytes,
+        baseline_bytes=baseline,
+        is_counted=is_counted,
+    )
 
 
 def _points(curve: _Curve, device: int) -> pd.DataFrame:
@@ -81,12 +97,13 @@ def _points(curve: _Curve, device: int) -> pd.DataFrame:
     edges = np.arange(size)
     if size > MAX_POINTS:
         edges = np.linspace(0, size, MAX_POINTS, dtype=np.int64)[:-1]
+    reserved = np.maximum.reduceat(curve.reserved_bytes, edges)
     return pd.DataFrame(
         {
             "time_ns": curve.time_ns[edges],
             "device": device,
             "allocated_bytes": np.maximum.reduceat(curve.level_bytes, edges),
-            "reserved_bytes": pd.array([pd.NA] * len(edges), dtype="Int64"),
+            "reserved_bytes": pd.arrays.IntegerArray(np.maximum(reserved, 0), reserved < 0),
             "phase": None,
         },
         columns=list(MEMORY_POINT_COLUMNS),

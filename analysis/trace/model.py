@@ -152,6 +152,9 @@ class Allocations(Columns):
     process: Int32s
     memory: NDArray[np.int8]
     "0 device, 1 pinned, 2 pageable, 3 managed."
+    allocated_bytes: Int64s
+    reserved_bytes: Int64s
+    "In use and held after the event, as the allocator itself counts; MISSING where it does not."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,8 +226,9 @@ class Sources:
     "Device -> name, uuid hash, SMs, ... as far as the capture says."
     utc_origin_ns: int | None = None
     "UTC time [ns since 1970] of the capture's time 0; None where it does not say."
+    session_start_ns: int = 0
     session_end_ns: int | None = None
-    "When the recording ended, on the capture's clock."
+    "When the recording began and ended, on the capture's clock; None where it does not say."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,17 @@ def nesting_order(start_ns: Int64s, end_ns: Int64s, thread: Int32s) -> NDArray[n
     return np.lexsort((-end_ns, start_ns, thread))
 
 
-def parents(end_ns: Int64s, thread: Int32s) -> Int32s:
+def parents(
+    end_ns: Int64s, thread: Int32s, *, start_ns: Int64s | None = None, rounding_ns: int = 0
+) -> Int32s:
     """Return the parent of each range, given in `nesting_order`; MISSING where there is none.
 
     That is the nearest range before it on its thread that ends no earlier. A range that overlaps
-    another only in part is no child of it. Every range looks one candidate back at a time and takes
-    over the candidate's own candidate, so a flat list of n ranges takes log2(n) rounds.
+    another only in part is no child of it, unless by `rounding_ns` or less (with `start_ns`):
+    recorders that round start and duration each on its own let a callee end after its caller.
+
+    Every range looks one candidate back at a time and takes over the candidate's own candidate, so
+    a flat list of n ranges takes log2(n) rounds.
     """
     parent = np.arange(-1, len(end_ns) - 1, dtype=np.int32)
     open_rows = np.arange(len(end_ns))
@@ -24,7 +29,12 @@ def parents(end_ns: Int64s, thread: Int32s) -> Int32s:
         candidate = parent[open_rows]
         is_other = (candidate < 0) | (thread[candidate] != thread[open_rows])
         parent[open_rows[is_other]] = MISSING
-        is_short = ~is_other & (end_ns[candidate] < end_ns[open_rows])
+        end = end_ns[candidate]
+        is_around = end >= end_ns[open_rows]
+        if rounding_ns and start_ns is not None:
+            is_near = end + rounding_ns >= end_ns[open_rows]
+            is_around |= is_near & (start_ns[open_rows] < end)
+        is_short = ~is_other & ~is_around
         open_rows = open_rows[is_short]
         parent[open_rows] = parent[candidate[is_short]]
     return parent

@@ -89,10 +89,15 @@ def range_table(trace: Trace, ranges: PhaseRanges) -> pa.Table | None:
     return pa.table({name: columns[name] for name in RANGE_COLUMNS})
 
 
-def _coded(codes: Int32s, texts: Sequence[str]) -> pa.DictionaryArray:
-    """Return a dictionary column; negative codes are null."""
-    indices = pa.array(codes.astype(np.int32, copy=False), mask=codes < 0)
-    return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string()))
+def _coded(codes: Int32s, texts: Sequence[str | None]) -> pa.DictionaryArray:
+    """Return a dictionary column of the texts in use, each once; negative codes are null."""
+    used = np.flatnonzero(np.bincount(codes[codes >= 0], minlength=1)).tolist() if texts else []
+    place = {text: i for i, text in enumerate(dict.fromkeys(texts[code] for code in used))}
+    index = np.full(len(texts) + 1, -1, np.int32)
+    index[used] = [place[texts[code]] for code in used]
+    chosen = index[codes]
+    indices = pa.array(chosen, mask=chosen < 0)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(place, pa.string()))
 
 
 def _texts(trace: Trace) -> list[tuple[Int32s, list[str]]]:

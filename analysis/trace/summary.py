@@ -135,8 +135,9 @@ def _windows(trace: Trace) -> dict[str, int]:
         return {}
     first = min(int(t.start_ns.min()) for t in tables)
     found = {"event_window_ns": max(int(t.end_ns.max()) for t in tables) - first}
-    if trace.sources.session_end_ns:
-        found["capture_window_ns"] = trace.sources.session_end_ns
+    sources = trace.sources
+    if sources.session_end_ns:
+        found["capture_window_ns"] = sources.session_end_ns - sources.session_start_ns
     return found
 
 

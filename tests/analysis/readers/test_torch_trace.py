@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from analysis.iterations import iteration_host_ns, iteration_kernel_ns, num_iterations
 from analysis.readers import read
-from analysis.readers.torch_trace_events import INVALID, time_ns
+from analysis.readers.torch_trace.columns import INVALID, time_ns
 from analysis.tables import (
     API_CALL_COLUMNS,
     GAP_COLUMNS,
@@ -172,21 +173,32 @@ def test_launches_and_kernels_without_partner_are_counted(tmp_path: Path) -> Non
     assert tables.summary["num_kernels_without_launch"] == 1
     assert tables.summary["num_kernels_before_launch"] == 1
     assert {"launches_without_kernel", "kernels_without_launch"} <= _codes(tables)
-    assert "kernels_before_launch" in _codes(tables)
+    assert "operations_before_launch" in _codes(tables)
     calls = tables.api_calls.set_index("name")
     assert calls.loc["cudaDeviceSynchronize", "is_sync"]
 
 
-def test_first_profiler_step_stands_apart(tmp_path: Path) -> None:
-    steps = [_x("user_annotation", f"ProfilerStep#{i}", 100 * i, 90) for i in (1, 2, 3)]
-    work = [_kernel("k", 100 * i + 20, 5, i) for i in (1, 2, 3)]
-    launches = [_launch(100 * i + 10, i) for i in (1, 2, 3)]
-    tables = _read(tmp_path, steps + work + launches)
-    assert tables.summary["num_kernels"] == tables.kernels["count"].sum() == 2
-    assert "first_step_excluded" in _codes(tables)
-    assert tables.phases["num_kernels"].tolist() == [1, 1, 1]
-    only = _read(tmp_path, [steps[0], work[0], launches[0]])
-    assert only.summary["num_kernels"] == 1
+@pytest.mark.parametrize("num_steps", [1, 2, 5])
+def test_kernel_time_an_iteration_is_that_of_a_step_however_many_there_are(
+    num_steps: int, tmp_path: Path
+) -> None:
+    events = []
+    for i in range(num_steps):
+        events += [_x("user_annotation", f"ProfilerStep#{i}", 100 * i, 90)]
+        events += [_launch(100 * i + 10, i + 1), _kernel("k", 100 * i + 20, 5, i + 1)]
+    tables = _read(tmp_path, events)
+    assert tables.summary["num_kernels"] == tables.kernels["count"].sum() == num_steps
+    assert tables.summary["kernel_time_ns"] / num_iterations(tables.phases) == 5_000
+    assert iteration_kernel_ns(tables.phases) == 5_000
+
+
+def test_numbered_ranges_inside_a_step_are_parts_of_it(tmp_path: Path) -> None:
+    events = [_x("user_annotation", "ProfilerStep#3", 0, 100), _launch(6, 1), _launch(46, 2)]
+    events += [_x("user_annotation", f"step_{i}", 5 + 40 * i, 30) for i in (0, 1)]
+    events += [_kernel("k", 10 + 40 * i, 5, i + 1) for i in (0, 1)]
+    phases = _read(tmp_path, events).phases
+    assert (num_iterations(phases), iteration_kernel_ns(phases)) == (1, 10_000)
+    assert iteration_host_ns(phases) == 100_000
 
 
 def test_backward_goes_by_time_and_says_so(tmp_path: Path) -> None:
@@ -205,7 +217,7 @@ def test_backward_goes_by_time_and_says_so(tmp_path: Path) -> None:
     ]
     phases = _read(tmp_path, events).phases.set_index("path")
     assert phases["kernel_ns"].to_dict() == {
-        "step": 12_000,
+        "step": 15_000,
         "step/forward": 5_000,
         "step/backward": 7_000,
     }
@@ -214,7 +226,7 @@ def test_backward_goes_by_time_and_says_so(tmp_path: Path) -> None:
         "step/forward": "launch_thread",
         "step/backward": "process_time",
     }
-    assert phases.loc["step", "projected_ns"] == 47_000
+    assert phases.loc["step", "projected_ns"] == 73_000
     assert phases.loc["step/forward", "host_ns"] == 20_000
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from core.errors import CaptureError
 from tests.analysis.readers.test_torch_trace import _codes, _kernel, _launch, _read, _x
+from tests.analysis.readers.test_torch_trace_events import _load
 
 
 def _rank(rank: int, cpu_pid: Any, gpu_pid: Any) -> list[dict[str, Any]]:
@@ -44,7 +45,7 @@ def test_one_step_of_two_ranks_is_no_first_step(tmp_path: Path) -> None:
 def test_steps_that_are_operators_are_ranges(tmp_path: Path) -> None:
     steps = [_x("Operator", f"ProfilerStep#{i}", 100 * i, 100) for i in (0, 1)]
     tables = _read(tmp_path, [*steps, *(_x("Operator", "aten::add", t, 40) for t in (10, 110))])
-    assert tables.kernels[["name", "total_ns"]].to_numpy().tolist() == [["aten::add", 40_000]]
+    assert tables.kernels[["name", "total_ns"]].to_numpy().tolist() == [["aten::add", 80_000]]
     assert tables.phases["path"].tolist() == ["ProfilerStep#0", "ProfilerStep#1"]
 
 
@@ -94,3 +95,50 @@ def test_halves_of_surrogate_pairs_are_marked_wherever_they_stand(tmp_path: Path
     )
     assert (tables.gpu["name"], tables.kernels["name"][0]) == ("A\ufffd", "k\ufffd")
     assert tables.environment["distributed.backend"] == "n\ufffd"
+
+
+def _offset_rank(index: int, offset: int, correlation: int, **more: Any) -> list[dict[str, Any]]:
+    """Two long kernels or six short ones of a rank, whose process ids a number was added to."""
+    sizes = (
+        [(100 + 300 * i, 250) for i in range(2)]
+        if index
+        else [(150 + 50 * i, 20) for i in range(6)]
+    )
+    events = [_x("user_annotation", "step", 0, 900) | {"pid": 100 + offset}]
+    for i, (start, dur) in enumerate(sizes):
+        events.append(_launch(10 + i, correlation + i) | {"pid": 100 + offset})
+        events.append(_kernel(f"k{index}", start, dur, correlation + i) | {"pid": offset})
+    for event in events:
+        event["args"] = event["args"] | more
+    return events
+
+
+@pytest.mark.parametrize("first_id", [1, 1001], ids=["the same ids", "other ids"])
+@pytest.mark.parametrize("step", [1_000, 10_000])
+@pytest.mark.parametrize("is_rank_noted", [True, False])
+def test_ranks_told_apart_by_numbers_alone_keep_their_own(
+    first_id: int, step: int, is_rank_noted: bool, tmp_path: Path
+) -> None:
+    noted = [{"rank": 0}, {"rank": 1}] if is_rank_noted else [{}, {}]
+    ranks = [*_offset_rank(0, 0, 1, **noted[0]), *_offset_rank(1, step, first_id, **noted[1])]
+    loaded = _load(tmp_path, ranks)
+    tables = _read(tmp_path, ranks)
+    assert [p.rank for p in loaded.trace.sources.processes] == [0, 1]
+    assert tables.summary["kernel_time_ns"] == 6 * 20_000 + 2 * 250_000
+    assert tables.phases["num_kernels"].tolist() == [6, 2]
+    assert set(tables.spans["device"].to_pylist()) == {0, 1}
+    assert tables.summary["num_quarantined"] == 0
+    assert "colliding_correlation_ids" not in _codes(tables)
+
+
+@pytest.mark.parametrize("pid", ["rank{}/4711", "Rank {} (4711)", "[TP0{}] 4711", "4711 (rank{})"])
+def test_ranks_in_process_names_are_read(pid: str, tmp_path: Path) -> None:
+    events = [*_rank(0, pid.format(0), pid.format(0)), *_rank(1, pid.format(1), pid.format(1))]
+    loaded = _load(tmp_path, events)
+    assert [p.rank for p in loaded.trace.sources.processes] == [0, 1]
+    assert (loaded.trace.gpu_ops.launch >= 0).all()
+
+
+def test_a_path_of_two_ranks_is_one_text_of_the_spans(tmp_path: Path) -> None:
+    tables = _read(tmp_path, [*_offset_rank(0, 0, 1), *_offset_rank(1, 1000, 1001)])
+    assert tables.spans.to_pandas()["path"].cat.categories.tolist() == ["step"]

@@ -45,3 +45,13 @@ def test_random_ranges_agree_with_a_stack(seed):
     rows = zip(rng.integers(0, 3, 300), start, start + rng.integers(0, 40, 300), strict=True)
     ordered = sorted(((int(t), int(s), int(e)) for t, s, e in rows), key=lambda r: (*r[:2], -r[2]))
     assert _nested(ordered) == _by_stack(ordered)
+
+
+def test_a_callee_that_ends_late_by_rounding_is_a_child_and_the_next_call_is_not():
+    thread, start, end = (
+        np.array(c, np.int64) for c in ([0] * 4, [0, 10, 20, 21], [20, 21, 30, 25])
+    )
+
+    parent = parents(end, thread, start_ns=start, rounding_ns=2)
+
+    assert parent.tolist() == [-1, 0, -1, 2]

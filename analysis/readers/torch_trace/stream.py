@@ -18,8 +18,15 @@ _CHUNK_BYTES = 4 << 20
 _MAX_VALUE_CHARS = 64 << 20
 """No event is longer: beyond this the text is damaged, whatever follows."""
 _BLANK = re.compile(r"[ \t\r\n]*")
+_COMMA = re.compile(r"[ \t\r\n]*,[ \t\r\n]*(?=[^ \t\r\n])")
 _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|(\\)')
 _OPEN_ESCAPE = re.compile(r"\\+u?[0-9a-fA-F]{0,3}$")
+_NO_NUMBER = re.compile(
+    r'"(?:[^"\\]|\\.)*+(?:"|\Z)'
+    r"|(?<![\w.])([+-]?(?:inf(?:inity)?|nan(?:\(\w*\))?|1\.#\w+)(?=[\s,\]}]))",
+    re.IGNORECASE | re.DOTALL | re.ASCII,
+)
+"""A text, or infinity or "no number" as C writes it: `inf`, `-nan`, `-nan(ind)`, `1.#INF`."""
 _REMEDY = "Export the trace again, or copy the whole file"
 
 
@@ -84,9 +91,27 @@ class TraceStream:
             self._at += 1
             return
         while True:
+            yield from self._in_buffer()
             yield self._value()
             if not self._has_next("]"):
                 return
+
+    def _in_buffer(self) -> Iterator[Any]:
+        """Yield the values that stand in the buffer with the comma after them.
+
+        What is no such value is left to `_value`, which reads on or says what is wrong.
+        """
+        text, scan, comma = self._text, self._scan, _COMMA.match
+        try:
+            while True:
+                value, end = scan(text, self._at)
+                after = comma(text, end)
+                if after is None:
+                    return
+                self._at = after.end()
+                yield value
+        except (StopIteration, ValueError):
+            return
 
     def _has_next(self, closing: str) -> bool:
         char = self._peek()
@@ -123,6 +148,8 @@ class TraceStream:
                 continue
             if "escape" in what and self._repair():
                 continue
+            if self._name_no_numbers():
+                continue
             ahead = place - self._at
             if len(self._text) - self._at > _MAX_VALUE_CHARS or not self._more():
                 raise self._error(what, self._at + ahead)
@@ -138,6 +165,18 @@ class TraceStream:
             return False
         self.num_repaired += len(mended) - len(body)
         self._text, self._at = mended + tail, 0
+        return True
+
+    def _name_no_numbers(self) -> bool:
+        """Write infinities and the like in the buffer as JSON readers know them, of equal length.
+
+        They stand in arguments that are not read; False where there is none.
+        """
+        rest = self._text[self._at :]
+        plain = _NO_NUMBER.sub(lambda m: "NaN".ljust(len(m[1])) if m[1] else m[0], rest)
+        if plain == rest:
+            return False
+        self._text, self._at = plain, 0
         return True
 
     def _more(self) -> bool:

@@ -67,3 +67,18 @@ def environment_of(header: Mapping[str, Any]) -> dict[str, Any]:
         shown = {f"distributed.{k}": info.get(k) for k in ("backend", "rank", "world_size")}
         found |= _plain(shown)
     return found
+
+
+def base_ns(header: Mapping[str, Any]) -> int | None:
+    """Return the UTC time [ns since 1970] that the trace's times count from, where it says so."""
+    base = header.get("baseTimeNanoseconds")
+    is_time = isinstance(base, int) and not isinstance(base, bool) and 0 < base < _MAX
+    return base if is_time else None
+
+
+def rank_of(header: Mapping[str, Any]) -> int | None:
+    """Return the rank that `distributedInfo` names."""
+    info = header.get("distributedInfo")
+    rank = info.get("rank") if isinstance(info, dict) else None
+    is_rank = isinstance(rank, int) and not isinstance(rank, bool) and 0 <= rank < 1 << 31
+    return rank if is_rank else None
