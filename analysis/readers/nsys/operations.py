@@ -19,7 +19,7 @@ from analysis.readers.nsys.columns import (
     to_int32,
 )
 from analysis.trace.aggregates import GRAPH_NAME
-from analysis.trace.model import Allocations, OpKind, OpLabel
+from analysis.trace.model import Allocations, OpKind, OpLabel, make_columns
 from captures.nsys_database import NsysDatabase
 
 TID_BITS = 24
@@ -282,13 +282,13 @@ def _in_order(found: Accumulated) -> Allocations:
     order: Any = slice(None)
     if (time[1:] < time[:-1]).any():
         order = np.argsort(time, kind="stable")
-    num_rows = len(time)
-    return Allocations(
+    return make_columns(
+        Allocations,
+        len(time),
         time_ns=time[order],
         num_bytes=found.take("size")[order],
         address=found.take("address")[order],
         device=found.take("device")[order],
-        process=np.full(num_rows, MISSING, np.int32),
         memory=found.take("memory")[order],
     )
 
