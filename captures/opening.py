@@ -111,10 +111,25 @@ def read_bytes(path: Path, limit: int) -> bytes:
     return data
 
 
-def decode_text(data: bytes) -> str:
-    """Return text of any encoding that tools and shells write: UTF-8, UTF-16 with a mark, Latin."""
+def utf16_of(data: bytes) -> str | None:
+    """Return the encoding of UTF-16 text, by its mark or by the zero bytes of its ASCII letters.
+
+    PowerShell writes it with a mark, spreadsheets and `iconv` also without.
+    """
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return data.decode("utf-16", "replace")
+        return "utf-16"
+    head = data[:4096]
+    zeros = head[0::2].count(0), head[1::2].count(0)
+    few, many = len(head) // 40, len(head) // 3
+    if zeros[0] <= few and zeros[1] > many:
+        return "utf-16-le"
+    return "utf-16-be" if zeros[1] <= few and zeros[0] > many else None
+
+
+def decode_text(data: bytes) -> str:
+    """Return text of any encoding that tools and shells write: UTF-8, UTF-16, Latin."""
+    if utf16 := utf16_of(data):
+        return data.decode(utf16, "replace")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from analysis.readers.latency_csv import latency_column
 from analysis.tables import CaptureKind
-from captures.opening import decode_text, is_gzip, open_capture, reading
+from captures.opening import decode_text, is_gzip, open_capture, reading, utf16_of
 from captures.pickle_data import PickleRefusedError
 from core.errors import CaptureError
 
@@ -169,7 +169,7 @@ def _check_is_nsys(path: Path) -> None:
 
 
 def _detect_text(path: Path, data: bytes) -> CaptureKind:
-    if b"\0" in data[:4096] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
+    if b"\0" in data[:4096] and utf16_of(data) is None:
         raise CaptureError(path, "the content is of no known kind (binary)", _ACCEPTED)
     text = decode_text(data)
     start = text.lstrip("\ufeff \t\r\n")

@@ -1,4 +1,8 @@
-"""Read a table of latencies that a user's own script wrote: one sample a row."""
+"""Read a table of latencies that a user's own script wrote: one sample a row, one configuration.
+
+A table of summaries (mean, p95, ...) or a sweep has rows that are no samples of one thing; it is
+refused, and the columns that show it are named.
+"""
 
 import csv
 import io
@@ -23,6 +27,26 @@ _SCALE_NS = {"ns": 1, "us": 1e3, "\u00b5s": 1e3, "\u03bcs": 1e3, "ms": 1e6, "s":
 _COLUMN = re.compile(
     r"^(?:\w*_)?latency[ _]*[\[(]?(ns|us|\u00b5s|\u03bcs|ms|s|sec)[\])]?$", re.IGNORECASE
 )
+_SUMMARY = re.compile(
+    r"(?:^|_)(?:std(?:dev|ev)?|sd|sem|var(?:iance)?|ci\d*|iqr|mad|cv|min(?:imum)?|max(?:imum)?"
+    r"|p\d{1,3}(?:_\d+)?|q\d{1,2}|pct\d+|percentile\w*|quantile\w*)(?:_|$)",
+    re.IGNORECASE,
+)
+"""What no single sample can be; a mean may be one measurement of a loop."""
+_CENTRE = re.compile(r"(?:^|_)(?:mean|avg|average|median|med)(?:_|$)", re.IGNORECASE)
+_MEASURED = re.compile(
+    r"(?:^|_)(?:time(?:stamp)?|date(?:time)?|start|end|begin|elapsed|clocks?|mhz|ghz|temp(?:erature)?"
+    r"|power|watts?|energy|joules?|util\w*|loss|acc(?:uracy)?|grad\w*|throughput|tps|qps|fps|per_s(?:ec)?"
+    r"|tflops?|gflops?|mfu|bandwidth|gbps|memory|mem|bytes|allocated|reserved|rss|speedup|ratio|error"
+    r"|warning|status|note|comment|token_?id|loops?|host|hostname|node)(?:_|$)",
+    re.IGNORECASE,
+)
+"""Columns that may differ from sample to sample of one configuration."""
+_NUMBERING = (
+    *("run", "run_id", "trial", "rep", "sample", "call", "request", "request_id", "id", "i", "n"),
+    *("epoch", "token", "position", "", "unnamed: 0"),
+)
+"""They number samples where no value is there twice."""
 _PROCESS = ("process", "process_id", "proc", "pid", "repeat")
 _RANK = ("rank", "local_rank", "global_rank")
 """Ranks of one job run in lockstep: their samples are those of one process, the job."""
@@ -53,7 +77,7 @@ def read_latency_csv(path: Path) -> CaptureTables:
     found = latency_column(text)
     if found is None:
         raise CaptureError(path, "no column is called latency_ms, _us, _s or _ns", "Name it so")
-    skip, delimiter, scale, name = found
+    skip, delimiter, _, name = found
     body = "\n".join(text.split("\n")[skip:])
     reader = csv.reader(io.StringIO(body), delimiter=delimiter, strict=True)
     try:
@@ -64,18 +88,22 @@ def read_latency_csv(path: Path) -> CaptureTables:
     header = [c.strip().lstrip("\ufeff") for c in lines[0][1]]
     if len({h.lower() for h in header}) != len(header):
         raise CaptureError(path, "two columns have the same name", "Rename one of them")
-    return _samples(path, header, lines[1:], name, scale)
+    return _samples(path, header, lines[1:], name)
 
 
 def _samples(
-    path: Path, header: list[str], lines: list[tuple[int, list[str]]], name: str, scale: float
+    path: Path, header: list[str], lines: list[tuple[int, list[str]]], name: str
 ) -> CaptureTables:
-    column = header.index(name)
     lower = [h.lower() for h in header]
+    name = _only_latency(path, header, name)
+    column, scale = header.index(name), _scale_of(name)
     process = next((lower.index(p) for p in _PROCESS if p in lower), None)
     iteration = next((lower.index(i) for i in _ITERATION if i in lower), None)
     rank = next((lower.index(r) for r in _RANK if r in lower), None)
-    style = _style(path, [r[column] for _, r in lines if len(r) == len(header)])
+    whole = [row for _, row in lines if len(row) == len(header)]
+    style = _style(path, [row[column] for row in whole])
+    known = {column, process, iteration, rank}
+    _check_one_configuration(path, header, whole, known)
     rows: list[tuple[int, int, int]] = []
     bad: list[str] = []
     counts: dict[str, int] = {}
@@ -98,11 +126,7 @@ def _samples(
         why = bad[0] if bad else "the table has no rows"
         raise CaptureError(path, why, f"Give one number in each row of {name}")
     samples = pd.DataFrame(rows, columns=list(SAMPLE_COLUMNS)).astype("int64")
-    ranks = (
-        {row[rank].strip() for _, row in lines if len(row) == len(header)}
-        if rank is not None
-        else set()
-    )
+    ranks = {row[rank].strip() for row in whole} if rank is not None else set()
     if samples.duplicated(["process", "iteration"]).any():
         samples["iteration"] = samples.groupby("process").cumcount()
     return CaptureTables(
@@ -112,6 +136,60 @@ def _samples(
         samples=samples,
         warnings=_warnings(bad, rows, len(ranks)),
     )
+
+
+def _scale_of(name: str) -> float:
+    found = _COLUMN.match(name)
+    assert found is not None
+    return _SCALE_NS[found[1].lower()]
+
+
+def _only_latency(path: Path, header: list[str], first: str) -> str:
+    """Return the column of samples; CaptureError where there are summaries or several to choose."""
+    columns = [h for h in header if _COLUMN.match(h)]
+    spread = [h for h in header if _SUMMARY.search(h.replace(" ", "_"))]
+    centres = [h for h in columns if _CENTRE.search(h.replace(" ", "_"))]
+    in_summary = [h for h in header if h in spread or (h in centres and len(columns) > 1)]
+    if first in spread or (in_summary and len(columns) + len(spread) > 1):
+        raise CaptureError(
+            path,
+            f"a table of summaries, not of samples (columns {_shown(in_summary)})",
+            "Give one row for each sample, with one column latency_ms",
+        )
+    plain = [h for h in columns if h.lower().startswith("latency")]
+    if len(columns) > 1 and len(plain) != 1:
+        raise CaptureError(
+            path,
+            f"{len(columns)} columns hold latencies ({_shown(columns)})",
+            "Keep the one that is meant, or call it latency_ms and no other one",
+        )
+    return plain[0] if plain else first
+
+
+def _check_one_configuration(
+    path: Path, header: list[str], rows: list[list[str]], known: set[int | None]
+) -> None:
+    """Refuse a sweep: rows that differ in a column that is no measurement of the sample."""
+    varying = []
+    for place, title in enumerate(header):
+        values = [row[place].strip() for row in rows]
+        is_number = title.lower() in _NUMBERING and len(set(values)) == len(values)
+        is_measured = _MEASURED.search(re.sub(r"[^\w]+", "_", title.strip()))
+        if place not in known and len(set(values)) > 1 and not is_number and not is_measured:
+            varying.append(title or f"column {place + 1}")
+    if varying:
+        raise CaptureError(
+            path,
+            f"rows of several configurations: {_shown(varying)} "
+            f"{'varies' if len(varying) == 1 else 'vary'}",
+            "Import the rows of one configuration at a time, without that column if it is a "
+            "measurement",
+        )
+
+
+def _shown(names: list[str]) -> str:
+    more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
+    return ", ".join(name[:40] for name in names[:_MAX_SHOWN]) + more
 
 
 def _warnings(

@@ -1,5 +1,6 @@
 """Copy a capture that is text (traces, tables, logs) block by block, cleaned on the way."""
 
+import codecs
 import gzip
 import re
 from collections.abc import Callable, Iterator
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import IO, BinaryIO, cast
 
 from captures.kinds import CaptureKind
-from captures.opening import is_gzip, open_capture
+from captures.opening import is_gzip, open_capture, utf16_of
 from captures.private import PrivateWords, clean
 from captures.scrub.ncu import TableColumns, without_process_paths
 from captures.scrub.torch_trace import IncompleteValueError, without_private_fields
@@ -96,13 +97,7 @@ def _created(dest: Path, *, is_packed: bool) -> AbstractContextManager[IO[bytes]
 def _blocks(source: BinaryIO) -> Iterator[bytes]:
     """Give blocks that end at a line's end, so that no match lies across two; UTF-8 for UTF-16."""
     rest = b""
-    is_first = True
-    while block := source.read(_BLOCK_BYTES):
-        if is_first and block.startswith((b"\xff\xfe", b"\xfe\xff")):
-            whole = block + source.read(_MAX_LINE_BYTES)
-            yield whole.decode("utf-16", "replace").encode("utf-8")
-            return
-        is_first = False
+    for block in _as_utf8(source):
         cut = block.rfind(b"\n") + 1
         if not cut and len(rest) + len(block) < _MAX_LINE_BYTES:
             rest += block
@@ -112,6 +107,15 @@ def _blocks(source: BinaryIO) -> Iterator[bytes]:
         rest = block[cut:]
     if rest:
         yield rest
+
+
+def _as_utf8(source: BinaryIO) -> Iterator[bytes]:
+    block = source.read(_BLOCK_BYTES)
+    utf16 = utf16_of(block)
+    decode = codecs.getincrementaldecoder(utf16)("replace").decode if utf16 else None
+    while block:
+        yield decode(block).encode("utf-8", "replace") if decode else block
+        block = source.read(_BLOCK_BYTES)
 
 
 def _quiet_cut(block: bytes) -> int:

@@ -107,3 +107,16 @@ def test_damaged_file_leaves_no_copy(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match="cut off"):
         scrub(source, detect(source), tmp_path / "copy.gz")
     assert [p.name for p in tmp_path.iterdir()] == ["t.json.gz"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le"])
+def test_a_long_utf16_table_keeps_all_its_rows(encoding, tmp_path, monkeypatch):
+    monkeypatch.setattr("captures.scrub.text._BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr("captures.scrub.text._MAX_LINE_BYTES", 1 << 14)
+    rows = "".join(f"0,{1 + i % 7}\r\n" for i in range(20_000))
+    source, dest = tmp_path / "latency.csv", tmp_path / "copy.csv"
+    source.write_bytes(("process,latency_ms\r\n" + rows).encode(encoding))
+
+    scrub(source, detect(source), dest)
+
+    assert len(read(dest).samples) == 20_000
