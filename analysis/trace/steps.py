@@ -48,6 +48,7 @@ STEP_COLUMNS = (
 
 MAX_SLOW = 1.5
 """A step that takes so many times the median, and stands out of the spread, was held up."""
+MAX_WARM_UP = 64
 MIN_STEPS_TO_JUDGE = 4
 MAX_KINDS = 8
 NO_STEPS = {
@@ -407,12 +408,24 @@ def _mark_slow(frame: pd.DataFrame, reasons: list[str | None]) -> None:
     limit = max(MAX_SLOW * middle, middle + 5 * spread)
     allocated = frame["num_allocations"].fillna(0).to_numpy()
     is_rare = np.median(allocated) == 0
-    # Warm-up is what comes before the first step that counts.
-    calm = np.flatnonzero(counted & (period <= limit))
-    for i in np.flatnonzero(counted & (period > limit)).tolist():
-        when = "warm-up" if i < calm[0] else "outlier"
+    warm_up = _warm_up(period, counted)
+    slow = counted & ((period > limit) | warm_up)
+    usual = float(np.median(period[counted & ~slow]))
+    for i in np.flatnonzero(slow).tolist():
+        when = "warm-up" if warm_up[i] else "outlier"
         told = ", allocates memory" if is_rare and allocated[i] else ""
-        reasons[i] = f"{when}: took {period[i] / middle:.1f} times the median{told}"
+        reasons[i] = f"{when}: took {period[i] / usual:.1f} times the median{told}"
+
+
+def _warm_up(period: NDArray[np.float64], counted: Bools) -> Bools:
+    """Tell which steps at the start are all slower than those after them by far."""
+    rows = np.flatnonzero(counted)
+    found = np.zeros(len(period), bool)
+    for num in range(1, min(len(rows) // 2, MAX_WARM_UP) + 1):
+        later = float(np.median(period[rows[num:]]))
+        if (period[rows[:num]] > MAX_SLOW * later).all():
+            found[rows[:num]] = True
+    return found
 
 
 def _reasons(excluded: pd.Series) -> list[dict[str, Any]]:

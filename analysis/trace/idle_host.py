@@ -1,0 +1,304 @@
+"""What the host did while the GPU waited for it.
+
+Each gap on the GPU ends with an operation; the thread that launched that one is the one the GPU
+waited for. What the thread was in from the gap's start until the launch returned is what took the
+time: the innermost range, and the API call inside it. The rest of the gap is launch latency. Where
+the operation was launched before the gap the host is not to blame: it was queued.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.intervals import merge, overlap_ns
+from analysis.trace.attribution import launching_thread
+from analysis.trace.model import MISSING, HostRanges, Int64s, OpKind, RangeKind, Trace
+from analysis.trace.ranges import levels
+from analysis.trace.steps import Steps
+from core.trace_rules import is_launch, is_wait
+
+IDLE_COLUMNS = (
+    "group",  # str: GROUPS
+    "activity",  # str: innermost operator, range or Python function; the call where none is known
+    "call",  # str or None: API call that the thread was in
+    "idle_ns",  # int64, over the regular steps (without steps: the whole capture)
+    "step_idle_ns",  # float64, per step
+    "idle_frac",  # float64, of the steps' time; all rows sum to the idle fraction
+)
+"""One row a thing that the host did while the GPU waited, longest first."""
+
+GROUPS = {
+    "data_loader": "the data loader",
+    "optimizer": "the optimizer's host code",
+    "wait": "copies and waits",
+    "launch": "launching kernels",
+    "allocation": "allocating memory",
+    "operator": "operators' host code",
+    "python": "Python code",
+    "range": "host code in ranges",
+    "outside": "host code outside CUDA calls",
+    "call": "other API calls",
+    "transfer": "copies on the GPU",
+    "latency": "launch latency",
+    "queued": "work queued behind other work",
+    "unknown": "an unknown launch",
+}
+_LOADER = re.compile(r"data_?loader|collate|(next|load|fetch|get)_?(batch|data)|prefetch", re.I)
+_OPTIMIZER = re.compile(r"^Optimizer\.|optimi[sz]er", re.I)
+_ALLOCATES = re.compile(r"(Malloc|Free|MemAlloc|MemCreate|MemMap)", re.I)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleHost:
+    """Where idle time went, by what the host did."""
+
+    frame: pd.DataFrame
+    "IDLE_COLUMNS."
+    num_steps: int
+    "Regular steps; 0 where the whole capture is meant."
+    time_ns: int
+    "Of those steps, or of the capture."
+    stack: Int64s
+    "Range of each piece of host-caused idle time; MISSING outside of any."
+    call: Int64s
+    "Row of `Trace.names` of the call in it; MISSING outside of calls."
+    piece_ns: Int64s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gaps:
+    start_ns: Int64s
+    end_ns: Int64s
+    op: Int64s
+    "Row of the operation that ends it."
+
+
+def idle_host(trace: Trace, steps: Steps) -> IdleHost | None:
+    """Return what the host did in the gaps of the leading GPU; None without calls or gaps."""
+    if not len(trace.host_calls) or not len(trace.gpu_ops):
+        return None
+    device, windows, num_steps = _windows(trace, steps)
+    time_ns = int((windows[1] - windows[0]).sum())
+    gaps = _gaps(trace, device, windows)
+    if time_ns <= 0 or not len(gaps.op):
+        return None
+    calls = trace.host_calls
+    launch = trace.gpu_ops.launch[gaps.op]
+    known = launch >= 0
+    began = np.append(calls.start_ns, 0)[launch]
+    done = np.clip(np.append(calls.end_ns, 0)[launch], gaps.start_ns, gaps.end_ns)
+    is_late = known & (began >= gaps.start_ns)
+    # A launch that began before the gap and returned in it was the host's as well.
+    is_late |= known & (done > gaps.start_ns)
+    length = gaps.end_ns - gaps.start_ns
+    totals: dict[tuple[str, str, str | None], int] = {}
+    for group, chosen, values in (
+        ("latency", is_late, gaps.end_ns - done),
+        ("queued", known & ~is_late, length),
+        ("unknown", ~known, length),
+    ):
+        if total := int(values[chosen].sum()):
+            totals[group, GROUPS[group], None] = total
+    if copies := _copies(trace, device, windows):
+        totals["transfer", GROUPS["transfer"], None] = copies
+    ranges, names, pieces = _pieces(trace, gaps, done, is_late)
+    _add_pieces(trace, totals, ranges, names, pieces)
+    return IdleHost(
+        frame=_frame(totals, num_steps, time_ns),
+        num_steps=num_steps,
+        time_ns=time_ns,
+        stack=ranges,
+        call=names,
+        piece_ns=pieces,
+    )
+
+
+def _windows(trace: Trace, steps: Steps) -> tuple[int, tuple[Int64s, Int64s], int]:
+    """Return the leading GPU, the time on it that counts, and the number of steps in that."""
+    ops = trace.gpu_ops
+    mine = np.ones(len(ops), bool) if steps.process == MISSING else ops.process == steps.process
+    duration = (ops.end_ns - ops.start_ns).astype(float)
+    device = int(np.argmax(np.bincount(np.maximum(ops.device[mine], 0), duration[mine])))
+    own = steps.frame[steps.frame["process"] == steps.process] if len(steps.frame) else steps.frame
+    own = own[own["is_regular"].astype(bool)] if len(own) else own
+    own = own.dropna(subset=["gpu_start_ns", "period_ns"])
+    if len(own):
+        start = own["gpu_start_ns"].to_numpy(np.int64)
+        end = np.minimum(start + own["period_ns"].to_numpy(np.int64), np.append(start[1:], _FAR))
+        return device, (start, end), len(own)
+    runs = (ops.device == device) & _is_kernel(trace)
+    if not runs.any():
+        return device, (np.zeros(0, np.int64), np.zeros(0, np.int64)), 0
+    first, last = ops.start_ns[runs].min(), ops.end_ns[runs].max()
+    return device, (np.array([first]), np.array([last])), 0
+
+
+_FAR = np.iinfo(np.int64).max
+
+
+def _is_kernel(trace: Trace) -> Any:
+    kind = trace.gpu_ops.kind
+    return (kind == OpKind.KERNEL) | (kind == OpKind.GRAPH)
+
+
+def _gaps(trace: Trace, device: int, windows: tuple[Int64s, Int64s]) -> _Gaps:
+    """Return the times in the windows in which nothing ran, copies neither."""
+    ops = trace.gpu_ops
+    mine = np.flatnonzero(ops.device == device)
+    reached = np.maximum.accumulate(ops.end_ns[mine])
+    start, end = reached[:-1], ops.start_ns[mine][1:]
+    is_gap = np.flatnonzero(end > start)
+    start, end, op = start[is_gap], end[is_gap], mine[1:][is_gap]
+    # A gap may lie in two windows, one after the other: cut it at their bounds.
+    first = np.searchsorted(windows[1], start, side="right")
+    last = np.searchsorted(windows[0], end)
+    count = np.maximum(last - first, 0)
+    row = np.repeat(np.arange(len(start)), count)
+    window = first[row] + np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    low = np.maximum(start[row], windows[0][window])
+    high = np.minimum(end[row], windows[1][window])
+    kept = high > low
+    return _Gaps(start_ns=low[kept], end_ns=high[kept], op=op[row][kept])
+
+
+def _copies(trace: Trace, device: int, windows: tuple[Int64s, Int64s]) -> int:
+    """Return how long copies ran on the GPU in the windows while no kernel did."""
+    ops = trace.gpu_ops
+    here = ops.device == device
+    kernels = here & _is_kernel(trace)
+
+    def covered(chosen: Any) -> int:
+        spans = merge(ops.start_ns[chosen], ops.end_ns[chosen])
+        return int(overlap_ns(*spans, *windows).sum())
+
+    return covered(here) - covered(kernels)
+
+
+def _pieces(trace: Trace, gaps: _Gaps, done: Int64s, is_late: Any) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the range and the call of each piece of host time in a gap, and its length."""
+    thread = launching_thread(trace)[gaps.op]
+    found = []
+    for number in np.unique(thread[is_late]).tolist():
+        mine = is_late & (thread == number)
+        starts, ends = merge(gaps.start_ns[mine], done[mine])
+        time_ns, row, call = _timeline(trace, number)
+        spent = overlap_ns(starts, ends, time_ns[:-1], time_ns[1:])
+        before = overlap_ns(starts, ends, np.array([-_FAR]), time_ns[:1])
+        after = overlap_ns(starts, ends, time_ns[-1:], np.array([_FAR]))
+        edge = np.array([MISSING], np.int64)
+        found.append((np.append(row[:-1], edge), np.append(call[:-1], edge),
+                      np.append(spent, before + after)))  # fmt: skip
+    if not found:
+        nothing = np.empty(0, np.int64)
+        return nothing, nothing, nothing
+    rows, codes, spent = (np.concatenate(part) for part in zip(*found, strict=True))
+    kept = spent > 0
+    return rows[kept], codes[kept], spent[kept]
+
+
+def _timeline(trace: Trace, thread: int) -> tuple[Int64s, Int64s, Int64s]:
+    """Return when what a thread is in changes, and the innermost range and call from then on."""
+    ranges, calls = trace.host_ranges, trace.host_calls
+    rows = np.flatnonzero(ranges.thread == thread)
+    changes, inside = _changes(ranges, rows)
+    own = np.flatnonzero(calls.thread == thread)
+    start, end = calls.start_ns[own], np.maximum.accumulate(calls.end_ns[own])
+    time_ns = np.unique(np.concatenate([changes, start, calls.end_ns[own]]))
+    at = np.searchsorted(changes, time_ns, side="right") - 1
+    row = np.where(at >= 0, inside[np.maximum(at, 0)], MISSING) if len(changes) else at * 0 - 1
+    at = np.searchsorted(start, time_ns, side="right") - 1
+    in_call = (at >= 0) & (end[np.maximum(at, 0)] > time_ns)
+    call = np.where(in_call, calls.name[own][np.maximum(at, 0)], MISSING)
+    return time_ns, row.astype(np.int64), call.astype(np.int64)
+
+
+def _changes(ranges: HostRanges, rows: Int64s) -> tuple[Int64s, Int64s]:
+    """Return when the innermost range of a thread changes, and to which."""
+    depth = ranges.depth[rows].astype(np.int64)
+    time_ns = np.concatenate([ranges.start_ns[rows], ranges.end_ns[rows]])
+    inside = np.concatenate([rows, ranges.parent[rows].astype(np.int64)])
+    # At one moment ranges end before others start: inner ones end first, outer ones start first.
+    turn = np.concatenate([depth + 1, -depth - 1])
+    order = np.lexsort((turn, time_ns))
+    return time_ns[order], inside[order]
+
+
+def _add_pieces(
+    trace: Trace,
+    totals: dict[tuple[str, str, str | None], int],
+    ranges: Int64s,
+    calls: Int64s,
+    pieces: Int64s,
+) -> None:
+    """Add the host's pieces by group, activity and call."""
+    marks = _marks(trace)
+    name = np.append(trace.host_ranges.name, MISSING)[ranges].astype(np.int64)
+    kind = np.append(trace.host_ranges.kind, MISSING)[ranges].astype(np.int64)
+    table = pd.DataFrame(
+        {"name": name, "kind": kind, "mark": marks[ranges], "call": calls, "ns": pieces}
+    )
+    for (code, range_kind, mark, call), ns in (
+        table.groupby(["name", "kind", "mark", "call"])["ns"].sum().items()
+    ):
+        called = trace.names[call] if call >= 0 else None
+        group = _group(called, int(range_kind), int(mark))
+        activity = trace.names[code] if code >= 0 else called or GROUPS["outside"]
+        key = (group, activity, called)
+        totals[key] = totals.get(key, 0) + int(ns)
+
+
+def _marks(trace: Trace) -> Int64s:
+    """Return 1 for ranges in a data loader, 2 in an optimizer, else 0; one more at the end."""
+    ranges = trace.host_ranges
+    by_name = np.zeros(len(trace.names), np.int64)
+    for code in np.unique(ranges.name).tolist():
+        name = trace.names[code]
+        by_name[code] = 1 if _LOADER.search(name) else 2 if _OPTIMIZER.search(name) else 0
+    marks = np.append(by_name[ranges.name], 0)
+    for members in levels(ranges):
+        marks[members] = np.maximum(marks[members], marks[ranges.parent[members]])
+    return marks
+
+
+def _group(call: str | None, range_kind: int, mark: int) -> str:
+    if mark == 1:
+        return "data_loader"
+    if call is not None and is_wait(call):
+        return "wait"
+    if mark == 2:
+        return "optimizer"
+    if call is not None:
+        if is_launch(call):
+            return "launch"
+        return "allocation" if _ALLOCATES.search(call) else "call"
+    if range_kind == RangeKind.OPERATOR:
+        return "operator"
+    if range_kind == RangeKind.PYTHON:
+        return "python"
+    return "range" if range_kind != MISSING else "outside"
+
+
+def _frame(
+    totals: dict[tuple[str, str, str | None], int], num_steps: int, time_ns: int
+) -> pd.DataFrame:
+    rows = [(*key, ns, ns / max(num_steps, 1), ns / time_ns) for key, ns in totals.items()]
+    frame = pd.DataFrame(rows, columns=list(IDLE_COLUMNS))
+    return frame.sort_values("idle_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def host_share(frame: pd.DataFrame, most: int = 4) -> list[tuple[str, float]]:
+    """Return what the host did while the GPU waited, in words, with its share of a step's time.
+
+    The largest first; small ones are left out. Of waits and allocations the operator is named.
+    """
+    shares: dict[str, float] = {}
+    for row in frame.itertuples(index=False):
+        words = GROUPS[str(row.group)]
+        if row.group in ("wait", "allocation") and row.activity != row.call:
+            words = f"`{row.activity}` {words}"
+        shares[words] = shares.get(words, 0.0) + float(row.idle_frac)
+    ordered = sorted(shares.items(), key=lambda found: -found[1])
+    return [(words, share) for words, share in ordered[:most] if share >= 0.01]
