@@ -42,6 +42,12 @@ FRAMES = (
     "counters",
     "rules",
     "samples",
+    "steps",
+    "step_kernels",
+    "operators",
+    "operator_kernels",
+    "idle_host",
+    "flame",
 )
 _REPORT_KINDS = frozenset({CaptureKind.NSYS_CSV})
 

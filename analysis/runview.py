@@ -45,6 +45,26 @@ class RunRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepView:
+    """The steps of a run's timeline, and what a regular one is made of."""
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    "`CaptureTables.step_facts`; {} without a timeline."
+    steps: pd.DataFrame = field(default_factory=pd.DataFrame)
+    "STEP_COLUMNS."
+    kernels: pd.DataFrame = field(default_factory=pd.DataFrame)
+    "STEP_KERNEL_COLUMNS and `category`."
+    operators: pd.DataFrame = field(default_factory=pd.DataFrame)
+    "OPERATOR_COLUMNS."
+    operator_kernels: pd.DataFrame = field(default_factory=pd.DataFrame)
+    "OPERATOR_KERNEL_COLUMNS."
+    idle_host: pd.DataFrame = field(default_factory=pd.DataFrame)
+    "IDLE_COLUMNS."
+    flame: pd.DataFrame = field(default_factory=pd.DataFrame)
+    "FLAME_COLUMNS."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
     """A run with its measurements. Frames are empty, and summary keys absent, where unknown."""
 
@@ -87,3 +107,4 @@ class RunView:
     "The same of each kind of work, `gpu_bound` and `launch_bound`; {} where not measured apart."
     ranks: Mapping[str, Any] = field(default_factory=dict)
     "ranks, collectives, steps, exposed_by_kind, missing (`analysis.ranks`); {} without GPU work."
+    by_step: StepView = field(default_factory=StepView)

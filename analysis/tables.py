@@ -160,6 +160,22 @@ class CaptureTables:
     "RANK_COLUMNS of `trace.ranks`: a row a process and GPU."
     collectives: pd.DataFrame | None = None
     "COLLECTIVE_COLUMNS of `trace.collectives`: a row a communication kernel."
+    steps: pd.DataFrame | None = None
+    "STEP_COLUMNS of `trace.steps`."
+    step_facts: Mapping[str, Any] = field(default_factory=dict)
+    """How the steps were found, the medians of the regular ones and what those are made of
+    (`trace.steps`, `trace.step_figures`); only `reason` where there are none, {} without a
+    timeline."""
+    step_kernels: pd.DataFrame | None = None
+    "STEP_KERNEL_COLUMNS of `trace.step_figures`."
+    operators: pd.DataFrame | None = None
+    "OPERATOR_COLUMNS of `trace.operators`."
+    operator_kernels: pd.DataFrame | None = None
+    "OPERATOR_KERNEL_COLUMNS of `trace.operators`."
+    idle_host: pd.DataFrame | None = None
+    "IDLE_COLUMNS of `trace.idle_host`."
+    flame: pd.DataFrame | None = None
+    "FLAME_COLUMNS of `trace.flame`."
     warnings: tuple[CaptureWarning, ...] = ()
 
 

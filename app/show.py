@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.runview import RunRow, RunView
+from analysis.step_document import by_step_document
 from analysis.verdict import run_verdict
 from db.fetch import CAPTURE_COLUMNS
 
@@ -54,6 +55,7 @@ def show_document(view: RunView, gpu: Mapping[str, Any] | None = None) -> dict[s
         "rules": records(view.rules),
         "ranks": view.ranks.get("ranks", []),
         "collectives": view.ranks.get("collectives", []),
+        **_by_step(view),
         "rank_steps": view.ranks.get("steps", []),
         "samples": records(view.samples),
         "metrics": records(view.metrics),
@@ -62,6 +64,15 @@ def show_document(view: RunView, gpu: Mapping[str, Any] | None = None) -> dict[s
         "captures": records(view.captures[list(_CAPTURE_FIELDS)]),
         "warnings": [{"code": w.code, "message": w.message} for w in view.warnings],
     }
+
+
+def _by_step(view: RunView) -> dict[str, Any]:
+    """Return steps, operators and host time; a step without a block says so."""
+    found = plain(by_step_document(view.by_step))
+    steps = found.setdefault("steps", None)
+    if steps:
+        steps.setdefault("block", None)
+    return dict(found)
 
 
 def run_document(run: RunRow, gpu: Mapping[str, Any] | None = None) -> dict[str, Any]:

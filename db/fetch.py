@@ -9,13 +9,14 @@ import pandas as pd
 from sqlite_utils import Database
 
 from analysis import tables
-from analysis.runview import CLASSIFIED_KERNEL_COLUMNS, RunRow, RunView
+from analysis.runview import CLASSIFIED_KERNEL_COLUMNS, RunRow, RunView, StepView
 from analysis.tables import CaptureWarning
 from core.config import DataDir
 from core.errors import UserError
 from core.states import KERNEL_PASS_ORDER
 from db.frames import build, select
 from db.status import events, gpus, last_events, queue, workers
+from db.step_tables import step_view
 
 __all__ = [
     "CAPTURE_COLUMNS",
@@ -126,7 +127,7 @@ _FRAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """Each frame of a RunView: its SELECT and its columns."""
 NOT_IN_A_STUDY = frozenset(
     {"api_calls", "transfers", "gaps", "profiled_samples", "memory_points", "memory_at_peak"}
-    | {"rules"}
+    | {"rules", "by_step"}
 )
 """Frames that no study reads."""
 
@@ -163,6 +164,7 @@ def run_view(
         noise_floor_frac=noise_floor_frac,
         noise_floors=noise_floors,
         ranks={} if "ranks" in leave_out else _ranks(db, run_id),
+        by_step=StepView() if "by_step" in leave_out else step_view(db, run_id, primary),
         **frames,
     )
 

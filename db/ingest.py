@@ -21,6 +21,7 @@ from db.clock import utc_now
 from db.events import add_events
 from db.files import store_files
 from db.lifecycle import move
+from db.step_tables import insert_step_tables
 from db.workers import peak_values
 
 _PER_CAPTURE: dict[str, tuple[str, ...]] = {
@@ -145,6 +146,7 @@ def _insert_capture(
         "spans_path": span[0] if span else None,
         "num_spans": span[1] if span else None,
         "private_removed": json.dumps(list(capture.private_removed)),
+        "step_facts": json.dumps(dict(read.step_facts)),
     }
     capture_id = db.conn.execute(
         f"INSERT INTO captures ({', '.join(row)}) VALUES ({_marks(len(row))})", tuple(row.values())
@@ -157,6 +159,7 @@ def _insert_capture(
         if name not in _WITHOUT_PASS:
             shared["pass"] = capture.pass_name
         _insert_frame(db, name, frame, columns, shared)
+    insert_step_tables(db, capture_id, read)
 
 
 def _insert_frame(

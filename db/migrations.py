@@ -301,6 +301,63 @@ def m010_ranks_of_a_run(db: Database) -> None:
     )
 
 
+@migrations()
+def m011_steps_operators_and_stacks(db: Database) -> None:
+    """Keep a capture's steps, its operators, what its host did in idle time, and time by stack."""
+    db.conn.execute("ALTER TABLE captures ADD COLUMN step_facts TEXT NOT NULL DEFAULT '{}'")
+    _run(db, _STEP_TABLES)
+
+
+_STEP_TABLES = """
+CREATE TABLE steps (
+    capture_id INTEGER NOT NULL REFERENCES captures(id) ON DELETE CASCADE,
+    process INTEGER NOT NULL, step INTEGER NOT NULL, kind INTEGER NOT NULL,
+    start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,
+    gpu_start_ns INTEGER, gpu_end_ns INTEGER,
+    num_kernels INTEGER NOT NULL, num_launches INTEGER NOT NULL,
+    num_graph_launches INTEGER NOT NULL,
+    kernel_ns INTEGER NOT NULL, graph_ns INTEGER NOT NULL, busy_ns INTEGER NOT NULL,
+    period_ns INTEGER,
+    num_transfers INTEGER NOT NULL, transfer_bytes INTEGER NOT NULL, transfer_ns INTEGER NOT NULL,
+    num_allocations INTEGER, allocated_bytes INTEGER, num_api_calls INTEGER, api_ns INTEGER,
+    is_regular INTEGER NOT NULL, reason TEXT
+) STRICT;
+CREATE INDEX steps_capture ON steps (capture_id);
+CREATE TABLE step_kernels (
+    capture_id INTEGER NOT NULL REFERENCES captures(id) ON DELETE CASCADE,
+    name TEXT NOT NULL, is_opaque INTEGER NOT NULL, count REAL NOT NULL, total_ns REAL NOT NULL
+) STRICT;
+CREATE INDEX step_kernels_capture ON step_kernels (capture_id);
+CREATE TABLE operators (
+    capture_id INTEGER NOT NULL REFERENCES captures(id) ON DELETE CASCADE,
+    name TEXT NOT NULL, pass TEXT NOT NULL, count INTEGER NOT NULL,
+    num_kernels INTEGER NOT NULL, self_num_kernels INTEGER NOT NULL,
+    self_kernel_ns INTEGER NOT NULL, total_kernel_ns INTEGER NOT NULL, host_ns INTEGER NOT NULL,
+    step_count REAL, step_num_kernels REAL, step_self_kernel_ns REAL, step_total_kernel_ns REAL,
+    step_host_ns REAL, flops REAL, shapes TEXT, forward_name TEXT, module TEXT
+) STRICT;
+CREATE INDEX operators_capture ON operators (capture_id);
+CREATE TABLE operator_kernels (
+    capture_id INTEGER NOT NULL REFERENCES captures(id) ON DELETE CASCADE,
+    name TEXT NOT NULL, pass TEXT NOT NULL, kernel TEXT NOT NULL,
+    count INTEGER NOT NULL, total_ns INTEGER NOT NULL
+) STRICT;
+CREATE INDEX operator_kernels_capture ON operator_kernels (capture_id);
+CREATE TABLE idle_host (
+    capture_id INTEGER NOT NULL REFERENCES captures(id) ON DELETE CASCADE,
+    "group" TEXT NOT NULL, activity TEXT NOT NULL, call TEXT,
+    idle_ns INTEGER NOT NULL, step_idle_ns REAL NOT NULL, idle_frac REAL NOT NULL
+) STRICT;
+CREATE INDEX idle_host_capture ON idle_host (capture_id);
+CREATE TABLE flame (
+    capture_id INTEGER NOT NULL REFERENCES captures(id) ON DELETE CASCADE,
+    metric TEXT NOT NULL, node INTEGER NOT NULL, parent INTEGER,
+    name TEXT NOT NULL, kind TEXT NOT NULL, self_ns REAL NOT NULL
+) STRICT;
+CREATE INDEX flame_capture ON flame (capture_id)
+"""
+
+
 def _run(db: Database, script: str) -> None:
     """Execute statements one by one: `executescript` would commit the migration's transaction."""
     for statement in script.split(";\n"):

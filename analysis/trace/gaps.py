@@ -125,6 +125,44 @@ def _device(
     )
 
 
+def gaps_within(trace: Trace, device: int, windows: Spans) -> dict[str, int]:
+    """Return the idle time of a device by cause [ns] inside disjoint windows in order."""
+    ops = trace.gpu_ops
+    is_here = ops.device == device
+    runs = (ops.kind == OpKind.KERNEL) | (ops.kind == OpKind.GRAPH)
+    mine, beside = np.flatnonzero(runs & is_here), np.flatnonzero(~runs & is_here)
+    if len(mine) < 2:
+        return {}
+    before = np.maximum.accumulate(ops.end_ns[mine])[:-1]
+    start_ns = ops.start_ns[mine][1:]
+    row, low, high = clipped(before, start_ns, windows)
+    found = _Gaps(
+        start_ns=low,
+        end_ns=high,
+        launch_ns=np.append(trace.host_calls.start_ns, NO_TIME)[ops.launch[mine[row + 1]]],
+        thread=launching_thread(trace)[mine[row + 1]],
+    )
+    host = host_time(trace)
+    waits = NOTHING if host is None else host.waits_of(_owners(trace, mine))
+    copies = merge(ops.start_ns[beside], ops.end_ns[beside])
+    return {cause: int(ns.sum()) for cause, ns in _split(found, copies, waits, host).items()}
+
+
+def clipped(start_ns: Int64s, end_ns: Int64s, windows: Spans) -> tuple[Int64s, Int64s, Int64s]:
+    """Cut intervals at disjoint windows in order: the row of each piece, its start and its end.
+
+    The intervals are disjoint and in order as well; what is empty is left out.
+    """
+    first = np.searchsorted(windows[1], start_ns, side="right")
+    count = np.maximum(np.searchsorted(windows[0], end_ns) - first, 0)
+    row = np.repeat(np.arange(len(start_ns)), count)
+    window = first[row] + np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    low = np.maximum(start_ns[row], windows[0][window])
+    high = np.minimum(end_ns[row], windows[1][window])
+    kept = high > low
+    return row[kept], low[kept], high[kept]
+
+
 def _owners(trace: Trace, mine: NDArray[np.intp]) -> list[int]:
     """Return the processes whose kernels these are."""
     process = trace.gpu_ops.process[mine]

@@ -15,6 +15,7 @@ import pandas as pd
 
 from analysis.intervals import merge, overlap_ns
 from analysis.trace.attribution import launching_thread
+from analysis.trace.gaps import clipped
 from analysis.trace.model import MISSING, HostRanges, Int64s, OpKind, RangeKind, Trace
 from analysis.trace.ranges import levels
 from analysis.trace.steps import Steps
@@ -80,7 +81,7 @@ def idle_host(trace: Trace, steps: Steps) -> IdleHost | None:
     """Return what the host did in the gaps of the leading GPU; None without calls or gaps."""
     if not len(trace.host_calls) or not len(trace.gpu_ops):
         return None
-    device, windows, num_steps = _windows(trace, steps)
+    device, windows, num_steps = leading_windows(trace, steps)
     time_ns = int((windows[1] - windows[0]).sum())
     gaps = _gaps(trace, device, windows)
     if time_ns <= 0 or not len(gaps.op):
@@ -116,7 +117,7 @@ def idle_host(trace: Trace, steps: Steps) -> IdleHost | None:
     )
 
 
-def _windows(trace: Trace, steps: Steps) -> tuple[int, tuple[Int64s, Int64s], int]:
+def leading_windows(trace: Trace, steps: Steps) -> tuple[int, tuple[Int64s, Int64s], int]:
     """Return the leading GPU, the time on it that counts, and the number of steps in that."""
     ops = trace.gpu_ops
     mine = np.ones(len(ops), bool) if steps.process == MISSING else ops.process == steps.process
@@ -150,18 +151,8 @@ def _gaps(trace: Trace, device: int, windows: tuple[Int64s, Int64s]) -> _Gaps:
     mine = np.flatnonzero(ops.device == device)
     reached = np.maximum.accumulate(ops.end_ns[mine])
     start, end = reached[:-1], ops.start_ns[mine][1:]
-    is_gap = np.flatnonzero(end > start)
-    start, end, op = start[is_gap], end[is_gap], mine[1:][is_gap]
-    # A gap may lie in two windows, one after the other: cut it at their bounds.
-    first = np.searchsorted(windows[1], start, side="right")
-    last = np.searchsorted(windows[0], end)
-    count = np.maximum(last - first, 0)
-    row = np.repeat(np.arange(len(start)), count)
-    window = first[row] + np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-    low = np.maximum(start[row], windows[0][window])
-    high = np.minimum(end[row], windows[1][window])
-    kept = high > low
-    return _Gaps(start_ns=low[kept], end_ns=high[kept], op=op[row][kept])
+    row, low, high = clipped(start, end, windows)
+    return _Gaps(start_ns=low, end_ns=high, op=mine[1:][row])
 
 
 def _copies(trace: Trace, device: int, windows: tuple[Int64s, Int64s]) -> int:

@@ -12,14 +12,19 @@ from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
 from analysis.trace import coverage
 from analysis.trace.aggregates import call_table, kernel_table, transfer_table
 from analysis.trace.allocations import memory_use
-from analysis.trace.attribution import attribute
+from analysis.trace.attribution import Attribution, attribute
 from analysis.trace.calls import Launches, launches_of
+from analysis.trace.flame import flame_table
 from analysis.trace.gaps import DeviceUse, device_use, gap_table
+from analysis.trace.idle_host import idle_host
 from analysis.trace.model import OpKind, Trace
+from analysis.trace.operators import operator_table
 from analysis.trace.phases import phase_table
-from analysis.trace.ranges import phase_ranges
+from analysis.trace.ranges import PhaseRanges, phase_ranges
 from analysis.trace.ranks import rank_tables
 from analysis.trace.spans import range_table, span_table
+from analysis.trace.step_figures import step_kernels, step_parts
+from analysis.trace.steps import Steps, find_steps, steps_document
 
 
 def tables_of(
@@ -51,7 +56,8 @@ def tables_of(
     api_calls = call_table(trace, since_ns)
     memory = memory_use(trace.allocations, memory_source)
     main = max(devices, key=lambda use: use.num_ops).device if devices else 0
-    ranks = rank_tables(counted)
+    steps = find_steps(counted)
+    ranks = rank_tables(counted, steps.op_step)
     return CaptureTables(
         kind=kind,
         path=path,
@@ -71,6 +77,7 @@ def tables_of(
         ranges=range_table(trace, ranges),
         ranks=ranks.ranks if devices else None,
         collectives=ranks.collectives if devices else None,
+        **_by_step(counted, steps, ranges, given),
         warnings=(
             *warnings,
             *coverage.coverage_warnings(counted, launches, devices),
@@ -79,6 +86,25 @@ def tables_of(
             *coverage.memory_warnings(dict(memory.figures)),
         ),
     )
+
+
+def _by_step(trace: Trace, steps: Steps, ranges: PhaseRanges, whole: Attribution) -> dict[str, Any]:
+    """Return the tables that are about steps: steps, operators, the host's part, stacks."""
+    if not len(trace.gpu_ops):
+        return {"step_facts": steps_document(steps)}
+    given = whole if len(whole.innermost) == len(trace.gpu_ops) else attribute(trace, ranges)
+    operators = operator_table(trace, given, steps)
+    idle = idle_host(trace, steps)
+    flame = flame_table(trace, given, steps, idle)
+    return {
+        "steps": steps.frame if len(steps.frame) else None,
+        "step_facts": steps_document(steps) | step_parts(trace, steps, ranges, given),
+        "step_kernels": step_kernels(trace, steps),
+        "operators": None if operators is None else operators.frame,
+        "operator_kernels": None if operators is None else operators.kernels,
+        "idle_host": None if idle is None else idle.frame,
+        "flame": flame,
+    }
 
 
 def _since(trace: Trace, since_ns: int) -> Trace:

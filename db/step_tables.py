@@ -1,0 +1,94 @@
+"""What is stored of a capture's steps, operators, idle time and stacks, and read back."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from sqlite_utils import Database
+
+from analysis.runview import StepView
+from analysis.tables import CaptureTables
+from analysis.trace.flame import FLAME_COLUMNS
+from analysis.trace.idle_host import IDLE_COLUMNS
+from analysis.trace.operators import OPERATOR_COLUMNS, OPERATOR_KERNEL_COLUMNS
+from analysis.trace.step_figures import STEP_KERNEL_COLUMNS
+from analysis.trace.steps import STEP_COLUMNS
+
+_TABLES: Mapping[str, tuple[str, ...]] = {
+    "steps": STEP_COLUMNS,
+    "step_kernels": STEP_KERNEL_COLUMNS,
+    "operators": OPERATOR_COLUMNS,
+    "operator_kernels": OPERATOR_KERNEL_COLUMNS,
+    "idle_host": IDLE_COLUMNS,
+    "flame": FLAME_COLUMNS,
+}
+_FLAGS = frozenset({"is_regular", "is_opaque"})
+
+
+def insert_step_tables(db: Database, capture_id: int | None, read: CaptureTables) -> None:
+    """Store the tables of one capture."""
+    for table, columns in _TABLES.items():
+        frame = getattr(read, table)
+        if frame is None or not len(frame):
+            continue
+        names = ", ".join(f'"{c}"' for c in columns)
+        marks = ", ".join("?" * (len(columns) + 1))
+        values = [_plain(frame[c]) for c in columns]
+        db.conn.executemany(
+            f"INSERT INTO {table} (capture_id, {names}) VALUES ({marks})",
+            ((capture_id, *row) for row in zip(*values, strict=True)),
+        )
+
+
+def step_view(db: Database, run_id: str, primary_pass: str | None) -> StepView:
+    """Return the steps of the capture that leads a run: the first of its pass that has some.
+
+    Several captures of a pass are ranks that run the same steps.
+    """
+    rows = db.execute(
+        "SELECT id, step_facts FROM captures WHERE run_id = ? AND pass = ? ORDER BY process, id",
+        [run_id, primary_pass],
+    ).fetchall()
+    known = [(capture_id, json.loads(text)) for capture_id, text in rows if text != "{}"]
+    if not known:
+        return StepView()
+    capture_id, facts = next((k for k in known if "source" in k[1]), known[0])
+    frames = {name: _fetch(db, name, columns, capture_id) for name, columns in _TABLES.items()}
+    classes = dict(
+        db.execute(
+            "SELECT name, category FROM kernel_names"
+            " WHERE name IN (SELECT name FROM step_kernels WHERE capture_id = ?)",
+            [capture_id],
+        ).fetchall()
+    )
+    kernels = frames.pop("step_kernels")
+    kernels["category"] = kernels["name"].map(classes)
+    return StepView(facts=facts, kernels=kernels, **frames)
+
+
+def _fetch(db: Database, table: str, columns: Sequence[str], capture_id: int) -> pd.DataFrame:
+    names = ", ".join(f'"{c}"' for c in columns)
+    rows = db.execute(
+        f"SELECT {names} FROM {table} WHERE capture_id = ? ORDER BY rowid", [capture_id]
+    ).fetchall()
+    values = list(zip(*rows, strict=True)) or [()] * len(columns)
+    return pd.DataFrame({c: _column(c, v) for c, v in zip(columns, values, strict=True)})
+
+
+def _column(name: str, values: Sequence[Any]) -> pd.Series:
+    """Return a column whose whole numbers stay whole where some are missing."""
+    if name in _FLAGS:
+        return pd.Series([bool(v) for v in values], dtype=bool)
+    known = [v for v in values if v is not None]
+    if known and all(isinstance(v, int) for v in known):
+        return pd.Series(values, dtype="Int64" if len(known) < len(values) else "int64")
+    return pd.Series(values, dtype="float64" if known and isinstance(known[0], float) else object)
+
+
+def _plain(column: pd.Series) -> list[Any]:
+    """Return Python values with None for what is missing: STRICT tables take no numpy types."""
+    return [
+        None if v is None or v is pd.NA or v != v else int(v) if isinstance(v, bool) else v
+        for v in column.astype(object).tolist()
+    ]
