@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from analysis.trace.launches import LaunchSequence
 from analysis.trace.model import Bools, Int64s
 
+MIN_ENTRIES = 8
+"""Fewer launches than this are no loop, unless some are graphs."""
 MIN_ALIKE = 0.9
 """Share of their launches that two turns of one loop have in common."""
 MIN_COVERED = 0.5
@@ -132,7 +134,7 @@ def find_repetition(sequence: LaunchSequence) -> Repetition | None:
     """Return the steps of the sequence; None where nothing repeats."""
     start = _after_autotuning(sequence)
     work = _cut(sequence, start)
-    if len(work) < 2 or not work.num_ops.any():
+    if len(work) < (2 if work.is_graph.any() else MIN_ENTRIES) or not work.num_ops.any():
         return None
     marks = _Marks.of(work)
     loops = [

@@ -174,3 +174,29 @@ def test_latency_table_makes_a_run_with_samples(
     found = show(str(table))["summary"]["latency_ms"]
 
     assert (found["median"], found["n"], found["min"]) == (2.0, 3, 1.5)
+
+
+def test_show_gives_the_steps_and_what_one_is_made_of(show: Show) -> None:
+    steps = show("nsys/decode_eager.sqlite")["steps"]
+
+    assert (steps["source"], steps["count"], steps["confidence"]) == ("ranges", 5, 1.0)
+    assert (steps["num_kernels"], steps["block"]) == (76, {"num_kernels": 38, "count": 2})
+    assert steps["kernel_ns"] == 437_100
+    assert steps["gemm_frac"] == pytest.approx(1_663_084 / 2_184_310, abs=0.02)
+    attention = next(p for p in steps["phases"] if p["path"].endswith("/attention"))
+    assert attention["kernel_ns"] == pytest.approx(942_715 / 5)
+
+
+def test_show_says_why_there_are_no_steps(show: Show) -> None:
+    document = show("nsys/no_gpu_work.sqlite")
+
+    assert document["steps"] is None
+    assert document["steps_reason"] == "no GPU work was recorded"
+
+
+def test_show_tells_what_the_host_did_while_the_gpu_waited(show: Show) -> None:
+    document = show("nsys/decode_eager.sqlite")
+
+    shares = sum(row["idle_frac"] for row in document["idle_host"])
+    assert shares == pytest.approx(document["steps"]["idle_frac"], abs=0.02)
+    assert document["idle_host"][0]["activity"] == "attention"

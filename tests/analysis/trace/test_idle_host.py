@@ -1,0 +1,136 @@
+"""What the host did while the GPU waited, on traces small enough to add up by hand."""
+
+import pandas as pd
+import pytest
+from made import launches, trace
+
+from analysis.trace.attribution import attribute
+from analysis.trace.flame import flame_table
+from analysis.trace.idle_host import host_share, idle_host
+from analysis.trace.model import OpKind, RangeKind, Trace
+from analysis.trace.ranges import phase_ranges
+from analysis.trace.stacks import range_stacks, stack_name
+from analysis.trace.steps import find_steps
+
+OP = RangeKind.OPERATOR
+
+
+def idle(given: Trace):
+    found = idle_host(given, find_steps(given))
+    assert found is not None
+    return found
+
+
+def by_row(given: Trace) -> dict[tuple[str, str, str | None], int]:
+    return {
+        (row.group, row.activity, row.call if isinstance(row.call, str) else None): row.idle_ns
+        for row in idle(given).frame.itertuples()
+    }
+
+
+def test_a_gap_is_split_by_what_the_launching_thread_was_in() -> None:
+    ranges = [("enumerate(DataLoader)#_Iter.__next__", 110, 400, 0), ("aten::mm", 400, 600, 0, OP)]
+    calls = [*launches((0, 0)), ("cudaStreamSynchronize", 120, 200, 0), *launches((500, 0))]
+    given = trace(ranges=ranges, calls=calls, ops=[(50, 100, 0), (520, 600, 2)])
+
+    assert by_row(given) == {
+        ("data_loader", "enumerate(DataLoader)#_Iter.__next__", "cudaStreamSynchronize"): 80,
+        ("data_loader", "enumerate(DataLoader)#_Iter.__next__", None): 210,
+        ("operator", "aten::mm", None): 100,
+        ("launch", "aten::mm", "cudaLaunchKernel"): 2,
+        ("latency", "launch latency", None): 18,
+        ("outside", "host code outside CUDA calls", None): 10,
+    }
+
+
+def test_all_of_a_gap_is_accounted_for() -> None:
+    calls = [*launches((0, 0), (10, 0)), ("cudaMalloc", 150, 300, 0), *launches((400, 0))]
+    given = trace(calls=calls, ops=[(50, 100, 0), (120, 140, 1), (450, 500, 3)])
+
+    found = idle(given)
+
+    assert found.frame["idle_ns"].sum() == 20 + 310
+    assert found.frame["idle_frac"].sum() == pytest.approx(330 / 450)
+    assert by_row(given)["queued", "work queued behind other work", None] == 20
+    assert by_row(given)["allocation", "cudaMalloc", "cudaMalloc"] == 150
+
+
+def test_a_copy_in_a_gap_is_the_copys_time() -> None:
+    calls = launches((0, 0), (110, 0), (210, 0))
+    ops = [(50, 100, 0), (120, 200, 1, OpKind.MEMCPY), (220, 300, 2)]
+
+    assert by_row(trace(calls=calls, ops=ops))["transfer", "copies on the GPU", None] == 80
+
+
+def test_only_the_thread_that_launches_next_is_asked() -> None:
+    ranges = [("busy elsewhere", 100, 500, 1), ("backward", 100, 500, 0)]
+    given = trace(
+        ranges=ranges, calls=launches((0, 0), (400, 0)), ops=[(50, 100, 0), (410, 420, 1)]
+    )
+
+    assert {name for _, name, _ in by_row(given)} == {"backward", "launch latency"}
+
+
+def test_the_share_is_told_in_words_with_the_operator_that_waits() -> None:
+    ranges = [("aten::item", 100, 900, 0, OP)]
+    calls = [*launches((0, 0)), ("cudaStreamSynchronize", 100, 800, 0), *launches((900, 0))]
+    found = idle(trace(ranges=ranges, calls=calls, ops=[(50, 100, 0), (950, 1_050, 2)]))
+
+    words = host_share(found.frame)
+
+    assert words[0] == ("`aten::item` copies and waits", pytest.approx(0.7))
+
+
+def test_without_calls_nothing_is_claimed() -> None:
+    given = trace(ops=[(0, 10, -1), (50, 60, -1)])
+
+    assert idle_host(given, find_steps(given)) is None
+
+
+def nodes(given: Trace) -> dict[tuple[str, ...], float]:
+    """Return the tree's own times by path from the top."""
+    steps = find_steps(given)
+    table = flame_table(given, attribute(given, phase_ranges(given)), steps, None)
+    rows = table.to_dict("records")
+    paths: dict[int, tuple[str, ...]] = {}
+    for row in rows:
+        around = () if pd.isna(row["parent"]) else paths[row["parent"]]
+        paths[row["node"]] = (*around, row["name"])
+    return {paths[row["node"]]: row["self_ns"] for row in rows if row["self_ns"]}
+
+
+def test_gpu_time_lies_under_the_stack_that_launched_it() -> None:
+    ranges = [("layer_1", 0, 50, 0), ("aten::mm", 5, 20, 0, OP), ("layer_2", 60, 90, 0)]
+    given = trace(
+        ranges=ranges,
+        calls=launches((10, 0), (30, 0), (70, 0)),
+        ops=[(100, 140, 0), (140, 150, 1), (150, 155, 2)],
+    )
+
+    assert nodes(given) == {
+        ("layer_*", "aten::mm", "gemm"): 40,
+        ("layer_*", "gemm"): 10 + 5,
+    }
+
+
+def test_stacks_of_one_name_are_one_whatever_their_number() -> None:
+    ranges = [("step_1", 0, 10, 0), ("mm", 2, 4, 0), ("step_2", 20, 30, 0), ("mm", 22, 24, 0)]
+
+    stacks = range_stacks(trace(ranges=ranges))
+
+    assert stacks.name == ("step_*", "mm")
+    assert stacks.of_range.tolist() == [0, 1, 0, 1, -1]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("ProfilerStep#12", "ProfilerStep#*"),
+        ("iteration_3", "iteration_*"),
+        ("/usr/lib/torch/nn/modules/linear.py(120): forward", "linear.py(120): forward"),
+        ("nn.Module: Linear_0", "nn.Module: Linear_*"),
+        ("aten::mm", "aten::mm"),
+    ],
+)
+def test_names_in_stacks(name: str, shown: str) -> None:
+    assert stack_name(name) == shown
