@@ -113,6 +113,86 @@ RANGE_COLUMNS = ("start_ns", "end_ns", "process", "thread", "depth", "name", "pa
 """One row a closed host range, for the timeline; kept beside the spans."""
 
 
+STEP_COLUMNS = (
+    "process",  # int64, row of `Sources.processes`
+    "step",  # int64, from 0 within its process
+    "kind",  # int64: 0 is the usual kind of step, 1 and on are others that recur
+    "start_ns",  # int64, on the host
+    "end_ns",  # int64
+    "gpu_start_ns",  # Int64, of its first GPU operation
+    "gpu_end_ns",  # Int64
+    "num_kernels",  # int64, kernels recorded one by one
+    "num_launches",  # int64, launch calls of kernels and graphs
+    "num_graph_launches",  # int64, replays that were recorded whole
+    "kernel_ns",  # int64, sum of kernel durations
+    "graph_ns",  # int64, of graphs recorded whole
+    "busy_ns",  # int64, union of kernels and graphs on each device, summed over devices
+    "period_ns",  # Int64, from its start on the GPU to the next step's
+    "num_transfers",  # int64, copies and memory sets
+    "transfer_bytes",  # int64
+    "transfer_ns",  # int64
+    "num_allocations",  # Int64; absent where none were recorded
+    "allocated_bytes",  # Int64
+    "num_api_calls",  # Int64
+    "api_ns",  # Int64
+    "is_regular",  # bool: counts in the medians
+    "reason",  # str or None: why it does not
+)
+"""One row a step."""
+
+STEP_KERNEL_COLUMNS = (
+    "name",  # str
+    "is_opaque",  # bool: whole CUDA graph launches
+    "count",  # float64, per regular step
+    "total_ns",  # float64, per regular step
+)
+"""The kernels of a regular step by name, longest first."""
+
+OPERATOR_COLUMNS = (
+    "name",  # str, without attributes
+    "pass",  # str: forward | backward | optimizer | other
+    "count",  # int64, calls
+    "num_kernels",  # int64, kernels (and graphs) launched by it or what it calls
+    "self_num_kernels",  # int64, launched by itself
+    "self_kernel_ns",  # int64
+    "total_kernel_ns",  # int64
+    "host_ns",  # int64, its own range on the host; nested calls of the same operator count once
+    "step_count",  # Float64, per regular step; absent without steps
+    "step_num_kernels",  # Float64
+    "step_self_kernel_ns",  # Float64
+    "step_total_kernel_ns",  # Float64
+    "step_host_ns",  # Float64
+    "flops",  # Float64, of all calls, from their shapes; absent where not known
+    "shapes",  # str or None: JSON list of the shapes with most kernel time
+    "forward_name",  # str or None: of a backward operator, the forward one by sequence number
+    "module",  # str or None: the module or Python function above it with most kernel time
+)
+"""One row an operator and pass, most own kernel time first."""
+
+OPERATOR_KERNEL_COLUMNS = ("name", "pass", "kernel", "count", "total_ns")
+"""The kernels that each operator itself launched."""
+
+IDLE_COLUMNS = (
+    "group",  # str: GROUPS
+    "activity",  # str: innermost operator, range or Python function; the call where none is known
+    "call",  # str or None: API call that the thread was in
+    "idle_ns",  # int64, over the regular steps (without steps: the whole capture)
+    "step_idle_ns",  # float64, per step
+    "idle_frac",  # float64, of the steps' time; all rows sum to the idle fraction
+)
+"""One row a thing that the host did while the GPU waited, longest first."""
+
+FLAME_COLUMNS = (
+    "metric",  # str: gpu | idle
+    "node",  # int64, from 0 within its metric; a parent's number is less than its children's
+    "parent",  # Int64; absent at the top
+    "name",  # str
+    "kind",  # str: range | operator | python | library | kernel | call | other
+    "self_ns",  # float64, of the node without its children, per regular step
+)
+"""One row a node. Times are of the whole capture where it has no steps."""
+
+
 CPU_OPERATORS = "cpu_operators"
 """Code of the warning that a capture's kernels are CPU operators: no GPU work was recorded."""
 
@@ -161,21 +241,21 @@ class CaptureTables:
     collectives: pd.DataFrame | None = None
     "COLLECTIVE_COLUMNS of `trace.collectives`: a row a communication kernel."
     steps: pd.DataFrame | None = None
-    "STEP_COLUMNS of `trace.steps`."
+    "STEP_COLUMNS."
     step_facts: Mapping[str, Any] = field(default_factory=dict)
     """How the steps were found, the medians of the regular ones and what those are made of
     (`trace.steps`, `trace.step_figures`); only `reason` where there are none, {} without a
     timeline."""
     step_kernels: pd.DataFrame | None = None
-    "STEP_KERNEL_COLUMNS of `trace.step_figures`."
+    "STEP_KERNEL_COLUMNS."
     operators: pd.DataFrame | None = None
-    "OPERATOR_COLUMNS of `trace.operators`."
+    "OPERATOR_COLUMNS."
     operator_kernels: pd.DataFrame | None = None
-    "OPERATOR_KERNEL_COLUMNS of `trace.operators`."
+    "OPERATOR_KERNEL_COLUMNS."
     idle_host: pd.DataFrame | None = None
-    "IDLE_COLUMNS of `trace.idle_host`."
+    "IDLE_COLUMNS."
     flame: pd.DataFrame | None = None
-    "FLAME_COLUMNS of `trace.flame`."
+    "FLAME_COLUMNS."
     warnings: tuple[CaptureWarning, ...] = ()
 
 

@@ -8,12 +8,15 @@ import pandas as pd
 from sqlite_utils import Database
 
 from analysis.runview import StepView
-from analysis.tables import CaptureTables
-from analysis.trace.flame import FLAME_COLUMNS
-from analysis.trace.idle_host import IDLE_COLUMNS
-from analysis.trace.operators import OPERATOR_COLUMNS, OPERATOR_KERNEL_COLUMNS
-from analysis.trace.step_figures import STEP_KERNEL_COLUMNS
-from analysis.trace.steps import STEP_COLUMNS
+from analysis.tables import (
+    FLAME_COLUMNS,
+    IDLE_COLUMNS,
+    OPERATOR_COLUMNS,
+    OPERATOR_KERNEL_COLUMNS,
+    STEP_COLUMNS,
+    STEP_KERNEL_COLUMNS,
+    CaptureTables,
+)
 
 _TABLES: Mapping[str, tuple[str, ...]] = {
     "steps": STEP_COLUMNS,

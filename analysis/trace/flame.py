@@ -10,21 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from analysis.tables import FLAME_COLUMNS
 from analysis.trace.attribution import Attribution
 from analysis.trace.idle_host import GROUPS, IdleHost
 from analysis.trace.model import MISSING, Bools, Int64s, OpKind, RangeKind, Trace
 from analysis.trace.stacks import Stacks, range_stacks
 from analysis.trace.steps import Steps
-
-FLAME_COLUMNS = (
-    "metric",  # str: gpu | idle
-    "node",  # int64, from 0 within its metric; a parent's number is less than its children's
-    "parent",  # Int64; absent at the top
-    "name",  # str
-    "kind",  # str: range | operator | python | library | kernel | call | other
-    "self_ns",  # float64, of the node without its children, per regular step
-)
-"""One row a node. Times are of the whole capture where it has no steps."""
 
 MIN_FRAC = 0.001
 MAX_NODES = 4_000

@@ -14,22 +14,13 @@ import numpy as np
 import pandas as pd
 
 from analysis.intervals import merge, overlap_ns
+from analysis.tables import IDLE_COLUMNS
 from analysis.trace.attribution import launching_thread
 from analysis.trace.gaps import clipped
 from analysis.trace.model import MISSING, HostRanges, Int64s, OpKind, RangeKind, Trace
 from analysis.trace.ranges import levels
 from analysis.trace.steps import Steps
 from core.trace_rules import is_launch, is_wait
-
-IDLE_COLUMNS = (
-    "group",  # str: GROUPS
-    "activity",  # str: innermost operator, range or Python function; the call where none is known
-    "call",  # str or None: API call that the thread was in
-    "idle_ns",  # int64, over the regular steps (without steps: the whole capture)
-    "step_idle_ns",  # float64, per step
-    "idle_frac",  # float64, of the steps' time; all rows sum to the idle fraction
-)
-"""One row a thing that the host did while the GPU waited, longest first."""
 
 GROUPS = {
     "data_loader": "the data loader",

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from analysis.tables import OPERATOR_COLUMNS, OPERATOR_KERNEL_COLUMNS
 from analysis.trace.attribution import Attribution
 from analysis.trace.flops import operator_flops
 from analysis.trace.model import (
@@ -29,30 +30,6 @@ from analysis.trace.model import (
 )
 from analysis.trace.ranges import levels
 from analysis.trace.steps import Steps
-
-OPERATOR_COLUMNS = (
-    "name",  # str, without attributes
-    "pass",  # str: forward | backward | optimizer | other
-    "count",  # int64, calls
-    "num_kernels",  # int64, kernels (and graphs) launched by it or what it calls
-    "self_num_kernels",  # int64, launched by itself
-    "self_kernel_ns",  # int64
-    "total_kernel_ns",  # int64
-    "host_ns",  # int64, its own range on the host; nested calls of the same operator count once
-    "step_count",  # Float64, per regular step; absent without steps
-    "step_num_kernels",  # Float64
-    "step_self_kernel_ns",  # Float64
-    "step_total_kernel_ns",  # Float64
-    "step_host_ns",  # Float64
-    "flops",  # Float64, of all calls, from their shapes; absent where not known
-    "shapes",  # str or None: JSON list of the shapes with most kernel time
-    "forward_name",  # str or None: of a backward operator, the forward one by sequence number
-    "module",  # str or None: the module or Python function above it with most kernel time
-)
-"""One row an operator and pass, most own kernel time first."""
-
-OPERATOR_KERNEL_COLUMNS = ("name", "pass", "kernel", "count", "total_ns")
-"""The kernels that each operator itself launched."""
 
 PASSES = ("forward", "backward", "optimizer", "other")
 FORWARD, BACKWARD, OPTIMIZER, OTHER = range(4)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.tables import STEP_KERNEL_COLUMNS
 from analysis.trace.aggregates import transfer_name
 from analysis.trace.attribution import Attribution
 from analysis.trace.gaps import gaps_within
@@ -14,14 +15,6 @@ from analysis.trace.ranges import PhaseRanges
 from analysis.trace.stacks import stack_name
 from analysis.trace.steps import Steps
 from core.trace_rules import PATH_SEPARATOR
-
-STEP_KERNEL_COLUMNS = (
-    "name",  # str
-    "is_opaque",  # bool: whole CUDA graph launches
-    "count",  # float64, per regular step
-    "total_ns",  # float64, per regular step
-)
-"""The kernels of a regular step by name, longest first."""
 
 
 def step_kernels(trace: Trace, steps: Steps) -> pd.DataFrame:

@@ -14,37 +14,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from analysis.tables import STEP_COLUMNS
 from analysis.trace.launches import LaunchSequence, launch_sequence
 from analysis.trace.model import MISSING, Bools, Int64s, OpKind, Trace
 from analysis.trace.repetition import MIN_ALIKE, NUM_BUCKETS, Block, MicroSteps
 from analysis.trace.step_evidence import StepCuts, StepSource, find_cuts
-
-STEP_COLUMNS = (
-    "process",  # int64, row of `Sources.processes`
-    "step",  # int64, from 0 within its process
-    "kind",  # int64: 0 is the usual kind of step, 1 and on are others that recur
-    "start_ns",  # int64, on the host
-    "end_ns",  # int64
-    "gpu_start_ns",  # Int64, of its first GPU operation
-    "gpu_end_ns",  # Int64
-    "num_kernels",  # int64, kernels recorded one by one
-    "num_launches",  # int64, launch calls of kernels and graphs
-    "num_graph_launches",  # int64, replays that were recorded whole
-    "kernel_ns",  # int64, sum of kernel durations
-    "graph_ns",  # int64, of graphs recorded whole
-    "busy_ns",  # int64, union of kernels and graphs on each device, summed over devices
-    "period_ns",  # Int64, from its start on the GPU to the next step's
-    "num_transfers",  # int64, copies and memory sets
-    "transfer_bytes",  # int64
-    "transfer_ns",  # int64
-    "num_allocations",  # Int64; absent where none were recorded
-    "allocated_bytes",  # Int64
-    "num_api_calls",  # Int64
-    "api_ns",  # Int64
-    "is_regular",  # bool: counts in the medians
-    "reason",  # str or None: why it does not
-)
-"""One row a step."""
 
 MAX_SLOW = 1.5
 """A step that takes so many times the median, and stands out of the spread, was held up."""
