@@ -9,10 +9,11 @@ level that was repeated is the one whose variance decides. So the process is the
 The estimate. The latency of a side is the median of all its samples, the same that a run's page
 and the list of runs show; the ratio is that of the two. Its error is that of the difference of the
 process medians in logarithms (effects are ratios): Student's t, with Welch's degrees of freedom
-where spreads may differ. Where the two kinds of centre disagree (a machine with two states, one
-far process), their distance is added to the error: what one of them claims the other does not
-bear out. The interval lies around the ratio itself, on a logarithmic scale. `bench/verdicts.py`
-prints its coverage beside that of a hierarchical bootstrap, which is too short for few processes.
+where spreads may differ. Where the two kinds of centre disagree by more than half that error (a
+machine with two states, one far process), the rest of their distance is added to it: what one of
+them claims the other does not bear out; so is the step of the timer. The interval lies around the
+ratio itself, on a logarithmic scale. `bench/verdicts.py` prints its coverage beside that of a
+hierarchical bootstrap, which is too short for few processes.
 
 The test is the same t. A permutation or rank test assumes least, but from 5 v 5 processes it has
 only 252 arrangements: the 1 % level is met by complete separation alone (p = 2 / 252), which finds
@@ -112,13 +113,14 @@ def estimate(a: Groups, b: Groups, order: Order = "unknown", lead: float = 1.0) 
         raise ValueError("a test needs at least two processes a side")
     log_a, log_b = (np.log([np.median(group) for group in side]) for side in (a, b))
     log_ratio = math.log(centre(b) / centre(a))
-    gap = log_ratio - float(log_b.mean() - log_a.mean())
+    gap = abs(log_ratio - float(log_b.mean() - log_a.mean()))
+    step = _timer_step(a, b) / math.sqrt(12) * math.sqrt(1 / len(a) + 1 / len(b))
     if order == "paired" and len(a) == len(b) >= MIN_PAIRS:
         return _paired(log_a, log_b, lead)
     sizes = sorted(float(np.median([len(g) for g in side])) for side in (a, b))
     is_alike = sizes[1] < UNLIKE_SAMPLES * sizes[0]
     candidates = [
-        (kind, math.hypot(error, gap), freedom)
+        (kind, math.hypot(error, max(0.0, gap - error / 2), step), freedom)
         for kind, error, freedom in _candidates(log_a, log_b, may_spread_alike=is_alike)
     ]
     kind, error, freedom = max(candidates, key=lambda c: _p(log_ratio, c[1], c[2]))
@@ -134,6 +136,17 @@ def estimate(a: Groups, b: Groups, order: Order = "unknown", lead: float = 1.0) 
         is_separated=not is_small or rank_p_value(log_a, log_b) <= RANK_ALPHA,
         may_be_drift=is_small and _may_be_drift(log_a, log_b, log_ratio, order),
     )
+
+
+def _timer_step(a: Groups, b: Groups) -> float:
+    """Return the step of the timer as a fraction of the time; 0 where no process shows one.
+
+    The smallest distance between two samples of one process. Medians that snap to a coarse step
+    are equal without being exact.
+    """
+    steps = [np.diff(np.unique(group)).min(initial=np.inf) for group in (*a, *b)]
+    known = [step for step in steps if np.isfinite(step)]
+    return float(min(known)) / min(centre(a), centre(b)) if known else 0.0
 
 
 def _level(log_a: Array, log_b: Array) -> float:

@@ -41,6 +41,9 @@ FEW_FLOOR_FRAC = 1.0
 So far apart were equal processes of one launch-bound build. And on a machine with two states two
 equal pairs fall apart, each pair within a hair, once in nine times: no test sees that from so few.
 """
+FEW_MARGIN = 1.1
+"""With 2 or 3 processes a side, by so much more than the measured floor: it is itself the range of
+six processes, and two states of a machine lie just as far apart as it says."""
 WIDE_FRAC = 0.05
 """With an interval wider than this to either side, "no difference" would promise too much."""
 INTERLEAVE = "run {n} more process pairs interleaved (A B A B)"
@@ -134,7 +137,7 @@ class _Case:
     def sure(self) -> float:
         """What the interval must lie beyond to decide by itself."""
         if self.floor is not None:
-            return self.floor
+            return self.floor * (FEW_MARGIN if self.is_few else 1.0)
         return FEW_FLOOR_FRAC if self.assumed_floor else 0.0
 
     def is_within(self, frac: float) -> bool:
