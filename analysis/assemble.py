@@ -9,7 +9,8 @@ import pandas as pd
 from analysis.idle import idle_figures
 from analysis.iterations import iteration_kernel_ns
 from analysis.latency import latency_ms
-from analysis.merge import merged_captures, pass_memory, pass_summary
+from analysis.memory_figures import captured_memory, memory_document, memory_summary, pass_differs
+from analysis.merge import merged_captures, pass_summary
 from analysis.ranks import NO_RANKS, RANK_UNITS, ranks_of, summary_of
 from analysis.rundata import (
     AssembledRun,
@@ -36,13 +37,16 @@ SUMMARY_UNITS = {
     "opaque_graph_ns": "ns",
     "num_graph_launches": "count",
     "peak_memory_bytes": "B",
+    "requested_bytes": "B",
+    "allocated_bytes": "B",
+    "reserved_bytes": "B",
+    "driver_bytes": "B",
     "num_launches_without_kernel": "count",
     "num_kernels_without_launch": "count",
     "mfu": "fraction",
     "mbu": "fraction",
 }
 MAX_OPAQUE_FRAC = 0.5
-_MEMORY_ORDER = (Pass.MEMORY, Pass.NSYS, Pass.TRACE)
 
 
 def assemble(
@@ -64,15 +68,18 @@ def assemble(
             [c.tables.spans for c in by_pass[primary] if c.tables.spans is not None]
         )
         summary |= class_fractions(kernel_frame(by_pass[primary], classes))
-    summary |= _memory_peak(data, by_pass)
+    captured = captured_memory(by_pass)
+    summary |= memory_summary(data.memory_peaks, captured)
     summary |= _latency(data)
     summary |= _idle(by_pass.get(primary or "", ()), summary)
     utilised, found = _utilisation(data, summary, peaks or {}, gpu_model)
     summary |= utilised
     ranks = ranks_of(by_pass, primary) if primary else NO_RANKS
     summary |= summary_of(ranks.joined)
-    memory = pass_memory([c for p in _MEMORY_ORDER for c in by_pass[p]])
+    memory = memory_document(captured)
     data = _with_captured_oom(data, memory)
+    differs = pass_differs(summary, captured)
+    found += (PassWarning(pass_name="", warning=differs),) if differs else ()
     return AssembledRun(
         data=data,
         captures=captures,
@@ -186,19 +193,6 @@ def class_fractions(kernels: pd.DataFrame) -> dict[str, float]:
     return {k: found[k] for k in wanted if k in found}
 
 
-def _memory_peak(data: RunData, by_pass: Mapping[str, list[RunCapture]]) -> dict[str, int]:
-    """Return the peak of allocated memory: the clean pass's own figure, else a capture's."""
-    own = data.memory_peaks.get("peak_allocated_bytes")
-    if own is not None:
-        return {"peak_memory_bytes": own}
-    for name in map(str, _MEMORY_ORDER):
-        peak = pass_summary(by_pass[name]).get("peak_memory_bytes")
-        peak = peak if peak is not None else pass_memory(by_pass[name]).get("peak_bytes")
-        if peak is not None:
-            return {"peak_memory_bytes": int(peak)}
-    return {}
-
-
 def _latency(data: RunData) -> dict[str, Any]:
     clean = data.samples[data.samples["pass"] == str(Pass.CLEAN)]
     stats = latency_ms(clean) if len(clean) else {}
@@ -224,10 +218,20 @@ def _utilisation(
 
 
 def _with_captured_oom(data: RunData, memory: Mapping[str, Any]) -> RunData:
-    """Take an out-of-memory event of a snapshot as the result of a run that says none itself."""
-    if data.oom or data.job is not None or not memory.get("oom"):
+    """Take an out-of-memory event of a snapshot as the result of a run that says none itself.
+
+    A run that says so itself gets the request from its snapshot: that is what was asked for, where
+    PyTorch's message names the segment that the allocator wanted for it.
+    """
+    event = memory.get("oom")
+    if not event:
         return data
-    return replace(data, status="oom", oom=memory["oom"])
+    if data.oom:
+        asked, segment = event.get("requested_bytes"), data.oom.get("requested_bytes")
+        if asked is None or segment is None or asked == segment:
+            return data
+        return replace(data, oom={**data.oom, "requested_bytes": asked, "segment_bytes": segment})
+    return data if data.job is not None else replace(data, status="oom", oom=event)
 
 
 def _summary_metrics(
@@ -249,6 +253,9 @@ def _summary_metrics(
         add(primary or "", name, summary.get(name), "fraction")
     for name, unit in RANK_UNITS.items():
         add(primary or "", name, summary.get(name), unit)
+    for name, source in (summary.get("memory_sources") or {}).items():
+        pass_of = {"allocator": Pass.CLEAN, "snapshot": Pass.MEMORY, "trace": Pass.TRACE}
+        add(str(pass_of.get(source, Pass.NSYS)), name, summary.get(name), "B")
     for name in ("mfu", "mbu"):
         add(str(Pass.CLEAN), name, summary.get(name), "fraction")
     for name, value in (summary.get("latency_ms") or {}).items():

@@ -10,6 +10,7 @@ from analysis.definitions_tables import TABLE_ROWS
 
 CLEAN = "clean pass (CUDA events, on a CPU its clock; no profiler)"
 KERNEL_PASS = "nsys capture, else PyTorch trace"
+MEMORY = "PyTorch's counters in the clean pass, memory snapshot, nsys allocation events"
 MODEL = "cost model, clean pass and the GPU's peak"
 
 
@@ -95,8 +96,25 @@ _SUMMARY_ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
      "sum(end - start) of graph records", "nsys capture in graph mode"),
     ("num_graph_launches", "Graph launches", "", "CUDA graph launches recorded.",
      "count(graph launch calls)", "nsys capture"),
-    ("peak_memory_bytes", "Peak memory", "B", "Most memory allocated at one time.",
-     "max(allocated)", "memory snapshot, else max_memory_allocated, else nsys allocation events"),
+    ("peak_memory_bytes", "Peak memory", "B",
+     "Most memory allocated at one time: allocated_bytes; where only the driver's allocations were "
+     "recorded, driver_bytes.", "allocated_bytes, else driver_bytes", MEMORY),
+    ("requested_bytes", "Peak requested", "B", "Most memory that tensors asked for at one time.",
+     "max(sum of requested sizes of live blocks)", "memory snapshot"),
+    ("allocated_bytes", "Peak allocated", "B",
+     "Most memory in live blocks at one time, as the allocator rounds them.",
+     "max_memory_allocated, else max(sum of sizes of live blocks)",
+     "PyTorch's counter in the clean pass, else memory snapshot"),
+    ("reserved_bytes", "Peak reserved", "B",
+     "Most memory that the allocator held at one time, in live blocks or not.",
+     "max_memory_reserved, else max(sum of segments)",
+     "PyTorch's counter in the clean pass, else memory snapshot"),
+    ("driver_bytes", "Taken from the driver", "B",
+     "Most device memory that the process had from the CUDA driver at one time: the allocator's "
+     "segments and what libraries took themselves.", "max(sum of live driver allocations)",
+     "nsys with --cuda-memory-usage"),
+    ("memory_sources", "Memory, sources", "",
+     "Which source each memory figure is from: allocator, snapshot, trace or driver.", "", MEMORY),
     ("mfu", "MFU", "fraction",
      "Model FLOP utilisation: arithmetic of the cost model as a share of the peak rate.",
      "flops / latency / peak FLOP/s of the dtype; above 1 it is an error, not a figure", MODEL),

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
-from core.trace_rules import is_iteration, is_iteration_path, iteration_path
+from core.trace_rules import MEASURED_RANGE, is_iteration, is_iteration_path, iteration_path
 
 COUNTER = re.compile(r"\b(seq|op_id|step|iteration|batch)(\s*[=:#]\s*)\d+", re.I)
 
@@ -29,6 +29,16 @@ def normalise(path: str | None) -> str:
 def tail(path: str) -> str:
     """Return the part below the iteration (or the whole normalised path)."""
     return normalise(path).split("iteration_*/")[-1]
+
+
+@lru_cache(maxsize=65_536)
+def top_phase(path: str | None) -> str:
+    """Return the outermost phase below the iteration (`forward`), empty for none.
+
+    `BENCHMARK`, which surrounds all iterations of a run, and the iteration itself are no phases.
+    """
+    parts = [p for p in (path or "").split("/") if p != MEASURED_RANGE and not is_iteration(p)]
+    return parts[0] if parts else ""
 
 
 def iteration_of(path: str | None) -> str:

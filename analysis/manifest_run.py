@@ -114,10 +114,11 @@ def _result_metrics(
 
 
 def _memory_peaks(clean: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the allocator's counters; 0 is none: the program ran in a process of its own."""
     peaks: dict[str, int] = {}
     for result in clean:
         for name, value in (result.get("memory") or {}).items():
-            if isinstance(value, int) and not isinstance(value, bool):
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
                 peaks[name] = max(value, peaks.get(name, value))
     return peaks
 

@@ -123,12 +123,6 @@ def pass_summary(captures: Sequence[RunCapture]) -> dict[str, int | float]:
     return merged
 
 
-def pass_memory(captures: Sequence[RunCapture]) -> dict[str, Any]:
-    """Return the memory summary of the capture with the highest peak; {} without any."""
-    found = [dict(c.tables.memory) for c in captures if c.tables.memory]
-    return max(found, key=lambda m: m.get("peak_bytes") or 0, default={})
-
-
 def _fullness(capture: RunCapture) -> tuple[bool, int]:
     """Order captures with records before reports, and those with more counters first.
 

@@ -60,8 +60,15 @@ sat in a waiting call), transfer (a copy ran), host (no CUDA call in the gap), u
 table).
 """
 
-MEMORY_POINT_COLUMNS = ("time_ns", "device", "allocated_bytes", "reserved_bytes", "phase")
-"""The curve after each change; reserved_bytes Int64, phase str or None."""
+MEMORY_POINT_COLUMNS = (
+    "time_ns",
+    "device",
+    "allocated_bytes",  # as the allocator rounds blocks; of a driver's events, what it gave
+    "reserved_bytes",  # Int64
+    "phase",  # str or None
+    "requested_bytes",  # Int64: as asked for; only a snapshot knows
+)
+"""The curve after each change."""
 
 MEMORY_AT_PEAK_COLUMNS = ("device", "site", "phase", "bytes", "count")
 """What lived at the peak, by allocation site ("file:line function", innermost user frame)."""

@@ -133,6 +133,10 @@ def _memory(view: RunView) -> dict[str, Any]:
 
 
 def _kept_points(points: pd.DataFrame, step: int) -> list[int]:
-    """Return row numbers to show: of each group of `step` rows the highest, so peaks stay."""
-    allocated = points["allocated_bytes"].reset_index(drop=True)
-    return sorted(set(allocated.groupby(allocated.index // step).idxmax()) | {0, len(points) - 1})
+    """Return row numbers to show: of each group of `step` rows the highest ones, so peaks stay."""
+    kept = {0, len(points) - 1}
+    for name in ("allocated_bytes", "requested_bytes"):
+        values = points[name].astype("float64").reset_index(drop=True)
+        known = values.dropna()
+        kept |= set(known.groupby(known.index // step).idxmax())
+    return sorted(kept)

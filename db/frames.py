@@ -23,6 +23,7 @@ NULLABLE_INT = frozenset(
         "projected_ns",
         "kernel_ns",
         "reserved_bytes",
+        "requested_bytes",
         "num_samples",
         "kernel_time_ns",
         "peak_memory_bytes",

@@ -358,6 +358,12 @@ CREATE INDEX flame_capture ON flame (capture_id)
 """
 
 
+@migrations()
+def m012_requested_memory(db: Database) -> None:
+    """Keep what tensors asked for beside what the allocator gave: a snapshot knows both."""
+    db.conn.execute("ALTER TABLE memory_points ADD COLUMN requested_bytes INTEGER")
+
+
 def _run(db: Database, script: str) -> None:
     """Execute statements one by one: `executescript` would commit the migration's transaction."""
     for statement in script.split(";\n"):

@@ -1,8 +1,8 @@
 """Thin a memory curve for drawing without losing its extremes."""
 
 MAX_POINTS = 5000
-Point = tuple[int, int, int, int | None, str | None]
-"""time_ns, device, allocated_bytes, reserved_bytes, phase."""
+Point = tuple[int, int, int, int | None, str | None, int]
+"""time_ns, device, allocated_bytes, reserved_bytes, phase, requested_bytes."""
 
 
 def thin(points: list[Point], limit: int = MAX_POINTS) -> list[Point]:

@@ -18,6 +18,8 @@ _ALLOCATED = {"alloc": 1, "free_completed": -1}
 _RESERVED = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
 _NEUTRAL = frozenset({"free_requested", "oom", "snapshot", "workspace_snapshot"})
 _MAX_BYTES = 1 << 56
+_MIN_BLOCK_BYTES = 512
+"""PyTorch's caching allocator rounds what is asked for up to a multiple of this."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,6 +33,10 @@ class DeviceHistory:
     baseline_bytes: int | None = None
     peak_bytes: int | None = None
     peak_time_ns: int | None = None
+    final_allocated_bytes: int = 0
+    "The live blocks at the end as the allocator counts them: rounded up, or left whole."
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
     peak_phase: str | None = EARLIER
     "Phase of the allocation that made the peak."
     is_partial: bool = False
@@ -60,13 +66,16 @@ def replay(
         num_events=len(events),
         final_bytes=sum(size for size, _ in live.values()),
         final_reserved_bytes=reserved,
+        final_allocated_bytes=sum(_block_sizes(segments).values()),
     )
     if events:
         for text in contradictions(events, segments):
             history.warnings.append(("inconsistent_snapshot", text))
-        _walk(history, events, finder)
+        _walk(history, events, finder, _event_sizes(events, _block_sizes(segments)))
     elif is_recorded:
         history.baseline_bytes = history.peak_bytes = history.final_bytes
+        history.peak_allocated_bytes = history.final_allocated_bytes
+        history.peak_reserved_bytes = reserved
     if history.peak_bytes is not None:
         _live_at_peak(history, events, live)
     return history
@@ -94,27 +103,73 @@ def _live_blocks(segments: Sequence[Mapping[str, Any]]) -> dict[int, tuple[int, 
     return live
 
 
-def _walk(history: DeviceHistory, events: Sequence[Mapping[str, Any]], finder: PhaseFinder) -> None:
+def _block_sizes(segments: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+    """Return the size of each live block as the allocator counts it, by address."""
+    sizes: dict[int, int] = {}
+    for segment in segments:
+        address = segment["address"]
+        for block in segment["blocks"]:
+            here = block.get("address", address)
+            address = here + block["size"]
+            if block["state"] in LIVE:
+                sizes[here] = block["size"]
+    return sizes
+
+
+def _event_sizes(events: Sequence[Mapping[str, Any]], final: Mapping[int, int]) -> list[int]:
+    """Return by how much each event changes what the allocator counts as allocated.
+
+    Events say what was asked for. A block that lives to the end states its size; of others it is
+    the request, rounded up (a block that was left whole because little was left over is larger).
+    """
+    changes = [0] * len(events)
+    allocated_at: dict[int, int] = {}
+    for index, event in enumerate(events):
+        size = -(-event.get("size", 0) // _MIN_BLOCK_BYTES) * _MIN_BLOCK_BYTES
+        if event["action"] == "alloc":
+            changes[index] = size
+            allocated_at[event["addr"]] = index
+        elif event["action"] == "free_completed":
+            allocated_at.pop(event["addr"], None)
+            changes[index] = -size
+    for address, index in allocated_at.items():
+        changes[index] = final.get(address, changes[index])
+    return changes
+
+
+def _walk(
+    history: DeviceHistory,
+    events: Sequence[Mapping[str, Any]],
+    finder: PhaseFinder,
+    changes: Sequence[int],
+) -> None:
     net, net_reserved = _net(history, events)
-    allocated = history.final_bytes - net
+    requested = history.final_bytes - net
+    allocated = max(history.final_allocated_bytes - sum(changes), requested)
     reserved: int = history.final_reserved_bytes - net_reserved
-    history.baseline_bytes = history.peak_bytes = lowest = allocated
+    history.baseline_bytes = history.peak_bytes = lowest = requested
+    most_allocated, most_reserved = allocated, reserved
     history.peak_time_ns = _time_ns(events[0], 0)
     for index, event in enumerate(events):
         action, phase = event["action"], finder.phase(event)
         size = event.get("size", 0)
-        allocated += _ALLOCATED.get(action, 0) * size
+        requested += _ALLOCATED.get(action, 0) * size
+        allocated += changes[index]
         reserved += _RESERVED.get(action, 0) * size
-        lowest = min(lowest, allocated)
+        lowest = min(lowest, requested)
+        most_allocated, most_reserved = max(most_allocated, allocated), max(most_reserved, reserved)
         time_ns = _time_ns(event, index)
-        if allocated > history.peak_bytes:
-            history.peak_bytes, history.peak_time_ns = allocated, time_ns
+        if requested > history.peak_bytes:
+            history.peak_bytes, history.peak_time_ns = requested, time_ns
             history.peak_phase = phase
         if action == "oom":
-            history.oom = history.oom or _oom(event, phase, allocated)
+            history.oom = history.oom or _oom(event, phase, requested)
         elif action in _ALLOCATED or action in _RESERVED:
             known = reserved if reserved >= 0 else None
-            history.points.append((time_ns, history.device, allocated, known, phase))
+            point = (time_ns, history.device, allocated, known, phase, requested)
+            history.points.append(point)
+    history.peak_allocated_bytes = most_allocated
+    history.peak_reserved_bytes = most_reserved if most_reserved >= most_allocated else None
     if lowest < 0:
         history.is_partial = True
         text = f"the history frees {-lowest} B more than ever lived: records are missing."
@@ -148,10 +203,10 @@ def _time_ns(event: Mapping[str, Any], index: int) -> int:
     return time_us * 1000
 
 
-def _oom(event: Mapping[str, Any], phase: str | None, allocated: int) -> dict[str, Any]:
+def _oom(event: Mapping[str, Any], phase: str | None, requested: int) -> dict[str, Any]:
     oom = {
         "requested_bytes": _size(event["size"], "size"),
-        "allocated_bytes": allocated,
+        "allocated_bytes": requested,
         "phase": phase,
         "site": site_of_stack(event.get("frames") or ()),
     }

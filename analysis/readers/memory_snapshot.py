@@ -1,7 +1,8 @@
 """Read a PyTorch CUDA memory snapshot: the curve, its peak and what lived there.
 
-The format is `torch.cuda.memory._snapshot()` pickled, as read from PyTorch 2.1 to 2.11. Sizes are
-those asked for; `max_memory_allocated` rounds each up to 512 bytes, so it lies a little above.
+The format is `torch.cuda.memory._snapshot()` pickled, as read from PyTorch 2.1 to 2.11. Peak,
+baseline, final and sites count what was asked for; `peak_allocated_bytes` and the curve's
+`allocated_bytes` count blocks as the allocator rounds them, a little below `max_memory_allocated`.
 """
 
 from collections.abc import Mapping
@@ -84,7 +85,8 @@ def _tables(path: Path, snapshot: Snapshot, histories: list[DeviceHistory]) -> C
     points = [p for h in histories for p in thin(h.points)]
     at_peak = [row for h in histories for row in h.at_peak]
     frame = pd.DataFrame(points, columns=list(MEMORY_POINT_COLUMNS))
-    frame["reserved_bytes"] = frame["reserved_bytes"].astype("Int64")
+    for name in ("reserved_bytes", "requested_bytes"):
+        frame[name] = frame[name].astype("Int64")
     memory = _memory(histories)
     summary = {}
     if "peak_bytes" in memory:
@@ -122,7 +124,11 @@ def _memory(histories: list[DeviceHistory]) -> dict[str, Any]:
             "peak_time_ns": top.peak_time_ns,
             "baseline_bytes": top.baseline_bytes,
             "num_events": top.num_events,
+            "peak_allocated_bytes": top.peak_allocated_bytes,
+            "final_allocated_bytes": top.final_allocated_bytes,
         }
+        if top.peak_reserved_bytes is not None:
+            memory["peak_reserved_bytes"] = top.peak_reserved_bytes
         if top.peak_phase is not None:
             memory["peak_phase"] = top.peak_phase
     oom = next((h.oom for h in histories if h.oom), None)

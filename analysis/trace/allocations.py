@@ -105,6 +105,7 @@ def _points(curve: _Curve, device: int) -> pd.DataFrame:
             "allocated_bytes": np.maximum.reduceat(curve.level_bytes, edges),
             "reserved_bytes": pd.arrays.IntegerArray(np.maximum(reserved, 0), reserved < 0),
             "phase": None,
+            "requested_bytes": pd.array([pd.NA] * len(edges), dtype="Int64"),
         },
         columns=list(MEMORY_POINT_COLUMNS),
     )

@@ -31,11 +31,12 @@ def memory_timeline(
     *,
     phases: Sequence[tuple[str, float, float]] = (),
     oom: tuple[float, str] | None = None,
+    name: str = "allocated",
 ) -> Chart:
     """Draw allocated and reserved over time with the peak marked.
 
     `points`: MEMORY_POINT_COLUMNS of one device. `phases`: (name, start_ns, end_ns) bands.
-    `oom`: time and label of the allocation that failed.
+    `oom`: time and label of the allocation that failed. `name`: of the main curve.
     """
     points = points.reset_index(drop=True)
     origin = points["time_ns"].iloc[0]
@@ -58,7 +59,7 @@ def memory_timeline(
         "scatter",
         x=x,
         y=shown["allocated_bytes"],
-        name="allocated",
+        name=name,
         mode="lines",
         line={"color": SERIES_COLOURS[0], "shape": "hv", "width": 1.5},
         fill="tozeroy",

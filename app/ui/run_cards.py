@@ -8,7 +8,7 @@ from analysis.iterations import iteration_host_ns, num_iterations
 from analysis.roofline import bytes_peak, flops_peak
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
-from app.ui.format import UNKNOWN, bytes_, count, duration, is_known, percent
+from app.ui.format import UNKNOWN, bytes_, count, duration, percent
 from app.ui.widgets import Card
 from core.states import Pass
 
@@ -174,7 +174,8 @@ def _memory(view: RunView) -> Card:
             else "no memory pass recorded"
         )
         return Card(label="Peak memory", value=UNKNOWN, note=why, definition=text)
-    reserved = view.memory_points["reserved_bytes"].max() if len(view.memory_points) else None
-    known = reserved is not None and is_known(reserved)
-    note = f"reserved {bytes_(reserved)}" if known else "allocated; reserved not recorded"
+    reserved = view.summary.get("reserved_bytes")
+    source = (view.summary.get("memory_sources") or {}).get("peak_memory_bytes")
+    what = "taken from the driver" if source == "driver" else "allocated"
+    note = f"{what}; reserved {bytes_(reserved) if reserved else 'not recorded'}"
     return Card(label="Peak memory", value=bytes_(peak), note=note, definition=text)

@@ -5,6 +5,8 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from analysis.definitions import tooltip
+from analysis.iterations import top_phase
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
 from app.charts import memory as memory_charts
@@ -30,8 +32,13 @@ def memory(view: RunView) -> None:
         device = _device(view.memory_points)
         points = view.memory_points[view.memory_points["device"] == device]
         chart(
-            memory_charts.memory_timeline(points, phases=_bands(points), oom=_oom(view, points)),
-            alt="Allocated and reserved memory over time, peak marked",
+            memory_charts.memory_timeline(
+                points,
+                phases=_bands(points),
+                oom=_oom(view, points),
+                name="from the driver" if is_driver(view) else "allocated",
+            ),
+            alt="Memory over time, peak marked",
         )
     if not view.memory_at_peak.empty:
         st.markdown("**What lived at the peak**, by phase and allocation site")
@@ -39,26 +46,50 @@ def memory(view: RunView) -> None:
         _peak_table(view.memory_at_peak)
 
 
+def is_driver(view: RunView) -> bool:
+    """Say whether the curve is the driver's allocations, of which the allocator hands out parts."""
+    return view.memory.get("source") in ("driver", "cuda_allocations")
+
+
 def _figures(view: RunView) -> None:
-    found, notes = view.memory, "from the snapshot; requested sizes"
+    sources = view.summary.get("memory_sources") or {}
     items = [
-        Card(label=label, value=bytes_(found.get(key)), note=notes, definition=text)
-        for label, key, text in (
-            ("Peak allocated", "peak_bytes", "Largest sum of live allocations, in bytes."),
-            ("Before the step", "baseline_bytes", "Live allocations when recording began."),
-            ("After the step", "final_bytes", "Live allocations at the end of the recording."),
+        Card(
+            label=label,
+            value=bytes_(view.summary[key]),
+            note=SOURCE_WORDS.get(sources.get(key, ""), ""),
+            definition=tooltip(key),
         )
-        if found.get(key) is not None
+        for label, key in (
+            ("Peak requested", "requested_bytes"),
+            ("Peak allocated", "allocated_bytes"),
+            ("Peak reserved", "reserved_bytes"),
+            ("Taken from the driver", "driver_bytes"),
+        )
+        if view.summary.get(key) is not None
     ]
-    reserved = view.memory_points["reserved_bytes"]
-    if reserved.notna().any():
-        text = "Largest memory held by the allocator, live or not."
-        value = bytes_(float(reserved.max()))
-        items.append(
-            Card(label="Peak reserved", value=value, note="held by the allocator", definition=text)
+    source = view.memory.get("source", "snapshot")
+    note = "requested, snapshot" if source == "snapshot" else SOURCE_WORDS.get(source, source)
+    items += [
+        Card(label=label, value=bytes_(view.memory[key]), note=note, definition=tooltip(name))
+        for label, key, name in (
+            ("Before the recording", "baseline_bytes", "memory.baseline_bytes"),
+            ("After the recording", "final_bytes", "memory.final_bytes"),
         )
+        if view.memory.get(key) is not None
+    ]
     if items:
         cards(items)
+
+
+SOURCE_WORDS = {
+    "allocator": "PyTorch's counter, clean pass",
+    "snapshot": "memory snapshot",
+    "trace": "PyTorch trace",
+    "driver": "driver allocations, nsys",
+    "cuda_allocations": "driver allocations, nsys",
+}
+"""What recorded a memory figure, as a card says it."""
 
 
 def _device(points: pd.DataFrame) -> int:
@@ -72,8 +103,8 @@ def _device(points: pd.DataFrame) -> int:
 
 
 def _bands(points: pd.DataFrame) -> list[tuple[str, float, float]]:
-    """Return the stretches of equal outermost phase; none when there are too many to read."""
-    phase = points["phase"].fillna("").astype(str).str.split("/").str[0]
+    """Return the stretches of equal phase inside an iteration; none where too many to read."""
+    phase = points["phase"].map(top_phase)
     if not (phase != "").any():
         return []
     block = (phase != phase.shift()).cumsum()
@@ -91,10 +122,11 @@ def _renamed(spans: pd.DataFrame) -> Any:
 
 
 def _oom(view: RunView, points: pd.DataFrame) -> tuple[float, str] | None:
-    found = view.memory.get("oom") or view.run.oom
+    event = view.memory.get("oom") or {}
+    found = view.run.oom or event
     if not found:
         return None
-    at = found.get("time_ns", points["time_ns"].iloc[-1])
+    at = event.get("time_ns", points["time_ns"].iloc[-1])
     asked = found.get("requested_bytes")
     return float(at), f"out of memory: {bytes_(asked)} asked for"
 

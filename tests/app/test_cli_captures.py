@@ -138,8 +138,13 @@ def test_memory_snapshot(show: Show) -> None:
 
     assert document["memory"]["baseline_bytes"] == 1_610_621_952
     assert document["memory"]["peak_bytes"] == 2_876_290_056
-    assert document["summary"] == {"peak_memory_bytes": 2_876_290_056}
-    assert max(p["allocated_bytes"] for p in document["memory"]["points"]) == 2_876_290_056
+    summary = document["summary"]
+    assert summary["requested_bytes"] == 2_876_290_056
+    assert summary["peak_memory_bytes"] == summary["allocated_bytes"] == 2_909_026_304
+    assert summary["reserved_bytes"] == 3_122_659_328
+    points = document["memory"]["points"]
+    assert max(p["requested_bytes"] for p in points) == summary["requested_bytes"]
+    assert max(p["allocated_bytes"] for p in points) == summary["allocated_bytes"]
 
 
 def test_snapshot_of_a_run_out_of_memory_is_an_oom_run(show: Show) -> None:

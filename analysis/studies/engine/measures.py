@@ -222,7 +222,7 @@ MEASURES: Mapping[str, Measure] = {
     "forward_latency": lambda v: _phase_latency(v, "forward"),
     "backward_latency": lambda v: _phase_latency(v, "backward"),
     "peak_memory": lambda v: _gigabytes(v.summary.get("peak_memory_bytes")),
-    "memory_reserved": lambda v: _gigabytes(stored(v, "peak_reserved_bytes")),
+    "memory_reserved": lambda v: _gigabytes(v.summary.get("reserved_bytes")),
     "memory_before_backward": _before_backward,
     "phase_memory": _phase_memory,
     "grid_blocks": lambda v: _longest_product(v, "grid"),

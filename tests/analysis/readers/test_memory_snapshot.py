@@ -59,8 +59,19 @@ def test_training_step_has_the_known_baseline_and_peak() -> None:
     assert tables.memory["peak_bytes"] == 2_876_290_056
     assert tables.summary == {"peak_memory_bytes": 2_876_290_056}
     assert tuple(tables.memory_points.columns) == MEMORY_POINT_COLUMNS
-    assert tables.memory_points["allocated_bytes"].max() == 2_876_290_056
+    assert tables.memory_points["requested_bytes"].max() == 2_876_290_056
     assert {"forward", "backward"} <= set(tables.memory_points["phase"].dropna())
+
+
+def test_what_is_allocated_counts_blocks_as_the_allocator_does() -> None:
+    memory = read(MEMORY / "train_fp32.pickle").memory
+    with (MEMORY / "train_fp32.pickle").open("rb") as file:
+        segments = pickle.load(file)["segments"]
+    blocks = [b for s in segments for b in s["blocks"] if b["state"] != "inactive"]
+
+    assert memory["final_allocated_bytes"] == sum(b["size"] for b in blocks)
+    assert memory["final_bytes"] == sum(b["requested_size"] for b in blocks)
+    assert memory["peak_bytes"] < memory["peak_allocated_bytes"] <= memory["peak_reserved_bytes"]
 
 
 def test_what_lived_at_the_peak_adds_up_to_it() -> None:
@@ -104,7 +115,8 @@ def test_memory_is_busy_until_free_completed(protocol: int, tmp_path: Path) -> N
     ]
     blocks = [_block(0, 512, "inactive"), _block(512, 512, "active_allocated", 50)]
     tables = _read(tmp_path, protocol, segments=[_segment(0, 0, blocks)], device_traces=[trace])
-    assert tables.memory_points["allocated_bytes"].tolist() == [100, 150, 50]
+    assert tables.memory_points["requested_bytes"].tolist() == [100, 150, 50]
+    assert tables.memory_points["allocated_bytes"].tolist() == [512, 1024, 512]
     assert tables.memory["baseline_bytes"] == 0
     assert tables.memory["is_partial"] is False
     assert tables.warnings == ()

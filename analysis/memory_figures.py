@@ -1,0 +1,105 @@
+"""A run's memory: each figure from one named source, never mixed.
+
+From the inside out, each holds the one before:
+
+    requested   what tensors asked for                       memory snapshot
+    allocated   blocks as the allocator rounds them          its counter, else the snapshot
+    reserved    what the allocator holds, in use or not      its counter, else the snapshot
+    driver      what the process took from the driver        nsys
+
+The counters are `max_memory_allocated` and `max_memory_reserved` of the clean pass. A counter of 0
+is no measurement: the program ran in another process, or without PyTorch.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.rundata import RunCapture
+from analysis.tables import CaptureKind, CaptureWarning
+from core.states import Pass
+
+ALLOCATOR = "allocator"
+SNAPSHOT = "snapshot"
+TRACE = "trace"
+DRIVER = "driver"
+_SOURCE_OF = {CaptureKind.MEMORY_SNAPSHOT: SNAPSHOT, CaptureKind.TORCH_TRACE: TRACE}
+_KEYS = {
+    "requested_bytes": ((SNAPSHOT, "peak_bytes"),),
+    "allocated_bytes": (
+        (ALLOCATOR, "peak_allocated_bytes"),
+        (SNAPSHOT, "peak_allocated_bytes"),
+        (TRACE, "peak_bytes"),
+    ),
+    "reserved_bytes": (
+        (ALLOCATOR, "peak_reserved_bytes"),
+        (SNAPSHOT, "peak_reserved_bytes"),
+        (TRACE, "peak_reserved_bytes"),
+    ),
+    "driver_bytes": ((DRIVER, "peak_bytes"),),
+}
+"""Each figure of the summary: its sources, the best first, and its name there."""
+
+
+def captured_memory(by_pass: Mapping[str, Sequence[RunCapture]]) -> dict[str, dict[str, Any]]:
+    """Return source -> what its captures say of memory; of several captures the highest peak."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in (Pass.MEMORY, Pass.NSYS, Pass.TRACE):
+        for capture in by_pass.get(str(name), ()):
+            memory = dict(capture.tables.memory)
+            source = _SOURCE_OF.get(capture.tables.kind, DRIVER)
+            known = found.get(source, {})
+            if memory and (memory.get("peak_bytes") or 0) >= (known.get("peak_bytes") or 0):
+                found[source] = memory
+    return found
+
+
+def memory_summary(
+    counters: Mapping[str, int], captured: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return requested, allocated, reserved and driver bytes (peaks), and `memory_sources`.
+
+    `peak_memory_bytes` is the allocated one; of a capture of the driver alone, the driver's.
+    """
+    sources = {ALLOCATOR: counters, **captured}
+    found: dict[str, Any] = {}
+    named: dict[str, str] = {}
+    for key, places in _KEYS.items():
+        for source, name in places:
+            value = sources.get(source, {}).get(name)
+            if value:
+                found[key], named[key] = int(value), source
+                break
+    if found.get("driver_bytes", 0) < found.get("reserved_bytes", 0):
+        found.pop("driver_bytes", None)  # of another pass, which took less: see pass_differs
+        named.pop("driver_bytes", None)
+    for key in ("allocated_bytes", "driver_bytes"):
+        if key in found:
+            found["peak_memory_bytes"], named["peak_memory_bytes"] = found[key], named[key]
+            break
+    return found | ({"memory_sources": named} if named else {})
+
+
+def pass_differs(
+    summary: Mapping[str, Any], captured: Mapping[str, Mapping[str, Any]]
+) -> CaptureWarning | None:
+    """Say that the profiled pass took less from the driver than the clean pass held, if it did."""
+    driver = captured.get(DRIVER, {}).get("peak_bytes")
+    reserved = summary.get("reserved_bytes")
+    if driver is None or reserved is None or driver >= reserved:
+        return None
+    message = (
+        f"The profiled pass took {driver / 1e6:.1f} MB from the driver, the allocator of another "
+        f"held {reserved / 1e6:.1f} MB: they did not do the same work, so the first is not shown."
+    )
+    return CaptureWarning(code="memory_passes_differ", message=message)
+
+
+def memory_document(captured: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what is shown of the curve: the best source's figures, the driver's apart."""
+    first = next((s for s in (SNAPSHOT, TRACE, DRIVER) if s in captured), None)
+    if first is None:
+        return {}
+    found = {**captured[first], "source": first}
+    return found | (
+        {"driver": dict(captured[DRIVER])} if first != DRIVER and DRIVER in captured else {}
+    )
