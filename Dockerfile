@@ -20,14 +20,15 @@ COPY worker worker
 COPY app app
 COPY .streamlit .streamlit
 COPY LICENSE LICENSE
-RUN useradd --create-home --uid 10001 warpboard && mkdir -p /data /token \
-    && chown warpboard:warpboard /data /token
+# A new volume takes the owner of the folder it is first mounted over: /redis and /worker are Redis's and the worker's.
+RUN useradd --create-home --uid 10001 warpboard && mkdir -p -m 0700 /data /token /secrets /redis /worker \
+    && chown warpboard:warpboard /data /token /secrets /redis /worker
 USER warpboard
 VOLUME ["/data", "/token"]
-EXPOSE 8501
+EXPOSE 8501 8502
 HEALTHCHECK --interval=5s --timeout=3s --start-period=30s --retries=12 \
     CMD python3 -c "import urllib.request as u; u.urlopen('http://127.0.0.1:8501/_stcore/health', timeout=2)"
-CMD ["python3", "-m", "app.cli", "up", "--host", "0.0.0.0", "--port", "8501", "--dashboard-only"]
+CMD ["python3", "-m", "app.cli", "up", "--host", "0.0.0.0", "--port", "8501", "--workers-host", "0.0.0.0", "--dashboard-only"]
 
 FROM ${BASE_IMAGE} AS worker
 # TORCH is for a base image without PyTorch (a trial on the CPU); it stays empty on NVIDIA's image.
@@ -54,7 +55,10 @@ COPY captures captures
 COPY workloads workloads
 COPY worker worker
 COPY LICENSE LICENSE
-RUN mkdir -p /data
+# HOME also for the worker that begins as root (docker-compose.yml): compilers keep their caches there.
+RUN useradd --create-home --uid 10001 warpboard && mkdir -p -m 0700 /data && chown warpboard:warpboard /data
+ENV HOME=/home/warpboard
+USER warpboard
 VOLUME ["/data"]
 HEALTHCHECK --interval=10s --timeout=5s --start-period=90s --retries=6 CMD python3 -m worker.health
 CMD ["python3", "-m", "worker"]

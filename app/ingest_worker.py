@@ -52,6 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         answers = app.control.ping(timeout=CHECK_TIMEOUT_S)
         names = [name for answer in answers for name in answer]
         return 0 if any(name.startswith("ingest@") for name in names) else 1
+    os.umask(0o077)
     if options.data:
         os.environ["WARPBOARD_DATA"] = options.data
     os.execv(sys.executable, _command())

@@ -16,6 +16,7 @@ def main(parent_pid: int, command: list[str]) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent_pid:  # it died before we could ask
         sys.exit(1)
+    os.umask(0o077)  # what the processes of the dashboard write is for its user alone
     os.execvp(command[0], command)
 
 

@@ -1,6 +1,5 @@
 """Submit and wait for the end. Without a running dashboard, API and worker are started for it."""
 
-import os
 import signal
 import threading
 import time
@@ -21,7 +20,7 @@ from app.submit import (
     resolve_gpus,
     submit_jobs,
 )
-from core.config import DataDir
+from core.config import DataDir, has_own_broker
 from core.errors import AppError, RunFailedError, UserError
 from core.spec import JobSpec
 from core.states import FINAL
@@ -61,7 +60,7 @@ class Wanted:
 
 def has_stack(data: DataDir) -> bool:
     """Say whether workers and ingest are started elsewhere: by `up`, or beside an own broker."""
-    return bool(os.environ.get("WARPBOARD_BROKER")) or running_stack(data) is not None
+    return has_own_broker() or running_stack(data) is not None
 
 
 def submit_only(data: DataDir, wanted: Wanted, tell: Say) -> dict[str, Any]:

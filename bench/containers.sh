@@ -33,15 +33,15 @@ fi
 DC="$W/v/bin/docker-compose --project-directory $P"
 
 step "compose files as text"
-export WARPBOARD_REDIS_PUBLISH=127.0.0.1:6379 WARPBOARD_BROKER=redis://a/0 WARPBOARD_DASHBOARD=http://a
+export WARPBOARD_REDIS_PUBLISH=127.0.0.1:6379 WARPBOARD_WORKERS_PUBLISH=127.0.0.1:8502 WARPBOARD_DASHBOARD=http://a
 for file in docker-compose.yml docker-compose.worker.yml docker-compose.hosts.yml; do
   "$W/v/bin/check-jsonschema" -q --builtin-schema vendor.compose-spec "$P/$file" || fail "$file"
 done
 $DC -f "$P/docker-compose.yml" config -q
 $DC -f "$P/docker-compose.worker.yml" config -q
-WARPBOARD_REDIS_PASSWORD=x $DC -f "$P/docker-compose.yml" -f "$P/docker-compose.hosts.yml" config -q
+$DC -f "$P/docker-compose.yml" -f "$P/docker-compose.hosts.yml" config -q
 pass "the compose files fit the Compose specification and resolve"
-unset WARPBOARD_REDIS_PUBLISH WARPBOARD_BROKER WARPBOARD_DASHBOARD
+unset WARPBOARD_REDIS_PUBLISH WARPBOARD_WORKERS_PUBLISH WARPBOARD_DASHBOARD
 
 step "engine"
 cat >"$W/runcx" <<'X'
@@ -114,7 +114,7 @@ podman images --format '{{.Repository}}:{{.Tag}} {{.Size}}' | grep warpboard
 
 step "up"
 export WARPBOARD_DASHBOARD_IMAGE=localhost/warpboard-dashboard:check WARPBOARD_WORKER_IMAGE=localhost/warpboard-worker:check
-export WARPBOARD_REDIS_IMAGE=localhost/redis:7 WARPBOARD_PUBLISH=127.0.0.1:18501 WARPBOARD_REDIS_PASSWORD=check
+export WARPBOARD_REDIS_IMAGE=localhost/redis:7 WARPBOARD_PUBLISH=127.0.0.1:18501
 export COMPOSE_PROJECT_NAME=wbcheck
 ip netns add $NSN
 ip -n $NSN link set lo up
@@ -149,8 +149,16 @@ $NS curl -fsS --noproxy '*' --max-time 10 "$api/api/v1/health" >/dev/null || fai
 $NS curl -fsS --noproxy '*' --max-time 10 "$api/" | grep -qi "<html" || fail "the pages on the published port"
 [ "$($NS curl -s --noproxy '*' -o "$W/401" -w '%{http_code}' "$api/api/v1/runs")" = 401 ] || fail "a request without a token"
 pass "pages and API answer on the published port of 127.0.0.1; the API wants its token"
-[ "$(inside redis redis-cli -a check --no-auth-warning config get appendonly | tail -1)" = yes ] || fail "append-only file"
-[ "$(inside dashboard id -u)" = 10001 ] || fail "the dashboard runs as root"
+redis_says() { inside redis sh -c "REDISCLI_AUTH=\$(cat /secrets/redis.password) redis-cli $*"; }
+[ "$(redis_says config get appendonly | tail -1)" = yes ] || fail "append-only file"
+inside redis redis-cli ping | grep -q NOAUTH || fail "Redis answers without a password"
+for name in dashboard ingest worker redis; do
+  [ "$(inside $name id -u)" = 10001 ] || fail "$name runs as root"
+  inside $name grep -q "CapEff:.0000000000000000" /proc/self/status || fail "$name has capabilities"
+done
+inside worker sh -c 'cat /proc/*/cmdline /proc/*/environ 2>/dev/null' | grep -aq "redis://:" && fail "the password can be read"
+[ "$(inside worker python3 -c "import urllib.request as u; u.urlopen('http://dashboard:8502/')" 2>&1 | grep -c 'HTTP Error 404')" = 1 ] ||
+  fail "pages on the port of workers"
 inside dashboard python3 -c "import importlib.util as u, sys; sys.exit(any(map(u.find_spec, ('torch', 'triton'))))" || fail "torch in the dashboard"
 inside worker python3 -c "import importlib.util as u, sys; sys.exit(any(map(u.find_spec, ('pandas', 'streamlit'))))" || fail "pandas in the worker"
 pass "Redis keeps an append-only file; the dashboard is no root and has no torch; the worker has no pandas"

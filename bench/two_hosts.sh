@@ -37,22 +37,26 @@ echo "ok    two network namespaces, one cable"
 
 cd "$P"
 mkdir -p "$W/redis"
-$in_dash redis-server --bind 10.78.0.1 127.0.0.1 --requirepass secret --appendonly yes --dir "$W/redis" >"$W/redis.log" 2>&1 &
+printf 'bind 10.78.0.1 127.0.0.1\nrequirepass secret\nappendonly yes\ndir %s\n' "$W/redis" >"$W/redis.conf"
+$in_dash redis-server "$W/redis.conf" >"$W/redis.log" 2>&1 &
 pids+=($!)
-export WARPBOARD_BROKER=redis://:secret@127.0.0.1:6379/0
+printf 'redis://:secret@127.0.0.1:6379/0\n' >"$W/broker.url"
+printf 'redis://:secret@10.78.0.1:6379/0\n' >"$W/far.url"
+chmod 600 "$W"/*.url
+export WARPBOARD_BROKER_FILE=$W/broker.url
 dash() { $in_dash env WARPBOARD_DATA="$W/dash" "$PY" -m app.cli "$@"; }
-$in_dash env WARPBOARD_DATA="$W/dash" "$PY" -m app.cli up --host 0.0.0.0 --dashboard-only --no-demo >"$W/dashboard.log" 2>&1 &
+$in_dash env WARPBOARD_DATA="$W/dash" "$PY" -m app.cli up --workers-host 10.78.0.1 --dashboard-only --no-demo >"$W/dashboard.log" 2>&1 &
 pids+=($!)
 $in_dash env WARPBOARD_DATA="$W/dash" "$PY" -m app.ingest_worker >"$W/ingest.log" 2>&1 &
 pids+=($!)
-until_ok 240 $in_work curl -fs --noproxy '*' --max-time 5 http://10.78.0.1:8501/api/v1/health || fail "the dashboard across the cable"
+until_ok 240 $in_work curl -fs --noproxy '*' --max-time 5 http://10.78.0.1:8502/api/v1/health || fail "the dashboard across the cable"
 echo "ok    the dashboard answers across the cable"
 
 dash token second-host 2>/dev/null >"$W/worker.token"
 chmod 600 "$W/worker.token"
 echo "wrong" >"$W/wrong.token"
-worker=($in_work env -u WARPBOARD_BROKER "$PY" -m worker --broker redis://:secret@10.78.0.1:6379/0
-  --dashboard http://10.78.0.1:8501 --data "$W/work" --gpu cpu)
+worker=($in_work env -u WARPBOARD_BROKER_FILE "$PY" -m worker --broker-file "$W/far.url"
+  --dashboard http://10.78.0.1:8502 --data "$W/work" --gpu cpu)
 if "${worker[@]}" --token-file "$W/wrong.token" >"$W/wrong.log" 2>&1; then fail "a wrong token was taken"; fi
 grep -q "check --token-file" "$W/wrong.log" || fail "a wrong token is not named"
 echo "ok    a wrong token is refused, and the worker says so"

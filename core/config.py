@@ -1,5 +1,6 @@
 """Where things lie in the data directory, and the settings read from the environment."""
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +66,14 @@ class DataDir:
         return self.root / "stack.json"
 
     def ensure(self) -> "DataDir":
-        """Create the folders (not the database) and return self; UserError if they cannot be."""
+        """Create the folders (not the database) and return self; UserError if they cannot be.
+
+        A new data directory is its owner's alone (0700); so is one that only we have used.
+        """
+        if not self.root.exists() or self.db_path.exists():
+            with contextlib.suppress(OSError):  # another user's: he says who may enter
+                self.root.mkdir(parents=True, exist_ok=True)
+                self.root.chmod(0o700)
         for path in (self.captures, self.spans, self.uploads, self.broker, self.spool, self.logs):
             try:
                 path.mkdir(parents=True, exist_ok=True)
@@ -83,5 +91,30 @@ def data_dir(explicit: str | Path | None = None) -> DataDir:
 
 
 def broker_url(data: DataDir) -> str:
-    """Return WARPBOARD_BROKER, or the embedded filesystem broker's URL."""
-    return os.environ.get("WARPBOARD_BROKER") or "filesystem://"
+    """Return WARPBOARD_BROKER, the URL in WARPBOARD_BROKER_FILE, or the embedded broker's.
+
+    A file keeps the password out of environments. UserError if it is not there.
+    """
+    if url := os.environ.get("WARPBOARD_BROKER"):
+        return url
+    if name := os.environ.get("WARPBOARD_BROKER_FILE"):
+        return read_broker_file(name)
+    return "filesystem://"
+
+
+def has_own_broker() -> bool:
+    """Say whether the broker is one that runs elsewhere, as for several hosts."""
+    return bool(os.environ.get("WARPBOARD_BROKER") or os.environ.get("WARPBOARD_BROKER_FILE"))
+
+
+def read_broker_file(name: str) -> str:
+    """Return the URL in a broker file; UserError when there is none."""
+    try:
+        text = Path(name).expanduser().read_text().strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise UserError(f"broker file {name}: {getattr(exc, 'strerror', None) or exc}") from exc
+    if not text:
+        raise UserError(
+            f"broker file {name}: is empty; write redis://:PASSWORD@HOST:6379/0 into it"
+        )
+    return text.splitlines()[0]

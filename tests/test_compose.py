@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from app.cli.main import _parser as cli_parser
+from app.keys import make_keys
 from core.config import ROOT
 from worker.main import _parser as worker_parser
 
@@ -32,6 +33,7 @@ def services(name: str) -> dict[str, Any]:
 
 COMPOSE, WORKER = services("docker-compose.yml"), services("docker-compose.worker.yml")
 ALL = [(f"{name}", s) for found in (COMPOSE, WORKER) for name, s in found.items()]
+LASTING = [(name, s) for name, s in ALL if name != "keys"]
 WORKERS = [s for name, s in ALL if name.startswith("worker")]
 _FROM = (ROOT / "Dockerfile").read_text().split("\nFROM ")[1:]
 STAGES = dict(zip(("dashboard", "worker"), _FROM, strict=True))
@@ -44,21 +46,51 @@ def packages(lock: str) -> set[str]:
 
 def test_compose_has_the_services_of_one_host() -> None:
     started = {name for name, service in COMPOSE.items() if "profiles" not in service}
-    assert started == {"redis", "dashboard", "ingest", "worker"}
+    assert started == {"keys", "redis", "dashboard", "ingest", "worker"}
     assert set(WORKER) == {"worker", "worker-ncu"}
 
 
-@pytest.mark.parametrize(("name", "service"), ALL)
+@pytest.mark.parametrize(("name", "service"), LASTING)
 def test_every_service_restarts_reaps_and_is_watched(name: str, service: dict[str, Any]) -> None:
     assert service["restart"] == "unless-stopped"
     assert service["init"] is True
     assert service["healthcheck"]["test"][0] == "CMD-SHELL"
 
 
-def test_only_the_ncu_profile_has_a_capability() -> None:
-    raised = [(s.get("profiles"), s["cap_add"]) for _, s in ALL if "cap_add" in s]
-    assert raised == [(["ncu"], ["SYS_ADMIN"])] * 2
+def test_only_the_ncu_profile_has_capabilities_and_keeps_one() -> None:
+    raised = [(s.get("profiles"), s["cap_add"], s["command"]) for _, s in ALL if "cap_add" in s]
+    assert len(raised) == 2
+    for profiles, capabilities, command in raised:
+        assert profiles == ["ncu"]
+        assert capabilities == ["SYS_ADMIN", "SETUID", "SETGID", "SETPCAP"]
+        assert command[:3] == ["setpriv", "--reuid=10001", "--regid=10001"]
+        assert "--bounding-set=-all,+sys_admin" in command
+        assert command[-3:] == ["python3", "-m", "worker"]
     assert not [s for _, s in ALL if s.get("privileged")]
+
+
+@pytest.mark.parametrize(("name", "service"), ALL)
+def test_every_container_is_locked_down(name: str, service: dict[str, Any]) -> None:
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["user"] == ("0:0" if name == "worker-ncu" else "10001:10001")
+    assert "mem_limit" in service
+
+
+def test_every_exception_has_its_reason_beside_it() -> None:
+    for name in ("docker-compose.yml", "docker-compose.worker.yml"):
+        lines = (ROOT / name).read_text().splitlines()
+        for mark in ("ipc: host", "ulimits:", "mem_limit: ${WARPBOARD_WORKER"):
+            (at,) = [i for i, line in enumerate(lines) if mark in line]
+            assert lines[at - 1].strip().startswith("# "), mark
+
+
+def test_no_password_stands_in_a_command_or_an_environment() -> None:
+    for name, service in ALL:
+        text = str([service.get("command"), service.get("environment")]).lower()
+        assert "requirepass" not in text, name
+        assert "redis://" not in text, name
+    assert "/secrets/redis.conf" in COMPOSE["redis"]["command"]
 
 
 def test_workers_get_every_gpu_and_the_hosts_memory() -> None:
@@ -79,17 +111,18 @@ def test_nothing_is_open_to_the_network_by_default() -> None:
     assert ports == ["127.0.0.1:8501:8501"]
 
 
-def test_opening_redis_wants_an_address_and_a_password() -> None:
+def test_other_hosts_reach_redis_and_the_api_of_workers_but_no_page() -> None:
     text = (ROOT / "docker-compose.hosts.yml").read_text()
     wanted = {m[1] for m in VARIABLE.finditer(text) if m[2] == "?"}
-    assert wanted == {"WARPBOARD_REDIS_PUBLISH", "WARPBOARD_REDIS_PASSWORD"}
+    assert wanted == {"WARPBOARD_REDIS_PUBLISH", "WARPBOARD_WORKERS_PUBLISH"}
+    assert "8501" not in text.replace("WARPBOARD_", "")
+    assert COMPOSE["worker"]["environment"]["WARPBOARD_DASHBOARD"] == "http://dashboard:8502"
 
 
-def test_redis_keeps_what_it_was_told() -> None:
-    redis = COMPOSE["redis"]
-    command = redis["command"]
-    assert command[command.index("--appendonly") + 1] == "yes"
-    assert redis["volumes"] == ["redis:/data"]
+def test_redis_keeps_what_it_was_told(tmp_path: Path) -> None:
+    make_keys(tmp_path)
+    assert "appendonly yes\n" in (tmp_path / "redis.conf").read_text()
+    assert "redis:/data" in COMPOSE["redis"]["volumes"]
 
 
 def test_two_workers_of_a_host_never_share_its_gpus() -> None:
@@ -105,18 +138,19 @@ def test_commands_exist() -> None:
     words = re.findall(r'"([^"]+)"', dashboard[1])
     assert cli_parser("up").parse_args(words).dashboard_only is True
     for service in WORKERS:
-        words = service.get("command", ["python3", "-m", "worker"])[3:]
+        words = service.get("command", ["python3", "-m", "worker"])
+        words = words[words.index("worker") + 1 :]
         assert worker_parser().parse_args(words).gpu == "all"
     text = (ROOT / "Dockerfile").read_text() + (ROOT / "docker-compose.yml").read_text()
     modules = {m for m in re.findall(r'-m["\', ]+([a-z_.]+)', text) if m not in ("venv", "pip")}
-    assert modules == {"app.cli", "app.ingest_worker", "worker", "worker.health"}
+    assert modules == {"app.cli", "app.ingest_worker", "app.keys", "worker", "worker.health"}
     assert all(importlib.util.find_spec(module) for module in modules)
 
 
 def test_environment_is_what_the_code_reads() -> None:
     sources = "".join(p.read_text() for room in ("core", "app", "worker") for p in _python(room))
     given = {name for _, s in ALL for name in s.get("environment", {}) if "WARPBOARD" in name}
-    assert given >= {"WARPBOARD_BROKER", "WARPBOARD_DATA", "WARPBOARD_DASHBOARD"}
+    assert given >= {"WARPBOARD_BROKER_FILE", "WARPBOARD_DATA", "WARPBOARD_DASHBOARD"}
     assert [name for name in given if f'"{name}"' not in sources] == []
 
 
@@ -145,10 +179,11 @@ def test_worker_has_what_kombu_imports_for_redis() -> None:
     assert packages("worker.lock") >= {"celery", "redis", "packaging", "httpx"}
 
 
-def test_dashboard_runs_without_root() -> None:
-    assert "\nUSER warpboard\n" in STAGES["dashboard"]
+@pytest.mark.parametrize("stage", STAGES)
+def test_images_run_without_root(stage: str) -> None:
+    assert "\nUSER warpboard\n" in STAGES[stage]
 
 
 def test_build_context_leaves_data_and_secrets_out() -> None:
     ignored = (ROOT / ".dockerignore").read_text().split()
-    assert set(ignored) >= {".git", ".venv*", "data", "*.token"}
+    assert set(ignored) >= {".git", ".venv*", "data", "*.token", ".streamlit/secrets.toml"}

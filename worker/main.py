@@ -45,6 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         return fail(str(error), error.exit_code, is_json=False)
     logging.basicConfig(format="%(asctime)s %(name)s %(message)s", level=logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    os.umask(0o077)  # bundles, logs and the id are for the worker's user alone
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
@@ -66,7 +67,13 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
     )
     parser.add_argument(
-        "--broker", help="redis://...; default: WARPBOARD_BROKER, else the embedded filesystem://"
+        "--broker", help="redis://... without a password, or the embedded filesystem:// (default)"
+    )
+    parser.add_argument(
+        "--broker-file",
+        metavar="F",
+        default=os.environ.get("WARPBOARD_BROKER_FILE"),
+        help="a file with redis://:PASSWORD@HOST:6379/0; default: WARPBOARD_BROKER_FILE",
     )
     parser.add_argument(
         "--dashboard",
@@ -90,6 +97,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _broker_file(args: argparse.Namespace) -> str | None:
+    """Return the file with the broker's URL, if it is to be used.
+
+    UserError for a password on the command line, which every user of the host can read.
+    """
+    if args.broker and "@" in args.broker:
+        raise UserError(
+            "--broker: a password on the command line can be read by all; put the URL into a file"
+            " and name it with --broker-file"
+        )
+    if args.broker or os.environ.get("WARPBOARD_BROKER") or not args.broker_file:
+        return None
+    os.environ["WARPBOARD_BROKER_FILE"] = str(Path(args.broker_file).absolute())
+    return os.environ["WARPBOARD_BROKER_FILE"]
+
+
 class WorkerHost:
     """The Celery workers of this host and what is done beside them."""
 
@@ -97,6 +120,7 @@ class WorkerHost:
         self._stop = stop
         self._data = data_dir(args.data).ensure()
         self._dashboard_url = args.dashboard
+        self._broker_file = _broker_file(args)
         self._broker_url = args.broker or broker_url(self._data)
         self._token_file = Path(args.token_file or self._data.token_path).absolute()
         self._wanted = args.gpu
@@ -161,7 +185,8 @@ class WorkerHost:
             worker_id=self._worker_id,
             dashboard_url=self._dashboard_url,
             token_file=str(self._token_file),
-            broker_url=self._broker_url,
+            broker_url="" if self._broker_file else self._broker_url,
+            broker_file=self._broker_file,
             data_root=str(self._data.root),
             model=model,
             visible_devices=target.visible_devices,

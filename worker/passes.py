@@ -14,6 +14,7 @@ from captures.scrub.log import LogCleaner
 from core.config import ROOT
 from core.spec import JobSpec
 from worker.clocks import ClockMonitor
+from worker.environment import job_environment
 from worker.joblog import JobLog, utc_now
 from worker.outcomes import Outcome, OutcomeCode, judge
 from worker.process import ProcessLimits, ProcessResult, run_process
@@ -42,7 +43,7 @@ class GpuTarget:
 
 def child_environment(gpu: GpuTarget) -> dict[str, str]:
     """Return the environment of workloads: rooms importable, the one GPU visible."""
-    env = dict(os.environ)
+    env = job_environment()
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
     env["PYTHONUNBUFFERED"] = "1"
     env["LC_ALL"] = "C.UTF-8"

@@ -7,11 +7,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from core.config import read_broker_file
 from core.errors import UserError
+from worker.environment import SETTINGS
 from worker.passes import GpuTarget
 from worker.targets import CPU, group_target, measured_facts
 
-VARIABLE = "WARPBOARD_WORKER_SETTINGS"
+VARIABLE = SETTINGS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +24,7 @@ class WorkerSettings:
     dashboard_url: str
     token_file: str
     broker_url: str
+    "Empty where the broker's URL lies in a file."
     data_root: str
     model: str
     visible_devices: str | None = None
@@ -32,6 +35,13 @@ class WorkerSettings:
     `facts` of each; {} for the CPU."""
     lock_name: str = ""
     "This place's own among `host_gpus`."
+    broker_file: str | None = None
+    "Its URL, with the password, is read from there, so that no environment holds it."
+
+    @property
+    def broker(self) -> str:
+        """The broker's URL."""
+        return read_broker_file(self.broker_file) if self.broker_file else self.broker_url
 
     @property
     def target(self) -> GpuTarget:

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ CANCEL = ".cancel"
 NEW = ".new-"
 REFUSED = "refused"
 MIN_FREE_BYTES = 32 * 2**20
+KEEP_REFUSED_S = 30 * 86_400.0
+KEEP_NEW_S = 86_400.0
 
 
 def has_room(spool: Path) -> bool:
@@ -147,12 +150,24 @@ def _set_aside(folder: Path, refusal: Refused) -> None:
     (kept / "reason.txt").write_text(f"{refusal}\n")
 
 
+def drop_old(spool: Path) -> None:
+    """Remove refused bundles that were kept for long, and folders that were never begun."""
+    refused = spool / REFUSED
+    kept = [(p, KEEP_REFUSED_S) for p in (refused.iterdir() if refused.is_dir() else ())]
+    kept += [(p, KEEP_NEW_S) for p in spool.glob(f"{NEW}*")]
+    for path, age_s in kept:
+        if time.time() - path.stat().st_mtime > age_s:
+            LOG.warning("%s: dropped after %.0f days", path.name, age_s / 86_400)
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def sweep(spool: Path, client: DashboardClient) -> int:
     """Deliver the sealed bundles that no live process has; return how many are left.
 
     Half-made ones of dead processes are dropped.
     """
     left = 0
+    drop_old(spool)
     folders = (p for p in spool.iterdir() if p.is_dir() and p.name != REFUSED)
     for folder in sorted(p for p in folders if not p.name.startswith(NEW)):
         if _owner_lives(folder / OWNER):

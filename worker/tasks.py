@@ -17,7 +17,7 @@ from typing import Any
 from celery import Task
 from celery.signals import worker_process_init
 
-from core.config import data_dir
+from core.config import broker_url, data_dir
 from core.errors import UserError
 from core.queues import RUN_JOB_TASK
 from core.spec import JobSpec
@@ -38,7 +38,7 @@ NO_ROOM_S = 3.0
 SETTINGS = load_settings()
 app = make_app(
     "warpboard.worker",
-    SETTINGS.broker_url if SETTINGS else os.environ.get("WARPBOARD_BROKER") or "filesystem://",
+    SETTINGS.broker if SETTINGS else broker_url(data_dir()),
     Path(SETTINGS.data_root) if SETTINGS else data_dir().root,
 )
 

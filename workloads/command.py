@@ -1,7 +1,8 @@
 """The user's own program: any binary, run once an iteration, timed from start to exit.
 
 Off unless the operator names the program in WARPBOARD_ALLOW_COMMANDS (paths joined by ':'); what is
-compared is the real path, so a link cannot stand in for another program. `argv` is a JSON list that
+compared is the real path, so a link cannot stand in for another program. It runs beside itself or
+below WARPBOARD_ALLOW_FOLDERS, with the rights of the worker. `argv` is a JSON list that
 goes to the program as it is: there is no shell. The program's output goes to stderr.
 FLOPs and bytes of it are unknown; an nsys pass sees its kernels, `ranges` names the NVTX ranges to
 keep. Source: https://docs.python.org/3/library/subprocess.html
@@ -10,18 +11,15 @@ Ranges: program.
 """
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import RunFailedError, UserError
+from workloads.allowed import allowed_folder, allowed_program
 from workloads.program import Context, Program
 from workloads.spec import CommonParams, WorkloadSpec, param
-
-ALLOW_VARIABLE = "WARPBOARD_ALLOW_COMMANDS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,44 +52,25 @@ class Params(CommonParams):
         return words
 
 
-def allowed_program(words: list[str]) -> str:
-    """Return the real path of the program; UserError when the operator has not allowed it."""
-    if not words:
-        raise UserError('argv: [] names no program; give a JSON list such as ["/path/program"]')
-    found = shutil.which(words[0])
-    if found is None:
-        raise UserError(f"argv: {words[0]!r} is not a program that can be run here")
-    listed = [entry for entry in os.environ.get(ALLOW_VARIABLE, "").split(":") if entry]
-    if not listed:
-        raise UserError(
-            f"command: off on this host; its operator sets {ALLOW_VARIABLE}=/path/of/program"
-        )
-    real = os.path.realpath(found)
-    if real not in {os.path.realpath(entry) for entry in listed}:
-        raise UserError(f"argv: {real} is not in {ALLOW_VARIABLE} of this host")
-    return real
-
-
 def build(p: Params, context: Context) -> Program:
     """Return a step that runs the program to its end."""
     program = allowed_program(p.words)
-    if p.cwd and not Path(p.cwd).is_dir():
-        raise UserError(f"cwd: {p.cwd} is not a directory on this host")
+    folder = allowed_folder(p.cwd, program)
 
     def step() -> None:
         with context.ranges.phase("program"):
-            _run(p, program)
+            _run(p, program, folder)
 
     return Program(step=step)
 
 
-def _run(p: Params, program: str) -> None:
+def _run(p: Params, program: str, folder: str | None) -> None:
     words = p.words
     try:
         done = subprocess.run(
             words,
             executable=program,
-            cwd=p.cwd or None,
+            cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr,
             timeout=p.timeout_s,

@@ -32,7 +32,9 @@ _ANSWER_FIRST_S = 0.3
 
 async def health(request: Request) -> Response:
     """Say that the API answers, and as which version."""
-    return JSONResponse({"status": "ok", "version": VERSION})
+    state: ApiState | None = request.scope.get("warpboard")
+    disk = state.disk if state is not None else "ok"
+    return JSONResponse({"status": "ok", "version": VERSION, "disk": disk})
 
 
 @dataclass(slots=True)

@@ -44,6 +44,9 @@ class ApiState:
     "Address and SHA-256 of each token that was taken from there."
     used_s: dict[str, float] = field(default_factory=dict)
     "Label of a token -> when its last use was noted."
+    disk: str = "ok"
+    "`ok`, `low` or `full`, as last looked at."
+    cleaned_s: float = float("-inf")
     ingest_waits: tuple[str, float] = ("", 0.0)
     "The run that is next to be read, and since when (or when ingest was last told again)."
     _local: threading.local = field(default_factory=threading.local)

@@ -11,6 +11,7 @@ import anyio
 import anyio.to_thread
 from sqlite_utils import Database
 
+from app.api.cleanup import clean_uploads, disk_state
 from app.api.state import EMBEDDED_SILENCE_S, REMOTE_SILENCE_S, ApiState
 from core.errors import AppError
 from db import handover
@@ -18,6 +19,7 @@ from db.workers import worker_stopped, workers_with_active_runs
 
 LOG = logging.getLogger("warpboard.watch")
 INTERVAL_S = 2.0
+CLEAN_S = 3600.0
 MAX_LATE_S = 3.0
 REMIND_INGEST_S = 15.0
 "A message to ingest may be lost with Redis's last second, or with the process that had it."
@@ -33,10 +35,22 @@ async def watch(state: ApiState) -> None:
         try:
             await anyio.to_thread.run_sync(give_up_silent, state)
             await anyio.to_thread.run_sync(remind_ingest, state)
+            await anyio.to_thread.run_sync(tidy, state)
         except AppError as exc:
             LOG.warning("%s", exc)
         except Exception:  # the border of a background task: it must not end
             LOG.exception("watching workers and ingest failed")
+
+
+def tidy(state: ApiState) -> None:
+    """Look at the disk, and now and then remove what nobody comes back for."""
+    found = disk_state(state.data_dir)
+    if found != state.disk:
+        LOG.warning("the disk with %s is %s", state.data_dir.root, found)
+        state.disk = found
+    if time.monotonic() - state.cleaned_s > CLEAN_S:
+        state.cleaned_s = time.monotonic()
+        clean_uploads(state.database(), state.data_dir)
 
 
 def give_up_silent(state: ApiState) -> list[str]:

@@ -24,7 +24,7 @@ def arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="measure and store this host's peaks and noise floor (minutes on a GPU)",
     )
-    parser.add_argument("--broker", help="check this broker (WARPBOARD_BROKER)")
+    parser.add_argument("--broker-file", metavar="F", help="check the broker whose URL is in it")
     parser.add_argument("--dashboard", metavar="URL", help="check a dashboard elsewhere")
     parser.add_argument("--token-file", metavar="F", help="the token for that dashboard")
     number = whole_number(1, MAX_PORT)
@@ -35,7 +35,7 @@ def arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace, data: DataDir) -> int:
     from app.checks import dashboard_checks
 
-    for name in ("broker", "dashboard", "token_file"):
+    for name in ("broker_file", "dashboard", "token_file"):
         if getattr(options, name):
             os.environ[f"WARPBOARD_{name.upper()}"] = getattr(options, name)
 

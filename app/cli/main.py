@@ -3,6 +3,7 @@
 import importlib
 import io
 import logging
+import os
 import re
 import sqlite3
 import sys
@@ -51,6 +52,8 @@ COMMANDS = {
     "test": "run the test suite",
 }
 """Every command, in the order of the help; `app/cli/NAME.py` (or `NAME_.py`) holds it."""
+WRITES_DATA = ("up", "submit", "import", "reparse", "reclassify", "demo", "ingest", "token")
+"""Commands that write the data directory and nothing else: what they make is its owner's alone."""
 _KEYWORDS = {"import": "import_"}
 _PASSED_ON = ("run", "worker")
 """Commands whose words another program reads: nothing after them is ours."""
@@ -112,6 +115,8 @@ def _command_place(arguments: Sequence[str]) -> int:
 
 
 def _run(options: Namespace, data: DataDir, is_json: bool) -> int:
+    if options.command in WRITES_DATA:
+        os.umask(0o077)
     try:
         code: int = options.run(options, data)
         if sys.stdout is not None:  # None: closed by the caller

@@ -6,6 +6,7 @@ from app.ui import data, overview_view
 
 st.title("Overview")
 overview_view.worker_environment()
+overview_view.disk()
 newest, total = data.list_runs(limit=10)
 if total == 0:
     overview_view.first_steps()

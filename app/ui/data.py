@@ -14,6 +14,7 @@ import streamlit as st
 from sqlite_utils import Database
 
 from analysis.runview import RunRow, RunView
+from app.api.cleanup import disk_state
 from app.ui.timeline_data import Window, window
 from app.ui.timeline_load import Timeline, load_timeline
 from core.config import DataDir, data_dir
@@ -105,6 +106,17 @@ def _gpus(key: Stamp) -> pd.DataFrame:
 def list_gpus() -> pd.DataFrame:
     """Return the registered GPUs with their peaks, newest state within 20 s."""
     return _gpus(stamp())
+
+
+def disk_note() -> str:
+    """Return what a disk that is nearly full means for this dashboard; "" while there is room."""
+    state = disk_state(data_dir())
+    if state == "full":
+        return (
+            "The disk is full: captures are not taken and finished runs wait to be read. Nothing"
+            " is lost; delete runs or add space."
+        )
+    return "The disk is nearly full: delete runs or add space." if state == "low" else ""
 
 
 def remove_gpu(key: str) -> None:

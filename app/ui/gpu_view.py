@@ -181,11 +181,11 @@ def how_to_add() -> None:
     """Show the command that adds a GPU host."""
     with st.expander("Add a GPU host", icon=":material/add:"):
         st.text("On the host with the GPU, in a checkout of the same version:")
-        address = links.share_url("").rstrip("/") or "http://DASHBOARD:8501"
+        address = "http://DASHBOARD_HOST:8502"
         st.code(
-            "./warpboard worker --broker redis://DASHBOARD_HOST:6379/0 "
-            f"--dashboard {address} --token-file worker.token",
+            f"./warpboard worker --dashboard {address} --token-file worker.token"
+            " --broker-file broker.url",
             language="bash",
             wrap_lines=True,
         )
-        st.caption(plain_markdown("Several hosts need the Redis broker of docker compose."))
+        st.caption(plain_markdown("Both files, and what must be opened: docs/second-gpu-host.md."))

@@ -155,6 +155,12 @@ def newest(frame: pd.DataFrame, total: int) -> None:
     st.page_link(links.RUNS, label=f"All {count(total)} runs", icon=":material/table_rows:")
 
 
+def disk() -> None:
+    """Say when the disk is nearly full, and what that means."""
+    if note := data.disk_note():
+        st.warning(note, icon=":material/hard_drive:")
+
+
 def worker_environment() -> None:
     """Show how far the worker's own environment is, while it is being made."""
     if data.worker_note():

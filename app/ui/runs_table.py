@@ -205,7 +205,7 @@ def delete(ids: list[str]) -> None:
     with data.database() as db:
         runs.delete_runs(db, ids)
     paths = data.paths()
-    runs.remove_folders((paths.captures, paths.spans), ids)
+    runs.remove_folders((paths.captures, paths.spans, paths.uploads), ids)
 
 
 def _do(action: object, said: str) -> None:

@@ -91,7 +91,10 @@ def test_allowed_program_gets_its_words_as_they_are(tmp_path):
     words = [sys.executable, "-c", script, str(written), "$(id); *"]
     spec = {"argv": json.dumps(words), "iterations": 2, "warmup": 0, "cwd": str(tmp_path)}
 
-    done = run_program("command", spec=spec, out=tmp_path, WARPBOARD_ALLOW_COMMANDS=sys.executable)
+    done = run_program(
+        "command", spec=spec, out=tmp_path,
+        WARPBOARD_ALLOW_COMMANDS=sys.executable, WARPBOARD_ALLOW_FOLDERS=str(tmp_path),
+    )  # fmt: skip
 
     assert done.result["status"] == "ok", done.stderr
     assert len(done.result["samples_ns"]) == 2
