@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from analysis.clocks import are_aligned, on_one_clock, session_starts
 from analysis.rundata import PassWarning, RunCapture
 from analysis.span_file import SpanFile
-from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
+from analysis.tables import SIZES_WITHOUT_TIMES, CaptureKind, CaptureTables, CaptureWarning
 from core.states import Pass
 
 SUMMED = (
@@ -72,7 +72,44 @@ def merged_captures(
             capture = replace(capture, tables=_without(capture.tables, given))
         kept.append(_apart(capture, earlier))
     warnings += _several(kept)
-    return tuple(on_one_clock(kept)), tuple(warnings)
+    return tuple(on_one_clock(_with_sizes(kept))), tuple(warnings)
+
+
+def _with_sizes(captures: Sequence[RunCapture]) -> list[RunCapture]:
+    """Put the sizes of copies, from a report of sizes alone, beside the times of another report.
+
+    `nsys stats -o` writes the two into files of their own. Sizes without times are left out.
+    """
+    sizes = {c.pass_name: c.tables.transfers for c in captures if _has_sizes_alone(c.tables)}
+    kept = []
+    for capture in captures:
+        tables, size = capture.tables, sizes.get(capture.pass_name)
+        if _has_sizes_alone(tables):
+            is_used = any(_takes_sizes(c.tables, size) for c in captures)
+            told = [w for w in tables.warnings if w.code != SIZES_WITHOUT_TIMES or not is_used]
+            tables = replace(tables, transfers=None, warnings=tuple(told))
+        elif size is not None and _takes_sizes(tables, size):
+            assert tables.transfers is not None
+            num_bytes = tables.transfers["kind"].map(size.set_index("kind")["bytes"])
+            transfers = tables.transfers.assign(bytes=num_bytes.astype("Int64"))
+            tables = replace(tables, transfers=transfers)
+        kept.append(replace(capture, tables=tables))
+    return kept
+
+
+def _has_sizes_alone(tables: CaptureTables) -> bool:
+    frame = tables.transfers
+    return frame is not None and len(frame) > 0 and bool(frame["total_ns"].isna().all())
+
+
+def _takes_sizes(tables: CaptureTables, sizes: pd.DataFrame | None) -> bool:
+    """Say whether a report of times counts the same copies as one of sizes."""
+    frame = tables.transfers
+    if sizes is None or frame is None or tables.kind not in _REPORT_KINDS or not len(frame):
+        return False
+    is_bare = bool(frame["bytes"].isna().all()) and not frame["total_ns"].isna().any()
+    counts = [dict(zip(f["kind"], f["count"], strict=True)) for f in (frame, sizes)]
+    return is_bare and counts[0] == counts[1]
 
 
 def _several(captures: Sequence[RunCapture]) -> Iterator[PassWarning]:

@@ -50,7 +50,8 @@ API_CALL_COLUMNS = ("name", "count", "total_ns", "min_ns", "max_ns", "num_failed
 """Host calls by name, version suffix (`_v7000`) removed; `is_sync` marks those that wait."""
 
 TRANSFER_COLUMNS = ("kind", "src", "dst", "count", "bytes", "total_ns")
-"""kind: HtoD DtoH DtoD PtoP HtoH memset unified; src, dst: pageable pinned device managed, None."""
+"""kind: HtoD DtoH DtoD PtoP HtoH memset, and `unified HtoD`, ... for migrations of managed memory;
+src, dst: pageable pinned device managed, None."""
 
 GAP_COLUMNS = ("cause", "count", "total_ns", "evidence")
 """Idle time between the first and last kernel of a device, by cause.
@@ -199,6 +200,8 @@ FLAME_COLUMNS = (
 )
 """One row a node. Times are of the whole capture where it has no steps."""
 
+SIZES_WITHOUT_TIMES = "sizes_without_times"
+"""Code of the warning that a report of copies has their sizes alone: its total_ns are missing."""
 
 CPU_OPERATORS = "cpu_operators"
 """Code of the warning that a capture's kernels are CPU operators: no GPU work was recorded."""

@@ -47,8 +47,10 @@ _NCU_HEADER = re.compile(
 )
 _NCU_SOURCE = re.compile(r"^.*\bSource\b.*\bWarp Stall Sampling\b", re.MULTILINE)
 _NSYS_CSV = re.compile(
-    r'^"?(Time ?\(%\)|Total ?\([KMGT]?i?B\)|Start ?\(ns\)|Range|GridXYZ)"?[,;\t]|^SKIPPED: .*|'
-    r"^Processing \[.*(sqlite|stats)",
+    r'^"?(Time ?\(%\)|Total ?\([KMGT]?i?B\)|Total,Operations|(API |Projected )?Start ?\(\w+\)|Range'
+    r"|GridXYZ|NVTX Range|PID,TID,DevId|Virtual Address|CPU Page Faults|Total HtoD Migration Size"
+    r'|Name"?,"?Projected Start|Duration ?\(\w+\)"?,"?Start)"?([,;\t ]|$)'
+    r"|^SKIPPED: .*|^Processing \[.*(sqlite|stats)|^ ?\*\* .*\([a-z0-9_]+(:\w+)*\):",
     re.MULTILINE,
 )
 _SNAPSHOT_KEYS = (b"segments", b"device_traces")

@@ -57,7 +57,7 @@ def _reader(
     if kind is CaptureKind.NSYS_REP:
         from analysis.readers.nsys.report import read_nsys_rep as reader
     elif kind is CaptureKind.NSYS_CSV:
-        from analysis.readers.nsys_csv import read_nsys_csv as reader
+        from analysis.readers.nsys.stats_csv import read_nsys_csv as reader
     elif kind is CaptureKind.NCU_REP:
         from analysis.readers.ncu_rep import read_ncu_rep as reader
     elif kind is CaptureKind.NCU_CSV:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.classify.names import short_name
 from analysis.numbers import NumberStyle, parse_number
 from analysis.readers.ncu_counters import NAN, any_unit, by_name, counters_of
 from analysis.readers.ncu_log import log_warnings
 from analysis.readers.ncu_style import Numbers, contradictions, numbers_of, table_style
 from analysis.readers.ncu_table import NcuLaunch, NcuTable, parse_ncu_table
 from analysis.readers.ncu_units import metric_of
-from analysis.readers.short_name import short_name
 from analysis.tables import (
     COUNTER_COLUMNS,
     RULE_COLUMNS,

@@ -63,9 +63,9 @@ COPY_KINDS = {
     8: "DtoD",
     9: "HtoH",
     10: "PtoP",
-    11: "unified",
-    12: "unified",
-    13: "unified",
+    11: "unified HtoD",
+    12: "unified DtoH",
+    13: "unified DtoD",
 }
 """CUPTI's copyKind; arrays (3 to 7) live on the device."""
 MEMORY_KINDS = {

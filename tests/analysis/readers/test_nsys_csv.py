@@ -1,7 +1,11 @@
 import pytest
 
-from analysis.readers.nsys_csv import read_nsys_csv
+from analysis.merge import merged_captures
+from analysis.readers import read
+from analysis.readers.nsys.stats_csv import read_nsys_csv
+from analysis.rundata import RunCapture
 from core.errors import CaptureError
+from core.states import Pass
 from tests.analysis.readers.nsys_files import NSYS
 
 KERNELS = (NSYS / "decode_eager.cuda_gpu_kern_sum.csv").read_text()
@@ -90,6 +94,8 @@ def test_nothing_and_skipped_are_no_data_not_zero(tmp_path, text):
         (KERNELS.replace("Max (ns)", "Most"), "no max column"),
         (API.replace("1946448", "9" * 20), "more than can be"),
         ("latency_ms\n1.5\n", "no header"),
+        (KERNELS.replace("(ns)", "(fortnights)"), "unit 'fortnights' of the column 'Total Time"),
+        (KERNELS.replace("(ns)", "()"), "unit '' of the column"),
         (" Time(%)   Total Time (ns)\n -------  -------  ------  -------  -----\n", "text table"),
         ("version https://git-lfs.github.com/spec/v1\n", "Git LFS"),
     ],
@@ -117,7 +123,9 @@ def test_calls_of_the_system_and_openmp_do_not_displace_those_of_cuda(tmp_path):
     openmp = header.replace("Instances", "Count") + "\n9.0,5,1,5,5,5,5,0,omp\n"
     tables = read_nsys_csv(written(tmp_path, "\n".join((KERNELS, API, system, openmp))))
     assert (tables.summary["num_kernels"], tables.api_calls["count"].sum()) == (380, 805)
-    assert "other_api" not in codes(tables) and "several_summaries" not in codes(tables)
+    assert "several_summaries" not in codes(tables)
+    left_out = next(w.message for w in tables.warnings if w.code == "reports_left_out")
+    assert left_out.count("1 rows") == 2
 
 
 def test_two_different_summaries_of_one_kind_are_said(tmp_path):
@@ -125,3 +133,195 @@ def test_two_different_summaries_of_one_kind_are_said(tmp_path):
     tables = read_nsys_csv(written(tmp_path, f"{KERNELS}\n{fewer}"))
     assert tables.summary["num_kernels"] == 380 and "several_summaries" in codes(tables)
     assert "several_summaries" not in codes(read_nsys_csv(written(tmp_path, f"{API}\n{API}")))
+
+
+FIGURES = "Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns)"
+CATEGORIES = f"Time (%),Total Time (ns),{FIGURES},Category,Operation\n"
+
+
+def test_kernels_copies_and_calls_of_one_report_are_told_by_their_category(tmp_path):
+    text = (
+        f"{CATEGORIES}"
+        "50.0,1000,10,100,100,90,110,1,CUDA_API,cudaLaunchKernel\n"
+        "30.0,600,6,100,100,90,110,1,CUDA_KERNEL,ampere_sgemm\n"
+        "15.0,300,3,100,100,90,110,1,CUDA_KERNEL,softmax\n"
+        "5.0,100,2,50,50,40,60,1,MEMORY_OPER,[CUDA memcpy Host-to-Device]\n"
+    )
+    tables = read(written(tmp_path, text))
+    assert tables.kernels[["name", "count"]].to_numpy().tolist() == [
+        ["ampere_sgemm", 6],
+        ["softmax", 3],
+    ]
+    assert tables.transfers[["kind", "total_ns"]].to_numpy().tolist() == [["HtoD", 100]]
+    assert tables.api_calls[["name", "count"]].to_numpy().tolist() == [["cudaLaunchKernel", 10]]
+    assert dict(tables.summary) == {"num_kernels": 9, "kernel_time_ns": 900}
+    assert "inconsistent_summary" not in codes(tables)
+
+
+def test_rows_of_an_unknown_category_are_said(tmp_path):
+    text = (
+        f"{CATEGORIES}90.0,900,9,100,100,90,110,1,CUDA_KERNEL,k\n"
+        "10.0,100,1,100,100,100,100,0,CUDA_TELEPORT,x\n"
+    )
+    message = next(w.message for w in read(written(tmp_path, text)).warnings)
+    assert message == "1 rows of unknown categories ('CUDA_TELEPORT'), 100 ns: left out"
+
+
+def test_calls_of_mpi_are_host_calls_beside_those_of_cuda(tmp_path):
+    mpi = f"Time (%),Total Time (ns),{FIGURES},Source,Name\n100.0,80,4,20,20,10,30,1,p2p,MPI_Send\n"
+    tables = read(written(tmp_path, f"{mpi}\n{API}"))
+    assert tables.kernels is None and dict(tables.summary) == {}
+    calls = tables.api_calls.set_index("name")["count"]
+    assert (calls["MPI_Send"], calls.sum()) == (4, 805 + 4)
+
+
+OTHERS = {
+    "osrt_sum": f"Time (%),Total Time (ns),{FIGURES.replace('Instances', 'Num Calls')},Name\n"
+    "100.0,5,1,5,5,5,5,0,poll\n",
+    "openmp_sum": f"Time (%),Total Time (ns),{FIGURES.replace('Instances', 'Count')},Name\n"
+    "100.0,5,1,5,5,5,5,0,omp_task\n",
+    "vulkan_marker_sum": f"Time (%),Total Time (ns),{FIGURES},Range\n100.0,5,1,5,5,5,5,0,draw\n",
+    "nvtx_gpu_proj_sum": "Range,Style,Total Proj Time (ns),Total Range Time (ns),Range Instances,"
+    "Proj Avg (ns),Proj Med (ns),Proj Min (ns),Proj Max (ns),Proj StdDev (ns),Total GPU Ops\n"
+    "step,PushPop,5,5,1,5,5,5,5,0,1\n",
+    "nvtx_kern_sum": "NVTX Range,Style,PID,TID,NVTX Inst,Kern Inst,Total Time (ns),Avg (ns),"
+    "Med (ns),Min (ns),Max (ns),StdDev (ns),Kernel Name\nstep,PushPop,1,1,1,1,5,5,5,5,5,0,k\n",
+    "cuda_kern_exec_sum": "PID,TID,DevId,Count,QCount,TAvg (ns),TMed (ns),TMin (ns),TMax (ns),"
+    "TStdDev (ns),API Name,Kernel Name\n1,1,0,1,1,5,5,5,5,0,cudaLaunchKernel,k\n",
+    "cuda_gpu_trace": "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,Device,Ctx,Strm,Name\n"
+    "1,5,1,1,1,1,0,1,7,k\n",
+    "um_sum": "Virtual Address,HtoD Migration Size (MB),DtoH Migration Size (MB),CPU Page Faults,"
+    "GPU PageFaults,Migration Throughput (MB/s)\n0x1,1.0,2.0,3,4,5\n",
+    "um_total_sum": "Total HtoD Migration Size (MB),Total DtoH Migration Size (MB),Total CPU Page "
+    "Faults,Total GPU PageFaults,Minimum Virtual Address\n1.0,2.0,3,4,0x1\n",
+}
+
+
+@pytest.mark.parametrize("report", OTHERS)
+@pytest.mark.parametrize("how", ["named in a title", "named by the file"])
+def test_other_reports_are_refused_by_name(how, report, tmp_path):
+    title = f" ** Some Summary ({report}):\n\n" if how == "named in a title" else ""
+    path = written(tmp_path, title + OTHERS[report], f"report1_{report}.csv")
+    with pytest.raises(CaptureError, match=f"{report}: no summary of kernels"):
+        read(path)
+
+
+@pytest.mark.parametrize("report", OTHERS)
+def test_other_reports_beside_kernels_are_left_out_by_name(report, tmp_path):
+    text = f" ** A ({report}):\n\n{OTHERS[report]}\n ** B (cuda_gpu_kern_sum):\n\n{KERNELS}"
+    tables = read(written(tmp_path, text))
+    assert tables.summary["num_kernels"] == 380
+    assert f"{report} (1 rows)" in next(w.message for w in tables.warnings)
+
+
+@pytest.mark.parametrize(
+    "report", [r for r in OTHERS if r not in ("openmp_sum", "vulkan_marker_sum")]
+)
+def test_other_reports_without_any_name_are_no_kernels(report, tmp_path):
+    with pytest.raises(CaptureError, match="no summary of kernels"):
+        read(written(tmp_path, OTHERS[report]))
+
+
+@pytest.mark.parametrize("direction", ["HtoD", "Host-to-Device"])
+def test_migrations_of_managed_memory_are_kept_by_direction(direction, tmp_path):
+    back = direction.replace("Host", "x").replace("Device", "Host").replace("x", "Device")
+    back = "DtoH" if direction == "HtoD" else back
+    text = (
+        f"Time (%),Total Time (ns),{FIGURES.replace('Instances', 'Count')},Operation\n"
+        f"75.0,300,3,100,100,100,100,0,[CUDA Unified Memory memcpy {direction}]\n"
+        f"25.0,100,1,100,100,100,100,0,[CUDA Unified Memory memcpy {back}]\n"
+    )
+    transfers = read(written(tmp_path, text)).transfers
+    assert transfers[["kind", "count", "total_ns"]].to_numpy().tolist() == [
+        ["unified HtoD", 3, 300],
+        ["unified DtoH", 1, 100],
+    ]
+
+
+def test_copies_of_one_kind_add_up_and_unknown_ones_keep_their_names(tmp_path):
+    text = (
+        f"Time (%),Total Time (ns),{FIGURES.replace('Instances', 'Count')},Operation\n"
+        "50.0,100,1,100,100,100,100,0,[CUDA memcpy Host-to-Device]\n"
+        "30.0,60,1,60,60,60,60,0,[CUDA memcpy Host-to-Array]\n"
+        "20.0,40,1,40,40,40,40,0,[CUDA memcpy Sideways]\n"
+    )
+    transfers = read(written(tmp_path, text)).transfers
+    assert transfers[["kind", "total_ns"]].to_numpy().tolist() == [
+        ["HtoD", 160],
+        ["CUDA memcpy Sideways", 40],
+    ]
+
+
+@pytest.mark.parametrize(
+    "unit", ["us", "\u00b5s", "\u03bcs", "usec", "microseconds", "\u00c2\u00b5s"]
+)
+def test_microseconds_in_every_spelling_are_the_same_time(unit, tmp_path):
+    figures = FIGURES.replace("(ns)", f"({unit})")
+    text = f"Time (%),Total Time ({unit}),{figures},Name\n100.0,600.5,6,100.083,100,90,110,1,k\n"
+    assert read(written(tmp_path, text)).summary["kernel_time_ns"] == 600_500
+
+
+def test_a_size_without_any_unit_is_refused(tmp_path):
+    text = (
+        "Total,Operations,Average,Minimum,Maximum,Operation\n900,9,100,100,100,[CUDA memcpy HtoD]\n"
+    )
+    with pytest.raises(CaptureError, match="'Total' names no unit"):
+        read(written(tmp_path, text))
+    titled = f"CUDA Memory Operation Statistics (by size in KiB):\n{text}"
+    assert read(written(tmp_path, titled, "b.csv")).transfers["bytes"].tolist() == [900 * 1024]
+
+
+def test_a_report_by_shape_and_one_by_name_are_one_summary(tmp_path):
+    shapes = (
+        f"Time (%),Total Time (ns),{FIGURES},GridXYZ,BlockXYZ,Name\n"
+        "60.0,600,6,100,100,100,100,0,1 1 1,32 1 1,k\n40.0,400,4,100,100,100,100,0,2 1 1,32 1 1,k\n"
+    )
+    plain = f"Time (%),Total Time (ns),{FIGURES},Name\n100.0,1000,10,100,100,100,100,0,k\n"
+    tables = read(written(tmp_path, f"{plain}\n{shapes}"))
+    assert (tables.summary["num_kernels"], len(tables.kernels)) == (10, 2)
+    assert "several_summaries" not in codes(tables)
+
+
+def test_push_pop_and_start_end_ranges_stand_together(tmp_path):
+    header = f"Time (%),Total Time (ns),{FIGURES},Range\n"
+    rows = [f"{header}100.0,{n},1,{n},{n},{n},{n},0,:{name}\n" for n, name in ((5, "a"), (7, "b"))]
+    text = f" ** P (nvtx_pushpop_sum):\n\n{rows[0]}\n ** S (nvtx_startend_sum):\n\n{rows[1]}"
+    assert read(written(tmp_path, text)).phases["host_ns"].tolist() == [5, 7]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le"])
+def test_reports_that_powershell_wrote_are_read(encoding, tmp_path):
+    path = tmp_path / "report.csv"
+    path.write_bytes(KERNELS.replace("\n", "\r\n").encode(encoding))
+    assert read(path).summary["num_kernels"] == 380
+
+
+def _capture(folder, name, text):
+    path = written(folder, text, name)
+    return RunCapture(
+        pass_name=Pass.NSYS,
+        process=0,
+        tables=read(path),
+        file_name=name,
+        path=path,
+        num_bytes=len(text),
+        sha256=name,
+        source_sha256=name,
+    )
+
+
+def test_times_and_sizes_of_two_files_are_one_table(tmp_path):
+    figures = "Count,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Operation\n"
+    times = f"Time (%),Total Time (ns),{figures}100.0,900,9,100,100,100,100,0,[CUDA memcpy HtoD]\n"
+    sizes = "Total (MB),Count,Avg (MB),Med (MB),Min (MB),Max (MB),StdDev (MB),Operation\n"
+    sizes += "900.000,9,100.0,100.0,100.0,100.0,0.0,[CUDA memcpy HtoD]\n"
+    files = [_capture(tmp_path, "a.csv", sizes), _capture(tmp_path, "b.csv", times)]
+
+    merged, _ = merged_captures(files)
+    alone, _ = merged_captures(files[:1])
+
+    found = [c.tables.transfers for c in merged if c.tables.transfers is not None]
+    both = read(written(tmp_path, f"{times}\n{sizes}", "c.csv")).transfers
+    assert len(found) == 1 and found[0].equals(both)
+    assert not any("sizes_without_times" in codes(c.tables) for c in merged)
+    assert alone[0].tables.transfers is None and "sizes_without_times" in codes(alone[0].tables)
