@@ -16,7 +16,7 @@ from analysis.readers.memory_sites import EARLIER, UNKNOWN_SITE, PhaseFinder, si
 
 _ALLOCATED = {"alloc": 1, "free_completed": -1}
 _RESERVED = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
-_NEUTRAL = frozenset({"free_requested", "oom", "snapshot", "workspace_snapshot"})
+_NEUTRAL = frozenset({"free_requested", "oom", "snapshot", "workspace_snapshot", "user_defined"})
 _MAX_BYTES = 1 << 56
 _MIN_BLOCK_BYTES = 512
 """PyTorch's caching allocator rounds what is asked for up to a multiple of this."""

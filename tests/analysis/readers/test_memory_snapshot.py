@@ -258,3 +258,16 @@ def test_records_that_lost_a_field_are_warned_of(tmp_path: Path) -> None:
 def test_stack_shows_the_phase(frames: list[tuple[str, str]], phase: str | None) -> None:
     stack = [{"name": name, "filename": file, "line": 1} for name, file in frames]
     assert phase_of_stack(stack) == phase
+
+
+def test_marks_that_a_program_set_itself_change_nothing(tmp_path: Path) -> None:
+    segments = [_segment(2, 0, [_block(0, 64, "active_allocated")])]
+    events = [_event("segment_alloc", 0, 64, 1), _event("alloc", 0, 64, 2)]
+    mark = _event("user_defined", 0, 0, 3, compile_context="N/A")
+
+    plain = _read(tmp_path, segments=segments, device_traces=[[], [], events])
+    marked = _read(tmp_path, segments=segments, device_traces=[[mark], [], [mark, *events, mark]])
+
+    assert marked.memory["peak_bytes"] == plain.memory["peak_bytes"] == 64
+    assert _codes(marked) == _codes(plain)
+    assert "unknown_memory_action" not in _codes(marked)

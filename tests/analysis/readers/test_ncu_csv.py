@@ -228,7 +228,7 @@ def test_two_processes_that_count_alike_are_both_kept_and_said(tmp_path: Path) -
     assert "several_processes" in {w.code for w in tables.warnings}
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be", "utf-16-le"])
 def test_shells_encodings_and_line_ends_change_nothing(tmp_path: Path, encoding: str) -> None:
     mark = "\ufeff" if encoding == "utf-16-be" else ""
     path = tmp_path / "shell.csv"

@@ -57,3 +57,12 @@ def test_launches_that_never_ended_are_incomplete(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text('==PROF== Connected to process 1\n==PROF== Profiling "k" - 0: 0%....50%\n')
     assert "profiling_incomplete" in {w.code for w in read(path).warnings}
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le"])
+def test_a_log_that_powershell_wrote_says_the_same(encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    text = (NCU / "decode_max_autotune.ncu.log").read_text().replace("\n", "\r\n")
+    path.write_bytes(text.encode(encoding))
+    plain = {w.code for w in read(NCU / "decode_max_autotune.ncu.log").warnings}
+    assert {w.code for w in read(path).warnings} == plain
