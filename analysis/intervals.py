@@ -1,6 +1,7 @@
 """Unions, overlaps and slice extremes of intervals in integer nanoseconds, all vectorised."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,19 @@ def overlap_ns(starts: Ints, ends: Ints, window_start: Ints, window_end: Ints) -
     return covered
 
 
+def slice_minima(
+    values: Ints, first: NDArray[np.integer[Any]], last: NDArray[np.integer[Any]]
+) -> Ints:
+    """Return min(values[first:last]) of each pair; the int64 maximum for an empty slice."""
+    is_long = int((last - first).sum()) > 64 * len(values)
+    if is_long or not len(values):  # slices that overlap again and again
+        return SliceMin.of(values).query(first, last)
+    padded = np.append(values, np.iinfo(np.int64).max)
+    bounds = np.stack([first, last], axis=1).reshape(-1)
+    minima: Ints = np.minimum.reduceat(padded, bounds)[::2] if len(bounds) else padded[:0]
+    return np.where(first < last, minima, np.iinfo(np.int64).max)
+
+
 @dataclass(frozen=True, slots=True)
 class SliceMin:
     """Answer the minimum over many slices of one array: a pyramid of pairwise minima."""
@@ -62,7 +76,7 @@ class SliceMin:
             levels.append(np.minimum(below[0::2], below[1::2]))
         return cls(tuple(levels))
 
-    def query(self, first: NDArray[np.intp], last: NDArray[np.intp]) -> Ints:
+    def query(self, first: NDArray[np.integer[Any]], last: NDArray[np.integer[Any]]) -> Ints:
         """Return min(values[first:last]) of each pair; the int64 maximum for an empty slice."""
         lo, hi = first.astype(np.int64), last.astype(np.int64)
         best = np.full(len(lo), np.iinfo(np.int64).max)

@@ -8,12 +8,12 @@ an operation belongs to the ranges in which it began.
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.trace.model import MISSING, Bools, GpuOps, Int32s, Int64s, OpKind, Trace
+from analysis.trace.calls import PART_ROWS, of_launch
+from analysis.trace.model import MISSING, Bools, Int32s, Int64s, OpKind, Trace
 from analysis.trace.ranges import Intervals, PhaseRanges, by_thread
 from core.trace_rules import MEASURED_RANGE
 
@@ -46,27 +46,19 @@ class Attribution:
 
 def attribute(trace: Trace, phases: PhaseRanges) -> Attribution:
     """Return the ranges of every GPU operation."""
-    ops, calls, ranges = trace.gpu_ops, trace.host_calls, trace.host_ranges
+    ops = trace.gpu_ops
     is_by_device = not (ops.launch >= 0).any()
-    launch_ns = ops.start_ns if is_by_device else _launch_column(calls.start_ns, ops)
-    last_ns = ops.start_ns if is_by_device else _launch_column(calls.end_ns, ops)
-    innermost = np.full(len(ops), MISSING, np.int32)
-    by_process, num_ambiguous = innermost.copy(), 0
-    thread = launching_thread(trace)
-    if len(ranges) and len(ops):
-        if not is_by_device:
-            rows = np.arange(len(ranges))
-            _find_on_thread(by_thread(ranges, rows, ranges.parent), thread, launch_ns, last_ns,
-                            innermost)  # fmt: skip
-        is_open = ~phases.is_annotated[innermost]
-        if not is_by_device:
-            is_open &= _launches_kernels(trace, thread)
-        chosen = np.flatnonzero(is_open)
-        found, num_ambiguous = _on_other_threads(
-            trace, phases, thread[chosen], _process(trace, thread)[chosen],
-            launch_ns[chosen], last_ns[chosen],
-        )  # fmt: skip
-        by_process[chosen] = found
+    launch_ns = ops.start_ns
+    if not is_by_device:
+        launch_ns = of_launch(trace.host_calls.start_ns, ops.launch, 0)
+    innermost, by_process = (np.full(len(ops), MISSING, np.int32) for _ in range(2))
+    num_ambiguous = 0
+    if len(trace.host_ranges) and len(ops):
+        finder = _Finder(trace, phases, is_by_device=is_by_device)
+        for first in range(0, len(ops), PART_ROWS):
+            part = slice(first, first + PART_ROWS)
+            innermost[part], by_process[part], num = finder.find(part, launch_ns[part])
+            num_ambiguous += num
     return Attribution(
         innermost=innermost,
         by_thread=phases.phase[innermost],
@@ -77,93 +69,99 @@ def attribute(trace: Trace, phases: PhaseRanges) -> Attribution:
     )
 
 
+class _Finder:
+    """Finds the ranges of some operations at a time, so that temporary arrays stay small."""
+
+    def __init__(self, trace: Trace, phases: PhaseRanges, *, is_by_device: bool) -> None:
+        ranges = trace.host_ranges
+        self._trace, self._phases, self._is_by_device = trace, phases, is_by_device
+        rows = np.arange(len(ranges))
+        self._threads = [] if is_by_device else list(by_thread(ranges, rows, ranges.parent))
+        self._annotated = _annotated_threads(trace, phases)
+        self._runs_kernels = _kernel_threads(trace)
+        is_measured = phases.within(MEASURED_RANGE, trace.names)
+        self._rank_of = phases.is_annotated.astype(np.int8) + is_measured
+        self._rank_of[MISSING] = -1
+
+    def find(self, part: slice, launch_ns: Int64s) -> tuple[Int32s, Int32s, int]:
+        """Return the innermost range on the launching thread, the phase on another, and how many
+        operations have several of these."""
+        trace = self._trace
+        ops = trace.gpu_ops.take(part)
+        thread = of_launch(trace.host_calls.thread, ops.launch, MISSING)
+        last_ns = launch_ns
+        if not self._is_by_device:
+            last_ns = of_launch(trace.host_calls.end_ns, ops.launch, 0)
+        innermost = np.full(len(thread), MISSING, np.int32)
+        for number, intervals in self._threads:
+            mine = np.flatnonzero(thread == number)
+            if len(mine):
+                innermost[mine] = intervals.innermost(launch_ns[mine], last_ns[mine])
+        is_open = ~self._phases.is_annotated[innermost]
+        if not self._is_by_device:
+            # A thread that only copies (a data loader's) works for another step than it overlaps.
+            is_open &= self._runs_kernels[thread]
+        chosen = np.flatnonzero(is_open)
+        process = _process(trace, thread, ops.process)
+        by_process = np.full(len(thread), MISSING, np.int32)
+        by_process[chosen], num_ambiguous = self._on_other_threads(
+            thread[chosen], process[chosen], launch_ns[chosen], last_ns[chosen]
+        )
+        return innermost, by_process, num_ambiguous
+
+    def _on_other_threads(
+        self, thread: Int32s, process: Int32s, first_ns: Int64s, last_ns: Int64s
+    ) -> tuple[Int32s, int]:
+        """Return the phase on another thread for each operation, and how many had several.
+
+        Ranges inside the measured part go before others: a data loader's range takes nothing from
+        it.
+        """
+        best = np.full(len(thread), MISSING, np.int32)
+        best_rank = np.zeros(len(thread), np.int8)
+        num_best = np.zeros(len(thread), np.int32)
+        for number, owner, intervals in self._annotated:
+            mine = np.flatnonzero((process == owner) & (thread != number))
+            found = intervals.innermost(first_ns[mine], last_ns[mine])
+            rank = self._rank_of[found]
+            better, alike = rank > best_rank[mine], rank == best_rank[mine]
+            num_best[mine] = np.where(better, 1, num_best[mine] + (alike & (rank > 0)))
+            best[mine] = np.where(better, found, best[mine])
+            best_rank[mine] = np.maximum(rank, best_rank[mine])
+        is_ambiguous = num_best > 1
+        return np.where(is_ambiguous, np.int32(MISSING), best), int(is_ambiguous.sum())
+
+
 def launching_thread(trace: Trace) -> Int32s:
     """Return the thread that launched each GPU operation; MISSING where that is unknown."""
-    return np.append(trace.host_calls.thread, np.int32(MISSING))[trace.gpu_ops.launch]
+    return of_launch(trace.host_calls.thread, trace.gpu_ops.launch, MISSING)
 
 
-def _launch_column(times_ns: Int64s, ops: GpuOps) -> Int64s:
-    return np.append(times_ns, 0)[ops.launch]
-
-
-def _process(trace: Trace, thread: Int32s) -> Int32s:
+def _process(trace: Trace, thread: Int32s, own: Int32s) -> Int32s:
     """Return the process of each operation: its launch's, else its own."""
     known = trace.thread_process()[thread]
-    own = trace.gpu_ops.process
     if len(trace.sources.processes) == 1:
-        own = np.zeros(len(own), np.int32)
+        return np.zeros(len(own), np.int32)
     return np.where(known >= 0, known, own)
 
 
-def _launches_kernels(trace: Trace, thread: Int32s) -> Bools:
-    """Say which operations come from threads that launch kernels.
-
-    A thread that only copies (a data loader's) works for another step than the one it overlaps.
-    """
-    kind = trace.gpu_ops.kind
-    runs = (kind == OpKind.KERNEL) | (kind == OpKind.GRAPH)
+def _kernel_threads(trace: Trace) -> Bools:
+    """Say which threads launch kernels; false at the end, for MISSING."""
+    ops = trace.gpu_ops
     launches = np.zeros(len(trace.sources.threads) + 1, bool)
-    launches[thread[runs]] = True
+    runs = (ops.kind == OpKind.KERNEL) | (ops.kind == OpKind.GRAPH)
+    launches[trace.host_calls.thread[ops.launch[runs & (ops.launch >= 0)]]] = True
     launches[MISSING] = False
-    return launches[thread]
+    return launches
 
 
-def _find_on_thread(
-    threads: Iterator[tuple[int, Intervals]],
-    thread: Int32s,
-    first_ns: Int64s,
-    last_ns: Int64s,
-    found: Int32s,
-) -> None:
-    """Fill in the innermost range on the launching thread."""
-    order = np.argsort(thread, kind="stable")
-    grouped = thread[order]
-    for number, intervals in threads:
-        low, high = np.searchsorted(grouped, (number, number + 1))
-        mine = order[low:high]
-        if len(mine):
-            found[mine] = intervals.innermost(first_ns[mine], last_ns[mine])
-
-
-def _on_other_threads(
-    trace: Trace,
-    phases: PhaseRanges,
-    thread: Int32s,
-    process: Int32s,
-    first_ns: Int64s,
-    last_ns: Int64s,
-) -> tuple[Int32s, int]:
-    """Return the phase on another thread for each operation, and how many had several.
-
-    Ranges inside the measured part go before others: a data loader's range takes nothing from it.
-    """
-    is_measured = phases.within(MEASURED_RANGE, trace.names)
-    rank_of = phases.is_annotated.astype(np.int8) + is_measured
-    rank_of[MISSING] = -1
-    best = np.full(len(thread), MISSING, np.int32)
-    best_rank = np.zeros(len(thread), np.int8)
-    num_best = np.zeros(len(thread), np.int32)
-    for number, owner, intervals in _comparable(trace, phases, set(np.unique(process).tolist())):
-        mine = np.flatnonzero((process == owner) & (thread != number))
-        found = intervals.innermost(first_ns[mine], last_ns[mine])
-        rank = rank_of[found]
-        better, alike = rank > best_rank[mine], rank == best_rank[mine]
-        num_best[mine] = np.where(better, 1, num_best[mine] + (alike & (rank > 0)))
-        best[mine] = np.where(better, found, best[mine])
-        best_rank[mine] = np.maximum(rank, best_rank[mine])
-    is_ambiguous = num_best > 1
-    return np.where(is_ambiguous, MISSING, best).astype(np.int32), int(is_ambiguous.sum())
-
-
-def _comparable(
-    trace: Trace, phases: PhaseRanges, processes: set[int]
-) -> list[tuple[int, int, Intervals]]:
+def _annotated_threads(trace: Trace, phases: PhaseRanges) -> list[tuple[int, int, Intervals]]:
     """Return (thread, process, phases) of threads that annotate, unless a process has too many."""
     owner_of = trace.thread_process()
     found = [
         (number, int(owner_of[number]), intervals)
         for number, intervals in by_thread(phases.ranges, phases.rows, phases.parent)
-        if int(owner_of[number]) in processes and phases.is_annotated[intervals.rows].any()
+        if phases.is_annotated[intervals.rows].any()
     ]
     count = Counter(owner for _, owner, _ in found)
     return [entry for entry in found if count[entry[1]] <= MAX_THREADS]

@@ -2,12 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analysis.trace.model import MISSING, Bools, Int32s, Int64s, OpKind, Trace
 from core import trace_rules
+
+PART_ROWS = 1 << 20
+"""Rows that are joined at a time: temporary arrays stay small."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +40,14 @@ class Launches:
         return int(is_unanswered.sum()) if (is_unanswered == self.is_graph).all() else 0
 
 
+def of_launch(column: NDArray[Any], launch: Int64s, missing: int) -> NDArray[Any]:
+    """Return the value of each operation's launch call; `missing` where none was recorded."""
+    found = np.full(len(launch), missing, column.dtype)
+    has_launch = launch >= 0
+    found[has_launch] = column[launch[has_launch]]
+    return found
+
+
 def named(trace: Trace, test: Callable[[str], bool]) -> Bools:
     """Say for each host call whether its name passes the test."""
     used = np.flatnonzero(np.bincount(trace.host_calls.name, minlength=len(trace.names)))
@@ -54,14 +66,15 @@ def launches_of(trace: Trace, since_ns: int | None = None) -> Launches:
     is_answered = np.zeros(len(calls) + 1, bool)
     is_answered[ops.launch] = True
     kernels = ops.launch[(ops.kind == OpKind.KERNEL) & (ops.launch >= 0)]
-    num_kernels = np.bincount(kernels, minlength=len(calls))
-    launches_one = named(trace, trace_rules.launches_one_kernel)
+    kernels = kernels[named(trace, trace_rules.launches_one_kernel)[kernels]]
+    has_kernel = np.zeros(len(calls), bool)
+    has_kernel[kernels] = True
     return Launches(
         is_launch=is_launch,
         is_graph=named(trace, trace_rules.is_graph_launch) & is_launch,
         is_answered=is_answered[:-1],
         is_captured=is_launch & ~is_answered[:-1] & _is_captured(trace),
-        num_repeated=int(np.maximum(num_kernels - 1, 0)[launches_one].sum()),
+        num_repeated=len(kernels) - int(has_kernel.sum()),
     )
 
 
@@ -91,32 +104,46 @@ def join_launches(
     """
     launch = np.full(len(process), MISSING, np.int64)
     num_repeats = 0
-    for owner in np.flatnonzero(np.bincount(call_process[call_process >= 0])).tolist():
-        rows = _with_id(call_process, call_correlation, owner)
-        wanted = _with_id(process, correlation, owner)
-        if not len(rows):
+    for owner in _distinct(call_process):
+        is_call = (call_process == owner) & (call_correlation > 0)
+        if not is_call.any():
             continue
-        found, repeats = _first_rows(call_correlation[rows], correlation[wanted])
-        num_repeats += repeats
-        launch[wanted] = np.append(rows, MISSING)[found]
+        index = _IdIndex(call_correlation, is_call)
+        num_repeats += index.num_repeats
+        is_op = (process == owner) & (correlation > 0)
+        for part in _parts(len(process)):
+            chosen = is_op[part]
+            launch[part][chosen] = index.find(correlation[part][chosen])
     return launch, num_repeats
 
 
-def _with_id(process: Int32s, correlation: Int64s, owner: int) -> NDArray[np.intp]:
-    return np.flatnonzero((process == owner) & (correlation > 0))
+def _distinct(process: Int32s) -> list[int]:
+    parts = (np.flatnonzero(np.bincount(process[p] + 1)[1:]) for p in _parts(len(process)))
+    return sorted({owner for part in parts for owner in part.tolist()})
 
 
-def _first_rows(ids: Int64s, wanted: Int64s) -> tuple[Int64s, int]:
-    """Return where each wanted id comes first among `ids` (MISSING: nowhere), and the repeats."""
-    low, high = int(ids.min()), int(ids.max())
-    if high - low < 4 * len(ids) + 1024:  # counted upwards, as CUPTI does
-        place = np.full(high - low + 2, MISSING, np.int64)
-        place[ids[::-1] - low] = np.arange(len(ids) - 1, -1, -1)
-        is_within = (wanted >= low) & (wanted <= high)
-        num_distinct = int((place >= 0).sum())
-        return place[np.where(is_within, wanted - low, -1)], len(ids) - num_distinct
-    order = np.argsort(ids, kind="stable")
-    ordered = ids[order]
-    at = np.minimum(np.searchsorted(ordered, wanted), len(ids) - 1)
-    num_repeats = int((ordered[1:] == ordered[:-1]).sum())
-    return np.where(ordered[at] == wanted, order[at], MISSING), num_repeats
+def _parts(num_rows: int) -> list[slice]:
+    return [slice(i, i + PART_ROWS) for i in range(0, num_rows, PART_ROWS)]
+
+
+class _IdIndex:
+    """The first row of each correlation id of one process."""
+
+    def __init__(self, ids: Int64s, chosen: Bools) -> None:
+        self._rows: NDArray[np.intp] | None = None
+        "Row of each of `_ids`; None where they are the rows themselves."
+        self._ids = ids
+        if not chosen.all():
+            self._rows = np.flatnonzero(chosen)
+            self._ids = ids[self._rows]
+        if (self._ids[1:] < self._ids[:-1]).any():  # CUPTI counts upwards, threads overtake
+            order = np.argsort(self._ids, kind="stable")
+            self._ids = self._ids[order]
+            self._rows = order if self._rows is None else self._rows[order]
+        self.num_repeats = int((self._ids[1:] == self._ids[:-1]).sum())
+
+    def find(self, wanted: Int64s) -> Int64s:
+        """Return the row of each id; MISSING for one that is not there."""
+        at = np.minimum(np.searchsorted(self._ids, wanted), len(self._ids) - 1)
+        rows = at if self._rows is None else self._rows[at]
+        return np.where(self._ids[at] == wanted, rows, MISSING)

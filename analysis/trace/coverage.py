@@ -7,7 +7,7 @@ import pandas as pd
 
 from analysis.tables import CaptureWarning
 from analysis.trace.attribution import Attribution
-from analysis.trace.calls import Launches, named
+from analysis.trace.calls import Launches, named, of_launch
 from analysis.trace.gaps import DeviceUse
 from analysis.trace.model import OpKind, Trace
 from analysis.trace.phases import Phases
@@ -138,7 +138,7 @@ def _unanswered(trace: Trace, launches: Launches) -> Iterator[CaptureWarning]:
 def _silent_processes(trace: Trace, launches: Launches) -> Iterator[CaptureWarning]:
     owner = trace.thread_process()[trace.host_calls.thread[launches.is_launch]]
     count = np.bincount(owner[owner >= 0], minlength=len(trace.sources.processes))
-    busy = set(np.unique(trace.gpu_ops.process).tolist())
+    busy = set(np.flatnonzero(np.bincount(trace.gpu_ops.process + 1)[1:]).tolist())
     for process in np.flatnonzero(count).tolist():
         if process not in busy:
             yield warn(
@@ -150,7 +150,7 @@ def _silent_processes(trace: Trace, launches: Launches) -> Iterator[CaptureWarni
 
 def _times(trace: Trace) -> Iterator[CaptureWarning]:
     ops = trace.gpu_ops
-    launch_ns = np.append(trace.host_calls.start_ns, np.iinfo(np.int64).min)[ops.launch]
+    launch_ns = of_launch(trace.host_calls.start_ns, ops.launch, np.iinfo(np.int64).min)
     num_early = int((ops.start_ns < launch_ns).sum())
     if num_early:
         yield warn(

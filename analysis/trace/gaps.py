@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from analysis.intervals import merge, overlap_ns
 from analysis.tables import GAP_COLUMNS, empty
 from analysis.trace.attribution import launching_thread
+from analysis.trace.calls import of_launch
 from analysis.trace.host_time import NOTHING, HostTime, Spans, host_time, united
 from analysis.trace.model import Int32s, Int64s, OpKind, Trace
 
@@ -31,6 +32,8 @@ EVIDENCE = {
     "unknown": "the next kernel was launched before the gap, or its launch was not recorded",
 }
 NO_TIME = np.iinfo(np.int64).min
+WINDOW_OPS = 1 << 20
+"""Operations that are split at a time: temporary arrays stay small."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,28 +103,36 @@ def _device(
     host: HostTime | None,
 ) -> DeviceUse:
     ops = trace.gpu_ops
-    start_ns, end_ns = ops.start_ns[mine], ops.end_ns[mine]
-    reached = np.maximum.accumulate(end_ns)
-    before = np.append(start_ns[0], reached[:-1])
-    is_kernel = ops.kind[mine] == OpKind.KERNEL
-    gaps = np.flatnonzero(start_ns > before)
-    found = _Gaps(
-        start_ns=before[gaps],
-        end_ns=start_ns[gaps],
-        launch_ns=np.append(trace.host_calls.start_ns, NO_TIME)[ops.launch[mine[gaps]]],
-        thread=thread[mine[gaps]],
-    )
     waits = NOTHING if host is None else host.waits_of(_owners(trace, mine))
-    split = _split(found, copies, waits, host) if len(gaps) else {}
-    spent = {cause: split.get(cause, np.empty(0, np.int64)) for cause in EVIDENCE}
+    busy_ns, reached = 0, int(ops.start_ns[mine[0]])
+    idle = dict.fromkeys(EVIDENCE, (0, 0))
+    kernels = mine[ops.kind[mine] == OpKind.KERNEL]
+    for first in range(0, len(mine), WINDOW_OPS):
+        rows = mine[first : first + WINDOW_OPS]
+        start_ns, end_ns = ops.start_ns[rows], ops.end_ns[rows]
+        before = np.maximum.accumulate(np.append(reached, end_ns))
+        reached = int(before[-1])
+        before = before[:-1]
+        busy_ns += int(np.maximum(end_ns - np.maximum(start_ns, before), 0).sum())
+        at = np.flatnonzero(start_ns > before)
+        if len(at):
+            gaps = _Gaps(
+                start_ns=before[at],
+                end_ns=start_ns[at],
+                launch_ns=of_launch(trace.host_calls.start_ns, ops.launch[rows[at]], NO_TIME),
+                thread=thread[rows[at]],
+            )
+            for cause, spent in _split(gaps, copies, waits, host).items():
+                count, total = idle[cause]
+                idle[cause] = (count + int((spent > 0).sum()), total + int(spent.sum()))
     return DeviceUse(
         device=device,
-        num_kernels=int(is_kernel.sum()),
+        num_kernels=len(kernels),
         num_ops=len(mine),
-        kernel_time_ns=int((end_ns - start_ns)[is_kernel].sum()),
-        busy_ns=int(np.maximum(end_ns - np.maximum(start_ns, before), 0).sum()),
-        span_ns=int(reached[-1] - start_ns[0]),
-        idle={cause: (int((ns > 0).sum()), int(ns.sum())) for cause, ns in spent.items()},
+        kernel_time_ns=int(ops.end_ns[kernels].sum() - ops.start_ns[kernels].sum()),
+        busy_ns=busy_ns,
+        span_ns=reached - int(ops.start_ns[mine[0]]),
+        idle=idle,
     )
 
 
@@ -139,7 +150,7 @@ def gaps_within(trace: Trace, device: int, windows: Spans) -> dict[str, int]:
     found = _Gaps(
         start_ns=low,
         end_ns=high,
-        launch_ns=np.append(trace.host_calls.start_ns, NO_TIME)[ops.launch[mine[row + 1]]],
+        launch_ns=of_launch(trace.host_calls.start_ns, ops.launch[mine[row + 1]], NO_TIME),
         thread=launching_thread(trace)[mine[row + 1]],
     )
     host = host_time(trace)
@@ -171,6 +182,7 @@ def _owners(trace: Trace, mine: NDArray[np.intp]) -> list[int]:
 
 def _split(gaps: _Gaps, copies: Spans, waits: Spans, host: HostTime | None) -> dict[str, Int64s]:
     opened, closed = gaps.start_ns, gaps.end_ns
+    copies, waits = _within(copies, gaps), _within(waits, gaps)
     transfer = overlap_ns(*copies, opened, closed)
     rest = closed - opened - transfer
     if host is None:
@@ -183,7 +195,7 @@ def _split(gaps: _Gaps, copies: Spans, waits: Spans, host: HostTime | None) -> d
     for thread in np.unique(gaps.thread).tolist():
         if thread not in host.stalls:
             continue
-        stalls = united([waiting, host.stalls[thread]])
+        stalls = united([waiting, _within(host.stalls[thread], gaps)])
         own = np.flatnonzero(gaps.thread == thread)
         away[own] = overlap_ns(*stalls, opened[own], before[own])
     rest = rest - (away - copied)
@@ -195,3 +207,13 @@ def _split(gaps: _Gaps, copies: Spans, waits: Spans, host: HostTime | None) -> d
         "launch": np.where(is_late, rest, 0),
         "unknown": np.where(is_late, 0, rest),
     }
+
+
+def _within(spans: Spans, gaps: _Gaps) -> Spans:
+    """Return the intervals that touch the time from the first gap to the last."""
+    starts, ends = spans
+    if not len(gaps.start_ns):
+        return NOTHING
+    first = np.searchsorted(ends, gaps.start_ns[0], side="left")
+    last = np.searchsorted(starts, gaps.end_ns[-1], side="right")
+    return starts[first:last], ends[first:last]

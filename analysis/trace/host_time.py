@@ -7,11 +7,12 @@ import numpy as np
 
 from analysis.intervals import merge
 from analysis.trace.calls import named
-from analysis.trace.model import Int64s, Trace
+from analysis.trace.model import Bools, Int64s, Trace
 from core.trace_rules import is_launch, is_wait
 
 HOST_STALL_NS = 100_000
 """PyTorch's eager host work between two launches is 5 to 30 us; beyond 100 us it does else."""
+WINDOW_CALLS = 1 << 20
 
 Spans = tuple[Int64s, Int64s]
 """Disjoint intervals in order: starts and ends."""
@@ -44,26 +45,36 @@ def host_time(trace: Trace) -> HostTime | None:
     calls = trace.host_calls
     if not len(calls):
         return None
-    waits_for_gpu, launches = named(trace, is_wait), named(trace, is_launch)
-    is_other = ~waits_for_gpu & ~launches
-    waits: dict[int, list[Spans]] = {}
-    stalls: dict[int, Spans] = {}
+    waits_for_gpu = named(trace, is_wait)
+    is_other = ~waits_for_gpu & ~named(trace, is_launch)
     owner_of = trace.thread_process()
-    for thread in np.flatnonzero(np.bincount(calls.thread)).tolist():
-        own = np.flatnonzero(calls.thread == thread)
-        start_ns, end_ns = calls.start_ns[own], calls.end_ns[own]
-        stalls[thread] = _stalls(start_ns, end_ns, is_other[own])
-        chosen = waits_for_gpu[own]
-        spans = merge(start_ns[chosen], end_ns[chosen])
-        waits.setdefault(int(owner_of[thread]), []).append(spans)
-    return HostTime(waits={p: united(parts) for p, parts in waits.items()}, stalls=stalls)
+    reached: dict[int, int] = {}
+    waits: dict[int, list[Spans]] = {}
+    stalls: dict[int, list[Spans]] = {}
+    for first in range(0, len(calls), WINDOW_CALLS):
+        part = slice(first, first + WINDOW_CALLS)
+        thread = calls.thread[part]
+        for number in np.flatnonzero(np.bincount(thread)).tolist():
+            own = np.flatnonzero(thread == number)
+            start_ns, end_ns = calls.start_ns[part][own], calls.end_ns[part][own]
+            before = np.maximum.accumulate(np.append(reached.get(number, start_ns[0]), end_ns))
+            reached[number] = int(before[-1])
+            spans = _stalls(start_ns, end_ns, before[:-1], is_other[part][own])
+            stalls.setdefault(number, []).append(spans)
+            chosen = waits_for_gpu[part][own]
+            spans = merge(start_ns[chosen], end_ns[chosen])
+            waits.setdefault(int(owner_of[number]), []).append(spans)
+    return HostTime(
+        waits={process: united(parts) for process, parts in waits.items()},
+        stalls={thread: united(parts) for thread, parts in stalls.items()},
+    )
 
 
-def _stalls(start_ns: Int64s, end_ns: Int64s, is_other: np.ndarray) -> Spans:
-    reached = np.maximum.accumulate(np.append(start_ns[0], end_ns))[:-1]
-    silent = np.flatnonzero(start_ns - reached >= HOST_STALL_NS)
+def _stalls(start_ns: Int64s, end_ns: Int64s, before_ns: Int64s, is_other: Bools) -> Spans:
+    """Return when a thread made no call since `before_ns`, or sat in one of another kind."""
+    silent = np.flatnonzero(start_ns - before_ns >= HOST_STALL_NS)
     is_long = is_other & (end_ns - start_ns >= HOST_STALL_NS)
     return merge(
-        np.concatenate([reached[silent], start_ns[is_long]]),
+        np.concatenate([before_ns[silent], start_ns[is_long]]),
         np.concatenate([start_ns[silent], end_ns[is_long]]),
     )

@@ -9,15 +9,17 @@ launches: the kernels inside were not recorded, and a sum without them would loo
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.intervals import SliceMin
+from analysis.intervals import slice_minima
 from analysis.tables import PHASE_COLUMNS
 from analysis.trace.attribution import Attribution, launching_thread
-from analysis.trace.model import Bools, Int32s, Int64s, OpKind, Trace
+from analysis.trace.calls import of_launch
+from analysis.trace.model import MISSING, Bools, Int32s, Int64s, OpKind, Trace
 from analysis.trace.ranges import FAR, Intervals, PhaseRanges, by_thread
 from core.trace_rules import PATH_SEPARATOR
 
@@ -27,7 +29,7 @@ RECOUNT_BUDGET = 50_000_000
 LAUNCH_THREAD, PROCESS_TIME, DEVICE_TIME = "launch_thread", "process_time", "device_time"
 SUMS = ("num_kernels", "kernel_ns", "num_opaque", "num_by_process")
 
-Rows = NDArray[np.intp]
+Rows = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,18 +59,12 @@ def _threads(
 ) -> Iterator[tuple[Intervals, Rows, Bools]]:
     """Give each thread's phases with the operations that it launched or was given."""
     thread = launching_thread(trace)
-    order = np.argsort(thread, kind="stable")
-    grouped = thread[order]
-    taken = np.flatnonzero(given.by_process >= 0)
-    taker = ranges.ranges.thread[given.by_process[taken]]
+    taker = np.append(ranges.ranges.thread, np.int32(MISSING))[given.by_process]
     for number, intervals in by_thread(ranges.ranges, ranges.rows, ranges.parent):
-        low, high = np.searchsorted(grouped, (number, number + 1))
-        own, others = order[low:high], taken[taker == number]
-        rows = np.concatenate([own, others])
-        is_by_process = np.zeros(len(rows), bool)
-        is_by_process[len(own) :] = True
+        is_taken = taker == number
+        rows = np.flatnonzero(is_taken | (thread == number)).astype(np.int32)
         if len(rows):
-            yield intervals, rows, is_by_process
+            yield intervals, rows, is_taken[rows]
 
 
 class _Work:
@@ -77,70 +73,80 @@ class _Work:
     def __init__(self, trace: Trace, given: Attribution, rows: Rows, is_by_process: Bools) -> None:
         launch_ns = given.launch_ns[rows]
         if (launch_ns[1:] < launch_ns[:-1]).any():
-            order = np.argsort(launch_ns, kind="stable")
+            order = np.argsort(launch_ns, kind="stable").astype(np.int32)
             rows, launch_ns, is_by_process = rows[order], launch_ns[order], is_by_process[order]
-        ops = trace.gpu_ops
+        self._trace, self._rows = trace, rows
         self._launch_ns = launch_ns
-        self._launch_end_ns = (
-            launch_ns
-            if given.is_by_device_time
-            else np.append(trace.host_calls.end_ns, 0)[ops.launch[rows]]
-        )
-        self._start_ns, self._end_ns = ops.start_ns[rows], ops.end_ns[rows]
-        self._kind = ops.kind[rows]
         self._is_by_process = is_by_process
+        self._is_by_device_time = given.is_by_device_time
 
     def add_to(self, totals: dict[str, Int64s], intervals: Intervals, path: Int32s) -> int:
         """Add the sums of each path; return how many ranges count launches that outlast them."""
         end_ns = intervals.end_ns[:-1]
         low = np.searchsorted(self._launch_ns, intervals.start_ns, side="left")
-        is_in_order = not (self._launch_end_ns[1:] < self._launch_end_ns[:-1]).any()
-        last_ns = self._launch_end_ns if is_in_order else self._launch_ns
+        launch_end_ns = self._launch_end_ns()
+        is_in_order = not (launch_end_ns[1:] < launch_end_ns[:-1]).any()
+        last_ns = launch_end_ns if is_in_order else self._launch_ns
         high = np.maximum(np.searchsorted(last_ns, end_ns, side="right"), low)
+        del last_ns, launch_end_ns
         fresh = _without_repeats(low, high, path)
         sums = {
-            name: _slice_sums(column, fresh, np.maximum(high, fresh))
-            for name, column in self._columns()
+            name: _slice_sums(self._column(name), fresh, np.maximum(high, fresh)) for name in SUMS
         }
-        first = SliceMin.of(self._start_ns).query(low, high)
-        last = -SliceMin.of(-self._end_ns).query(low, high)
+        ops = self._trace.gpu_ops
+        first = slice_minima(ops.start_ns[self._rows], low, high)
+        last = -slice_minima(-ops.end_ns[self._rows], low, high)
         sums["projected_ns"] = np.where(low < high, last - first, 0)
         num_straddled = 0 if is_in_order else self._recount(end_ns, (low, high, fresh), sums)
         for name, values in sums.items():
             np.add.at(totals[name], path, values)
         return num_straddled
 
-    def _columns(self) -> Iterator[tuple[str, NDArray[np.generic]]]:
-        is_kernel = self._kind == OpKind.KERNEL
-        yield "num_kernels", is_kernel
-        yield "kernel_ns", np.where(is_kernel, self._end_ns - self._start_ns, 0)
-        yield "num_opaque", self._kind == OpKind.GRAPH
-        yield "num_by_process", self._is_by_process
+    def _launch_end_ns(self) -> Int64s:
+        if self._is_by_device_time:
+            return self._launch_ns
+        launch = self._trace.gpu_ops.launch[self._rows]
+        return of_launch(self._trace.host_calls.end_ns, launch, 0)
+
+    def _column(self, name: str) -> NDArray[Any]:
+        if name == "num_by_process":
+            return self._is_by_process
+        ops, rows = self._trace.gpu_ops, self._rows
+        kind = ops.kind[rows]
+        if name == "num_opaque":
+            return np.asarray(kind == OpKind.GRAPH)
+        is_kernel = np.asarray(kind == OpKind.KERNEL)
+        if name == "num_kernels":
+            return is_kernel
+        duration = ops.end_ns[rows]
+        duration -= ops.start_ns[rows]
+        duration[~is_kernel] = 0
+        return duration
 
     def _recount(
         self, end_ns: Int64s, slices: tuple[Rows, Rows, Rows], sums: dict[str, Int64s]
     ) -> int:
         """Correct, in place, ranges with a launch that starts inside and ends after them."""
         low, high, fresh = slices
-        reach = np.append(np.maximum.accumulate(self._launch_end_ns), -FAR)
+        ops, launch_end_ns = self._trace.gpu_ops, self._launch_end_ns()
+        reach = np.append(np.maximum.accumulate(launch_end_ns), -FAR)
+        columns = {name: self._column(name) for name in SUMS}
         budget, num_straddled = RECOUNT_BUDGET, 0
-        columns = None
         for i in np.flatnonzero((low < high) & (reach[high - 1] > end_ns)).tolist():
             budget -= int(high[i] - low[i])
             if budget < 0:
                 num_straddled += 1
                 continue
-            columns = columns or dict(self._columns())
-            inside = np.flatnonzero(self._launch_end_ns[low[i] : high[i]] <= end_ns[i]) + low[i]
+            inside = np.flatnonzero(launch_end_ns[low[i] : high[i]] <= end_ns[i]) + low[i]
             counted = inside[inside >= fresh[i]]
             for name, column in columns.items():
                 sums[name][i] = column[counted].sum(dtype=np.int64)
-            first, last = self._start_ns[inside], self._end_ns[inside]
+            first, last = ops.start_ns[self._rows[inside]], ops.end_ns[self._rows[inside]]
             sums["projected_ns"][i] = last.max() - first.min() if len(inside) else 0
         return num_straddled
 
 
-def _slice_sums(values: NDArray[np.generic], low: Rows, high: Rows) -> Int64s:
+def _slice_sums(values: NDArray[Any], low: Rows, high: Rows) -> Int64s:
     running = np.zeros(len(values) + 1, np.int64)
     np.cumsum(values, out=running[1:])
     return running[high] - running[low]

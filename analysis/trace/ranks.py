@@ -94,10 +94,8 @@ _NULLABLE: Any = {name: "Int64" for name in ("rank", "utc_origin_ns", "world_siz
 def _places(trace: Trace, runs: Bools) -> list[tuple[int, int]]:
     """Return each (process, device) that ran kernels, in order."""
     ops = trace.gpu_ops
-    pairs = np.stack([ops.process[runs], ops.device[runs]]) if runs.any() else None
-    if pairs is None:
-        return []
-    return [(int(p), int(d)) for p, d in np.unique(pairs, axis=1).T.tolist()]
+    keys = (ops.process[runs].astype(np.int64) << 32) | (ops.device[runs].astype(np.int64) + 1)
+    return [(key >> 32, (key & 0xFFFFFFFF) - 1) for key in np.unique(keys).tolist()]
 
 
 def _identity(trace: Trace, process: int, device: int) -> dict[str, Any]:
@@ -135,7 +133,7 @@ def _use(trace: Trace, mine: Int64s, talks: Bools) -> _Use:
     start, end = ops.start_ns[mine], ops.end_ns[mine]
     is_talk = talks[mine]
     busy = merge(start, end)
-    compute = merge(start[~is_talk], end[~is_talk])
+    compute = merge(start[~is_talk], end[~is_talk]) if is_talk.any() else busy
     talk = merge(start[is_talk], end[is_talk])
     is_kernel = ops.kind[mine] == OpKind.KERNEL
     communication = _length(talk)

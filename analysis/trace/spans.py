@@ -10,6 +10,7 @@ from analysis.span_file import SpanFile, SpanWriter
 from analysis.tables import RANGE_COLUMNS, SPAN_COLUMNS
 from analysis.trace.aggregates import dims_text, transfer_name
 from analysis.trace.attribution import Attribution
+from analysis.trace.calls import of_launch
 from analysis.trace.model import Int32s, OpKind, Trace
 from analysis.trace.ranges import PhaseRanges
 
@@ -41,7 +42,6 @@ def span_table(
 def _batches(trace: Trace, ranges: PhaseRanges, given: Attribution) -> Iterator[pa.Table]:
     names, grids, blocks = _texts(trace)
     phase = given.phase
-    launch_ns = np.append(trace.host_calls.start_ns, 0)
     for first in range(0, len(trace.gpu_ops), BATCH_ROWS):
         part = slice(first, first + BATCH_ROWS)
         ops = trace.gpu_ops.take(part)
@@ -56,7 +56,9 @@ def _batches(trace: Trace, ranges: PhaseRanges, given: Attribution) -> Iterator[
             "grid": _coded(grids[0][ops.label], grids[1]),
             "block": _coded(blocks[0][ops.label], blocks[1]),
             "path": _coded(ranges.path[phase[part]], ranges.paths),
-            "launch_start_ns": pa.array(launch_ns[ops.launch], mask=ops.launch < 0),
+            "launch_start_ns": pa.array(
+                of_launch(trace.host_calls.start_ns, ops.launch, 0), mask=ops.launch < 0
+            ),
             "bytes": pa.array(ops.num_bytes, mask=ops.num_bytes < 0),
         }
         yield pa.table({name: columns[name] for name in SPAN_COLUMNS})

@@ -13,7 +13,7 @@ from analysis.trace import coverage
 from analysis.trace.aggregates import call_table, kernel_table, transfer_table
 from analysis.trace.allocations import memory_use
 from analysis.trace.attribution import Attribution, attribute
-from analysis.trace.calls import Launches, launches_of
+from analysis.trace.calls import Launches, launches_of, of_launch
 from analysis.trace.flame import flame_table
 from analysis.trace.gaps import DeviceUse, device_use, gap_table
 from analysis.trace.idle_host import idle_host
@@ -110,7 +110,7 @@ def _by_step(trace: Trace, steps: Steps, ranges: PhaseRanges, whole: Attribution
 def _since(trace: Trace, since_ns: int) -> Trace:
     """Return the trace without the operations launched before a time; by start without a launch."""
     ops = trace.gpu_ops
-    launch_ns = np.append(trace.host_calls.start_ns, 0)[ops.launch]
+    launch_ns = of_launch(trace.host_calls.start_ns, ops.launch, 0)
     when = np.where(ops.launch >= 0, launch_ns, ops.start_ns)
     return replace(trace, gpu_ops=ops.take(when >= since_ns))
 

@@ -176,11 +176,17 @@ def _gpu_ops(tables: ExportTables, owners: _Owners, calls: HostCalls) -> tuple[G
         stream=taken("stream"),
         process=process,
         launch=launch,
-        num_bytes=taken("bytes"),
-        graph_node=taken("node"),
+        num_bytes=column([_optional(p, "bytes") for p in parts]),
+        graph_node=column([_optional(p, "node") for p in parts]),
     )
     is_twice = _is_recorded_by_node(ops, correlation)
     return (ops.take(~is_twice) if is_twice.any() else ops), num_repeats
+
+
+def _optional(part: Operations, name: str) -> Ints:
+    if part.columns.has(name):
+        return part.columns.take(name)
+    return np.broadcast_to(np.int64(MISSING), part.columns.num_rows)
 
 
 def _process(part: Operations, codes: Codes, owners: _Owners) -> Codes:

@@ -4,6 +4,7 @@ SQLite holds any value in any column. What is not an integer counts as missing; 
 required value are left out and counted.
 """
 
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -99,6 +100,17 @@ class ColumnBatches:
             unjudged = [c for c, n in empty.items() if c not in judged or n == self.num_rows]
             self.num_odd += num_of_other_types(self.database, self.table, unjudged)
 
+    def num_expected(self) -> int:
+        """Return how many rows the table has at most, at once: its largest row id."""
+        if self.table not in self.database.tables:
+            return 0
+        sql = f'SELECT max(_rowid_) FROM "{self.table}"'
+        try:
+            last = self.database.conn.execute(sql).fetchone()[0]
+        except sqlite3.OperationalError:  # WITHOUT ROWID: nsys makes none
+            return 0
+        return min(max(int(last or 0), 0), self.database.path.stat().st_size // 16)
+
     def sound(self) -> Iterator[Batch]:
         """Give the batches without rows whose times cannot be, which are counted as dropped."""
         for batch in self:
@@ -173,22 +185,34 @@ def _first_rows(values: Ints) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 class Accumulated:
-    """Columns that grow batch by batch and are joined one at a time: no table is there twice."""
+    """Columns that are filled batch by batch and taken one at a time: no table is there twice."""
 
-    def __init__(self, **dtypes: type[np.generic]) -> None:
-        self._dtypes = dtypes
-        self._parts: dict[str, list[NDArray[Any]]] = {name: [] for name in dtypes}
+    def __init__(self, num_expected: int, **dtypes: type[np.generic]) -> None:
+        self._columns = {n: np.empty(num_expected, dtype) for n, dtype in dtypes.items()}
+        self._num_expected = num_expected
         self.num_rows = 0
 
     def append(self, **columns: NDArray[Any]) -> None:
-        for name, dtype in self._dtypes.items():
-            self._parts[name].append(columns[name].astype(dtype, copy=False))
-        self.num_rows += len(columns[next(iter(self._dtypes))])
+        """Add rows; a column that is not given stays MISSING."""
+        num_new = len(next(iter(columns.values())))
+        stop = self.num_rows + num_new
+        if stop > self._num_expected:
+            self._grow(max(stop, 2 * self._num_expected))
+        for name, column in self._columns.items():
+            column[self.num_rows : stop] = columns.get(name, MISSING)
+        self.num_rows = stop
+
+    def _grow(self, size: int) -> None:
+        for name, column in self._columns.items():
+            self._columns[name] = np.resize(column, size)
+        self._num_expected = size
+
+    def has(self, name: str) -> bool:
+        return name in self._columns
 
     def take(self, name: str) -> NDArray[Any]:
         """Return a column, once."""
-        parts = self._parts.pop(name)
-        return np.concatenate([np.empty(0, self._dtypes[name]), *parts])
+        return self._columns.pop(name)[: self.num_rows]
 
 
 def sound_times(start_ns: Ints, end_ns: Ints) -> NDArray[np.bool_]:

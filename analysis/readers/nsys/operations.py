@@ -109,6 +109,7 @@ def load_operations(
     details = _DETAILS[kind]
     sizes = ("bytes",) if kind in (OpKind.MEMCPY, OpKind.MEMSET) else ()
     nodes = ("graphNodeId",) if kind is OpKind.KERNEL and with_nodes else ()
+    rest = {**dict.fromkeys(sizes, "bytes"), **dict.fromkeys(nodes, "node")}
     batches = ColumnBatches(
         database=database,
         table=TABLES[kind],
@@ -117,6 +118,7 @@ def load_operations(
         extra=nodes,
     )
     found = Accumulated(
+        batches.num_expected(),
         start=np.int64,
         end=np.int64,
         device=np.int32,
@@ -124,14 +126,12 @@ def load_operations(
         process=np.int32,
         correlation=np.uint32,
         label=np.int32,
-        bytes=np.int64,
-        node=np.int64,
+        **dict.fromkeys(rest.values(), np.int64),
     )
     encoder, processes = LaunchConfigEncoder(), LaunchConfigEncoder()
     for batch in batches.sound():
         num_rows = len(batch["start"])
         label = encoder.encode([batch[c] for c in details]) if details else np.zeros(num_rows)
-        unknown = np.full(num_rows, MISSING, np.int64)
         found.append(
             start=batch["start"],
             end=batch["end"],
@@ -140,8 +140,7 @@ def load_operations(
             process=processes.encode([_process_of(batch["globalPid"])]),
             correlation=correlation_ids(batch["correlationId"]),
             label=label,
-            bytes=batch.get("bytes", unknown),
-            node=batch.get("graphNodeId", unknown),
+            **{ours: batch[theirs] for theirs, ours in rest.items()},
         )
     batches.note_in(notes)
     return Operations(
@@ -220,7 +219,13 @@ def load_calls(database: NsysDatabase, notes: DroppedRows) -> Calls:
         required=("start", "end", "globalTid"),
         optional=("correlationId", "nameId", "returnValue"),
     )
-    found = Accumulated(start=np.int64, end=np.int64, correlation=np.uint32, kind=np.int32)
+    found = Accumulated(
+        batches.num_expected(),
+        start=np.int64,
+        end=np.int64,
+        correlation=np.uint32,
+        kind=np.int32,
+    )
     encoder = LaunchConfigEncoder()
     for batch in batches.sound():
         kind = encoder.encode([batch["nameId"], _result(batch["returnValue"]), batch["globalTid"]])
@@ -250,7 +255,12 @@ def load_allocations(
         optional=("globalPid", "address"),
     )
     found = Accumulated(
-        time=np.int64, size=np.int64, address=np.uint64, device=np.int32, memory=np.int8
+        batches.num_expected(),
+        time=np.int64,
+        size=np.int64,
+        address=np.uint64,
+        device=np.int32,
+        memory=np.int8,
     )
     for batch in batches:
         size, operation = batch["bytes"], batch["memoryOperationType"]
