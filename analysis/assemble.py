@@ -89,6 +89,7 @@ def assemble(
         metrics=data.metrics + _summary_metrics(by_pass, primary, summary),
         warnings=_said_once(data.warnings + merge_warnings + found + ranks.warnings),
         ranks=ranks.document,
+        peaks=dict(peaks or {}),
     )
 
 

@@ -108,3 +108,5 @@ class AssembledRun:
     warnings: tuple[PassWarning, ...]
     ranks: Mapping[str, Any] = field(default_factory=dict)
     "ranks, collectives, steps, exposed_by_kind, missing (`analysis.ranks`); {} without GPU work."
+    peaks: Mapping[str, float] = field(default_factory=dict)
+    "The measured peaks by which `summary` judges the run; {} where none were known."

@@ -154,14 +154,25 @@ def assembled(
     from db.workers import peak_values
 
     model = data.gpu.get("model") or data.gpu.get("name")
-    key = gpu_id or (f"import/{model}" if model else None)
+    key = gpu_id or _imported_gpu(data)
     own = peak_values(data.gpu.get("peaks") or {})
     return key, assemble(
         data,
         user_rules=user_rules(data_dir),
-        peaks=gpu_peaks(db, key) | own,
+        peaks=own or (gpu_peaks(db, key) if _is_one_gpu(key) else {}),
         gpu_model=model,
     )
+
+
+def _imported_gpu(data: RunData) -> str | None:
+    """Return the key of the GPU that files tell of: by its uuid, else by its model."""
+    model = data.gpu.get("model") or data.gpu.get("name")
+    return f"import/{data.gpu.get('uuid') or model}" if model else None
+
+
+def _is_one_gpu(key: str | None) -> bool:
+    """Say whether a key is of one physical GPU: what files tell only by model may be of several."""
+    return key is not None and (not key.startswith("import/") or key.startswith("import/GPU-"))
 
 
 def user_rules(data_dir: DataDir) -> tuple[Any, ...]:

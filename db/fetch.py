@@ -256,9 +256,18 @@ def _span_paths(captures: pd.DataFrame, data_dir: DataDir, primary: str | None) 
 
 
 def _peaks(db: Database, gpu_id: str | None, info: dict[str, Any]) -> dict[str, float]:
-    """Return the GPU's measured peaks: the run's own, else the stored ones."""
+    """Return the measured peaks that the run is judged by: its own, else those of its GPU.
+
+    Peaks of another time or of another GPU are not mixed in. What files tell of a GPU by its model
+    alone may be of several.
+    """
+    if own := info.get("peaks"):
+        return dict(own)
+    is_by_model = str(gpu_id).startswith("import/") and not str(gpu_id).startswith("import/GPU-")
+    if is_by_model:
+        return {}
     rows = db.execute("SELECT name, value FROM gpu_peaks WHERE gpu_id = ?", [gpu_id]).fetchall()
-    return dict(rows) | info.get("peaks", {})
+    return dict(rows)
 
 
 def _noise_floors(

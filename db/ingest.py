@@ -223,7 +223,7 @@ def _update_run(db: Database, run_id: str, run: AssembledRun) -> None:
         "memory": dict(run.memory),
         "passes": list(data.passes),
     }
-    info |= {"peaks": peak_values(data.gpu.get("peaks") or {}), "gpu": _gpu_facts(data.gpu)}
+    info |= {"peaks": peak_values(run.peaks), "gpu": _gpu_facts(data.gpu)}
     info["noise_floor_frac"] = data.gpu.get("noise_floor_frac")
     info["noise_floors"] = data.gpu.get("noise_floors") or {}
     row = {

@@ -51,26 +51,66 @@ def gpu_id(worker_id: str, gpu: Mapping[str, Any], ordinal: int) -> str:
 
 
 def store_gpu(db: Database, key: str, worker_id: str | None, gpu: Mapping[str, Any]) -> None:
-    """Insert or update one GPU with `gpu["peaks"]` (name -> value, or value and unit)."""
-    row = {field: gpu.get(field) for field in GPU_FIELDS}
-    row["model"] = row["model"] or gpu.get("name") or "unknown GPU"
-    info = {k: v for k, v in gpu.items() if k not in (*GPU_FIELDS, "peaks", "noise_floor_frac")}
-    columns = ("id", "worker_id", *row, "info", "probed_at")
-    values = (key, worker_id, *row.values(), json.dumps(info), utc_now())
-    updates = ", ".join(
-        f"{c} = coalesce(excluded.{c}, {c})" for c in columns if c not in ("id", "info")
-    )
+    """Insert or update one GPU with `gpu["peaks"]` (name -> value, or value and unit).
+
+    What is not told now stays as it was: a bundle that knows less wipes nothing. A worker (with
+    `worker_id`) tells how its GPU is now; files tell how it was, and only fill in what is missing.
+    Measured figures give way to those measured later.
+    """
+    told = {field: gpu.get(field) for field in GPU_FIELDS}
+    told["model"] = told["model"] or gpu.get("name") or "unknown GPU"
+    skipped = (*GPU_FIELDS, "peaks", *_MEASURED)
+    info = {k: v for k, v in gpu.items() if k not in skipped and v is not None}
     with db.atomic():
+        row = db.execute(
+            f"SELECT {', '.join(GPU_FIELDS)}, info FROM gpus WHERE id = ?", [key]
+        ).fetchone()
+        if row is not None:
+            known, known_info = dict(zip(GPU_FIELDS, row, strict=False)), json.loads(row[-1])
+            older, newer = (known, told) if worker_id else (told, known)
+            told = {field: _first(newer[field], older[field]) for field in GPU_FIELDS}
+            info = known_info | info if worker_id else info | known_info
+        values = (key, worker_id, *told.values(), json.dumps(info), utc_now())
+        columns = ("id", "worker_id", *GPU_FIELDS, "info", "probed_at")
+        updates = ", ".join(
+            f"{c} = coalesce(excluded.{c}, {c})" for c in columns if c not in ("id", "probed_at")
+        )
+        probed = ", probed_at = excluded.probed_at" if worker_id else ""
         db.conn.execute(
             f"INSERT INTO gpus ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
-            f" ON CONFLICT (id) DO UPDATE SET {updates}, info = excluded.info",
+            f" ON CONFLICT (id) DO UPDATE SET {updates}{probed}",
             values,
         )
-        if gpu.get("noise_floor_frac") is not None:
-            db.conn.execute(
-                "UPDATE gpus SET noise_floor_frac = ? WHERE id = ?", (gpu["noise_floor_frac"], key)
-            )
-        store_peaks(db, key, gpu.get("peaks") or {})
+        _store_floors(db, key, gpu)
+        store_peaks(db, key, gpu.get("peaks") or {}, measured_at=gpu.get("measured_at"))
+
+
+def _first(value: Any, other: Any) -> Any:
+    return other if value is None else value
+
+
+_MEASURED = ("noise_floor_frac", "noise_floors", "measured_at")
+"""What `worker.measure` finds besides peaks: kept with its date, replaced by later figures."""
+
+
+def _store_floors(db: Database, key: str, gpu: Mapping[str, Any]) -> None:
+    """Store noise floors with their date; earlier ones than those stored change nothing."""
+    frac, floors = gpu.get("noise_floor_frac"), gpu.get("noise_floors")
+    if frac is None and not floors:
+        return
+    at = str(gpu.get("measured_at") or "")
+    known = db.execute(
+        "SELECT coalesce(json_extract(info, '$.measured_at'), ''), noise_floor_frac FROM gpus"
+        " WHERE id = ?",
+        [key],
+    ).fetchone()
+    if known[1] is not None and at < known[0]:
+        return
+    db.conn.execute(
+        "UPDATE gpus SET noise_floor_frac = coalesce(?, noise_floor_frac), info = json_patch(info,"
+        " json(?)) WHERE id = ?",
+        (frac, json.dumps({"measured_at": at} | ({"noise_floors": floors} if floors else {})), key),
+    )
 
 
 def remove_gpu(db: Database, key: str) -> None:
@@ -112,17 +152,27 @@ def gpu_model_of(db: Database, worker_id: str, key: str) -> str | None:
     return row[0] if row else None
 
 
-def store_peaks(db: Database, key: str, peaks: Mapping[str, Any]) -> None:
-    """Replace measured peaks of one GPU by name; a value that is no positive number is left out."""
+def store_peaks(
+    db: Database, key: str, peaks: Mapping[str, Any], *, measured_at: str | None = None
+) -> None:
+    """Store measured peaks of one GPU with their dates; what was measured earlier changes nothing.
+
+    A value that is no positive number is left out. `measured_at` dates those without a date.
+    """
     rows = []
     for name, entry in peaks.items():
         record = entry if isinstance(entry, Mapping) else {"value": entry}
         value = record.get("value")
         if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
             unit = record.get("unit") or peak_unit(name)
-            at = record.get("measured_at") or utc_now()
+            at = record.get("measured_at") or measured_at or utc_now()
             rows.append((key, name, float(value), unit, at, record.get("sm_clock_mhz")))
-    db.conn.executemany("INSERT OR REPLACE INTO gpu_peaks VALUES (?, ?, ?, ?, ?, ?)", rows)
+    db.conn.executemany(
+        "INSERT INTO gpu_peaks VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (gpu_id, name) DO UPDATE SET"
+        " value = excluded.value, unit = excluded.unit, measured_at = excluded.measured_at,"
+        " sm_clock_mhz = excluded.sm_clock_mhz WHERE excluded.measured_at >= measured_at",
+        rows,
+    )
 
 
 def unnamed_gpus(db: Database, model: str, worker_ids: Sequence[str]) -> list[str]:
@@ -141,16 +191,8 @@ def store_measurement(db: Database, key: str, gpu: Mapping[str, Any]) -> None:
         if not db.execute("SELECT 1 FROM gpus WHERE id = ?", [key]).fetchone():
             store_gpu(db, key, None, gpu)
             return
-        db.conn.execute(
-            "UPDATE gpus SET noise_floor_frac = coalesce(?, noise_floor_frac) WHERE id = ?",
-            (gpu.get("noise_floor_frac"), key),
-        )
-        if floors := gpu.get("noise_floors"):
-            db.conn.execute(
-                "UPDATE gpus SET info = json_set(info, '$.noise_floors', json(?)) WHERE id = ?",
-                (json.dumps(floors), key),
-            )
-        store_peaks(db, key, gpu.get("peaks") or {})
+        _store_floors(db, key, gpu)
+        store_peaks(db, key, gpu.get("peaks") or {}, measured_at=gpu.get("measured_at"))
 
 
 def peak_values(peaks: Mapping[str, Any]) -> dict[str, float]:
