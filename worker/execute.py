@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from core.errors import UserError
 from core.spec import JobSpec
 from worker.joblog import EventSink, JobLog, utc_now
 from worker.outcomes import Outcome, OutcomeCode
+from worker.own_program import OwnProgram, allowed_own
 from worker.passes import GpuTarget, PassRunner
+from worker.process import LineCallback
 from worker.profilers.ncu_choice import launch_limit
 
 SCHEMA_VERSION = 1
@@ -91,8 +93,14 @@ class Job:
         gpu: GpuTarget,
         on_event: EventSink | None = None,
         keep_private: bool = False,
+        own: OwnProgram | None = None,
+        on_line: LineCallback | None = None,
+        keep_reports: bool = False,
     ) -> None:
         self.spec = spec
+        self._keep_reports = keep_reports
+        self._own = own
+        self._on_line = on_line
         self.out_dir = out_dir
         self._gpu = gpu
         self._keep_private = keep_private
@@ -113,6 +121,10 @@ class Job:
         """Get ready for the passes; UserError where this host's settings are wrong."""
         if "ncu" in self.spec.profilers:
             launch_limit()
+        if self._own is None and self.spec.workload == "command":
+            self._own, longest_s = allowed_own(self.spec, self.out_dir)
+            limits = replace(limits, clean_s=min(limits.clean_s, longest_s),
+                             profiled_s=min(limits.profiled_s, longest_s))  # fmt: skip
         self._runner = PassRunner(
             spec=self.spec,
             bundle_dir=self.out_dir,
@@ -123,7 +135,10 @@ class Job:
             grace_s=limits.grace_s,
             should_cancel=should_cancel or (lambda: False),
             keep_private=self._keep_private,
+            keep_reports=self._keep_reports or self._keep_private,
             num_steps=self.spec.repeats + len(self.spec.profilers),
+            own=self._own,
+            on_line=self._on_line,
         )
 
     @property
@@ -146,8 +161,17 @@ class Job:
             wants_history = stopped and name == "memory" and self._failure_is(OutcomeCode.OOM)
             if stopped and not wants_history:
                 continue
-            if self._run(name, 0, None).code is OutcomeCode.CANCELLED:
-                self._failure = Outcome(code=OutcomeCode.CANCELLED, message="cancelled")
+            self.run_profiler(name)
+
+    def run_profiler(self, name: str) -> None:
+        """Run one profiler pass; only a cancel ends the job."""
+        if self._run(name, 0, None).code is OutcomeCode.CANCELLED:
+            self._failure = Outcome(code=OutcomeCode.CANCELLED, message="cancelled")
+
+    @property
+    def last_record(self) -> Mapping[str, Any]:
+        """Return the manifest's record of the pass that ended last."""
+        return self._passes[-1]
 
     def _failure_is(self, code: OutcomeCode) -> bool:
         return self._failure is not None and self._failure.code is code
@@ -160,9 +184,15 @@ class Job:
         self._passes.append(record)
         return outcome
 
-    def finish(self, run_id: str | None = None) -> dict[str, Any]:
-        """Write and return the manifest."""
+    def finish(self, run_id: str | None = None, *, keeps_cut_off: bool = False) -> dict[str, Any]:
+        """Write and return the manifest.
+
+        A job that was stopped is done all the same where `keeps_cut_off` and it has samples.
+        """
         status, error, oom = self._verdict()
+        has_samples = any(p["result"].get("samples_ns") for p in self._passes)
+        if keeps_cut_off and status == "cancelled" and has_samples:
+            status = "done"
         results = [p["result"] for p in self._passes if p["result"]]
         manifest = {
             "schema_version": SCHEMA_VERSION,

@@ -17,7 +17,8 @@ from worker.clocks import ClockMonitor
 from worker.environment import job_environment
 from worker.joblog import JobLog, utc_now
 from worker.outcomes import Outcome, OutcomeCode, judge
-from worker.process import ProcessLimits, ProcessResult, run_process
+from worker.own_program import OwnProgram
+from worker.process import LineCallback, ProcessLimits, ProcessResult, run_process
 from worker.profilers import PROFILERS
 from worker.profilers.spec import Capture, Collected, PassContext, ProfilerSpec
 from worker.ranks import RESULT_FILE, STOPPED
@@ -68,7 +69,10 @@ class PassRunner:
         grace_s: float,
         should_cancel: Callable[[], bool],
         keep_private: bool,
+        keep_reports: bool,
         num_steps: int,
+        own: OwnProgram | None = None,
+        on_line: LineCallback | None = None,
     ) -> None:
         self._spec = spec
         self._bundle_dir = bundle_dir.absolute()
@@ -79,7 +83,10 @@ class PassRunner:
         self._grace_s = grace_s
         self._should_cancel = should_cancel
         self._keep_private = keep_private
+        self._keep_reports = keep_reports
         self._num_steps = num_steps
+        self._own = own
+        self._on_line = on_line
         self._step = 0
         # In the bundle, so that it goes with the bundle when this process is killed.
         self._scratch = self._bundle_dir / SCRATCH
@@ -160,7 +167,9 @@ class PassRunner:
             tool=tool,
             nsys_sqlite=self._nsys_sqlite,
             keep_private=self._keep_private,
+            keep_reports=self._keep_reports,
             run_tool=run_tool,
+            own=self._own,
         )
 
     def _rank_contexts(self, context: PassContext) -> list[PassContext]:
@@ -203,14 +212,16 @@ class PassRunner:
         def on_line(stream: str, line: str) -> None:
             if line.strip() and not line.lstrip().startswith('{"schema_version"'):
                 self._log.line(line)
+            if self._on_line is not None:
+                self._on_line(stream, line)
 
         self._log.progress(base | {"stage": "start", "done": 0, "total": 1})
         return run_process(
             command,
             stdout_path=context.work_dir / "stdout.txt",
             stderr_path=context.work_dir / "stderr.txt",
-            cwd=context.work_dir,
-            env=child_environment(self._gpu),
+            cwd=context.work_dir if self._own is None else self._own.cwd,
+            env=self._environment(context),
             events_path=context.events_path,
             pass_fds=(context.events_fd,),
             limits=ProcessLimits(soft_s=self._soft_s(context.pass_name), grace_s=self._grace_s),
@@ -218,6 +229,19 @@ class PassRunner:
             on_event=on_event,
             should_cancel=self._should_cancel,
         )
+
+    def _environment(self, context: PassContext) -> dict[str, str]:
+        if self._own is None:
+            return child_environment(self._gpu)
+        env = self._own.environment(context.pass_name, context.work_dir)
+        if self._gpu.visible_devices is not None:
+            env["CUDA_VISIBLE_DEVICES"] = self._gpu.visible_devices
+        return env
+
+    def _result(self, context: PassContext, process: ProcessResult) -> dict[str, Any] | None:
+        if self._own is None:
+            return load_result(process.stdout_path)
+        return self._own.result(context.pass_name, context.work_dir, process, self._spec.params)
 
     def _record(
         self,
@@ -227,7 +251,7 @@ class PassRunner:
         command: list[str],
         process: ProcessResult,
     ) -> tuple[dict[str, Any], Outcome]:
-        result = load_result(process.stdout_path)
+        result = self._result(context, process)
         outcome = judge(
             result=process,
             text=tail_text(process.stderr_path, process.stdout_path),
@@ -265,7 +289,7 @@ class PassRunner:
     def _check_device(self, outcome: Outcome, result: Mapping[str, Any] | None) -> Outcome:
         """Fail a GPU job that the program, finding no GPU, ran on the CPU."""
         device = (result or {}).get("device") or {}
-        wants_gpu = self._spec.gpu != "cpu"
+        wants_gpu = self._spec.gpu != "cpu" and self._own is None
         if outcome.is_ok and wants_gpu and device and not device.get("compute_capability"):
             return Outcome(
                 code=OutcomeCode.WORKLOAD_FAILED,

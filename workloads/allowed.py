@@ -1,6 +1,7 @@
 """What the operator of a host allows own programs: which they are, where they run, their words."""
 
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,23 +12,61 @@ COMMANDS = "WARPBOARD_ALLOW_COMMANDS"
 FOLDERS = "WARPBOARD_ALLOW_FOLDERS"
 MAX_WORDS = 256
 MAX_WORD_CHARS = 4096
+_INTERPRETER = re.compile(
+    r"(python|pypy|bash|dash|zsh|sh|perl|ruby|node|julia|Rscript|java|lua|php)[\d.]*$"
+    r"|(env|xargs|sudo|nohup|timeout|nice|torchrun|accelerate|deepspeed|mpirun|mpiexec|busybox)$"
+)
 
 
 def allowed_program(words: Sequence[str]) -> str:
-    """Return the real path of the program; UserError when the operator has not allowed it."""
+    """Return where the program is; UserError when the operator has not allowed it.
+
+    An entry of the list is a program, a folder of programs (with a `/` at its end), or either with
+    a second word: the script, or folder of scripts, that must be the first argument. An interpreter
+    runs whatever its arguments say, so it needs that second word; `*` allows every argument. What
+    is compared are real paths, so that a link cannot stand in for another program.
+    """
     if not words:
         raise UserError('argv: [] names no program; give a JSON list such as ["/path/program"]')
     check_words(words)
+    if not Path(words[0]).is_absolute() and "/" in words[0]:
+        raise UserError(f"argv: {words[0]!r} is relative; give an absolute path or a name")
     found = shutil.which(words[0])
     if found is None:
         raise UserError(f"argv: {words[0]!r} is not a program that can be run here")
-    listed = _listed(COMMANDS)
+    listed = [entry.split() for entry in _listed(COMMANDS) if entry.strip()]
     if not listed:
         raise UserError(f"command: off on this host; its operator sets {COMMANDS}=/path/of/program")
     real = os.path.realpath(found)
-    if real not in {os.path.realpath(entry) for entry in listed}:
+    entries = [entry for entry in listed if _is_in(real, entry[0])]
+    if not entries:
         raise UserError(f"argv: {real} is not in {COMMANDS} of this host")
-    return real
+    if not any(_allows_arguments(entry[1:], real, words[1:]) for entry in entries):
+        named = [entry[1] for entry in entries if len(entry) > 1]
+        wanted = " or ".join(named) if named else "a script that its operator names"
+        raise UserError(
+            f"argv: {real} may be run here with {wanted} as its first argument; "
+            f"see {COMMANDS} of this host"
+        )
+    return found  # not the real path: a virtual environment's python knows it by its link
+
+
+def _is_in(real: str, entry: str) -> bool:
+    """Say whether a real path is what the entry names, or lies in the folder that it names."""
+    place = os.path.realpath(entry)
+    if entry.endswith("/"):
+        return real.startswith(place.rstrip("/") + "/")
+    return real == place
+
+
+def _allows_arguments(rest: Sequence[str], real: str, arguments: Sequence[str]) -> bool:
+    if not rest:
+        return not _INTERPRETER.match(Path(real).name)
+    if rest[0] == "*":
+        return True
+    if not arguments or not Path(arguments[0]).is_absolute():
+        return False
+    return _is_in(os.path.realpath(arguments[0]), rest[0])
 
 
 def check_words(words: Sequence[str]) -> None:
@@ -51,7 +90,10 @@ def allowed_folder(cwd: str, program: str) -> str | None:
     if not cwd:
         return None
     real = Path(os.path.realpath(cwd))
-    roots = [Path(program).parent, *(Path(os.path.realpath(entry)) for entry in _listed(FOLDERS))]
+    roots = [
+        Path(os.path.realpath(program)).parent,
+        *(Path(os.path.realpath(entry)) for entry in _listed(FOLDERS)),
+    ]
     if not any(real.is_relative_to(root) for root in roots):
         raise UserError(f"cwd: {cwd} is neither beside the program nor below one of {FOLDERS}")
     if not real.is_dir():

@@ -51,7 +51,7 @@ def _choice(context: PassContext) -> Choice | None:
 def _command(context: PassContext) -> list[str]:
     assert context.tool is not None and context.tool.path is not None
     choice = _choice(context)
-    is_own_program = context.workload == "command"
+    own = context.own
     if choice is not None:
         # By itself this mode tells configurations apart by grid, block and shared memory, not by
         # kernel; a launch number in the kernel id counts each kernel's launches in each of them.
@@ -61,9 +61,8 @@ def _command(context: PassContext) -> list[str]:
     else:
         mode = ["--kernel-id", "::regex:.*:1", "--launch-count", str(launch_limit())]
         context.notes["max_launches"] = launch_limit()
-    # A user's own binary has no switch inside it; see worker/child.py.
-    switch = [] if is_own_program else ["--profile-from-start", "off"]
-    rounds = ["--iterations", "1", *(("--warmup", "0") if is_own_program else ())]
+    # A program whose steps are not seen has no switch inside it; see worker/child.py, hooks.
+    switch = ["--profile-from-start", "off"] if own is None or own.has_steps else []
     tensor = tensor_metrics(context)
     return [
         context.tool.path,
@@ -73,7 +72,7 @@ def _command(context: PassContext) -> list[str]:
         *("--kernel-name-base", "mangled", *mode),
         *("--clock-control", "none", "--import-source", "no"),
         *("--force-overwrite", "--export", str(_report(context))),
-        *context.program_under_tool(*rounds, switch="" if is_own_program else "BENCHMARK"),
+        *context.program_under_tool("--iterations", "1", switch="BENCHMARK"),
     ]
 
 
@@ -125,7 +124,7 @@ def _captures(context: PassContext, result: Mapping[str, Any] | None) -> Collect
     if not captures:
         message = "the ncu report holds no kernel"
         return Collected(outcome=Outcome(code=OutcomeCode.NO_KERNELS_PROFILED, message=message))
-    if context.keep_private and report.stat().st_size <= MAX_REPORT_BYTES:
+    if context.keep_reports and report.stat().st_size <= MAX_REPORT_BYTES:
         kept = context.bundle_dir / f"ncu-{context.process}.ncu-rep"
         shutil.move(report, kept)
         captures.append(_capture(context, kept, "ncu_rep", ()))

@@ -25,15 +25,31 @@ def _command(context: PassContext) -> list[str]:
         *(context.tool.path, "profile"),
         *("--trace", "cuda,nvtx,cublas"),
         *("--sample=none", "--cpuctxsw=none", "--cuda-memory-usage=true"),
-        # PyTorch's NVTX names are not registered strings, all that nsys triggers on by default.
-        *("--capture-range=nvtx", "--nvtx-capture=BENCHMARK"),
-        "--env-var=NSYS_NVTX_PROFILER_REGISTER_ONLY=0",
-        # The default, stop-shutdown, would end the program before it prints its result.
-        *("--capture-range-end=stop", "--kill=none", "--wait=primary"),
+        *_what_is_captured(context),
         *("--cuda-graph-trace=node", "--stats=false", "--force-overwrite=true"),
         *("--output", str(_report(context))),
         *context.program_under_tool(),
     ]
+
+
+def _what_is_captured(context: PassContext) -> list[str]:
+    """Return the options that choose the measured part of the program."""
+    own = context.own
+    if own is None:
+        return [
+            # PyTorch's NVTX names are not registered strings, all nsys triggers on by default.
+            *("--capture-range=nvtx", "--nvtx-capture=BENCHMARK"),
+            "--env-var=NSYS_NVTX_PROFILER_REGISTER_ONLY=0",
+            # The default, stop-shutdown, would end the program before it prints its result.
+            *("--capture-range-end=stop", "--kill=none", "--wait=primary"),
+        ]
+    children = ["--trace-fork-before-exec=true", "--wait=primary"]
+    if not own.has_steps:
+        return children
+    end = ["--capture-range-end=stop", "--kill=none"]
+    if own.wishes.num_steps:
+        end = ["--capture-range-end=stop-shutdown", "--kill=sigterm"]
+    return ["--capture-range=cudaProfilerApi", *end, *children]
 
 
 def _report(context: PassContext) -> Path:
@@ -70,7 +86,7 @@ def _captures(context: PassContext, result: Mapping[str, Any] | None) -> Collect
         target.unlink(missing_ok=True)
         return _crash(f"nsys export cannot be read: {error}")
     captures = [_capture(context, target, "nsys_sqlite", removed)]
-    if context.keep_private:
+    if context.keep_reports:
         kept = context.capture_path("nsys-rep")
         shutil.move(report, kept)
         captures.append(_capture(context, kept, "nsys_rep", ()))
@@ -104,6 +120,8 @@ def _why_no_report(context: PassContext) -> str:
             "nsys left an unconverted .qdstrm and no report: its importer did not run "
             "(on Debian and Ubuntu it needs libdw1)"
         )
+    if context.own is not None:
+        return "nsys wrote no report: none of the steps that it was to capture began"
     return "nsys wrote no report: its capture range BENCHMARK was never opened"
 
 

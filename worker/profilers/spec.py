@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.outcomes import Outcome
+from worker.own_program import OwnProgram
 from worker.tools import Tool
 
 
@@ -32,12 +33,16 @@ class PassContext:
     nsys_sqlite: Path | None = None
     "The nsys capture of the same run, if there is one."
     keep_private: bool = False
+    keep_reports: bool = False
+    "Keep the tools' own reports beside what is read from them."
     run_tool: Callable[[list[str], str], Path] | None = None
     "Runs a helper command of the tool, its stdout to a file of that name in work_dir; see execute."
     rank: int | None = None
     "Of a job over several GPUs: whose context this is; None where the job has one process."
     is_profiled: bool = True
     "Whether this rank is one of those that the pass records."
+    own: OwnProgram | None = None
+    "The user's own program, in place of one of ours."
     notes: dict[str, Any] = field(default_factory=dict)
     "Facts for the pass record, e.g. which kernels ncu was asked for."
 
@@ -58,6 +63,8 @@ class PassContext:
         """Return the workload's own command, events on an inherited descriptor."""
         if self.rank is not None:
             return self.program_under_tool(*extra)
+        if self.own is not None:
+            return self.own.argv
         return [
             *(self.python, "-m", "workloads", self.workload),
             *self.spec_argv,
@@ -67,6 +74,8 @@ class PassContext:
 
     def program_under_tool(self, *extra: str, switch: str = "") -> list[str]:
         """Return the same for a program that a profiler starts; see `worker/child.py`."""
+        if self.own is not None:
+            return self.own.argv
         return [
             *(self.python, "-m", "worker.child", str(self.events_path), switch, self.workload),
             *self.spec_argv,

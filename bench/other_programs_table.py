@@ -1,0 +1,37 @@
+"""Print the table of `other_programs.sh`: what each program timed itself, what was measured."""
+
+import json
+import re
+import statistics
+import sys
+from pathlib import Path
+
+OWN_TIMER = re.compile(r"([0-9.]+) ms$", re.M)
+
+
+def main() -> None:
+    """Read OUT/NAME.txt and OUT/NAME/manifest.json of every program."""
+    rows = [("program", "own timer ms", "step to step ms", "off by", "step alone ms", "off by")]
+    for text in sorted(Path(sys.argv[1]).glob("*.txt")):
+        manifest = text.with_suffix("") / "manifest.json"
+        if not manifest.is_file():
+            rows.append((text.stem, "-", "no run", "", "", ""))
+            continue
+        clean = [p["result"] for p in json.loads(manifest.read_text())["passes"]][0]
+        own = [float(v) for v in OWN_TIMER.findall(text.read_text())]
+        own = own[len(own) // 3 :]
+        cells = [text.stem, f"{statistics.median(own):.4f}" if own else "-"]
+        for name in ("step to step", "step alone"):
+            samples = (clean.get("phase_samples_ns") or {}).get(name)
+            measured = statistics.median(samples) / 1e6 if samples else None
+            cells.append("-" if measured is None else f"{measured:.4f}")
+            off = measured / statistics.median(own) - 1 if measured and own else None
+            cells.append("" if off is None else f"{off:+.1%}")
+        rows.append(tuple(cells))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(map(str.ljust, row, widths)).rstrip())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,982 @@
+"""What enters a PyTorch program under `warpboard profile`: steps are seen, timed and captured.
+
+A step is seen from outside: a call of the outermost module, and the step of an optimizer. The clean
+pass writes down when each began and ended, with a CUDA event at either end and no synchronisation;
+the other passes open ranges around steps and their parts, and switch their profiler on for the
+chosen steps. Records go into memory that is mapped from a file, so that they outlive `os._exit`
+and any signal.
+
+One global hook waits for the next call of any module, and takes itself off for the length of that
+call: modules inside run without hooks, and a compiler that traces them sees none.
+
+Standard library and the program's own torch only; Python 3.8 and newer.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import mmap
+import os
+import struct
+import sys
+import threading
+import time
+from collections import deque
+
+RECORD = struct.Struct("<BBHIqqqff")
+"""kind, flags, name, GPU state, size, host start [ns], host end [ns], GPU call and distance [ms].
+
+The distance runs from the start event of the record before to this one's. `worker/profile/records`
+reads them.
+"""
+CALL, OPTIMIZER, MARK = 1, 2, 3
+GRAD, TRAINING, RAISED = 1, 2, 4
+HAS_EVENTS, IS_READ = 1, 2
+CHUNK_BYTES = 65_536 * RECORD.size
+"""A whole number of records and of pages of any size."""
+MAX_RECORDS = 2_000_000
+MAX_PENDING = 4096
+MAX_BLOCKS = 256
+"""Modules inside the outermost one that get a range of their own."""
+HOOK = 0x57415250
+"""Our key in PyTorch's tables of hooks, far from the numbers that it hands out."""
+UNKNOWN = float("nan")
+
+_active = None
+
+
+def enter(settings_text):
+    """Begin to wait for torch; called once as Python starts."""
+    global _active
+    settings = json.loads(settings_text)
+    _active = Session(settings)
+    os.register_at_fork(after_in_child=_active.after_fork)
+    _on_import("torch", _active.torch_is_here)
+    _on_import("torch._dynamo.eval_frame", _active.compiler_is_here)
+
+
+def current():
+    """Return the session of this process, for `warpboard_marks`; None outside of a profile."""
+    return _active
+
+
+class _Watcher:
+    """A finder of modules that finds nothing itself: it is told when one module is there."""
+
+    def __init__(self, name, then):
+        self.name, self.then = name, then
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self.name:
+            return None
+        sys.meta_path[:] = [f for f in sys.meta_path if f is not self]
+        spec = None
+        for finder in list(sys.meta_path):
+            find = getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find is not None else None
+            if spec is not None:
+                break
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            self._follow(spec.loader)
+        return spec
+
+    def _follow(self, loader):
+        run = loader.exec_module
+
+        def exec_module(module):
+            loader.__dict__.pop("exec_module", None)
+            run(module)
+            try:
+                self.then(module)
+            except Exception:
+                if os.environ.get("WARPBOARD_HOOKS_DEBUG"):
+                    raise
+
+        with contextlib.suppress(AttributeError):  # a loader without a __dict__
+            loader.exec_module = exec_module
+
+
+def _on_import(name, then):
+    if name in sys.modules:
+        then(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _Watcher(name, then))
+
+
+class Records:
+    """The records of one process, in a file that is mapped into memory piece by piece."""
+
+    def __init__(self, folder):
+        self.stem = os.path.join(folder, f"process-{os.getpid()}-{time.monotonic_ns()}")
+        self._file = None
+        self._map = None
+        self._base = self._offset = 0
+        self.num_records = 0
+
+    def add(self, *values):
+        """Write one record; return where it is, for `fill`, or None when there is no room."""
+        is_full = self._map is None or self._offset + RECORD.size > CHUNK_BYTES
+        if is_full and not self._grow():
+            return None
+        at = self._offset
+        RECORD.pack_into(self._map, at, *values)
+        self._offset = at + RECORD.size
+        self.num_records += 1
+        return self._map, at
+
+    @staticmethod
+    def fill(place, call_ms, distance_ms):
+        """Write the GPU's times into a record."""
+        target, at = place
+        struct.pack_into("<ff", target, at + RECORD.size - 8, call_ms, distance_ms)
+        struct.pack_into("<I", target, at + 4, HAS_EVENTS | IS_READ)
+
+    def _grow(self):
+        if self.num_records >= MAX_RECORDS:
+            return False
+        try:
+            if self._file is None:
+                self._file = os.open(self.stem + ".bin", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            else:
+                self._base += CHUNK_BYTES
+            _allocate(self._file, self._base)
+            self._map = mmap.mmap(self._file, CHUNK_BYTES, offset=self._base)
+        except OSError:
+            self.num_records = MAX_RECORDS  # a full disk: the program goes on, unmeasured
+            return False
+        self._offset = 0
+        return True
+
+    def say(self, **facts):
+        """Add one line of facts; seldom, and never inside a measured step."""
+        line = json.dumps(facts) + "\n"
+        fd = os.open(self.stem + ".jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(fd, line.encode())
+        finally:
+            os.close(fd)
+
+
+def _allocate(fd, base):
+    """Make room on the disk now: a hole in a mapped file would end the program on a full one."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(fd, base, CHUNK_BYTES)
+    else:
+        os.ftruncate(fd, base + CHUNK_BYTES)
+
+
+class Session:
+    """All that happens in one process of the program."""
+
+    def __init__(self, settings):
+        self.pass_name = settings["pass"]
+        self.folder = settings["dir"]
+        self.skip = settings.get("skip", 0)
+        self.num_steps = settings.get("steps", 0)
+        self.ends_program = bool(settings.get("stop"))
+        self.is_known_training = bool(settings.get("training"))
+        self.root = settings.get("root")
+        self.torch = None
+        self._reset()
+
+    def _reset(self):
+        self.records = None
+        self.is_off = False
+        self.thread = None
+        self.names = {}
+        self.start_ns = 0
+        self.start_event = None
+        self.last_start = None
+        self.pending = deque()
+        self.pool = []
+        self.optimizers = {}
+        self.others = set()
+        self.is_training = self.is_known_training
+        self.is_between = True
+        self.is_marked = False
+        self.step_index = -1
+        self.next_memory_at = 2
+        self.has_ended = False
+        self.capture = None
+        self.device_index = None
+
+    def after_fork(self):
+        """Start anew in a forked child: its parent's file and events are not its own."""
+        self._reset()
+        if self.torch is not None:
+            # The fork may have come out of a call: the hook is then off, and stays off.
+            self.capture = make_capture(self)
+
+    # -- as torch arrives -------------------------------------------------------------------
+
+    def torch_is_here(self, torch):
+        """Register the hooks; `torch` has just been imported."""
+        module = sys.modules["torch.nn.modules.module"]
+        optimizer = sys.modules.get("torch.optim.optimizer")
+        self.torch = torch
+        self.waiting = module._global_forward_pre_hooks
+        self.is_grad_enabled = torch.is_grad_enabled
+        self.before_call, self.after_call = make_hooks(self, torch)
+        self.capture = make_capture(self)
+        self.waiting[HOOK] = self.before_call
+        if optimizer is not None:
+            before, after = make_optimizer_hooks(self, torch)
+            optimizer.register_optimizer_step_pre_hook(before)
+            optimizer.register_optimizer_step_post_hook(after)
+        wrap_module_compile(self, torch.nn.Module)
+        wrap_graph_replay(self, torch)
+
+    def compiler_is_here(self, eval_frame):
+        """A compiled module is called past the global hook, which it would warn of."""
+        compiled = eval_frame.OptimizedModule
+        call = compiled.__call__
+
+        def __call__(module, *args, **kwargs):
+            if HOOK not in self.waiting or eval_frame.torch.compiler.is_compiling():
+                return call(module, *args, **kwargs)
+            return self.around(module, call, module, *args, **kwargs)
+
+        __call__.__wrapped__ = call
+        compiled.__call__ = __call__
+
+    def around(self, named, call, *args, **kwargs):
+        """Run `call` as a call of the outermost module `named`."""
+        hook = self.waiting.pop(HOOK, None)
+        try:
+            is_ours = self.begin_call(named)
+        except Exception:
+            is_ours = False
+        try:
+            result = call(*args, **kwargs)
+        except BaseException:
+            if is_ours:
+                self.end_call(named, (), {}, None)
+            raise
+        finally:
+            if hook is not None:
+                self.waiting[HOOK] = hook
+        if is_ours:
+            self.end_call(named, args, kwargs, result)
+        return result
+
+    # -- records ----------------------------------------------------------------------------
+
+    def name_of(self, thing, is_optimizer=False):
+        """Return the number of a module or optimizer; -1 for a module that is not measured."""
+        number = -1
+        if is_optimizer:
+            number = self._new_name(thing, 0)
+        else:
+            size = 1
+            if hasattr(thing, "parameters"):
+                size = sum(p.numel() for p in thing.parameters() if hasattr(p, "numel"))
+            if size:
+                number = self._new_name(thing, size)
+        self.names[id(thing)] = number
+        return number
+
+    def _new_name(self, thing, num_parameters):
+        if self.is_off or len(self.names) >= 4096:
+            return -1
+        if self.records is None and not self._open():
+            return -1
+        number = len(self.names)
+        original = getattr(thing, "_orig_mod", thing)
+        original = getattr(original, "module", original) if _is_wrapper(original) else original
+        if self.root is not None and type(original).__name__ != self.root:
+            self.others.add(number)
+        self.records.say(
+            name=number,
+            type=type(original).__name__,
+            wrapper=type(thing).__name__,
+            parameters=num_parameters,
+        )
+        return number
+
+    def _open(self):
+        """Begin the file of this process; False in a data loader's worker."""
+        worker = sys.modules.get("torch.utils.data._utils.worker")
+        if getattr(worker, "_worker_info", None) is not None:
+            self.is_off = True
+            return False
+        atexit.register(self.at_exit)
+        self.thread = threading.get_ident()
+        self.records = Records(self.folder)
+        rank = os.environ.get("RANK", "")
+        world = os.environ.get("WORLD_SIZE", "")
+        self.records.say(
+            pid=os.getpid(),
+            rank=int(rank) if rank.isdigit() else None,
+            world_size=int(world) if world.isdigit() else None,
+            environment=facts_of(self.torch),
+        )
+        return True
+
+    def begin_call(self, module):
+        """Note the start of an outermost call; False when it is none of ours."""
+        number = self.names.get(id(module))
+        if number is None:
+            number = self.name_of(module)
+        if number < 0 or threading.get_ident() != self.thread:
+            return False
+        if not self.is_marked:
+            self._boundary(number, self.is_grad_enabled())
+        if self.capture is not None:
+            self.capture.begin("forward", module)
+        self.start_event = self.event()
+        self.start_ns = time.perf_counter_ns()
+        return True
+
+    def end_call(self, module, args, kwargs, result):
+        """Write down an outermost call that has returned, or raised."""
+        end_ns = time.perf_counter_ns()
+        event = self.event() if self.start_event is not None else None
+        flags = (GRAD if self.is_grad_enabled() else 0) | (
+            TRAINING if getattr(module, "training", False) else 0
+        )
+        if result is None:
+            flags |= RAISED
+        self._add(CALL, flags, self.names[id(module)], _size(args, kwargs), end_ns, event)
+        if self.capture is not None:
+            self.capture.end("forward")
+
+    def optimizer_stepped(self, optimizer):
+        """Write down that an optimizer has made its step."""
+        number = self.names.get(id(optimizer))
+        if number is None:
+            number = self.name_of(optimizer, is_optimizer=True)
+        if number < 0 or threading.get_ident() != self.thread:
+            return
+        first = next(iter(self.optimizers), number)
+        self.optimizers[number] = True
+        self.start_ns, self.start_event = time.perf_counter_ns(), self.event()
+        self._add(OPTIMIZER, 0, number, 0, self.start_ns, None)
+        if number == first:
+            if not self.is_training:
+                self.is_training = True
+                self.step_index = min(self.step_index, 0)
+            self.is_between = True
+
+    def _add(self, kind, flags, number, size, end_ns, end_event):
+        start = self.start_event
+        place = self.records.add(
+            kind, flags, number, HAS_EVENTS if start is not None else 0,
+            size, self.start_ns, end_ns, UNKNOWN, UNKNOWN,
+        )  # fmt: skip
+        if start is not None:
+            self.pending.append((place, self.last_start, start, end_event))
+            self.last_start, self.start_event = start, None
+            if len(self.pending) > 2:
+                self.read_events(2)
+
+    def event(self):
+        """Record a CUDA event in the current stream; None without a GPU or in a graph capture."""
+        cuda = self.torch.cuda
+        if self.pass_name != "clean" or not cuda.is_initialized():
+            return None
+        try:
+            if cuda.is_current_stream_capturing():
+                return None
+            event = self.pool.pop() if self.pool else cuda.Event(enable_timing=True)
+            event.record()
+        except Exception:
+            return None
+        return event
+
+    def read_events(self, limit):
+        """Read the times of events that the GPU has passed, at most `limit`; never waits."""
+        while limit and self.pending:
+            place, before, start, end = self.pending[0]
+            last = end if end is not None else start
+            if not last.query():
+                if len(self.pending) > MAX_PENDING:
+                    self.pending.popleft()
+                return
+            self.pending.popleft()
+            limit -= 1
+            try:
+                call_ms = start.elapsed_time(end) if end is not None else 0.0
+                distance_ms = before.elapsed_time(start) if before is not None else UNKNOWN
+            except Exception:  # events of two devices
+                call_ms = distance_ms = UNKNOWN
+            if place is not None:
+                Records.fill(place, call_ms, distance_ms)
+            self.pool += [e for e in (before, end) if e is not None]
+
+    # -- steps ------------------------------------------------------------------------------
+
+    def _boundary(self, number, with_grad):
+        """Decide whether the call that begins now begins a step too."""
+        if self.is_training:
+            if not (self.is_between and with_grad):
+                return
+        elif number in self.others:
+            return
+        self.is_between = False
+        self.step_begins()
+
+    def step_begins(self):
+        """A step begins here, and the one before it is over."""
+        self.step_index += 1
+        if self.step_index >= self.next_memory_at:
+            self.next_memory_at *= 2
+            self.say_memory()
+        if self.capture is not None:
+            self.capture.step(self.step_index)
+        if self.num_steps and self.step_index >= self.skip + self.num_steps:
+            self.all_seen()
+
+    def all_seen(self):
+        """Say that the wanted steps are over, and end the program where that was asked for."""
+        if self.has_ended:
+            return
+        self.has_ended = True
+        if not self.ends_program:
+            return
+        self.at_exit()
+        self.records.say(stopped=True)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(0)
+
+    def say_memory(self):
+        """Write down the peaks of CUDA's allocator."""
+        cuda = self.torch.cuda
+        if self.records is None or self.pass_name != "clean" or not cuda.is_initialized():
+            return
+        self.records.say(
+            memory={
+                "peak_allocated_bytes": cuda.max_memory_allocated(),
+                "peak_reserved_bytes": cuda.max_memory_reserved(),
+            }
+        )
+
+    def at_exit(self):
+        """Read the last events and end what is still open; the program is over."""
+        if self.records is None:
+            return
+        try:
+            if self.capture is not None:
+                self.capture.close()
+            if self.pending:
+                self.pending[-1][2].synchronize()
+                (self.pending[-1][3] or self.pending[-1][2]).synchronize()
+                self.read_events(MAX_PENDING * 2)
+            self.say_memory()
+            self.records.say(device=device_of(self.torch))
+        except Exception:
+            if os.environ.get("WARPBOARD_HOOKS_DEBUG"):
+                raise
+
+    # -- marks of the program's own -------------------------------------------------------------
+
+    def mark_begins(self, name):
+        """A step begins that the program itself marks: from now on only such count."""
+        if self.torch is None:
+            self.torch = _NoTorch
+        if self.is_off or (self.records is None and not self._open()):
+            return
+        if not self.is_marked:
+            self.is_marked, self.step_index = True, -1
+        self.step_begins()
+        self.mark = (self.event(), time.perf_counter_ns())
+
+    def mark_ends(self, name):
+        """The marked step is over."""
+        if self.records is None or not self.is_marked:
+            return
+        key = ("step", name)
+        number = self.names.get(key)
+        if number is None:
+            number = self.names[key] = len(self.names)
+            self.records.say(name=number, type=name, wrapper="", parameters=0)
+        event, start_ns = self.mark
+        end_ns = time.perf_counter_ns()
+        end_event = self.event() if event is not None else None
+        self.start_event, self.start_ns = event, start_ns
+        self._add(MARK, 0, number, 0, end_ns, end_event)
+
+
+class _NoTorch:
+    """Stands in for torch where a program marks its steps and has none."""
+
+    class cuda:
+        @staticmethod
+        def is_initialized():
+            return False
+
+
+def _is_wrapper(module):
+    return type(module).__name__ in ("DistributedDataParallel", "DataParallel")
+
+
+def _size(args, kwargs):
+    """Return the number of elements of the call's first tensor: it tells prefill from decode."""
+    first = kwargs.get("input_ids") if kwargs else None
+    if first is None:
+        for value in args:
+            if hasattr(value, "numel"):
+                first = value
+                break
+        else:
+            for value in kwargs.values():
+                if hasattr(value, "numel"):
+                    first = value
+                    break
+    try:
+        return int(first.numel()) if first is not None else 0
+    except Exception:
+        return 0
+
+
+def make_hooks(session, torch):
+    """Return the hook before the outermost call, and the one after it."""
+    is_compiling = torch.compiler.is_compiling
+
+    def before_call(module, args):
+        if is_compiling():
+            return
+        session.waiting.pop(HOOK, None)
+        try:
+            if session.begin_call(module):
+                module._forward_hooks[HOOK] = after_call
+                module._forward_hooks_with_kwargs[HOOK] = True
+                module._forward_hooks_always_called[HOOK] = True
+                return
+        except Exception:
+            if os.environ.get("WARPBOARD_HOOKS_DEBUG"):
+                raise
+        if not session.is_off:
+            session.waiting[HOOK] = before_call
+
+    def after_call(module, args, kwargs, result):
+        if is_compiling():
+            return
+        module._forward_hooks.pop(HOOK, None)
+        module._forward_hooks_with_kwargs.pop(HOOK, None)
+        module._forward_hooks_always_called.pop(HOOK, None)
+        session.waiting[HOOK] = before_call
+        session.end_call(module, args, kwargs, result)
+
+    return before_call, after_call
+
+
+def make_optimizer_hooks(session, torch):
+    """Return what runs before and after each step of any optimizer."""
+    is_compiling = torch.compiler.is_compiling
+
+    def before(optimizer, args, kwargs):
+        if not is_compiling() and session.capture is not None:
+            session.capture.begin("optimizer")
+
+    def after(optimizer, args, kwargs):
+        if is_compiling():
+            return
+        if session.capture is not None:
+            session.capture.end("optimizer")
+        session.optimizer_stepped(optimizer)
+
+    return before, after
+
+
+def wrap_module_compile(session, module_class):
+    """Time modules that compile themselves (`module.compile()`): their hooks are compiled in."""
+    compile_module = module_class.compile
+
+    def compile(self, *args, **kwargs):
+        compile_module(self, *args, **kwargs)
+        call = self._compiled_call_impl
+        is_compiling = session.torch.compiler.is_compiling
+
+        def timed(*call_args, **call_kwargs):
+            if is_compiling() or HOOK not in session.waiting:
+                return call(*call_args, **call_kwargs)
+            return session.around(self, call, *call_args, **call_kwargs)
+
+        self._compiled_call_impl = timed
+
+    compile.__doc__ = compile_module.__doc__
+    compile.__wrapped__ = compile_module
+    module_class.compile = compile
+
+
+def wrap_graph_replay(session, torch):
+    """See the replay of a CUDA graph that the program captured itself as an outermost call."""
+    graph = getattr(torch.cuda, "CUDAGraph", None)
+    replay = getattr(graph, "replay", None)
+    if replay is None or "replay" not in vars(graph):
+        return
+
+    def timed(self):
+        if HOOK not in session.waiting:
+            return replay(self)
+        return session.around(self, replay, self)
+
+    timed.__doc__ = replay.__doc__
+    timed.__wrapped__ = replay
+    graph.replay = timed
+
+
+def facts_of(torch):
+    """Return the versions that matter for a comparison."""
+    facts = {"python": sys.version.split()[0]}
+    version = getattr(torch, "version", None)
+    if version is not None:
+        facts["torch"] = torch.__version__
+        if version.cuda:
+            facts["cuda"] = version.cuda
+        if getattr(version, "hip", None):
+            facts["hip"] = version.hip
+    for name in ("transformers", "triton", "numpy"):
+        found = getattr(sys.modules.get(name), "__version__", None)
+        if isinstance(found, str):
+            facts[name] = found
+    return facts
+
+
+def device_of(torch):
+    """Return the GPU that was used; the CPU where CUDA never began."""
+    if torch is _NoTorch:
+        return {}
+    if not torch.cuda.is_initialized():
+        return {"name": "cpu"}
+    found = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return {
+        "name": found.name,
+        "compute_capability": f"{found.major}.{found.minor}",
+        "num_sms": found.multi_processor_count,
+        "memory_bytes": found.total_memory,
+    }
+
+
+# -- what the profiled passes do in chosen steps ------------------------------------------------
+
+
+def make_capture(session):
+    """Return what this pass does around the chosen steps; None for the clean pass."""
+    kinds = {"nsys": NsysCapture, "ncu": NcuCapture, "memory": MemoryCapture, "trace": TraceCapture}
+    kind = kinds.get(session.pass_name)
+    return kind(session) if kind is not None else None
+
+
+class Capture:
+    """The chosen steps of one pass; the base class opens no range."""
+
+    def __init__(self, session):
+        self.session, self.torch = session, session.torch
+        self.first, self.last = session.skip, session.skip + max(session.num_steps, 1)
+        self.is_on = self.is_done = False
+
+    def step(self, index):
+        """Step `index` begins."""
+        if index == self.last and self.is_on:
+            self.end_step()
+            self.stop()
+        elif self.is_on:
+            self.end_step()
+            self.begin_step(index)
+        elif index == self.first and not self.is_done:
+            self.start()
+            self.is_on = True
+            self.begin_step(index)
+
+    def stop(self):
+        self.is_on, self.is_done = False, True
+        self.switch_off()
+        self.session.records.say(captured=self.session.step_index - self.first)
+
+    def close(self):
+        """The program is over in the middle of the chosen steps."""
+        if self.is_on:
+            self.end_step()
+            self.session.step_index += 1
+            self.stop()
+
+    def start(self):
+        pass
+
+    def switch_off(self):
+        pass
+
+    def begin_step(self, index):
+        pass
+
+    def end_step(self):
+        pass
+
+    def begin(self, name, module=None):
+        pass
+
+    def end(self, name):
+        pass
+
+
+class RangeCapture(Capture):
+    """Ranges for steps, the outermost call, the modules below it, backward and optimizer."""
+
+    handles = ()
+    undo = None
+
+    def open_parts(self):
+        """Give the parts of a step their ranges, for as long as the capture lasts."""
+        self.handles = []
+        self.undo = wrap_backward(self, self.torch)
+
+    def close_parts(self):
+        for handle in self.handles or ():
+            handle.remove()
+        self.handles = ()
+        self.seen = set()
+        if self.undo is not None:
+            self.undo()
+            self.undo = None
+
+    def begin(self, name, module=None):
+        if not self.is_on:
+            return
+        if module is not None and id(module) not in self.seen:
+            self.seen.add(id(module))
+            self.hook_parts(module)
+        self.push(name)
+
+    def end(self, name):
+        if self.is_on:
+            self.pop(name)
+
+    def hook_parts(self, root):
+        is_compiling = self.torch.compiler.is_compiling
+        for name, part in parts_of(root, self.torch):
+
+            def before(module, args, name=name):
+                if not is_compiling() and self.is_on:
+                    self.push(name)
+
+            def after(module, args, result, name=name):
+                if not is_compiling() and self.is_on:
+                    self.pop(name)
+
+            self.handles.append(part.register_forward_pre_hook(before))
+            self.handles.append(part.register_forward_hook(after, always_call=True))
+
+
+def parts_of(root, torch):
+    """Return (name, module) of the modules below the outermost: its children, a list's elements.
+
+    Nothing inside of what is compiled: hooks would change the graph.
+    """
+    if _is_wrapper(root):
+        root = root.module
+    if _is_compiled(root):
+        return []
+    found = []
+
+    def walk(module, prefix, depth):
+        for name, child in module.named_children():
+            path = prefix + name
+            if isinstance(child, (torch.nn.ModuleList, torch.nn.ModuleDict)):
+                walk(child, path + ".", depth)
+                continue
+            found.append((path, child))
+            holds_list = any(isinstance(m, torch.nn.ModuleList) for m in child.modules())
+            if holds_list and depth < 2 and not _is_compiled(child):
+                walk(child, path + ".", depth + 1)
+
+    walk(root, "", 0)
+    return found if len(found) <= MAX_BLOCKS else [f for f in found if "." not in f[0]][:MAX_BLOCKS]
+
+
+def _is_compiled(module):
+    own = vars(module).get("forward")
+    return (
+        hasattr(module, "_orig_mod")
+        or getattr(module, "_compiled_call_impl", None) is not None
+        or hasattr(own, "_torchdynamo_orig_callable")
+    )
+
+
+def wrap_backward(capture, torch):
+    """Open a range around every backward pass; returns what takes it off again."""
+    autograd = torch.autograd
+    originals = {"backward": autograd.backward, "grad": autograd.grad}
+
+    def wrapped(original):
+        def run(*args, **kwargs):
+            capture.begin("backward")
+            try:
+                return original(*args, **kwargs)
+            finally:
+                capture.end("backward")
+
+        return run
+
+    for name, original in originals.items():
+        setattr(autograd, name, wrapped(original))
+
+    def undo():
+        for name, original in originals.items():
+            setattr(autograd, name, original)
+
+    return undo
+
+
+class NsysCapture(RangeCapture):
+    """NVTX ranges, and the CUDA profiler on for the chosen steps."""
+
+    def __init__(self, session):
+        super().__init__(session)
+        self.nvtx = None
+        self.seen = set()
+        self.range = self.whole = None
+
+    def start(self):
+        switch_cuda_profiler(self.torch, on=True)
+        nvtx = self.torch.cuda.nvtx
+        try:
+            nvtx.range_end(nvtx.range_start("warpboard"))
+            self.nvtx = nvtx
+        except RuntimeError:  # a build without NVTX
+            self.nvtx = None
+            return
+        self.whole = nvtx.range_start("BENCHMARK")
+        self.open_parts()
+
+    def switch_off(self):
+        self.close_parts()
+        if self.whole is not None:
+            self.nvtx.range_end(self.whole)
+            self.whole = None
+        switch_cuda_profiler(self.torch, on=False)
+
+    # A step may begin inside a range of the program's own and end outside of it, or the other way
+    # round: its range is no member of the thread's stack of ranges.
+    def begin_step(self, index):
+        if self.nvtx is not None:
+            self.range = self.nvtx.range_start(f"iteration_{index - self.first}")
+
+    def end_step(self):
+        if self.range is not None:
+            self.nvtx.range_end(self.range)
+            self.range = None
+
+    def push(self, name):
+        if self.nvtx is not None:
+            self.nvtx.range_push(name)
+
+    def pop(self, name):
+        if self.nvtx is not None:
+            self.nvtx.range_pop()
+
+
+def switch_cuda_profiler(torch, on):
+    """Start or stop what listens to CUDA's profiler interface, with the GPU idle."""
+    if not torch.cuda.is_initialized():
+        return
+    torch.cuda.synchronize()
+    runtime = torch.cuda.cudart()
+    if on:
+        runtime.cudaProfilerStart()
+    else:
+        runtime.cudaProfilerStop()
+
+
+class NcuCapture(Capture):
+    """One step whose kernels are measured, each of them several times over."""
+
+    def start(self):
+        switch_cuda_profiler(self.torch, on=True)
+
+    def switch_off(self):
+        switch_cuda_profiler(self.torch, on=False)
+
+
+class MemoryCapture(Capture):
+    """The allocator's history of two steps."""
+
+    def __init__(self, session):
+        super().__init__(session)
+        self.has_history = False
+
+    def start(self):
+        if not self.torch.cuda.is_initialized():
+            return
+        self.torch.cuda.memory._record_memory_history(
+            enabled="all", context="all", stacks="python", max_entries=1_000_000
+        )
+        self.has_history = True
+
+    def switch_off(self):
+        if not self.has_history:
+            return
+        memory = self.torch.cuda.memory
+        path = self.session.records.stem + ".memory.pickle"
+        memory._dump_snapshot(path)
+        memory._record_memory_history(enabled=None)
+        self.session.records.say(capture=os.path.basename(path), kind="memory_snapshot")
+
+
+class TraceCapture(RangeCapture):
+    """The PyTorch profiler: one step to warm it up, then the chosen ones."""
+
+    def __init__(self, session):
+        super().__init__(session)
+        self.profiler = None
+        self.seen = set()
+        self.open = []
+
+    def step(self, index):
+        if index == max(self.first - 1, 0) and self.profiler is None and not self.is_done:
+            self.make(warm_up=1 if self.first else 0)
+        super().step(index)
+
+    def make(self, warm_up):
+        profiler = self.torch.profiler
+        if getattr(self.torch.autograd, "_profiler_enabled", lambda: False)():
+            self.is_done = True  # the program profiles itself: it is left alone
+            self.session.records.say(refused="the program runs the PyTorch profiler itself")
+            return
+        path = self.session.records.stem + ".trace.json.gz"
+
+        def keep(done):
+            done.export_chrome_trace(path)
+            self.session.records.say(capture=os.path.basename(path), kind="torch_trace")
+
+        self.profiler = profiler.profile(
+            schedule=profiler.schedule(
+                wait=0, warmup=warm_up, active=self.last - self.first, repeat=1
+            ),
+            on_trace_ready=keep,
+            record_shapes=True,
+        )
+        self.profiler.start()
+
+    def start(self):
+        self.open_parts()
+
+    def begin_step(self, index):
+        if self.profiler is not None and (index or self.profiler.step_num):
+            self.profiler.step()
+
+    def end_step(self):
+        pass
+
+    def switch_off(self):
+        self.close_parts()
+        for part in reversed(self.open):
+            part.__exit__(None, None, None)
+        self.open = []
+        if self.profiler is not None:
+            if self.session.step_index == self.last:
+                self.profiler.step()
+            self.profiler.stop()
+
+    def push(self, name):
+        part = self.torch.profiler.record_function(name)
+        part.__enter__()
+        self.open.append(part)
+
+    def pop(self, name):
+        if self.open:
+            self.open.pop().__exit__(None, None, None)

@@ -1,0 +1,312 @@
+"""A program that was not written for Warpboard, run unchanged in every pass.
+
+What it runs in (environment, folder, hooks), which of its steps the profiled passes capture, and
+the result line that its records stand for. Standard library only.
+"""
+
+import json
+import os
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core.config import ROOT
+from core.errors import UserError
+from core.spec import JobSpec
+from worker.environment import job_environment
+from worker.process import ProcessResult
+from worker.profile.records import Process, load_processes
+from worker.profile.steps import Steps, find_steps
+from workloads.allowed import allowed_folder, allowed_program
+from workloads.params import load_params
+from workloads.registry import find_workload
+
+HOOKS = Path(__file__).resolve().parent / "hooks"
+HOOKS_FOLDER = "hooks"
+"""Where in a pass's scratch folder the hooks write."""
+DEFAULT_STEPS = {"nsys": 8, "trace": 4, "memory": 2, "ncu": 1}
+UNKNOWN_SKIP = 3
+"""Steps before the captured ones where no clean pass has told when they settle."""
+TO_NEXT, ALONE = "step to step", "step alone"
+MAX_METRIC_VALUES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What the user wants measured."""
+
+    num_steps: int = 0
+    "Steps of a pass, after which the program is ended; 0 is all, to the program's own end."
+    num_skipped: int = 0
+    "Steps before them; 0: until their times settle."
+    latency: str = TO_NEXT
+    metrics: tuple[str, ...] = ()
+    "Regular expressions with one group, a number that the program prints."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What the clean pass saw of the program, for the passes after it."""
+
+    num_steps: int = 0
+    num_unsettled: int = 0
+    is_training: bool = False
+    root: str | None = None
+    has_torch: bool = False
+
+
+@dataclass(slots=True)
+class OwnProgram:
+    """One program and what was learnt of it so far."""
+
+    words: Sequence[str]
+    cwd: Path | None = None
+    executable: str | None = None
+    "Where the program is; None: as `words` say."
+    wishes: Wishes = field(default_factory=Wishes)
+    seen: Seen | None = None
+    exit_code: int | None = None
+    "Of the first process."
+
+    @property
+    def argv(self) -> list[str]:
+        return [self.executable or self.words[0], *self.words[1:]]
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether the passes after the clean one may wait for a step to begin."""
+        return self.seen is None or self.seen.num_steps > 0
+
+    def environment(self, pass_name: str, work_dir: Path) -> dict[str, str]:
+        """Return the user's environment, with the hooks in front of PYTHONPATH and nothing else."""
+        folder = work_dir / HOOKS_FOLDER
+        folder.mkdir(exist_ok=True)
+        env = job_environment()
+        theirs = [p for p in env.get("PYTHONPATH", "").split(os.pathsep) if p]
+        theirs = [p for p in theirs if os.path.realpath(p) != str(ROOT)]
+        env["PYTHONPATH"] = os.pathsep.join([str(HOOKS), *theirs])
+        env["WARPBOARD_PROFILE"] = json.dumps(self.settings(pass_name, folder))
+        env["NSYS_NVTX_PROFILER_REGISTER_ONLY"] = "0"
+        return env
+
+    def settings(self, pass_name: str, folder: Path) -> dict[str, Any]:
+        """Return what the hooks are told: which steps, and what of them is known already."""
+        settings: dict[str, Any] = {"pass": pass_name, "dir": str(folder)}
+        if pass_name == "clean":
+            if self.wishes.num_steps:
+                skip = self.wishes.num_skipped or UNKNOWN_SKIP
+                settings |= {"skip": skip, "steps": self.wishes.num_steps, "stop": True}
+            return settings
+        first, count = self.captured(pass_name)
+        settings |= {"skip": first, "steps": count, "stop": self.wishes.num_steps > 0}
+        if self.seen is not None and self.seen.num_steps:
+            settings |= {"training": self.seen.is_training, "root": self.seen.root}
+        return settings
+
+    def captured(self, pass_name: str) -> tuple[int, int]:
+        """Return the first step of a profiled pass, and how many it captures."""
+        count = DEFAULT_STEPS[pass_name]
+        if pass_name in ("nsys", "trace") and self.wishes.num_steps:
+            count = self.wishes.num_steps
+        first = self.wishes.num_skipped
+        if self.seen is None or not self.seen.num_steps:
+            return first or UNKNOWN_SKIP, count
+        first = first or self.seen.num_unsettled
+        last = self.seen.num_steps - 1  # its end is seen where the next one begins
+        first = max(0, min(first, last - count))
+        return first, max(1, min(count, last - first))
+
+    def result(
+        self, pass_name: str, work_dir: Path, process: ProcessResult, params: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return what the program's records say, as the result line of a workload."""
+        processes = load_processes(work_dir / HOOKS_FOLDER)
+        main = _main_process(processes)
+        kinds = find_steps(main) if main is not None else []
+        if pass_name == "clean" and self.exit_code is None:
+            self.exit_code = process.returncode
+        stopped = any(p.facts.get("stopped") for p in processes)
+        is_good = process.returncode == 0 or bool(kinds) or stopped
+        result: dict[str, Any] = {
+            "schema_version": 1,
+            "workload": "command",
+            "params": dict(params),
+            "pass": pass_name,
+            "status": "ok" if is_good else "failed",
+            "samples_ns": [],
+            "warnings": [],
+            "captures": [
+                {"path": f"{HOOKS_FOLDER}/{c['path']}", "kind": c["kind"]}
+                for c in (main.captures if main is not None else ())
+            ],
+        }
+        if main is not None:
+            for name in ("environment", "device", "memory"):
+                if main.facts.get(name):
+                    result[name] = main.facts[name]
+        if pass_name == "clean":
+            self._add_latency(result, kinds, processes)
+            self._add_metrics(result, (process.stdout_path, process.stderr_path))
+            self._learn(kinds, main)
+        elif pass_name in ("memory", "trace") and not result["captures"] and is_good:
+            result["warnings"].append(_why_no_capture(pass_name, main))
+        return result if is_good else result | {"error": ""}
+
+    def _learn(self, kinds: Sequence[Steps], main: Process | None) -> None:
+        total = sum(len(k) for k in kinds if k.kind == kinds[0].kind)
+        self.seen = Seen(
+            num_steps=total,
+            num_unsettled=kinds[0].num_unsettled() if kinds else 0,
+            is_training=bool(kinds) and kinds[0].kind == "training",
+            root=kinds[0].root if kinds else None,
+            has_torch=main is not None,
+        )
+
+    def _add_latency(
+        self, result: dict[str, Any], kinds: Sequence[Steps], processes: Sequence[Process]
+    ) -> None:
+        if not kinds:
+            result["warnings"].append({"code": "no_steps_seen", "message": _NO_STEPS})
+            return
+        main, *others = kinds
+        first = self.wishes.num_skipped or main.num_unsettled()
+        last = first + self.wishes.num_steps if self.wishes.num_steps else None
+        to_next = [ns for ns in main.to_next_ns[first:last] if ns is not None]
+        alone = main.alone_ns[first:last]
+        wanted = self.wishes.latency if to_next else ALONE
+        result["samples_ns"] = to_next if wanted == TO_NEXT else alone
+        phases = {ALONE: alone, TO_NEXT: to_next} | {
+            other.title: other.alone_ns[other.num_unsettled() :] for other in others
+        }
+        result["phase_samples_ns"] = {name: values for name, values in phases.items() if values}
+        clock = "CUDA events" if main.on_gpu else "the host's clock"
+        result["steps"] = {
+            "kind": main.kind,
+            "title": main.title,
+            "latency": wanted,
+            "clock": clock,
+            "num_steps": len(main),
+            "num_skipped": first,
+        }
+        environment = result.setdefault("environment", {})
+        environment["step"] = f"{main.title}; {wanted}, by {clock}"
+        ranks = [p for p in processes if p.facts.get("rank") is not None]
+        if len(ranks) > 1:
+            environment["ranks"] = len(ranks)
+        if (
+            to_next
+            and wanted == TO_NEXT
+            and statistics.median(alone) < 0.5 * statistics.median(to_next)
+        ):
+            result["warnings"].append(_much_between(alone, to_next))
+
+    def _add_metrics(self, result: dict[str, Any], printed: Sequence[Path]) -> None:
+        metrics = []
+        for pattern in self.wishes.metrics:
+            values = _printed_values(metric_pattern(pattern), printed)
+            name = metric_name(pattern)
+            if values:
+                metrics.append({"name": name, "value": statistics.median(values), "unit": ""})
+            else:
+                message = f"metric {pattern!r}: the program printed nothing that it matches"
+                result["warnings"].append({"code": "metric_not_printed", "message": message})
+        if metrics:
+            result["metrics"] = metrics
+
+
+def allowed_own(spec: JobSpec, folder: Path) -> tuple[OwnProgram, float]:
+    """Return the program of a job and the longest time of a process; UserError if not allowed."""
+    params: Any = load_params(find_workload(spec.workload), spec.params)
+    executable = allowed_program(params.words)
+    place = allowed_folder(params.cwd, executable)
+    for pattern in params.patterns:
+        metric_pattern(pattern)
+    wishes = Wishes(
+        num_steps=params.iterations,
+        num_skipped=params.warmup,
+        latency=params.latency,
+        metrics=tuple(params.patterns),
+    )
+    cwd = Path(place) if place is not None else folder.absolute() / ".work"
+    own = OwnProgram(words=params.words, cwd=cwd, executable=executable, wishes=wishes)
+    return own, params.timeout_s
+
+
+_NO_STEPS = (
+    "No steps of this program were seen from outside (it calls no PyTorch module and steps no "
+    "optimizer in Python): its latency is that of the steps which the nsys pass finds. The time "
+    "of the whole process is no latency"
+)
+
+
+def _much_between(alone: Sequence[int], to_next: Sequence[int]) -> dict[str, str]:
+    part = 1 - statistics.median(alone) / statistics.median(to_next)
+    message = (
+        f"{part:.0%} of the time from step to step lies between steps: data, sampling, logging, or "
+        f"waiting for requests; `{ALONE}` is the step without it"
+    )
+    return {"code": "time_between_steps", "message": message}
+
+
+def _why_no_capture(pass_name: str, main: Process | None) -> dict[str, str]:
+    if main is None:
+        message = f"{pass_name}: the program called no PyTorch module"
+    elif main.facts.get("refused"):
+        message = f"{pass_name}: {main.facts['refused']}"
+    elif pass_name == "memory" and (main.facts.get("device") or {}).get("name") == "cpu":
+        message = "memory: the history is that of CUDA's allocator, and the program used none"
+    else:
+        message = f"{pass_name}: the program ended before the steps that were to be captured"
+    return {"code": "memory_history_unavailable" if pass_name == "memory" else "no_steps_seen",
+            "message": message}  # fmt: skip
+
+
+def _main_process(processes: Sequence[Process]) -> Process | None:
+    """Return the process that the run is about: rank 0, or the one with the most steps' time."""
+
+    def weight(process: Process) -> tuple[bool, int]:
+        busy_ns = sum(r.end_ns - r.start_ns for r in process.records)
+        return process.facts.get("rank") in (None, 0), busy_ns
+
+    return max(processes, key=weight, default=None)
+
+
+def metric_pattern(text: str) -> re.Pattern[str]:
+    """Return the compiled pattern; UserError unless it is one with exactly one group."""
+    try:
+        pattern = re.compile(text)
+    except re.error as error:
+        raise UserError(f"metric: {text!r} is no regular expression: {error}") from error
+    if pattern.groups != 1:
+        raise UserError(
+            f"metric: {text!r} has {pattern.groups} groups; put the number, alone, in "
+            r"parentheses: 'tok/s: ([0-9.]+)'"
+        )
+    return pattern
+
+
+def metric_name(text: str) -> str:
+    """Return the words of a pattern: `tok/s: ([0-9.]+)` is `tok/s`."""
+    outside = re.sub(r"\((?:[^()\\]|\\.)*\)", " ", text)
+    words = re.sub(r"\\[sSdDwWbB][*+?]?|[\\^$*+?.|\[\]{}()]", " ", outside)
+    return " ".join(words.split()).strip(" :=,;") or "metric"
+
+
+def _printed_values(pattern: re.Pattern[str], files: Sequence[Path]) -> list[float]:
+    values: list[float] = []
+    for path in files:
+        if not path.is_file():
+            continue
+        with open(path, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                for text in pattern.findall(line[:10_000]):
+                    try:
+                        values.append(float(text.replace(",", "").replace("_", "")))
+                    except ValueError:
+                        continue
+                if len(values) >= MAX_METRIC_VALUES:
+                    return values
+    return values

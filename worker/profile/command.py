@@ -1,0 +1,304 @@
+"""Profile any program, unchanged, and keep what was found as one run.
+
+The program is run once for each pass: `clean` alone, for latency; `nsys` or `trace` for kernels,
+`memory` for the allocator, `ncu` for the counters of the kernels that matter. Needs Python's
+standard library; what a PyTorch program needs for its steps to be seen enters by PYTHONPATH.
+Exit code: the program's own (128 + N for signal N), 130 after Ctrl-C, 2 for a wrong argument, 3
+where nothing could be measured.
+"""
+
+import argparse
+import json
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from captures.scrub.log import LogCleaner
+from core.console import (
+    EXIT_INTERRUPTED,
+    LineParser,
+    fail,
+    flushed,
+    note,
+    print_json,
+    seconds,
+    whole_number,
+    word,
+)
+from core.errors import AppError, UserError
+from core.spec import MAX_REPEATS, JobSpec
+from core.states import PROFILER_PASSES, Pass
+from worker.execute import Job, JobLimits
+from worker.own_program import ALONE, TO_NEXT, OwnProgram, Wishes, metric_pattern
+from worker.profile.deliver import deliver, refuse_early
+from worker.profile.progress import Progress
+from worker.targets import CPU, find_targets
+from worker.tools import find_nsys
+from workloads.registry import parse_params
+
+EXIT_FAILED = 3
+_SECRET = ("token", "password", "passwd", "secret", "api-key", "api_key", "apikey")
+
+
+def main(argv: list[str] | None = None) -> int:
+    words = sys.argv[1:] if argv is None else argv
+    is_json = "--json" in words[: words.index("--") if "--" in words else len(words)]
+    try:
+        return flushed(_run(*split_arguments(words)))
+    except AppError as error:
+        return fail(str(error), error.exit_code, is_json=is_json)
+    except KeyboardInterrupt:
+        return fail("stopped", EXIT_INTERRUPTED, is_json=is_json)
+    except OSError as error:
+        return fail(
+            f"{error.filename or 'writing'}: {error.strerror}", EXIT_FAILED, is_json=is_json
+        )
+
+
+def split_arguments(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return our options and the program's words, which follow `--`; UserError without them."""
+    cut = words.index("--") if "--" in words else len(words)
+    args = _parser().parse_args(words[:cut])
+    program = words[cut + 1 :]
+    if not program:
+        raise UserError("profile: no program; put it behind `--`: profile -- python train.py")
+    if shutil.which(program[0]) is None:
+        raise UserError(f"profile: {program[0]!r} is not a program that can be run here")
+    return args, program
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = LineParser(
+        prog="warpboard profile",
+        usage="warpboard profile [options] -- PROGRAM ARGS...",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--name", type=word, help="name of the run; default: the program's")
+    parser.add_argument(
+        "--passes",
+        metavar="P[,P]",
+        help="clean,nsys,ncu,memory,trace; default clean, nsys (trace without it) and memory; "
+        "clean is always run",
+    )
+    parser.add_argument(
+        "--repeats",
+        type=whole_number(1, MAX_REPEATS),
+        default=1,
+        help="processes of the clean pass; default 1",
+    )
+    parser.add_argument(
+        "--steps",
+        type=whole_number(1, 1_000_000),
+        default=0,
+        help="steps to measure, after which the program is ended; default: all, to its own end",
+    )
+    parser.add_argument(
+        "--skip",
+        type=whole_number(0, 1_000_000),
+        default=0,
+        help="steps before the measured ones; default: until their times settle",
+    )
+    parser.add_argument(
+        "--latency",
+        choices=("next", "alone"),
+        default="next",
+        help="what a step's latency is: from its start to the next one's, or to its own end",
+    )
+    parser.add_argument(
+        "--metric",
+        action="append",
+        default=[],
+        metavar="REGEX",
+        help="a number that the program prints, as a group: 'tok/s: ([0-9.]+)'; may be repeated",
+    )
+    parser.add_argument("--ncu-set", choices=("basic", "roofline", "full"), default="roofline")
+    parser.add_argument(
+        "--keep-reports",
+        action="store_true",
+        help="keep .nsys-rep and .ncu-rep too: they hold environment variables and paths",
+    )
+    parser.add_argument("--keep-private", action="store_true", help="keep host names and paths")
+    parser.add_argument("--timeout", type=seconds, help="seconds for one process; default 1 h")
+    parser.add_argument("--quiet", action="store_true", help="do not show what the program prints")
+    to = parser.add_mutually_exclusive_group()
+    to.add_argument("--out", type=Path, metavar="DIR", help="leave the run in this folder")
+    to.add_argument("--to", metavar="URL", help="send the run to this dashboard")
+    parser.add_argument("--token-file", type=Path, metavar="F", help="the dashboard's token")
+    parser.add_argument("--json", action="store_true", help="print one JSON document at the end")
+    return parser
+
+
+def _run(args: argparse.Namespace, words: list[str]) -> int:
+    for pattern in args.metric:
+        metric_pattern(pattern)
+    refuse_early(args.out, args.to, args.token_file)
+    model, target = find_targets("all")[0]
+    # A program may use every GPU that its environment shows it.
+    target = replace(target, visible_devices=None)
+    passes = _passes(args.passes, on_cpu=model == CPU)
+    with _folder(args.out) as folder:
+        own = OwnProgram(words=words, wishes=_wishes(args))
+        spec = _spec(args, words, passes, model)
+        progress = Progress(passes=passes, repeats=args.repeats, quiet=args.quiet)
+        job = Job(spec, folder, gpu=target, keep_private=args.keep_private, own=own,
+                  on_line=progress.program_line, keep_reports=args.keep_reports)  # fmt: skip
+        stop = threading.Event()
+        limits = JobLimits()
+        if args.timeout is not None:
+            limits = JobLimits(clean_s=args.timeout, profiled_s=args.timeout)
+        with _interrupts(stop):
+            manifest = _measure(job, own, progress, stop, limits, args.name)
+        note(progress.summary(manifest))
+        where = deliver(folder, out=args.out, url=args.to, token_file=args.token_file)
+        if args.json:
+            print_json({"schema_version": 1, "run": where, "status": manifest["status"]})
+        return _exit_code(own, manifest, is_stopped=stop.is_set())
+
+
+def _wishes(args: argparse.Namespace) -> Wishes:
+    return Wishes(
+        num_steps=args.steps,
+        num_skipped=args.skip,
+        latency=ALONE if args.latency == "alone" else TO_NEXT,
+        metrics=tuple(args.metric),
+    )
+
+
+def _passes(text: str | None, *, on_cpu: bool) -> tuple[str, ...]:
+    """Return the profiler passes in the order they run; UserError for an unknown one."""
+    if text is not None:
+        wanted = {name.strip().lower() for name in text.split(",") if name.strip()}
+        unknown = wanted - {str(p) for p in Pass}
+        if unknown:
+            known = ", ".join(str(p) for p in Pass)
+            raise UserError(f"--passes: {sorted(unknown)[0]!r} is not one of {known}")
+        return tuple(str(p) for p in PROFILER_PASSES if str(p) in wanted)
+    timeline = "nsys" if find_nsys().is_usable else "trace"
+    return (timeline,) if on_cpu else (timeline, "memory")
+
+
+def _spec(args: argparse.Namespace, words: list[str], passes: tuple[str, ...], model: str) -> Any:
+    values = {
+        "argv": json.dumps(words if args.keep_private else public_words(words)),
+        "name": args.name or default_name(words),
+        "iterations": args.steps,
+        "warmup": args.skip,
+        "latency": "step alone" if args.latency == "alone" else "step to step",
+        "metrics": json.dumps(args.metric),
+        "ncu_set": args.ncu_set,
+    }
+    params = parse_params("command", values, gpu_is_cpu=model == CPU)
+    return JobSpec(
+        workload="command", params=params, profilers=passes, repeats=args.repeats, gpu=model
+    )
+
+
+def default_name(words: list[str]) -> str:
+    """Return what a program is called: the script behind an interpreter, else the program."""
+    program = Path(words[0]).name
+    is_launcher = program.startswith("python") or program in ("torchrun", "accelerate", "mpirun")
+    for i, word_ in enumerate(words[1:], 1):
+        if is_launcher and words[i - 1] == "-m":
+            return word_
+        if is_launcher and word_.endswith((".py", ".ipynb")):
+            return Path(word_).name
+    return program
+
+
+def public_words(words: list[str]) -> list[str]:
+    """Return the words as they may leave the host: home folder and secrets left out."""
+    shorten = LogCleaner().text
+    public: list[str] = []
+    for i, text in enumerate(words):
+        name, sign, _ = text.partition("=")
+        previous = words[i - 1].lower() if i else ""
+        if sign and name.startswith("-") and any(s in name.lower() for s in _SECRET):
+            public.append(f"{name}=(removed)")
+        elif (
+            i
+            and previous.startswith("-")
+            and "=" not in previous
+            and any(s in previous for s in _SECRET)
+        ):
+            public.append("(removed)")
+        else:
+            public.append(shorten(text))
+    return public
+
+
+@contextmanager
+def _folder(out: Path | None) -> Iterator[Path]:
+    """Give the folder of the bundle: the user's, or one that goes when the run is delivered."""
+    if out is not None:
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise UserError(f"--out {out}: is not an empty folder; choose another")
+        out.mkdir(parents=True, exist_ok=True)
+        yield out
+        return
+    with tempfile.TemporaryDirectory(prefix="warpboard-profile-") as name:
+        yield Path(name)
+
+
+@contextmanager
+def _interrupts(stop: threading.Event) -> Iterator[None]:
+    """Let the first Ctrl-C end the pass that runs, and the second one everything."""
+
+    def interrupted(number: int, frame: Any) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        note("warpboard: stopping; what was measured is kept (Ctrl-C again: stop at once)")
+
+    before = signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _measure(
+    job: Job,
+    own: OwnProgram,
+    progress: Progress,
+    stop: threading.Event,
+    limits: JobLimits,
+    name: str | None,
+) -> dict[str, Any]:
+    """Run the passes, each shown as it begins and ends; return the manifest."""
+    try:
+        job.prepare(python=None, limits=limits, should_cancel=stop.is_set)
+        for process in range(job.spec.repeats):
+            if not stop.is_set():
+                progress.begins("clean", process)
+                job.run_clean(process)
+                progress.ended(job.last_record)
+        for pass_name in job.spec.profilers:
+            if stop.is_set() or job.is_stopped:
+                break
+            progress.begins(pass_name, 0, own.captured(pass_name) if own.has_steps else None)
+            job.run_profiler(pass_name)
+            progress.ended(job.last_record)
+        return job.finish(keeps_cut_off=True)
+    finally:
+        job.close()
+
+
+def _exit_code(own: OwnProgram, manifest: Mapping[str, Any], *, is_stopped: bool) -> int:
+    if is_stopped:
+        return EXIT_INTERRUPTED
+    code = own.exit_code
+    if code is None:
+        return EXIT_FAILED
+    if code < 0:
+        return 128 - code
+    if code == 0 and manifest["status"] == "failed":
+        return EXIT_FAILED
+    return code

@@ -1,0 +1,181 @@
+"""From records to steps: which kinds there are, where each begins, and how long it takes.
+
+A training step begins with the first call of a module that keeps gradients after a step of the
+optimizer, and is over when the optimizer has made the next; calls in between are its micro-steps.
+An inference step is a call of the outermost module. A program's own marks come before both.
+
+Two durations of every step: from its start to its own end (`alone`), and from its start to the next
+one's (`to_next`), which holds what the program does in between: data, sampling, logging. Steps with
+something of another kind in between have no `to_next`.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from worker.hooks.warpboard_hooks import CALL, GRAD, MARK, OPTIMIZER
+from worker.profile.records import Process, Record
+
+MAIN_SIZE_FRAC = 0.6
+"""Calls of one size are a kind of their own where at least this part of all calls has it."""
+SETTLED_FACTOR = 1.5
+"""Leading steps slower than this many medians are start-up."""
+
+
+@dataclass(slots=True)
+class Steps:
+    """The steps of one kind, in order."""
+
+    kind: str
+    "`training`, `inference` or `marked`."
+    title: str
+    "In words, with the name of the module or mark."
+    root: str | None = None
+    "Type of the module whose calls are steps; None where its calls alone do not make them."
+    alone_ns: list[int] = field(default_factory=list)
+    to_next_ns: list[int | None] = field(default_factory=list)
+    on_gpu: bool = False
+    "Timed by CUDA events; else by the host's clock."
+
+    def __len__(self) -> int:
+        return len(self.alone_ns)
+
+    def num_unsettled(self) -> int:
+        """Return how many leading steps are start-up: compilation, tuning, first allocations."""
+        if len(self) < 4:
+            return min(1, len(self) - 1) if len(self) else 0
+        limit = SETTLED_FACTOR * sorted(self.alone_ns)[len(self) // 2]
+        slow = [i for i, ns in enumerate(self.alone_ns[: len(self) // 2]) if ns > limit]
+        return max([i + 1 for i in slow] + [min(3, len(self) // 4)])
+
+
+def find_steps(process: Process) -> list[Steps]:
+    """Return the kinds of steps of one process, the one that the run is about first."""
+    records = process.records
+    marked = [r for r in records if r.kind == MARK]
+    if marked:
+        return _marked(process, marked)
+    found = []
+    optimizers = [r.name for r in records if r.kind == OPTIMIZER]
+    if optimizers:
+        training = _training(process, optimizers[0])
+        if len(training):
+            found.append(training)
+    calls = [r for r in records if r.kind == CALL and not (found and r.flags & GRAD)]
+    if calls:
+        found += _inference(process, calls, after_training=bool(found))
+    return found
+
+
+def _marked(process: Process, marked: Sequence[Record]) -> list[Steps]:
+    found = []
+    for name, _ in Counter(r.name for r in marked).most_common():
+        own = [r for r in marked if r.name == name]
+        steps = Steps("marked", f"step {process.name(name)!r}, marked by the program")
+        _fill(steps, own, marked)
+        found.append(steps)
+    return found
+
+
+def _training(process: Process, anchor: int) -> Steps:
+    """Cut the records at the steps of the first optimizer."""
+    steps = Steps("training", "training step")
+    spans: list[tuple[Record, Record, bool]] = []
+    start: Record | None = None
+    others = False
+    num_calls = 0
+    for record in process.records:
+        if record.kind == CALL and record.flags & GRAD:
+            num_calls += 1
+            if start is None:
+                start = record
+                if spans:
+                    spans[-1] = (*spans[-1][:2], others)
+                others = False
+        elif record.kind == CALL:
+            others = True
+        elif record.name == anchor:
+            spans.append((start or record, record, False))
+            start = None
+    steps.on_gpu = _mostly_gpu([s for s, _, _ in spans])
+    for i, (first, last, has_others) in enumerate(spans):
+        alone = _between(first, last, steps.on_gpu)
+        following = spans[i + 1][0] if i + 1 < len(spans) and not has_others else None
+        if alone is not None:
+            steps.alone_ns.append(alone)
+            steps.to_next_ns.append(_between(first, following, steps.on_gpu))
+    roots = Counter(r.name for r in process.records if r.kind == CALL and r.flags & GRAD)
+    if roots:
+        steps.title = f"training step of {process.name(roots.most_common(1)[0][0])}"
+    micro = round(num_calls / len(spans)) if spans else 1
+    if micro > 1:
+        steps.title += f", {micro} model calls each"
+    return steps
+
+
+def _inference(process: Process, calls: Sequence[Record], *, after_training: bool) -> list[Steps]:
+    def model(record: Record) -> tuple[str, int]:
+        facts = process.names.get(record.name, {})
+        return str(facts.get("type", "?")), int(facts.get("parameters", 0))
+
+    taken: Counter[tuple[str, int]] = Counter()
+    for record in calls:
+        taken[model(record)] += _call_ns(record)
+    chosen = taken.most_common(1)[0][0]
+    own = [r for r in calls if model(r) == chosen]
+    what = "evaluation call" if after_training else "call"
+    sizes = Counter(r.size for r in own)
+    size, count = sizes.most_common(1)[0]
+    if len(sizes) == 1 or count < MAIN_SIZE_FRAC * len(own):
+        steps = Steps("inference", f"{what} of {chosen[0]}", chosen[0])
+        _fill(steps, own, process.records)
+        return [steps]
+    main = Steps("inference", f"{what} of {chosen[0]} with {size} elements", chosen[0])
+    _fill(main, [r for r in own if r.size == size], process.records)
+    other = Steps("inference", f"{what} of {chosen[0]} with other sizes", chosen[0])
+    _fill(other, [r for r in own if r.size != size], process.records)
+    return [main, other]
+
+
+def _fill(steps: Steps, own: Sequence[Record], everything: Sequence[Record]) -> None:
+    """Add calls to the steps; one has a `to_next` where the next record that counts is its like."""
+    steps.on_gpu = _mostly_gpu(own)
+    chosen = {id(r) for r in own}
+    names = {r.name for r in own}
+    following: dict[int, Record] = {}
+    last: Record | None = None
+    for record in everything:
+        if record.kind == OPTIMIZER or (record.name in names and id(record) not in chosen):
+            last = None
+        elif id(record) in chosen:
+            if last is not None:
+                following[id(last)] = record
+            last = record
+    for record in own:
+        alone = _call_ns(record) if not steps.on_gpu else record.gpu_call_ns
+        if alone is not None:
+            steps.alone_ns.append(round(alone))
+            steps.to_next_ns.append(_between(record, following.get(id(record)), steps.on_gpu))
+
+
+def _call_ns(record: Record) -> int:
+    if record.gpu_call_ns is not None:
+        return round(record.gpu_call_ns)
+    return record.end_ns - record.start_ns
+
+
+def _mostly_gpu(records: Sequence[Record]) -> bool:
+    return 2 * sum(r.gpu_start is not None for r in records) > len(records)
+
+
+def _between(first: Record, second: Record | None, on_gpu: bool) -> int | None:
+    """Return the time from one record's start to another's; None where it is not known."""
+    if second is None:
+        return None
+    if not on_gpu:
+        return second.start_ns - first.start_ns
+    if first.gpu_start is None or second.gpu_start is None:
+        return None
+    if first.gpu_start[0] != second.gpu_start[0]:
+        return None
+    return max(0, round(second.gpu_start[1] - first.gpu_start[1]))
