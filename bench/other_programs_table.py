@@ -17,7 +17,7 @@ def main() -> None:
         if not manifest.is_file():
             rows.append((text.stem, "-", "no run", "", "", ""))
             continue
-        clean = [p["result"] for p in json.loads(manifest.read_text())["passes"]][0]
+        clean = next(p["result"] for p in json.loads(manifest.read_text())["passes"])
         own = [float(v) for v in OWN_TIMER.findall(text.read_text())]
         own = own[len(own) // 3 :]
         cells = [text.stem, f"{statistics.median(own):.4f}" if own else "-"]

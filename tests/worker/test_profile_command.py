@@ -1,0 +1,196 @@
+"""`python -m worker.profile` with real programs: a PyTorch script, one without PyTorch, faults."""
+
+import gzip
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FAKE_TOOLS = ROOT / "tests" / "fake_tools"
+
+TRAIN = """
+import os, signal, sys, time
+import torch
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64))
+optimizer = torch.optim.AdamW(net.parameters())
+for step in range(14):
+    begin = time.perf_counter()
+    x = torch.randn(64, 64)
+    loss = torch.nn.functional.mse_loss(net(x), x)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    time.sleep(0.004)
+    print(f"took {(time.perf_counter() - begin) * 1e3:.4f} ms, {64 / 0.004:.0f} rows/s", flush=True)
+END
+"""
+
+
+@pytest.fixture
+def profile(tmp_path):
+    """Profile a script; the function returns (exit code, manifest, output, errors)."""
+
+    def run(script, *options, env=None, name="train.py", words=()):
+        path = tmp_path / name
+        path.write_text(script.replace("END", ""))
+        out = tmp_path / "bundle"
+        tools = {"PATH": os.pathsep.join([str(FAKE_TOOLS), os.environ["PATH"]])}
+        done = subprocess.run(
+            [sys.executable, "-m", "worker.profile", "--out", str(out), *options, "--",
+             sys.executable, str(path), *words],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "",
+                 "WARPBOARD_DATA": str(tmp_path / "data"), **(env or {}),
+                 **(tools if (env or {}).get("FAKE") else {"WARPBOARD_NSYS": "/nowhere/nsys"})},
+            cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
+        )  # fmt: skip
+        manifest = out / "manifest.json"
+        found = json.loads(manifest.read_text()) if manifest.is_file() else None
+        return done.returncode, found, done.stdout, done.stderr
+
+    return run
+
+
+def pass_of(manifest, name):
+    return next(p for p in manifest["passes"] if p["pass"] == name)
+
+
+def test_unchanged_training_script_gives_step_latency_that_agrees_with_its_own_timer(profile):
+    code, manifest, output, errors = profile(TRAIN, "--metric", r", ([0-9]+) rows/s")
+
+    clean = pass_of(manifest, "clean")["result"]
+    own = [float(line.split()[1]) for line in output.splitlines() if line.startswith("took")]
+    own = own[clean["steps"]["num_skipped"] : -1]  # the last step has no next one
+    assert (code, manifest["status"]) == (0, "done"), errors
+    assert clean["steps"]["kind"] == "training"
+    assert clean["steps"]["num_steps"] == 14
+    assert "Sequential" in clean["environment"]["step"]
+    assert len(clean["samples_ns"]) == len(own)
+    measured = statistics.median(clean["samples_ns"]) / 1e6
+    assert measured == pytest.approx(statistics.median(own), rel=0.05)
+    assert clean["metrics"] == [{"name": "rows/s", "value": 16000.0, "unit": ""}]
+
+
+def test_trace_pass_without_nsys_holds_the_chosen_steps_and_their_parts(profile, tmp_path):
+    profile(TRAIN)
+
+    [path] = (tmp_path / "bundle").glob("trace-*.json.gz")
+    with gzip.open(path) as file:
+        events = json.load(file)["traceEvents"]
+    names = [e["name"] for e in events if e.get("cat") == "user_annotation"]
+    assert sum(n.startswith("ProfilerStep#") for n in names) == 4
+    for part in ("forward", "backward", "optimizer", "0", "2"):
+        assert names.count(part) == 4, part
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ("os._exit(7)", 7),
+        ("sys.exit(3)", 3),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 128 + signal.SIGKILL),
+        ("raise ValueError('no')", 1),
+    ],
+)
+def test_steps_outlive_however_the_program_ends_and_its_exit_code_is_passed_on(profile, end, code):
+    found, manifest, _, errors = profile(TRAIN.replace("END", end), "--passes", "clean")
+
+    clean = pass_of(manifest, "clean")
+    assert found == code, errors
+    assert len(clean["result"]["samples_ns"]) >= 10
+    assert clean["outcome"] == "ok"
+    assert any("ended with code" in w["message"] for w in clean["warnings"])
+
+
+def test_steps_option_ends_the_program_after_so_many(profile):
+    endless = TRAIN.replace("range(14)", "range(10**9)")
+
+    code, manifest, _, errors = profile(endless, "--steps", "6", "--skip", "2")
+
+    clean = pass_of(manifest, "clean")["result"]
+    assert code == 0, errors
+    assert len(clean["samples_ns"]) == 6
+    assert pass_of(manifest, "trace")["captures"]
+
+
+def test_program_without_pytorch_has_no_latency_and_its_whole_run_is_in_the_nsys_capture(profile):
+    code, manifest, _, errors = profile(
+        "print('solved')", env={"FAKE": "1", "FAKE_NSYS_CAPTURE": "decode_eager.sqlite"}
+    )
+
+    clean, nsys = pass_of(manifest, "clean"), pass_of(manifest, "nsys")
+    assert code == 0, errors
+    assert clean["result"]["samples_ns"] == []
+    assert "no_steps_seen" in {w["code"] for w in clean["warnings"]}
+    assert not any("capture-range" in word for word in nsys["command"])
+    assert [c["kind"] for c in nsys["captures"]] == ["nsys_sqlite"]
+
+
+def test_program_with_steps_is_captured_by_nsys_around_the_chosen_ones(profile):
+    _, manifest, _, errors = profile(TRAIN, env={"FAKE": "1"})
+
+    nsys = pass_of(manifest, "nsys")
+    assert "--capture-range=cudaProfilerApi" in nsys["command"], errors
+    assert nsys["notes"]["num_gpu_operations"] > 0
+
+
+def test_program_that_fails_before_any_step_is_a_failed_run_with_its_last_words(profile):
+    code, manifest, _, _ = profile("raise ValueError('heads must divide width')")
+
+    assert code == 1
+    assert manifest["status"] == "failed"
+    assert "heads must divide width" in manifest["error"]
+
+
+def test_interrupt_keeps_what_was_measured(profile, tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN.replace("range(14)", "range(10**9)").replace("END", ""))
+    out = tmp_path / "bundle"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "worker.profile", "--out", str(out), "--",
+         sys.executable, str(path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "WARPBOARD_NSYS": "/nowhere/nsys"},
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    for _, line in zip(range(20), process.stdout, strict=False):
+        assert line
+    process.send_signal(signal.SIGINT)
+    for _line in process.stdout:
+        pass
+    code = process.wait(timeout=60)
+
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert code == 130
+    assert manifest["status"] == "done"
+    assert len(pass_of(manifest, "clean")["result"]["samples_ns"]) >= 10
+
+
+def test_secrets_and_the_home_folder_are_not_kept_with_the_run(profile, tmp_path):
+    words = ["--hf-token", "hf_abc", "--api-key=xyz", "--lr", "1", str(Path.home() / "corpus")]
+
+    profile("pass", "--passes", "clean", words=words)
+
+    text = (tmp_path / "bundle" / "manifest.json").read_text()
+    assert "hf_abc" not in text
+    assert "xyz" not in text
+    assert f"{Path.home()}/corpus" not in text
+    assert '\\"--lr\\", \\"1\\"' in text
+
+
+def test_wrong_destination_is_refused_before_the_program_runs(profile):
+    begin = time.monotonic()
+
+    code, manifest, _, errors = profile("import time; time.sleep(100)", "--token-file", "none")
+
+    assert (code, manifest) == (2, None)
+    assert "--token-file" in errors
+    assert time.monotonic() - begin < 60
