@@ -15,34 +15,17 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FAKE_TOOLS = ROOT / "tests" / "fake_tools"
 
-TRAIN = """
-import os, signal, sys, time
-import torch
-
-torch.manual_seed(0)
-torch.set_num_threads(1)
-net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64))
-optimizer = torch.optim.AdamW(net.parameters())
-for step in range(14):
-    begin = time.perf_counter()
-    x = torch.randn(64, 64)
-    loss = torch.nn.functional.mse_loss(net(x), x)
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    time.sleep(0.004)
-    print(f"took {(time.perf_counter() - begin) * 1e3:.4f} ms, {64 / 0.004:.0f} rows/s", flush=True)
-END
-"""
+PROGRAMS = Path(__file__).parent / "profile_programs"
+TRAIN = (PROGRAMS / "train.py").read_text()
 
 
 @pytest.fixture
 def profile(tmp_path):
     """Profile a script; the function returns (exit code, manifest, output, errors)."""
 
-    def run(script, *options, env=None, name="train.py", words=()):
+    def run(script, *options, env=None, name="train.py", words=("14",)):
         path = tmp_path / name
-        path.write_text(script.replace("END", ""))
+        path.write_text(script)
         out = tmp_path / "bundle"
         tools = {"PATH": os.pathsep.join([str(FAKE_TOOLS), os.environ["PATH"]])}
         done = subprocess.run(
@@ -94,15 +77,10 @@ def test_trace_pass_without_nsys_holds_the_chosen_steps_and_their_parts(profile,
 
 @pytest.mark.parametrize(
     ("end", "code"),
-    [
-        ("os._exit(7)", 7),
-        ("sys.exit(3)", 3),
-        ("os.kill(os.getpid(), signal.SIGKILL)", 128 + signal.SIGKILL),
-        ("raise ValueError('no')", 1),
-    ],
+    [("exit at once", 7), ("exit", 3), ("kill", 128 + signal.SIGKILL), ("raise", 1)],
 )
 def test_steps_outlive_however_the_program_ends_and_its_exit_code_is_passed_on(profile, end, code):
-    found, manifest, _, errors = profile(TRAIN.replace("END", end), "--passes", "clean")
+    found, manifest, _, errors = profile(TRAIN, "--passes", "clean", words=["14", end])
 
     clean = pass_of(manifest, "clean")
     assert found == code, errors
@@ -112,9 +90,7 @@ def test_steps_outlive_however_the_program_ends_and_its_exit_code_is_passed_on(p
 
 
 def test_steps_option_ends_the_program_after_so_many(profile):
-    endless = TRAIN.replace("range(14)", "range(10**9)")
-
-    code, manifest, _, errors = profile(endless, "--steps", "6", "--skip", "2")
+    code, manifest, _, errors = profile(TRAIN, "--steps", "6", "--skip", "2", words=["1000000000"])
 
     clean = pass_of(manifest, "clean")["result"]
     assert code == 0, errors
@@ -152,12 +128,10 @@ def test_program_that_fails_before_any_step_is_a_failed_run_with_its_last_words(
 
 
 def test_interrupt_keeps_what_was_measured(profile, tmp_path):
-    path = tmp_path / "train.py"
-    path.write_text(TRAIN.replace("range(14)", "range(10**9)").replace("END", ""))
     out = tmp_path / "bundle"
     process = subprocess.Popen(
         [sys.executable, "-m", "worker.profile", "--out", str(out), "--",
-         sys.executable, str(path)],
+         sys.executable, str(PROGRAMS / "train.py"), "1000000000"],
         env={**os.environ, "PYTHONPATH": str(ROOT), "WARPBOARD_NSYS": "/nowhere/nsys"},
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip

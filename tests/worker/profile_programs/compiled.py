@@ -6,6 +6,7 @@ import warnings
 
 import torch
 from torch import nn
+from torch._dynamo.utils import counters
 
 warnings.simplefilter("error")
 torch.manual_seed(0)
@@ -58,13 +59,12 @@ elif how == "function":
         return net(x) + 1
 elif how == "optimizer":
     step = torch.compile(opt.step, backend="eager")
-for i in range(8):
+for _i in range(8):
     y = model(torch.randn(4, 16))
     if how in ("optimizer", "module", "eager"):
         y.sum().backward()
         (step if how == "optimizer" else opt.step)()
         opt.zero_grad()
-from torch._dynamo.utils import counters
 
 print(
     json.dumps(
