@@ -21,9 +21,12 @@ from analysis.export_document import (
     study_document,
 )
 from analysis.studies.engine.records import StudyTable
+from core.plain_text import MAX_CELL_CHARS, cut, is_formula
 
 Exportable = Comparison | StudyTable
 MARKDOWN_SPECIAL = re.compile(r"([\\`*\[\]<>|~&])|(?<![A-Za-z0-9])(_)|(_)(?![A-Za-z0-9])")
+MENTION = re.compile(r"(?<![A-Za-z0-9])[@#](?=[A-Za-z0-9])|\bGH-(?=\d)|(?<=://)|\bwww(?=\.)", re.I)
+"""What GitHub turns into a link by itself: `@user`, `#1`, `GH-1`, addresses."""
 PAIR_FIELDS = (
     "a",
     "b",
@@ -38,7 +41,6 @@ PAIR_FIELDS = (
     "delta_ns",
 )
 LONG_CELL = 48
-FORMULA_START = ("=", "+", "-", "@", "\t", "\r")
 STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem;"
     "color:#1c2330;background:#fff}table{border-collapse:collapse;display:block;overflow-x:auto}"
@@ -67,7 +69,7 @@ def to_csv(what: Exportable) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     header, rows = _kernel_rows(what) if isinstance(what, Comparison) else _cell_rows(what)
-    writer.writerow(header)
+    writer.writerow([_csv_cell(name) for name in header])
     writer.writerows([_csv_cell(value) for value in row] for row in rows)
     return out.getvalue()
 
@@ -123,8 +125,9 @@ def _document(what: Exportable) -> Document:
 
 
 def _markdown(text: str) -> str:
-    plain = " ".join(text.split())
-    return MARKDOWN_SPECIAL.sub(lambda found: "\\" + found.group(0), plain)
+    plain = " ".join(cut(text, MAX_CELL_CHARS).split())
+    escaped = MARKDOWN_SPECIAL.sub(lambda found: "\\" + found.group(0), plain)
+    return MENTION.sub("\\g<0>\u2060", escaped)
 
 
 def _markdown_table(table: DocumentTable) -> str:
@@ -169,14 +172,7 @@ def _csv_cell(value: Any) -> Any:
     """Blank what is unknown; keep a text from being taken for a formula by a spreadsheet."""
     if value is None or value != value:
         return ""
-    if isinstance(value, str) and value.startswith(FORMULA_START) and not _is_number(value):
-        return "'" + value
+    if isinstance(value, str):
+        value = cut(value, MAX_CELL_CHARS)
+        return "'" + value if is_formula(value) else value
     return value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -9,6 +9,7 @@ from typing import Any
 from sqlite_utils import Database
 
 from core.errors import UserError
+from core.plain_text import cut
 from core.spec import JobSpec, canonical_json
 
 
@@ -31,7 +32,7 @@ def relabel(
         db.conn.execute(
             "UPDATE runs SET name = ?, workload = ?, params = ?, comparable_hash = ? WHERE id = ?",
             (
-                name or row[0],
+                cut(name or row[0]),
                 workload,
                 canonical_json(merged),
                 spec.comparable_hash if spec else None,

@@ -16,6 +16,7 @@ import db.adapters  # noqa: F401 frames hold numpy's numbers
 from analysis import tables
 from analysis.rundata import RUN_SAMPLE_COLUMNS, AssembledRun, NamedClass, RunCapture
 from core.config import DataDir
+from core.plain_text import cut
 from core.states import RunStatus
 from db.clock import utc_now
 from db.events import add_events
@@ -79,6 +80,7 @@ def insert_imported(
                 "status": run.data.status,
                 "content_hash": content_hash,
                 **row,
+                "name": cut(str(row["name"])),
             }
         )
         add_events(db, run_id, [(None, "state", f"{row['source']}: {run.data.status}")])

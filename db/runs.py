@@ -7,6 +7,7 @@ from sqlite_utils import Database
 
 from core.errors import UserError
 from core.ids import new_id
+from core.plain_text import cut
 from core.spec import JobSpec, canonical_json
 from core.states import RunStatus
 from db.clock import utc_now
@@ -97,7 +98,8 @@ def insert_run(
 ) -> str:
     """Insert a queued run and return its id."""
     run_id = new_id()
-    row: dict[str, Any] = {"id": run_id, "name": name, "source": source, "sweep_id": sweep_id}
+    row: dict[str, Any] = {"id": run_id, "name": cut(name), "source": source}
+    row |= {"sweep_id": sweep_id}
     row |= {"status": str(RunStatus.QUEUED), "created_at": utc_now()}
     if spec is not None:
         row |= spec_fields(spec)

@@ -26,6 +26,7 @@ def hints(query: str) -> None:
             "Add to the filter",
             offered,
             key="filter_hint",
+            format_func=plain_markdown,
             on_change=_take,
             label_visibility="collapsed",
         )

@@ -1,6 +1,7 @@
 """Small pieces that several pages draw."""
 
 import logging
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from app.ui.colours import category_colour, chip_colour
 from app.ui.format import UNKNOWN
 from app.ui.shape import status_text
 from core.errors import AppError
+from core.plain_text import MAX_CELL_CHARS, cut, is_formula
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +58,16 @@ class Card:
 
 
 def plain_markdown(text: str) -> str:
-    """Return text that Streamlit's Markdown shows as it is."""
-    return "".join("\\" + c if c in "\\`*_{}[]()#+-.!|<>~$:&^=" else c for c in str(text))
+    """Return text that Streamlit's Markdown shows as it is, cut where it is very long.
+
+    Addresses, `:icons:` and mail addresses are found in the finished text, whatever is escaped: a
+    sign without width breaks them.
+    """
+    broken = _FOUND_LATER.sub("\\g<0>\u2060", cut(str(text), MAX_CELL_CHARS))
+    return "".join("\\" + c if c in "\\`*_{}[]()#+-.!|<>~$:&^=" else c for c in broken)
 
 
+_FOUND_LATER = re.compile(r":(?=[\w+/-]+:)|(?<=:)/(?=/)|\bwww(?=\.)|(?<=\w)@(?=\w)", re.IGNORECASE)
 _LEAST_CARDS = 4
 "A card wider than a quarter of the page holds its number apart from its neighbours."
 
@@ -80,8 +88,29 @@ def chart(fig: Chart, *, alt: str, key: str | None = None) -> None:
 
 
 def show_table(frame: pd.DataFrame, **options: Any) -> Any:
-    """Draw a table without row numbers; an empty cell shows the sign for what is not known."""
-    return st.dataframe(frame, hide_index=True, placeholder=UNKNOWN, **options)
+    """Draw a table without row numbers; an empty cell shows the sign for what is not known.
+
+    Its toolbar offers the cells as CSV: none is a formula there, and none is endless.
+    """
+    return st.dataframe(_inert(frame), hide_index=True, placeholder=UNKNOWN, **options)
+
+
+def _inert(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a table whose texts no spreadsheet takes for formulas."""
+    changed = {
+        name: column.map(_inert_cell)
+        for name, column in frame.items()
+        if pd.api.types.is_object_dtype(column) or pd.api.types.is_string_dtype(column)
+    }
+    shown = frame.assign(**{str(k): v for k, v in changed.items()}) if changed else frame
+    return shown.rename(columns=_inert_cell)
+
+
+def _inert_cell(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    text = cut(value, MAX_CELL_CHARS)
+    return "\u200b" + text if is_formula(text) else text
 
 
 def category_column(categories: Iterable[object]) -> Any:

@@ -1,0 +1,77 @@
+"""What others named is shown as text: in Markdown, in tables' downloads, in exports."""
+
+import pandas as pd
+import pytest
+from sqlite_utils import Database
+from streamlit.testing.v1 import AppTest
+
+from analysis.export import _csv_cell, _markdown
+from app.ui.widgets import _inert, plain_markdown
+from core.spec import JobSpec
+from db.fetch import run_row
+from db.runs import insert_run
+
+
+def test_downloaded_tables_hold_no_formula() -> None:
+    frame = pd.DataFrame(
+        {
+            "name": ["=cmd|' /C calc'!A0", "decode", "\uff1d1"],
+            "change": ["-12.3 %", "+1.0 %", None],
+            "ms": [1.0, -2.0, 3.0],
+            "=head": ["a", "b", "x" * 1_000_000],
+        }
+    )
+
+    rows = [line.split(",") for line in _inert(frame).to_csv(index=False).splitlines()]
+
+    cells = [cell for row in rows for cell in row]
+    assert [c for c in cells if c[:1] in "=@\uff1d" and c] == []
+    assert [row[1] for row in rows[1:3]] == ["-12.3 %", "+1.0 %"]
+    assert rows[2][2] == "-2.0"
+    assert max(map(len, cells)) <= 4_000
+
+
+@pytest.mark.parametrize("text", ["\n=1", "\t=1", "\uff1d1", "=1", "\u200b=1"])
+def test_exported_cells_are_no_formulas(text: str) -> None:
+    assert str(_csv_cell(text)).startswith("'")
+
+
+def test_exported_markdown_mentions_nobody() -> None:
+    shown = _markdown("@octocat fixes #12, GH-7 at https://evil.example and www.evil.example")
+
+    for link in ("@octocat", "#12", "GH-7", "https://evil", "www.evil"):
+        assert link not in shown
+    assert shown.replace("\u2060", "").startswith("@octocat fixes #12, GH-7")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "![m](//evil.example/p)",
+        ":red[x] :material/delete: :smile:",
+        "https://evil.example",
+        "www.evil.example",
+        "ada@evil.example",
+        "$x$ `y` **z** <b>",
+    ],
+)
+def test_markdown_of_others_is_shown_as_text(text: str) -> None:
+    def page(text: str) -> None:
+        import streamlit as st
+
+        from app.ui.widgets import plain_markdown
+
+        st.markdown(plain_markdown(text))
+
+    (shown,) = AppTest.from_function(page, kwargs={"text": text}).run().markdown
+    bare = shown.value.replace("\\", "")
+    assert bare.replace("\u2060", "") == text
+    for link in ("://e", "www.", ":material/", ":smile:", "@evil"):
+        assert link not in bare
+
+
+def test_name_of_a_megabyte_is_cut(db: Database) -> None:
+    run_id = insert_run(db, spec=JobSpec(workload="decode"), name="x" * 1_000_000)
+
+    assert len(run_row(db, run_id).name) == 300
+    assert len(plain_markdown("y" * 1_000_000)) <= 4_000

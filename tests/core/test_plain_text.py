@@ -1,0 +1,44 @@
+"""Texts of others: cut, and never a formula."""
+
+import pytest
+
+from core.plain_text import cut, is_formula
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "=HYPERLINK(1)",
+        "+1+cmd|' /C calc'!A0",
+        "-2+3",
+        "-A1",
+        "@SUM(1)",
+        "\uff1d1+1",
+        "\uff0b1",
+        "\uff20x",
+        "\u22121+1",
+        "\n=1",
+        "\ttext",
+        "\r=1",
+        " =1",
+        "\u200b=1",
+        "\ufeff=1",
+        "-",
+        "--x",
+    ],
+)
+def test_what_may_be_a_formula_is_seen(text: str) -> None:
+    assert is_formula(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a=1", "-12.3 %", "+4.5 ms", "-1e-05", "\u22123.1\u00a0%", "+1\u202f024 GB/s", "x\n=1"],
+)
+def test_numbers_with_units_and_plain_texts_are_none(text: str) -> None:
+    assert not is_formula(text)
+
+
+def test_long_texts_are_cut() -> None:
+    assert cut("x" * 1_000_000) == "x" * 299 + "\u2026"
+    assert cut("short") == "short"
