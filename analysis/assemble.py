@@ -11,7 +11,7 @@ from analysis.iterations import iteration_kernel_ns
 from analysis.latency import latency_ms
 from analysis.memory_figures import captured_memory, memory_document, memory_summary, pass_differs
 from analysis.merge import merged_captures, pass_summary
-from analysis.ranks import NO_RANKS, RANK_UNITS, ranks_of, summary_of
+from analysis.ranks import RANK_UNITS, ranks_of, summary_of
 from analysis.rundata import (
     AssembledRun,
     NamedClass,
@@ -57,7 +57,9 @@ def assemble(
     gpu_model: str | None = None,
 ) -> AssembledRun:
     """Return the run with classes, summary and metrics. `peaks` are the GPU's measured ones."""
-    captures, merge_warnings = merged_captures(data.captures)
+    ranks = ranks_of(data.captures)
+    clocks = ranks.joined.clocks if ranks.joined is not None else {}
+    captures, merge_warnings = merged_captures(data.captures, clocks)
     classes = classify_names(kernel_names(captures), user_rules)
     by_pass = {p: [c for c in captures if c.pass_name == p] for p in map(str, Pass)}
     primary = next((p for p in map(str, KERNEL_PASS_ORDER) if by_pass[p]), None)
@@ -74,7 +76,6 @@ def assemble(
     summary |= _idle(by_pass.get(primary or "", ()), summary)
     utilised, found = _utilisation(data, summary, peaks or {}, gpu_model)
     summary |= utilised
-    ranks = ranks_of(by_pass, primary) if primary else NO_RANKS
     summary |= summary_of(ranks.joined)
     memory = memory_document(captured)
     data = _with_captured_oom(data, memory)

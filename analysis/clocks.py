@@ -5,20 +5,23 @@ that was by UTC (nsys: utcEpochNs, PyTorch: baseTimeNanoseconds) and they overla
 moved to the clock of the earliest. Captures made one after the other keep their own axis.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.rundata import RunCapture
 from analysis.span_file import SpanFile
 from analysis.tables import CaptureTables
+from analysis.trace.model import Int64s
+from analysis.trace.rank_clocks import Clock
 from core.states import Pass
+
+Change = Callable[[Int64s], Int64s]
 
 SESSION_START = "session_start_utc_ns"
 _COLUMNS = {
@@ -47,9 +50,15 @@ def are_aligned(captures: Sequence[RunCapture]) -> bool:
     return all(later[0] <= earlier[1] for earlier, later in pairwise(whole))
 
 
-def on_one_clock(captures: Sequence[RunCapture]) -> list[RunCapture]:
-    """Return the captures, those of each pass moved to the clock of the earliest where possible."""
+def on_one_clock(
+    captures: Sequence[RunCapture], clocks: Mapping[str, Clock] | None = None
+) -> list[RunCapture]:
+    """Return the captures, those of each pass moved to one clock where possible.
+
+    `clocks`: those that collectives join, by file name, for all captures of a pass.
+    """
     moved = list(captures)
+    clocks = clocks or {}
     for pass_name in (str(Pass.NSYS), str(Pass.TRACE)):
         places = [
             i
@@ -57,6 +66,11 @@ def on_one_clock(captures: Sequence[RunCapture]) -> list[RunCapture]:
             if c.pass_name == pass_name and c.tables.spans is not None
         ]
         mine = [captures[i] for i in places]
+        if mine and all(c.file_name in clocks for c in mine):
+            for place, capture in zip(places, mine, strict=True):
+                change = clocks[capture.file_name].aligned
+                moved[place] = replace(capture, tables=_changed(capture.tables, change))
+            continue
         if not are_aligned(mine):
             continue
         starts = session_starts(mine) or []
@@ -77,29 +91,32 @@ def _extent(tables: CaptureTables) -> tuple[int, int] | None:
 
 
 def _moved(tables: CaptureTables, by_ns: int) -> CaptureTables:
-    if not by_ns:
-        return tables
+    return _changed(tables, lambda times_ns: times_ns + by_ns) if by_ns else tables
+
+
+def _changed(tables: CaptureTables, change: Change) -> CaptureTables:
+    """Return the tables with every moment changed."""
     changes: dict[str, Any] = {}
     for name, columns in _COLUMNS.items():
         records = getattr(tables, name)
         if records is None or not len(records):
             continue
         if isinstance(records, SpanFile):
-            changes[name] = records.changed(partial(_shifted, columns=columns, by_ns=by_ns))
+            changes[name] = records.changed(partial(_shifted, columns=columns, change=change))
         elif isinstance(records, pa.Table):
-            changes[name] = _shifted(records, columns, by_ns)
+            changes[name] = _shifted(records, columns, change)
         else:
-            changes[name] = _shifted_frame(records, columns, by_ns)
+            values: Mapping[str, Any] = {c: change(records[c].to_numpy()) for c in columns}
+            changes[name] = records.assign(**values)
     return replace(tables, **changes)
 
 
-def _shifted(table: pa.Table, columns: Sequence[str], by_ns: int) -> pa.Table:
+def _shifted(table: pa.Table, columns: Sequence[str], change: Change) -> pa.Table:
     for name in columns:
         at = table.schema.get_field_index(name)
-        table = table.set_column(at, name, pc.add(table[name], pa.scalar(by_ns, pa.int64())))
+        values = table[name]
+        is_known = pc.is_valid(values)
+        moved = change(pc.fill_null(values, 0).to_numpy())
+        new = pc.if_else(is_known, pa.array(moved, pa.int64()), pa.scalar(None, pa.int64()))
+        table = table.set_column(at, name, new)
     return table
-
-
-def _shifted_frame(frame: pd.DataFrame, columns: Sequence[str], by_ns: int) -> pd.DataFrame:
-    changed: Mapping[str, Any] = {name: frame[name] + by_ns for name in columns}
-    return frame.assign(**changed)

@@ -7,7 +7,7 @@ the records gives. The same capture in a second form (`.nsys-rep` beside its `.s
 beside details page) is recognised by equal contents and counted once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -19,6 +19,7 @@ from analysis.clocks import are_aligned, on_one_clock, session_starts
 from analysis.rundata import PassWarning, RunCapture
 from analysis.span_file import SpanFile
 from analysis.tables import SIZES_WITHOUT_TIMES, CaptureKind, CaptureTables, CaptureWarning
+from analysis.trace.rank_clocks import Clock
 from core.states import Pass
 
 SUMMED = (
@@ -53,9 +54,12 @@ _REPORT_KINDS = frozenset({CaptureKind.NSYS_CSV})
 
 
 def merged_captures(
-    captures: Sequence[RunCapture],
+    captures: Sequence[RunCapture], clocks: Mapping[str, Clock] | None = None
 ) -> tuple[tuple[RunCapture, ...], tuple[PassWarning, ...]]:
-    """Return the captures with the tables that count, and what was left out as warnings."""
+    """Return the captures with the tables that count, and what was left out as warnings.
+
+    `clocks`: see `analysis.clocks.on_one_clock`.
+    """
     kept: list[RunCapture] = []
     warnings: list[PassWarning] = []
     for capture in sorted(captures, key=_fullness):
@@ -71,8 +75,8 @@ def merged_captures(
             given = [n for n in FRAMES if any(_has(c.tables, n) for c in earlier if _records(c))]
             capture = replace(capture, tables=_without(capture.tables, given))
         kept.append(_apart(capture, earlier))
-    warnings += _several(kept)
-    return tuple(on_one_clock(_with_sizes(kept))), tuple(warnings)
+    warnings += _several(kept, clocks or {})
+    return tuple(on_one_clock(_with_sizes(kept), clocks)), tuple(warnings)
 
 
 def _with_sizes(captures: Sequence[RunCapture]) -> list[RunCapture]:
@@ -112,12 +116,12 @@ def _takes_sizes(tables: CaptureTables, sizes: pd.DataFrame | None) -> bool:
     return is_bare and counts[0] == counts[1]
 
 
-def _several(captures: Sequence[RunCapture]) -> Iterator[PassWarning]:
+def _several(captures: Sequence[RunCapture], clocks: Mapping[str, Clock]) -> Iterator[PassWarning]:
     """Say which captures were added up, how their clocks stand, and whether their GPUs differ."""
     for pass_name in dict.fromkeys(c.pass_name for c in captures):
         added = [c for c in captures if c.pass_name == pass_name and c.tables.summary]
         if len(added) > 1 and pass_name in (Pass.NSYS, Pass.TRACE):
-            message = f"{len(added)} captures of one run are added up: {_clocks(added)}"
+            message = f"{len(added)} captures of one run are added up: {_clocks(added, clocks)}"
             yield _warning(pass_name, "captures_added_up", message)
     named = {str(c.tables.gpu["name"]) for c in captures if c.tables.gpu.get("name")}
     if len(named) > 1:
@@ -125,7 +129,14 @@ def _several(captures: Sequence[RunCapture]) -> Iterator[PassWarning]:
         yield _warning("", "different_gpus", f"{message}: figures of the run mix them")
 
 
-def _clocks(captures: Sequence[RunCapture]) -> str:
+def _clocks(captures: Sequence[RunCapture], clocks: Mapping[str, Clock]) -> str:
+    joined = [clocks[c.file_name] for c in captures if c.file_name in clocks]
+    residuals = [c.residual_ns for c in joined if c.residual_ns is not None]
+    if len(joined) == len(captures) and residuals:
+        return (
+            "the ends of the collectives that they share put them on one time axis, to "
+            f"{max(residuals) / 1e3:.1f} us; span and idle time are summed over them"
+        )
     known = session_starts(captures)
     own = "each keeps its own time axis, and span and idle time are summed over them"
     if known is None:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis.rundata import PassWarning, RunCapture
 from analysis.trace.rank_times import JoinedRanks, RankPart, join_ranks
-from core.states import KERNEL_PASS_ORDER
+from core.states import KERNEL_PASS_ORDER, Pass
 
 RANK_UNITS = {
     "num_ranks": "count",
@@ -30,6 +30,8 @@ DEFINITIONS = {
     "step_skew_ns": "Median over steps of: the largest time between the first and the last rank's "
     "arrival at one collective of the step.",
     "wait_ns": "Time in collectives before the last rank had begun the same one.",
+    "bubble_ns": "Of a rank that sends to or receives from others: time in which its GPU was idle "
+    "or sat in a send or receive that no compute kernel covered.",
     "late_ns": "Time that all other ranks waited for this rank alone: from the last but one "
     "arrival at a collective to its own.",
     "algorithm_gbps": "Size of a collective (the larger of a rank's input and output) over the "
@@ -48,21 +50,20 @@ class RunRanks:
     warnings: tuple[PassWarning, ...] = ()
 
 
-NO_RANKS = RunRanks()
-
-
-def ranks_of(by_pass: Mapping[str, Sequence[RunCapture]], primary: str) -> RunRanks:
+def ranks_of(captures: Sequence[RunCapture]) -> RunRanks:
     """Return the ranks by the captures of the pass that kernels come from.
 
     Sizes of collectives that only another pass recorded come from that one.
     """
-    joined = join_ranks(_parts(by_pass[primary]))
+    by_pass = {p: _parts([c for c in captures if c.pass_name == p]) for p in KERNEL_PASS_ORDER}
+    primary = next((str(p) for p in KERNEL_PASS_ORDER if by_pass[p]), "")
+    joined = join_ranks(by_pass.get(Pass(primary), [])) if primary else None
     if joined is None:
-        return NO_RANKS
+        return RunRanks()
     table, of_pass = joined.collectives, primary
     if not table["num_bytes"].notna().any():
         for name in map(str, KERNEL_PASS_ORDER):
-            other = join_ranks(_parts(by_pass[name])) if name != primary else None
+            other = join_ranks(by_pass[Pass(name)]) if name != primary else None
             if other is not None and other.collectives["num_bytes"].notna().any():
                 table, of_pass = other.collectives, name
     document = {

@@ -24,6 +24,7 @@ from analysis.verdict_facts import (
     percent,
 )
 from analysis.verdict_nothing import no_durations, nothing_recorded
+from analysis.verdict_ranks import rank_limit
 from core.states import Pass
 
 __all__ = [
@@ -47,6 +48,7 @@ class VerdictKind(StrEnum):
     MEMORY_BOUND = "memory_bound"
     COMPUTE_BOUND = "compute_bound"
     COMMUNICATION_BOUND = "communication_bound"
+    STRAGGLER = "straggler"
     OPAQUE = "opaque"
     CPU = "cpu"
     OOM = "oom"
@@ -115,6 +117,8 @@ def run_verdict(view: RunView) -> RunVerdict:
     opaque_ns = int(view.summary.get("opaque_graph_ns") or 0)
     if opaque_ns / total_ns >= OPAQUE_FRAC:
         return _opaque(view, opaque_ns / total_ns)
+    if limit := rank_limit(view):
+        return replace(_from_limit(limit), bar=_bar(view))
     idle = idle_of(view.summary)
     if idle is None or idle.waits is False:
         return _busy(view, idle)

@@ -6,7 +6,7 @@ that needs two ranks is absent where their clocks could not be joined.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.tables import CaptureWarning
-from analysis.trace.collectives import SYNCHRONISING, bus_factor
+from analysis.trace.collectives import POINT_TO_POINT, SYNCHRONISING, bus_factor
 from analysis.trace.model import Int64s
 from analysis.trace.rank_clocks import ABSENT, Clock, ClockSource, align_clocks
 
@@ -36,6 +36,7 @@ class RankPart:
 
 JOINED_COLUMNS = (
     "rank",  # int64, from 0: the row's place where no rank is known
+    "process",  # int64, in its capture
     "device",  # int64
     "file_name",  # str
     "gpu",  # str or None
@@ -49,6 +50,7 @@ JOINED_COLUMNS = (
     "exposed_ns",  # int64
     "exposed_frac",  # Float64, of the span
     "overlap_frac",  # Float64, of communication: what compute covers
+    "bubble_ns",  # Int64, idle or exposed send and receive; only where ranks are stages
     "wait_ns",  # Int64, in collectives, for the slowest rank
     "late_ns",  # Int64, that all others waited for this rank alone
     "clock",  # str, ClockSource
@@ -100,6 +102,8 @@ class JoinedRanks:
     exposed_by_kind: dict[str, float] = field(default_factory=dict)
     "Kind -> mean over ranks of its exposed time's share of the rank's span."
     missing: tuple[int, ...] = ()
+    clocks: Mapping[str, Clock] = field(default_factory=dict)
+    "File name -> its clock; {} unless collectives join all of them."
     warnings: tuple[CaptureWarning, ...] = ()
 
     @property
@@ -133,11 +137,12 @@ def join_ranks(parts: Sequence[RankPart]) -> JoinedRanks | None:
     is_joined = all(clock.source != ClockSource.NONE for clock in clocks)
     waits = _waits(calls, paired) if is_joined and len(ranks) > 1 else None
     return JoinedRanks(
-        ranks=_rank_table(ranks, clocks, waits),
+        ranks=_rank_table(ranks, clocks, waits, calls),
         collectives=_kind_table(calls, waits, len(ranks)),
         steps=_step_table(waits),
         exposed_by_kind=_exposed_by_kind(calls, ranks),
         missing=missing,
+        clocks=_file_clocks(ranks, clocks),
         warnings=(*warnings, *said, *_clock_warnings(ranks, clocks)),
     )
 
@@ -294,7 +299,10 @@ def _waits(calls: pd.DataFrame, paired: Int64s) -> pd.DataFrame:
 
 
 def _rank_table(
-    ranks: pd.DataFrame, clocks: Sequence[Clock], waits: pd.DataFrame | None
+    ranks: pd.DataFrame,
+    clocks: Sequence[Clock],
+    waits: pd.DataFrame | None,
+    calls: pd.DataFrame,
 ) -> pd.DataFrame:
     table = ranks.assign(
         idle_ns=ranks["span_ns"] - ranks["busy_ns"],
@@ -302,6 +310,7 @@ def _rank_table(
         overlap_frac=_ratio(
             ranks["communication_ns"] - ranks["exposed_ns"], ranks["communication_ns"]
         ),
+        bubble_ns=_bubbles(ranks, calls),
         clock=[str(c.source) for c in clocks],
         offset_ns=pd.array(
             [None if c.source == ClockSource.NONE else c.offset_ns for c in clocks], dtype="Int64"
@@ -318,6 +327,16 @@ def _rank_table(
         late_ns=_per_rank(waits, "waited_ns", len(ranks)),
     )
     return table[list(JOINED_COLUMNS)]
+
+
+def _bubbles(ranks: pd.DataFrame, calls: pd.DataFrame) -> Any:
+    """Return each rank's time in the bubbles of a pipeline; missing where nothing is sent.
+
+    Idle time of its GPU, and sends and receives that no compute covers: both wait for a stage.
+    """
+    sent = calls[calls["kind"] == POINT_TO_POINT].groupby("row")["exposed_ns"].sum()
+    found = (ranks["span_ns"] - ranks["busy_ns"]).astype("Int64") + sent.reindex(ranks.index)
+    return found.astype("Int64")
 
 
 def _ratio(part: pd.Series, whole: pd.Series) -> Any:
@@ -439,6 +458,13 @@ def _exposed_by_kind(calls: pd.DataFrame, ranks: pd.DataFrame) -> dict[str, floa
     share = calls["exposed_ns"] / ranks["span_ns"].to_numpy()[calls["row"].to_numpy()]
     sums = share.groupby(calls["kind"]).sum() / len(ranks)
     return {str(k): float(v) for k, v in sums.sort_values(ascending=False).items()}
+
+
+def _file_clocks(ranks: pd.DataFrame, clocks: Sequence[Clock]) -> dict[str, Clock]:
+    trusted = (ClockSource.SAME, ClockSource.COLLECTIVES)
+    if ranks["part"].nunique() < 2 or any(clock.source not in trusted for clock in clocks):
+        return {}
+    return dict(zip(ranks["file_name"].tolist(), clocks, strict=True))
 
 
 def _clock_warnings(ranks: pd.DataFrame, clocks: Sequence[Clock]) -> list[CaptureWarning]:

@@ -9,6 +9,7 @@ TABS = {
     "Kernels": run_tabs.kernels,
     "Phases": run_tabs.phases,
     "Timeline": run_tabs.timeline,
+    "Ranks": run_tabs.ranks,
     "Memory": run_tabs.memory,
     "API and transfers": run_tabs.host,
     "Counters and roofline": run_tabs.counters,

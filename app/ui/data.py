@@ -16,7 +16,7 @@ from sqlite_utils import Database
 from analysis.runview import RunRow, RunView
 from app.api.cleanup import disk_state
 from app.ui.timeline_data import Window, window
-from app.ui.timeline_load import Timeline, load_timeline
+from app.ui.timeline_load import Place, Timeline, load_timeline
 from core.config import DataDir, data_dir
 from core.errors import AppError
 from core.spec import JobSpec
@@ -161,8 +161,10 @@ def newest_against_baselines() -> pd.DataFrame:
 
 
 @st.cache_resource(ttl=1800, max_entries=3, show_spinner="Reading the timeline")
-def _timeline(paths: tuple[str, ...], changed_ns: tuple[int, ...]) -> KeptTimeline | None:
-    found = load_timeline(tuple(Path(p) for p in paths))
+def _timeline(
+    paths: tuple[str, ...], changed_ns: tuple[int, ...], ranks: tuple[tuple[Place, int], ...]
+) -> KeptTimeline | None:
+    found = load_timeline(tuple(Path(p) for p in paths), dict(ranks))
     return None if found is None else (found, window(found))
 
 
@@ -172,7 +174,20 @@ def fetch_timeline(view: RunView) -> KeptTimeline | None:
     Both stay in memory for the last three runs: the first view of a long run is merged once.
     """
     paths = tuple(p for p in view.span_paths if p.exists())
-    return _timeline(tuple(map(str, paths)), tuple(_changed_ns(p) for p in paths))
+    changed_ns = tuple(_changed_ns(p) for p in paths)
+    return _timeline(tuple(map(str, paths)), changed_ns, _ranks_of_spans(view))
+
+
+def _ranks_of_spans(view: RunView) -> tuple[tuple[Place, int], ...]:
+    """Return the rank of each file of spans and GPU in it; () for a run of one rank."""
+    rows = view.ranks.get("ranks", [])
+    stored = view.captures[view.captures["spans_path"].notna()]
+    files = dict(zip(stored["file_name"], stored["spans_path"], strict=True))
+    return tuple(
+        ((Path(files[row["file_name"]]).name, row["device"]), row["rank"])
+        for row in rows
+        if len(rows) > 1 and row["file_name"] in files
+    )
 
 
 def timeline_window(kept: KeptTimeline, asked: tuple[float, float] | None) -> Window:

@@ -120,6 +120,8 @@ _ACCENTS = {
     "launch_bound": BAD,
     "host_bound": BAD,
     "sync_bound": BAD,
+    "straggler": BAD,
+    "communication_bound": BAD,
     "transfer_bound": BAD,
     "oom": BAD,
     "memory_bound": RUN_B,

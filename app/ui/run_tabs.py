@@ -6,6 +6,7 @@ from app.ui.run_host import host
 from app.ui.run_kernels import kernels, timeline
 from app.ui.run_memory import memory, samples
 from app.ui.run_phases import phases
+from app.ui.run_ranks import ranks
 
 __all__ = [
     "counters",
@@ -15,6 +16,7 @@ __all__ = [
     "kernels",
     "memory",
     "phases",
+    "ranks",
     "reproduce",
     "samples",
     "timeline",

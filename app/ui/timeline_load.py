@@ -1,6 +1,6 @@
 """Read a run's spans and ranges from Parquet into arrays ordered by lane and start."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,8 @@ Batch = tuple[int, pa.RecordBatch]
 """Number of the capture, some of its spans."""
 Read = Callable[[Sequence[str]], Iterator[Batch]]
 """Gives these columns of all spans."""
+Place = tuple[str, int]
+"""Name of a Parquet file, and a GPU in it."""
 LaneKey = tuple[int, int, int, int]
 """Capture, process, device, stream."""
 
@@ -48,10 +50,21 @@ class Timeline:
     extent_ns: int
 
 
-def load_timeline(span_paths: tuple[Path, ...]) -> Timeline | None:
-    """Read the Parquet files (and their `.ranges.parquet`); None when they hold nothing."""
+def load_timeline(
+    span_paths: tuple[Path, ...], ranks: Mapping[Place, int] | None = None
+) -> Timeline | None:
+    """Read the Parquet files (and their `.ranges.parquet`); None when they hold nothing.
+
+    `ranks` names the rank of a file's GPU.
+    """
     found = [p for p in span_paths if p.exists()]
-    return _build(partial(_of_files, found), _read_ranges(span_paths))
+    rank_of = {
+        (capture, device): rank
+        for capture, path in enumerate(found)
+        for (name, device), rank in (ranks or {}).items()
+        if name == path.name
+    }
+    return _build(partial(_of_files, found), _read_ranges(span_paths), rank_of)
 
 
 def build_timeline(spans: pa.Table, ranges: pd.DataFrame) -> Timeline:
@@ -84,14 +97,17 @@ def _read_ranges(span_paths: tuple[Path, ...]) -> pd.DataFrame:
 
 
 def _build(
-    batches: Callable[[Sequence[str]], Iterator[Batch]], ranges: pd.DataFrame
+    batches: Callable[[Sequence[str]], Iterator[Batch]],
+    ranges: pd.DataFrame,
+    rank_of: Mapping[tuple[int, int], int] | None = None,
 ) -> Timeline | None:
     """Put every batch's rows where their lanes are; None without any.
 
     Only what is kept has a place for all rows: on a virtual machine, memory that is touched for the
     first time costs more than all of the arithmetic.
     """
-    lane_of_row, keys = _read_lanes(batches(_LANE_FIELDS))
+    rank_of = rank_of or {}
+    lane_of_row, keys = _read_lanes(batches(_LANE_FIELDS), rank_of)
     if not keys:
         return None
     bounds = np.append(0, np.cumsum(np.bincount(lane_of_row, minlength=len(keys))))
@@ -112,7 +128,7 @@ def _build(
         path=rows.path,
         launch_ns=rows.launch_ns,
         lane_bounds=bounds,
-        lanes=_lane_labels(keys),
+        lanes=_lane_labels(keys, rank_of),
         names=tuple(rows.names),
         kinds=tuple(rows.kinds.get(name, "kernel") for name in range(len(rows.names))),
         paths=tuple(rows.paths),
@@ -181,8 +197,10 @@ class _Rows:
                     whole[first:last] = whole[first:last][order]
 
 
-def _read_lanes(batches: Iterator[Batch]) -> tuple[np.ndarray, list[LaneKey]]:
-    """Return the lane of each row, and the lanes in order."""
+def _read_lanes(
+    batches: Iterator[Batch], rank_of: Mapping[tuple[int, int], int]
+) -> tuple[np.ndarray, list[LaneKey]]:
+    """Return the lane of each row, and the lanes in order: by rank, else by file."""
     parts: list[np.ndarray] = []
     seen: dict[LaneKey, int] = {}
     for capture, batch in batches:
@@ -192,7 +210,7 @@ def _read_lanes(batches: Iterator[Batch]) -> tuple[np.ndarray, list[LaneKey]]:
         keys = [(capture, int(process[i]), int(device[i]), int(stream[i])) for i in first]
         numbers = np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int32)
         parts.append(numbers[lane])
-    order = sorted(seen)
+    order = sorted(seen, key=lambda key: (rank_of.get((key[0], key[2]), -1), key))
     place = np.empty(len(order), dtype=np.int32)
     place[[seen[key] for key in order]] = np.arange(len(order))
     return (place[np.concatenate(parts)] if parts else np.zeros(0, np.int32)), order
@@ -229,8 +247,15 @@ def _codes(texts: pa.Array, known: dict[str, int]) -> np.ndarray:
     return np.array([*place, -1], dtype=np.int32)[codes]
 
 
-def _lane_labels(keys: Sequence[LaneKey]) -> tuple[str, ...]:
-    """Return the lanes' names: the stream, before it what of process and device differs."""
+def _lane_labels(
+    keys: Sequence[LaneKey], rank_of: Mapping[tuple[int, int], int]
+) -> tuple[str, ...]:
+    """Return the lanes' names: the stream, before it the rank, else what tells GPUs apart."""
+    if all((capture, device) in rank_of for capture, _, device, _ in keys):
+        return tuple(
+            f"rank {rank_of[capture, device]}, stream {stream}"
+            for capture, _, device, stream in keys
+        )
     several = [len({key[i] for key in keys}) > 1 for i in (1, 2)]
     return tuple(
         (f"process {process}, " if several[0] else "")

@@ -1,0 +1,114 @@
+"""What limits a run of several ranks: one that is late, or communication that nothing covers."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.runview import RunView
+from analysis.verdict_busy import BusyLimit
+from analysis.verdict_facts import counted, milliseconds, percent
+
+MIN_LATE_FRAC = 0.05
+"""A rank that all others wait for this part of the time is named before anything else."""
+MIN_LATE_RATIO = 2.0
+"""So many times longer than for any other rank: else ranks take turns at being last."""
+MIN_EXPOSED_FRAC = 0.15
+"""Less exposed communication than this limits nothing."""
+_KIND_WORDS = {"send_recv": "send and receive", "unknown": "communication"}
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def rank_limit(view: RunView) -> BusyLimit | None:
+    """Return what ranks limit the run by; None where they do not, or nothing is known of them."""
+    rows = view.ranks.get("ranks", [])
+    return _late_rank(view, rows) or _exposed(view, rows)
+
+
+def kind_words(kind: str) -> str:
+    """Return a kind of collective as people write it."""
+    return _KIND_WORDS.get(kind, kind.replace("_", "-"))
+
+
+def place_words(where: str) -> str:
+    """Return where a rank was late: a host range, by its name."""
+    return "its data loader" if "dataloader" in where.lower().replace("_", "") else where
+
+
+def _late_rank(view: RunView, rows: Rows) -> BusyLimit | None:
+    late = sorted(
+        ((row["late_ns"], row["rank"], row["span_ns"]) for row in rows if "late_ns" in row),
+        reverse=True,
+    )
+    if len(late) < 2 or late[0][0] < MIN_LATE_FRAC * late[0][2]:
+        return None
+    late_ns, rank, span_ns = late[0]
+    if late_ns < MIN_LATE_RATIO * late[1][0]:
+        return None
+    steps = view.ranks.get("steps", [])
+    mine = [step for step in steps if step["straggler"] == rank]
+    each = f"{milliseconds(late_ns / len(steps))} a step" if steps else milliseconds(late_ns)
+    cause, where = _usual_cause(mine)
+    place = f", in {place_words(where)}" if where else ""
+    place = ", in its kernels" if cause == "compute" else place
+    evidence = [f"the other ranks wait for it {percent(late_ns / span_ns)} of the time"]
+    if steps:
+        evidence.append(f"it comes last in {len(mine)} of {counted(len(steps), 'step')}")
+    if cause == "host":
+        evidence.append("its GPU is idle meanwhile")
+    return BusyLimit(
+        kind="straggler",
+        headline=f"Rank {rank} is late by {each}{place}",
+        evidence=(*evidence, *_shares(view, rows)),
+        next_steps=(_LATE_STEPS.get(cause or "", _LATE_STEPS[""]),),
+    )
+
+
+_LATE_STEPS = {
+    "host": "See on the Timeline tab what that rank's host does before its collectives: data "
+    "loading, evaluation, logging, a garbage collection, a slower CPU",
+    "compute": "Compare that rank's kernels with another's: more work in its part of the batch, a "
+    "GPU at lower clocks, another program on it",
+    "": "See on the Timeline tab what that rank does before its collectives",
+}
+
+
+def _usual_cause(steps: Rows) -> tuple[str | None, str | None]:
+    found = Counter((step.get("cause"), step.get("where")) for step in steps)
+    return found.most_common(1)[0][0] if found else (None, None)
+
+
+def _exposed(view: RunView, rows: Rows) -> BusyLimit | None:
+    known = [row["exposed_frac"] for row in rows if "exposed_frac" in row]
+    exposed = sum(known) / len(known) if known else 0.0
+    idle = sum(row["idle_ns"] / row["span_ns"] for row in rows) / len(rows) if rows else 0.0
+    if exposed < MIN_EXPOSED_FRAC or exposed < idle:
+        return None
+    kinds: Mapping[str, float] = view.ranks.get("exposed_by_kind", {})
+    most = max(kinds, key=lambda kind: kinds[kind], default="unknown")
+    share = min(exposed, kinds.get(most, exposed))
+    step = "step" if view.ranks.get("steps") else "time"
+    return BusyLimit(
+        kind="communication_bound",
+        headline=f"Communication-bound: {percent(share)} of the {step} is exposed "
+        f"{kind_words(most)}",
+        evidence=_shares(view, rows),
+        next_steps=(
+            "Overlap it with compute: smaller buckets or earlier launches (ddp: bucket_cap_mb, "
+            "fsdp2: prefetch), or less of it: bf16 gradients, a larger batch a rank",
+            "Hold its bus bandwidth on the Ranks tab against the link's (the allreduce workload)",
+        ),
+    )
+
+
+def _shares(view: RunView, rows: Rows) -> tuple[str, ...]:
+    """Return how communication divides, over all ranks."""
+    total = sum(row["communication_ns"] for row in rows)
+    if not total:
+        return ()
+    exposed = sum(row["exposed_ns"] for row in rows)
+    covered = f"compute covers {percent(1 - exposed / total)} of the communication"
+    waits = [row["wait_ns"] for row in rows if "wait_ns" in row]
+    if not waits:
+        return (covered,)
+    return (covered, f"{percent(sum(waits) / total)} of it waits for the slowest rank")
