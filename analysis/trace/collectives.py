@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.trace.model import MISSING, Bools, Int64s, OpKind, Trace
+from analysis.trace.nesting import innermost
 
 COMMUNICATION = "collective"
 """The class (`analysis.classify`) of kernels that communicate."""
@@ -52,6 +53,8 @@ _WORDS: Sequence[tuple[str, str]] = (
     ("p2p", "send_recv"),
 )
 """Word in a name without `_`, lower case -> kind; the first that occurs counts."""
+_CALLER = re.compile(r"(?:nccl|rccl|xccl|ucc|gloo|mpi):\w|c10d::|nccl[A-Z]")
+"""What torch.distributed and NCCL call their ranges around a collective."""
 _NOT_LETTERS = re.compile(r"[^a-z0-9]+")
 
 ELEMENT_BYTES = {
@@ -90,6 +93,11 @@ def kind_of(name: str) -> str:
     return next((kind for word, kind in _WORDS if word in plain), "unknown")
 
 
+def _kind_or_none(name: str | None) -> str | None:
+    kind = kind_of(name) if name is not None else "unknown"
+    return None if kind == "unknown" else kind
+
+
 def bus_factor(kind: str, num_ranks: int) -> float:
     """Return bus bandwidth over algorithm bandwidth."""
     if kind == "all_reduce":
@@ -126,9 +134,10 @@ def collective_frame(trace: Trace, ops: Int64s) -> pd.DataFrame:
     arguments = _arguments(trace, row)
     names = [trace.labels[i].name for i in gpu.label[ops].tolist()]
     by_label = {name: kind_of(name) for name in set(names)}
+    called = _calling_ranges(trace, ops)
     kinds = [
-        kind_of(name) if name is not None and kind_of(name) != "unknown" else by_label[label]
-        for name, label in zip(arguments.pop("name"), names, strict=True)
+        next((kind for kind in map(_kind_or_none, (given, call)) if kind), by_label[label])
+        for given, call, label in zip(arguments.pop("name"), called, names, strict=True)
     ]
     return pd.DataFrame(
         {
@@ -147,6 +156,27 @@ def collective_frame(trace: Trace, ops: Int64s) -> pd.DataFrame:
         },
         columns=list(COLLECTIVE_COLUMNS),
     )
+
+
+def _calling_ranges(trace: Trace, ops: Int64s) -> list[str | None]:
+    """Return the library's own range or operator around each launch; None where none is open.
+
+    An all-to-all runs as sends and receives: only its caller says what they are for.
+    """
+    ranges, calls = trace.host_ranges, trace.host_calls
+    is_call = np.array([bool(_CALLER.match(name)) for name in trace.names] + [False])
+    if not is_call[ranges.name].any():
+        return [None] * len(ops)
+    launch = trace.gpu_ops.launch[ops]
+    row = np.full(len(ops), MISSING, np.int64)
+    thread = np.append(calls.thread, MISSING)[launch]
+    for name in np.unique(thread[launch >= 0]).tolist():
+        mine = np.flatnonzero((thread == name) & (launch >= 0))
+        row[mine] = innermost(ranges, name, calls.start_ns[launch[mine]])
+    parent, code = np.append(ranges.parent, MISSING), np.append(ranges.name, MISSING)
+    while (is_open := (row >= 0) & ~is_call[code[row]]).any():
+        row = np.where(is_open, parent[row], row)
+    return trace.text(code[row])
 
 
 def _argument_rows(trace: Trace, ops: Int64s) -> Int64s:

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.trace.model import MISSING, Int32s, Int64s
+from analysis.trace.model import MISSING, HostRanges, Int32s, Int64s
 
 
 def nesting_order(start_ns: Int64s, end_ns: Int64s, thread: Int32s) -> NDArray[np.intp]:
@@ -50,3 +50,17 @@ def depths(parent: Int32s) -> Int32s:
         above[open_rows] = above[above[open_rows]]
         open_rows = open_rows[above[open_rows] >= 0]
     return depth
+
+
+def innermost(ranges: HostRanges, thread: int, times_ns: Int64s) -> Int32s:
+    """Return the row of the innermost range of a thread that is open at each time, or MISSING."""
+    first, last = np.searchsorted(ranges.thread, [thread, thread + 1])
+    row = np.searchsorted(ranges.start_ns[first:last], times_ns, side="right") - 1 + first
+    row = np.where(row >= first, row, MISSING)
+    parent = np.append(ranges.parent, MISSING)
+    end = np.append(ranges.end_ns, 0)
+    while True:
+        is_over = (row >= 0) & (end[row] < times_ns)
+        if not is_over.any():
+            return row.astype(np.int32)
+        row = np.where(is_over, parent[row], row)

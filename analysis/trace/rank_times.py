@@ -184,10 +184,8 @@ def _missing(ranks: pd.DataFrame) -> tuple[tuple[int, ...], list[CaptureWarning]
     if not missing:
         return (), []
     shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
-    message = (
-        f"ranks {shown} of {size} are not here: waiting for the slowest is a lower bound, and "
-        "their own times are unknown"
-    )
+    what = f"rank {shown} of {size} is" if len(missing) == 1 else f"ranks {shown} of {size} are"
+    message = f"{what} not here: waiting for the slowest rank is a lower bound"
     return missing, [CaptureWarning(code="ranks_missing", message=message)]
 
 

@@ -13,7 +13,8 @@ import pandas as pd
 
 from analysis.intervals import merge, overlap_ns
 from analysis.trace.collectives import collective_frame, is_communication
-from analysis.trace.model import MISSING, Bools, Int32s, Int64s, OpKind, RangeKind, Trace
+from analysis.trace.model import MISSING, Bools, Int64s, OpKind, RangeKind, Trace
+from analysis.trace.nesting import innermost
 from analysis.trace.steps import find_steps
 
 RANK_COLUMNS = (
@@ -203,7 +204,7 @@ def _ranges_in_gaps(trace: Trace, use: _Use, gap: Int64s) -> list[str | None]:
     if thread is None:
         return names
     middle = (use.busy[1][gap[known]] + use.busy[0][gap[known] + 1]) // 2
-    row = innermost(trace, thread, middle)
+    row = innermost(trace.host_ranges, thread, middle)
     for place, name in zip(
         known.tolist(), trace.text(np.append(trace.host_ranges.name, MISSING)[row]), strict=True
     ):
@@ -219,19 +220,3 @@ def _main_thread(trace: Trace, process: int) -> int | None:
     is_here = trace.thread_process()[:-1] == process
     counts = np.where(is_here, counts[: len(is_here)], 0)
     return int(counts.argmax()) if len(counts) and counts.max() > 0 else None
-
-
-def innermost(trace: Trace, thread: int, times_ns: Int64s) -> Int32s:
-    """Return the row of the innermost range of a thread that is open at each time, or MISSING."""
-    ranges = trace.host_ranges
-    first, last = np.searchsorted(ranges.thread, [thread, thread + 1])
-    row = np.searchsorted(ranges.start_ns[first:last], times_ns, side="right") - 1 + first
-    row = np.where(row >= first, row, MISSING)
-    parent = np.append(ranges.parent, MISSING)
-    end = np.append(ranges.end_ns, 0)
-    for _ in range(int(ranges.depth.max(initial=0)) + 1):
-        is_over = (row >= 0) & (end[row] < times_ns)
-        if not is_over.any():
-            break
-        row = np.where(is_over, parent[row], row)
-    return row.astype(np.int32)
