@@ -70,7 +70,7 @@ def align_clocks(
     capture that shares none with the first is reached through others. `typical_ns` is a usual
     duration of the collectives.
     """
-    limit_ns = max(MAX_RESIDUAL_NS, MAX_RESIDUAL_OF_DURATION * typical_ns)
+    limit_ns = most_scatter_ns(typical_ns)
     clocks: dict[int, Clock] = {0: Clock(source=ClockSource.SAME)}
     known, reference = _reference(ends, clocks)
     while True:
@@ -89,6 +89,11 @@ def align_clocks(
         if column not in clocks:
             clocks[column] = _by_statement(utc_origins_ns[0], utc_origins_ns[column])
     return [clocks[column] for column in range(ends.shape[1])]
+
+
+def most_scatter_ns(typical_ns: float) -> float:
+    """Return how far apart the ends of one collective may lie, for a usual duration of theirs."""
+    return max(MAX_RESIDUAL_NS, MAX_RESIDUAL_OF_DURATION * typical_ns)
 
 
 def _stated(first: int | None, own: int | None) -> int | None:

@@ -16,7 +16,7 @@ import pandas as pd
 from analysis.tables import CaptureWarning
 from analysis.trace.collectives import POINT_TO_POINT, SYNCHRONISING, bus_factor
 from analysis.trace.model import Int64s
-from analysis.trace.rank_clocks import ABSENT, Clock, ClockSource, align_clocks
+from analysis.trace.rank_clocks import ABSENT, Clock, ClockSource, align_clocks, most_scatter_ns
 
 _RANK_IN_NAME = re.compile(r"(?i)(?<![a-z])(?:rank|worker|gpu)[ _\-=]?(\d{1,5})(?!\d)")
 
@@ -136,6 +136,9 @@ def join_ranks(parts: Sequence[RankPart]) -> JoinedRanks | None:
     calls = _on_one_axis(calls, ranks, clocks)
     is_joined = all(clock.source != ClockSource.NONE for clock in clocks)
     waits = _waits(calls, paired) if is_joined and len(ranks) > 1 else None
+    scatter = _unpaired(waits)
+    if scatter is not None:
+        waits = None
     return JoinedRanks(
         ranks=_rank_table(ranks, clocks, waits, calls),
         collectives=_kind_table(calls, waits, len(ranks)),
@@ -143,7 +146,7 @@ def join_ranks(parts: Sequence[RankPart]) -> JoinedRanks | None:
         exposed_by_kind=_exposed_by_kind(calls, ranks),
         missing=missing,
         clocks=_file_clocks(ranks, clocks),
-        warnings=(*warnings, *said, *_clock_warnings(ranks, clocks)),
+        warnings=(*warnings, *said, *_clock_warnings(ranks, clocks, scatter)),
     )
 
 
@@ -294,6 +297,19 @@ def _waits(calls: pd.DataFrame, paired: Int64s) -> pd.DataFrame:
         waited_ns=waited,
         skew_ns=(latest - start[first])[of_set],
     )
+
+
+def _unpaired(waits: pd.DataFrame | None) -> float | None:
+    """Return how far apart [ns] ends of what was taken for one collective lie, if too far.
+
+    None can end before all have begun, so ends that scatter are not those of one collective.
+    """
+    if waits is None or waits.empty:
+        return None
+    ends = waits.groupby("number")["end_ns"]
+    scatter = float((ends.max() - ends.min()).median())
+    typical = float((waits["end_ns"] - waits["start_ns"]).median())
+    return scatter if scatter > most_scatter_ns(typical) else None
 
 
 def _rank_table(
@@ -465,7 +481,15 @@ def _file_clocks(ranks: pd.DataFrame, clocks: Sequence[Clock]) -> dict[str, Cloc
     return dict(zip(ranks["file_name"].tolist(), clocks, strict=True))
 
 
-def _clock_warnings(ranks: pd.DataFrame, clocks: Sequence[Clock]) -> list[CaptureWarning]:
+def _clock_warnings(
+    ranks: pd.DataFrame, clocks: Sequence[Clock], scatter_ns: float | None
+) -> list[CaptureWarning]:
+    if scatter_ns is not None:
+        message = (
+            f"collectives that should be the same end {scatter_ns / 1e6:.3g} ms apart on different "
+            "ranks: they were not recorded whole, so waiting for the slowest rank is not known"
+        )
+        return [CaptureWarning(code="collectives_not_paired", message=message)]
     apart = sorted({r for r, c in zip(ranks["rank"], clocks, strict=True) if c.source == "none"})
     if not apart:
         return []

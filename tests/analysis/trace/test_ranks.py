@@ -145,6 +145,18 @@ def test_no_number_over_ranks_without_a_common_clock():
     assert [w.code for w in joined.warnings] == ["ranks_not_aligned"]
 
 
+def test_collectives_that_end_apart_are_not_taken_for_one():
+    def told(rank, shift_ns):
+        kernels = [(0, 100, GEMM), (100 + shift_ns, 5_000_000 + shift_ns, ALL_REDUCE)]
+        return part(kernels, rank=rank, utc_origin_ns=0)
+
+    joined = join_ranks([told(0, 0), told(1, 3_000_000)])
+
+    assert joined.ranks["clock"].tolist() == ["same", "stated"]
+    assert joined.ranks["wait_ns"].isna().all()
+    assert [w.code for w in joined.warnings] == ["collectives_not_paired"]
+
+
 def test_captures_of_other_windows_are_paired_by_sequence_number():
     early, late = lockstep(0, num=40), lockstep(1, num=40)
     late.collectives["sequence"] += 10
