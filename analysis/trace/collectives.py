@@ -82,7 +82,7 @@ COLLECTIVE_COLUMNS = (
     "step",  # Int64
     "compute_before_ns",  # int64, compute of the device since the collective before ended
     "idle_before_ns",  # int64, longest idle time of the device since then
-    "idle_in",  # str or None: innermost host range in the middle of that idle time
+    "idle_in",  # str or None: host range in which most of it was spent
 )
 """One row a communication kernel, in order of start."""
 

@@ -16,6 +16,7 @@ from analysis.trace.collectives import collective_frame, is_communication
 from analysis.trace.model import MISSING, Bools, Int64s, OpKind, RangeKind, Trace
 from analysis.trace.nesting import innermost
 from analysis.trace.steps import find_steps
+from core.trace_rules import MEASURED_RANGE, is_iteration
 
 RANK_COLUMNS = (
     "process",  # int64, row of `Sources.processes`; -1 unknown
@@ -35,6 +36,8 @@ RANK_COLUMNS = (
 )
 """One row a process and GPU that ran kernels."""
 
+NUM_MOMENTS = 16
+"""Moments of an idle time at which the host is looked at."""
 Spans = tuple[Int64s, Int64s]
 
 
@@ -191,24 +194,27 @@ def _longest_gaps(busy: Spans, start: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def _ranges_in_gaps(trace: Trace, use: _Use, gap: Int64s) -> list[str | None]:
-    """Return the innermost host range in the middle of each gap, None where none is open.
+    """Return the host range that most of each gap's time is spent in, None where none is open.
 
-    Looked for on the thread of the process that has the most ranges: there the program's own code
-    runs, its data loader and its sleep.
+    Innermost ranges at some moments of the gap, steps themselves left out. Looked for on the thread
+    of the process that has the most ranges: there the program's own code runs.
     """
     names: list[str | None] = [None] * len(gap)
     known = np.flatnonzero(gap >= 0)
-    if not len(known):
-        return names
-    thread = _main_thread(trace, int(trace.gpu_ops.process[use.talking[0]]))
+    thread = _main_thread(trace, int(trace.gpu_ops.process[use.talking[0]])) if len(known) else None
     if thread is None:
         return names
-    middle = (use.busy[1][gap[known]] + use.busy[0][gap[known] + 1]) // 2
-    row = innermost(trace.host_ranges, thread, middle)
-    for place, name in zip(
-        known.tolist(), trace.text(np.append(trace.host_ranges.name, MISSING)[row]), strict=True
-    ):
-        names[place] = name
+    opened, closed = use.busy[1][gap[known]], use.busy[0][gap[known] + 1]
+    shares = (np.arange(NUM_MOMENTS) + 0.5) / NUM_MOMENTS
+    moments = opened[:, None] + np.rint((closed - opened)[:, None] * shares).astype(np.int64)
+    row = innermost(trace.host_ranges, thread, moments.ravel())
+    code = np.append(trace.host_ranges.name, MISSING)[row]
+    is_frame = np.array([is_iteration(n) or n == MEASURED_RANGE for n in trace.names] + [True])
+    code = np.where(is_frame[code], MISSING, code).reshape(moments.shape)
+    for place, of_gap in zip(known.tolist(), code, strict=True):
+        found, count = np.unique(of_gap[of_gap >= 0], return_counts=True)
+        if len(found):
+            names[place] = trace.names[found[count.argmax()]]
     return names
 
 

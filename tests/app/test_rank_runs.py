@@ -1,0 +1,111 @@
+"""Traces of several ranks make one run: its numbers, its verdict, its tab and its timeline."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from analysis.verdict import run_verdict
+from analysis.verdict_ranks import rank_limit
+from app.imports import import_paths
+from app.show import show_document
+from app.ui.timeline_load import load_timeline
+from core.config import data_dir
+from db.connection import opened
+from db.fetch import run_view
+from tests.analysis.made_rank_traces import write_trace
+
+
+def imported(folder: Path, traces: list[Path]) -> Any:
+    data = data_dir(str(folder))
+    answer = import_paths(data, traces)
+    with opened(data.db_path, is_reader=True) as db:
+        return run_view(db, data, answer.run_id)
+
+
+@pytest.fixture(scope="module")
+def late_view(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Two ranks; rank 1 starts each step 300 us late."""
+    folder = tmp_path_factory.mktemp("late")
+    traces = [write_trace(folder / f"t{rank}.json.gz", rank, late_us=300 * rank) for rank in (0, 1)]
+    return imported(folder / "data", traces)
+
+
+def test_ranks_and_collectives_are_shown(late_view: Any) -> None:
+    document = show_document(late_view)
+
+    first, second = document["ranks"]
+    assert (first["rank"], second["rank"]) == (0, 1)
+    # 6 steps: 400 us of compute each; the all-reduce lasts 500 us on rank 0, 200 us on rank 1.
+    assert first["compute_ns"] == second["compute_ns"] == 6 * 400_000
+    assert (first["exposed_ns"], second["exposed_ns"]) == (6 * 500_000, 6 * 200_000)
+    assert (first["wait_ns"], second["wait_ns"]) == (6 * 300_000, 0)
+    assert second["late_ns"] == 6 * 300_000
+    (reduce,) = document["collectives"]
+    assert (reduce["kind"], reduce["num_bytes"], reduce["num_calls"]) == (
+        "all_reduce",
+        4_000_000,
+        12,
+    )
+    assert reduce["transfer_bus_gbps"] == pytest.approx(4e6 / 200e3)
+    assert document["summary"]["num_ranks"] == 2
+    assert document["summary"]["step_skew_ns"] == 300_000
+
+
+def test_verdict_names_the_late_rank_and_where_it_was(late_view: Any) -> None:
+    verdict = run_verdict(late_view)
+
+    assert str(verdict.kind) == "straggler"
+    assert verdict.headline == "Rank 1 is late by 0.3 ms a step, in load_batch"
+    assert "it comes last in 6 of 6 steps" in verdict.evidence
+
+
+def test_exposed_communication_below_the_idle_time_is_no_verdict(tmp_path: Path) -> None:
+    traces = [write_trace(tmp_path / f"rank{rank}.json.gz", rank) for rank in (0, 1)]
+
+    view = imported(tmp_path / "data", traces)
+
+    verdict = run_verdict(view)
+    # 6 all-reduces of 500 us that nothing covers, in a span of 5 steps of 2 ms and 900 us; idle
+    # time is more than that, so it is what limits the run.
+    assert str(verdict.kind) not in ("straggler", "communication_bound")
+    assert view.ranks["exposed_by_kind"]["all_reduce"] == pytest.approx(3_000 / 10_900)
+
+
+def test_timeline_has_lanes_by_rank(late_view: Any) -> None:
+    from app.ui.data import _ranks_of_spans
+
+    found = load_timeline(late_view.span_paths, dict(_ranks_of_spans(late_view)))
+
+    assert found is not None
+    assert found.lanes == tuple(f"rank {r}, stream {s}" for r in (0, 1) for s in (7, 20))
+
+
+def test_tab_of_ranks_is_drawn(late_view: Any) -> None:
+    def tab(view):  # type: ignore[no-untyped-def]
+        from app.ui.run_ranks import ranks
+
+        ranks(view)
+
+    at = AppTest.from_function(tab, default_timeout=60, kwargs={"view": late_view}).run()
+
+    assert not at.exception
+    text = " ".join(m.value for m in (*at.markdown, *at.caption))
+    assert "all others waited" in text and "rank 1, in load_batch" in text
+    assert len(at.dataframe) == 2
+
+
+def test_verdict_names_the_exposed_collective() -> None:
+    ranks = [
+        {"rank": r, "span_ns": 1000, "idle_ns": 90, "exposed_ns": 310, "exposed_frac": 0.31,
+         "communication_ns": 400, "late_ns": 5, "wait_ns": 20}
+        for r in range(2)
+    ]  # fmt: skip
+    document = {"ranks": ranks, "exposed_by_kind": {"all_reduce": 0.31}, "steps": [{"step": 0}]}
+
+    limit = rank_limit(SimpleNamespace(ranks=document))
+
+    assert limit is not None
+    assert limit.headline == "Communication-bound: 31 % of the step is exposed all-reduce"
