@@ -195,6 +195,7 @@ def _real_tables(path: Path, conn: sqlite3.Connection) -> dict[str, tuple[str, .
             raise CaptureError(
                 path, f"{name!r} is a virtual table, not a plain one", "Export the report again"
             )
+    refuse_nvprof(path, {str(r[1]) for r in rows})
     names = [str(r[1]) for r in rows if r[0] == "table" and is_nsys_table(str(r[1]))]
     if not names:
         raise CaptureError(
@@ -203,6 +204,16 @@ def _real_tables(path: Path, conn: sqlite3.Connection) -> dict[str, tuple[str, .
             "Give the output of `nsys export --type sqlite`",
         )
     return {name: _stored_columns(conn, name) for name in names}
+
+
+def refuse_nvprof(path: Path, tables: set[str]) -> None:
+    """Raise CaptureError for a database of nvprof, whose tables have similar names."""
+    if "StringTable" in tables and "StringIds" not in tables:
+        raise CaptureError(
+            path,
+            "this is a database of nvprof (the Visual Profiler's .nvvp), not of Nsight Systems",
+            "Record the program with `nsys profile` and import that report",
+        )
 
 
 def _stored_columns(conn: sqlite3.Connection, table: str) -> tuple[str, ...]:

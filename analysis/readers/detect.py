@@ -148,6 +148,7 @@ def _detect_pickle(path: Path, head: bytes) -> CaptureKind:
 
 def _check_is_nsys(path: Path) -> None:
     from captures.database import open_immutable, sidecars
+    from captures.nsys_database import refuse_nvprof
 
     if sidecars(path):
         return  # the tables may be in there: only the reader's private copy can tell
@@ -159,6 +160,7 @@ def _check_is_nsys(path: Path) -> None:
             connection.close()
     except sqlite3.Error:
         return  # a damaged database is the reader's to explain
+    refuse_nvprof(path, names)
     known = ("CUPTI_ACTIVITY", "NVTX_", "TARGET_INFO", "META_DATA_", "EXPORT_META_DATA", "OSRT_")
     markers = {"StringIds", "ANALYSIS_DETAILS", "PROCESSES", "ThreadNames"}
     if names and not markers & names and not any(n.startswith(known) for n in names):

@@ -3,11 +3,13 @@
 import gzip
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from analysis.readers import detect, read
+from analysis.readers.nsys.export import read_nsys_sqlite
 from analysis.tables import CaptureKind
 from core.errors import CaptureError
 
@@ -89,6 +91,18 @@ def test_missing_file_and_plain_folder_are_one_line(tmp_path: Path) -> None:
         read(tmp_path / "gone.sqlite")
     with pytest.raises(CaptureError, match=r"manifest\.json"):
         detect(tmp_path)
+
+
+def test_a_database_of_nvprof_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "old.nvvp"
+    with closing(sqlite3.connect(path)) as conn, conn:
+        conn.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL (start int, end int)")
+        conn.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start int, end int)")
+        conn.execute("CREATE TABLE StringTable (_id_ integer primary key, value text)")
+    with pytest.raises(CaptureError, match="nvprof"):
+        detect(path)
+    with pytest.raises(CaptureError, match="nvprof"):
+        read_nsys_sqlite(path)
 
 
 def test_folder_with_manifest_is_a_bundle(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 import pytest
 
-from analysis.readers.nsys.export import read_nsys_sqlite
+from analysis.readers.nsys.export import load_nsys, read_nsys_sqlite
+from analysis.readers.nsys.ranges import pytorch_range
+from analysis.trace.model import RangeKind
 from tests.analysis.readers.nsys_files import NSYS, edited, rows
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -138,3 +140,109 @@ def test_what_nsys_misses_in_a_helper_process_is_no_warning_about_the_run(tmp_pa
     texts = [w.message for w in read_nsys_sqlite(path).warnings]
     assert any("Some were lost." in text for text in texts)
     assert not any("No CUDA events collected." in text for text in texts)
+
+
+VERSIONED = (KERNELS, "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_MEMCPY")
+
+
+@pytest.mark.parametrize("name", ["train_bf16.sqlite", "streams_and_copies.sqlite"])
+def test_tables_of_a_newer_version_are_read_under_their_new_names(tmp_path, name):
+    renamed = [f"ALTER TABLE {table} RENAME TO {table}_V3" for table in VERSIONED]
+    tables, whole = read_nsys_sqlite(edited(name, tmp_path, renamed)), read_nsys_sqlite(NSYS / name)
+    assert tables.summary == whole.summary
+    assert tables.phases.equals(whole.phases) and tables.transfers.equals(whole.transfers)
+
+
+def test_the_newest_of_several_versions_of_a_table_is_read(tmp_path):
+    statements = [
+        f"CREATE TABLE {KERNELS}_V2 AS SELECT * FROM {KERNELS} LIMIT 7",
+        f"ALTER TABLE {KERNELS} RENAME TO {KERNELS}_V10",
+    ]
+    path = edited("decode_eager.sqlite", tmp_path, statements)
+    assert headlines(path)["num_kernels"] == 380
+
+
+def test_operations_without_any_recorded_time_are_left_out_and_counted(tmp_path):
+    no_time = f'UPDATE {KERNELS} SET start = 0, "end" = 0 WHERE rowid IN (3, 4)'
+    path = edited("decode_eager.sqlite", tmp_path, [no_time])
+    tables = read_nsys_sqlite(path)
+    assert tables.summary["num_kernels"] == 378
+    assert tables.summary["span_ns"] <= 12_578_217
+    said = [w.message for w in tables.warnings if w.code == "quarantined_rows"]
+    assert said[0].startswith(f"{KERNELS}: 2 of 380 rows")
+
+
+def call_added(start, name_id):
+    """Return the statements that add a call of 1 ns to the first thread, beside no GPU work."""
+    table = "CUPTI_ACTIVITY_KIND_RUNTIME"
+    return [
+        f"CREATE TEMP TABLE one AS SELECT * FROM {table} LIMIT 1",
+        f'UPDATE one SET start = {start}, "end" = {start} + 1, correlationId = 9000000 + {start}, '
+        f"nameId = {name_id}, returnValue = 0",
+        f"INSERT INTO {table} SELECT * FROM one",
+        "DROP TABLE one",
+    ]
+
+
+def test_launches_into_a_graph_are_captured_and_not_lost(tmp_path):
+    """Two launches lie between the begin and the end of a capture, one lost launch outside."""
+    begin, end, launch = 900_001, 900_002, 900_003
+    statements = [
+        f"INSERT INTO StringIds VALUES ({begin}, 'cudaStreamBeginCapture_v10000')",
+        f"INSERT INTO StringIds VALUES ({end}, 'cudaStreamEndCapture_v10000')",
+        f"INSERT INTO StringIds VALUES ({launch}, 'cudaLaunchKernel_v7000')",
+    ]
+    for start, name in ((10, begin), (20, launch), (30, launch), (40, end), (50, launch)):
+        statements += call_added(start, name)
+    tables = read_nsys_sqlite(edited("decode_eager.sqlite", tmp_path, statements))
+    messages = {w.code: w.message for w in tables.warnings}
+    assert messages["launches_captured"].startswith("2 of 383 launch calls")
+    assert messages["launches_without_kernel"].startswith("1 of 383 launch calls")
+    assert tables.summary["num_launches_without_kernel"] == 1
+
+
+def test_a_host_function_is_no_launch_without_a_kernel(tmp_path):
+    name = "INSERT INTO StringIds VALUES (900001, 'cudaLaunchHostFunc_v10000')"
+    path = edited("decode_eager.sqlite", tmp_path, [name, *call_added(10, 900_001)])
+    assert read_nsys_sqlite(path).summary["num_launches_without_kernel"] == 0
+
+
+def test_pytorchs_operators_are_no_phases_and_keep_their_attributes(tmp_path):
+    """Attention's ranges become operators of `nsys --pytorch=autograd-shapes-nvtx`."""
+    text = "aten::mm, seq = 12, op_id = 3, sizes = [[8, 4], [4, 2]], input_op_ids = [(1,0), (2,0)]"
+    path = edited(
+        "decode_eager.sqlite",
+        tmp_path,
+        [
+            f"UPDATE NVTX_EVENTS SET text = '{text}' WHERE text = 'attention'",
+            "UPDATE NVTX_EVENTS SET text = 'mlp, op_id = 77' WHERE text = 'mlp'",
+        ],
+    )
+    trace = load_nsys(path).trace
+    is_operator = trace.host_ranges.kind == RangeKind.OPERATOR
+    operators = trace.host_ranges.take(is_operator)
+    assert set(trace.text(operators.name)) == {"aten::mm"}
+    assert set(trace.text(operators.detail)) == {"[[8, 4], [4, 2]]"}
+    assert set(operators.sequence.tolist()) == {12}
+    phases = read_nsys_sqlite(path).phases
+    last = phases["path"].str.split("/").str[-1]
+    assert set(last) == {"BENCHMARK", "forward", "mlp", *(f"iteration_{i}" for i in range(5))}
+    assert phases.loc[last == "forward", "num_kernels"].tolist() == [76] * 5
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "kind"),
+    [
+        ("aten::empty, op_id = 6", "aten::empty", RangeKind.OPERATOR),
+        ("MmBackward0, seq = 5, op_id = 9", "MmBackward0", RangeKind.OPERATOR),
+        ("autograd::engine::evaluate_function: MmBackward0, op_id = 9",
+         "autograd::engine::evaluate_function: MmBackward0", RangeKind.OPERATOR),
+        ("Optimizer.step#AdamW.step, op_id = 4", "Optimizer.step#AdamW.step",
+         RangeKind.ANNOTATION),
+        ("step, lr = 0.1", "step, lr = 0.1", RangeKind.ANNOTATION),
+        ("forward", "forward", RangeKind.ANNOTATION),
+    ],
+)  # fmt: skip
+def test_what_a_range_of_pytorch_is_follows_from_its_name(text, name, kind):
+    found = pytorch_range(text)
+    assert (found.name, found.kind) == (name, kind)
