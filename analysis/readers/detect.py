@@ -138,7 +138,7 @@ def _detect_pickle(path: Path, head: bytes) -> CaptureKind:
     if head[:1] == b"\x80" and b"torch" in head[:4096] and b"storage" in head:
         raise CaptureError(path, "this is a saved PyTorch model", "Import a capture instead")
     try:
-        from analysis.readers.memory_snapshot import load_snapshot
+        from analysis.readers.memory.snapshot import load_snapshot
 
         load_snapshot(path)
     except PickleRefusedError as exc:  # pragma: no cover - load_snapshot wraps it

@@ -59,17 +59,17 @@ def _reader(
     elif kind is CaptureKind.NSYS_CSV:
         from analysis.readers.nsys.stats_csv import read_nsys_csv as reader
     elif kind is CaptureKind.NCU_REP:
-        from analysis.readers.ncu_rep import read_ncu_rep as reader
+        from analysis.readers.ncu.report import read_ncu_rep as reader
     elif kind is CaptureKind.NCU_CSV:
-        from analysis.readers.ncu_csv import read_ncu_csv as reader
+        from analysis.readers.ncu.csv import read_ncu_csv as reader
     elif kind is CaptureKind.NCU_LOG:
-        from analysis.readers.ncu_log import read_ncu_log as reader
+        from analysis.readers.ncu.log import read_ncu_log as reader
     elif kind is CaptureKind.TORCH_TRACE:
         from analysis.readers.torch_trace import read_torch_trace
 
         return partial(read_torch_trace, scratch=scratch)
     elif kind is CaptureKind.MEMORY_SNAPSHOT:
-        from analysis.readers.memory_snapshot import read_memory_snapshot as reader
+        from analysis.readers.memory.snapshot import read_memory_snapshot as reader
     else:
         from analysis.readers.latency_csv import read_latency_csv as reader
     return reader

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from analysis.classify import classify
-from analysis.readers.ncu_csv import read_ncu_csv
+from analysis.readers.ncu.csv import read_ncu_csv
 from analysis.readers.torch_trace import read_torch_trace
 from analysis.span_gaps import median_gap_ns
 from analysis.tables import CaptureWarning

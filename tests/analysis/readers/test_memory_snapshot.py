@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from analysis.readers import read
-from analysis.readers.memory_curve import thin
-from analysis.readers.memory_sites import phase_of_stack
+from analysis.readers.memory.replay import thin
+from analysis.readers.memory.sites import phase_of_stack
 from analysis.tables import MEMORY_AT_PEAK_COLUMNS, MEMORY_POINT_COLUMNS, CaptureTables
 from core.errors import CaptureError
 

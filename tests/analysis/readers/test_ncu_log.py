@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from analysis.readers import read
-from analysis.readers.ncu_log import log_warnings
+from analysis.readers.ncu.log import log_warnings
 
 NCU = Path(__file__).resolve().parents[2] / "data" / "h100" / "ncu"
 

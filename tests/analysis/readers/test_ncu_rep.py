@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.readers import ncu_rep, read
+from analysis.readers import read
+from analysis.readers.ncu import report as ncu_rep
 from core.errors import CaptureError
 
 NCU = Path(__file__).resolve().parents[2] / "data" / "h100" / "ncu"

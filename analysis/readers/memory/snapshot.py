@@ -12,9 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.readers.memory_curve import thin
-from analysis.readers.memory_replay import DeviceHistory, replay
-from analysis.readers.memory_sites import PhaseFinder
+from analysis.readers.memory.replay import DeviceHistory, replay, thin
+from analysis.readers.memory.sites import PhaseFinder
 from analysis.tables import (
     MEMORY_AT_PEAK_COLUMNS,
     MEMORY_POINT_COLUMNS,

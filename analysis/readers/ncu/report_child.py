@@ -1,4 +1,4 @@
-"""Print an ncu report as JSON: `python -m analysis.readers.ncu_rep_child REPORT`.
+"""Print an ncu report as JSON: `python -m analysis.readers.ncu.report_child REPORT`.
 
 NVIDIA's `ncu_report` is native code that a damaged file can bring down or keep busy, so it runs in
 a process of its own under limits. The package is optional: its licence is NVIDIA's own

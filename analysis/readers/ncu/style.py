@@ -13,8 +13,8 @@ from analysis.numbers import (
     looks_numeric,
     parsed,
 )
-from analysis.readers.ncu_table import NcuLaunch, NcuTable
-from analysis.readers.ncu_units import metric_of
+from analysis.readers.ncu.table import NcuLaunch, NcuTable
+from analysis.readers.ncu.units import metric_of
 from core.errors import CaptureError
 
 _REMEDY = "Export it again with LC_ALL=C, or import the .ncu-rep"

@@ -10,9 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.readers.memory_checks import LIVE, contradictions
-from analysis.readers.memory_curve import Point
-from analysis.readers.memory_sites import EARLIER, UNKNOWN_SITE, PhaseFinder, site_of_stack
+from analysis.readers.memory.checks import LIVE, contradictions
+from analysis.readers.memory.sites import EARLIER, UNKNOWN_SITE, PhaseFinder, site_of_stack
+
+MAX_POINTS = 5000
+Point = tuple[int, int, int, int | None, str | None, int]
+"""time_ns, device, allocated_bytes, reserved_bytes, phase, requested_bytes."""
 
 _ALLOCATED = {"alloc": 1, "free_completed": -1}
 _RESERVED = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
@@ -299,3 +302,24 @@ def _judge(history: DeviceHistory, rows: Sequence[tuple[int, str, str | None, in
     if total != history.peak_bytes:
         text = f"{total} B can be told apart at the peak of {history.peak_bytes} B."
         history.warnings.append(("inconsistent_snapshot", text))
+
+
+def thin(points: list[Point], limit: int = MAX_POINTS) -> list[Point]:
+    """Return at most `limit` points: the first, the last, and each bucket's extremes in order."""
+    if len(points) <= limit:
+        return points
+    num_buckets = (limit - 2) // 4
+    inner = points[1:-1]
+    kept = [points[0]]
+    for i in range(num_buckets):
+        lo, hi = i * len(inner) // num_buckets, (i + 1) * len(inner) // num_buckets
+        bucket = range(lo, hi)
+        chosen = {
+            min(bucket, key=lambda j: inner[j][2]),
+            max(bucket, key=lambda j: inner[j][2]),
+            min(bucket, key=lambda j: inner[j][3] or 0),
+            max(bucket, key=lambda j: inner[j][3] or 0),
+        }
+        kept.extend(inner[j] for j in sorted(chosen))
+    kept.append(points[-1])
+    return kept

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.readers.ncu_table import NO_KERNELS
+from analysis.readers.ncu.table import NO_KERNELS
 from analysis.tables import COUNTER_COLUMNS, CaptureKind, CaptureTables, CaptureWarning, empty
 from captures.opening import read_text, reading
 

@@ -10,10 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from analysis.readers.ncu_csv import read_ncu_text, tables_of
-from analysis.readers.ncu_rep_layout import check_layout
-from analysis.readers.ncu_table import NcuLaunch, NcuRule, NcuTable
-from analysis.readers.ncu_units import unit_scale
+from analysis.readers.ncu.csv import read_ncu_text, tables_of
+from analysis.readers.ncu.report_layout import check_layout
+from analysis.readers.ncu.table import NcuLaunch, NcuRule, NcuTable
+from analysis.readers.ncu.units import unit_scale
 from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
 from captures.opening import reading
 from core.config import ROOT
@@ -62,7 +62,7 @@ def find_ncu() -> str | None:
 
 
 def _through_package(path: Path) -> CaptureTables:
-    command = [sys.executable, "-m", "analysis.readers.ncu_rep_child", str(path.absolute())]
+    command = [sys.executable, "-m", "analysis.readers.ncu.report_child", str(path.absolute())]
     out = _run(path, command)
     try:
         launches = json.loads(out)["launches"]

@@ -10,11 +10,11 @@ import pandas as pd
 
 from analysis.classify.names import short_name
 from analysis.numbers import NumberStyle, parse_number
-from analysis.readers.ncu_counters import NAN, any_unit, by_name, counters_of
-from analysis.readers.ncu_log import log_warnings
-from analysis.readers.ncu_style import Numbers, contradictions, numbers_of, table_style
-from analysis.readers.ncu_table import NcuLaunch, NcuTable, parse_ncu_table
-from analysis.readers.ncu_units import metric_of
+from analysis.readers.ncu.counters import NAN, any_unit, by_name, counters_of
+from analysis.readers.ncu.log import log_warnings
+from analysis.readers.ncu.style import Numbers, contradictions, numbers_of, table_style
+from analysis.readers.ncu.table import NcuLaunch, NcuTable, parse_ncu_table
+from analysis.readers.ncu.units import metric_of
 from analysis.tables import (
     COUNTER_COLUMNS,
     RULE_COLUMNS,

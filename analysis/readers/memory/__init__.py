@@ -1,0 +1,1 @@
+"""Read memory snapshots of PyTorch's caching allocator."""

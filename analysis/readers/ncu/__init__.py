@@ -1,0 +1,1 @@
+"""Read Nsight Compute: CSV pages, reports and logs."""
