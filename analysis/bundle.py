@@ -9,14 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from analysis.capture_file import (
-    Staging,
-    content_sha256,
-    file_sha256,
-    hash_of,
-    read_capture,
-    unique_name,
-)
+from analysis.capture_file import Staging, read_capture, unique_name
 from analysis.manifest_run import (
     capture_samples,
     capture_warnings,
@@ -27,6 +20,7 @@ from analysis.manifest_run import (
 )
 from analysis.rundata import PassWarning, RunCapture, RunData
 from analysis.tables import CaptureKind
+from captures.contents import check_paths, checked_file, hash_of_captures
 from captures.manifest import MANIFEST, load_manifest
 from core.errors import CaptureError, UserError
 from core.trace_rules import MEASURED_RANGE, is_iteration, path_part
@@ -40,11 +34,7 @@ MAX_RANKS = 1 << 20
 
 def load_paths(paths: Sequence[Path], staging: Staging) -> RunData:
     """Read one bundle folder, or files that make one run together; UserError, CaptureError."""
-    for path in paths:
-        if not path.exists():
-            raise UserError(f"{path}: no such file or folder")
-        if not (path.is_file() or path.is_dir()):  # opening a pipe would wait for its writer
-            raise CaptureError(path, "is no regular file", "Import a file or a bundle folder")
+    check_paths(paths)
     folders = [p for p in paths if p.is_dir()]
     if folders and len(paths) > 1:
         raise UserError(f"{folders[0]}: a bundle folder is a run of its own; import it alone")
@@ -53,53 +43,6 @@ def load_paths(paths: Sequence[Path], staging: Staging) -> RunData:
     if len(paths) == 1 and paths[0].name == MANIFEST:
         return load_bundle(paths[0].parent, staging)
     return load_files(paths, staging)
-
-
-def bundle_folders(paths: Sequence[Path]) -> tuple[Path, ...]:
-    """Return the bundles when the paths are several, or folders of several; () when they are not.
-
-    A sweep of `warpboard run` leaves a folder of bundles; looked for two levels deep.
-    """
-    if not all(p.is_dir() for p in paths):
-        return ()
-    found: dict[Path, None] = {}
-    for folder in paths:
-        if (folder / MANIFEST).is_file():
-            found[folder] = None
-            continue
-        inside = [p.parent for way in ("*", "*/*") for p in folder.glob(f"{way}/{MANIFEST}")]
-        found |= dict.fromkeys(sorted(inside))
-    is_one_bundle = len(paths) == 1 and list(found) == list(paths)
-    return () if is_one_bundle else tuple(found)
-
-
-def content_hash(paths: Sequence[Path]) -> str | None:
-    """Return the `content_hash` of these as a run, from a bundle's manifest or the files' bytes.
-
-    None where something is missing or cannot be read: their reader says what. Raises CaptureError
-    for a bundle whose files differ from its manifest.
-    """
-    folders = [p.parent if p.name == MANIFEST else p for p in paths if not _is_loose(p)]
-    try:
-        if not folders:
-            return _hash_of_captures({content_sha256(p) for p in paths})
-        if len(paths) > 1 or not (folders[0] / MANIFEST).is_file():
-            return None
-        manifest = load_manifest(folders[0])
-        for entry in manifest["passes"]:
-            for item in entry["captures"]:
-                _checked_file(folders[0], item)
-        return hash_of(manifest)
-    except OSError:
-        return None
-
-
-def _is_loose(path: Path) -> bool:
-    return path.is_file() and path.name != MANIFEST
-
-
-def _hash_of_captures(hashes: set[str]) -> str:
-    return hash_of(sorted(hashes))
 
 
 def load_files(paths: Sequence[Path], staging: Staging) -> RunData:
@@ -129,7 +72,7 @@ def run_of_captures(captures: Sequence[RunCapture]) -> RunData:
         gpu=gpu_of(captures),
         environment=environment_of(captures, {}),
         warnings=capture_warnings(captures),
-        content_hash=_hash_of_captures({c.source_sha256 for c in captures}),
+        content_hash=hash_of_captures({c.source_sha256 for c in captures}),
     )
 
 
@@ -143,7 +86,7 @@ def load_bundle(folder: Path, staging: Staging) -> RunData:
     broken: list[PassWarning] = []
     for entry in manifest["passes"]:
         for item in entry["captures"]:
-            path = _checked_file(folder, item)
+            path = checked_file(folder, item)
             if item["kind"] in NOT_CAPTURES:
                 continue
             try:
@@ -194,16 +137,6 @@ def _is_of_the_workload(parts: Sequence[str]) -> bool:
 def _some(names: Iterable[str], limit: int = 8) -> str:
     shown = sorted(names)
     return ", ".join(shown[:limit]) + (", ..." if len(shown) > limit else "")
-
-
-def _checked_file(folder: Path, item: Mapping[str, Any]) -> Path:
-    path = folder / item["file"]
-    remedy = "Copy the bundle again, or make it again"
-    if not path.is_file() or path.is_symlink():
-        raise CaptureError(folder / MANIFEST, f"the file {item['file']} is missing", remedy)
-    if path.stat().st_size != item["bytes"] or file_sha256(path) != item["sha256"]:
-        raise CaptureError(path, "its contents differ from the hash in the manifest", remedy)
-    return path
 
 
 def _bundle_capture(

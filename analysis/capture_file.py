@@ -1,16 +1,14 @@
 """Read one capture file for a run: hash it, take private fields out, read what is left."""
 
-import hashlib
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from analysis.rundata import RunCapture
 from analysis.tables import CaptureKind
+from captures.contents import content_sha256, file_sha256
 from core.errors import CaptureError
-from core.spec import canonical_json
 from core.states import Pass
 
 PASS_OF_KIND = {
@@ -32,17 +30,6 @@ class Staging:
 
     folder: Path
     keep_private: bool = False
-
-
-def hash_of(value: Any) -> str:
-    """Return the SHA-256 of a value's canonical JSON."""
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
-
-
-def file_sha256(path: Path) -> str:
-    """Return a file's SHA-256 in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_capture(
@@ -79,17 +66,6 @@ def read_capture(
         source_sha256=raw_sha256,
         private_removed=removed,
     )
-
-
-def content_sha256(path: Path) -> str:
-    """Return the file's SHA-256, of a database together with its write-ahead log if it has one."""
-    beside = [path.with_name(path.name + end) for end in ("-wal", "-journal")]
-    hashes = [file_sha256(p) for p in (path, *beside) if p == path or _has_content(p)]
-    return hashes[0] if len(hashes) == 1 else hash_of(hashes)
-
-
-def _has_content(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size > 0
 
 
 def _copy_whole(path: Path, kind: CaptureKind, stored: Path) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.capture_file import hash_of
 from analysis.rundata import RUN_SAMPLE_COLUMNS, PassWarning, RunCapture, RunData, RunMetric
 from analysis.tables import CaptureWarning
+from captures.contents import hash_of
 from core.spec import JobSpec
 from core.states import Pass
 

@@ -1,14 +1,17 @@
 """One run as it was read from its files, before it is stored; and the same with numbers added."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from analysis.tables import CaptureTables, CaptureWarning
 from core.spec import JobSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 RUN_SAMPLE_COLUMNS = ("pass", "process", "iteration", "latency_ns")
 

@@ -5,16 +5,20 @@ A reader leaves out (empty frame, absent summary key, None) what the capture doe
 writes 0 for "unknown". Times are integer ns on the capture's own clock and may be negative.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-import pyarrow as pa
-
-from analysis.span_file import SpanFile
 from captures.kinds import CaptureKind as CaptureKind
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from analysis.span_file import SpanFile
 
 KERNEL_COLUMNS = (
     "name",  # str, full demangled name
@@ -271,4 +275,6 @@ class CaptureTables:
 
 def empty(columns: tuple[str, ...]) -> pd.DataFrame:
     """Return a frame with these columns and no rows."""
+    import pandas as pd
+
     return pd.DataFrame({c: [] for c in columns})

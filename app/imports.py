@@ -1,16 +1,15 @@
 """Import files as one run: stage, read, store. The database is untouched when a file is refused."""
 
-import shutil
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from analysis.rundata import AssembledRun, RunData
 from analysis.tables import CaptureWarning
 from core.config import DataDir
-from core.errors import UserError
+from core.errors import AppError, UserError
 from core.ids import new_id
 from core.spec import JobSpec, canonical_json
 
@@ -54,6 +53,17 @@ class Imported:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """The files of one run, and what whoever imports them says about it."""
+
+    paths: Sequence[Path]
+    name: str | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    "Describe files that do not say what they measured; `workload` among them names it."
+    keep_private: bool = False
+
+
 def import_paths(
     data_dir: DataDir,
     paths: Sequence[Path],
@@ -65,71 +75,97 @@ def import_paths(
 ) -> Imported:
     """Store a bundle, or loose files, as one finished run; UserError and CaptureError if refused.
 
-    `params` describe files that do not say what they measured; `workload` among them names it.
     The same contents give the same run again; a name or params given then replace the stored ones.
     """
-    from analysis.bundle import content_hash, load_paths
-    from analysis.capture_file import Staging
+    given = Given(paths=paths, name=name, params=dict(params or {}), keep_private=keep_private)
+    (found,) = import_several(data_dir, [given], source=source)
+    if isinstance(found, AppError):
+        raise found
+    return found
+
+
+def import_several(
+    data_dir: DataDir, runs: Sequence[Given], *, source: str = "imported"
+) -> list[Imported | AppError]:
+    """Store each as a run of its own and return what became of it, in order.
+
+    They are read together in one child; one that is refused does not stop the others.
+    """
+    from app.reading import file_job, read_runs
     from db.connection import opened
+
+    found: list[Imported | AppError | None] = []
+    jobs: list[tuple[int, dict[str, Any]]] = []
+    with opened(data_dir.ensure().db_path) as db:
+        for number, given in enumerate(runs):
+            try:
+                known = _known(db, given)
+                found.append(known and _again(db, known, given, source))
+                if known is None:
+                    job = file_job(given.paths, keep_private=given.keep_private)
+                    jobs.append((number, job))
+            except AppError as exc:
+                found.append(exc)
+        if jobs:
+            with read_runs(data_dir, db, [job for _, job in jobs]) as answers:
+                for (number, _), answer in zip(jobs, answers, strict=True):
+                    found[number] = _stored(db, data_dir, answer, runs[number], source)
+    return [entry for entry in found if entry is not None]
+
+
+def _known(db: Any, given: Given) -> str | None:
+    """Return the run of these very files: they need not be read again. Checks what is given."""
+    from captures.contents import content_hash
     from db.ingest import run_with_content
 
-    if not paths:
+    if not given.paths:
         raise UserError("import: name at least one file or bundle folder")
-    params, name = dict(params or {}), checked_name(name)
-    if found := content_hash(paths):  # known files need not be read again
-        with opened(data_dir.ensure().db_path) as db:
-            if known := run_with_content(db, found):
-                return _again(db, known, name, params, source)
-    folder = data_dir.ensure().uploads / new_id("i")
-    folder.mkdir()
+    checked_name(given.name)
+    found = content_hash(given.paths)
+    return run_with_content(db, found) if found else None
+
+
+def _stored(
+    db: Any, data_dir: DataDir, run: AssembledRun | AppError, given: Given, source: str
+) -> Imported | AppError:
+    if isinstance(run, AppError):
+        return run
     try:
-        data = load_paths(paths, Staging(folder=folder, keep_private=keep_private))
-        return _store(data_dir, data, name, params, source, paths)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        return _store(db, data_dir, run, given, source)
+    except AppError as exc:
+        return exc
 
 
-def _store(
-    data_dir: DataDir,
-    data: RunData,
-    name: str | None,
-    params: dict[str, Any],
-    source: str,
-    paths: Sequence[Path],
-) -> Imported:
-    from db.connection import opened
+def _store(db: Any, data_dir: DataDir, run: AssembledRun, given: Given, source: str) -> Imported:
+    from core.gpus import imported_gpu
     from db.ingest import ended_run, insert_imported, run_with_content
     from db.workers import store_gpu
 
-    workload = params.get("workload")
-    fields = {k: v for k, v in params.items() if k != "workload"}
-    with opened(data_dir.db_path) as db:
-        known = ended_run(db, data.run_id) or run_with_content(db, data.content_hash)
-        if known is None:
-            gpu_key, run = assembled(db, data_dir, data, None)
-            row = _row(data, name or _default_name(data, paths), workload, fields, source)
-            run_id = new_id()
-            try:
-                if gpu_key is not None:
-                    store_gpu(db, gpu_key, None, _gpu_record(data.gpu))
-                insert_imported(db, data_dir, run_id, run, row | {"gpu_id": gpu_key})
-                _keep_manifest(data_dir, paths, data, run_id)
-                return _result(db, run_id, is_new=True)
-            except sqlite3.IntegrityError:
-                # The same files were imported by somebody else in this moment.
-                known = run_with_content(db, data.content_hash)
-                if known is None:
-                    raise
-        return _again(db, known, name, params, source)
+    data = run.data
+    known = ended_run(db, data.run_id) or run_with_content(db, data.content_hash)
+    if known is None:
+        key = imported_gpu(data.gpu)
+        row = _row(data, given, source)
+        run_id = new_id()
+        try:
+            if key is not None:
+                store_gpu(db, key, None, _gpu_record(data.gpu))
+            insert_imported(db, data_dir, run_id, run, row | {"gpu_id": key})
+            _keep_manifest(data_dir, given.paths, data, run_id)
+            return _result(db, run_id, is_new=True)
+        except sqlite3.IntegrityError:
+            # The same files were imported by somebody else in this moment.
+            known = run_with_content(db, data.content_hash)
+            if known is None:
+                raise
+    return _again(db, known, given, source)
 
 
-def _again(
-    db: Any, known: str, name: str | None, params: Mapping[str, Any], source: str
-) -> Imported:
+def _again(db: Any, known: str, given: Given, source: str) -> Imported:
     """Return a run whose files came again, with the name and params that were given now."""
     if source == "imported":  # the examples again leave what the user made of them
-        fields = {k: v for k, v in params.items() if k != "workload"}
-        _relabel(db, known, name, params.get("workload"), fields)
+        fields = {k: v for k, v in given.params.items() if k != "workload"}
+        _relabel(db, known, checked_name(given.name), given.params.get("workload"), fields)
     return _result(db, known, is_new=False)
 
 
@@ -145,36 +181,6 @@ def _keep_manifest(data_dir: DataDir, paths: Sequence[Path], data: RunData, run_
         keep_manifest(load_manifest(folder), data, stored)
 
 
-def assembled(
-    db: Any, data_dir: DataDir, data: RunData, gpu_id: str | None
-) -> tuple[str | None, AssembledRun]:
-    """Return the GPU's key and the run with classes and numbers, by present rules and peaks."""
-    from analysis.assemble import assemble
-    from db.status import gpu_peaks
-    from db.workers import peak_values
-
-    model = data.gpu.get("model") or data.gpu.get("name")
-    key = gpu_id or _imported_gpu(data)
-    own = peak_values(data.gpu.get("peaks") or {})
-    return key, assemble(
-        data,
-        user_rules=user_rules(data_dir),
-        peaks=own or (gpu_peaks(db, key) if _is_one_gpu(key) else {}),
-        gpu_model=model,
-    )
-
-
-def _imported_gpu(data: RunData) -> str | None:
-    """Return the key of the GPU that files tell of: by its uuid, else by its model."""
-    model = data.gpu.get("model") or data.gpu.get("name")
-    return f"import/{data.gpu.get('uuid') or model}" if model else None
-
-
-def _is_one_gpu(key: str | None) -> bool:
-    """Say whether a key is of one physical GPU: what files tell only by model may be of several."""
-    return key is not None and (not key.startswith("import/") or key.startswith("import/GPU-"))
-
-
 def user_rules(data_dir: DataDir) -> tuple[Any, ...]:
     """Return the user's own kernel rules (`rules.toml` in the data directory), () if none."""
     if not data_dir.rules_path.exists():
@@ -184,11 +190,12 @@ def user_rules(data_dir: DataDir) -> tuple[Any, ...]:
     return tuple(load_user_rules(data_dir.rules_path))
 
 
-def _row(
-    data: RunData, name: str, workload: str | None, params: dict[str, Any], source: str
-) -> dict[str, Any]:
+def _row(data: RunData, given: Given, source: str) -> dict[str, Any]:
     from db.runs import spec_fields
 
+    workload = given.params.get("workload")
+    params = {k: v for k, v in given.params.items() if k != "workload"}
+    name = checked_name(given.name) or _default_name(data, given.paths)
     row: dict[str, Any] = {"name": name, "source": source}
     if data.job is not None:
         merged = {**data.job.params, **params}
@@ -253,13 +260,13 @@ def run_name(workload: str, params: Mapping[str, Any]) -> str:
 
 
 def _result(db: Any, run_id: str, *, is_new: bool) -> Imported:
-    from db.fetch import captures_of, run_row, warnings_of
+    from db.ingest import import_outcome
 
-    removed = dict.fromkeys(r for row in captures_of(db, run_id)["private_removed"] for r in row)
+    status, removed, warnings = import_outcome(db, run_id)
     return Imported(
         run_id=run_id,
-        status=run_row(db, run_id).status,
+        status=status,
         is_new=is_new,
-        warnings=warnings_of(db, run_id),
+        warnings=tuple(CaptureWarning(code=code, message=text) for code, text in warnings),
         removed=tuple(removed),
     )

@@ -8,10 +8,8 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from analysis.bundle import load_bundle
-from analysis.capture_file import Staging
-from app.imports import assembled
 from app.kept_manifest import keep_manifest
+from app.reading import file_job, read_one
 from captures.manifest import MANIFEST, load_manifest
 from core.config import DataDir
 from core.errors import AppError
@@ -73,29 +71,35 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 def _ingest(db: Any, data_dir: DataDir, run_id: str, gpu_id: str | None) -> None:
     uploads = data_dir.uploads / run_id
-    bundle, staged = uploads / "bundle", uploads / "staged"
-    for folder in (bundle, staged):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
+    bundle = uploads / "bundle"
+    shutil.rmtree(bundle, ignore_errors=True)
+    bundle.mkdir()
     manifest = load_manifest(uploads)
     for entry in manifest["passes"]:
         for capture in entry["captures"]:
             _link(uploads / capture["sha256"], bundle / capture["file"])
     shutil.copyfile(uploads / MANIFEST, bundle / MANIFEST)
-    data = load_bundle(bundle, Staging(folder=staged))
-    _, run = assembled(db, data_dir, data, gpu_id)
+    job = {**file_job([bundle]), "gpu_id": gpu_id}
     folder = data_dir.captures / run_id
-    is_new = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        # Before the run is done: this process may be killed at any time.
-        keep_manifest(manifest, data, folder)
-        ingest_run(db, data_dir, run_id, run)
-    except BaseException:
-        if is_new:
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
+    with read_one(data_dir, db, job, is_cancelled=lambda: not _is_wanted(db, run_id)) as run:
+        is_new = not folder.exists()
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            # Before the run is done: this process may be killed at any time.
+            keep_manifest(manifest, run.data, folder)
+            ingest_run(db, data_dir, run_id, run)
+        except BaseException:
+            if is_new:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
     shutil.rmtree(uploads, ignore_errors=True)
+
+
+def _is_wanted(db: Any, run_id: str) -> bool:
+    """Say whether a run still waits to be read: it may be cancelled, or deleted, meanwhile."""
+    sql = "SELECT status = ? AND NOT cancel_requested FROM runs WHERE id = ?"
+    row = db.execute(sql, [RunStatus.INGESTING, run_id]).fetchone()
+    return row is not None and bool(row[0])
 
 
 def _link(source: Path, target: Path) -> None:

@@ -118,3 +118,37 @@ def read_broker_file(name: str) -> str:
             f"broker file {name}: is empty; write redis://:PASSWORD@HOST:6379/0 into it"
         )
     return text.splitlines()[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingSettings:
+    """What reading foreign files may use: a base, and more for each byte of them."""
+
+    memory_bytes: int = 1 << 30
+    memory_per_byte: float = 12.0
+    cpu_s: float = 25.0
+    cpu_s_per_mb: float = 2.0
+    disk_bytes: int = 1 << 30
+
+
+def reading_settings() -> ReadingSettings:
+    """Return the limits from WARPBOARD_READ_MEMORY_GB, _CPU_S and _DISK_GB, or the defaults."""
+    base = ReadingSettings()
+    return ReadingSettings(
+        memory_bytes=int(_positive("WARPBOARD_READ_MEMORY_GB", base.memory_bytes / 2**30) * 2**30),
+        cpu_s=_positive("WARPBOARD_READ_CPU_S", base.cpu_s),
+        disk_bytes=int(_positive("WARPBOARD_READ_DISK_GB", base.disk_bytes / 2**30) * 2**30),
+    )
+
+
+def _positive(name: str, otherwise: float) -> float:
+    given = os.environ.get(name)
+    if not given:
+        return otherwise
+    try:
+        value = float(given)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e6:
+        raise UserError(f"{name}={given!r}: it must be a number above 0")
+    return value

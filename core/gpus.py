@@ -8,6 +8,7 @@ that the card's tensor cores lack is absent.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from core.errors import UserError
 from core.queues import gpu_slug
@@ -186,3 +187,29 @@ def _plain(model: str) -> str:
     """Return the name in lower case without vendor words, separators as single blanks."""
     text = _VENDOR_WORDS.sub(" ", model.lower())
     return " ".join(re.sub(r"[^a-z0-9.]+", " ", text).split())
+
+
+def peak_values(peaks: Mapping[str, Any]) -> dict[str, float]:
+    """Return name -> value of peaks, each a value or a record with one; what is not > 0 is out."""
+    plain = {k: v.get("value") if isinstance(v, Mapping) else v for k, v in peaks.items()}
+    return {
+        k: float(v)
+        for k, v in plain.items()
+        if isinstance(v, int | float) and not isinstance(v, bool) and v > 0
+    }
+
+
+def imported_gpu(gpu: Mapping[str, Any]) -> str | None:
+    """Return the key of the GPU that files tell of: by its uuid, else by its model."""
+    model = gpu.get("model") or gpu.get("name")
+    return f"import/{gpu.get('uuid') or model}" if model else None
+
+
+def is_one_gpu(key: str | None) -> bool:
+    """Say whether a key is of one physical GPU: what files tell only by model may be of several.
+
+    `H-...` stands for a uuid in a scrubbed capture.
+    """
+    return key is not None and (
+        not key.startswith("import/") or key.startswith(("import/GPU-", "import/H-"))
+    )

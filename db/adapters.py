@@ -1,11 +1,14 @@
-"""How SQLite takes numpy's numbers: importing this module is enough."""
+"""How SQLite takes numpy's numbers, which frames hold."""
 
 import sqlite3
-from collections.abc import Callable
-from typing import cast
+import sys
 
-import numpy as np
 
-for _type in (np.int64, np.int32, np.bool_):
-    sqlite3.register_adapter(_type, cast("Callable[[object], int]", int))
-sqlite3.register_adapter(np.float64, float)
+def take_numbers() -> None:
+    """Register numpy's numbers where numpy is loaded: without it there are none."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return
+    for kind in (numpy.int64, numpy.int32, numpy.bool_):
+        sqlite3.register_adapter(kind, int)
+    sqlite3.register_adapter(numpy.float64, float)

@@ -134,3 +134,11 @@ def _is_meant(device: Device, text: str) -> bool:
     is_model = wanted <= model_words(device.model) or model.lower() in device.model.lower()
     is_place = host.lower() == device.host.lower() and index in ("", str(device.index))
     return is_model and is_place
+
+
+def peaks_of_all(db: Database) -> dict[str, dict[str, float]]:
+    """Return the measured peaks of every GPU: id -> name -> value."""
+    found: dict[str, dict[str, float]] = {}
+    for gpu_id, name, value in db.execute("SELECT gpu_id, name, value FROM gpu_peaks").fetchall():
+        found.setdefault(gpu_id, {})[name] = value
+    return found

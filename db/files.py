@@ -3,13 +3,13 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any
 
 from analysis.rundata import RunCapture
-from analysis.span_file import SpanFile, parquet_settings
 from core.config import DataDir
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def store_files(
@@ -32,23 +32,26 @@ def store_files(
             continue
         spans_folder.mkdir(parents=True, exist_ok=True)
         name = f"{number}.parquet"
-        _store_spans(capture.tables.spans, spans_folder / name)
+        _store(capture.tables.spans, spans_folder / name)
         if capture.tables.ranges is not None:
-            _write_parquet(capture.tables.ranges, spans_folder / f"{number}.ranges.parquet")
+            _store(capture.tables.ranges, spans_folder / f"{number}.ranges.parquet")
         stored.append((f"{run_id}/{name}", capture.tables.spans.num_rows))
     return stored
 
 
-def _store_spans(spans: pa.Table | SpanFile, path: Path) -> None:
-    if isinstance(spans, pa.Table):
-        _write_parquet(spans, path)
-        return
+def _store(records: Any, path: Path) -> None:
+    """Write a table, or move a file of records to its place."""
     partial = path.with_suffix(".partial")
-    spans.store(partial)
+    if hasattr(records, "store"):
+        records.store(partial)
+    else:
+        _write_parquet(records, partial)
     os.replace(partial, path)
 
 
-def _write_parquet(table: pa.Table, path: Path) -> None:
-    partial = path.with_suffix(".partial")
-    pq.write_table(table, partial, **parquet_settings(table.schema))
-    os.replace(partial, path)
+def _write_parquet(table: "pa.Table", path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    from analysis.span_file import parquet_settings
+
+    pq.write_table(table, path, **parquet_settings(table.schema))

@@ -12,8 +12,10 @@ import numpy as np
 import pandas as pd
 from sqlite_utils import Database
 
-import db.adapters  # noqa: F401 what comes out of a frame goes into queries
 from analysis import tables
+from db.adapters import take_numbers
+
+take_numbers()  # what comes out of a frame goes into queries
 
 NULLABLE_INT = frozenset(
     {

@@ -7,23 +7,25 @@ transaction, so a reader sees the old run or the new one and never a mixture.
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from sqlite_utils import Database
 
-import db.adapters  # noqa: F401 frames hold numpy's numbers
 from analysis import tables
 from analysis.rundata import RUN_SAMPLE_COLUMNS, AssembledRun, NamedClass, RunCapture
 from core.config import DataDir
+from core.gpus import peak_values
 from core.plain_text import cut
 from core.states import RunStatus
+from db.adapters import take_numbers
 from db.clock import utc_now
 from db.events import add_events
 from db.files import store_files
 from db.lifecycle import move
 from db.step_tables import insert_step_tables
-from db.workers import peak_values
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _PER_CAPTURE: dict[str, tuple[str, ...]] = {
     "kernels": tuple(c for c in tables.KERNEL_COLUMNS if c != "short_name"),
@@ -46,6 +48,7 @@ def ingest_run(db: Database, data_dir: DataDir, run_id: str, run: AssembledRun) 
     Moves the capture files from where they lie to `captures/RUN_ID`. If the transaction fails the
     files of a run that had none before are removed again.
     """
+    take_numbers()
     had_files = (data_dir.captures / run_id).exists()
     try:
         spans = store_files(data_dir, run_id, run.captures)
@@ -100,6 +103,16 @@ def ended_run(db: Database, run_id: str | None) -> str | None:
         [run_id],
     ).fetchone()
     return row[0] if row else None
+
+
+def import_outcome(db: Database, run_id: str) -> tuple[str, list[str], list[tuple[str, str]]]:
+    """Return a run's status, what was removed from its files, and its warnings (code, message)."""
+    (status,) = db.execute("SELECT status FROM runs WHERE id = ?", [run_id]).fetchone()
+    sql = "SELECT private_removed FROM captures WHERE run_id = ? ORDER BY id"
+    rows = db.execute(sql, [run_id]).fetchall()
+    removed = dict.fromkeys(what for (text,) in rows for what in json.loads(text or "[]"))
+    sql = "SELECT code, message FROM warnings WHERE run_id = ? ORDER BY rowid"
+    return status, list(removed), db.execute(sql, [run_id]).fetchall()
 
 
 def num_ingest_starts(db: Database, run_id: str) -> int:
@@ -167,7 +180,7 @@ def _insert_capture(
 def _insert_frame(
     db: Database,
     table: str,
-    frame: pd.DataFrame,
+    frame: "pd.DataFrame",
     columns: Sequence[str],
     shared: Mapping[str, Any],
 ) -> None:
@@ -189,9 +202,14 @@ def _insert_columns(
     )
 
 
-def _plain(column: pd.Series) -> list[Any]:
+def _plain(column: "pd.Series[Any]") -> list[Any]:
     """Return Python values with None for what is missing: STRICT tables take no numpy types."""
-    return [None if v is pd.NA or v != v else v for v in column.tolist()]
+    values = column.tolist()
+    if isinstance(column, list):  # carried from another process: plain values already
+        return values
+    import pandas as pd
+
+    return [None if v is pd.NA or v != v else v for v in values]
 
 
 def _insert_run_rows(db: Database, run_id: str, run: AssembledRun) -> None:

@@ -195,16 +195,6 @@ def store_measurement(db: Database, key: str, gpu: Mapping[str, Any]) -> None:
         store_peaks(db, key, gpu.get("peaks") or {}, measured_at=gpu.get("measured_at"))
 
 
-def peak_values(peaks: Mapping[str, Any]) -> dict[str, float]:
-    """Return name -> value of peaks, each a value or a record with one; what is not > 0 is out."""
-    plain = {k: v.get("value") if isinstance(v, Mapping) else v for k, v in peaks.items()}
-    return {
-        k: float(v)
-        for k, v in plain.items()
-        if isinstance(v, int | float) and not isinstance(v, bool) and v > 0
-    }
-
-
 def peak_unit(name: str) -> str:
     """Return the unit that a peak's name ends with."""
     endings = {"_bytes_per_s": "B/s", "_flops_per_s": "FLOP/s", "_ns": "ns", "_s": "s"}

@@ -37,8 +37,8 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, data: DataDir) -> int:
-    from analysis.bundle import bundle_folders
     from app.imports import import_paths
+    from captures.contents import bundle_folders
 
     given = {k: scalar(v) for k, v in parse_assignments(options.set).items()}
     folders = bundle_folders(options.paths)
@@ -60,21 +60,22 @@ def _run_several(
     options: Namespace, data: DataDir, folders: Sequence[Path], given: Mapping[str, Any]
 ) -> int:
     """Import each bundle as a run of its own; one that is refused does not stop the others."""
-    from app.imports import import_paths
+    from app.imports import Given, import_several
 
     if options.name is not None:
         raise UserError(f"--name {options.name!r}: it names one run, and here are {len(folders)}")
+    runs = [
+        Given(paths=[folder], params=given, keep_private=options.keep_private) for folder in folders
+    ]
     entries: list[dict[str, Any]] = []
-    for folder in folders:
-        try:
-            result = import_paths(data, [folder], params=given, keep_private=options.keep_private)
-        except AppError as exc:
-            note(f"warpboard: {folder.name}: {exc}")
-            entries.append({"bundle": folder.name, "error": str(exc)})
+    for folder, found in zip(folders, import_several(data, runs), strict=True):
+        if isinstance(found, AppError):
+            note(f"warpboard: {folder.name}: {found}")
+            entries.append({"bundle": folder.name, "error": str(found)})
             continue
-        entries.append({"bundle": folder.name, **result.as_dict()})
+        entries.append({"bundle": folder.name, **found.as_dict()})
         if not options.json:
-            _print(result)
+            _print(found)
     if options.json:
         print_json({"runs": entries})
     return 2 if any("error" in entry for entry in entries) else 0

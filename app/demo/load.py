@@ -5,41 +5,52 @@ import os
 import tarfile
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing import get_context
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from app.imports import Imported, import_paths
+from app.imports import Given, Imported, import_several
 from captures.manifest import MANIFEST
 from core.config import DataDir
+from core.errors import AppError
 from core.spec import JobSpec
 from db.connection import opened
 from db.runs import set_notes, set_tags
 
 FOLDER = Path(__file__).resolve().parent
 DATA = FOLDER / "data"
-MAX_PROCESSES = 4
+MAX_CHILDREN = 4
+BATCH = 20
+"""Examples that one child reads: its start costs as much as reading ten of them."""
 
 
 def load_demo(data_dir: DataDir, tell: Callable[[str], None]) -> list[Imported]:
     """Import every example that is not here yet; `tell` is given each one's name.
 
-    Several processes read, since reading is what takes the time.
+    Some are read together in a child, and several children at a time: reading takes the time.
     """
-    num_processes = min(os.cpu_count() or 1, MAX_PROCESSES)
+    num_children = min(os.cpu_count() or 1, MAX_CHILDREN)
     loaded = []
     with (
+        tempfile.TemporaryDirectory() as scratch,
         unpacked() as entries,
-        ProcessPoolExecutor(num_processes, mp_context=get_context("spawn")) as pool,
+        ThreadPoolExecutor(num_children) as pool,
     ):
-        for name, run in pool.map(partial(_load, data_dir.ensure()), entries):
-            tell(name)
-            loaded.append(run)
+        batches = _batches(entries)
+        for batch in pool.map(partial(_load, data_dir.ensure(), Path(scratch)), batches):
+            for name, run in batch:
+                tell(name)
+                loaded.append(run)
     return loaded
+
+
+def _batches(entries: Iterator[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+    while batch := list(islice(entries, BATCH)):
+        yield batch
 
 
 @contextmanager
@@ -68,20 +79,27 @@ def _entries(scratch: Path) -> Iterator[Mapping[str, Any]]:
             }
 
 
-def _load(data_dir: DataDir, entry: Mapping[str, Any]) -> tuple[str, Imported]:
-    with tempfile.TemporaryDirectory() as scratch:
-        result = import_paths(
-            data_dir,
-            _paths(entry, Path(scratch)),
+def _load(
+    data_dir: DataDir, scratch: Path, entries: Sequence[Mapping[str, Any]]
+) -> list[tuple[str, Imported]]:
+    runs = [
+        Given(
+            paths=_paths(entry, Path(tempfile.mkdtemp(dir=scratch))),
             name=entry["name"],
-            params=entry.get("params") if "samples" not in entry else None,
-            source="demo",
+            params={} if "samples" in entry else entry.get("params") or {},
         )
-    if result.is_new:
-        with opened(data_dir.db_path) as db:
-            set_tags(db, result.run_id, entry.get("tags", []))
-            set_notes(db, result.run_id, entry.get("notes", ""))
-    return entry["name"], result
+        for entry in entries
+    ]
+    loaded = []
+    for entry, found in zip(entries, import_several(data_dir, runs, source="demo"), strict=True):
+        if isinstance(found, AppError):
+            raise found
+        if found.is_new:
+            with opened(data_dir.db_path) as db:
+                set_tags(db, found.run_id, entry.get("tags", []))
+                set_notes(db, found.run_id, entry.get("notes", ""))
+        loaded.append((entry["name"], found))
+    return loaded
 
 
 def _paths(entry: Mapping[str, Any], scratch: Path) -> list[Path]:

@@ -10,7 +10,8 @@ import pytest
 
 from analysis.assemble import assemble
 from analysis.bundle import load_paths
-from analysis.capture_file import Staging, file_sha256
+from analysis.capture_file import Staging
+from captures.contents import file_sha256
 from captures.manifest import check_manifest
 from core.errors import AppError, CaptureError
 from tests.conftest import H100

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from analysis.capture_file import file_sha256
+from captures.contents import file_sha256
 from core.config import DataDir
 from tests.app.conftest import Cli
 from tests.conftest import H100

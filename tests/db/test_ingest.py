@@ -58,7 +58,7 @@ def test_name_and_params_given_again_replace_the_stored_ones(
 def test_stored_file_is_read_back_with_the_same_hash(
     data_dir: DataDir, db: Database, imported: Imported
 ) -> None:
-    from analysis.capture_file import file_sha256
+    from captures.contents import file_sha256
 
     row = run_view(db, data_dir, imported.run_id).captures.iloc[0]
     path = data_dir.captures / imported.run_id / row["file_name"]

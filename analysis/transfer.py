@@ -1,0 +1,203 @@
+"""Carry an assembled run from the process that read it to the one that stores it, as files.
+
+The reading side writes `run.json`, with frames as lists of values, and Parquet for launches and
+ranges. The storing side takes nothing on trust: every field is built by the record's own types, a
+path must lie in the folder, and neither pandas nor pyarrow is needed to do it.
+"""
+
+import dataclasses
+import json
+import os
+import types
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+
+from analysis.rundata import AssembledRun
+from captures.opening import clean_text
+from core.spec import JobSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from analysis.span_file import SpanFile
+
+RUN = "run.json"
+MAX_RUN_BYTES = 1 << 30
+_PLAIN = (str, int, float, bool)
+
+
+class Column(list[Any]):
+    """The values of one column; None is missing."""
+
+    def tolist(self) -> list[Any]:
+        """Return the values, as a pandas column does."""
+        return list(self)
+
+
+class Columns:
+    """A frame as it was carried: columns by name."""
+
+    def __init__(self, columns: Mapping[str, list[Any]]) -> None:
+        self._columns = {name: Column(values) for name, values in columns.items()}
+        if len({len(values) for values in self._columns.values()}) > 1:
+            raise ValueError("columns of different lengths")
+
+    def __len__(self) -> int:
+        return next((len(values) for values in self._columns.values()), 0)
+
+    def __getitem__(self, name: str) -> Column:
+        return self._columns[name]
+
+
+class StoredTable:
+    """Records in a Parquet file that is moved to where it is kept."""
+
+    def __init__(self, path: Path, num_rows: int) -> None:
+        self.path = path
+        self.num_rows = num_rows
+
+    def store(self, target: Path) -> None:
+        """Move the file."""
+        os.replace(self.path, target)
+
+
+def write_run(run: AssembledRun, folder: Path) -> None:
+    """Write the run to `folder`, in which its files lie already."""
+    document = _encoded(run, folder, iter(range(10**6)))
+    text = json.dumps(document)
+    if len(text) > MAX_RUN_BYTES:
+        raise ValueError(f"the run takes {len(text)} bytes, more than {MAX_RUN_BYTES}")
+    (folder / RUN).write_text(text)
+
+
+def read_run(folder: Path) -> AssembledRun:
+    """Return the run in `folder`; ValueError where it is not what `write_run` writes."""
+    path = folder / RUN
+    if path.stat().st_size > MAX_RUN_BYTES:
+        raise ValueError(f"{RUN} is larger than {MAX_RUN_BYTES} bytes")
+    run: AssembledRun = _decoded(AssembledRun, json.loads(path.read_bytes()), folder)
+    return run
+
+
+def _encoded(value: Any, folder: Path, numbers: Iterator[int]) -> Any:
+    if isinstance(value, str):
+        return clean_text(str(value))
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, JobSpec):
+        return value.as_dict()
+    if isinstance(value, Mapping):
+        return {clean_text(str(k)): _encoded(v, folder, numbers) for k, v in value.items()}
+    if isinstance(value, (tuple, list, frozenset)):
+        return [_encoded(v, folder, numbers) for v in value]
+    if dataclasses.is_dataclass(value):
+        names = (f.name for f in dataclasses.fields(value))
+        return {name: _encoded(getattr(value, name), folder, numbers) for name in names}
+    if hasattr(value, "item"):  # a number of numpy's
+        return value.item()
+    return _encoded_table(value, folder, numbers)
+
+
+def _encoded_table(value: Any, folder: Path, numbers: Iterator[int]) -> dict[str, Any]:
+    import pandas as pd
+
+    if isinstance(value, pd.DataFrame):
+        return {"columns": {str(name): _values(value[name]) for name in value.columns}}
+    name = f"table-{next(numbers)}.parquet"
+    _write_parquet(value, folder / name)
+    return {"parquet": name, "num_rows": value.num_rows}
+
+
+def _values(column: "pd.Series[Any]") -> list[Any]:
+    """Return Python values with None for what is missing."""
+    import pandas as pd
+
+    values = (None if v is pd.NA or v != v else v for v in column.tolist())
+    return [clean_text(v) if isinstance(v, str) else v for v in values]
+
+
+def _write_parquet(value: "pa.Table | SpanFile", path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from analysis.span_file import parquet_settings
+
+    if isinstance(value, pa.Table):
+        pq.write_table(value, path, **parquet_settings(value.schema))
+    else:
+        value.store(path)
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    """Return the types of a record's fields, with the carried form for frames and tables."""
+    carried = types.SimpleNamespace(DataFrame=Columns, Table=StoredTable)
+    names = {"pd": carried, "pa": carried, "SpanFile": StoredTable}
+    return get_type_hints(kind, localns=names)
+
+
+def _decoded(hint: Any, value: Any, folder: Path) -> Any:
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in get_args(hint):
+            return None
+        return _decoded(_fitting(get_args(hint), value), value, folder)
+    if origin is tuple:
+        item, *_ = get_args(hint)
+        return tuple(_decoded(item, v, folder) for v in _of(list, value))
+    if hint is Any or hint is object:
+        return value
+    if origin is not None:  # Mapping[str, ...]: free of shape, and JSON alone
+        return _of(dict, value)
+    return _decoded_record(hint, value, folder)
+
+
+def _fitting(hints: tuple[Any, ...], value: Any) -> Any:
+    """Return which of several types a value was written from."""
+    for hint in hints:
+        if isinstance(hint, type) and hint in _PLAIN and type(value) is hint:
+            return hint
+    return next(h for h in hints if h is not type(None))
+
+
+def _decoded_record(hint: Any, value: Any, folder: Path) -> Any:
+    if hint is Columns:
+        return Columns(_of(dict, _of(dict, value)["columns"]))
+    if hint is StoredTable:
+        table = _of(dict, value)
+        path = _inside(folder, table["parquet"])
+        return StoredTable(path, int(table["num_rows"]))
+    if hint is Path:
+        return _inside(folder, _of(str, value))
+    if hint is JobSpec:
+        return JobSpec.from_dict(_of(dict, value))
+    if dataclasses.is_dataclass(hint):
+        given, kinds = _of(dict, value), _hints(hint)  # type: ignore[arg-type]
+        fields = {
+            f.name: _decoded(kinds[f.name], given[f.name], folder) for f in dataclasses.fields(hint)
+        }
+        return hint(**fields)  # type: ignore[operator]
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return hint(value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    return _of(hint, value)
+
+
+def _of(kind: Any, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise ValueError(f"{str(value)[:60]!r} is no {kind}")
+    return value
+
+
+def _inside(folder: Path, name: str) -> Path:
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()) or path.is_symlink():
+        raise ValueError(f"{name!r} lies outside the folder")
+    return path

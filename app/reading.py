@@ -1,0 +1,167 @@
+"""Have foreign files read in a child with limits, and take what it found: no process of the
+dashboard reads one itself.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from analysis.rundata import AssembledRun
+from analysis.transfer import read_run
+from captures.contents import check_paths
+from captures.sandbox import limits_for, run_limited
+from core.config import DataDir
+from core.errors import AppError, CaptureError, ToolUnavailableError, UserError
+from core.ids import new_id
+
+_JOB_MODULE = "analysis.read_job"
+_ERROR, _DONE = "error.json", "done"
+_REMEDY = "The file is damaged, or its reader: report it with the file"
+
+
+def file_job(paths: Sequence[Path], *, keep_private: bool = False) -> dict[str, Any]:
+    """Return the job that reads a bundle folder, or loose files, as one run."""
+    check_paths(paths)
+    return {"paths": [str(p.absolute()) for p in paths], "keep_private": keep_private}
+
+
+def stored_job(
+    folder: Path, rows: Sequence[Mapping[str, Any]], gpu_id: str | None
+) -> dict[str, Any]:
+    """Return the job that reads stored captures again.
+
+    `rows`: file_name, kind, pass and process of each.
+    """
+    stored = [dict(row) for row in rows]
+    names = [str(folder / row["file_name"]) for row in stored]
+    return {
+        "paths": names,
+        "folder": str(folder),
+        "stored": stored,
+        "keep_private": True,
+        "gpu_id": gpu_id,
+    }
+
+
+@contextmanager
+def read_runs(
+    data_dir: DataDir,
+    db: Any,
+    jobs: Sequence[Mapping[str, Any]],
+    *,
+    is_cancelled: Callable[[], bool] = lambda: False,
+) -> Iterator[list[AssembledRun | AppError]]:
+    """Give the run, or the error, of each job; their files are gone afterwards unless moved.
+
+    All are read in one child; when it dies, what is missing is read in a child for each.
+    """
+    request = _surroundings(data_dir, db)
+    folder = data_dir.ensure().uploads / new_id("i")
+    folder.mkdir()
+    try:
+        yield _read_all(jobs, request, folder, is_cancelled)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def read_one(
+    data_dir: DataDir,
+    db: Any,
+    job: Mapping[str, Any],
+    *,
+    is_cancelled: Callable[[], bool] = lambda: False,
+) -> Iterator[AssembledRun]:
+    """Give the run of one job; its error is raised."""
+    with read_runs(data_dir, db, [job], is_cancelled=is_cancelled) as (found,):
+        if isinstance(found, AppError):
+            raise found
+        yield found
+
+
+def _surroundings(data_dir: DataDir, db: Any) -> dict[str, Any]:
+    """Return the present rules and measured peaks, by which runs are assembled."""
+    from db.devices import peaks_of_all
+
+    rules = data_dir.rules_path
+    return {"rules": str(rules) if rules.exists() else None, "peaks": peaks_of_all(db)}
+
+
+def _read_all(
+    jobs: Sequence[Mapping[str, Any]],
+    request: Mapping[str, Any],
+    folder: Path,
+    is_cancelled: Callable[[], bool],
+) -> list[AssembledRun | AppError]:
+    try:
+        _run(jobs, request, folder / "all", is_cancelled)
+        died = None
+    except CaptureError as exc:
+        died = exc
+    found: list[AssembledRun | AppError] = []
+    for number, job in enumerate(jobs):
+        place = folder / "all" / str(number)
+        if not (place / _DONE).exists() and died is not None and len(jobs) > 1:
+            place = folder / f"alone-{number}"
+            found.append(_read_alone(job, request, place, is_cancelled))
+        elif not (place / _DONE).exists():
+            found.append(died or CaptureError(_subject(job), "it was not read", _REMEDY))
+        else:
+            found.append(_taken(job, place))
+    return found
+
+
+def _read_alone(
+    job: Mapping[str, Any],
+    request: Mapping[str, Any],
+    scratch: Path,
+    is_cancelled: Callable[[], bool],
+) -> AssembledRun | AppError:
+    try:
+        _run([job], request, scratch, is_cancelled)
+    except CaptureError as exc:
+        return exc
+    return _taken(job, scratch / "0")
+
+
+def _run(
+    jobs: Sequence[Mapping[str, Any]],
+    request: Mapping[str, Any],
+    scratch: Path,
+    is_cancelled: Callable[[], bool],
+) -> None:
+    scratch.mkdir()
+    paths = [Path(p) for job in jobs for p in job["paths"]]
+    run_limited(
+        _JOB_MODULE,
+        {**request, "jobs": list(jobs)},
+        scratch,
+        limits_for(paths),
+        subject=_subject(jobs[0]),
+        is_cancelled=is_cancelled,
+    )
+
+
+def _subject(job: Mapping[str, Any]) -> Path:
+    return Path(job["paths"][0]) if job["paths"] else Path("capture")
+
+
+def _taken(job: Mapping[str, Any], folder: Path) -> AssembledRun | AppError:
+    try:
+        if (folder / _ERROR).exists():
+            return _error(json.loads((folder / _ERROR).read_bytes()))
+        return read_run(folder)
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        return CaptureError(_subject(job), f"its reader gave no sound answer ({exc})", _REMEDY)
+
+
+def _error(document: Mapping[str, Any]) -> AppError:
+    given = {name: str(value) for name, value in document.items()}
+    if given["kind"] == "CaptureError":
+        return CaptureError(given["path"], given["where"], given["remedy"])
+    if given["kind"] == "ToolUnavailableError":
+        return ToolUnavailableError(given["tool"], given["why"], given["remedy"])
+    return UserError(given["message"])

@@ -1,0 +1,100 @@
+"""Which files make a run, and the hashes by which the same files are known again."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from captures.manifest import MANIFEST, load_manifest
+from core.errors import CaptureError, UserError
+from core.spec import canonical_json
+
+
+def check_paths(paths: Sequence[Path]) -> None:
+    """Raise for what is not there, and for pipes and devices, which might never end."""
+    for path in paths:
+        if not path.exists():
+            raise UserError(f"{path}: no such file or folder")
+        if not (path.is_file() or path.is_dir()):  # opening a pipe would wait for its writer
+            raise CaptureError(path, "is no regular file", "Import a file or a bundle folder")
+
+
+def bundle_folders(paths: Sequence[Path]) -> tuple[Path, ...]:
+    """Return the bundles when the paths are several, or folders of several; () when they are not.
+
+    A sweep of `warpboard run` leaves a folder of bundles; looked for two levels deep.
+    """
+    if not all(p.is_dir() for p in paths):
+        return ()
+    found: dict[Path, None] = {}
+    for folder in paths:
+        if (folder / MANIFEST).is_file():
+            found[folder] = None
+            continue
+        inside = [p.parent for way in ("*", "*/*") for p in folder.glob(f"{way}/{MANIFEST}")]
+        found |= dict.fromkeys(sorted(inside))
+    is_one_bundle = len(paths) == 1 and list(found) == list(paths)
+    return () if is_one_bundle else tuple(found)
+
+
+def content_hash(paths: Sequence[Path]) -> str | None:
+    """Return the `content_hash` of these as a run, from a bundle's manifest or the files' bytes.
+
+    None where something is missing or cannot be read: their reader says what. Raises CaptureError
+    for a bundle whose files differ from its manifest.
+    """
+    folders = [p.parent if p.name == MANIFEST else p for p in paths if not _is_loose(p)]
+    try:
+        if not folders:
+            return hash_of_captures({content_sha256(p) for p in paths})
+        if len(paths) > 1 or not (folders[0] / MANIFEST).is_file():
+            return None
+        manifest = load_manifest(folders[0])
+        for entry in manifest["passes"]:
+            for item in entry["captures"]:
+                checked_file(folders[0], item)
+        return hash_of(manifest)
+    except OSError:
+        return None
+
+
+def _is_loose(path: Path) -> bool:
+    return path.is_file() and path.name != MANIFEST
+
+
+def hash_of_captures(hashes: set[str]) -> str:
+    """Return the content hash of a run of loose files."""
+    return hash_of(sorted(hashes))
+
+
+def checked_file(folder: Path, item: Mapping[str, Any]) -> Path:
+    """Return a file of a manifest after its hash was checked; CaptureError."""
+    path = folder / item["file"]
+    remedy = "Copy the bundle again, or make it again"
+    if not path.is_file() or path.is_symlink():
+        raise CaptureError(folder / MANIFEST, f"the file {item['file']} is missing", remedy)
+    if path.stat().st_size != item["bytes"] or file_sha256(path) != item["sha256"]:
+        raise CaptureError(path, "its contents differ from the hash in the manifest", remedy)
+    return path
+
+
+def hash_of(value: Any) -> str:
+    """Return the SHA-256 of a value's canonical JSON."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """Return a file's SHA-256 in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def content_sha256(path: Path) -> str:
+    """Return the file's SHA-256, of a database together with its write-ahead log if it has one."""
+    beside = [path.with_name(path.name + end) for end in ("-wal", "-journal")]
+    hashes = [file_sha256(p) for p in (path, *beside) if p == path or _has_content(p)]
+    return hashes[0] if len(hashes) == 1 else hash_of(hashes)
+
+
+def _has_content(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
