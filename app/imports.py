@@ -100,7 +100,7 @@ def import_several(
         for number, given in enumerate(runs):
             try:
                 known = _known(db, given)
-                found.append(known and _again(db, known, given, source))
+                found.append(_again(db, known, given, source) if known else None)
                 if known is None:
                     job = file_job(given.paths, keep_private=given.keep_private)
                     jobs.append((number, job))

@@ -1,6 +1,7 @@
 """Fixtures that every room may use: a data directory, its database, and runs to put into it."""
 
 import fcntl
+import importlib
 import importlib.metadata
 import json
 import os
@@ -25,6 +26,20 @@ H100 = Path(__file__).parent / "data" / "h100"
 
 # Several programs compute at a time: a second thread of each would wait by spinning.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True)
+def _readers_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read captures in the test's own process: a child's start takes longer than most tests.
+
+    A test marked `child` has them read as the product does.
+    """
+    if request.node.get_closest_marker("child") is None:
+        monkeypatch.setattr("app.reading.run_limited", _run_here)
+
+
+def _run_here(module: str, request: dict[str, Any], scratch: Path, *_: Any, **__: Any) -> None:
+    importlib.import_module(module).main(request, scratch)
 
 
 def pytest_report_header() -> str:

@@ -4,7 +4,7 @@ import codecs
 import gzip
 import re
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
@@ -88,10 +88,15 @@ def _write(out: IO[bytes], rewrite: Rewrite, block: bytes, source: BinaryIO) -> 
             block += more
 
 
-def _created(dest: Path, *, is_packed: bool) -> AbstractContextManager[IO[bytes]]:
-    if is_packed:
-        return cast(AbstractContextManager[IO[bytes]], gzip.open(dest, "wb", compresslevel=4))
-    return dest.open("wb")
+@contextmanager
+def _created(dest: Path, *, is_packed: bool) -> Iterator[IO[bytes]]:
+    with dest.open("wb") as file:
+        if not is_packed:
+            yield file
+            return
+        # Neither the file's name nor the time goes into the header: equal contents, equal bytes.
+        with gzip.GzipFile("", "wb", compresslevel=4, fileobj=file, mtime=0) as packed:
+            yield cast(IO[bytes], packed)
 
 
 def _blocks(source: BinaryIO) -> Iterator[bytes]:

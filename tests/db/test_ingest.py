@@ -87,7 +87,7 @@ def test_failed_write_leaves_the_old_run_whole(
     data_dir: DataDir, db: Database, imported: Imported, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = counts(db)
-    run = _assembled(data_dir, db)
+    run = _assembled(data_dir)
     monkeypatch.setattr("db.ingest._insert_run_rows", _fail)
 
     with pytest.raises(RuntimeError):
@@ -129,14 +129,14 @@ def test_summary_is_stored_as_json_without_unknown_keys(
     assert None not in summary.values()
 
 
-def _assembled(data_dir: DataDir, db: Database):  # type: ignore[no-untyped-def]
+def _assembled(data_dir: DataDir):  # type: ignore[no-untyped-def]
+    from analysis.assemble import assemble
     from analysis.bundle import load_files
     from analysis.capture_file import Staging
-    from app.imports import assembled
 
     folder = data_dir.uploads / "staged"
     folder.mkdir()
-    return assembled(db, data_dir, load_files([SQLITE], Staging(folder=folder)), None)[1]
+    return assemble(load_files([SQLITE], Staging(folder=folder)))
 
 
 def _fail(*_: object) -> None:
