@@ -22,7 +22,6 @@ from db.clock import utc_now
 from db.events import add_events
 from db.files import store_files
 from db.lifecycle import move
-from db.step_tables import insert_step_tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +39,17 @@ _PER_CAPTURE: dict[str, tuple[str, ...]] = {
 }
 """Tables whose rows belong to one capture, with the frame's columns that they store."""
 _WITHOUT_PASS = frozenset({"counters", "rules"})
+
+
+STEP_TABLES: Mapping[str, tuple[str, ...]] = {
+    "steps": tables.STEP_COLUMNS,
+    "step_kernels": tables.STEP_KERNEL_COLUMNS,
+    "operators": tables.OPERATOR_COLUMNS,
+    "operator_kernels": tables.OPERATOR_KERNEL_COLUMNS,
+    "idle_host": tables.IDLE_COLUMNS,
+    "flame": tables.FLAME_COLUMNS,
+}
+"""Tables of a capture's steps, operators, idle time and stacks."""
 
 
 def ingest_run(db: Database, data_dir: DataDir, run_id: str, run: AssembledRun) -> None:
@@ -174,7 +184,16 @@ def _insert_capture(
         if name not in _WITHOUT_PASS:
             shared["pass"] = capture.pass_name
         _insert_frame(db, name, frame, columns, shared)
-    insert_step_tables(db, capture_id, read)
+    _insert_step_tables(db, capture_id, read)
+
+
+def _insert_step_tables(db: Database, capture_id: int | None, read: tables.CaptureTables) -> None:
+    for table, columns in STEP_TABLES.items():
+        frame = getattr(read, table)
+        if frame is not None and len(frame):
+            quoted = [f'"{c}"' for c in columns]
+            values = [_plain(frame[c]) for c in columns]
+            _insert_columns(db, table, quoted, values, {"capture_id": capture_id})
 
 
 def _insert_frame(

@@ -1,47 +1,16 @@
-"""What is stored of a capture's steps, operators, idle time and stacks, and read back."""
+"""What is stored of a capture's steps, operators, idle time and stacks, read back."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 from sqlite_utils import Database
 
 from analysis.runview import StepView
-from analysis.tables import (
-    FLAME_COLUMNS,
-    IDLE_COLUMNS,
-    OPERATOR_COLUMNS,
-    OPERATOR_KERNEL_COLUMNS,
-    STEP_COLUMNS,
-    STEP_KERNEL_COLUMNS,
-    CaptureTables,
-)
+from db.ingest import STEP_TABLES
 
-_TABLES: Mapping[str, tuple[str, ...]] = {
-    "steps": STEP_COLUMNS,
-    "step_kernels": STEP_KERNEL_COLUMNS,
-    "operators": OPERATOR_COLUMNS,
-    "operator_kernels": OPERATOR_KERNEL_COLUMNS,
-    "idle_host": IDLE_COLUMNS,
-    "flame": FLAME_COLUMNS,
-}
 _FLAGS = frozenset({"is_regular", "is_opaque"})
-
-
-def insert_step_tables(db: Database, capture_id: int | None, read: CaptureTables) -> None:
-    """Store the tables of one capture."""
-    for table, columns in _TABLES.items():
-        frame = getattr(read, table)
-        if frame is None or not len(frame):
-            continue
-        names = ", ".join(f'"{c}"' for c in columns)
-        marks = ", ".join("?" * (len(columns) + 1))
-        values = [_plain(frame[c]) for c in columns]
-        db.conn.executemany(
-            f"INSERT INTO {table} (capture_id, {names}) VALUES ({marks})",
-            ((capture_id, *row) for row in zip(*values, strict=True)),
-        )
 
 
 def step_view(db: Database, run_id: str, primary_pass: str | None) -> StepView:
@@ -57,7 +26,7 @@ def step_view(db: Database, run_id: str, primary_pass: str | None) -> StepView:
     if not known:
         return StepView()
     capture_id, facts = next((k for k in known if "source" in k[1]), known[0])
-    frames = {name: _fetch(db, name, columns, capture_id) for name, columns in _TABLES.items()}
+    frames = {name: _fetch(db, name, columns, capture_id) for name, columns in STEP_TABLES.items()}
     classes = dict(
         db.execute(
             "SELECT name, category FROM kernel_names"
@@ -87,11 +56,3 @@ def _column(name: str, values: Sequence[Any]) -> pd.Series:
     if known and all(isinstance(v, int) for v in known):
         return pd.Series(values, dtype="Int64" if len(known) < len(values) else "int64")
     return pd.Series(values, dtype="float64" if known and isinstance(known[0], float) else object)
-
-
-def _plain(column: pd.Series) -> list[Any]:
-    """Return Python values with None for what is missing: STRICT tables take no numpy types."""
-    return [
-        None if v is None or v is pd.NA or v != v else int(v) if isinstance(v, bool) else v
-        for v in column.astype(object).tolist()
-    ]
