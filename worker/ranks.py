@@ -9,6 +9,7 @@ are ended. What all of them measured comes out as one result line; see `merge_re
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -129,9 +130,15 @@ def start_ranks(plan: Sequence[Mapping[str, Any]]) -> list[RankProcess]:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a free port below those that the system gives to connections of its own.
+
+    Rank 0 listens on it only after seconds, when PyTorch is loaded.
+    """
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _follow(rank: RankProcess) -> None:

@@ -263,8 +263,15 @@ def _parallel(p: Params, model: Any, context: Context) -> Any:
 def _optimizer(p: Params, model: Any) -> Any:
     import torch
 
+    # Sharded weights and whole ones cannot be in one call of the optimizer.
+    kinds: dict[type, list[Any]] = {}
+    for weight in model.parameters():
+        kinds.setdefault(type(weight.data), []).append(weight)
     return torch.optim.AdamW(
-        model.parameters(), lr=1e-4, fused=p.fused_optimizer, foreach=not p.fused_optimizer
+        [{"params": weights} for weights in kinds.values()],
+        lr=1e-4,
+        fused=p.fused_optimizer,
+        foreach=not p.fused_optimizer,
     )
 
 

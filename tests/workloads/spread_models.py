@@ -29,6 +29,7 @@ def difference(parallel: str, ranks: Ranks) -> float:
     spread = transformer._parallel(p, plain, context)
     logits = spread(tokens)
     logits.square().mean().backward()
+    transformer._optimizer(p, spread).step()
     return float((logits.detach().sum((0, 1)) - whole).abs().max())
 
 
