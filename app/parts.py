@@ -1,26 +1,29 @@
-"""One process of the stack: started, watched, started again, and ended with its children."""
+"""One process of the stack: started, watched, started again, and ended with its whole tree.
 
+The tree is ended by `core/supervisor.py`, which also does so when this process is killed.
+"""
+
+import contextlib
 import os
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from core.config import ROOT
+from core.restarts import Restarts
+from core.supervisor import ASK_LEADER, supervised
 
 RESTART_DELAYS_S = (0.5, 1.0, 3.0, 10.0, 30.0)
-STEADY_S = 60.0
-"A process that lived this long is taken as sound: its next failure counts as the first."
 STOP_S = 8.0
-KILL_S = 3.0
+KILL_S = 12.0
+"A little more than the supervisor takes to end a tree that resists."
 MAX_LOG_BYTES = 20 * 2**20
 
 
 class Part:
-    """A child process in a group of its own. Only the thread that made it may start it."""
+    """A supervised child process."""
 
     def __init__(
         self,
@@ -37,32 +40,45 @@ class Part:
         self.once = once
         self.state = "stopped"
         self.returncode: int | None = None
-        self.num_failures = 0
         self._env = dict(env or {})
+        self._restarts = Restarts(RESTART_DELAYS_S)
+        self._control_fd: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._started_s = 0.0
         self._next_s = 0.0
 
     @property
     def pid(self) -> int | None:
-        """Return the process id while it runs."""
+        """Return the id of the supervisor's process while it runs."""
         return self._process.pid if self._process is not None else None
+
+    @property
+    def num_failures(self) -> int:
+        """Return how often it ended by itself lately."""
+        return self._restarts.num_failures
 
     def start(self) -> None:
         """Spawn the process; its output goes to the log."""
         environment = {**os.environ, **self._env}
         environment["PYTHONPATH"] = str(ROOT)
-        launcher = [sys.executable, "-S", str(ROOT / "app" / "launch.py"), str(os.getpid())]
-        with self._opened_log() as log:
-            self._process = subprocess.Popen(
-                [*launcher, *self.command],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=ROOT,
-                env=environment,
-                start_new_session=True,
-            )
+        control_read, self._control_fd = os.pipe()
+        status_fd = os.open(os.devnull, os.O_WRONLY)
+        try:
+            with self._opened_log() as log:
+                self._process = subprocess.Popen(
+                    supervised([*self.command], control_read, status_fd),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd=ROOT,
+                    env=environment,
+                    pass_fds=(control_read, status_fd),
+                    start_new_session=True,
+                    umask=0o077,  # what it writes is for its user alone
+                )
+        finally:
+            os.close(control_read)
+            os.close(status_fd)
         self._started_s = time.monotonic()
         self.state = "running"
 
@@ -82,37 +98,42 @@ class Part:
             code = self._process.poll()
             if code is None:
                 return
-            _end_group(self._process.pid, signal.SIGKILL)
             self._process = None
+            self._let_go()
             self.returncode = code
             if self.once:
                 self.state = "done" if code == 0 else "failed"
                 return
-            lived_s = time.monotonic() - self._started_s
-            self.num_failures = 1 if lived_s > STEADY_S else self.num_failures + 1
-            delay_s = RESTART_DELAYS_S[min(self.num_failures, len(RESTART_DELAYS_S)) - 1]
+            delay_s = self._restarts.delay_s(time.monotonic() - self._started_s)
             self._next_s = time.monotonic() + delay_s
             self.state = "restarting"
         elif self.state == "restarting" and time.monotonic() >= self._next_s:
             self.start()
 
     def ask_to_stop(self) -> None:
-        """Send SIGTERM."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
+        """Send SIGTERM to the process itself; it ends its children in its own order."""
+        if self._control_fd is not None:
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._control_fd, ASK_LEADER)
 
     def end(self, deadline_s: float) -> None:
-        """Wait until the monotonic `deadline_s`, then kill the whole group."""
+        """Wait until the monotonic `deadline_s`, then kill the whole tree."""
         if self._process is None:
             return
         try:
             self._process.wait(max(0.0, deadline_s - time.monotonic()))
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self._let_go()
             self._process.wait(KILL_S)
-        _end_group(self._process.pid, signal.SIGKILL)
+        self._let_go()
         self._process = None
         self.state = "stopped"
+
+    def _let_go(self) -> None:
+        """Close the control pipe: the supervisor then kills what is left."""
+        if self._control_fd is not None:
+            os.close(self._control_fd)
+            self._control_fd = None
 
     def last_line(self) -> str:
         """Return the last line of the log, for a message."""
@@ -130,10 +151,3 @@ def stop_all(parts: Sequence[Part]) -> None:
     deadline_s = time.monotonic() + STOP_S
     for part in parts:
         part.end(deadline_s)
-
-
-def _end_group(pid: int, number: signal.Signals) -> None:
-    try:
-        os.killpg(pid, number)
-    except (ProcessLookupError, PermissionError):
-        return

@@ -58,12 +58,17 @@ class Watch:
 
 
 def ask(
-    port: int, method: str, path: str, body: bytes = b"", timeout_s: float = 10, **headers: str
+    port: int,
+    method: str,
+    path: str,
+    body: bytes = b"",
+    timeout_s: float = 10,
+    headers: dict[str, str] | None = None,
 ) -> tuple[int, bytes]:
     """Return status and the beginning of an answer; (0, b"") where there is none."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
     try:
-        connection.request(method, path, body or None, headers)
+        connection.request(method, path, body or None, headers or {})
         answer = connection.getresponse()
         return answer.status, answer.read(2000)
     except (OSError, http.client.HTTPException):
@@ -115,7 +120,7 @@ def foreign(port: int, seconds: float) -> dict[str, Any]:
         origin = ("http://evil.example", "http://localhost:3000", "null")[number % 3]
         host = ("evil.example", f"localhost:{port}")[number % 2]
         headers = upgrade | {"Origin": origin, "Host": host}
-        code = str(ask(port, "GET", "/_stcore/stream", **headers)[0])
+        code = str(ask(port, "GET", "/_stcore/stream", headers=headers)[0])
         codes[code] = codes.get(code, 0) + 1
         if time.monotonic() > end_s:
             break
@@ -134,7 +139,7 @@ def oversized(port: int, seconds: float) -> dict[str, Any]:
     ]
     for number in range(NUM_OVERSIZED):
         method, path, body, headers = attempts[number % len(attempts)]
-        code = str(ask(port, method, path, body, timeout_s=3, **headers)[0])
+        code = str(ask(port, method, path, body, timeout_s=3, headers=headers)[0])
         codes[code] = codes.get(code, 0) + 1
     return {"answers": codes}
 
@@ -147,7 +152,8 @@ def anonymous(port: int, seconds: float) -> dict[str, Any]:
             break
         path = ("/api/v1/runs", "/api/v1/workers", "/_stcore/upload_file/s/f")[number % 3]
         method = ("GET", "POST", "PUT")[number % 3]
-        code = str(ask(port, method, path, b"{}", Authorization=f"Bearer {number}")[0])
+        wrong = {"Authorization": f"Bearer {number}"}
+        code = str(ask(port, method, path, b"{}", headers=wrong)[0])
         codes[code] = codes.get(code, 0) + 1
     with peers(port, 40, b"\x16\x03\x01 no HTTP\r\n\r\n"):
         pass
@@ -170,7 +176,9 @@ def running(folder: Path) -> Iterator[tuple[int, dict[str, str]]]:
     sleep = os.path.realpath("/bin/sleep")
     env = {**os.environ, "WARPBOARD_DATA": str(folder / "data"), "PYTHONPATH": str(ROOT)}
     env |= {"WARPBOARD_PYTHON": sys.executable, "WARPBOARD_ALLOW_COMMANDS": sleep}
-    command = [sys.executable, "-m", "app.cli", "up", "--port", str(port), "--no-demo"]
+    # As most hosts start a process: 1024 open files, more on its own request.
+    command = ["prlimit", "--nofile=1024:", sys.executable, "-m", "app.cli", "up", "--no-demo"]
+    command += ["--port", str(port)]
     with (folder / "up.log").open("wb") as log:
         process = subprocess.Popen(
             [*command, "--gpu", "cpu"], cwd=ROOT, env=env, stdout=log, stderr=log

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.faults_network import die_with_us
-from worker.supervisor import descendants
+from core.supervisor import descendants
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "WARPBOARD_FAULTS"

@@ -5,17 +5,13 @@ Everything lies in a network namespace of the campaign's own; the host's network
 
 import contextlib
 import ctypes
-import os
 import select
 import socket
 import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 CLONE_NEWNS, CLONE_NEWNET = 0x00020000, 0x40000000
-LAUNCH = Path(__file__).resolve().parent.parent / "app" / "launch.py"
 NEAR, FAR = "10.77.0.1", "10.77.0.2"
 
 
@@ -33,7 +29,7 @@ def enter_private_network() -> bool:
 
 def die_with_us(*command: str) -> list[str]:
     """Return a command that ends when this process does, killed or not."""
-    return [sys.executable, "-S", str(LAUNCH), str(os.getpid()), *command]
+    return ["setpriv", "--pdeathsig", "TERM", "--", *command]
 
 
 class FarHost:

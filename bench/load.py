@@ -31,12 +31,12 @@ from bench.scale import fill
 from bench.serving import served
 from core.config import DataDir, data_dir
 from core.spec import JobSpec
+from core.supervisor import descendants
 from db.connection import connect, opened
 from db.fetch import gpu_facts, run_view
 from db.runs import count_runs, insert_run, list_runs
 from worker.client import KEEP_ALIVE_S
 from worker.events import MAX_BATCH
-from worker.supervisor import descendants
 
 NUM_WORKERS, EVENTS_PER_S, BATCH_S, HEARTBEAT_S = 16, 20, 0.4, 3.0
 NUM_SESSIONS, THINK_S = 30, 1.0

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable
 from typing import IO, Any
 
-from worker.supervisor import PR_SET_PDEATHSIG
+from core.supervisor import PR_SET_PDEATHSIG
 from worker.tools import find_nvidia_smi, run_quietly
 
 FIELDS: dict[str, str] = {

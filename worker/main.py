@@ -20,6 +20,7 @@ from core.config import ROOT, broker_url, data_dir
 from core.console import LineParser, fail, refusal
 from core.errors import AppError, UserError
 from core.queues import device_queue, gpu_slug, model_queue
+from core.restarts import Restarts
 from worker import spool
 from worker.broker import broker_complaint
 from worker.client import DashboardAway, DashboardClient, Refused, version_complaint
@@ -280,7 +281,7 @@ class WorkerHost:
 
     def _keep_running(self, place: Place) -> None:
         """Run the Celery worker of one place, again when it ends by itself."""
-        failures = 0
+        restarts = Restarts(RESTART_DELAYS_S)
         while not self._stop.is_set():
             started = time.monotonic()
             try:
@@ -297,8 +298,7 @@ class WorkerHost:
                 ended = str(error)
             if self._stop.is_set():
                 return
-            failures = 0 if time.monotonic() - started > 60 else failures + 1
-            delay_s = RESTART_DELAYS_S[min(failures, len(RESTART_DELAYS_S)) - 1 if failures else 0]
+            delay_s = restarts.delay_s(time.monotonic() - started)
             LOG.warning(
                 "%s: worker ended (%s), starts again in %.0f s; see %s",
                 place.name,

@@ -1,7 +1,7 @@
 """One child process with its whole tree: streamed output, events, time limits, cancel.
 
 What the child leaves is two files (stdout, stderr) and a `ProcessResult`. The tree is ended by
-`worker/supervisor.py`, which also does so when this process is killed.
+`core/supervisor.py`, which also does so when this process is killed.
 """
 
 import contextlib
@@ -10,16 +10,15 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from core.supervisor import ASK_TREE, supervised
 from worker.memory_killer import count_memory_kills, kills_since
 
-SUPERVISOR = Path(__file__).with_name("supervisor.py")
 MAX_LINE_BYTES = 16_384
 """A longer line is handed on in pieces."""
 TICK_S = 0.1
@@ -171,10 +170,10 @@ class _Child:
     ) -> None:
         control_read, self._control_fd = os.pipe()
         self._status_fd, status_write = os.pipe()
-        head = [sys.executable, "-I", str(SUPERVISOR), str(control_read), str(status_write)]
+        command = supervised(self._command, control_read, status_write, pass_fds)
         try:
             self._supervisor = subprocess.Popen(
-                [*head, ",".join(map(str, pass_fds)), "--", *self._command],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -266,7 +265,7 @@ class _Child:
         self._kill_at = time.monotonic() + grace_s
         if self._control_fd is not None:
             with contextlib.suppress(BrokenPipeError):
-                os.write(self._control_fd, b"T")
+                os.write(self._control_fd, ASK_TREE)
 
     def _close_control(self) -> None:
         if self._control_fd is not None:

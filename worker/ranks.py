@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from core.supervisor import descendants
 from worker.clocks import die_with_parent
-from worker.supervisor import descendants
 
 GRACE_S = 5.0
 """From SIGTERM to SIGKILL, when another rank has failed."""

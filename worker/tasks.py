@@ -21,6 +21,7 @@ from core.config import broker_url, data_dir
 from core.errors import UserError
 from core.queues import RUN_JOB_TASK
 from core.spec import JobSpec
+from core.supervisor import PR_SET_PDEATHSIG
 from worker import spool
 from worker.celery_app import make_app
 from worker.client import Claim, DashboardAway, DashboardClient, Refused
@@ -30,7 +31,6 @@ from worker.gpu_locks import HeldGpus
 from worker.joblog import utc_now
 from worker.passes import GpuTarget
 from worker.settings import WorkerSettings, load_settings
-from worker.supervisor import PR_SET_PDEATHSIG
 
 LOG = logging.getLogger("warpboard.tasks")
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log every heartbeat of a job

@@ -20,7 +20,7 @@ from core.spec import JobSpec
 from tests.worker.conftest import FAKE_TOOLS
 from tests.worker.dashboard import TOKEN, Dashboard, serve
 from worker.celery_app import make_app
-from worker.supervisor import descendants
+from core.supervisor import descendants
 
 EMBEDDED = "filesystem://"
 ROOT = Path(__file__).resolve().parents[2]

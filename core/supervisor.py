@@ -1,6 +1,9 @@
 """Runs one command and ends its whole process tree when it, or the process that asked, is gone.
 
-`python -I supervisor.py CONTROL_FD STATUS_FD PASS_FDS -- COMMAND...`, started by `worker.process`.
+`python -I supervisor.py CONTROL_FD STATUS_FD PASS_FDS -- COMMAND...`, made by `supervised`: for the
+processes of the dashboard (`app.parts`) and for jobs (`worker.process`). What is written to the
+control pipe asks: `T` SIGTERM to the whole tree, `L` to the command alone; its end kills the tree.
+Exits with the command's code, 128 and the signal's number for one that a signal ended.
 A process group is not enough: profilers put their helpers into sessions of their own. This process
 adopts every orphan below it (PR_SET_CHILD_SUBREAPER), so the tree can be found and ended whole. It
 notices the death of its parent, kill -9 included, because the control pipe then closes.
@@ -19,6 +22,15 @@ import time
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+ASK_TREE, ASK_LEADER = b"T", b"L"
+
+
+def supervised(
+    command: "list[str]", control_fd: int, status_fd: int, pass_fds: "tuple[int, ...]" = ()
+) -> "list[str]":
+    """Return the command that runs another one under this script; the caller passes the pipes."""
+    head = [sys.executable, "-I", os.path.abspath(__file__), str(control_fd), str(status_fd)]
+    return [*head, ",".join(map(str, pass_fds)), "--", *command]
 
 
 def main() -> int:
@@ -47,8 +59,9 @@ def main() -> int:
     _report(status_fd, {"pid": child.pid})
     returncode = _wait(child, control_fd, wake_read)
     kill_descendants()
-    _report(status_fd, {"returncode": returncode if returncode is not None else child.wait()})
-    return 0
+    code = returncode if returncode is not None else child.wait()
+    _report(status_fd, {"returncode": code})
+    return code if code >= 0 else 128 - code
 
 
 def _die_with_parent(libc: ctypes.CDLL) -> None:
@@ -70,7 +83,10 @@ def _wait(child: "subprocess.Popen[bytes]", control_fd: int, wake_fd: int) -> in
             order = os.read(control_fd, 64)
             if not order:
                 return child.poll()
-            signal_descendants(signal.SIGTERM)
+            if ASK_TREE in order:
+                signal_descendants(signal.SIGTERM)
+            elif child.poll() is None:
+                child.terminate()
         if wake_fd in ready:
             numbers = os.read(wake_fd, 512)
             if any(n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) for n in numbers):
