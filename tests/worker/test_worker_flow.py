@@ -17,10 +17,10 @@ import pytest
 
 from core.queues import RUN_JOB_TASK, device_queue, model_queue
 from core.spec import JobSpec
+from core.supervisor import descendants
 from tests.worker.conftest import FAKE_TOOLS
 from tests.worker.dashboard import TOKEN, Dashboard, serve
 from worker.celery_app import make_app
-from core.supervisor import descendants
 
 EMBEDDED = "filesystem://"
 ROOT = Path(__file__).resolve().parents[2]
