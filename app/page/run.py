@@ -7,6 +7,9 @@ from app.ui.widgets import said_plainly
 
 TABS = {
     "Kernels": run_tabs.kernels,
+    "Steps": run_tabs.steps,
+    "Operators": run_tabs.operators,
+    "Stacks": run_tabs.stacks,
     "Phases": run_tabs.phases,
     "Timeline": run_tabs.timeline,
     "Ranks": run_tabs.ranks,

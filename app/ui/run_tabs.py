@@ -5,8 +5,10 @@ from app.ui.run_files import environment, files, reproduce
 from app.ui.run_host import host
 from app.ui.run_kernels import kernels, timeline
 from app.ui.run_memory import memory, samples
+from app.ui.run_operators import operators, stacks
 from app.ui.run_phases import phases
 from app.ui.run_ranks import ranks
+from app.ui.run_steps import steps
 
 __all__ = [
     "counters",
@@ -15,9 +17,12 @@ __all__ = [
     "host",
     "kernels",
     "memory",
+    "operators",
     "phases",
     "ranks",
     "reproduce",
     "samples",
+    "stacks",
+    "steps",
     "timeline",
 ]

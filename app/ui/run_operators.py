@@ -1,0 +1,182 @@
+"""A run's operators, the kernels of each, and its time by stack."""
+
+import json
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from analysis.roofline import flops_peak
+from analysis.runview import RunView
+from app.charts import steps as step_charts
+from app.ui import style
+from app.ui.format import duration
+from app.ui.widgets import chart, plain_markdown, show_table, table_height
+
+_PASS_HELP = "forward, backward (autograd's nodes and what they call), optimizer, or other"
+
+
+def operators(view: RunView) -> None:
+    """Draw the table by operator; a chosen one shows its kernels."""
+    frame = view.by_step.operators
+    if not len(frame):
+        style.empty_state(
+            "No operators recorded",
+            "They come from a PyTorch trace, or from nsys with --pytorch=autograd-nvtx.",
+        )
+        return
+    per_step = frame["step_count"].notna().any()
+    scope = "A step"
+    if per_step:
+        scope = st.segmented_control(
+            "Figures of", ["A step", "Whole capture"], default="A step", key="op_scope",
+            required=True,
+        )  # fmt: skip
+    table = _operator_table(frame, view, per_step=per_step and scope == "A step")
+    chosen = show_table(
+        table,
+        key="operators",
+        height=table_height(table, 520),
+        on_select="rerun",
+        selection_mode="single-row",
+        column_config=_columns(table),
+        alt="Operators by own kernel time",
+    )
+    rows = chosen.selection.rows
+    _kernels_of(view, frame.iloc[rows[0]] if rows else frame.iloc[0])
+
+
+def _operator_table(frame: pd.DataFrame, view: RunView, *, per_step: bool) -> pd.DataFrame:
+    head = "step_" if per_step else ""
+    total_ns = frame["total_kernel_ns"].astype(float)
+    flops = frame["flops"].astype(float)
+    rate = flops / total_ns.where(total_ns > 0)  # FLOP per ns is GFLOP/s
+    peak = _best_peak(view)
+    table = pd.DataFrame(
+        {
+            "operator": frame["name"],
+            "pass": frame["pass"],
+            "own kernel ms": frame[f"{head}self_kernel_ns"].astype(float) / 1e6,
+            "kernel ms": frame[f"{head}total_kernel_ns"].astype(float) / 1e6,
+            "launches": frame[f"{head}num_kernels"].astype(float),
+            "calls": frame[f"{head}count"].astype(float),
+            "host ms": frame[f"{head}host_ns"].astype(float) / 1e6,
+            "TFLOP/s": rate / 1e3,
+            "% of peak": 100 * rate * 1e9 / peak if peak else None,
+            "backward of": frame["forward_name"],
+            "under": frame["module"],
+            "shapes": [_first_shape(s) for s in frame["shapes"]],
+        }
+    )
+    unknown = [c for c in table.columns if table[c].isna().all()]
+    return table.drop(columns=unknown)
+
+
+def _best_peak(view: RunView) -> float | None:
+    """Return the peak that matrix products are held against: that of bf16."""
+    peak = flops_peak(view.peaks, view.run.gpu_model, "bfloat16")
+    return peak.value if peak else None
+
+
+def _first_shape(text: Any) -> str | None:
+    shapes = json.loads(text) if isinstance(text, str) else []
+    return str(shapes[0]) if shapes else None
+
+
+def _columns(table: pd.DataFrame) -> dict[str, Any]:
+    helps = {
+        "pass": _PASS_HELP,
+        "own kernel ms": "kernels launched by the operator itself",
+        "kernel ms": "with those of the operators that it calls",
+        "TFLOP/s": "operations from the recorded shapes over kernel time",
+        "% of peak": "of the bf16 peak of this GPU",
+        "backward of": "the forward operator with the same sequence number",
+        "under": "the module or Python function with most of its kernel time",
+    }
+    columns: dict[str, Any] = {
+        c: st.column_config.NumberColumn(format="%.3f", help=helps.get(c))
+        for c in ("own kernel ms", "kernel ms", "host ms", "TFLOP/s", "% of peak")
+        if c in table
+    }
+    columns |= {c: st.column_config.NumberColumn(format="%.1f") for c in ("launches", "calls")}
+    texts = [c for c in helps if c in table and c not in columns]
+    return columns | {c: st.column_config.TextColumn(help=helps[c]) for c in texts}
+
+
+def _kernels_of(view: RunView, row: pd.Series) -> None:
+    links = view.by_step.operator_kernels
+    mine = links[(links["name"] == row["name"]) & (links["pass"] == row["pass"])]
+    st.markdown(plain_markdown(f"Kernels of {row['name']}, {row['pass']}"))
+    if mine.empty:
+        st.caption("It launches none itself; those are of the operators that it calls.")
+        return
+    shown = mine.merge(
+        view.kernels[["name", "short_name", "category"]].drop_duplicates("name"),
+        left_on="kernel",
+        right_on="name",
+        how="left",
+    )
+    show_table(
+        pd.DataFrame(
+            {
+                "kernel": shown["short_name"].fillna(shown["kernel"]),
+                "category": shown["category"],
+                "launches": shown["count"],
+                "total ms": shown["total_ns"] / 1e6,
+                "full name": shown["kernel"],
+            }
+        ),
+        height=table_height(shown, 320),
+        column_config={"total ms": st.column_config.NumberColumn(format="%.3f")},
+        alt="Kernels that the chosen operator launched",
+    )
+
+
+_METRICS = {"GPU time": "gpu", "Idle time": "idle"}
+
+
+def stacks(view: RunView) -> None:
+    """Draw GPU time by stack, and idle time by what the host was in."""
+    nodes = view.by_step.flame
+    if not len(nodes):
+        style.empty_state(
+            "No stacks recorded", "They come from a capture with kernels, ranges or operators."
+        )
+        return
+    known = [label for label, metric in _METRICS.items() if (nodes["metric"] == metric).any()]
+    chosen = st.segmented_control("Show", known, default=known[0], key="flame_of", required=True)
+    own = nodes[nodes["metric"] == _METRICS[str(chosen)]]
+    looked = st.text_input("Only stacks with", key="flame_find", placeholder="attention, aten::mm")
+    if looked:
+        own = _within(own, looked)
+    if own.empty:
+        st.caption("No stack has a name with that text.")
+        return
+    a_step = "a step" if "source" in view.by_step.facts else "in all"
+    whole = f"{chosen} {a_step}: {duration(float(own['self_ns'].sum()))}"
+    chart(step_charts.flame(own, whole=whole), alt=f"{chosen} by stack")
+    st.caption("Width is time. A click on a box opens it; the bar above leads back.")
+
+
+def _within(nodes: pd.DataFrame, text: str) -> pd.DataFrame:
+    """Return the nodes with the text in their name, with what is around and inside them."""
+    parent = nodes["parent"].fillna(-1).astype(int).to_numpy()
+    place = {int(n): i for i, n in enumerate(nodes["node"])}
+    above = [place.get(p, -1) for p in parent.tolist()]
+    hit = nodes["name"].str.contains(text, case=False, regex=False).to_list()
+    inside = list(hit)
+    order = sorted(range(len(nodes)), key=lambda i: _depth(i, above))
+    for i in order:
+        inside[i] = inside[i] or (above[i] >= 0 and inside[above[i]])
+    kept = list(inside)
+    for i in reversed(order):
+        if kept[i] and above[i] >= 0:
+            kept[above[i]] = True
+    return nodes.assign(self_ns=nodes["self_ns"].where(inside, 0.0))[kept]
+
+
+def _depth(row: int, above: list[int]) -> int:
+    depth = 0
+    while above[row] >= 0:
+        row, depth = above[row], depth + 1
+    return depth

@@ -1,0 +1,228 @@
+"""A run's steps: where they are, which count, what one is made of, and what the host did in it."""
+
+import pandas as pd
+import streamlit as st
+
+from analysis.runview import RunView, StepView
+from analysis.step_document import step_fractions
+from analysis.trace.idle_host import GROUPS, host_share
+from app.charts import steps as step_charts
+from app.ui import style
+from app.ui.format import UNKNOWN, bytes_, count, duration, many, percent
+from app.ui.run_kernels import why_no_kernels
+from app.ui.widgets import Card, cards, chart, plain_markdown, show_table, table_height
+
+_FOUND_BY = {
+    "ranges": "the program's own ranges `{}`",
+    "profiler_step": "PyTorch's profiler steps",
+    "optimizer": "the end of each optimizer step, `{}`",
+    "graph": "replays of CUDA graphs",
+    "repetition": "the repetition of the launch sequence alone: no range marks them",
+}
+_TOP = 14
+
+
+def steps(view: RunView) -> None:
+    """Draw the steps, the medians of the regular ones beside the whole capture, and one's parts."""
+    found = view.by_step
+    if "source" not in found.facts:
+        reason = found.facts.get("reason")
+        why = f"{reason[0].upper()}{reason[1:]}." if reason else why_no_kernels(view)
+        style.empty_state("No steps found", why)
+        return
+    _how_found(found)
+    cards(_cards(view))
+    _ruler(found)
+    left, right = st.columns(2, gap="large")
+    with left:
+        _kinds(found)
+        _parts(found)
+    with right:
+        _host(found)
+    _all_steps(found.steps)
+
+
+def _how_found(found: StepView) -> None:
+    facts = found.facts
+    by = _FOUND_BY[facts["source"]].format(facts.get("evidence", ""))
+    left_out = facts["num_excluded"]
+    told = f"**{many(facts['count'], 'step')}**, found by {by}"
+    told += f" (confidence {percent(facts['confidence'])})." if facts["confidence"] < 1 else "."
+    if left_out:
+        told += f" {many(left_out, 'step')} left out of the averages."
+    block = facts.get("block")
+    if block:
+        size, times = block["num_kernels"], block["count"]
+        told += f" A step repeats a block of {size} GPU operations {times} times."
+    if facts.get("micro_steps"):
+        told += f" It accumulates the gradients of {facts['micro_steps']} micro-steps."
+    st.markdown(told)
+
+
+def _cards(view: RunView) -> list[Card]:
+    facts, summary = view.by_step.facts, view.summary
+    fractions = step_fractions(view.by_step)
+    gpu_ns = facts.get("kernel_ns", 0) + facts.get("graph_ns", 0)
+    whole = "whole capture: "
+    return [
+        Card(
+            label="GPU work a step",
+            value=duration(gpu_ns) if gpu_ns else UNKNOWN,
+            note=whole + duration(summary.get("kernel_time_ns") or summary.get("opaque_graph_ns")),
+            definition="Sum of the durations of kernels and whole graphs; median of the regular "
+            "steps.",
+        ),
+        Card(
+            label="Launches a step",
+            value=count(facts.get("num_launches")),
+            note=f"{count(facts.get('num_kernels'))} kernels; {whole}"
+            f"{count(summary.get('num_kernels'))}",
+            definition="Launch calls of kernels and graphs; median of the regular steps.",
+        ),
+        Card(
+            label="Time a step",
+            value=duration(facts.get("period_ns")),
+            note=f"{whole}{duration(summary.get('span_ns'))}, first to last kernel",
+            definition="From a step's first GPU operation to the next step's, under the profiler.",
+        ),
+        Card(
+            label="GPU idle in a step",
+            value=percent(facts.get("idle_frac")),
+            note=whole + percent(summary.get("profiled_idle_frac", summary.get("idle_frac"))),
+            definition="1 - busy / time of a step, under the profiler; median of regular steps.",
+        ),
+        Card(
+            label="GEMM fraction",
+            value=percent(fractions.get("gemm_frac")),
+            note=whole + percent(summary.get("gemm_frac")),
+            definition="Share of a step's kernel time in matrix products.",
+        ),
+        Card(
+            label="Copies a step",
+            value=bytes_(facts.get("transfer_bytes")),
+            note=f"{count(facts.get('num_transfers'))} of them, "
+            f"{duration(facts.get('transfer_ns'))}",
+            definition="Copies and memory sets; median of the regular steps.",
+        ),
+    ]
+
+
+def _ruler(found: StepView) -> None:
+    own = found.steps[found.steps["process"] == found.steps["process"].iloc[0]]
+    chart(step_charts.step_ruler(own), alt="Time of each step, GPU busy and idle")
+    excluded = found.facts.get("excluded", [])
+    if excluded:
+        reasons = [f"{x['count']} x {x['reason']}" for x in excluded[:8]]
+        more = len(excluded) - len(reasons)
+        tail = f"; {more} other reasons" if more > 0 else ""
+        st.caption(plain_markdown("Pale, left out: " + "; ".join(reasons) + tail + "."))
+
+
+def _kinds(found: StepView) -> None:
+    kinds = found.facts.get("kinds")
+    if not kinds:
+        return
+    st.markdown("**Kinds of step**")
+    show_table(
+        pd.DataFrame(
+            {
+                "kind": [k["name"] for k in kinds],
+                "steps": [k["count"] for k in kinds],
+                "kernels": [k.get("num_kernels") for k in kinds],
+                "GPU work": [duration(k.get("kernel_ns", k.get("graph_ns"))) for k in kinds],
+                "time": [duration(k.get("period_ns")) for k in kinds],
+                "idle": [percent(k.get("idle_frac")) for k in kinds],
+            }
+        ),
+        alt="Kinds of step",
+    )
+
+
+def _parts(found: StepView) -> None:
+    facts = found.facts
+    period = facts.get("period_ns")
+    st.markdown("**A step's idle time by cause**")
+    gaps = facts.get("gaps")
+    if gaps:
+        style.facts([(g["cause"], _of(g["total_ns"], period)) for g in gaps])
+    else:
+        st.caption("Not known.")
+    if facts.get("phases"):
+        st.markdown("**A step's phases**")
+        show_table(
+            pd.DataFrame(
+                {
+                    "phase": [p["path"] for p in facts["phases"]],
+                    "kernels": [p["num_kernels"] for p in facts["phases"]],
+                    "kernel sum ms": [p["kernel_ns"] / 1e6 for p in facts["phases"]],
+                }
+            ),
+            height=table_height(facts["phases"], 320),
+            column_config={
+                "kernels": st.column_config.NumberColumn(format="%.1f"),
+                "kernel sum ms": st.column_config.NumberColumn(format="%.3f"),
+            },
+            alt="Kernel time of a step by phase",
+        )
+
+
+def _of(ns: float, period: float | None) -> str:
+    share = f" ({percent(ns / period)} of the step)" if period else ""
+    return f"{duration(ns)}{share}"
+
+
+def _host(found: StepView) -> None:
+    st.markdown("**Where the host was while the GPU waited**")
+    rows = found.idle_host
+    if not len(rows):
+        st.caption("Not known: no launch calls were recorded, or the GPU never waited.")
+        return
+    shares = host_share(rows)
+    idle = float(rows["idle_frac"].sum())
+    parts = ", ".join(f"{percent(share)} {words}" for words, share in shares)
+    st.markdown(plain_markdown(f"Idle {percent(idle)}: {parts}."))
+    shown = rows.head(_TOP)
+    labels = [
+        r.activity if not isinstance(r.call, str) or r.call == r.activity
+        else f"{r.call} in {r.activity}"
+        for r in shown.itertuples()
+    ]  # fmt: skip
+    chart(
+        step_charts.idle_activities(
+            shown.assign(label=labels, words=[GROUPS[g] for g in shown["group"]])
+        ),
+        alt="Idle time of a step by what the host did",
+    )
+
+
+def _all_steps(frame: pd.DataFrame) -> None:
+    with st.expander(f"All steps ({len(frame)})"):
+        table = pd.DataFrame(
+            {
+                "process": frame["process"],
+                "step": frame["step"],
+                "kernels": frame["num_kernels"],
+                "launches": frame["num_launches"],
+                "kernel ms": frame["kernel_ns"] / 1e6,
+                "graph ms": frame["graph_ns"] / 1e6,
+                "busy ms": frame["busy_ns"] / 1e6,
+                "time ms": frame["period_ns"].astype("Float64") / 1e6,
+                "copied": [bytes_(b) for b in frame["transfer_bytes"]],
+                "API calls": frame["num_api_calls"],
+                "left out": frame["reason"],
+            }
+        )
+        if table["process"].nunique() < 2:
+            table = table.drop(columns="process")
+        if not table["graph ms"].any():
+            table = table.drop(columns="graph ms")
+        show_table(
+            table,
+            height=table_height(table, 420),
+            column_config={
+                c: st.column_config.NumberColumn(format="%.3f")
+                for c in table.columns
+                if c.endswith(" ms")
+            },
+            alt="Every step with its figures",
+        )
