@@ -12,8 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.runview import RunView
+
 CLEAN = "clean"
 PROFILED = "profiled"
+STEPS = "steps"
+"""Of the regular steps alone: the capture holds start-up or other work beside them."""
 IDLE_FRAC = 0.3
 """From this idle share on, what the GPU waits for limits more than what its kernels do."""
 SAME_FRAC = 0.02
@@ -65,6 +69,10 @@ class Idle:
         return self.source == CLEAN
 
     @property
+    def is_of_steps(self) -> bool:
+        return self.source == STEPS
+
+    @property
     def waits(self) -> bool | None:
         """Whether waiting limits the run; None where the bounds lie on both sides of the limit."""
         if (self.low >= IDLE_FRAC) == (self.high >= IDLE_FRAC):
@@ -84,4 +92,25 @@ def idle_of(summary: Mapping[str, Any]) -> Idle | None:
         low=float(low),
         high=float(high),
         profiled_frac=summary.get("profiled_idle_frac"),
+    )
+
+
+def idle_of_run(view: RunView) -> Idle | None:
+    """Return the idle share that says most about the program; None where it is unknown.
+
+    The clean pass's; else that of the regular steps where the capture holds much beside them
+    (start-up, compilation, warm-up); else the capture's own.
+    """
+    idle, facts = idle_of(view.summary), view.by_step.facts
+    step_frac = facts.get("idle_frac")
+    if idle is None or idle.is_clean or step_frac is None:
+        return idle
+    if facts["count"] - facts["num_excluded"] < 2 or abs(step_frac - idle.frac) <= SAME_FRAC:
+        return idle
+    return Idle(
+        frac=step_frac,
+        source=STEPS,
+        low=step_frac,
+        high=step_frac,
+        profiled_frac=idle.profiled_frac,
     )

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from analysis.classify import fractions
-from analysis.idle import Idle, idle_of
+from analysis.idle import Idle, idle_of_run
 from analysis.runview import RunView
 from analysis.span_gaps import median_gap_ns
 from analysis.tables import CPU_OPERATORS
+from analysis.trace.idle_host import host_share
 from analysis.verdict_busy import BusyLimit, busy_limit, limit_without_kernels
 from analysis.verdict_facts import (
     byte_size,
@@ -119,7 +120,7 @@ def run_verdict(view: RunView) -> RunVerdict:
         return _opaque(view, opaque_ns / total_ns)
     if limit := rank_limit(view):
         return replace(_from_limit(limit), bar=_bar(view))
-    idle = idle_of(view.summary)
+    idle = idle_of_run(view)
     if idle is None or idle.waits is False:
         return _busy(view, idle)
     return _idle(view, idle) if idle.waits else _between(view, idle)
@@ -139,16 +140,22 @@ def _is_cpu_work(view: RunView) -> bool:
 def _bar(view: RunView) -> tuple[tuple[str, int], ...]:
     """Return kernel time by category and the idle time that goes with it, in ns of the capture.
 
+    Of a regular step where the idle share is that of the steps.
+
     Where the clean pass says how much the GPU waits, the idle part is drawn to that share; its
     causes are known of the profiled pass only.
     """
-    classes = fractions(view.kernels)["category_total_ns"]
-    idle, kernel_ns = idle_of(view.summary), sum(classes.values())
+    idle = idle_of_run(view)
+    kernels = view.by_step.kernels if idle is not None and idle.is_of_steps else view.kernels
+    classes = fractions(kernels)["category_total_ns"]
+    kernel_ns = sum(classes.values())
     if idle is not None and idle.is_clean:
         wait_ns = round(kernel_ns * idle.frac / (1 - idle.frac)) if idle.frac < 1 else 0
         return (*classes.items(), *([("idle", wait_ns)] if wait_ns else []))
     causes = [(f"idle: {cause}", ns) for cause, ns in idle_causes(view).items()]
     span_ns, busy_ns = view.summary.get("span_ns"), view.summary.get("busy_ns")
+    if idle is not None and idle.is_of_steps:
+        span_ns, busy_ns = (view.by_step.facts.get(k) for k in ("period_ns", "busy_ns"))
     if not causes and span_ns is not None and busy_ns is not None and span_ns > busy_ns:
         causes = [("idle", int(span_ns - busy_ns))]
     return (*classes.items(), *causes)
@@ -272,6 +279,9 @@ def _of_what(view: RunView, idle: Idle) -> str:
     """Return what an idle share is a share of: the clean iteration, or the profiled span."""
     if idle.is_clean:
         return f" of an iteration of {milliseconds(view.summary['latency_ms']['median'] * 1e6)}"
+    if idle.is_of_steps:
+        period_ns = view.by_step.facts["period_ns"]
+        return f" of a step of {milliseconds(period_ns)} under the profiler"
     span_ns = view.summary.get("span_ns")
     return f" of {milliseconds(span_ns)} under the profiler" if span_ns else ""
 
@@ -281,10 +291,17 @@ def idle_basis(view: RunView) -> str | None:
 
     `clean pass: 4.40 ms of kernels in an iteration of 4.76 ms; 61 % idle under nsys`
     """
-    idle = idle_of(view.summary)
+    idle = idle_of_run(view)
     if idle is None:
         return None
     tool = view.primary_pass or "the profiler"
+    if idle.is_of_steps:
+        facts = view.by_step.facts
+        regular = facts["count"] - facts["num_excluded"]
+        return (
+            f"median of {counted(regular, 'step')} found by {facts['evidence']}, as {tool} saw "
+            f"them; the whole capture idles {percent(idle.profiled_frac or 0)}, start-up included"
+        )
     if not idle.is_clean:
         return f"idle as {tool} saw it, with the profiler's own cost: no clean pass to set it right"
     kernel_ns = view.summary.get("iteration_kernel_ns") or 0
@@ -313,7 +330,12 @@ def _idle_evidence(view: RunView) -> tuple[str, ...]:
     under = f" under {view.primary_pass}" if view.primary_pass else ""
     if idle_ns:
         shares = [f"{cause} {percent(ns / idle_ns)}" for cause, ns in causes.items()]
-        evidence.append(f"idle {milliseconds(idle_ns)}{under}: {', '.join(shares)}")
+        idle = idle_of_run(view)
+        of_step = " a step" if idle is not None and idle.is_of_steps else ""
+        evidence.append(f"idle {milliseconds(idle_ns)}{of_step}{under}: {', '.join(shares)}")
+    if words := host_share(view.by_step.idle_host):
+        told = ", ".join(f"{percent(share)} {what}" for what, share in words)
+        evidence.append(f"while it waited the host was at: {told}")
     gap_ns = view.summary.get("median_gap_ns")
     if gap_ns is None:  # a run stored before the summary had it
         gap_ns = median_gap_ns(view.span_paths)

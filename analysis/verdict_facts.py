@@ -1,5 +1,6 @@
 """Facts that a verdict cites: launches an iteration, gaps, idle causes, CUDA graphs skipped."""
 
+from analysis.idle import idle_of_run
 from analysis.iterations import iteration_rows
 from analysis.runview import RunView
 from core.trace_rules import is_launch
@@ -42,7 +43,13 @@ def byte_size(num_bytes: float) -> str:
 
 
 def idle_causes(view: RunView) -> dict[str, int]:
-    """Return idle ns by cause, largest first; {} where the capture holds none."""
+    """Return idle ns by cause, largest first; {} where the capture holds none.
+
+    Of a regular step where the idle share is that of the steps.
+    """
+    idle = idle_of_run(view)
+    if idle is not None and idle.is_of_steps:
+        return {g["cause"]: round(g["total_ns"]) for g in view.by_step.facts.get("gaps", [])}
     if view.gaps.empty:
         return {}
     totals = view.gaps.groupby("cause")["total_ns"].sum().sort_values(ascending=False)
@@ -56,6 +63,9 @@ def launches_per_iteration(view: RunView) -> str | None:
     kernels, named so. None without either.
     """
     launches = _launch_calls(view)
+    idle, a_step = idle_of_run(view), view.by_step.facts.get("num_launches")
+    if idle is not None and idle.is_of_steps and a_step:
+        return f"{counted(round(a_step), 'launch', 'launches')} a step"
     if view.phases.empty:
         return counted(launches, "launch") if launches else None
     rows = iteration_rows(view.phases)

@@ -414,7 +414,13 @@ def _kinds(own: pd.DataFrame) -> list[dict[str, Any]]:
         return []
     groups.sort(key=lambda found: -len(found[1]))
     names = _kind_names(own, [k for k, _ in groups])
-    return [{"name": names[k], "count": len(rows), **medians(rows)} for k, rows in groups]
+    return [{"name": names[k], "count": len(rows), **medians(_calm(rows))} for k, rows in groups]
+
+
+def _calm(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the steps of one kind without those that were held up, if that leaves any."""
+    own = rows[rows["is_regular"].astype(bool)]
+    return own if len(own) else rows
 
 
 def _kind_names(own: pd.DataFrame, kinds: list[int]) -> Mapping[int, str]:

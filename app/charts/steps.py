@@ -7,7 +7,6 @@ from app.ui.colours import HOST, IDLE, KERNEL_SUM, SERIES_COLOURS
 from app.ui.format import duration, percent
 
 MAX_SHOWN = 2_000
-_LEFT_OUT = "#c9ccd3"
 
 
 def step_ruler(steps: pd.DataFrame) -> Chart:
@@ -105,11 +104,12 @@ def flame(nodes: pd.DataFrame, *, whole: str, depth: int = 12) -> Chart:
         values=[0.0, *(nodes["self_ns"] / 1e6)],
         branchvalues="remainder",
         maxdepth=depth,
-        tiling={"orientation": "v", "flip": False},
-        marker={"colors": [_LEFT_OUT, *(_NODE_COLOURS.get(k, HOST) for k in nodes["kind"])]},
+        tiling={"orientation": "v"},
+        marker={"colors": [IDLE, *(_NODE_COLOURS.get(k, HOST) for k in nodes["kind"])]},
         hovertext=["", *(plain(n) for n in nodes["name"])],
         hovertemplate="%{hovertext}<br>%{value:.3f} ms, %{percentRoot:.1%} of all<extra></extra>",
         textposition="middle left",
+        leaf={"opacity": 1.0},
         pathbar={"visible": True},
         sort=True,
     )

@@ -3,7 +3,7 @@
 from typing import Any
 
 from analysis.definitions import tooltip
-from analysis.idle import idle_of
+from analysis.idle import idle_of_run
 from analysis.iterations import iteration_host_ns, num_iterations
 from analysis.roofline import bytes_peak, flops_peak
 from analysis.runview import RunView
@@ -38,6 +38,16 @@ def _latency(view: RunView) -> Card:
             label="Latency", value=duration(found["median"] * 1e6), note=note, definition=text
         )
     host = iteration_host_ns(view.phases)
+    facts = view.by_step.facts
+    if host is None and facts.get("period_ns"):
+        regular = facts["count"] - facts["num_excluded"]
+        return Card(
+            label="Time of a step, profiled",
+            value=duration(facts["period_ns"]),
+            note=f"median of {count(regular)} of {count(facts['count'])} steps; no clean pass",
+            definition="From a step's first GPU operation to the next step's, under the profiler: "
+            "it contains the profiler's own cost. Latency proper comes from a clean pass.",
+        )
     if host is not None:
         return Card(
             label="Latency, profiled",
@@ -79,6 +89,13 @@ def _kernel_time(view: RunView) -> Card:
             f"an iteration; {duration(total)} in all",
             definition=text,
         )
+    facts = view.by_step.facts
+    if facts.get("kernel_ns"):
+        note = f"{what}: {count(facts['num_kernels'])} a step, median of "
+        note += f"{facts['count'] - facts['num_excluded']}; {duration(total)} in all"
+        return Card(
+            label=f"{label} / step", value=duration(facts["kernel_ns"]), note=note, definition=text
+        )
     note = f"{what}: {count(num)}"
     return Card(label=label, value=duration(total), note=note, definition=text)
 
@@ -95,12 +112,18 @@ OF_OPERATORS = (
 
 
 def _busy(view: RunView) -> Card:
-    idle = idle_of(view.summary)
+    idle = idle_of_run(view)
     text = "1 - idle. " + tooltip("idle_frac")
     if idle is None:
         why = "no kernel times recorded"
         return Card(label="GPU busy", value=UNKNOWN, note=why, definition=text)
     tool = view.primary_pass or "the profiler"
+    if idle.is_of_steps:
+        facts = view.by_step.facts
+        busy, period = duration(facts.get("busy_ns")), duration(facts.get("period_ns"))
+        note = f"{busy} of {period} a step under {tool}; whole capture "
+        note += percent(1 - (idle.profiled_frac or 0))
+        return Card(label="GPU busy", value=percent(1 - idle.frac), note=note, definition=text)
     if not idle.is_clean:
         busy, span = (duration(view.summary.get(k)) for k in ("busy_ns", "span_ns"))
         note = f"{busy} of {span} under {tool}: at least so much; no clean pass"

@@ -35,7 +35,7 @@ def operators(view: RunView) -> None:
     table = _operator_table(frame, view, per_step=per_step and scope == "A step")
     chosen = show_table(
         table,
-        key="operators",
+        key="operator_table",
         height=table_height(table, 520),
         on_select="rerun",
         selection_mode="single-row",

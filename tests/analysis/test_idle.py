@@ -3,9 +3,11 @@
 import pandas as pd
 import pytest
 
-from analysis.idle import idle_figures, idle_of
+from analysis.idle import idle_figures, idle_of, idle_of_run
 from analysis.iterations import iteration_kernel_ns, num_iterations
-from analysis.verdict import VerdictKind, run_verdict
+from analysis.runview import StepView
+from analysis.verdict import VerdictKind, idle_basis, run_verdict
+from analysis.verdict_facts import idle_causes, launches_per_iteration
 from tests.analysis.run_views import empty_view, nsys_view
 
 
@@ -107,3 +109,32 @@ def test_bounds_on_both_sides_of_the_limit_give_no_verdict():
     found = run_verdict(view)
     assert found.kind == VerdictKind.UNKNOWN
     assert "between 0 % and 83 %" in found.headline
+
+
+def step_view(idle_frac: float, count: int = 9):
+    facts = {
+        "source": "repetition", "evidence": "repetition of the launch sequence", "count": count,
+        "num_excluded": 1, "idle_frac": idle_frac, "period_ns": 8e6, "num_launches": 372,
+        "gaps": [{"cause": "launch", "total_ns": 7e6}],
+    }  # fmt: skip
+    summary = {"idle_frac": 0.985, "idle_source": "profiled", "profiled_idle_frac": 0.985}
+    return empty_view(summary=summary, by_step=StepView(facts=facts))
+
+
+def test_start_up_in_the_capture_is_no_idle_time_of_a_step() -> None:
+    idle = idle_of_run(step_view(0.6))
+
+    assert (idle.frac, idle.is_of_steps, idle.profiled_frac) == (0.6, True, 0.985)
+
+
+@pytest.mark.parametrize(("frac", "count"), [(0.98, 9), (0.6, 2)])
+def test_steps_that_say_the_same_or_are_too_few_change_nothing(frac: float, count: int) -> None:
+    assert idle_of_run(step_view(frac, count)).frac == 0.985
+
+
+def test_the_verdicts_facts_are_those_of_a_step_then() -> None:
+    view = step_view(0.6)
+
+    assert idle_causes(view) == {"launch": 7_000_000}
+    assert launches_per_iteration(view) == "372 launches a step"
+    assert idle_basis(view).startswith("median of 8 steps found by repetition")
