@@ -129,6 +129,8 @@ def leading_windows(trace: Trace, steps: Steps) -> tuple[int, tuple[Int64s, Int6
 
 
 _FAR = np.iinfo(np.int64).max
+PART_GAPS = 1 << 18
+"""Gaps that are looked into at a time: temporary arrays stay small."""
 
 
 def _is_kernel(trace: Trace) -> Any:
@@ -163,38 +165,58 @@ def _pieces(trace: Trace, gaps: _Gaps, done: Int64s, is_late: Any) -> tuple[Int6
     """Return the range and the call of each piece of host time in a gap, and its length."""
     thread = launching_thread(trace)[gaps.op]
     found = []
-    for number in np.unique(thread[is_late]).tolist():
+    for number in np.flatnonzero(np.bincount(thread[is_late])).tolist():
         mine = is_late & (thread == number)
         starts, ends = merge(gaps.start_ns[mine], done[mine])
-        time_ns, row, call = _timeline(trace, number)
-        spent = overlap_ns(starts, ends, time_ns[:-1], time_ns[1:])
-        before = overlap_ns(starts, ends, np.array([-_FAR]), time_ns[:1])
-        after = overlap_ns(starts, ends, time_ns[-1:], np.array([_FAR]))
-        edge = np.array([MISSING], np.int64)
-        found.append((np.append(row[:-1], edge), np.append(call[:-1], edge),
-                      np.append(spent, before + after)))  # fmt: skip
+        timeline = _Timeline(trace, number)
+        for first in range(0, len(starts), PART_GAPS):
+            low, high = starts[first : first + PART_GAPS], ends[first : first + PART_GAPS]
+            time_ns, row, call = timeline.until(int(low[0]), int(high[-1]))
+            spent = overlap_ns(low, high, time_ns, np.append(time_ns[1:], high[-1]))
+            kept = spent > 0
+            found.append((row[kept], call[kept], spent[kept]))
     if not found:
         nothing = np.empty(0, np.int64)
         return nothing, nothing, nothing
     rows, codes, spent = (np.concatenate(part) for part in zip(*found, strict=True))
-    kept = spent > 0
-    return rows[kept], codes[kept], spent[kept]
+    return rows, codes, spent
 
 
-def _timeline(trace: Trace, thread: int) -> tuple[Int64s, Int64s, Int64s]:
-    """Return when what a thread is in changes, and the innermost range and call from then on."""
-    ranges, calls = trace.host_ranges, trace.host_calls
-    rows = np.flatnonzero(ranges.thread == thread)
-    changes, inside = _changes(ranges, rows)
-    own = np.flatnonzero(calls.thread == thread)
-    start, end = calls.start_ns[own], np.maximum.accumulate(calls.end_ns[own])
-    time_ns = np.unique(np.concatenate([changes, start, calls.end_ns[own]]))
-    at = np.searchsorted(changes, time_ns, side="right") - 1
-    row = np.where(at >= 0, inside[np.maximum(at, 0)], MISSING) if len(changes) else at * 0 - 1
-    at = np.searchsorted(start, time_ns, side="right") - 1
-    in_call = (at >= 0) & (end[np.maximum(at, 0)] > time_ns)
-    call = np.where(in_call, calls.name[own][np.maximum(at, 0)], MISSING)
-    return time_ns, row.astype(np.int64), call.astype(np.int64)
+class _Timeline:
+    """What a thread is in, one stretch of time after the other."""
+
+    def __init__(self, trace: Trace, thread: int) -> None:
+        self._calls, self._thread = trace.host_calls, thread
+        rows = np.flatnonzero(trace.host_ranges.thread == thread)
+        self._changes, self._inside = _changes(trace.host_ranges, rows)
+        self._next = 0
+        self._open_until = -_FAR
+        self._name = MISSING
+
+    def until(self, low: int, high: int) -> tuple[Int64s, Int64s, Int64s]:
+        """Return when what the thread is in changes between two times, the first of which comes
+        with it, and the innermost range and call from then on. Stretches follow one another."""
+        stop = int(np.searchsorted(self._calls.start_ns, high))
+        part = slice(self._next, stop)
+        own = np.flatnonzero(self._calls.thread[part] == self._thread)
+        start = np.append(-_FAR, self._calls.start_ns[part][own])
+        ends = self._calls.end_ns[part][own]
+        end = np.maximum.accumulate(np.append(self._open_until, ends))
+        name = np.append(self._name, self._calls.name[part][own]).astype(np.int64)
+        first, last = np.searchsorted(self._changes, (low, high))
+        time_ns = np.concatenate(
+            [[low, self._open_until], self._changes[first:last], start[1:], ends]
+        )
+        time_ns = time_ns[(time_ns >= low) & (time_ns <= high)]
+        time_ns.sort(kind="stable")
+        time_ns = time_ns[np.diff(time_ns, prepend=low - 1) > 0]
+        row = np.append(self._inside, MISSING)[
+            np.searchsorted(self._changes, time_ns, side="right") - 1
+        ]
+        at = np.searchsorted(start, time_ns, side="right") - 1
+        call = np.where(end[at] > time_ns, name[at], MISSING)
+        self._next, self._open_until, self._name = stop, int(end[-1]), int(name[-1])
+        return time_ns, row, call
 
 
 def _changes(ranges: HostRanges, rows: Int64s) -> tuple[Int64s, Int64s]:

@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 from made import launches, trace
 
+from analysis.readers.nsys.export import read_nsys_sqlite
 from analysis.trace.attribution import attribute
 from analysis.trace.flame import flame_table
 from analysis.trace.idle_host import host_share, idle_host
@@ -11,6 +12,7 @@ from analysis.trace.model import OpKind, RangeKind, Trace
 from analysis.trace.ranges import phase_ranges
 from analysis.trace.stacks import range_stacks, stack_name
 from analysis.trace.steps import find_steps
+from tests.analysis.readers.nsys_files import NSYS
 
 OP = RangeKind.OPERATOR
 
@@ -134,3 +136,10 @@ def test_stacks_of_one_name_are_one_whatever_their_number() -> None:
 )
 def test_names_in_stacks(name: str, shown: str) -> None:
     assert stack_name(name) == shown
+
+
+def test_the_host_s_part_does_not_depend_on_how_many_gaps_are_looked_into_at_a_time(monkeypatch):
+    path = NSYS / "train_bf16.sqlite"
+    whole = read_nsys_sqlite(path).idle_host
+    monkeypatch.setattr("analysis.trace.idle_host.PART_GAPS", 7)
+    assert read_nsys_sqlite(path).idle_host.equals(whole)
