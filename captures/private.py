@@ -56,7 +56,7 @@ _ANY_SOURCE = re.compile(
     _A,
 )
 _TILDE = re.compile(rf"~(?<![\w~]~)(?P<rest>[\w.-]{{0,64}}(?:/{_PART}){{1,64}}/?)", _A)
-_BACK = r"\\{1,4}"
+_BACK = r"\\{1,4}(?![\"\\])"  # in JSON, the one before a quote belongs to it
 _WIN_PART = r"[^\\/\"':;,<>|\r\n]{1,128}"
 _WINDOWS = re.compile(
     rf"\b[A-Za-z]:(?:{_BACK}|/(?=(?i:users|documents)))(?P<rest>(?:{_WIN_PART}(?:{_BACK}|/)){{0,64}})"
@@ -77,7 +77,7 @@ _PACKAGES = (
 _SPACED_HOME = re.compile(rf"(?<=[Uu]sers)({_BACK}|/)[^/\\\"':;,<>|\r\n]{{1,64}}(?={_BACK}|/)", _A)
 _CACHE = re.compile(r"torchinductor_[^/\\\"'\s]{1,64}", _A)
 
-_URL = re.compile(r"://(?!\(address\))[^\s\"'<>|)\]},]{1,2000}", _A)
+_URL = re.compile(r"://(?!\(address\))[^\s\"'<>|)\]},\\]{1,2000}", _A)
 _AT = re.compile(r"(?:@|%40)(?P<host>[\w.-]{2,255})", _A)
 _BEFORE_AT = re.compile(r"[\w.+%-]", _A)
 _UUID_TAIL = re.compile(
@@ -234,6 +234,12 @@ class PrivateWords:
                     self.add(match[1])
         for match in _secrets(text):
             self.add(match["value"])
+
+    def learn_from_paths(self, text: str) -> None:
+        """Take the users whose home folders a long text names."""
+        for pattern in (_HOMES, _INDUCTOR_USER):
+            for match in pattern.finditer(text):
+                self.add(match[1])
 
     def __len__(self) -> int:
         return len(self._words)
@@ -396,9 +402,11 @@ def _without_keys(text: str) -> str:
 class Cleaner:
     """Cleans many texts of one capture by one list; equal texts are cleaned once."""
 
-    def __init__(self, words: PrivateWords | None = None) -> None:
-        self.words = words or PrivateWords()
-        self.found: dict[str, None] = {}
+    def __init__(
+        self, words: PrivateWords | None = None, found: dict[str, None] | None = None
+    ) -> None:
+        self.words = PrivateWords() if words is None else words
+        self.found: dict[str, None] = {} if found is None else found
         self._cached = lru_cache(maxsize=1 << 14)(self._clean)
 
     def text(self, text: str) -> str:

@@ -30,7 +30,9 @@ def scrub(
     part = dest.with_name(dest.name + ".part")
     try:
         with reading(path):
-            removed = _write(path, kind, part, words or PrivateWords(), dest.suffix == ".gz")
+            removed = _write(
+                path, kind, part, PrivateWords() if words is None else words, dest.suffix == ".gz"
+            )
         part.replace(dest)
     finally:
         part.unlink(missing_ok=True)

@@ -109,7 +109,7 @@ def scrub_nsys_sqlite(
     try:
         part.unlink(missing_ok=True)
         with open_nsys(source) as database:
-            removed = _Copy(database, words or PrivateWords()).write(part)
+            removed = _Copy(database, PrivateWords() if words is None else words).write(part)
         os.replace(part, dest)
     except OSError as exc:
         raise CaptureError(

@@ -12,11 +12,11 @@ from captures.kinds import CaptureKind
 from captures.opening import is_gzip, open_capture, utf16_of
 from captures.private import PrivateWords, clean
 from captures.scrub.ncu import TableColumns, without_process_paths
-from captures.scrub.torch_trace import IncompleteValueError, without_private_fields
+from captures.scrub.torch_trace import IncompleteValueError, TraceCleaner
 
 _BLOCK_BYTES = 8 << 20
 _MAX_LINE_BYTES = 64 << 20
-_LEARNED_BYTES = 64 << 20
+_LEARNED_BYTES = 8 << 20
 """How much of the file is read beforehand for the names of people and hosts in it."""
 _COMMAND = re.compile(r"(?m)^((?:Command line|Command|argv)\s{0,9}[:=]\s{0,9}).*$")
 
@@ -41,7 +41,7 @@ def scrub_text(
 
 def _rewriter(kind: CaptureKind, words: PrivateWords, removed: dict[str, None]) -> Rewrite:
     if kind is CaptureKind.TORCH_TRACE:
-        return lambda text: clean(without_private_fields(text, words, removed), words, removed)
+        return TraceCleaner(words, removed).cleaned
     columns = TableColumns(removed) if kind is CaptureKind.NCU_CSV else None
     is_table = kind is not CaptureKind.NCU_LOG
 
@@ -62,14 +62,11 @@ def _rewriter(kind: CaptureKind, words: PrivateWords, removed: dict[str, None]) 
 
 def _learn(path: Path, kind: CaptureKind, words: PrivateWords) -> None:
     """Read names of people and hosts in the first blocks: one may stand before its field."""
-    ignored: dict[str, None] = {}
+    learn = TraceCleaner(words, {}).learn if kind is CaptureKind.TORCH_TRACE else words.learn
     with open_capture(path) as source:
         seen = 0
         for block in _blocks(source):
-            text = block.decode("latin-1")
-            words.learn(text)
-            if kind is CaptureKind.TORCH_TRACE:
-                without_private_fields(text, words, ignored, is_whole=False)
+            learn(block.decode("latin-1"))
             seen += len(block)
             if seen >= _LEARNED_BYTES:
                 return

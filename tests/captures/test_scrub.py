@@ -3,12 +3,14 @@
 import gzip
 import json
 import pickle
+import random
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from analysis.readers import detect, read
+from captures.kinds import CaptureKind
 from captures.scrub import MAY_REMAIN, scrub
 from core.errors import CaptureError
 
@@ -120,3 +122,42 @@ def test_a_long_utf16_table_keeps_all_its_rows(encoding, tmp_path, monkeypatch):
     scrub(source, detect(source), dest)
 
     assert len(read(dest).samples) == 20_000
+
+
+def test_a_cleaned_trace_is_json_whatever_its_names_hold(tmp_path: Path) -> None:
+    rng = random.Random(7)
+    pieces = [
+        "C:\\",
+        "\\",
+        '"',
+        "/home/",
+        "alice",
+        "://",
+        "@",
+        "\\\\server\\",
+        "~",
+        "Users\\",
+        "token=",
+    ]
+    pieces += [
+        "\n",
+        "\u00e9",
+        "/",
+        " ",
+        ",",
+        "x.py",
+        "hf_" + "a" * 20,
+        "}",
+        "]",
+        '"host": ',
+        "10.0.0.1",
+    ]
+    names = ["".join(rng.choices(pieces, k=rng.randrange(1, 12))) for _ in range(3000)]
+    names += ['=HYPERLINK("http://127.0.0.1/x","y")', "C:\\dir\\", 'C:\\Users\\x"']
+    events = [{"ph": "X", "name": name, "host": name, "args": {"labels": name}} for name in names]
+    source = tmp_path / "t.json"
+    source.write_text(json.dumps({"traceEvents": events}))
+    scrub(source, CaptureKind.TORCH_TRACE, tmp_path / "clean.json")
+    cleaned = json.loads((tmp_path / "clean.json").read_text())["traceEvents"]
+    assert len(cleaned) == len(events)
+    assert {event["host"] for event in cleaned} == {""}
