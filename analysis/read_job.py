@@ -8,7 +8,7 @@ and `peaks` to assemble with. The answer of job N is the folder `N`: `run.json` 
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,9 @@ from core.gpus import imported_gpu, is_one_gpu, peak_values
 
 LOG = logging.getLogger("warpboard.reading")
 ERROR = "error.json"
+MAX_ROWS = 500_000
+_IN_FILES = ("spans", "ranges")
+"""Tables that are kept as Parquet files."""
 _BUG = "If the file is sound, report this with it"
 
 
@@ -59,7 +62,19 @@ def _read(job: Mapping[str, Any], folder: Path, request: Mapping[str, Any]) -> A
     known = request.get("peaks", {}).get(key, {}) if is_one_gpu(key) else {}
     rules = load_user_rules(Path(request["rules"])) if request.get("rules") else ()
     own = peak_values(data.gpu.get("peaks") or {})
+    _check_rows(data)
     return assemble(data, user_rules=rules, peaks=own or known, gpu_model=model)
+
+
+def _check_rows(data: RunData) -> None:
+    """Refuse a capture that would fill the database: each row stays there for good."""
+    for capture in data.captures:
+        for name in (f.name for f in fields(capture.tables)):
+            table = getattr(capture.tables, name)
+            num_rows = len(table) if hasattr(table, "columns") else 0
+            if name not in _IN_FILES and num_rows > MAX_ROWS:
+                where = f"it gives {num_rows} rows of {name}, more than the {MAX_ROWS} kept of one"
+                raise CaptureError(capture.file_name, where, "Record a shorter capture")
 
 
 def _stored(folder: Path, rows: list[Mapping[str, Any]], staging: Staging) -> RunData:

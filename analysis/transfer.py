@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 RUN = "run.json"
 MAX_RUN_BYTES = 1 << 30
+MAX_TEXT_CHARS = 1 << 16
 _PLAIN = (str, int, float, bool)
 
 
@@ -85,7 +86,7 @@ def read_run(folder: Path) -> AssembledRun:
 
 def _encoded(value: Any, folder: Path, numbers: Iterator[int]) -> Any:
     if isinstance(value, str):
-        return clean_text(str(value))
+        return _text(value)
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, Path):
@@ -93,7 +94,7 @@ def _encoded(value: Any, folder: Path, numbers: Iterator[int]) -> Any:
     if isinstance(value, JobSpec):
         return value.as_dict()
     if isinstance(value, Mapping):
-        return {clean_text(str(k)): _encoded(v, folder, numbers) for k, v in value.items()}
+        return {_text(str(k)): _encoded(v, folder, numbers) for k, v in value.items()}
     if isinstance(value, (tuple, list, frozenset)):
         return [_encoded(v, folder, numbers) for v in value]
     if dataclasses.is_dataclass(value):
@@ -102,6 +103,11 @@ def _encoded(value: Any, folder: Path, numbers: Iterator[int]) -> Any:
     if hasattr(value, "item"):  # a number of numpy's
         return value.item()
     return _encoded_table(value, folder, numbers)
+
+
+def _text(text: str) -> str:
+    """Return a text that can be stored, cut where no name or message is that long."""
+    return clean_text(text if len(text) <= MAX_TEXT_CHARS else text[:MAX_TEXT_CHARS] + "...")
 
 
 def _encoded_table(value: Any, folder: Path, numbers: Iterator[int]) -> dict[str, Any]:
@@ -119,7 +125,7 @@ def _values(column: "pd.Series[Any]") -> list[Any]:
     import pandas as pd
 
     values = (None if v is pd.NA or v != v else v for v in column.tolist())
-    return [clean_text(v) if isinstance(v, str) else v for v in values]
+    return [_text(v) if isinstance(v, str) else v for v in values]
 
 
 def _write_parquet(value: "pa.Table | SpanFile", path: Path) -> None:

@@ -7,6 +7,7 @@ library into a `CaptureError` that names the place.
 import errno
 import gzip
 import io
+import resource
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ MAX_RATIO = 150
 RATIO_FREE_BYTES = 64 << 20
 """Below this a high ratio is harmless. Real traces shrink 10 to 30 times."""
 MAX_TEXT_BYTES = 1 << 30
+_SHORTER = "Record a shorter capture, or raise WARPBOARD_READ_MEMORY_GB"
 
 
 class _CappedReader(io.RawIOBase):
@@ -71,14 +73,25 @@ def reading(path: Path) -> Iterator[None]:
         ) from exc
     except MemoryError as exc:
         raise CaptureError(
-            path, "reading it needs more memory than there is", "Record a shorter capture"
+            path, f"reading it needs more memory than {_memory_limit()}", _SHORTER
         ) from exc
     except OSError as exc:
         if exc.errno == errno.ENOSPC:  # a full disk is no fault of the capture
             raise
+        if exc.errno == errno.EFBIG:
+            where = "reading it was ended: it wrote more than the disk that its limit allows"
+            raise CaptureError(path, where, "Raise WARPBOARD_READ_DISK_GB") from exc
         raise CaptureError(
             path, f"cannot be read ({exc.strerror or exc})", "Check the path and its permissions"
         ) from exc
+
+
+def _memory_limit() -> str:
+    """Name the limit that `captures.sandbox` set for this process, if it did."""
+    mapped, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if mapped == resource.RLIM_INFINITY:
+        return "there is"
+    return f"the {mapped / 2**30:.1f} GiB that a file of its size may map"
 
 
 def is_gzip(path: Path) -> bool:

@@ -10,6 +10,8 @@ import io
 import pickle
 import pickletools
 import re
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 _PLAIN = 1
@@ -69,6 +71,7 @@ class _DataUnpickler(pickle.Unpickler):
 def load_data(data: bytes) -> Any:
     """Return the object in `data`; PickleRefusedError where it is not data alone, or damaged."""
     check_data_only(data)
+    _check_hashes(data)
     try:
         return _DataUnpickler(io.BytesIO(data)).load()
     # The unpickler raises nearly any exception on damaged input; none of it is our bug.
@@ -106,6 +109,10 @@ def _run_pattern() -> re.Pattern[bytes]:
     return re.compile(b"(?s)(?:(?:%b)++|(?:%b)++(?:%b))++" % (plain, passed, plain))
 
 
+_BIG_BINARY = re.compile(rb"\x8a[\x08-\x40]")
+_BIG_DECIMAL = re.compile(rb"[IL]-?(\d{19,400})L?\n")
+_HASH_MODULUS = sys.hash_info.modulus
+_MAX_ALIKE = 200
 _TABLE = _build_table()
 _RUN = _run_pattern()
 
@@ -146,6 +153,28 @@ def check_data_only(data: bytes) -> None:
             name = _NAMES.get(code, f"byte 0x{code:02x}")
             raise PickleRefusedError(start, f"{name} is not a data opcode")
     raise PickleRefusedError(end, "the pickle is cut off: it has no end")
+
+
+def _check_hashes(data: bytes) -> None:
+    """Refuse many whole numbers of one hash: as keys of a dictionary their time is quadratic.
+
+    Numbers below 2**61 hash to themselves; addresses take 6 or 7 bytes.
+    """
+    found: dict[str, set[int]] = {}
+    for at, value in _big_integers(data):
+        alike = found.setdefault(str(value % _HASH_MODULUS), set())
+        if len(alike) > _MAX_ALIKE:
+            raise PickleRefusedError(at, "more whole numbers of one hash than chance has")
+        alike.add(value)
+
+
+def _big_integers(data: bytes) -> Iterator[tuple[int, int]]:
+    """Give where whole numbers of 8 bytes and more may stand, and their values."""
+    for match in _BIG_BINARY.finditer(data):
+        start = match.end()
+        yield match.start(), int.from_bytes(data[start : start + data[start - 1]], "little")
+    for match in _BIG_DECIMAL.finditer(data):
+        yield match.start(), int(match[1])
 
 
 def _sized_length(data: bytes, start: int, width: int) -> int:

@@ -28,7 +28,12 @@ def load_snapshot_data(path: Path) -> dict[str, Any]:
     shapes = isinstance(traces, list) and all(isinstance(t, list) for t in traces)
     if not shapes or not isinstance(annotations, list) or not isinstance(settings, dict):
         raise CaptureError(path, "`device_traces` or its neighbours are no lists", REMEDY)
-    # Shared lists could stand for more events than the file has bytes.
-    if sum(map(len, traces)) + len(loaded["segments"]) > max(1000, len(data)):
+    # Shared lists could stand for more events and blocks than the file has bytes.
+    if sum(map(len, traces)) + _num_blocks(loaded["segments"]) > max(1000, len(data)):
         raise CaptureError(path, "it stands for more events than it has bytes", REMEDY)
     return loaded
+
+
+def _num_blocks(segments: list[Any]) -> int:
+    blocks = (s.get("blocks") for s in segments if isinstance(s, dict))
+    return len(segments) + sum(len(b) for b in blocks if isinstance(b, list))

@@ -45,7 +45,7 @@ _NCU_HEADER = re.compile(
     r'^\ufeff?"?(ID"?[,;\t]"?(Process ID|Kernel Name)|Process ID"?[,;\t]"?Process Name)',
     re.MULTILINE,
 )
-_NCU_SOURCE = re.compile(r"^.*\bSource\b.*\bWarp Stall Sampling\b", re.MULTILINE)
+_NCU_SOURCE = re.compile(r"^(?=.*\bSource\b).*\bWarp Stall Sampling\b", re.MULTILINE)
 _NSYS_CSV = re.compile(
     r'^"?(Time ?\(%\)|Total ?\([KMGT]?i?B\)|Total,Operations|(API |Projected )?Start ?\(\w+\)|Range'
     r"|GridXYZ|NVTX Range|PID,TID,DevId|Virtual Address|CPU Page Faults|Total HtoD Migration Size"

@@ -5,6 +5,7 @@ baseline, final and sites count what was asked for; `peak_allocated_bytes` and t
 `allocated_bytes` count blocks as the allocator rounds them, a little below `max_memory_allocated`.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,13 +64,15 @@ def load_snapshot(path: Path) -> Snapshot:
 
 
 def _replay_all(snapshot: Snapshot) -> list[DeviceHistory]:
-    devices = set(range(len(snapshot.traces))) | {s["device"] for s in snapshot.segments}
+    by_device: dict[Any, list[Mapping[str, Any]]] = defaultdict(list)
+    for segment in snapshot.segments:
+        by_device[segment["device"]].append(segment)
     histories = []
-    for device in sorted(devices):
+    for device in sorted({*range(len(snapshot.traces)), *by_device}):
         if not isinstance(device, int) or isinstance(device, bool) or not 0 <= device < 4096:
             raise ValueError(f"a segment is on device {device!r}")
         events = snapshot.traces[device] if device < len(snapshot.traces) else []
-        segments = [s for s in snapshot.segments if s["device"] == device]
+        segments = by_device.get(device, [])
         if events or segments:
             finder = PhaseFinder(
                 [a for a in snapshot.annotations if a.get("device", device) == device]

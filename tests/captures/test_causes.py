@@ -1,0 +1,101 @@
+"""Small files that made readers slow or large: the time they take grows with their size alone."""
+
+import gzip
+import json
+import pickle
+import time
+from pathlib import Path
+
+import pytest
+
+from analysis import read_job
+from analysis.readers import detect, read
+from app.reading import file_job, read_one
+from captures.pickle_data import PickleRefusedError, load_data
+from core.errors import CaptureError
+from db.connection import opened
+
+TRACE = Path(__file__).parents[1] / "data" / "h100" / "kineto" / "train_bf16.json.gz"
+MODULUS = (1 << 61) - 1
+
+
+@pytest.fixture
+def clock():
+    """Fail a test whose processor time passes 4 s."""
+    started = time.process_time()
+    yield
+    assert time.process_time() - started < 4
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_a_dictionary_of_colliding_numbers_is_refused(protocol):
+    data = pickle.dumps({"x": {MODULUS * n: None for n in range(1, 5000)}}, protocol)
+    with pytest.raises(PickleRefusedError, match="one hash"):
+        load_data(data)
+
+
+def test_addresses_and_large_numbers_load():
+    value = {"addresses": [0x7F0000000000 + n for n in range(5000)], "large": [2**63 + 1, -(2**70)]}
+    assert load_data(pickle.dumps(value)) == value
+
+
+@pytest.mark.usefixtures("clock")
+def test_segments_that_share_their_blocks_do_not_multiply(tmp_path):
+    blocks = [{"size": 512, "state": "active_allocated", "address": n} for n in range(3000)]
+    segment = {"device": 0, "address": 0, "total_size": 1, "blocks": blocks}
+    path = tmp_path / "s.pickle"
+    path.write_bytes(pickle.dumps({"segments": [dict(segment) for _ in range(3000)]}))
+    with pytest.raises(CaptureError, match="more events than it has bytes"):
+        read(path)
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Source " * 8000,
+        "==PROF== process " * 4000,
+        "Processing [" * 5000,
+        "** (a:" * 9000,
+        '"' * 60000,
+    ],
+    ids=["source page", "process lines", "processing", "titles", "quotes"],
+)
+def test_a_line_of_one_word_again_and_again_is_looked_at_once(tmp_path, text):
+    path = tmp_path / "x.txt"
+    path.write_text(text)
+    try:
+        detect(path)
+    except CaptureError as exc:
+        assert exc.where
+
+
+@pytest.mark.usefixtures("clock")
+def test_packed_data_that_grows_a_thousandfold_is_refused(tmp_path):
+    path = tmp_path / "bomb.pickle.gz"
+    path.write_bytes(gzip.compress(b"\x80\x04]\x94" + b"]\x94" * (60 << 20) + b"."))
+    with pytest.raises(CaptureError):
+        read(path)
+
+
+def test_a_capture_of_more_rows_than_are_kept_is_refused(data_dir, monkeypatch):
+    monkeypatch.setattr(read_job, "MAX_ROWS", 3)
+    with (
+        opened(data_dir.ensure().db_path) as db,
+        pytest.raises(CaptureError, match="more than the 3 kept"),
+        read_one(data_dir, db, file_job([TRACE])),
+    ):
+        pass
+
+
+def test_a_name_of_a_megabyte_is_cut(data_dir, tmp_path):
+    event = {"ph": "X", "cat": "kernel", "name": "k" * 10**6, "pid": 0, "tid": 7, "ts": 1, "dur": 1}
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"traceEvents": [event | {"args": {"device": 0, "stream": 7}}]}))
+    with (
+        opened(data_dir.ensure().db_path) as db,
+        read_one(data_dir, db, file_job([path])) as run,
+    ):
+        (name,) = run.captures[0].tables.kernels["name"]
+    assert len(name) < 10**5
