@@ -1,4 +1,4 @@
-"""Figures that others have published: read from `published/figures.csv`, never mixed with ours.
+"""Figures that others have published: read from the files in `published`, never mixed with ours.
 
 One row a figure: source, what was run, metric, value, unit and status (ok, oom, missing). The text
 of a value is kept as its author printed it, so that a table can show it unchanged.
@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-PATH = Path(__file__).with_name("published") / "figures.csv"
+PATHS = tuple(
+    Path(__file__).with_name("published") / name for name in ("figures.csv", "figures2.csv")
+)
 FIELDS = (
     "gpu",
     "workload",
@@ -23,6 +25,8 @@ FIELDS = (
     "heads",
 )
 GPU_NOT_NAMED = "GPU not named"
+_OUR_WORDS = {"train_forward": "train_step/forward", "train_backward": "train_step/backward"}
+"""Field values that the files have in two spellings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +45,18 @@ class Figure:
 
     @property
     def value(self) -> float | None:
-        return float(self.text) if self.text else None
+        """The number; None for a name, or where there is none."""
+        return float(self.text) if self.text and self.unit != "name" else None
 
 
 @cache
 def load_figures() -> tuple[Figure, ...]:
-    """Return every published figure in the order of the file. Reads the file once."""
-    with PATH.open(encoding="utf-8", newline="") as lines:
-        return tuple(_figure(row) for row in csv.DictReader(lines))
+    """Return every published figure in the order of the files. Reads them once."""
+    found: list[Figure] = []
+    for path in PATHS:
+        with path.open(encoding="utf-8", newline="") as lines:
+            found += [_figure(row) for row in csv.DictReader(lines)]
+    return tuple(found)
 
 
 def sources() -> tuple[str, ...]:
@@ -57,7 +65,7 @@ def sources() -> tuple[str, ...]:
 
 
 def _figure(row: dict[str, str]) -> Figure:
-    fields = [(name, row[name]) for name in FIELDS if row[name]]
+    fields = [(name, _OUR_WORDS.get(row[name], row[name])) for name in FIELDS if row[name]]
     if not row["gpu"]:
         fields.insert(0, ("gpu", GPU_NOT_NAMED))
     return Figure(

@@ -126,8 +126,7 @@ _FRAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 """Each frame of a RunView: its SELECT and its columns."""
 NOT_IN_A_STUDY = frozenset(
-    {"api_calls", "transfers", "gaps", "profiled_samples", "memory_points", "memory_at_peak"}
-    | {"rules", "by_step"}
+    {"gaps", "profiled_samples", "memory_points", "memory_at_peak"} | {"rules", "by_step"}
 )
 """Frames that no study reads."""
 

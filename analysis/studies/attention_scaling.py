@@ -1,22 +1,28 @@
 """How attention grows with the sequence: latency, rate, error and the fitted exponent."""
 
 from analysis.studies.engine.records import Chart, Fit, Study, Table, Value
-from analysis.studies.engine.values import BACKWARD_LATENCY, FORWARD_LATENCY, LATENCY
+from analysis.studies.engine.values import (
+    BACKWARD_LATENCY,
+    FORWARD_LATENCY,
+    LATENCY,
+    MAX_ERROR,
+    SPEEDUP_ON_NAIVE,
+)
 
 STUDY = Study(
     name="attention-scaling",
     title="Attention: growth with sequence length",
-    about="Latency of one attention by implementation, on logarithmic axes; the exponent is the "
-    "slope of a least-squares line through the logarithms, with its 95 % interval. 2 is what the "
-    "work says; short sequences are launch-bound and pull it down, so the exponent of the three "
-    "longest stands beside.",
+    about="Latency of one attention by implementation with its speed-up on the naive one, on "
+    "logarithmic axes; the exponent is the slope of a least-squares line through the "
+    "logarithms, with its 95 % interval. 2 is what the work says; short sequences are "
+    "launch-bound and pull it down, so the exponent of the three longest stands beside.",
     filters={"workload": ("attention",)},
     tables=(
         Table(
             title="Latency",
             rows=("gpu", "model", "mode", "dtype", "batch", "d_model"),
             columns=("seq_len",),
-            values=(LATENCY,),
+            values=(LATENCY, SPEEDUP_ON_NAIVE),
             sources=("flash-kernels-playground-scaling", "flash-kernels-playground"),
             where={"workload": ("attention",)},
             chart=Chart(kind="loglog", x="seq_len", colour="model", value="latency"),
@@ -43,14 +49,9 @@ STUDY = Study(
                     measure="gflop_per_s",
                     published=("throughput|GFLOP/s",),
                 ),
-                Value(
-                    key="error",
-                    label="largest absolute error",
-                    unit="",
-                    measure="max_abs_error",
-                ),
+                MAX_ERROR,
             ),
-            sources=("flash-kernels-playground-scaling",),
+            sources=("flash-kernels-playground-scaling", "flash-kernels-playground"),
             where={"workload": ("attention",)},
             chart=Chart(kind="loglog", x="seq_len", colour="model", value="rate"),
         ),

@@ -1,13 +1,13 @@
 """Published: forward and backward of two model sizes in fp32 and bf16 on an A100."""
 
 from analysis.studies.engine.records import Study, Table, Value
-from analysis.studies.engine.values import RESERVED, TOKENS
+from analysis.studies.engine.values import ALLOCATED, RESERVED, TOKENS
 
 STUDY = Study(
     name="cs336-a100",
     title="cs336-a100: precision on an A100",
-    about="Mean, spread, median, rate and reserved memory by model, mode and dtype; one "
-    "cell ran out of memory.",
+    about="Mean, spread, median, extremes, rate, allocated and reserved memory by model, mode "
+    "and dtype; one cell ran out of memory.",
     filters={"workload": ("transformer",)},
     tables=(
         Table(
@@ -36,7 +36,18 @@ STUDY = Study(
                     measure="latency",
                     published=("latency_median", "latency"),
                 ),
+                *(
+                    Value(
+                        key=name,
+                        label=name,
+                        unit=unit,
+                        measure=f"latency_{name}",
+                        published=(f"latency_{name}",),
+                    )
+                    for name, unit in (("min", "ms"), ("max", "ms"), ("cv", "%"))
+                ),
                 TOKENS,
+                ALLOCATED,
                 RESERVED,
             ),
             where={"mode": ("forward", "forward_backward")},

@@ -1,7 +1,7 @@
 """Published: a transformer from small to 2.7B under Nsight Systems; OOM cells included."""
 
 from analysis.studies.engine.records import Chart, Study, Table, Value
-from analysis.studies.engine.values import MATMUL, SOFTMAX
+from analysis.studies.engine.values import MATMUL, SOFTMAX, longest_kernel
 
 STUDY = Study(
     name="cs336-nsys-new-base",
@@ -17,9 +17,9 @@ STUDY = Study(
             values=(
                 Value(
                     key="forward_range",
-                    label="forward",
+                    label="forward, GPU projection",
                     unit="ms",
-                    measure="forward_host",
+                    measure="forward_projected",
                     published=("forward_range",),
                 ),
             ),
@@ -29,32 +29,14 @@ STUDY = Study(
         ),
         Table(
             title="Longest kernel",
-            rows=("model", "seq_len"),
-            columns=("mode",),
-            values=(
-                Value(
-                    key="top_kernel",
-                    label="share",
-                    unit="%",
-                    measure="top_kernel_share",
-                    published=("top_kernel_share",),
-                ),
-            ),
+            rows=("model", "seq_len", "mode", "kernel"),
+            values=longest_kernel("top_kernel", name_metric="top_kernel_name"),
             sources=("cs336-nsys-new-base",),
         ),
         Table(
             title="Longest kernel besides GEMM",
-            rows=("model",),
-            columns=("seq_len",),
-            values=(
-                Value(
-                    key="top_non_gemm",
-                    label="share",
-                    unit="%",
-                    measure="top_non_gemm_share",
-                    published=("top_non_gemm_share",),
-                ),
-            ),
+            rows=("model", "seq_len", "kernel"),
+            values=longest_kernel("top_non_gemm", name_metric="top_non_gemm_kernel"),
             where={"mode": ("forward",)},
             sources=("cs336-nsys-new-base",),
         ),

@@ -1,7 +1,7 @@
 """Published: naive against Triton attention by batch and sequence length."""
 
 from analysis.studies.engine.records import Chart, Fit, Study, Table, Value
-from analysis.studies.engine.values import LATENCY
+from analysis.studies.engine.values import LATENCY, SPEEDUP_ON_NAIVE
 
 STUDY = Study(
     name="flash-kernels-playground-scaling",
@@ -15,6 +15,7 @@ STUDY = Study(
             columns=("model",),
             values=(
                 LATENCY,
+                SPEEDUP_ON_NAIVE,
                 Value(
                     key="rate",
                     label="rate",
@@ -23,7 +24,7 @@ STUDY = Study(
                     published=("throughput",),
                 ),
             ),
-            where={"mode": ("forward",)},
+            where={"mode": ("forward",), "dtype": ("fp16",)},
             sources=("flash-kernels-playground-scaling",),
             chart=Chart(kind="loglog", x="seq_len", colour="model", value="latency"),
             fit=Fit(x="seq_len", value="latency"),

@@ -6,9 +6,9 @@ from analysis.studies.engine.values import LATENCY_MEDIAN
 STUDY = Study(
     name="forward-time",
     title="Forward time by model size and sequence length",
-    about="Latency of a whole forward pass without a profiler, and the host range of the forward "
-    "phase under the profiler: the host range ends when the last kernel is launched, not when it "
-    "has run.",
+    about="Latency of a whole forward pass without a profiler, and the GPU projection of the "
+    "forward range under it: from the first kernel's start to the last one's end. The "
+    "range on the host ends when the last kernel is launched, not when it has run.",
     filters={"workload": ("transformer",)},
     tables=(
         Table(
@@ -19,9 +19,9 @@ STUDY = Study(
                 LATENCY_MEDIAN,
                 Value(
                     key="forward_range",
-                    label="host range",
+                    label="GPU projection of the range",
                     unit="ms",
-                    measure="forward_host",
+                    measure="forward_projected",
                     published=("forward_range",),
                 ),
             ),

@@ -1,24 +1,25 @@
 """Tile size of a product with few rows: blocks in the grid and what of the GPU they use."""
 
 from analysis.studies.engine.records import Chart, Study, Table, Value
-from analysis.studies.engine.values import BLOCKS, COMPUTE_THROUGHPUT, MEMORY_THROUGHPUT, TOKENS
+from analysis.studies.engine.values import BLOCKS, COMPUTE_THROUGHPUT, MEMORY_THROUGHPUT, WAVES
 
 STUDY = Study(
     name="gemm-tiles",
     title="GEMM tiles: blocks, throughput and rate",
-    about="With few rows a large tile leaves most SMs without a block. Blocks and waves from the "
-    "launch, throughput from the counters of the longest product.",
+    about="With few rows a large tile leaves most SMs without a block. Blocks are M / tile x N "
+    "/ tile, rounded up; waves are blocks over what the GPU holds at once (one a SM where "
+    "no launch was profiled); throughput from the counters of the longest product.",
     filters={"workload": ("gemm",)},
     tables=(
         Table(
             title="Tiles",
-            rows=("gpu", "model"),
+            rows=("gpu", "model", "m"),
             values=(
                 BLOCKS,
-                Value(key="waves", label="waves per SM", unit="", measure="waves_per_sm"),
+                WAVES,
                 COMPUTE_THROUGHPUT,
                 MEMORY_THROUGHPUT,
-                TOKENS,
+                Value(key="rate", label="rate", unit="GFLOP/s", measure="gflop_per_s"),
                 Value(key="latency", label="latency", unit="ms", measure="latency"),
             ),
             sources=("nanochat-inferonly",),

@@ -3,11 +3,38 @@
 from analysis.studies.engine.records import Chart, Study, Table, Value
 from analysis.studies.engine.values import LATENCY
 
+REGROUPING = Value(
+    key="regroup",
+    label="regrouping",
+    unit="ms",
+    measure="regroup_ms",
+    published=("regroup_overhead_time",),
+)
+OVERHEAD = Table(
+    title="Overhead of regrouping",
+    rows=("gpu", "model", "batch"),
+    columns=("mode",),
+    values=(
+        Value(
+            key="overhead",
+            label="more than routing alone",
+            unit="%",
+            measure="latency",
+            published=("latency",),
+            relative_to=("mode", "route"),
+            is_overhead=True,
+            published_ratio=("regroup_overhead",),
+        ),
+    ),
+    sources=("flash-kernels-playground",),
+    where={"workload": ("moe_routing",)},
+)
 STUDY = Study(
     name="moe-routing",
     title="MoE routing and regrouping",
-    about="Latency of choosing experts, and of choosing and regrouping the tokens by expert (by "
-    "sort or by counting sort): the difference is the price of contiguous expert batches.",
+    about="Latency of choosing experts (route), and of choosing and regrouping the tokens by "
+    "expert: the plain way by a sort (route_regroup), or by counting (route_fused). The "
+    "overhead on routing alone is the price of contiguous expert batches.",
     filters={"workload": ("moe_routing",)},
     tables=(
         Table(
@@ -16,12 +43,13 @@ STUDY = Study(
             columns=("mode",),
             values=(
                 LATENCY,
-                Value(key="regroup", label="regrouping", unit="ms", measure="regroup_ms"),
+                REGROUPING,
             ),
             sources=("flash-kernels-playground",),
             where={"workload": ("moe_routing",)},
             chart=Chart(kind="bars", x="gpu", colour="mode", value="latency"),
         ),
+        OVERHEAD,
     ),
     job={"workload": "moe_routing", "params": {}, "repeats": 5},
 )

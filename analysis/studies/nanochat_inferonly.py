@@ -1,13 +1,19 @@
 """Published: nanochat inference: kernel time by class, and tile sizes."""
 
 from analysis.studies.engine.records import Study, Table, Value
-from analysis.studies.engine.values import BLOCKS, COMPUTE_THROUGHPUT, MEMORY_THROUGHPUT, TOKENS
+from analysis.studies.engine.values import (
+    BLOCKS,
+    COMPUTE_THROUGHPUT,
+    MEMORY_THROUGHPUT,
+    TOKENS,
+    WAVES,
+)
 
 STUDY = Study(
     name="nanochat-inferonly",
     title="nanochat-inferonly: where decode time goes, and GEMM tiles",
-    about="Kernel time by class of a whole generation, then one product with two tile "
-    "sizes, on an RTX 4090.",
+    about="Kernel time by class of a whole generation, copies and allocations, then one product "
+    "with two tile sizes, on an RTX 4090.",
     filters={"workload": ("generate", "gemm")},
     tables=(
         Table(
@@ -36,11 +42,51 @@ STUDY = Study(
             sources=("nanochat-inferonly",),
         ),
         Table(
+            title="Copies and allocations",
+            rows=("gpu", "model"),
+            values=(
+                Value(
+                    key="d2h",
+                    label="device to host",
+                    unit="us/token",
+                    measure="dtoh_us_per_token",
+                    published=("d2h_time_per_token",),
+                ),
+                Value(
+                    key="d2d",
+                    label="device to device",
+                    unit="us/token",
+                    measure="dtod_us_per_token",
+                    published=("d2d_time_per_token",),
+                ),
+                Value(
+                    key="allocations",
+                    label="driver allocations an iteration",
+                    unit="",
+                    measure="allocations",
+                    published=("allocations_per_forward",),
+                ),
+                *(
+                    Value(
+                        key=what,
+                        label=f"allocations, {what.replace('_', ' ')}",
+                        unit="",
+                        measure="",
+                        published=(f"allocations_{what}",),
+                    )
+                    for what in ("weights", "kv_cache", "scratch")
+                ),
+            ),
+            where={"workload": ("generate",)},
+            sources=("nanochat-inferonly",),
+        ),
+        Table(
             title="Tile size",
             rows=("model",),
             columns=(),
             values=(
                 BLOCKS,
+                WAVES,
                 COMPUTE_THROUGHPUT,
                 MEMORY_THROUGHPUT,
                 TOKENS,

@@ -1,6 +1,7 @@
 """The longest kernel of each run and its share of the kernel time."""
 
-from analysis.studies.engine.records import Chart, Study, Table, Value
+from analysis.studies.engine.records import Chart, Study, Table
+from analysis.studies.engine.values import longest_kernel
 
 STUDY = Study(
     name="top-kernels",
@@ -13,18 +14,9 @@ STUDY = Study(
             title="Longest kernel",
             rows=("gpu", "workload", "model", "mode", "kernel"),
             columns=("seq_len",),
-            values=(
-                Value(
-                    key="top_kernel",
-                    label="share of kernel time",
-                    unit="%",
-                    measure="top_kernel",
-                    extra="kernel",
-                    published=("top_kernel_share",),
-                ),
-            ),
+            values=longest_kernel("top_kernel", name_metric="top_kernel_name"),
             sources=("cs336-nsys-new-base",),
-            chart=Chart(kind="heatmap", x="seq_len", colour="model", value="top_kernel"),
+            chart=Chart(kind="heatmap", x="seq_len", colour="model", value="top_kernel_share"),
         ),
     ),
     job={"workload": "transformer", "params": {"mode": "forward"}, "profilers": ["nsys"]},

@@ -1,6 +1,7 @@
 """The longest kernel that is no matrix product."""
 
-from analysis.studies.engine.records import Chart, Study, Table, Value
+from analysis.studies.engine.records import Chart, Study, Table
+from analysis.studies.engine.values import longest_kernel
 
 STUDY = Study(
     name="top-non-gemm",
@@ -13,18 +14,9 @@ STUDY = Study(
             title="Longest kernel besides GEMM and GEMV",
             rows=("gpu", "workload", "model", "mode", "kernel"),
             columns=("seq_len",),
-            values=(
-                Value(
-                    key="top_non_gemm",
-                    label="share of kernel time",
-                    unit="%",
-                    measure="top_non_gemm",
-                    extra="kernel",
-                    published=("top_non_gemm_share",),
-                ),
-            ),
+            values=longest_kernel("top_non_gemm", name_metric="top_non_gemm_kernel"),
             sources=("cs336-nsys-new-base",),
-            chart=Chart(kind="heatmap", x="seq_len", colour="model", value="top_non_gemm"),
+            chart=Chart(kind="heatmap", x="seq_len", colour="model", value="top_non_gemm_share"),
         ),
     ),
     job={"workload": "transformer", "params": {"mode": "forward"}, "profilers": ["nsys"]},

@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis.published import Figure, load_figures
 from analysis.runview import RunView
-from analysis.studies.engine.fields import fields_of
+from analysis.studies.engine.fields import fields_of, following
 from analysis.studies.engine.measures import MEASURES, SEEN_BY, latency_over
 from analysis.studies.engine.records import Study, Table, Value
 
@@ -50,7 +50,11 @@ def make_frame(study: Study, views: Sequence[RunView], *, published: bool) -> pd
             found = _measured(table, value, mine, names_workload=is_own)
             if published:
                 found += _published(table, value)
-            records += _relative(found, value) if value.relative_to else found
+            if value.relative_to:
+                found = _relative(found, value)
+                printed = _published(table, value, value.published_ratio) if published else []
+                found = _with_printed(found, printed)
+            records += found
     frame = pd.DataFrame(records)
     for column in CELL_COLUMNS:
         if column not in frame:
@@ -158,13 +162,19 @@ def _record(
     return {**base["fields"], **plain, **shown}
 
 
-def _published(table: Table, value: Value) -> list[Record]:
+def _published(table: Table, value: Value, metrics: Sequence[str] = ()) -> list[Record]:
+    """Return the published figures that are this value (or one of `metrics`)."""
     found = []
+    names = {f.fields: f.text for f in load_figures() if f.metric == value.named_by}
     for position, figure in enumerate(load_figures()):
         if figure.source not in table.sources:
             continue
-        matched, extra = _is_metric(figure, value)
-        fields = dict(figure.fields) | ({value.extra: extra} if value.extra and extra else {})
+        matched, extra = _is_metric(figure, metrics or value.published)
+        extra = names.get(figure.fields, extra)
+        fields = dict(figure.fields)
+        if value.published_field:
+            extra = fields.pop(value.published_field, None)
+        fields |= {value.extra: extra} if value.extra and extra else {}
         if matched and allowed(fields, table.where):
             record = _published_record(table, value, figure)
             found.append(fields | record | {"position": position})
@@ -189,8 +199,8 @@ def _published_record(table: Table, value: Value, figure: Figure) -> Record:
     }
 
 
-def _is_metric(figure: Figure, value: Value) -> tuple[bool, str | None]:
-    for wanted in value.published:
+def _is_metric(figure: Figure, metrics: Sequence[str]) -> tuple[bool, str | None]:
+    for wanted in metrics:
         name, _, unit = wanted.partition("|")
         if unit and unit != figure.unit:
             continue
@@ -214,11 +224,13 @@ def _relative(records: list[Record], value: Value) -> list[Record]:
             found.append(record)
         elif base is not None and record["value"]:
             ratio = base["value"] / record["value"]
+            if value.is_overhead:
+                ratio = 100 * (1 / ratio - 1)
             found.append(
                 record
                 | {
                     "value": ratio,
-                    "text": f"{ratio:.2f}",
+                    "text": f"{ratio:.0f}" if value.is_overhead else f"{ratio:.2f}",
                     "unit": value.unit,
                     "ci_low": None,
                     "ci_high": None,
@@ -227,8 +239,24 @@ def _relative(records: list[Record], value: Value) -> list[Record]:
     return found
 
 
+def _with_printed(derived: list[Record], printed: list[Record]) -> list[Record]:
+    """Return the records with a source's own ratios in place of those derived from its figures.
+
+    A source may state fewer fields beside a ratio than beside what it is a ratio of.
+    """
+    found = list(derived)
+    for own in printed:
+        stated = {k: v for k, v in own.items() if k not in CELL_COLUMNS} | {"from": own["from"]}
+        places = [i for i, r in enumerate(found) if all(r.get(k) == v for k, v in stated.items())]
+        if len(places) == 1:
+            found[places[0]] = found[places[0]] | own
+        else:
+            found.append(own)
+    return found
+
+
 def _rest(record: Record, name: str) -> tuple[tuple[str, Any], ...]:
-    skipped = {name, *CELL_COLUMNS} - {"from", "table"}
+    skipped = {name, *following({name}), *CELL_COLUMNS} - {"from", "table"}
     return tuple(sorted((k, v) for k, v in record.items() if k not in skipped))
 
 
@@ -238,6 +266,8 @@ def number(value: float, unit: str = "") -> str:
         return f"{value:.1f}"
     if value == 0:
         return "0"
+    if unit in ("", "blocks") and float(value).is_integer():  # a count
+        return f"{value:.0f}"
     size = abs(value)
     digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3
     return f"{value:.{digits}f}" if size >= 0.1 else f"{value:.3g}"

@@ -56,6 +56,8 @@ SAME_AS: Mapping[str, Mapping[str, str]] = {
     "moe_routing": {"mode": "implementation", "batch": "tokens"},
 }
 """Field -> the param of a workload that it is, where the two have different names."""
+MOE_MODES = {"route_sort": "route_regroup"}
+"""Regrouping as publications name it: the plain way, by a sort."""
 NOT_FIELDS = frozenset(
     {"preset", "iterations", "warmup", "seed", "timeout_s", "memory_cap_gib"}  # the cap: in `gpu`
 )
@@ -96,6 +98,8 @@ def fields_of(view: RunView) -> dict[str, str]:
     for name, param in SAME_AS.get(workload, {}).items():
         if param in known:
             found[name] = as_text(known[param])
+    if workload == "moe_routing":
+        found["mode"] = MOE_MODES.get(found.get("mode", ""), found.get("mode", ""))
     if model := _model_name(workload, params):
         found["model"] = model
     device = view.run.gpu_model or ("cpu" if is_cpu_run(view) else GPU_NOT_NAMED)
@@ -159,6 +163,8 @@ def _changes(
         rows, columns = int(tile[1]), int(tile[2])
         return {"implementation": "triton", "tile_m": rows, "tile_n": columns}
     param = SAME_AS.get(workload, {}).get(name, name)
+    if workload == "moe_routing" and name == "mode":
+        value = next((own for own, shown in MOE_MODES.items() if shown == value), value)
     if param not in params or name in NOT_FIELDS:
         return None
     return {param: like(params[param], value)}

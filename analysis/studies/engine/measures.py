@@ -5,13 +5,14 @@ shares %, all as the tables print them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 
 import pandas as pd
 
 from analysis.classify import short_name
 from analysis.compare.scoreboard import make_scoreboard
 from analysis.compare.waterfall import OPAQUE_NAME
+from analysis.iterations import num_iterations
 from analysis.latency import latency_ms
 from analysis.runview import RunView
 from analysis.studies.engine.readings import (
@@ -21,11 +22,14 @@ from analysis.studies.engine.readings import (
     kernel_shares,
     latency,
     phase_ns,
-    phase_top_share,
+    phase_top,
     stored,
 )
+from core.gpus import find_gpu
 
 BYTES_PER_GB = 1e9
+MAX_CALLS = 8
+"""Host calls of a run that a table shows, the longest."""
 SOFTMAX_FLOPS = 5
 """A row element of a softmax: maximum, subtract, exponential, sum, divide."""
 Measure = Callable[[RunView], Iterable[Reading]]
@@ -41,7 +45,10 @@ def _latency(view: RunView) -> list[Reading]:
     return _one(latency(view, "median"), (float(ci95[0]), float(ci95[1])) if ci95 else None)
 
 
-LATENCY_STATISTICS = {"latency": "median", "latency_mean": "mean", "latency_std": "std"}
+LATENCY_STATISTICS = {
+    "latency": "median",
+    **{f"latency_{name}": name for name in ("mean", "std", "min", "max", "cv")},
+}
 """Measures that are a statistic of a run's samples, and which."""
 
 
@@ -60,8 +67,54 @@ def latency_over(
         for i, view in enumerate(views)
     ]
     found = latency_ms(pd.concat(frames, ignore_index=True))
+    if what not in found:
+        return None
     ci95 = found.get("ci95") if what == "median" else None
-    return found[what], (ci95[0], ci95[1]) if ci95 else None
+    scale = 100 if what == "cv" else 1
+    return scale * found[what], (ci95[0], ci95[1]) if ci95 else None
+
+
+def _latency_statistic(view: RunView, name: str) -> list[Reading]:
+    return _one(latency(view, name, 100 if name == "cv" else 1.0))
+
+
+def _calls(view: RunView, what: str) -> list[Reading]:
+    """Return each host call with its share of the time in calls, total, count or mean."""
+    rows = view.api_calls
+    total_ns = float(rows["total_ns"].sum()) if len(rows) else 0.0
+    if not total_ns:
+        return []
+    top = rows.sort_values("total_ns", ascending=False).head(MAX_CALLS)
+    values = {
+        "share": 100 * top["total_ns"] / total_ns,
+        "total": top["total_ns"] / NS_PER_MS,
+        "count": top["count"],
+        "mean": top["total_ns"] / top["count"] / 1e3,
+    }[what]
+    return [
+        Reading(value=float(value), extra=str(name))
+        for name, value in zip(top["name"], values, strict=True)
+    ]
+
+
+def _copy_us_per_token(view: RunView, kind: str) -> list[Reading]:
+    """Return the device time of one kind of copy for each token of the profiled iterations."""
+    tokens, iterations = view.cost.get("num_tokens"), num_iterations(view.phases)
+    if not tokens or not iterations or not len(view.transfers):
+        return []
+    rows = view.transfers[view.transfers["kind"] == kind]
+    if not len(rows):
+        return []
+    return _one(float(rows["total_ns"].sum()) / 1e3 / iterations / float(tokens))
+
+
+def _allocations(view: RunView) -> list[Reading]:
+    """Return the driver allocations of an iteration: none where a caching allocator is warm."""
+    iterations = num_iterations(view.phases)
+    if not iterations or not len(view.api_calls):
+        return []
+    is_one = view.api_calls["name"].str.contains(r"^(?:cudaMalloc|cuMemAlloc)", regex=True)
+    return _one(float(view.api_calls.loc[is_one, "count"].sum()) / iterations)
 
 
 def _gemm_fraction(view: RunView) -> list[Reading]:
@@ -69,8 +122,11 @@ def _gemm_fraction(view: RunView) -> list[Reading]:
     return _one(None if share is None else 100 * float(share))
 
 
-def _top_kernel(view: RunView, *, only_other: bool) -> list[Reading]:
-    """Return the name and the share of all kernel time of the longest kernel (name)."""
+def _top_kernel(view: RunView, what: str, *, only_other: bool) -> list[Reading]:
+    """Return the name of the longest kernel with its share, total (ms) or instances.
+
+    `what`: `share` of all kernel time, `total` or `count` over the capture.
+    """
     shares = kernel_shares(view, "name")
     if only_other:
         classes = view.kernels.drop_duplicates("name").set_index("name")["category"]
@@ -80,7 +136,12 @@ def _top_kernel(view: RunView, *, only_other: bool) -> list[Reading]:
     name = str(shares.index[0])
     is_opaque = bool(view.kernels.loc[view.kernels["name"] == name, "is_opaque"].any())
     shown = OPAQUE_NAME if is_opaque else short_name(name)
-    return [Reading(value=100 * float(shares.iloc[0]), extra=shown, fields=_how_recorded(view))]
+    rows = view.kernels[view.kernels["name"] == name]
+    value = 100 * float(shares.iloc[0])
+    if what != "share":
+        column, unit = {"total": ("total_ns", NS_PER_MS), "count": ("count", 1)}[what]
+        value = float(rows[column].sum()) / unit
+    return [Reading(value=value, extra=shown, fields=_how_recorded(view))]
 
 
 def _how_recorded(view: RunView) -> dict[str, str]:
@@ -88,21 +149,22 @@ def _how_recorded(view: RunView) -> dict[str, str]:
     return {"recorded": "whole graphs"} if view.kernels["is_opaque"].any() else {}
 
 
-def _top_by_phase(view: RunView) -> list[Reading]:
+def _top_by_phase(view: RunView, what: str = "share") -> list[Reading]:
     """Return the longest kernel of the forward and of the backward phase of a training step."""
     mode = str(view.run.params.get("mode", ""))
     if mode in ("", "forward"):
         return []
     found = []
     for phase in ("forward", "backward"):
-        if (top := phase_top_share(view, phase)) is not None:
+        if (top := phase_top(view, phase)) is not None:
             where = {"mode": f"{mode}/{phase}"}
-            found.append(Reading(value=100 * top[1], extra=short_name(top[0]), fields=where))
+            value = {"share": 100 * top[1], "total": top[2] / NS_PER_MS, "count": float(top[3])}
+            found.append(Reading(value=value[what], extra=short_name(top[0]), fields=where))
     return found
 
 
-def _nameless(readings: list[Reading]) -> list[Reading]:
-    return [replace(r, extra=None) for r in readings]
+def _top_of_any(view: RunView, what: str) -> list[Reading]:
+    return _top_kernel(view, what, only_other=False) + _top_by_phase(view, what)
 
 
 def _shares(view: RunView, by: str) -> list[Reading]:
@@ -173,9 +235,18 @@ def _before_backward(view: RunView) -> list[Reading]:
 
 
 def _longest_product(view: RunView, column: str) -> list[Reading]:
-    """Return a counter of the longest profiled GEMM or GEMV launch."""
+    """Return a counter of the longest profiled GEMM or GEMV launch.
+
+    Blocks and waves follow from the sizes where no launch was profiled.
+    """
     if not len(view.counters):
-        return _one(stored(view, "grid_blocks")) if column == "grid" else []
+        blocks = stored(view, "grid_blocks")
+        blocks = _tile_blocks(view) if blocks is None else blocks
+        gpu = find_gpu(view.run.gpu_model or "")
+        if column == "grid":
+            return _one(blocks)
+        is_known = column == "waves_per_sm" and blocks is not None and gpu is not None
+        return _one(blocks / gpu.num_sms) if is_known else []  # type: ignore[operator, union-attr]
     rows = view.counters[view.counters["category"].isin(GEMM_CATEGORIES)]
     rows = rows[rows["duration_ns"].notna()].sort_values("duration_ns", ascending=False)
     if not len(rows):
@@ -184,6 +255,16 @@ def _longest_product(view: RunView, column: str) -> list[Reading]:
         return _one(_num_blocks(rows["grid"].iloc[0]))
     value = rows[column].iloc[0]
     return _one(float(value) if value == value else None)
+
+
+def _tile_blocks(view: RunView) -> float | None:
+    """Return M / tile x N / tile, both rounded up, times the parts that K is split into."""
+    params = view.run.params
+    sizes = [s for k in ("m", "n", "tile_m", "tile_n") if isinstance(s := params.get(k), int)]
+    if len(sizes) < 4 or min(sizes) <= 0:
+        return None
+    m, n, tile_m, tile_n = sizes
+    return float(-(-m // tile_m) * -(-n // tile_n) * (params.get("split_k") or 1))
 
 
 def _num_blocks(grid: object) -> float | None:
@@ -201,20 +282,32 @@ def _peak_share(view: RunView, column: str) -> list[Reading]:
 
 MEASURES: Mapping[str, Measure] = {
     "latency": _latency,
-    "latency_mean": lambda v: _one(latency(v, "mean")),
-    "latency_std": lambda v: _one(latency(v, "std")),
+    **{
+        f"latency_{name}": partial(_latency_statistic, name=name)
+        for name in ("mean", "std", "min", "max", "cv")
+    },
     "tokens_per_s": lambda v: _one(stored(v, "tokens_per_s")),
     "gflop_per_s": lambda v: _one(_first(v, "throughput", "model_gflop_per_s")),
     "regroup_ms": lambda v: _one(stored(v, "regroup_time", "regroup")),
     "gemm_fraction": _gemm_fraction,
-    "top_kernel": lambda v: _top_kernel(v, only_other=False) + _top_by_phase(v),
-    "top_kernel_share": lambda v: _nameless(_top_kernel(v, only_other=False) + _top_by_phase(v)),
-    "top_non_gemm": lambda v: _top_kernel(v, only_other=True),
-    "top_non_gemm_share": lambda v: _nameless(_top_kernel(v, only_other=True)),
+    **{
+        f"top_kernel_{what}": partial(_top_of_any, what=what)
+        for what in ("share", "total", "count")
+    },
+    **{
+        f"top_non_gemm_{what}": partial(_top_kernel, what=what, only_other=True)
+        for what in ("share", "total", "count")
+    },
     "category_share": lambda v: _shares(v, "category"),
     "category_ms": _kernel_ms,
     "origin_share": lambda v: _shares(v, "origin"),
     "forward_host": lambda v: _phase(v, "forward", "host_ns"),
+    "forward_projected": lambda v: _phase(v, "forward", "projected_ns"),
+    **{f"call_{what}": partial(_calls, what=what) for what in ("share", "total", "count", "mean")},
+    "dtoh_us_per_token": lambda v: _copy_us_per_token(v, "DtoH"),
+    "dtod_us_per_token": lambda v: _copy_us_per_token(v, "DtoD"),
+    "allocations": _allocations,
+    "memory_allocated": lambda v: _gigabytes(v.summary.get("allocated_bytes")),
     "softmax_kernels": lambda v: _phase(v, "softmax", "kernel_ns"),
     "matmul_kernels": lambda v: _one(_matmul_ms(v)),
     "softmax_to_matmul": _softmax_to_matmul,
@@ -233,7 +326,10 @@ MEASURES: Mapping[str, Measure] = {
     "compute_share": lambda v: _peak_share(v, "compute_frac"),
     "max_abs_error": lambda v: _one(stored(v, "max_abs_error")),
 }
-_OF_KERNELS = ("gemm_", "top_", "category_", "origin_", "softmax_", "matmul_", "forward_host")
+_OF_KERNELS = (
+    *("gemm_", "top_", "category_", "origin_", "softmax_", "matmul_", "forward_host"),
+    *("forward_projected", "call_", "dtoh_", "dtod_", "allocations"),
+)
 SEEN_BY: Mapping[str, frozenset[str]] = {
     "phase_memory": frozenset({"memory"}),
     **{name: frozenset({"nsys", "trace"}) for name in MEASURES if name.startswith(_OF_KERNELS)},

@@ -53,8 +53,8 @@ def phase_ns(view: RunView, tail: str, column: str) -> float | None:
     return float(values.sum()) / (num_iterations(view.phases) or 1)
 
 
-def phase_top_share(view: RunView, phase: str) -> tuple[str, float] | None:
-    """Return name and share of the longest kernel among those of one phase, from the spans."""
+def phase_top(view: RunView, phase: str) -> tuple[str, float, float, int] | None:
+    """Return name, share, ns and count of the longest kernel of one phase, from the spans."""
     frames = [
         pq.read_table(path, columns=["name", "path", "start_ns", "end_ns", "kind"]).to_pandas()
         for path in view.span_paths
@@ -69,7 +69,9 @@ def phase_top_share(view: RunView, phase: str) -> tuple[str, float] | None:
     sums = (spans["end_ns"] - spans["start_ns"]).groupby(spans["name"].astype(str)).sum()
     if not len(sums) or not sums.sum():
         return None
-    return str(sums.idxmax()), float(sums.max() / sums.sum())
+    name = str(sums.idxmax())
+    count = int((spans["name"].astype(str) == name).sum())
+    return name, float(sums.max() / sums.sum()), float(sums.max()), count
 
 
 def kernel_shares(view: RunView, by: str) -> pd.Series:

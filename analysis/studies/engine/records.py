@@ -20,8 +20,16 @@ class Value:
     "Metrics of published figures that are this number; `name:*` puts what follows into `extra`."
     extra: str | None = None
     "Field that the measure adds to the run's own: kernel, category, origin, phase."
+    published_field: str = ""
+    "Field in which published figures have `extra`: a call's name stands as their model."
+    named_by: str = ""
+    "Metric of published figures that gives `extra` its value: the name of the longest kernel."
     relative_to: tuple[str, str] | None = None
     "(field, value): show the value there divided by this one (a speed-up for times)."
+    is_overhead: bool = False
+    "With `relative_to`: show by how many percent this one is more than the value there."
+    published_ratio: tuple[str, ...] = ()
+    "Metrics of published figures that are this ratio already; they go before a derived one."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,11 @@
 
 import importlib
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
+
+import pandas as pd
 
 import analysis.studies as package
 from analysis.runview import RunView
@@ -12,10 +14,13 @@ from analysis.studies.engine.cells import MEASURED, allowed, make_frame
 from analysis.studies.engine.fields import fields_of
 from analysis.studies.engine.fits import fit_table
 from analysis.studies.engine.pivots import make_pivot
+from analysis.studies.engine.readings import latency
 from analysis.studies.engine.records import Pivot, Study, StudyTable
 from core.errors import UserError
 from core.spec import canonical_json
 
+FAR_FRAC = 0.1
+"""Runs of one cell whose latencies differ by more are named."""
 PUBLISHED_NOTE = "Rows marked published are figures of others, as printed there; source: {names}."
 DERIVED_NOTE = "Ratios in published rows are made from the published figures of the same source."
 
@@ -58,8 +63,40 @@ def run_study(name: str, views: Sequence[RunView], *, published: bool = False) -
         pivots=pivots,
         fits=fits,
         jobs=_jobs(study, pivots),
-        notes=_notes(study, published=published),
+        notes=(
+            *_notes(study, published=published),
+            *_left_out(study, mine),
+            *_disagreeing(frame, mine),
+        ),
     )
+
+
+def _left_out(study: Study, views: Sequence[RunView]) -> Iterator[str]:
+    """Say what each table fixes beside the workload, and how many of our runs differ in it."""
+    for table in study.tables:
+        fixed = {k: v for k, v in table.where.items() if k != "workload"}
+        if not fixed:
+            continue
+        shown = ", ".join(f"{name} {' or '.join(values)}" for name, values in fixed.items())
+        of_work = {k: v for k, v in table.where.items() if k == "workload"}
+        found = [f for v in views if allowed(f := fields_of(v), of_work)]
+        num_other = sum(not allowed(f, fixed) for f in found)
+        more = f"; {num_other} of our runs differ in it and are left out" if num_other else ""
+        yield f"{table.title}: {shown}{more}."
+
+
+def _disagreeing(frame: pd.DataFrame, views: Sequence[RunView]) -> Iterator[str]:
+    """Name the cells of several runs whose latencies lie far apart: one figure hides that."""
+    by_id = {view.run.id: view for view in views}
+    seen: set[tuple[str, ...]] = set()
+    for ids in frame["run_ids"]:
+        if len(ids) < 2 or tuple(ids) in seen:
+            continue
+        seen.add(tuple(ids))
+        known = {i: ms for i in ids if (ms := latency(by_id[i], "median")) is not None}
+        if len(known) > 1 and max(known.values()) > (1 + FAR_FRAC) * min(known.values()):
+            each = ", ".join(f"{by_id[i].run.name} {ms:.4g} ms" for i, ms in known.items())
+            yield f"One cell of several runs that lie far apart: {each}."
 
 
 def _jobs(study: Study, pivots: Sequence[Pivot]) -> tuple[Mapping[str, Any], ...]:

@@ -1,5 +1,7 @@
 """Numbers that several studies show, each once: name, unit, and what publications call it."""
 
+from collections.abc import Mapping
+
 from analysis.studies.engine.records import Chart, Table, Value
 
 LATENCY = Value(
@@ -64,8 +66,42 @@ RESERVED = Value(
     measure="memory_reserved",
     published=("memory_reserved",),
 )
+ALLOCATED = Value(
+    key="allocated",
+    label="allocated",
+    unit="GB",
+    measure="memory_allocated",
+    published=("memory_allocated",),
+)
 BLOCKS = Value(
-    key="blocks", label="grid", unit="blocks", measure="grid_blocks", published=("grid_blocks",)
+    key="blocks",
+    label="grid",
+    unit="blocks",
+    measure="grid_blocks",
+    published=("grid_blocks", "gemm_blocks"),
+)
+WAVES = Value(
+    key="waves",
+    label="waves per SM",
+    unit="",
+    measure="waves_per_sm",
+    published=("gemm_waves_per_sm",),
+)
+MAX_ERROR = Value(
+    key="error",
+    label="largest absolute error",
+    unit="",
+    measure="max_abs_error",
+    published=("max_abs_error",),
+)
+SPEEDUP_ON_NAIVE = Value(
+    key="speedup",
+    label="speed-up on naive",
+    unit="x",
+    measure="latency",
+    published=("latency",),
+    relative_to=("model", "naive"),
+    published_ratio=("speedup",),
 )
 COMPUTE_THROUGHPUT = Value(
     key="compute",
@@ -81,6 +117,59 @@ MEMORY_THROUGHPUT = Value(
     measure="memory_throughput",
     published=("memory_throughput",),
 )
+
+
+def api_table(
+    *,
+    where: Mapping[str, tuple[str, ...]],
+    sources: tuple[str, ...] = (),
+    title: str = "Host calls",
+) -> Table:
+    """Return the table of host calls: share of the time in calls, total, count and average."""
+    parts = (
+        ("share", "share", "%", "api_share"),
+        ("total", "total", "ms", "api_total"),
+        ("count", "calls", "", "api_calls"),
+        ("mean", "average", "us", ""),
+    )
+    return Table(
+        title=title,
+        rows=("gpu", "workload", "model", "call"),
+        values=tuple(
+            Value(
+                key=key,
+                label=label,
+                unit=unit,
+                measure=f"call_{key}",
+                extra="call",
+                published=(metric,) if metric else (),
+                published_field="model",
+            )
+            for key, label, unit, metric in parts
+        ),
+        where=where,
+        sources=sources,
+    )
+
+
+def longest_kernel(prefix: str, *, name_metric: str) -> tuple[Value, ...]:
+    """Return share, total and instances of a longest kernel, named by the field `kernel`."""
+    return tuple(
+        Value(
+            key=f"{prefix}_{what}",
+            label=label,
+            unit=unit,
+            measure=f"{prefix}_{what}",
+            extra="kernel",
+            named_by=name_metric,
+            published=(f"{prefix}_{published}",),
+        )
+        for what, label, unit, published in (
+            ("share", "share of kernel time", "%", "share"),
+            ("total", "total", "ms", "total"),
+            ("count", "instances", "", "instances"),
+        )
+    )
 
 
 def latency_and_speedup(

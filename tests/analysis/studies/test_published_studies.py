@@ -6,10 +6,13 @@ from collections import Counter
 import pytest
 
 from analysis.export import to_markdown
-from analysis.published import GPU_NOT_NAMED, PATH, load_figures, sources
+from analysis.published import GPU_NOT_NAMED, PATHS, load_figures, sources
 from analysis.studies import Cell, list_studies, run_study
 
-ROWS = list(csv.DictReader(PATH.read_text(encoding="utf-8").splitlines()))
+ROWS = [
+    row for path in PATHS for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+]
+NUMBERS = [row for row in ROWS if row["unit"] != "name"]
 SHOWN = {"oom": "OOM", "missing": "missing"}
 
 
@@ -22,7 +25,7 @@ def cells_of(name: str) -> list[Cell]:
 def test_a_sources_study_prints_each_of_its_figures_once(source: str) -> None:
     expected = Counter(
         (SHOWN.get(r["status"], r["value"]), r["unit"], r["status"])
-        for r in ROWS
+        for r in NUMBERS
         if r["source"] == source
     )
 
@@ -36,7 +39,30 @@ def test_all_figures_of_the_file_are_in_some_study() -> None:
     names = {s.name for s in list_studies() if s.is_publication}
 
     assert names == set(sources())
-    assert sum(len(cells_of(name)) for name in names) == len(ROWS) == len(load_figures())
+    assert sum(len(cells_of(name)) for name in names) == len(NUMBERS)
+    assert len(load_figures()) == len(ROWS)
+
+
+def test_published_kernel_names_stand_beside_their_figures() -> None:
+    tables = {p.title: p for p in run_study("cs336-nsys-new-base", [], published=True).pivots}
+    for metric, title in (
+        ("top_kernel_name", "Longest kernel"),
+        ("top_non_gemm_kernel", "Longest kernel besides GEMM"),
+    ):
+        wanted = {
+            (r["model"], r["seq_len"], r["mode"].replace("train_", "train_step/"), r["value"])
+            for r in ROWS
+            if r["metric"] == metric
+        }
+        pivot = tables[title]
+        shown = [dict(zip(pivot.row_fields, key, strict=True)) for key in pivot.rows]
+        found = {
+            (s["model"], s["seq_len"], s.get("mode", "forward"), s["kernel"])
+            for s in shown
+            if s["kernel"]
+        }
+
+        assert found == wanted
 
 
 @pytest.mark.parametrize(
@@ -45,7 +71,7 @@ def test_all_figures_of_the_file_are_in_some_study() -> None:
         ("nsight-minimal-llama", 0, "NVIDIA GeForce RTX 3060", "max-autotune", "3.57"),
         ("cs336-nsys-new-base", 0, "large", "256", "128.50"),
         ("cs336-nsys-new-base", 0, "2.7B", "1024", "OOM"),
-        ("cs336-nsys-new-base", 1, "small", "train_step/backward", "17.0"),
+        ("cs336-nsys-new-base", 1, "train_step/backward", "share", "17.0"),
         ("nanochat-inferonly", 0, "CUTLASS GEMM", "share", "97"),
         ("cs336-a100-compile", 0, "train_step", "default", "922.44"),
     ],

@@ -38,6 +38,7 @@ TWO_KERNELS = pd.DataFrame(
         "origin": ["cublas", "aten"],
         "is_opaque": [False, False],
         "total_ns": [900, 100],
+        "count": [3, 2],
     }
 )
 
