@@ -39,7 +39,7 @@ On a CPU capture the rows are the operators' self time (`aten::mm`, ...).
 """
 
 PHASE_COLUMNS = (
-    "path",  # str, range names from the outermost, joined with "/"
+    "path",  # str, range names from the outermost, joined with "/" (a slash of a name is U+2215)
     "process",  # int64, ordinal of the process in the capture, from 0
     "num_ranges",  # int64
     "host_ns",  # Int64, sum of the ranges' own duration

@@ -78,7 +78,7 @@ _ATTRIBUTION = {
     "launch_thread": "Kernels belong to the range open on the thread that launched them.",
     "process_time": "Backward kernels are launched by autograd's own thread: they belong to the "
     "range of the same process that was open when they were launched.",
-    "device_time": "This trace has no launches: kernels belong to the range open when they ran.",
+    "device_time": "This trace has no launches: kernels belong to the range open when they began.",
 }
 
 
