@@ -2,6 +2,8 @@
 
 from collections.abc import Hashable, Iterable, Sequence
 from decimal import Decimal, InvalidOperation
+from marshal import dumps, loads
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -52,8 +54,7 @@ _BATCH_EVENTS = 1024
 _MAX_NS = 1 << 62
 INVALID = -(1 << 63)
 MAX_HOST_NS = 7 * 86_400 * 10**9
-_MAX_KEY = 1 << 60
-"""Python hashes larger integers modulo a prime: many could share one hash on purpose."""
+_MANY_KEYS = 2_000
 _COLLECTIVE = "Collective name"
 _COLLECTIVE_TEXTS = {
     "name": _COLLECTIVE,
@@ -87,10 +88,19 @@ class Codes:
         """Return the value's number, a new one for a value not seen before."""
         return self._ids.setdefault(value, len(self._ids))
 
-    def codes(self, values: Iterable[Hashable]) -> Int32s:
-        """Return the number of each value."""
+    def codes(self, values: Sequence[Any]) -> Int32s:
+        """Return the number of each value; one that cannot be a key goes by its text.
+
+        Where there are many distinct values, large integers do too: Python hashes them modulo a
+        prime, so a crafted file could give thousands of them one hash.
+        """
         ids = self._ids
-        return np.array([ids.setdefault(v, len(ids)) for v in values], np.int32)
+        if len(ids) < _MANY_KEYS or set(map(type, values)) <= {str, bytes}:
+            try:
+                return np.array([ids.setdefault(v, len(ids)) for v in values], np.int32)
+            except TypeError:
+                pass
+        return np.array([self.code(_as_key(v)) for v in values], np.int32)
 
     @property
     def values(self) -> list[Any]:
@@ -131,7 +141,9 @@ class EventColumns:
 
     def __init__(self) -> None:
         self.names = Codes()
-        "Of host calls, ranges, shapes and collectives, and of GPU operations."
+        "Of GPU operations, host calls and ranges, and texts of collectives; any value of JSON."
+        self.inputs = Codes()
+        "Input shapes of operators, marshalled: the quickest key of nested lists."
         self.shapes = Codes()
         "(kind, name, grid, block, registers, shared bytes) of GPU operations."
         self.threads = Codes()
@@ -177,6 +189,10 @@ class EventColumns:
         for kind in range(MEMORY + 1):
             self._flush(kind)
 
+    def input_shapes(self) -> list[str]:
+        """Return the text of each input shape."""
+        return [clean_text(repr(loads(shape))) for shape in self.inputs.values]
+
     def table(self, name: str, template: Sequence[str]) -> dict[str, Column]:
         """Return the columns of a table, whole; `template` names those of an empty one."""
         chunks = self._chunks.get(name, [])
@@ -191,8 +207,8 @@ class EventColumns:
         if kind == MEMORY:
             self._add_memory(events)
             return
-        start = times_ns([e.get("ts") for e in events])
-        dur = times_ns([e.get("dur", "x") for e in events])
+        times = times_ns([*_column(events, "ts"), *_column(events, "dur", "x")])
+        start, dur = times[: len(events)], times[len(events) :]
         if kind <= MEMSET:
             keep = (start != INVALID) & (dur >= 0)
             self.num_bad_gpu += int((~keep).sum())
@@ -203,7 +219,7 @@ class EventColumns:
             events = [e for e, is_kept in zip(events, keep.tolist(), strict=True) if is_kept]
             start, dur = start[keep], dur[keep]
         columns = {"start": start, "dur": dur}
-        args = [_args(e) for e in events]
+        args = _args(events)
         if kind <= MEMSET:
             self._add_gpu(kind, columns, events, args)
         elif kind == WINDOW:
@@ -217,12 +233,13 @@ class EventColumns:
     def _add_gpu(
         self, kind: int, columns: dict[str, Column], events: list[Fields], args: list[Fields]
     ) -> None:
-        columns["name"] = self.names.codes(_names(events))
+        columns["name"] = self.names.codes(_column(events, "name"))
         columns["correlation"] = _whole([a.get("correlation", -1) for a in args], 62)
         devices = [a.get("device", e.get("pid")) for a, e in zip(args, events, strict=True)]
         streams = [a.get("stream", e.get("tid")) for a, e in zip(args, events, strict=True)]
+        places = _column(events, "pid"), _column(args, "rank")
         columns["stream"] = self.streams.codes(
-            zip(_whole(devices, 31).tolist(), _keys(streams), *_places(events, args), strict=True)
+            list(zip(_whole(devices, 31).tolist(), streams, *places, strict=True))
         )
         columns["num_bytes"] = _whole([a.get("bytes", a.get("Bytes", -1)) for a in args], 62)
         shape = (
@@ -231,8 +248,9 @@ class EventColumns:
             _whole([a.get("registers per thread", -1) for a in args], 31).tolist(),
             _whole([a.get("shared memory", -1) for a in args], 31).tolist(),
         )
+        names = columns["name"].tolist()
         columns["shape"] = self.shapes.codes(
-            zip([kind] * len(events), columns["name"].tolist(), *shape, strict=True)
+            list(zip([kind] * len(events), names, *shape, strict=True))
         )
         node = _whole([a.get("graph node id", -1) for a in args], 63)
         columns["graph_node"] = np.where(node > 0, node, MISSING)
@@ -243,7 +261,7 @@ class EventColumns:
         self, kind: int, columns: dict[str, Column], events: list[Fields], args: list[Fields]
     ) -> None:
         columns["thread"] = self._threads(events, args)
-        columns["name"] = self.names.codes(_names(events))
+        columns["name"] = self.names.codes(_column(events, "name"))
         if kind == CALL:
             columns["correlation"] = _whole([a.get("correlation", -1) for a in args], 62)
             self._append("call", columns)
@@ -255,7 +273,7 @@ class EventColumns:
             columns["sequence"] = _whole([a.get("Sequence number", -1) for a in args], 62)
             dims = [a.get("Input Dims", a.get("Input dims")) for a in args]
             given = [row for row, value in enumerate(dims) if value]
-            columns["detail"][given] = self.names.codes(repr(dims[row]) for row in given)
+            columns["detail"][given] = self.inputs.codes([dumps(dims[row], 0) for row in given])
         self._append("range", columns)
         self._add_collectives("range", len(events), args)
 
@@ -276,8 +294,8 @@ class EventColumns:
         self._append(f"{table}_collectives", columns)
 
     def _add_memory(self, events: list[Fields]) -> None:
-        start = times_ns([e.get("ts") for e in events])
-        args = [_args(e) for e in events]
+        start = times_ns(_column(events, "ts"))
+        args = _args(events)
         size = _signed([a.get("Bytes", 0) for a in args])
         keep = (start != INVALID) & (size != 0)
         columns: dict[str, Column] = {
@@ -293,17 +311,17 @@ class EventColumns:
         self._append("memory", {name: values[keep] for name, values in columns.items()})
 
     def _threads(self, events: list[Fields], args: list[Fields]) -> Int32s:
-        pids, ranks = _places(events, args)
-        return self.threads.codes(
-            zip(pids, _keys([e.get("tid") for e in events]), ranks, strict=True)
-        )
+        columns = _column(events, "pid"), _column(events, "tid"), _column(args, "rank")
+        return self.threads.codes(list(zip(*columns, strict=True)))
 
     def _note_name(self, event: Fields) -> None:
         """Keep the name of a process or thread."""
-        name = _args(event).get("name")
+        name = _args([event])[0].get("name")
         if not isinstance(name, str) or not name.strip():
             return
-        (pid, tid) = (*_keys([event.get("pid")]), *_keys([event.get("tid")]))
+        pid, tid = event.get("pid"), event.get("tid")
+        if not isinstance(pid, int | str) or not isinstance(tid, int | str | None):
+            return
         if event.get("name") == "process_name":
             self.process_names.setdefault(pid, clean_text(name))
         elif event.get("name") == "thread_name":
@@ -326,31 +344,29 @@ class EventColumns:
         self.odd_kinds[odd] = self.odd_kinds.get(odd, 0) + 1
 
 
-def _args(event: Fields) -> Fields:
-    args = event.get("args")
-    return args if type(args) is dict else {}
+def _column(events: list[Fields], key: str, otherwise: Any = None) -> list[Any]:
+    """Return one field of each event; the fast way where all have it."""
+    try:
+        return list(map(itemgetter(key), events))
+    except KeyError:
+        return [e.get(key, otherwise) for e in events]
 
 
-def _names(events: list[Fields]) -> list[str]:
-    names = [e.get("name") for e in events]
-    if set(map(type, names)) <= {str}:
-        return names  # type: ignore[return-value]
-    return ["?" if name is None else str(name) for name in names]
+def _args(events: list[Fields]) -> list[Fields]:
+    args = _column(events, "args")
+    if set(map(type, args)) == {dict}:
+        return args
+    return [a if type(a) is dict else {} for a in args]
 
 
-def _places(events: list[Fields], args: list[Fields]) -> tuple[list[Hashable], list[Hashable]]:
-    """Return process id and rank of each event; tools that merge ranks may note the latter."""
-    return _keys([e.get("pid") for e in events]), _keys([a.get("rank") for a in args])
-
-
-def _keys(values: list[Any]) -> list[Hashable]:
-    """Return the values as keys: small integers and None as they are, anything else as text."""
-    kinds = set(map(type, values))
-    if kinds == {str} or kinds == {type(None)}:
-        return values
-    if kinds == {int} and min(values) > -_MAX_KEY and max(values) < _MAX_KEY:
-        return values
-    return [v if v is None or (type(v) is int and abs(v) < _MAX_KEY) else str(v) for v in values]
+def _as_key(value: Any) -> Hashable:
+    """Return the value, with large integers and what cannot be a key as text."""
+    if isinstance(value, tuple):
+        return tuple(_as_key(v) for v in value)
+    if value is None or isinstance(value, str | bytes):
+        return value
+    is_small = isinstance(value, int) and abs(value) < 1 << 60
+    return value if is_small else repr(value)
 
 
 def _whole(values: list[Any], bits: int) -> Int64s:

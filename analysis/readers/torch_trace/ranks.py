@@ -77,7 +77,8 @@ def places_of(
     process = np.append(call_process, MISSING)[launch]
     process = _fill(process, gpu["stream"], [(pid, rank) for _, _, pid, rank in streams])
     device, stream, numbers = _devices(streams, offsets, gpu["stream"], process)
-    ranks = _ranks(list(row_of), rank, process, [offsets[i] for i in gpu["stream"].tolist()])
+    found = list(row_of)
+    ranks = _ranks(found, rank, process, [offsets[i] for i in gpu["stream"].tolist()])
     keys = list(zip(process_of_thread.tolist(), [tid for _, tid, _ in threads], strict=True))
     rows = {key: row for row, key in enumerate(dict.fromkeys(keys[i] for i in in_time))}
     return Places(
@@ -90,7 +91,7 @@ def places_of(
             Thread(
                 process=row,
                 tid=_id(tid),
-                name=events.thread_names.get((list(row_of)[row][0], tid)),
+                name=events.thread_names.get((found[row][0], tid)),
             )
             for row, tid in rows
         ),

@@ -142,3 +142,23 @@ def test_ranks_in_process_names_are_read(pid: str, tmp_path: Path) -> None:
 def test_a_path_of_two_ranks_is_one_text_of_the_spans(tmp_path: Path) -> None:
     tables = _read(tmp_path, [*_offset_rank(0, 0, 1), *_offset_rank(1, 1000, 1001)])
     assert tables.spans.to_pandas()["path"].cat.categories.tolist() == ["step"]
+
+
+def test_process_ids_of_one_hash_take_no_time(tmp_path: Path) -> None:
+    prime = (1 << 61) - 1
+    events = [_launch(i, i) | {"pid": prime * (i + 1)} for i in range(20_000)]
+    assert len(_load(tmp_path, events).trace.sources.processes) == 20_000
+
+
+def test_many_launch_shapes_stay_apart(tmp_path: Path) -> None:
+    events = [_kernel("k", 2 * i, 1, 0, grid=[i + 1, 1, 1]) for i in range(12_000)]
+    trace = _load(tmp_path, events).trace
+    assert trace.labels[trace.gpu_ops.label[-1]].grid == (12_000, 1, 1)
+
+
+def test_ids_that_are_no_numbers_do_not_stop_the_reader(tmp_path: Path) -> None:
+    events = [
+        _launch(1, 1) | {"pid": [1], "tid": {"a": 1}},
+        _kernel("k", 5, 2, 1) | {"name": ["k"]},
+    ]
+    assert _load(tmp_path, events).trace.gpu_ops.launch.tolist() == [0]
