@@ -168,11 +168,8 @@ def _calling_ranges(trace: Trace, ops: Int64s) -> list[str | None]:
     if not is_call[ranges.name].any():
         return [None] * len(ops)
     launch = trace.gpu_ops.launch[ops]
-    row = np.full(len(ops), MISSING, np.int64)
     thread = np.append(calls.thread, MISSING)[launch]
-    for name in np.unique(thread[launch >= 0]).tolist():
-        mine = np.flatnonzero((thread == name) & (launch >= 0))
-        row[mine] = innermost(ranges, name, calls.start_ns[launch[mine]])
+    row = innermost(ranges, thread, np.append(calls.start_ns, 0)[launch]).astype(np.int64)
     parent, code = np.append(ranges.parent, MISSING), np.append(ranges.name, MISSING)
     while (is_open := (row >= 0) & ~is_call[code[row]]).any():
         row = np.where(is_open, parent[row], row)
@@ -194,21 +191,15 @@ def _argument_rows(trace: Trace, ops: Int64s) -> Int64s:
     if not len(on_host) or not len(lacking):
         return rows
     launch = trace.gpu_ops.launch[ops[lacking]]
-    has_launch = launch >= 0
     calls, ranges = trace.host_calls, trace.host_ranges
-    opened = ranges.start_ns[given.host_range[on_host]]
-    closed = ranges.end_ns[given.host_range[on_host]]
-    thread = ranges.thread[given.host_range[on_host]]
-    order = np.lexsort((opened, thread))
-    for name in np.unique(calls.thread[launch[has_launch]]).tolist():
-        mine = order[thread[order] == name]
-        wanted = np.flatnonzero(has_launch & (np.append(calls.thread, MISSING)[launch] == name))
-        if not len(mine):
-            continue
-        time = calls.start_ns[launch[wanted]]
-        at = np.searchsorted(opened[mine], time, side="right") - 1
-        inside = (at >= 0) & (time <= closed[mine[np.maximum(at, 0)]])
-        rows[lacking[wanted[inside]]] = on_host[mine[at[inside]]]
+    record_of = np.full(len(ranges) + 1, MISSING, np.int64)
+    record_of[given.host_range[on_host]] = on_host
+    thread = np.append(calls.thread, MISSING)[launch]
+    row = innermost(ranges, thread, np.append(calls.start_ns, 0)[launch]).astype(np.int64)
+    parent = np.append(ranges.parent, MISSING)
+    while (is_open := (row >= 0) & (record_of[row] < 0)).any():
+        row = np.where(is_open, parent[row], row)
+    rows[lacking] = record_of[row]
     return rows
 
 

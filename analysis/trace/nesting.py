@@ -52,11 +52,19 @@ def depths(parent: Int32s) -> Int32s:
     return depth
 
 
-def innermost(ranges: HostRanges, thread: int, times_ns: Int64s) -> Int32s:
-    """Return the row of the innermost range of a thread that is open at each time, or MISSING."""
-    first, last = np.searchsorted(ranges.thread, [thread, thread + 1])
-    row = np.searchsorted(ranges.start_ns[first:last], times_ns, side="right") - 1 + first
-    row = np.where(row >= first, row, MISSING)
+def innermost(ranges: HostRanges, thread: Int32s, times_ns: Int64s) -> Int32s:
+    """Return the row of the innermost range of each thread that is open at its time, or MISSING."""
+    row = np.full(len(times_ns), MISSING, np.int64)
+    order = np.argsort(thread, kind="stable")
+    threads, begin = np.unique(thread[order], return_index=True)
+    ends = np.append(begin[1:], len(order))
+    for one, low, high in zip(threads.tolist(), begin.tolist(), ends.tolist(), strict=True):
+        if one < 0:
+            continue
+        mine = order[low:high]
+        first, last = np.searchsorted(ranges.thread, [one, one + 1])
+        at = np.searchsorted(ranges.start_ns[first:last], times_ns[mine], side="right") - 1
+        row[mine] = np.where(at >= 0, at + first, MISSING)
     parent = np.append(ranges.parent, MISSING)
     end = np.append(ranges.end_ns, 0)
     while True:

@@ -12,10 +12,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.trace.model import Bools, Int64s
+from analysis.trace.model import Int64s
 
-ABSENT = np.iinfo(np.int64).min
-"""In a table of ends: this clock has no end of that collective."""
 MIN_PAIRS = 3
 """Collectives that two clocks must share before a fit is believed."""
 MIN_PAIRS_FOR_DRIFT = 16
@@ -61,34 +59,60 @@ class Clock:
         return times_ns + self.offset_ns + gained
 
 
-def align_clocks(
-    ends: NDArray[np.int64], utc_origins_ns: Sequence[int | None], typical_ns: float
-) -> list[Clock]:
-    """Return the clock of each capture.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedEnds:
+    """When collectives ended, by each clock that saw them: equal-length arrays, sorted by clock."""
 
-    `ends` has a row a collective and a column a capture, ABSENT where the capture lacks it. A
-    capture that shares none with the first is reached through others. `typical_ns` is a usual
-    duration of the collectives.
+    clock: Int64s
+    number: Int64s
+    "Of the collective, from 0."
+    end_ns: Int64s
+
+
+def align_clocks(
+    ends: SharedEnds, utc_origins_ns: Sequence[int | None], typical_ns: float
+) -> list[Clock]:
+    """Return the clock of each capture, the first being the common one.
+
+    A capture that shares no collective with the first is reached through others. `typical_ns` is a
+    usual duration of the collectives.
     """
     limit_ns = most_scatter_ns(typical_ns)
-    clocks: dict[int, Clock] = {0: Clock(source=ClockSource.SAME)}
-    known, reference = _reference(ends, clocks)
-    while True:
-        waiting = [c for c in range(ends.shape[1]) if c not in clocks]
-        fitted = {}
-        for column in waiting:
-            stated = _stated(utc_origins_ns[0], utc_origins_ns[column])
-            clock = _fit(reference, known, ends[:, column], stated, limit_ns)
-            if clock is not None:
-                fitted[column] = clock
-        if not fitted:
-            break
+    num_clocks = len(utc_origins_ns)
+    bounds = np.searchsorted(ends.clock, np.arange(num_clocks + 1))
+    reference = _Reference(int(ends.number.max(initial=-1)) + 1)
+    clocks: dict[int, Clock] = {}
+    fitted = {0: Clock(source=ClockSource.SAME)}
+    while fitted:
         clocks |= fitted
-        known, reference = _reference(ends, clocks)
-    for column in range(ends.shape[1]):
-        if column not in clocks:
-            clocks[column] = _by_statement(utc_origins_ns[0], utc_origins_ns[column])
-    return [clocks[column] for column in range(ends.shape[1])]
+        for i, clock in sorted(fitted.items()):
+            mine = slice(bounds[i], bounds[i + 1])
+            reference.add(ends.number[mine], clock.aligned(ends.end_ns[mine]))
+        fitted = {}
+        for i in (i for i in range(num_clocks) if i not in clocks):
+            mine = slice(bounds[i], bounds[i + 1])
+            stated = _stated(utc_origins_ns[0], utc_origins_ns[i])
+            found = _fit(reference, ends.number[mine], ends.end_ns[mine], stated, limit_ns)
+            if found is not None:
+                fitted[i] = found
+    stated_clocks = [_by_statement(utc_origins_ns[0], own) for own in utc_origins_ns]
+    return [clocks.get(i, by_statement) for i, by_statement in enumerate(stated_clocks)]
+
+
+class _Reference:
+    """The end of each collective on the common axis, as far as clocks on it saw it.
+
+    Where several did, the first counts: means of rounded times would only blur it.
+    """
+
+    def __init__(self, num_collectives: int) -> None:
+        self.is_known = np.zeros(num_collectives, np.bool_)
+        self.end_ns = np.zeros(num_collectives, np.int64)
+
+    def add(self, number: Int64s, end_ns: Int64s) -> None:
+        is_new = ~self.is_known[number]
+        self.end_ns[number[is_new]] = end_ns[is_new]
+        self.is_known[number] = True
 
 
 def most_scatter_ns(typical_ns: float) -> float:
@@ -107,28 +131,15 @@ def _by_statement(first: int | None, own: int | None) -> Clock:
     return Clock(source=ClockSource.STATED, offset_ns=stated)
 
 
-def _reference(ends: NDArray[np.int64], clocks: dict[int, Clock]) -> tuple[Bools, Int64s]:
-    """Return which collectives have an end on the common axis, and that end.
-
-    Where several clocks have it, the lowest: means of rounded times would only blur it.
-    """
-    known = np.zeros(len(ends), np.bool_)
-    reference = np.zeros(len(ends), np.int64)
-    for column in sorted(clocks):
-        here = (ends[:, column] != ABSENT) & ~known
-        reference[here] = clocks[column].aligned(ends[here, column])
-        known |= here
-    return known, reference
-
-
 def _fit(
-    reference: Int64s, known: Bools, own: Int64s, stated: int | None, limit_ns: float
+    reference: _Reference, number: Int64s, own: Int64s, stated: int | None, limit_ns: float
 ) -> Clock | None:
     """Return offset and drift of a clock by its shared collectives; None where they do not fit."""
-    shared = np.flatnonzero(known & (own != ABSENT))
+    shared = np.flatnonzero(reference.is_known[number])
     if len(shared) < MIN_PAIRS:
         return None
-    times, apart = own[shared], reference[shared] - own[shared]
+    times = own[shared]
+    apart = reference.end_ns[number[shared]] - times
     offset = int(np.median(apart))
     origin = int(times[0])
     x = (times - origin).astype(np.float64)

@@ -16,7 +16,13 @@ import pandas as pd
 from analysis.tables import CaptureWarning
 from analysis.trace.collectives import POINT_TO_POINT, SYNCHRONISING, bus_factor
 from analysis.trace.model import Int64s
-from analysis.trace.rank_clocks import ABSENT, Clock, ClockSource, align_clocks, most_scatter_ns
+from analysis.trace.rank_clocks import (
+    Clock,
+    ClockSource,
+    SharedEnds,
+    align_clocks,
+    most_scatter_ns,
+)
 
 _RANK_IN_NAME = re.compile(r"(?i)(?<![a-z])(?:rank|worker|gpu)[ _\-=]?(\d{1,5})(?!\d)")
 
@@ -249,15 +255,23 @@ def _clocks(ranks: pd.DataFrame, calls: pd.DataFrame, paired: Int64s) -> list[Cl
     ]
     is_sync = calls["kind"].isin(SYNCHRONISING).to_numpy() & (paired >= 0)
     used = np.flatnonzero(is_sync)
-    numbers, row = np.unique(paired[used], return_inverse=True)
-    ends = np.full((len(numbers), len(parts)), ABSENT, np.int64)
     of_row = np.array([column[p] for p in ranks["part"].tolist()], np.int64)
-    at = of_row[calls["row"].to_numpy()[used]]
-    np.maximum.at(ends, (row, at), calls["end_ns"].to_numpy()[used])
+    ends = _shared_ends(
+        of_row[calls["row"].to_numpy()[used]], paired[used], calls["end_ns"].to_numpy()[used]
+    )
     durations = (calls["end_ns"] - calls["start_ns"]).to_numpy()[used]
     typical = float(np.median(durations)) if len(durations) else 0.0
     clocks = align_clocks(ends, origins, typical)
     return [clocks[column[p]] for p in ranks["part"].tolist()]
+
+
+def _shared_ends(clock: Int64s, number: Int64s, end_ns: Int64s) -> SharedEnds:
+    """Return the ends sorted by clock; of a clock's several ranks the last one's."""
+    order = np.lexsort((end_ns, number, clock))
+    clock, number, end_ns = clock[order], number[order], end_ns[order]
+    is_last = np.ones(len(clock), np.bool_)
+    is_last[:-1] = (clock[1:] != clock[:-1]) | (number[1:] != number[:-1])
+    return SharedEnds(clock=clock[is_last], number=number[is_last], end_ns=end_ns[is_last])
 
 
 def _on_one_axis(calls: pd.DataFrame, ranks: pd.DataFrame, clocks: Sequence[Clock]) -> pd.DataFrame:

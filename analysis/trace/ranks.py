@@ -5,6 +5,7 @@ may be known from the capture, or later from the file's name (`analysis.rank_tim
 this module are on the capture's own clock and need no other rank.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ import pandas as pd
 
 from analysis.intervals import merge, overlap_ns
 from analysis.trace.collectives import collective_frame, is_communication
-from analysis.trace.model import MISSING, Bools, Int64s, OpKind, RangeKind, Trace
+from analysis.trace.model import MISSING, Bools, Int32s, Int64s, OpKind, RangeKind, Trace
 from analysis.trace.nesting import innermost
 from analysis.trace.steps import find_steps
 from core.trace_rules import MEASURED_RANGE, is_iteration
@@ -61,26 +62,15 @@ def rank_tables(trace: Trace, op_step: Int64s | None = None) -> RankTables:
     talks = is_communication(trace)
     if op_step is None and talks.any():
         op_step = steps_of_ops(trace)
-    places = _places(trace, runs)
-    rows, frames = [], []
-    for process, device in places:
-        mine = np.flatnonzero(runs & (ops.device == device) & (ops.process == process))
-        use = _use(trace, mine, talks)
-        rows.append(
-            {
-                "process": process,
-                "device": device,
-                **_identity(trace, process, device),
-                **use.row,
-            }
-        )
-        if len(use.talking):
-            frames.append(_collectives(trace, use, op_step))
-    empty = collective_frame(trace, np.empty(0, np.int64))
-    found = pd.concat(frames, ignore_index=True) if frames else empty
+    uses = [
+        _use(trace, process, device, mine, talks)
+        for process, device, mine in _places(trace, np.flatnonzero(runs))
+    ]
+    world_size = _world_size(trace)
+    rows = [use.row | _identity(trace, use.process, use.device, world_size) for use in uses]
     return RankTables(
         ranks=pd.DataFrame(rows, columns=list(RANK_COLUMNS)).astype(_NULLABLE),
-        collectives=found.sort_values(["start_ns", "end_ns"], kind="stable", ignore_index=True),
+        collectives=_collectives(trace, uses, op_step),
     )
 
 
@@ -95,22 +85,30 @@ def steps_of_ops(trace: Trace) -> Int64s:
 _NULLABLE: Any = {name: "Int64" for name in ("rank", "utc_origin_ns", "world_size")}
 
 
-def _places(trace: Trace, runs: Bools) -> list[tuple[int, int]]:
-    """Return each (process, device) that ran kernels, in order."""
-    ops = trace.gpu_ops
-    keys = (ops.process[runs].astype(np.int64) << 32) | (ops.device[runs].astype(np.int64) + 1)
-    return [(key >> 32, (key & 0xFFFFFFFF) - 1) for key in np.unique(keys).tolist()]
+def _places(trace: Trace, runs: Int64s) -> list[tuple[int, int, Int64s]]:
+    """Return each (process, device) with its kernels, in order of start; `runs` are all kernels."""
+    process, device = trace.gpu_ops.process[runs], trace.gpu_ops.device[runs]
+    order = np.lexsort((device, process))
+    process, device = process[order], device[order]
+    is_first = np.ones(len(order), np.bool_)
+    is_first[1:] = (process[1:] != process[:-1]) | (device[1:] != device[:-1])
+    first = np.flatnonzero(is_first)
+    last = np.append(first[1:], len(order))
+    return [
+        (int(process[a]), int(device[a]), runs[order[a:b]])
+        for a, b in zip(first.tolist(), last.tolist(), strict=True)
+    ]
 
 
-def _identity(trace: Trace, process: int, device: int) -> dict[str, Any]:
+def _identity(trace: Trace, process: int, device: int, world_size: int | None) -> dict[str, Any]:
     sources = trace.sources
-    known = sources.processes[process] if process >= 0 else None
-    gpu = sources.devices.get(device, {})
     return {
-        "rank": known.rank if known is not None else None,
-        "gpu": gpu.get("name"),
+        "process": process,
+        "device": device,
+        "rank": sources.processes[process].rank if process >= 0 else None,
+        "gpu": sources.devices.get(device, {}).get("name"),
         "utc_origin_ns": sources.utc_origin_ns,
-        "world_size": _world_size(trace),
+        "world_size": world_size,
     }
 
 
@@ -125,6 +123,8 @@ def _world_size(trace: Trace) -> int | None:
 class _Use:
     """What one rank's GPU did."""
 
+    process: int
+    device: int
     row: dict[str, int]
     busy: Spans
     compute: Spans
@@ -132,7 +132,7 @@ class _Use:
     "Rows of `Trace.gpu_ops` that communicate."
 
 
-def _use(trace: Trace, mine: Int64s, talks: Bools) -> _Use:
+def _use(trace: Trace, process: int, device: int, mine: Int64s, talks: Bools) -> _Use:
     ops = trace.gpu_ops
     start, end = ops.start_ns[mine], ops.end_ns[mine]
     is_talk = talks[mine]
@@ -151,27 +151,58 @@ def _use(trace: Trace, mine: Int64s, talks: Bools) -> _Use:
         "communication_ns": communication,
         "exposed_ns": communication - int(overlap_ns(*compute, *talk).sum()),
     }
-    return _Use(row=row, busy=busy, compute=compute, talking=mine[is_talk])
+    return _Use(
+        process=process,
+        device=device,
+        row=row,
+        busy=busy,
+        compute=compute,
+        talking=mine[is_talk],
+    )
 
 
 def _length(spans: Spans) -> int:
     return int((spans[1] - spans[0]).sum())
 
 
-def _collectives(trace: Trace, use: _Use, op_step: Int64s | None) -> pd.DataFrame:
-    """Return the collectives of one rank, each with what it did before."""
-    ops = trace.gpu_ops
-    frame = collective_frame(trace, use.talking)
-    start, end = ops.start_ns[use.talking], ops.end_ns[use.talking]
-    frame["exposed_ns"] = end - start - overlap_ns(*use.compute, start, end)
+def _collectives(trace: Trace, uses: Sequence[_Use], op_step: Int64s | None) -> pd.DataFrame:
+    """Return the collectives of all ranks, each with what its rank did before."""
+    ops = np.concatenate([use.talking for use in uses]) if uses else np.empty(0, np.int64)
+    frame = collective_frame(trace, ops)
+    if not len(ops):
+        return frame
+    for name, values in _before(trace, uses).items():
+        frame[name] = values
     if op_step is not None:
-        step = op_step[use.talking]
-        frame["step"] = pd.arrays.IntegerArray(np.maximum(step, 0), step == MISSING)
-    before = np.append(start[0], np.maximum.accumulate(end)[:-1])
-    frame["compute_before_ns"] = overlap_ns(*use.compute, np.minimum(before, start), start)
-    frame["idle_before_ns"], gap = _longest_gaps(use.busy, start)
-    frame["idle_in"] = pd.Series(_ranges_in_gaps(trace, use, gap), dtype=object)
-    return frame
+        frame["step"] = pd.arrays.IntegerArray(np.maximum(op_step[ops], 0), op_step[ops] == MISSING)
+    return frame.sort_values(["start_ns", "end_ns"], kind="stable", ignore_index=True)
+
+
+def _before(trace: Trace, uses: Sequence[_Use]) -> dict[str, Any]:
+    """Return the columns of all collectives that need what else their GPU did, rank by rank."""
+    columns: dict[str, list[Int64s]] = {
+        name: [] for name in ("exposed_ns", "compute_before_ns", "idle_before_ns")
+    }
+    opened, closed, thread = [], [], []
+    main = _main_threads(trace)
+    for use in uses:
+        start, end = trace.gpu_ops.start_ns[use.talking], trace.gpu_ops.end_ns[use.talking]
+        if not len(start):
+            continue
+        columns["exposed_ns"].append(end - start - overlap_ns(*use.compute, start, end))
+        before = np.append(start[0], np.maximum.accumulate(end)[:-1])
+        columns["compute_before_ns"].append(
+            overlap_ns(*use.compute, np.minimum(before, start), start)
+        )
+        length, gap = _longest_gaps(use.busy, start)
+        columns["idle_before_ns"].append(length)
+        closed.append(use.busy[0][np.minimum(gap + 1, len(use.busy[0]) - 1)])
+        opened.append(closed[-1] - length)
+        own = main.get(use.process, MISSING)
+        thread.append(np.where(gap >= 0, own, MISSING).astype(np.int32))
+    found = {name: np.concatenate(parts) for name, parts in columns.items()}
+    where = _ranges_in(trace, *map(np.concatenate, (thread, opened, closed)))
+    return {**found, "idle_in": pd.Series(where, dtype=object)}
 
 
 def _longest_gaps(busy: Spans, start: Int64s) -> tuple[Int64s, Int64s]:
@@ -193,21 +224,19 @@ def _longest_gaps(busy: Spans, start: Int64s) -> tuple[Int64s, Int64s]:
     return length, which
 
 
-def _ranges_in_gaps(trace: Trace, use: _Use, gap: Int64s) -> list[str | None]:
-    """Return the host range that most of each gap's time is spent in, None where none is open.
+def _ranges_in(trace: Trace, thread: Int32s, opened: Int64s, closed: Int64s) -> list[str | None]:
+    """Return the host range that most of each idle time is spent in, None where none is open.
 
-    Innermost ranges at some moments of the gap, steps themselves left out. Looked for on the thread
-    of the process that has the most ranges: there the program's own code runs.
+    Innermost ranges of a thread at some moments, steps themselves left out.
     """
-    names: list[str | None] = [None] * len(gap)
-    known = np.flatnonzero(gap >= 0)
-    thread = _main_thread(trace, int(trace.gpu_ops.process[use.talking[0]])) if len(known) else None
-    if thread is None:
+    names: list[str | None] = [None] * len(thread)
+    known = np.flatnonzero(thread >= 0)
+    if not len(known):
         return names
-    opened, closed = use.busy[1][gap[known]], use.busy[0][gap[known] + 1]
     shares = (np.arange(NUM_MOMENTS) + 0.5) / NUM_MOMENTS
-    moments = opened[:, None] + np.rint((closed - opened)[:, None] * shares).astype(np.int64)
-    row = innermost(trace.host_ranges, thread, moments.ravel())
+    length = (closed - opened)[known]
+    moments = opened[known][:, None] + np.rint(length[:, None] * shares).astype(np.int64)
+    row = innermost(trace.host_ranges, np.repeat(thread[known], NUM_MOMENTS), moments.ravel())
     code = np.append(trace.host_ranges.name, MISSING)[row]
     is_frame = np.array([is_iteration(n) or n == MEASURED_RANGE for n in trace.names] + [True])
     code = np.where(is_frame[code], MISSING, code).reshape(moments.shape)
@@ -218,11 +247,16 @@ def _ranges_in_gaps(trace: Trace, use: _Use, gap: Int64s) -> list[str | None]:
     return names
 
 
-def _main_thread(trace: Trace, process: int) -> int | None:
-    """Return the thread of the process with the most ranges of its program; None without any."""
+def _main_threads(trace: Trace) -> dict[int, int]:
+    """Return for each process its thread with the most ranges: there its own code runs.
+
+    Ranges of libraries do not count; processes without any range are left out.
+    """
     ranges = trace.host_ranges
     is_own = ranges.kind != RangeKind.LIBRARY
     counts = np.bincount(ranges.thread[is_own], minlength=len(trace.sources.threads))
-    is_here = trace.thread_process()[:-1] == process
-    counts = np.where(is_here, counts[: len(is_here)], 0)
-    return int(counts.argmax()) if len(counts) and counts.max() > 0 else None
+    main: dict[int, int] = {}
+    for thread, process in enumerate(trace.thread_process()[:-1].tolist()):
+        if counts[thread] > (counts[main[process]] if process in main else 0):
+            main[process] = thread
+    return main
