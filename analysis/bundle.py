@@ -5,6 +5,7 @@ that the stored capture gives the stored numbers.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from analysis.rundata import PassWarning, RunCapture, RunData
 from analysis.tables import CaptureKind
 from captures.contents import check_paths, checked_file, hash_of_captures
 from captures.manifest import MANIFEST, load_manifest
-from core.errors import CaptureError, UserError
+from core.errors import AppError, CaptureError, UserError
 from core.trace_rules import MEASURED_RANGE, is_iteration, path_part
 
 NOT_CAPTURES = frozenset({"log", "text", "json", "result"})
@@ -30,6 +31,8 @@ NOT_CAPTURES = frozenset({"log", "text", "json", "result"})
 
 
 MAX_RANKS = 1 << 20
+MAX_FILES = 2048
+"""Files of a folder that are looked at: one for each rank of a large job, and some beside them."""
 
 
 def load_paths(paths: Sequence[Path], staging: Staging) -> RunData:
@@ -39,10 +42,30 @@ def load_paths(paths: Sequence[Path], staging: Staging) -> RunData:
     if folders and len(paths) > 1:
         raise UserError(f"{folders[0]}: a bundle folder is a run of its own; import it alone")
     if folders:
-        return load_bundle(folders[0], staging)
+        loose = [] if (folders[0] / MANIFEST).is_file() else captures_inside(folders[0])
+        return load_files(loose, staging) if loose else load_bundle(folders[0], staging)
     if len(paths) == 1 and paths[0].name == MANIFEST:
         return load_bundle(paths[0].parent, staging)
     return load_files(paths, staging)
+
+
+def captures_inside(folder: Path) -> list[Path]:
+    """Return the captures that lie in a folder, by name: those of a job's ranks make one run.
+
+    By content; other files are passed over. CaptureError for more than MAX_FILES files.
+    """
+    from analysis.readers import detect
+
+    files = sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
+    if len(files) > MAX_FILES:
+        remedy = "Give the captures of one run by name"
+        raise CaptureError(folder, f"it holds {len(files)} files, more than {MAX_FILES}", remedy)
+    found = []
+    for path in files:
+        with suppress(AppError):
+            detect(path)
+            found.append(path)
+    return found
 
 
 def load_files(paths: Sequence[Path], staging: Staging) -> RunData:

@@ -74,6 +74,20 @@ def test_exposed_communication_below_the_idle_time_is_no_verdict(tmp_path: Path)
     assert view.ranks["exposed_by_kind"]["all_reduce"] == pytest.approx(3_000 / 10_900)
 
 
+def test_a_folder_of_traces_is_one_run(tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    for rank in range(3):
+        write_trace(folder / f"worker{rank}.pt.trace.json.gz", rank, num_ranks=4)
+    (folder / "notes.txt").write_text("three of four ranks")
+
+    view = imported(tmp_path / "data", [folder])
+
+    assert [row["rank"] for row in view.ranks["ranks"]] == [0, 1, 2]
+    assert view.ranks["missing"] == [3]
+    assert "rank 3 of 4 is not here" in " ".join(w.message for w in view.warnings)
+
+
 def test_timeline_has_lanes_by_rank(late_view: Any) -> None:
     from app.ui.data import _ranks_of_spans
 
