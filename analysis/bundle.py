@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from analysis.capture_file import Staging, read_capture, unique_name
+from analysis.capture_file import Staging, read_capture
 from analysis.manifest_run import (
     capture_samples,
     capture_warnings,
@@ -21,7 +21,7 @@ from analysis.manifest_run import (
 )
 from analysis.rundata import PassWarning, RunCapture, RunData
 from analysis.tables import CaptureKind
-from captures.contents import check_paths, checked_file, hash_of_captures
+from captures.contents import check_paths, checked_file, hash_of_captures, unique_name
 from captures.manifest import MANIFEST, load_manifest
 from core.errors import AppError, CaptureError, UserError
 from core.trace_rules import MEASURED_RANGE, is_iteration, path_part

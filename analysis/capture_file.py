@@ -76,14 +76,3 @@ def _copy_whole(path: Path, kind: CaptureKind, stored: Path) -> None:
         copy_nsys_sqlite(path, stored)
     else:
         shutil.copyfile(path, stored)
-
-
-def unique_name(name: str, taken: set[str]) -> str:
-    name = "".join(c if c.isprintable() and c not in '/\\"' else "_" for c in name)
-    name = name.lstrip(".")[-180:] or "capture"
-    candidate, count = name, 1
-    while candidate in taken:
-        count += 1
-        stem, dot, rest = name.partition(".")
-        candidate = f"{stem}-{count}{dot}{rest}"
-    return candidate

@@ -1,13 +1,15 @@
 """Which files make a run, and the hashes by which the same files are known again."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from captures.manifest import MANIFEST, load_manifest
 from core.errors import CaptureError, UserError
 from core.spec import canonical_json
+
+_MAX_NAME_BYTES = 180
 
 
 def check_paths(paths: Sequence[Path]) -> None:
@@ -98,3 +100,19 @@ def content_sha256(path: Path) -> str:
 
 def _has_content(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0
+
+
+def unique_name(name: str, taken: Container[str]) -> str:
+    """Return a plain file name like the given one that is not `taken`; its end stays.
+
+    A name may come from anywhere: without NUL and separators, and short in bytes.
+    """
+    plain = "".join(c if c.isprintable() and c not in '/\\"' else "_" for c in name)
+    kept = plain.encode("utf-8", "replace")[-_MAX_NAME_BYTES:].decode("utf-8", "ignore")
+    kept = kept.lstrip(".") or "capture"
+    candidate, count = kept, 1
+    while candidate in taken:
+        count += 1
+        stem, dot, rest = kept.partition(".")
+        candidate = f"{stem}-{count}{dot}{rest}"
+    return candidate

@@ -13,7 +13,11 @@ from core.states import Pass
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 1
-MAX_MANIFEST_BYTES = 256 * 2**20
+MAX_MANIFEST_BYTES = 16 * 2**20
+"""A million samples take 10 MB."""
+_MAX_DEPTH = 20
+_MAX_TEXT_CHARS = 1 << 20
+_MAX_INT = 2**63
 STATUSES = ("done", "oom", "failed", "cancelled")
 _REMEDY = "The bundle is not one that `warpboard run` leaves, or it was changed; make it again"
 _MAX_SAMPLE_NS = 2**62
@@ -34,6 +38,7 @@ def load_manifest(folder: Path) -> dict[str, Any]:
 def check_manifest(data: Any, path: Path | str = MANIFEST) -> dict[str, Any]:
     """Return `data` when it has every field that is read later, of the right type; CaptureError."""
     _expect(path, "manifest", data, dict)
+    _check_values(path, data)
     if data.get("schema_version") != SCHEMA_VERSION:
         version = data.get("schema_version")
         remedy = "Import it with the version of Warpboard that wrote it, or a newer one"
@@ -57,9 +62,35 @@ def check_manifest(data: Any, path: Path | str = MANIFEST) -> dict[str, Any]:
     return dict(data)
 
 
+def _check_values(path: Path | str, data: dict[str, Any]) -> None:
+    """Refuse what JSON can write and no table can hold, wherever it stands in the manifest."""
+    waiting: list[tuple[str, Any, int]] = [("manifest", data, 0)]
+    while waiting:
+        where, value, depth = waiting.pop()
+        if depth > _MAX_DEPTH:
+            raise CaptureError(path, f"{where[:80]} is nested too deeply", _REMEDY)
+        items = list(value.items()) if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            if isinstance(item, (dict, list)):
+                waiting.append((f"{where}.{key}", item, depth + 1))
+            elif not _can_be_stored(item) or not _can_be_stored(key):
+                raise _wrong(path, f"{where}.{key!r:.60}", item, "a value that can be stored")
+
+
+def _can_be_stored(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, int):
+        return abs(value) < _MAX_INT
+    if isinstance(value, str):
+        has_half_pair = not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value)
+        return len(value) <= _MAX_TEXT_CHARS and "\0" not in value and not has_half_pair
+    return True
+
+
 def _check_pass(path: Path | str, where: str, entry: Any) -> None:
     _expect(path, where, entry, dict)
-    if entry.get("pass") not in set(Pass):
+    if entry.get("pass") not in tuple(Pass):
         raise _wrong(path, f"{where}.pass", entry.get("pass"), ", ".join(Pass))
     _expect(path, f"{where}.process", entry.get("process", 0), int)
     _check_warnings(path, f"{where}.warnings", entry.get("warnings"))
@@ -70,6 +101,8 @@ def _check_pass(path: Path | str, where: str, entry: Any) -> None:
         _expect(path, at, capture, dict)
         for field, kind in (("file", str), ("kind", str), ("sha256", str), ("bytes", int)):
             _expect(path, f"{at}.{field}", capture.get(field), kind)
+        if capture["bytes"] < 0:
+            raise _wrong(path, f"{at}.bytes", capture["bytes"], "a size")
         check_file_name(path, f"{at}.file", capture["file"])
 
 

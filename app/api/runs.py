@@ -5,16 +5,17 @@ import logging
 from datetime import datetime
 from typing import Any
 
+import anyio.to_thread
 from sqlite_utils import Database
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from app.api.auth import check_token
-from app.api.errors import MAX_MANIFEST_BYTES, ApiError, field_of, read_json, route
+from app.api.errors import ApiError, field_of, read_json, route
 from app.api.state import ApiState, in_thread, state_of
 from app.api.uploads import check_run_id, upload_path
 from app.show import show_document
-from captures.manifest import check_manifest
+from captures.manifest import MAX_MANIFEST_BYTES, check_manifest
 from core.errors import AppError, CaptureError, UserError
 from core.foreign import checked_gpu, checked_json
 from db import handover
@@ -152,7 +153,7 @@ async def finish(request: Request) -> Response:
     run_id = check_run_id(request.path_params["run_id"])
     body = await read_json(request, MAX_MANIFEST_BYTES)
     try:
-        manifest = check_manifest(body)
+        manifest = await anyio.to_thread.run_sync(check_manifest, body)
     except CaptureError as exc:
         raise ApiError(422, str(exc)) from exc
     status = await in_thread(request, _finish, state_of(request), label, run_id, manifest)

@@ -13,6 +13,7 @@ from app.imports import import_paths
 from app.ui import data, links, style
 from app.ui.format import bytes_, count
 from app.ui.widgets import plain_markdown, show_table
+from captures.contents import unique_name
 from core.errors import AppError, UserError
 from core.ids import new_id
 
@@ -41,17 +42,13 @@ def take(uploaded: Sequence[Any], name: str, described: str, keep_private: bool)
 
 
 def _stored(uploaded: Sequence[Any], folder: Path) -> list[Path]:
-    """Write uploads under their own base names, those that collide into folders of their own."""
-    paths = []
-    for i, item in enumerate(uploaded):
-        base = Path(item.name).name or f"file{i}"
-        path = folder / base
-        if path.exists():
-            (folder / str(i)).mkdir()
-            path = folder / str(i) / base
-        path.write_bytes(item.getbuffer())
-        paths.append(path)
-    return paths
+    """Write uploads under their own names, as far as a file can have them."""
+    names: list[str] = []
+    for item in uploaded:
+        base = item.name.replace("\\", "/").rsplit("/", 1)[-1]
+        names.append(unique_name(base, names))
+        (folder / names[-1]).write_bytes(item.getbuffer())
+    return [folder / name for name in names]
 
 
 def parse_described(text: str) -> dict[str, str]:

@@ -1,0 +1,103 @@
+"""A malformed manifest is refused by the field that is wrong, quickly, and never by a traceback."""
+
+import time
+
+import pytest
+
+from captures.contents import unique_name
+from captures.manifest import MAX_MANIFEST_BYTES, check_manifest, is_plain_name, load_manifest
+from core.errors import CaptureError
+from core.spec import JobSpec
+
+WRONG = {
+    "pass": ["clean"],
+    "process": 10**30,
+    "status": {"done": 1},
+    "note": "\ud800",
+    "notes": {"a": {"\udfff": 1}},
+    "duration_s": float("nan"),
+    "captures": [{"file": "a", "kind": "log", "sha256": "0", "bytes": -1}],
+    "result": {"samples_ns": [1.5]},
+}
+
+
+def manifest():
+    """Return the smallest manifest that is right, a new one each time."""
+    entry = {"pass": "clean", "status": "ok", "captures": [], "result": {"samples_ns": [1, 2]}}
+    job = JobSpec(workload="decode", params={}).as_dict()
+    return {"schema_version": 1, "job": job, "status": "done", "passes": [entry]}
+
+
+def test_the_smallest_manifest_is_right():
+    assert check_manifest(manifest()) == manifest()
+
+
+def deep(levels):
+    value = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(("field", "value"), WRONG.items(), ids=WRONG)
+def test_a_wrong_value_in_a_pass_is_named(field, value):
+    document = manifest()
+    document["passes"][0][field] = value
+    if field == "status":
+        document["status"] = value
+    with pytest.raises(CaptureError):
+        check_manifest(document)
+
+
+def test_a_deep_value_is_refused():
+    with pytest.raises(CaptureError, match="nested too deeply"):
+        check_manifest({**manifest(), "extra": deep(900)})
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a":' * 100_000, '"\\ud800"', "1e999", "NaN", "{"]
+)
+def test_text_that_is_no_manifest_is_refused(tmp_path, text):
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(CaptureError):
+        load_manifest(tmp_path)
+
+
+def test_a_manifest_of_60_mb_is_refused_at_once(tmp_path):
+    with (tmp_path / "manifest.json").open("wb") as file:
+        file.truncate(60 << 20)
+    started = time.process_time()
+    with pytest.raises(CaptureError, match="larger than"):
+        load_manifest(tmp_path)
+    assert time.process_time() - started < 0.5
+
+
+def test_the_largest_manifest_is_checked_in_a_second_or_two():
+    document = manifest()
+    num_samples = MAX_MANIFEST_BYTES // 10
+    document["passes"][0]["result"] = {"samples_ns": [123_456_789] * num_samples}
+    started = time.process_time()
+    check_manifest(document)
+    assert time.process_time() - started < 4
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a\0b.json",
+        "x" * 300 + ".json",
+        "\U0001f600" * 200 + ".csv",
+        "../../etc/passwd",
+        "\ud800.json",
+    ],
+)
+def test_any_name_becomes_one_that_a_file_can_have(tmp_path, name):
+    plain = unique_name(name, ())
+    (tmp_path / plain).touch()
+    assert is_plain_name(plain)
+    assert [p.name for p in tmp_path.iterdir()] == [plain]
+
+
+def test_the_end_of_a_long_name_stays():
+    assert unique_name("x" * 300 + ".json.gz", ()).endswith(".json.gz")
+    assert unique_name("a.json", ("a.json",)) == "a-2.json"
