@@ -23,7 +23,7 @@ MIN_ALIKE = 0.9
 """Share of their launches that two turns of one loop have in common."""
 MIN_COVERED = 0.5
 """Share of the launches, and of the GPU time, from its first turn on that a loop must explain."""
-MIN_OF_ALL = 0.1
+MIN_OF_ALL = 0.25
 """Share of the GPU time of the whole capture that a loop must explain."""
 MIN_EXTRA = 0.03
 """What a turn launches beside its block, in blocks, to count as more than an occasional extra."""
@@ -103,6 +103,13 @@ class _Loop:
     covered: float
     exact: float
     "Share of the alike turns that are equal to the usual one."
+
+    @property
+    def launched(self) -> tuple[int, float]:
+        """Return how much its usual turns launch, in tenths of an order of magnitude, and how equal
+        they are.
+        """
+        return round(10 * np.log10(max(self.num_turns * self.size, 1))), self.exact
 
     @property
     def num_turns(self) -> int:
@@ -324,7 +331,7 @@ def _one_of_each(loops: list[_Loop]) -> list[_Loop]:
         twin = next((i for i, b in enumerate(best) if _is_same(b, loop)), None)
         if twin is None:
             best.append(loop)
-        elif (loop.covered, loop.exact) > (best[twin].covered, best[twin].exact):
+        elif loop.launched > best[twin].launched:
             best[twin] = loop
     return best
 

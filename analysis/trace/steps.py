@@ -24,6 +24,8 @@ MAX_SLOW = 1.5
 """A step that takes so many times the median, and stands out of the spread, was held up."""
 MAX_WARM_UP = 64
 MIN_STEPS_TO_JUDGE = 4
+MIN_OF_ONE_KIND = 0.45
+"""Share of the steps of a repetition that are of one kind."""
 MAX_KINDS = 8
 NO_STEPS = {
     "no_work": "no GPU work was recorded",
@@ -65,6 +67,9 @@ def find_steps(trace: Trace) -> Steps:
         elif cuts.source is not leading.source:
             continue
         frame, of_op = _measured(trace, sequence, cuts, process)
+        if leading is cuts and cuts.source is StepSource.REPETITION and _is_mixed(frame):
+            leading = None
+            continue
         op_step[sequence.ops] = np.where(of_op >= 0, of_op + sum(map(len, frames)), MISSING)
         frames.append(frame)
     if leading is None:
@@ -81,6 +86,11 @@ def find_steps(trace: Trace) -> Steps:
         process=MISSING if leader is None else leader,
         op_step=op_step,
     )
+
+
+def _is_mixed(frame: pd.DataFrame) -> bool:
+    """Tell whether the stretches found launch too many different things to be steps."""
+    return bool((frame["kind"] == 0).mean() < MIN_OF_ONE_KIND)
 
 
 def steps_document(steps: Steps) -> dict[str, Any]:
