@@ -27,6 +27,8 @@ SESSION_START = "session_start_utc_ns"
 _COLUMNS = {
     "spans": ("start_ns", "end_ns", "launch_start_ns"),
     "ranges": ("start_ns", "end_ns"),
+    "host": ("start_ns", "end_ns"),
+    "steps": ("start_ns", "end_ns"),
     "phases": ("first_start_ns",),
     "memory_points": ("time_ns",),
 }

@@ -222,7 +222,7 @@ def _without(tables: CaptureTables, names: Sequence[str]) -> CaptureTables:
     spans = None if covers_kernels else tables.spans
     ranges = None if covers_kernels else tables.ranges
     if covers_kernels:
-        nothing |= {"ranks": None, "collectives": None}
+        nothing |= {"ranks": None, "collectives": None, "host": None}
     return replace(tables, **nothing, summary=summary, spans=spans, ranges=ranges)
 
 
@@ -238,7 +238,10 @@ def _apart(capture: RunCapture, earlier: Sequence[RunCapture]) -> RunCapture:
     return replace(capture, tables=replace(capture.tables, **changes)) if changes else capture
 
 
-_NUMBERED = ((("phases", "spans", "ranges"), "process"), (("counters", "rules"), "launch"))
+_NUMBERED = (
+    (("phases", "spans", "ranges", "host", "steps"), "process"),
+    (("counters", "rules"), "launch"),
+)
 
 
 _Records: TypeAlias = pd.DataFrame | pa.Table | SpanFile

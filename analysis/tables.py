@@ -207,6 +207,10 @@ FLAME_COLUMNS = (
 SIZES_WITHOUT_TIMES = "sizes_without_times"
 """Code of the warning that a report of copies has their sizes alone: its total_ns are missing."""
 
+HOST_COLUMNS = ("start_ns", "end_ns", "process", "thread", "row", "kind", "name")
+"""One row an API call (row 0), operator or function of a host thread (row 1 and on, by depth), for
+the timeline; kept beside the spans."""
+
 CPU_OPERATORS = "cpu_operators"
 """Code of the warning that a capture's kernels are CPU operators: no GPU work was recorded."""
 
@@ -250,6 +254,8 @@ class CaptureTables:
     samples: pd.DataFrame | None = None
     spans: pa.Table | SpanFile | None = None
     ranges: pa.Table | None = None
+    host: pa.Table | None = None
+    "HOST_COLUMNS."
     ranks: pd.DataFrame | None = None
     "RANK_COLUMNS of `trace.ranks`: a row a process and GPU."
     collectives: pd.DataFrame | None = None

@@ -35,6 +35,8 @@ def store_files(
         _store(capture.tables.spans, spans_folder / name)
         if capture.tables.ranges is not None:
             _store(capture.tables.ranges, spans_folder / f"{number}.ranges.parquet")
+        if capture.tables.host is not None:
+            _store(capture.tables.host, spans_folder / f"{number}.host.parquet")
         stored.append((f"{run_id}/{name}", capture.tables.spans.num_rows))
     return stored
 

@@ -16,6 +16,7 @@ from analysis.trace.attribution import Attribution, attribute
 from analysis.trace.calls import Launches, launches_of, of_launch
 from analysis.trace.flame import flame_table
 from analysis.trace.gaps import DeviceUse, device_use, gap_table
+from analysis.trace.host_rows import host_table
 from analysis.trace.idle_host import idle_host
 from analysis.trace.model import OpKind, Trace
 from analysis.trace.operators import operator_table
@@ -75,6 +76,7 @@ def tables_of(
         memory=memory.figures,
         spans=spans,
         ranges=range_table(trace, ranges),
+        host=host_table(trace),
         ranks=ranks.ranks if devices else None,
         collectives=ranks.collectives if devices else None,
         **_by_step(counted, steps, ranges, given),

@@ -16,7 +16,7 @@ from sqlite_utils import Database
 from analysis.runview import RunRow, RunView
 from app.api.cleanup import disk_state
 from app.ui.timeline_data import Window, window
-from app.ui.timeline_load import Place, Timeline, load_timeline
+from app.ui.timeline_load import Place, Timeline, load_host_rows, load_timeline, num_host_rows
 from core.config import DataDir, data_dir
 from core.errors import AppError
 from core.spec import JobSpec
@@ -176,6 +176,23 @@ def fetch_timeline(view: RunView) -> KeptTimeline | None:
     paths = tuple(p for p in view.span_paths if p.exists())
     changed_ns = tuple(_changed_ns(p) for p in paths)
     return _timeline(tuple(map(str, paths)), changed_ns, _ranks_of_spans(view))
+
+
+@st.cache_resource(ttl=1800, max_entries=3, show_spinner="Reading the host's rows")
+def _host_rows(paths: tuple[str, ...], changed_ns: tuple[int, ...]) -> KeptTimeline | None:
+    found = load_host_rows(tuple(Path(p) for p in paths))
+    return None if found is None else (found, window(found))
+
+
+def fetch_host_rows(view: RunView) -> KeptTimeline | None:
+    """Return what a run's host threads did, as lanes; None when that was not kept."""
+    paths = tuple(p for p in view.span_paths if p.exists())
+    return _host_rows(tuple(map(str, paths)), tuple(_changed_ns(p) for p in paths))
+
+
+def count_host_rows(view: RunView) -> int:
+    """Return how many API calls, operators and functions of host threads a run keeps."""
+    return num_host_rows(tuple(p for p in view.span_paths if p.exists()))
 
 
 def _ranks_of_spans(view: RunView) -> tuple[tuple[Place, int], ...]:

@@ -9,10 +9,10 @@ from analysis.tables import CaptureKind
 from analysis.verdict import is_cpu_run
 from app.charts import kernels as kernel_charts
 from app.ui import data, style
-from app.ui.format import fixed_format, percent
+from app.ui.format import count, fixed_format, percent
 from app.ui.perfetto import open_or_download
 from app.ui.shape import class_shares, kernel_shares
-from app.ui.timeline import draw_timeline
+from app.ui.timeline import Beside, draw_timeline, host_window
 from app.ui.timeline_load import Timeline
 from app.ui.widgets import category_column, chart, plain_markdown, show_table, table_height
 from core.states import Pass
@@ -203,6 +203,31 @@ def _short_names(view: RunView) -> dict[str, str]:
     return dict(zip(view.kernels["name"], view.kernels["short_name"], strict=True))
 
 
+_MANY_HOST_ROWS = 150_000
+
+
+def _beside(view: RunView, kept: data.KeptTimeline, asked: tuple[float, float] | None) -> Beside:
+    """Return what is drawn beside the streams: steps, memory, and host threads when wanted."""
+    found = kept[0]
+    steps = view.by_step.steps
+    own = steps[steps["process"] == steps["process"].iloc[0]] if len(steps) else None
+    # A memory pass is another process, on a clock of its own.
+    is_own_memory = "memory" not in set(view.captures["pass"])
+    memory = view.memory_points if is_own_memory and len(view.memory_points) else None
+    num = data.count_host_rows(view)
+    is_wanted = num > 0 and st.toggle(
+        "Host threads",
+        value=num <= _MANY_HOST_ROWS,
+        key=f"host_rows_{view.run.id}",
+        help=f"{count(num)} API calls, operators and functions of threads that launch work",
+    )
+    host = data.fetch_host_rows(view) if is_wanted else None
+    if host is None:
+        return Beside(steps=own, memory=memory)
+    at = host_window(found, host[0], asked) if asked else None
+    return Beside(host=host[0], host_view=data.timeline_window(host, at), steps=own, memory=memory)
+
+
 @st.fragment
 def _timeline_part(view: RunView, kept: data.KeptTimeline) -> None:
     found = kept[0]
@@ -212,6 +237,7 @@ def _timeline_part(view: RunView, kept: data.KeptTimeline) -> None:
     asked = (float(raw[0]), float(raw[1])) if raw else None
     whole = asked is None or asked[1] - asked[0] >= 0.999 * found.extent_ns
     asked = None if whole else asked
+    beside = _beside(view, kept, asked)
     _, selected = draw_timeline(
         found,
         data.timeline_window(kept, asked),
@@ -219,6 +245,7 @@ def _timeline_part(view: RunView, kept: data.KeptTimeline) -> None:
         short_names=_short_names(view),
         key=key,
         asked=asked,
+        beside=beside,
     )
     rows = kernel_shares(view.kernels)
     if selected is not None and selected in set(rows["name"]):

@@ -2,6 +2,7 @@
 // State lives in STATES by host element: Streamlit calls the default export again on new data.
 const STATES = new WeakMap()
 const AXIS = 22, ROW = 17, LANE = 30, GAP = 6, LABEL = 14, MIN_WINDOW = 50
+const HOST_LANE = 16, MEMORY = 44
 
 const text = (ns) => {
   const a = Math.abs(ns)
@@ -30,14 +31,30 @@ function bounds(s) {
   const m = s.meta
   const rows = m.rows.length
   const top = AXIS + rows * ROW + (rows ? GAP : 0)
-  return { top, height: top + m.lanes.length * (LABEL + LANE + GAP) + 4 }
+  // Host rows are lower than streams: there are many, and they are read for their names.
+  const y = [], heights = []
+  let at = top
+  m.lanes.forEach((_, i) => {
+    const h = i < m.numStreams ? LANE : HOST_LANE
+    y.push(at + LABEL)
+    heights.push(h)
+    at += LABEL + h + GAP
+  })
+  const memory = m.memory ? at + LABEL : null
+  return { top, y, heights, memory, height: at + (m.memory ? LABEL + MEMORY + GAP : 0) + 4 }
+}
+
+const laneAt = (b, py) => {
+  for (let i = b.y.length - 1; i >= 0; i--) if (py >= b.y[i] - LABEL) return i
+  return -1
 }
 
 function draw(s) {
   const { canvas, meta, spans, ranges } = s
   const style = getComputedStyle(s.wrap)
   const ink = style.color
-  const { top, height } = bounds(s)
+  const box = bounds(s)
+  const { height } = box
   const width = canvas.clientWidth || 800
   const ratio = window.devicePixelRatio || 1
   if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
@@ -68,12 +85,12 @@ function draw(s) {
     if (b - a > 26) clipped(g, meta.rangeNames[i], a + 5, y + ROW / 2 - 1, b - a - 8)
   }
   meta.lanes.forEach((label, i) => {
-    const y = top + i * (LABEL + LANE + GAP)
+    const y = box.y[i]
     g.fillStyle = ink
     g.globalAlpha = 0.7
-    g.fillText(label, 2, y + LABEL / 2)
+    g.fillText(label, 2, y - LABEL / 2)
     g.globalAlpha = 0.06
-    g.fillRect(0, y + LABEL, width, LANE)
+    g.fillRect(0, y, width, box.heights[i])
     g.globalAlpha = 1
   })
   const covered = new Float64Array(meta.lanes.length).fill(-1)
@@ -90,25 +107,68 @@ function draw(s) {
     covered[lane] = b
     const { colour } = meta.palette[meta.classes[spans.name[i]]]
     g.fillStyle = colour
-    const y = top + lane * (LABEL + LANE + GAP) + LABEL
+    const y = box.y[lane], high = box.heights[lane]
     g.globalAlpha = Math.min(1, 0.25 + 0.75 * spans.fill[i])
-    g.fillRect(Math.max(a, -1), y, Math.min(b, width + 1) - Math.max(a, -1), LANE)
+    g.fillRect(Math.max(a, -1), y, Math.min(b, width + 1) - Math.max(a, -1), high)
     g.globalAlpha = 1
     if (spans.name[i] === s.selected) {
       g.fillStyle = ink
-      g.fillRect(Math.max(a, -1), y + LANE - 4, Math.max(2, b - a), 4)
+      g.fillRect(Math.max(a, -1), y + high - 4, Math.max(2, b - a), 4)
     }
     if (b - a > 70) {
       g.fillStyle = isLight(colour) ? "#000" : "#fff"
-      clipped(g, meta.names[spans.name[i]], Math.max(a, 0) + 5, y + LANE / 2, b - Math.max(a, 0) - 9)
+      clipped(g, meta.names[spans.name[i]], Math.max(a, 0) + 5, y + high / 2, b - Math.max(a, 0) - 9)
     }
   }
+  if (box.memory !== null) memory(g, s, ink, width, box.memory, x)
+  if (s.arrow) arrow(g, s, ink, box, x)
   if (s.drag) {
     g.fillStyle = ink
     g.globalAlpha = 0.15
     g.fillRect(Math.min(s.drag[0], s.drag[1]), 0, Math.abs(s.drag[1] - s.drag[0]), height)
     g.globalAlpha = 1
   }
+}
+
+function memory(g, s, ink, width, y, x) {
+  const { time, bytes } = s.meta.memory
+  const most = Math.max(...bytes)
+  g.fillStyle = ink
+  g.globalAlpha = 0.7
+  g.fillText(`memory allocated, most ${(most / 2 ** 30).toPrecision(3)} GiB`, 2, y - LABEL / 2)
+  g.globalAlpha = 0.06
+  g.fillRect(0, y, width, MEMORY)
+  g.globalAlpha = 0.5
+  for (let i = 0; i < time.length; i++) {
+    const a = Math.max(0, x(time[i]))
+    const b = i + 1 < time.length ? Math.min(width, x(time[i + 1])) : width
+    const high = MEMORY * bytes[i] / (most || 1)
+    if (b > a) g.fillRect(a, y + MEMORY - high, b - a, high)
+  }
+  g.globalAlpha = 1
+}
+
+// From where the launch call stands in its thread's row (else from the top) to the kernel.
+function arrow(g, s, ink, box, x) {
+  const { launch, start, lane } = s.arrow
+  const { spans, meta } = s
+  let from = AXIS
+  for (let i = 0; i < spans.start.length; i++)
+    if (meta.apiLanes.includes(spans.lane[i]) && spans.start[i] <= launch
+        && launch <= spans.start[i] + spans.dur[i]) from = box.y[spans.lane[i]] + HOST_LANE / 2
+  const to = box.y[lane] + (from > box.y[lane] ? box.heights[lane] : 0)
+  const a = x(launch), b = x(start), side = from > to ? 1 : -1
+  g.strokeStyle = g.fillStyle = ink
+  g.lineWidth = 1.5
+  g.beginPath()
+  g.moveTo(a, from)
+  g.lineTo(b, to + 5 * side)
+  g.stroke()
+  g.beginPath()
+  g.moveTo(b, to)
+  g.lineTo(b - 4, to + 7 * side)
+  g.lineTo(b + 4, to + 7 * side)
+  g.fill()
 }
 
 function clipped(g, label, px, py, room) {
@@ -133,7 +193,8 @@ function axis(g, ink, width, height, t0, t1, x) {
 }
 
 function hit(s, px, py) {
-  const { top } = bounds(s)
+  const box = bounds(s)
+  const { top } = box
   const width = s.canvas.clientWidth
   const [t0, t1] = s.window
   const slack = ((t1 - t0) / width) * 1.5
@@ -146,7 +207,7 @@ function hit(s, px, py) {
     }
     return null
   }
-  const lane = Math.floor((py - top) / (LABEL + LANE + GAP))
+  const lane = laneAt(box, py)
   let best = null, distance = Infinity
   for (let i = 0; i < s.spans.start.length; i++) {
     if (s.spans.lane[i] !== lane) continue
@@ -262,6 +323,10 @@ function listen(s) {
     if (q - p > 4) return setWindow(s, at_(p), at_(q))
     const found = hit(s, ...at(e))
     s.selected = found && "span" in found ? s.spans.name[found.span] : null
+    const i = found && "span" in found ? found.span : -1
+    const { start, launch, lane, count } = s.spans
+    s.arrow = i >= 0 && count[i] === 1 && launch[i] === launch[i]
+      ? { launch: start[i] - launch[i], start: start[i], lane: lane[i] } : null
     s.send("selected", s.selected)
     draw(s)
   }
@@ -274,7 +339,7 @@ export default function (component) {
   const fresh = !s
   if (fresh) {
     s = { wrap, canvas: wrap.querySelector("canvas"), tip: wrap.querySelector(".tip"),
-          note: wrap.querySelector(".note"), drag: null, selected: null }
+          note: wrap.querySelector(".note"), drag: null, selected: null, arrow: null }
     STATES.set(wrap, s)
     s.observer = new ResizeObserver(() => draw(s))
   }

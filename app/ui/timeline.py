@@ -1,9 +1,12 @@
 """The kernel timeline: a canvas in the page, drawn from Arrow columns; no build step, no iframe."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import streamlit as st
 
 from app.ui.colours import category_colour
@@ -34,6 +37,28 @@ _COMPONENT = st.components.v2.component(
 )
 
 _KIND_CATEGORY = {"memcpy": "copy", "memset": "fill", "graph": "unknown"}
+_HOST_COLOURS = {
+    "API call": "#d55e00",
+    "operator": "#56b4e9",
+    "Python": "#009e73",
+    "library": "#7a68c8",
+}
+_MAX_STEPS = 4_000
+_MAX_MEMORY_POINTS = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What is drawn beside the streams; each part may be absent."""
+
+    host: Timeline | None = None
+    "What host threads did, as lanes."
+    host_view: Window | None = None
+    "The window of it that is asked for."
+    steps: pd.DataFrame | None = None
+    "STEP_COLUMNS of the run's steps, on the spans' clock."
+    memory: pd.DataFrame | None = None
+    "time_ns, allocated_bytes, on the spans' clock."
 
 
 def draw_timeline(
@@ -44,6 +69,7 @@ def draw_timeline(
     short_names: Mapping[str, str],
     key: str,
     asked: tuple[float, float] | None,
+    beside: Beside,
 ) -> tuple[tuple[float, float] | None, str | None]:
     """Draw one window; return the window the reader zoomed to, and the kernel clicked, or None.
 
@@ -51,27 +77,92 @@ def draw_timeline(
     """
     kinds = zip(timeline.names, timeline.kinds, strict=True)
     classes = [_KIND_CATEGORY.get(k) or categories.get(n, "unknown") for n, k in kinds]
+    names = [short_names.get(n, n)[:160] for n in timeline.names]
+    spans, lanes, api_lanes, is_merged = view.spans, list(timeline.lanes), [], view.is_merged
+    if beside.host is not None and beside.host_view is not None:
+        spans = pd.concat([spans, _host_spans(timeline, beside.host, beside.host_view)])
+        api_lanes = [len(lanes) + i for i, n in enumerate(beside.host.lanes) if n.endswith("calls")]
+        lanes += beside.host.lanes
+        names += [n[:160] for n in beside.host.names]
+        classes += beside.host.kinds
+        is_merged = is_merged or beside.host_view.is_merged
     palette = sorted(set(classes))
+    rows, ranges = _rows(timeline, view, beside.steps)
     meta: dict[str, Any] = {
-        "lanes": list(timeline.lanes),
-        "rows": list(timeline.range_rows),
-        "names": [short_names.get(n, n)[:160] for n in timeline.names],
+        "lanes": lanes,
+        "numStreams": len(timeline.lanes),
+        "apiLanes": api_lanes,
+        "rows": rows,
+        "names": names,
         "paths": list(timeline.paths),
         "classes": [palette.index(c) for c in classes],
-        "palette": [{"name": c, "colour": category_colour(c)} for c in palette],
+        "palette": [
+            {"name": c, "colour": _HOST_COLOURS.get(c) or category_colour(c)} for c in palette
+        ],
         "extent": float(timeline.extent_ns),
         "asked": list(asked) if asked else None,
-        "merged": view.is_merged,
+        "merged": is_merged,
         "total": view.num_spans,
-        "rangeNames": view.ranges["name"].to_list(),
+        "rangeNames": ranges["name"].to_list(),
+        "memory": _memory(timeline, beside.memory),
     }
     result = _COMPONENT(
         key=key,
-        data={"spans": view.spans, "ranges": view.ranges.drop(columns="name"), "meta": meta},
+        data={"spans": spans, "ranges": ranges.drop(columns="name"), "meta": meta},
         on_window_change=lambda: None,
         on_selected_change=lambda: None,
     )
     chosen = result.window
     zoomed = (float(chosen[0]), float(chosen[1])) if chosen else None
     selected = result.selected
-    return zoomed, timeline.names[int(selected)] if selected is not None else None
+    is_kernel = selected is not None and int(selected) < len(timeline.names)
+    return zoomed, timeline.names[int(selected)] if is_kernel else None
+
+
+def host_window(timeline: Timeline, host: Timeline, at: tuple[float, float]) -> tuple[float, float]:
+    """Return a window of the spans' time on the host rows' own axis."""
+    shift = host.origin_ns - timeline.origin_ns
+    return at[0] - shift, at[1] - shift
+
+
+def _host_spans(timeline: Timeline, host: Timeline, view: Window) -> pd.DataFrame:
+    shift = host.origin_ns - timeline.origin_ns
+    return view.spans.assign(
+        start=view.spans["start"] + shift,
+        lane=(view.spans["lane"] + len(timeline.lanes)).astype("int32"),
+        name=(view.spans["name"] + len(timeline.names)).astype("int32"),
+    )
+
+
+def _rows(
+    timeline: Timeline, view: Window, steps: pd.DataFrame | None
+) -> tuple[list[str], pd.DataFrame]:
+    """Return the rows over the streams and what they hold: the steps first, then the ranges."""
+    if steps is None or not len(steps):
+        return list(timeline.range_rows), view.ranges
+    shown = steps.head(_MAX_STEPS)
+    start = shown["start_ns"].to_numpy(float) - timeline.origin_ns
+    end = shown["end_ns"].to_numpy(float) - timeline.origin_ns
+    told = [
+        f"step {n}" + ("" if regular else f", left out: {reason}")
+        for n, regular, reason in zip(
+            shown["step"], shown["is_regular"], shown["reason"], strict=True
+        )
+    ]
+    ruler = pd.DataFrame({"start": start, "dur": end - start, "row": 0, "name": told})
+    below = view.ranges.assign(row=view.ranges["row"] + 1)
+    joined = pd.concat([ruler, below], ignore_index=True) if len(below) else ruler
+    return ["steps", *timeline.range_rows], joined.astype({"row": "int32"})
+
+
+def _memory(timeline: Timeline, points: pd.DataFrame | None) -> dict[str, list[float]] | None:
+    if points is None or len(points) < 2:
+        return None
+    every = -(-len(points) // _MAX_MEMORY_POINTS)
+    groups = np.arange(len(points)) // every
+    # Of each group the highest, so that a peak stays.
+    kept = points.iloc[points["allocated_bytes"].groupby(groups).idxmax()] if every > 1 else points
+    return {
+        "time": (kept["time_ns"].to_numpy(float) - timeline.origin_ns).tolist(),
+        "bytes": kept["allocated_bytes"].astype(float).tolist(),
+    }

@@ -1,7 +1,7 @@
 """Read a run's spans and ranges from Parquet into arrays ordered by lane and start."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -65,6 +65,42 @@ def load_timeline(
         if name == path.name
     }
     return _build(partial(_of_files, found), _read_ranges(span_paths), rank_of)
+
+
+def load_host_rows(span_paths: tuple[Path, ...]) -> Timeline | None:
+    """Read what host threads did (`.host.parquet` beside the spans) as lanes; None without any."""
+    found = [p.with_suffix(".host.parquet") for p in span_paths]
+    parts = [pq.read_table(p) for p in found if p.exists()]
+    table = pa.concat_tables([p.unify_dictionaries() for p in parts]) if parts else None
+    if table is None or not len(table):
+        return None
+    # A thread stands for a device, a row of it for a stream: lanes are found in the same way.
+    nothing = pa.nulls(len(table), pa.string()).dictionary_encode()
+    spans = table.select(["start_ns", "end_ns", "process", "kind", "name"])
+    spans = spans.append_column("device", table["thread"]).append_column("stream", table["row"])
+    spans = spans.append_column("path", nothing)
+    spans = spans.append_column("launch_start_ns", pa.nulls(len(table), pa.int64()))
+    batches = partial(_of_table, spans.combine_chunks())
+    keys = _read_lanes(batches(_LANE_FIELDS), {})[1]
+    whole = _build(batches, _read_ranges(()))
+    assert whole is not None
+    return replace(whole, lanes=_host_labels(keys))
+
+
+def num_host_rows(span_paths: tuple[Path, ...]) -> int:
+    """Return how many rows the host's files hold, from their footers."""
+    found = [p.with_suffix(".host.parquet") for p in span_paths]
+    return sum(pq.read_metadata(p).num_rows for p in found if p.exists())
+
+
+def _host_labels(keys: Sequence[LaneKey]) -> tuple[str, ...]:
+    several = len({key[1] for key in keys}) > 1
+    return tuple(
+        (f"process {process}, " if several else "")
+        + f"thread {thread}, "
+        + ("API calls" if row == 0 else "operators" if row == 1 else f"depth {row}")
+        for _, process, thread, row in keys
+    )
 
 
 def build_timeline(spans: pa.Table, ranges: pd.DataFrame) -> Timeline:

@@ -1,6 +1,7 @@
 """The timeline's thinning, on real spans and on a long made-up stream of them."""
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from analysis.readers.nsys.export import load_nsys
+from analysis.trace.host_rows import host_table
+from app.ui.timeline import host_window
 from app.ui.timeline_data import (
     MAX_EXACT_SPANS,
     PIXELS,
     window,
 )
-from app.ui.timeline_load import Timeline, build_timeline, load_timeline
+from app.ui.timeline_load import (
+    Timeline,
+    build_timeline,
+    load_host_rows,
+    load_timeline,
+    num_host_rows,
+)
 
 CAPTURE = Path(__file__).parents[1] / "data/h100/nsys/decode_eager.sqlite"
 NO_RANGES = pd.DataFrame(
@@ -124,3 +134,26 @@ def test_two_captures_of_a_run_have_lanes_of_their_own(tmp_path: Path) -> None:
     assert found is not None and found.lanes == ("stream 7", "stream 7")
     assert found.start_ns.tolist() == [0, 1000, 1, 1001]
     assert found.names == ("k0", "k1")
+
+
+def test_host_threads_are_lanes_of_calls_and_of_operators_by_depth(tmp_path: Path) -> None:
+    trace = load_nsys(CAPTURE).trace
+    pq.write_table(host_table(trace), tmp_path / "0.host.parquet")
+
+    host = load_host_rows((tmp_path / "0.parquet",))
+
+    assert num_host_rows((tmp_path / "0.parquet",)) == len(trace.host_calls)
+    assert [lane.split(", ")[-1] for lane in host.lanes] == ["API calls"]
+    assert host.start_ns[-1] - host.start_ns[0] == np.ptp(trace.host_calls.start_ns)
+    assert set(host.kinds) == {"API call"}
+
+
+def test_without_host_rows_there_are_none(tmp_path: Path) -> None:
+    assert load_host_rows((tmp_path / "0.parquet",)) is None
+    assert num_host_rows((tmp_path / "0.parquet",)) == 0
+
+
+def test_a_window_of_the_spans_is_one_of_the_host_rows_on_their_own_axis(eager: Timeline) -> None:
+    later = replace(eager, origin_ns=eager.origin_ns + 500)
+
+    assert host_window(eager, later, (1_000.0, 3_000.0)) == (500.0, 2_500.0)

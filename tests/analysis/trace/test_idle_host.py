@@ -7,6 +7,7 @@ from made import launches, trace
 from analysis.readers.nsys.export import read_nsys_sqlite
 from analysis.trace.attribution import attribute
 from analysis.trace.flame import flame_table
+from analysis.trace.host_rows import host_table
 from analysis.trace.idle_host import host_share, idle_host
 from analysis.trace.model import OpKind, RangeKind, Trace
 from analysis.trace.ranges import phase_ranges
@@ -143,3 +144,16 @@ def test_the_host_s_part_does_not_depend_on_how_many_gaps_are_looked_into_at_a_t
     whole = read_nsys_sqlite(path).idle_host
     monkeypatch.setattr("analysis.trace.idle_host.PART_GAPS", 7)
     assert read_nsys_sqlite(path).idle_host.equals(whole)
+
+
+def test_rows_of_host_threads_are_calls_and_operators_by_their_own_depth() -> None:
+    ranges = [("step", 0, 90, 0), ("aten::linear", 5, 80, 0, OP), ("aten::mm", 10, 40, 0, OP)]
+    given = trace(ranges=ranges, calls=launches((20, 0)), ops=[(50, 60, 0)])
+
+    rows = host_table(given).to_pylist()
+
+    assert [(r["name"], r["row"], r["kind"]) for r in rows] == [
+        ("aten::linear", 1, "operator"),
+        ("aten::mm", 2, "operator"),
+        ("cudaLaunchKernel", 0, "API call"),
+    ]
