@@ -76,8 +76,6 @@ PAGES = [
     ),
 ]
 warm.load()
-try:
-    with widgets.page_border():
-        st.navigation(PAGES, position="top").run()
-finally:  # a page that has nothing to show stops the script
-    login.account()
+login.account()
+with widgets.page_border():
+    st.navigation(PAGES, position="top").run()

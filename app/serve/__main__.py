@@ -116,6 +116,8 @@ def _pages_and_api(host: str, port: int, policy: Policy) -> Any:
         }
     )
     config._server_mode = "starlette-app"
+    # Pages are imported before Streamlit's runtime is there, which is of no consequence.
+    logging.getLogger("streamlit.runtime.caching.cache_data_api").disabled = True
 
     import streamlit as st
 

@@ -35,10 +35,14 @@ def require_login() -> None:
 
 
 def account() -> None:
-    """Say at a page's end who is logged in, with a way out; nothing without a login."""
+    """Say who is logged in, with a way out, below the page; nothing without a login.
+
+    Drawn before the page, which may stop the script, and moved below it by its style.
+    """
     if _login() is None:
         return
-    bar = st.container(horizontal=True, vertical_alignment="center")
+    st.html("<style>:has(> .st-key-account){order:99}</style>")
+    bar = st.container(horizontal=True, vertical_alignment="center", key="account")
     bar.caption(plain_markdown(f"Logged in as {_name()}"))
     bar.button("Log out", on_click=st.logout, type="tertiary", icon=":material/logout:")
 
