@@ -26,9 +26,11 @@ NO_TIME = int(np.iinfo(np.int64).min)
 MAX_RANGE_NAME_CHARS = 1024
 LIBRARY_DOMAINS = frozenset(
     {"nccl", "cublas", "cublaslt", "cudnn", "cusparse", "cusolver", "cufft"}
-    | {"cccl", "cub", "thrust", "nvshmem", "ucx", "tensorrt"}
+    | {"cccl", "cub", "thrust", "nvshmem", "ucx", "tensorrt", "tsl"}
 )
 """Ranges that libraries open around their own calls."""
+_METADATA = re.compile(r":#[^#]*#$")
+"""What XLA (domain TSL) appends to a name: `XlaPass:#name=cse,module=jit_step#`."""
 _ATTRIBUTES = re.compile(
     r", (?:seq|op_id|sizes|input_op_ids|stashed seq|stashed tid) = [-\d\[(].*", re.DOTALL
 )
@@ -161,7 +163,7 @@ class _Names:
         domain = self._domains.get((owner, domain_id), "") if domain_id > 0 else ""
         full = (f"{domain}:{plain}" if domain else plain)[:MAX_RANGE_NAME_CHARS]
         if domain.lower() in LIBRARY_DOMAINS:
-            return RangeName(name=full, kind=RangeKind.LIBRARY)
+            return RangeName(name=_METADATA.sub("", full), kind=RangeKind.LIBRARY)
         return RangeName(name=full) if domain else pytorch_range(full)
 
 

@@ -246,3 +246,19 @@ def test_pytorchs_operators_are_no_phases_and_keep_their_attributes(tmp_path):
 def test_what_a_range_of_pytorch_is_follows_from_its_name(text, name, kind):
     found = pytorch_range(text)
     assert (found.name, found.kind) == (name, kind)
+
+
+def test_ranges_of_one_xla_pass_are_one_phase_whatever_their_metadata_say(tmp_path):
+    name = "'XlaPass:#name=cse,module=jit_step,program_id=' || rowid || '#'"
+    path = edited(
+        "decode_eager.sqlite",
+        tmp_path,
+        [
+            f"UPDATE NVTX_EVENTS SET text = {name}, domainId = 7 WHERE text = 'attention'",
+            "INSERT INTO NVTX_EVENTS (start, eventType, text, globalTid, domainId) "
+            "SELECT 0, 75, 'TSL', globalTid, 7 FROM NVTX_EVENTS WHERE text = 'mlp' LIMIT 1",
+        ],
+    )
+    phases = read_nsys_sqlite(path).phases
+    is_pass = phases["path"].str.endswith("/forward/TSL:XlaPass")
+    assert phases.loc[is_pass, "num_ranges"].tolist() == [2] * 5
