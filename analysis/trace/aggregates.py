@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.tables import API_CALL_COLUMNS, KERNEL_COLUMNS, TRANSFER_COLUMNS, empty
-from analysis.trace.model import MISSING, Bools, Int64s, OpKind, OpLabel, Trace
+from analysis.trace.model import MISSING, Int64s, OpKind, OpLabel, Trace
 from core.trace_rules import is_wait
 
 GRAPH_NAME = "CUDA graph launch"
@@ -118,14 +118,13 @@ def transfer_table(trace: Trace) -> pd.DataFrame:
     return _longest_first(frame)
 
 
-def call_table(trace: Trace, since_ns: int | None = None) -> pd.DataFrame:
-    """Return the host calls begun after `since_ns` by name, longest total first."""
+def call_table(trace: Trace) -> pd.DataFrame:
+    """Return the host calls by name, longest total first."""
     calls = trace.host_calls
-    chosen: Bools | slice = slice(None) if since_ns is None else calls.start_ns >= since_ns
-    name, is_failed = calls.name[chosen], calls.is_failed[chosen]
+    name = calls.name
     if not len(name):
         return empty(API_CALL_COLUMNS)
-    sums = _Groups(name, (calls.end_ns - calls.start_ns)[chosen], len(trace.names))
+    sums = _Groups(name, calls.end_ns - calls.start_ns, len(trace.names))
     rows = np.flatnonzero(sums.count)
     names = [trace.names[i] for i in rows.tolist()]
     frame = pd.DataFrame(
@@ -135,7 +134,7 @@ def call_table(trace: Trace, since_ns: int | None = None) -> pd.DataFrame:
             "total_ns": sums.total[rows],
             "min_ns": sums.least[rows],
             "max_ns": sums.most[rows],
-            "num_failed": np.bincount(name, weights=is_failed, minlength=len(trace.names))[
+            "num_failed": np.bincount(name, weights=calls.is_failed, minlength=len(trace.names))[
                 rows
             ].astype(np.int64),
             "is_sync": [is_wait(n) for n in names],

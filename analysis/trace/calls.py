@@ -56,13 +56,10 @@ def named(trace: Trace, test: Callable[[str], bool]) -> Bools:
     return passes[trace.host_calls.name]
 
 
-def launches_of(trace: Trace, since_ns: int | None = None) -> Launches:
-    """Return the facts; calls that began before `since_ns` count as no launches."""
+def launches_of(trace: Trace) -> Launches:
+    """Return the facts; calls that failed count as no launches."""
     ops, calls = trace.gpu_ops, trace.host_calls
-    is_counted = ~calls.is_failed
-    if since_ns is not None:
-        is_counted &= calls.start_ns >= since_ns
-    is_launch = named(trace, trace_rules.is_launch) & is_counted
+    is_launch = named(trace, trace_rules.is_launch) & ~calls.is_failed
     is_answered = np.zeros(len(calls) + 1, bool)
     is_answered[ops.launch] = True
     kernels = ops.launch[(ops.kind == OpKind.KERNEL) & (ops.launch >= 0)]

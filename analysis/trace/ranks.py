@@ -93,7 +93,7 @@ def _places(trace: Trace, runs: Int64s) -> list[tuple[int, int, Int64s]]:
     is_first = np.ones(len(order), np.bool_)
     is_first[1:] = (process[1:] != process[:-1]) | (device[1:] != device[:-1])
     first = np.flatnonzero(is_first)
-    last = np.append(first[1:], len(order))
+    last = np.append(first[1:], len(order))[: len(first)]
     return [
         (int(process[a]), int(device[a]), runs[order[a:b]])
         for a, b in zip(first.tolist(), last.tolist(), strict=True)

@@ -2,18 +2,15 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
 from analysis.trace import coverage
 from analysis.trace.aggregates import call_table, kernel_table, transfer_table
 from analysis.trace.allocations import memory_use
 from analysis.trace.attribution import Attribution, attribute
-from analysis.trace.calls import Launches, launches_of, of_launch
+from analysis.trace.calls import Launches, launches_of
 from analysis.trace.flame import flame_table
 from analysis.trace.gaps import DeviceUse, device_use, gap_table
 from analysis.trace.host_rows import host_table
@@ -38,27 +35,24 @@ def tables_of(
     environment: Mapping[str, Any] | None = None,
     warnings: Iterable[CaptureWarning] = (),
     memory_source: str = "cuda_allocations",
-    since_ns: int | None = None,
     scratch: Path | None = None,
 ) -> CaptureTables:
     """Return the tables of a capture. What was not recorded is absent, with a warning.
 
     `warnings`: what the loader has to say about the file. `memory_source`: who recorded the
-    allocations. `since_ns`: operations launched before it (a profiler's warm-up step) stay out of
-    the sums, not out of phases and spans. `scratch`: folder for the spans of large captures.
+    allocations. `scratch`: folder for the spans of large captures.
     """
-    counted = trace if since_ns is None else _since(trace, since_ns)
     ranges = phase_ranges(trace)
     given = attribute(trace, ranges)
     phases = phase_table(trace, ranges, given)
     spans = span_table(trace, ranges, given, scratch)
-    launches = launches_of(counted, since_ns)
-    devices = device_use(counted)
-    api_calls = call_table(trace, since_ns)
+    launches = launches_of(trace)
+    devices = device_use(trace)
+    api_calls = call_table(trace)
     memory = memory_use(trace.allocations, memory_source)
     main = max(devices, key=lambda use: use.num_ops).device if devices else 0
-    steps = find_steps(counted)
-    ranks = rank_tables(counted, steps.op_step)
+    steps = find_steps(trace)
+    ranks = rank_tables(trace, steps.op_step)
     return CaptureTables(
         kind=kind,
         path=path,
@@ -66,11 +60,11 @@ def tables_of(
         tool_version=tool_version,
         gpu=trace.sources.devices.get(main, {}),
         environment={**(environment or {}), **_several_devices(trace, devices)},
-        summary=_summary(counted, launches, devices) | _peak(memory.figures) | _windows(trace),
-        kernels=kernel_table(counted) if devices else None,
+        summary=_summary(trace, launches, devices) | _peak(memory.figures) | _windows(trace),
+        kernels=kernel_table(trace) if devices else None,
         phases=phases.frame,
         api_calls=api_calls,
-        transfers=transfer_table(counted),
+        transfers=transfer_table(trace),
         gaps=gap_table(devices),
         memory_points=memory.points,
         memory=memory.figures,
@@ -79,10 +73,10 @@ def tables_of(
         host=host_table(trace),
         ranks=ranks.ranks if devices else None,
         collectives=ranks.collectives if devices else None,
-        **_by_step(counted, steps, ranges, given),
+        **_by_step(trace, steps, ranges, given),
         warnings=(
             *warnings,
-            *coverage.coverage_warnings(counted, launches, devices),
+            *coverage.coverage_warnings(trace, launches, devices),
             *coverage.phase_warnings(trace, ranges, given, phases),
             *coverage.failed_call_warnings(api_calls),
             *coverage.memory_warnings(dict(memory.figures)),
@@ -90,11 +84,10 @@ def tables_of(
     )
 
 
-def _by_step(trace: Trace, steps: Steps, ranges: PhaseRanges, whole: Attribution) -> dict[str, Any]:
+def _by_step(trace: Trace, steps: Steps, ranges: PhaseRanges, given: Attribution) -> dict[str, Any]:
     """Return the tables that are about steps: steps, operators, the host's part, stacks."""
     if not len(trace.gpu_ops):
         return {"step_facts": steps_document(steps)}
-    given = whole if len(whole.innermost) == len(trace.gpu_ops) else attribute(trace, ranges)
     operators = operator_table(trace, given, steps)
     idle = idle_host(trace, steps)
     flame = flame_table(trace, given, steps, idle)
@@ -107,14 +100,6 @@ def _by_step(trace: Trace, steps: Steps, ranges: PhaseRanges, whole: Attribution
         "idle_host": None if idle is None else idle.frame,
         "flame": flame,
     }
-
-
-def _since(trace: Trace, since_ns: int) -> Trace:
-    """Return the trace without the operations launched before a time; by start without a launch."""
-    ops = trace.gpu_ops
-    launch_ns = of_launch(trace.host_calls.start_ns, ops.launch, 0)
-    when = np.where(ops.launch >= 0, launch_ns, ops.start_ns)
-    return replace(trace, gpu_ops=ops.take(when >= since_ns))
 
 
 def _summary(

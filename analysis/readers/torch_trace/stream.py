@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from captures.opening import utf16_of
 from core.errors import CaptureError
 
 _CHUNK_BYTES = 4 << 20
@@ -39,6 +40,7 @@ class TraceStream:
         self.num_zero_bytes = 0
         self._stream = stream
         self._path = path
+        self._encoding = "utf-8"
         self._decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
         # `scan_once` says where a value ends; typeshed does not list it.
         decoder: Any = json.JSONDecoder(parse_float=str, strict=False)
@@ -186,8 +188,12 @@ class TraceStream:
         # A long value grows its buffer by doubling, so that it is scanned few times.
         chunk = self._stream.read(max(_CHUNK_BYTES, len(self._text) - self._at))
         self._is_end = not chunk
+        if not self._num_bytes and (utf16 := utf16_of(chunk)):
+            self._encoding = utf16 if utf16 != "utf-16" else "utf-16-le"
+            self._decode = codecs.getincrementaldecoder(utf16)("replace").decode
         self._num_bytes += len(chunk)
-        self.num_zero_bytes += chunk.count(0)
+        if self._encoding == "utf-8":
+            self.num_zero_bytes += chunk.count(0)
         self._text = self._text[self._at :] + self._decode(chunk, self._is_end)
         self._at = 0
         return not self._is_end
@@ -198,5 +204,6 @@ class TraceStream:
             what = "the JSON is cut off"
         elif self._is_end and place is not None and "nterminated" in what:
             what = "the JSON is cut off within a text"
-        rest = len(self._text[at:].encode("utf-8", "surrogateescape"))
+        errors = "surrogateescape" if self._encoding == "utf-8" else "replace"
+        rest = len(self._text[at:].encode(self._encoding, errors))
         return CaptureError(self._path, f"{what} at byte {self._num_bytes - rest}", _REMEDY)

@@ -189,3 +189,13 @@ def test_a_slash_in_a_name_is_no_nesting(tmp_path: Path) -> None:
     ]
     phases = _read(tmp_path, events).phases
     assert sorted(phases["kernel_ns"].tolist()) == [5_000, 7_000, 7_000]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_a_trace_that_powershell_wrote_is_read(encoding: str, tmp_path: Path) -> None:
+    text = json.dumps({"traceEvents": [_launch(1, 1), _kernel("k", 5, 2, 1)]})
+    path = tmp_path / "t.json"
+    path.write_bytes(text.encode(encoding))
+    tables = read(path)
+    assert tables.summary["kernel_time_ns"] == 2_000
+    assert "zero_bytes" not in _codes(tables)
