@@ -44,9 +44,9 @@ from typing import Literal
 
 import numpy as np
 
-ALPHA = 0.0095
+ALPHA = 0.009
 """Level with 5 to 7 processes a side, just under 1 %: there, power is what is scarce."""
-STRICT_ALPHA = 0.005
+STRICT_ALPHA = 0.004
 """Level with fewer processes (a guess at the spread from few is easily too small) or more."""
 NOISY_FRAC = 0.03
 RANK_ALPHA = 0.035

@@ -43,7 +43,7 @@ equal pairs fall apart, each pair within a hair, once in nine times: no test see
 """
 FEW_MARGIN = 1.1
 """With 2 or 3 processes a side, by so much more than the measured floor: it is itself the range of
-six processes, and two states of a machine lie just as far apart as it says."""
+six processes, and two states of a machine lie just as far apart as that says."""
 WIDE_FRAC = 0.05
 """With an interval wider than this to either side, "no difference" would promise too much."""
 INTERLEAVE = "run {n} more process pairs interleaved (A B A B)"
@@ -107,6 +107,16 @@ def judge(
     )
 
 
+def _largest_ratio(floor_frac: float) -> float:
+    """Return how far apart equal processes may lie, as a ratio, by a measured floor.
+
+    The floor is a range over a median, which may be its upper end: (max - min) / max = floor is
+    max / min = 1 / (1 - floor).
+    """
+    share = FEW_MARGIN * floor_frac
+    return 1 / (1 - share) if share < 1 else math.inf
+
+
 def _spread(a: Groups, b: Groups) -> float:
     """Return the standard deviation between the processes of a side, as a fraction."""
     variances = [np.log([np.median(g) for g in side]).var(ddof=1) for side in (a, b)]
@@ -137,7 +147,7 @@ class _Case:
     def sure(self) -> float:
         """What the interval must lie beyond to decide by itself."""
         if self.floor is not None:
-            return self.floor * (FEW_MARGIN if self.is_few else 1.0)
+            return _largest_ratio(self.floor) - 1 if self.is_few else self.floor
         return FEW_FLOOR_FRAC if self.assumed_floor else 0.0
 
     def is_within(self, frac: float) -> bool:
