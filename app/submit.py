@@ -9,6 +9,7 @@ from sqlite_utils import Database
 from app.imports import run_name
 from core.config import DataDir, broker_url
 from core.errors import AppError, UserError
+from core.gpus import match_gpu_name
 from core.queues import INGEST_QUEUE, INGEST_RUN_TASK, RUN_JOB_TASK, job_queue
 from core.spec import MAX_SWEEP_JOBS, JobSpec, expand_sweep, normalise_profilers
 from db import runs as db_runs
@@ -153,14 +154,7 @@ def _target(text: str, known: Sequence[Device], models: Sequence[str]) -> Target
 def _model(text: str, models: Sequence[str]) -> str:
     if text.lower() == CPU:
         return CPU
-    exact = [m for m in models if m.lower() == text.lower()]
-    found = exact or [m for m in models if text and text.lower() in m.lower()]
-    if len(found) == 1:
-        return found[0]
-    known = ", ".join([*models, CPU])
-    if not found:
-        raise UserError(f"gpu: no worker has a {text!r}; there are {known}")
-    raise UserError(f"gpu: {text!r} fits {', '.join(found)}; give the whole name")
+    return match_gpu_name(text, [*models, CPU])
 
 
 def _name(job: JobSpec, name: str | None, jobs: Sequence[JobSpec]) -> str:

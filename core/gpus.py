@@ -6,8 +6,9 @@ that the card's tensor cores lack is absent.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from core.errors import UserError
@@ -18,6 +19,7 @@ __all__ = [
     "GpuFacts",
     "datasheet_peaks",
     "find_gpu",
+    "fits_gpu",
     "gpu_slug",
     "match_gpu_name",
     "model_words",
@@ -155,24 +157,38 @@ def datasheet_peaks(model: str | None) -> dict[str, float]:
     return {"copy_bytes_per_s": float(facts.memory_bytes_per_s), **rates}
 
 
-def match_gpu_name(wanted: str, available: list[str]) -> str:
-    """Return the one available model that the user means by `4090` or `h100`.
+@lru_cache(maxsize=4096)
+def fits_gpu(wanted: str, model: str) -> bool:
+    """Say whether a text means this model: everywhere that a user names a GPU.
 
-    A name equal apart from case wins; else every word of `wanted` must be a word of the model
-    (`h100` in `NVIDIA H100 80GB HBM3`). UserError, with the list, when none or several fit.
+    Every word of the text must be a word of the model's name, vendor words aside: `h100` fits
+    `NVIDIA H100 80GB HBM3`, `L4` does not fit `NVIDIA L40S`. A text of vendor words alone, such as
+    `nvidia`, fits each name that holds it.
     """
-    listed = ", ".join(sorted(set(available))) or "none"
+    words = model_words(wanted)
+    if not words:
+        return bool(wanted.strip()) and wanted.strip().lower() in model.lower()
+    return words <= model_words(model) or gpu_slug(wanted) == gpu_slug(model)
+
+
+def match_gpu_name(wanted: str, available: Sequence[str]) -> str:
+    """Return the one available model that the user means by `4090` or `h100` (`fits_gpu`).
+
+    A name equal apart from case wins, then one without further words. UserError, with the list,
+    when none or several fit.
+    """
     choices = sorted(set(available))
+    listed = ", ".join(choices) or "none"
     for choice in choices:
         if wanted.strip().lower() == choice.lower() or gpu_slug(wanted) == gpu_slug(choice):
             return choice
     words = model_words(wanted)
-    if not words:
-        raise UserError(f"gpu: {wanted!r} names no model; there is: {listed}")
-    fits = [c for c in choices if words <= model_words(c)]
+    fits = [c for c in choices if words and fits_gpu(wanted, c)]
     exact = [c for c in fits if model_words(c) - {"rtx"} == words - {"rtx"}]
     if len(fits) == 1 or len(exact) == 1:
         return exact[0] if len(exact) == 1 else fits[0]
+    if not words:
+        raise UserError(f"gpu: {wanted!r} names no model; there is: {listed}")
     if not fits:
         raise UserError(f"gpu: {wanted!r} is not there; there is: {listed}")
     raise UserError(f"gpu: {wanted!r} fits several: {', '.join(fits)}; write more of the name")

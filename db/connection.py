@@ -13,6 +13,7 @@ from urllib.parse import quote
 from sqlite_utils import Database
 
 from core.errors import UserError
+from core.gpus import fits_gpu
 from db.migrations import migrations
 from db.writing import WritingDatabase
 
@@ -36,6 +37,7 @@ def connect(path: Path, *, is_reader: bool = False) -> Database:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")
         connection.execute("PRAGMA foreign_keys=ON")
+        connection.create_function("gpu_fits", 2, fits_gpu, deterministic=True)
         db = WritingDatabase(connection)
         _check_age(db, path)
         if migrations.pending(db):
@@ -60,6 +62,7 @@ def open_read_only(path: Path) -> Database:
     try:
         connection = _reader(path)
         connection.execute("PRAGMA query_only=ON")
+        connection.create_function("gpu_fits", 2, fits_gpu, deterministic=True)
         db = WritingDatabase(connection)
         _check_age(db, path)
         pending = migrations.pending(db)

@@ -8,7 +8,7 @@ from typing import Any
 from sqlite_utils import Database
 
 from core.errors import UserError
-from core.gpus import model_words
+from core.gpus import fits_gpu
 from core.queues import job_queue
 from db.clock import seconds_ago
 
@@ -130,8 +130,7 @@ def _is_meant(device: Device, text: str) -> bool:
     host, mark, index = place.rpartition(":")
     if not mark:
         host, index = place, ""
-    wanted = model_words(model)
-    is_model = wanted <= model_words(device.model) or model.lower() in device.model.lower()
+    is_model = not model or fits_gpu(model, device.model)
     is_place = host.lower() == device.host.lower() and index in ("", str(device.index))
     return is_model and is_place
 

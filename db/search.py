@@ -1,7 +1,8 @@
 """The filter language of runs: `gpu:4090 compile:none latency<3 -tag:old "free text"`.
 
 Terms are joined by AND. `-` before a term negates it. `key:a,b` means one of several values.
-Text fields match a part of the value, case ignored; `status`, `source`, `tag`, `id` and parameters
+Text fields match a part of the value, case ignored (a GPU by whole words: `L4` is no `L40S`);
+`status`, `source`, `tag`, `id` and parameters
 match the whole value. Every name that is not a field below is a parameter of the workload.
 """
 
@@ -180,6 +181,8 @@ def _text_condition(term: Term, value: str) -> Clause:
     key = term.key or ""
     if term.op != ":":
         raise QuerySyntaxError(f"{key} is text: use {key}:VALUE", term.position)
+    if key == "gpu":
+        return Clause(sql=f"gpu_fits(?, {PART_FIELDS[key]})", params=(value,))
     if key in PART_FIELDS:
         return Clause(sql=f"{PART_FIELDS[key]} LIKE ? ESCAPE '\\'", params=(_like(value),))
     if key in EXACT_FIELDS:

@@ -153,7 +153,7 @@ def test_studies_are_listed_and_print_markdown(cli: Cli) -> None:
         (["runs", "--limit", "many"], "--limit"),
         (["runs", "--limit", "-1"], "whole number of 0 to"),
         (["runs", "--limit", "9" * 20], "whole number of 0 to"),
-        (["submit", "decode", "--gpu", ""], "no worker has a ''"),
+        (["submit", "decode", "--gpu", ""], "'' names no model"),
         (["submit", "decode", "--gpu", "h100@node1:0"], "no worker registered 'h100@node1:0'"),
         (["token", " "], "LABEL"),
         (["up", "--port", "0"], "whole number of 1 to 65535"),

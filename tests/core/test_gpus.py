@@ -3,7 +3,7 @@
 import pytest
 
 from core.errors import UserError
-from core.gpus import GPUS, datasheet_peaks, find_gpu, gpu_slug, match_gpu_name
+from core.gpus import GPUS, datasheet_peaks, find_gpu, fits_gpu, gpu_slug, match_gpu_name
 
 
 @pytest.mark.parametrize(
@@ -109,3 +109,19 @@ def test_datasheet_peaks_bear_the_names_of_measured_ones():
     assert peaks["copy_bytes_per_s"] == 3350e9
     assert peaks["gemm_bf16_flops_per_s"] == pytest.approx(989.4e12)
     assert datasheet_peaks("A card of tomorrow") == datasheet_peaks(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "model", "fits"),
+    [
+        ("L4", "NVIDIA L4", True),
+        ("L4", "NVIDIA L40S", False),
+        ("h100", "NVIDIA H100 80GB HBM3", True),
+        ("H100-80GB", "NVIDIA H100 80GB HBM3", True),
+        ("4090", "NVIDIA GeForce RTX 4090", True),
+        ("nvidia", "NVIDIA L4", True),
+        ("", "NVIDIA L4", False),
+    ],
+)
+def test_one_rule_says_which_gpu_a_text_means(wanted: str, model: str, fits: bool) -> None:
+    assert fits_gpu(wanted, model) is fits
