@@ -8,6 +8,7 @@ from typing import Any
 from analysis.compare.metrics import Metric
 from analysis.compare.records import Difference, Effect
 from analysis.runview import RunView
+from core.spec import LATER_PARAMS
 
 QUESTIONS = frozenset(
     [
@@ -27,6 +28,8 @@ QUESTIONS = frozenset(
         "cuda_graphs",
         "fused_optimizer",
         "gpu",
+        "ranks",
+        "straggler",
     ]
 )
 """Fields that people vary on purpose. One of them may differ; two at once explain nothing."""
@@ -34,11 +37,14 @@ VARIABLE_OF = {
     "argv": "command",
     "cwd": "command",
     "backend": "implementation",
+    **dict.fromkeys(("gpus", "parallel", "scaling"), "ranks"),
+    **dict.fromkeys(("straggler_rank", "straggler_ms"), "straggler"),
     **dict.fromkeys(("tile_m", "tile_n", "tile_k", "split_k", "warps", "stages"), "tile"),
 }
 """Params that are parts of one variable: a tile's sides differ together."""
 NO_EFFECT = frozenset(
-    ["seed", "iterations", "warmup", "repeats", "name", "notes", "preset", "timeout_s"]
+    {"seed", "iterations", "warmup", "repeats", "name", "notes", "preset", "timeout_s"}
+    | {"profiled_ranks"}
 )
 BREAKING_SETTING = re.compile(r"clock|power_limit|persistence|mig|throttl", re.I)
 IDENTITY = re.compile(
@@ -63,6 +69,10 @@ def find_differences(
     that was measured under the tool. A field known on one side only is `unknown`.
     """
     values_a, values_b = _values(a, metric), _values(b, metric)
+    for name, default in LATER_PARAMS.items():  # a run from before has it at this value
+        for one, other in ((values_a, values_b), (values_b, values_a)):
+            if name in one:
+                other.setdefault(name, {_plain(default)})
     found = []
     gpu_differs = values_a.get("gpu") != values_b.get("gpu")
     have_graphs = all(any(map(_may_have_graphs, side)) for side in (a, b))

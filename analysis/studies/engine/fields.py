@@ -7,6 +7,7 @@ from typing import Any
 from analysis.published import GPU_NOT_NAMED
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
+from core.spec import LATER_PARAMS
 
 LLAMA_SIZES: Mapping[str, Mapping[str, int]] = {
     "llama-7b-layer": {
@@ -61,6 +62,8 @@ MOE_MODES = {"route_sort": "route_regroup"}
 NOT_FIELDS = frozenset(
     {"preset", "iterations", "warmup", "seed", "timeout_s", "memory_cap_gib"}  # the cap: in `gpu`
 )
+OF_RANKS = frozenset({"gpus", "scaling", "profiled_ranks"})
+"""Params that the field `ranks` stands for, and one that changes no measurement."""
 OF_MODEL = frozenset({name for sizes in LLAMA_SIZES.values() for name in sizes}) | {
     "implementation", "backend", "tile_m", "tile_n", "experts", "top_k"
 }  # fmt: skip
@@ -94,6 +97,7 @@ def fields_of(view: RunView) -> dict[str, str]:
     """
     params, workload = view.run.params, view.run.workload or ""
     known = {k: v for k, v in params.items() if v is not None and k not in NOT_FIELDS}
+    known = {k: v for k, v in known.items() if k not in OF_RANKS and LATER_PARAMS.get(k) != v}
     found = {name: as_text(value) for name, value in known.items()}
     for name, param in SAME_AS.get(workload, {}).items():
         if param in known:
@@ -102,10 +106,19 @@ def fields_of(view: RunView) -> dict[str, str]:
         found["mode"] = MOE_MODES.get(found.get("mode", ""), found.get("mode", ""))
     if model := _model_name(workload, params):
         found["model"] = model
+    if "gpus" in params:
+        found["ranks"] = _ranks(params)
     device = view.run.gpu_model or ("cpu" if is_cpu_run(view) else GPU_NOT_NAMED)
     found["gpu"] = _capped(device, params.get("memory_cap_gib"))
     found["workload"] = workload or ("imported" if known else f"imported: {view.run.name}")
     return found
+
+
+def _ranks(params: Mapping[str, Any]) -> str:
+    """Return how many ranks there are, and how they share: `2 weak` with a batch for each."""
+    num_ranks = int(params["gpus"])
+    scaling = f" {params['scaling']}" if num_ranks > 1 and params.get("scaling") else ""
+    return f"{num_ranks}{scaling}"
 
 
 def following(used: Set[str]) -> set[str]:
@@ -192,8 +205,9 @@ def sort_key(name: str, text: str) -> tuple[int, float, str]:
     known = ORDER.get(name, ())
     if text in known:
         return (0, known.index(text), "")
+    number, _, rest = text.partition(" ") if name == "ranks" else (text, "", "")
     try:
-        return (1, float(text), "")
+        return (1, float(number), rest)
     except ValueError:
         return (2, 0.0, text)
 

@@ -280,6 +280,27 @@ def _peak_share(view: RunView, column: str) -> list[Reading]:
     return _one(None if share is None else 100 * share)
 
 
+def _gpu_time_per_token(view: RunView) -> list[Reading]:
+    """Return the time of all GPUs together for a token [us]: what scaling keeps, if it is ideal."""
+    rate = stored(view, "tokens_per_s")
+    num_ranks = view.run.params.get("gpus", 1)
+    return _one(1e6 * float(num_ranks) / rate if rate else None)
+
+
+def _exposed_communication(view: RunView) -> list[Reading]:
+    share = view.summary.get("exposed_communication_frac")
+    return _one(None if share is None else 100 * float(share))
+
+
+def _bus_bandwidth(view: RunView) -> list[Reading]:
+    """Return the bus bandwidth of each size that the workload `allreduce` measured."""
+    rows = view.metrics[view.metrics["name"] == "bus_gbyte_per_s"]
+    return [
+        Reading(value=float(value), extra=str(phase).replace("_", " "))
+        for phase, value in zip(rows["phase"], rows["value"], strict=True)
+    ]
+
+
 MEASURES: Mapping[str, Measure] = {
     "latency": _latency,
     **{
@@ -287,6 +308,9 @@ MEASURES: Mapping[str, Measure] = {
         for name in ("mean", "std", "min", "max", "cv")
     },
     "tokens_per_s": lambda v: _one(stored(v, "tokens_per_s")),
+    "gpu_time_per_token": _gpu_time_per_token,
+    "exposed_communication": _exposed_communication,
+    "bus_bandwidth": _bus_bandwidth,
     "gflop_per_s": lambda v: _one(_first(v, "throughput", "model_gflop_per_s")),
     "regroup_ms": lambda v: _one(stored(v, "regroup_time", "regroup")),
     "gemm_fraction": _gemm_fraction,
@@ -332,6 +356,7 @@ _OF_KERNELS = (
 )
 SEEN_BY: Mapping[str, frozenset[str]] = {
     "phase_memory": frozenset({"memory"}),
+    "exposed_communication": frozenset({"nsys", "trace"}),
     **{name: frozenset({"nsys", "trace"}) for name in MEASURES if name.startswith(_OF_KERNELS)},
 }
 """Profilers of what only they see: without one of them, running out of memory says nothing."""

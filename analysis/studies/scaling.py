@@ -1,0 +1,76 @@
+"""What more GPUs buy: throughput, efficiency and exposed communication over ranks."""
+
+from analysis.studies.engine.records import Chart, Study, Table, Value
+from analysis.studies.engine.values import TOKENS
+
+_ROWS = ("gpu", "model", "mode", "dtype", "seq_len", "batch", "parallel")
+_PARALLEL = {"workload": ("transformer",), "parallel": ("ddp", "fsdp2", "tensor")}
+
+STUDY = Study(
+    name="scaling",
+    title="Scaling over GPUs of one host",
+    about="The same model on 1, 2, 4, 8 ranks. Strong: the ranks share one batch; weak: it grows "
+    "with them. Efficiency is GPU time a token on one rank over that on n: 1 is ideal. One job is "
+    "one sample: a small difference needs several jobs.",
+    filters={},
+    tables=(
+        Table(
+            title="Throughput by ranks",
+            rows=_ROWS,
+            columns=("ranks",),
+            values=(TOKENS,),
+            where=_PARALLEL,
+            chart=Chart(kind="bars", x="model", colour="ranks", value="tokens"),
+        ),
+        Table(
+            title="Scaling efficiency",
+            rows=_ROWS,
+            columns=("ranks",),
+            values=(
+                Value(
+                    key="efficiency",
+                    label="efficiency",
+                    unit="x",
+                    measure="gpu_time_per_token",
+                    relative_to=("ranks", "1"),
+                ),
+            ),
+            where=_PARALLEL,
+            compares="ranks",
+        ),
+        Table(
+            title="Exposed communication",
+            rows=_ROWS,
+            columns=("ranks",),
+            values=(
+                Value(
+                    key="exposed",
+                    label="of the span",
+                    unit="%",
+                    measure="exposed_communication",
+                ),
+            ),
+            where=_PARALLEL,
+        ),
+        Table(
+            title="All-reduce: bus bandwidth by size",
+            rows=("gpu", "ranks", "dtype", "size"),
+            values=(
+                Value(
+                    key="bus",
+                    label="bus bandwidth",
+                    unit="GB/s",
+                    measure="bus_bandwidth",
+                    extra="size",
+                ),
+            ),
+            where={"workload": ("allreduce",)},
+        ),
+    ),
+    job={
+        "workload": "transformer",
+        "params": {"gpus": 2, "parallel": "ddp", "mode": "train_step", "dtype": "bf16"},
+        "profilers": ["nsys", "trace"],
+        "repeats": 3,
+    },
+)
