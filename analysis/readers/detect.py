@@ -209,6 +209,9 @@ def _detect_json(path: Path, start: str) -> CaptureKind:
         return CaptureKind.TORCH_TRACE
     if re.match(r'\{\s*"(schemaVersion|deviceProperties|distributedInfo|displayTimeUnit)"', start):
         return CaptureKind.TORCH_TRACE
+    if re.match(r'\[\s*\{\s*"(Time|Total|Start|Range|Name)\b[^"]{0,40}"\s*:', start):
+        text = "this is a report of nsys stats as JSON"
+        raise CaptureError(path, text, "Run `nsys stats --format csv`, or import the .sqlite")
     if '"warpboard_version"' in start and '"passes"' in start:
         raise CaptureError(
             path, "this is a bundle's manifest alone", "Import the folder that it lies in"

@@ -133,13 +133,19 @@ def summaries(path: Path, lines: Sequence[str]) -> Iterator[Summary]:
         first = at
         while at < len(lines) and lines[at].strip() and not lines[at].lstrip().startswith("**"):
             at += 1
-        yield _summary(path, header, lines[first:at], first, title, size_unit)
+        rows = csv.reader(lines[first:at], delimiter=_delimiter(line))
+        yield _summary(path, header, list(rows), first, title, size_unit)
         title = ""
+
+
+def _delimiter(header: str) -> str:
+    return "\t" if header.count("\t") > header.count(",") else ","
 
 
 def _cells(line: str) -> list[str]:
     try:
-        return [c.strip() for c in next(csv.reader([line], strict=True), [])]
+        reader = csv.reader([line], delimiter=_delimiter(line), strict=True)
+        return [c.strip() for c in next(reader, [])]
     except csv.Error:
         return []
 
@@ -159,12 +165,12 @@ def _of_file_name(path: Path) -> str:
 
 
 def _summary(
-    path: Path, header: list[str], lines: Sequence[str], first: int, title: str, unit: str | None
+    path: Path, header: list[str], cells: list[list[str]], first: int, title: str, unit: str | None
 ) -> Summary:
     names = {_base(h) for h in header}
     content, report = _content(names, title)
     report = report or _shown(header)
-    num_rows = sum(1 for line in lines if line.strip())
+    num_rows = len(cells)
     lacking = {"min", "max"} - {name[:3] for name in names}
     if lacking and {"name", "total time"} <= names and names & _COUNTS:
         text = f"line {first}: the summary has no {min(lacking)} column"
@@ -172,8 +178,8 @@ def _summary(
     if content is Content.OTHER:
         return Summary(content=content, report=report, rows=(), num_rows=num_rows)
     reader = _RowReader(path, header, first, unit)
-    rows = tuple(reader.row(i, cells) for i, cells in enumerate(csv.reader(lines), 1))
-    return Summary(content=content, report=report, rows=rows, num_rows=len(rows))
+    rows = tuple(reader.row(i, row) for i, row in enumerate(cells, 1))
+    return Summary(content=content, report=report, rows=rows, num_rows=num_rows)
 
 
 def _content(names: set[str], title: str) -> tuple[Content, str]:

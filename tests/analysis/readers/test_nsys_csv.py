@@ -1,3 +1,6 @@
+import csv
+import io
+
 import pytest
 
 from analysis.merge import merged_captures
@@ -325,3 +328,15 @@ def test_times_and_sizes_of_two_files_are_one_table(tmp_path):
     assert len(found) == 1 and found[0].equals(both)
     assert not any("sizes_without_times" in codes(c.tables) for c in merged)
     assert alone[0].tables.transfers is None and "sizes_without_times" in codes(alone[0].tables)
+
+
+def test_tables_with_tabs_are_read(tmp_path):
+    rows = list(csv.reader(io.StringIO(KERNELS)))
+    text = "\n".join("\t".join(row) for row in rows) + "\n"
+    assert read(written(tmp_path, text, "report.tsv")).summary["num_kernels"] == 380
+
+
+def test_json_of_nsys_stats_is_refused_by_name(tmp_path):
+    text = '[\n  {"Time (%)": 100.0, "Total Time (ns)": 5, "Instances": 1, "Name": "k"}\n]\n'
+    with pytest.raises(CaptureError, match="nsys stats as JSON"):
+        read(written(tmp_path, text, "report.json"))
