@@ -29,16 +29,18 @@ _DAMAGED = "Move the file away and restore a copy; captures can be imported agai
 def dashboard_checks(data: DataDir, port_wanted: int = DEFAULT_PORT) -> list[dict[str, Any]]:
     """Return the checks; each has name, is_ok, found, fix, needed_for."""
     stack = running_stack(data) if data.root.is_dir() else None
-    checks = [_publishing(), _data_directory(data), _database(data), _disk(data), _token(data)]
+    checks = [_publishing(stack), _data_directory(data), _database(data), _disk(data), _token(data)]
     checks += [*broker(broker_url(data)), port(port_wanted, is_ours=stack is not None)]
     checks += workers(data)
     url = os.environ.get("WARPBOARD_DASHBOARD") or (stack or {}).get("url")
     return [*checks, *(dashboard(url, token_path(data)) if url else [])]
 
 
-def _publishing() -> dict[str, Any]:
-    """Say who reaches the pages that `up` would serve with these variables."""
+def _publishing(stack: dict[str, Any] | None) -> dict[str, Any]:
+    """Say who reaches the pages that are served now, or that `up` would serve here."""
     needed = "people who may use the pages"
+    if stack and stack.get("who"):
+        return finding("pages", str(stack["who"]), needed_for=needed)
     try:
         return finding("pages", check_publishing("127.0.0.1", is_asked=False), needed_for=needed)
     except UserError as exc:

@@ -60,6 +60,7 @@ class Stack:
         self._parts: dict[str, Part] = {}
         self._worker_note = "off"
         self._written = ""
+        self._who = ""
         self.url = f"http://{_own_address(options.host)}:{options.port}"
 
     def start(self) -> None:
@@ -68,16 +69,15 @@ class Stack:
         UserError for a port in use or a data directory that another stack serves.
         """
         options = self._options
-        who = ""
         if options.has_pages:
-            who = check_publishing(options.host, is_asked=options.is_open_to_network)
+            self._who = check_publishing(options.host, is_asked=options.is_open_to_network)
         self._data.ensure()
         self._lock = _locked(self._data)
         check_port(options.host, options.port)
         if options.workers_host:
             check_port(options.workers_host, options.workers_port)
-        if who:
-            self._tell(who)
+        if self._who:
+            self._tell(self._who)
         # Made here, once, so that no two processes migrate at the same time.
         from db.connection import opened
 
@@ -218,7 +218,7 @@ class Stack:
             for p in self._parts.values()
         }
         state: dict[str, Any] = {"pid": os.getpid(), "url": self.url, "parts": parts}
-        state["worker"] = self._worker_note
+        state |= {"worker": self._worker_note, "who": self._who}
         text = json.dumps(state)
         if text == self._written:
             return
