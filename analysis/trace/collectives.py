@@ -81,8 +81,8 @@ COLLECTIVE_COLUMNS = (
     "exposed_ns",  # int64, of its time, what no compute kernel of the device covers
     "step",  # Int64
     "compute_before_ns",  # int64, compute of the device since the collective before ended
-    "idle_before_ns",  # int64, longest idle time of the device since then
-    "idle_in",  # str or None: host range in which most of it was spent
+    "idle_before_ns",  # int64, idle time of the device since then
+    "idle_in",  # str or None: host range in which most of the longest part of it was spent
 )
 """One row a communication kernel, in order of start."""
 

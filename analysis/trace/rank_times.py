@@ -276,13 +276,15 @@ def _shared_ends(clock: Int64s, number: Int64s, end_ns: Int64s) -> SharedEnds:
 
 def _on_one_axis(calls: pd.DataFrame, ranks: pd.DataFrame, clocks: Sequence[Clock]) -> pd.DataFrame:
     start, end = calls["start_ns"].to_numpy().copy(), calls["end_ns"].to_numpy().copy()
+    duration = end - start  # on the rank's own clock: a drift changes it
     row = calls["row"].to_numpy()
     bounds = np.searchsorted(row, np.arange(len(ranks) + 1))
     for i, clock in enumerate(clocks):
         mine = slice(bounds[i], bounds[i + 1])
         start[mine], end[mine] = clock.aligned(start[mine]), clock.aligned(end[mine])
     ranks_of = ranks["rank"].to_numpy()
-    return calls.assign(start_ns=start, end_ns=end, rank=ranks_of[row] if len(row) else row)
+    rank = ranks_of[row] if len(row) else row
+    return calls.assign(start_ns=start, end_ns=end, duration_ns=duration, rank=rank)
 
 
 def _waits(calls: pd.DataFrame, paired: Int64s) -> pd.DataFrame:
@@ -294,7 +296,7 @@ def _waits(calls: pd.DataFrame, paired: Int64s) -> pd.DataFrame:
     found = calls[is_sync].assign(number=paired[is_sync])
     found = found.sort_values(["number", "start_ns"], kind="stable", ignore_index=True)
     number, start = found["number"].to_numpy(), found["start_ns"].to_numpy()
-    duration = found["end_ns"].to_numpy() - start
+    duration = found["duration_ns"].to_numpy()
     if not len(found):
         return found.assign(wait_ns=[], last=[], waited_ns=[], skew_ns=[])
     first = np.flatnonzero(np.append(True, number[1:] != number[:-1]))
@@ -322,7 +324,7 @@ def _unpaired(waits: pd.DataFrame | None) -> float | None:
         return None
     ends = waits.groupby("number")["end_ns"]
     scatter = float((ends.max() - ends.min()).median())
-    typical = float((waits["end_ns"] - waits["start_ns"]).median())
+    typical = float(waits["duration_ns"].median())
     return scatter if scatter > most_scatter_ns(typical) else None
 
 
@@ -383,11 +385,10 @@ def _kind_table(calls: pd.DataFrame, waits: pd.DataFrame | None, num_ranks: int)
     """Return the collectives by kind, group and size."""
     rows = []
     of_group = ["kind", "group", "group_size", "num_bytes"]
-    timed = calls.assign(duration_ns=calls["end_ns"] - calls["start_ns"])
     grouped = {}
     if waits is not None:
         grouped = {_plain(k): frame for k, frame in waits.groupby(of_group, dropna=False)}
-    for key, mine in timed.groupby(of_group, dropna=False, sort=False):
+    for key, mine in calls.groupby(of_group, dropna=False, sort=False):
         kind, group, size, num_bytes = _plain(key)
         median_ns = float(mine["duration_ns"].median())
         num = int(size) if size is not None else None
@@ -404,7 +405,7 @@ def _kind_table(calls: pd.DataFrame, waits: pd.DataFrame | None, num_ranks: int)
         }
         waited = grouped.get(_plain(key))
         if waited is not None:
-            transfer = (waited["end_ns"] - waited["start_ns"] - waited["wait_ns"]).to_numpy()
+            transfer = (waited["duration_ns"] - waited["wait_ns"]).to_numpy()
             fast = _bandwidth(str(kind), num_bytes, num or num_ranks, float(np.median(transfer)))
             row |= {
                 "wait_ns": int(waited["wait_ns"].sum()),

@@ -194,8 +194,10 @@ def _before(trace: Trace, uses: Sequence[_Use]) -> dict[str, Any]:
         columns["compute_before_ns"].append(
             overlap_ns(*use.compute, np.minimum(before, start), start)
         )
+        since = np.maximum(start - before, 0)
+        busy = overlap_ns(*use.busy, np.minimum(before, start), start)
+        columns["idle_before_ns"].append(since - busy)
         length, gap = _longest_gaps(use.busy, start)
-        columns["idle_before_ns"].append(length)
         closed.append(use.busy[0][np.minimum(gap + 1, len(use.busy[0]) - 1)])
         opened.append(closed[-1] - length)
         own = main.get(use.process, MISSING)
