@@ -7,6 +7,7 @@ from analysis.compare.held import Held
 from analysis.compare.kernels import match_kernels
 from analysis.compare.memory import compare_memory
 from analysis.compare.metrics import Metric
+from analysis.compare.operators import operator_waterfall
 from analysis.compare.records import KernelPair, MemoryGrowth, Waterfall
 from analysis.compare.waterfall import make_waterfall, representative
 from analysis.compare.words import WORDS, RanOn
@@ -18,6 +19,7 @@ class Explanation(TypedDict):
 
     waterfall: Waterfall | None
     kernel_waterfall: Waterfall | None
+    operator_waterfall: Waterfall | None
     kernels: tuple[KernelPair, ...]
     memory: tuple[MemoryGrowth, ...]
 
@@ -36,12 +38,15 @@ def make_reason(held: Held, explained: Explanation, metric: Metric, device: RanO
 
 def explain(a: Sequence[RunView], b: Sequence[RunView], metric: Metric) -> Explanation:
     """Say where time and memory went, from one run a side: the newest that has the capture."""
-    found = Explanation(waterfall=None, kernel_waterfall=None, kernels=(), memory=())
+    found = Explanation(
+        waterfall=None, kernel_waterfall=None, operator_waterfall=None, kernels=(), memory=()
+    )
     one_a, one_b = representative(a), representative(b)
     if one_a and one_b:
         found["kernel_waterfall"] = make_waterfall(one_a, one_b, "kernel_time")
         span = make_waterfall(one_a, one_b, "span") if metric.name != "kernel_time" else None
         found["waterfall"] = span or found["kernel_waterfall"]
+        found["operator_waterfall"] = operator_waterfall(one_a, one_b)
         found["kernels"] = match_kernels(one_a, one_b)
     with_memory = [[v for v in side if len(v.memory_at_peak)] for side in (a, b)]
     if all(with_memory):

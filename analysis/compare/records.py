@@ -83,9 +83,10 @@ class Waterfall:
     """From A to B in steps that add up exactly: total_a_ns + sum of deltas = total_b_ns."""
 
     mode: str
-    "`span` (first to last GPU operation) or `kernel_time`."
+    "`span` (first to last GPU operation), `kernel_time` or `operators`."
     per: str
-    "`capture`, or `iteration` where the two captures hold different numbers of iterations."
+    """`capture`, `iteration` where the two captures hold different numbers of iterations, or
+    `step`."""
     run_a: str
     run_b: str
     "The runs whose captures are shown: the newest with kernels on each side."
@@ -179,6 +180,7 @@ class Comparison:
     marks: tuple[Mark, ...]
     waterfall: Waterfall | None
     kernel_waterfall: Waterfall | None
+    operator_waterfall: Waterfall | None
     kernels: tuple[KernelPair, ...]
     memory: tuple[MemoryGrowth, ...]
     scoreboard: tuple[ScoreRow, ...]
@@ -195,6 +197,7 @@ class Comparison:
     def as_dict(self) -> dict[str, Any]:
         """Return the document of `compare --format json`."""
         falls = {"waterfall": self.waterfall, "kernel_waterfall": self.kernel_waterfall}
+        falls |= {"operator_waterfall": self.operator_waterfall}
         return {
             "comparable": self.comparable,
             "differs": [asdict(d) for d in self.differs],

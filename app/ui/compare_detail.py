@@ -119,7 +119,8 @@ _EFFECTS = {
 
 def waterfalls(found: Comparison, views: Sequence[RunView]) -> None:
     """Draw where the time went: the whole span, and kernel time by class."""
-    both = [f for f in (found.waterfall, found.kernel_waterfall) if f is not None]
+    known = (found.waterfall, found.kernel_waterfall, found.operator_waterfall)
+    both = [f for f in known if f is not None]
     words = WORDS[found.device]
     falls = list({f.mode: f for f in both}.values())
     if not falls:
@@ -129,10 +130,11 @@ def waterfalls(found: Comparison, views: Sequence[RunView]) -> None:
     for place, fall in zip(columns, falls, strict=True):
         with place:
             times = {"span": "first to last GPU operation", "kernel_time": words.time}
+            times["operators"] = f"{words.time} by operator"
             what = times[fall.mode]
-            each = 1 if fall.per == "iteration" else _same_iterations(fall, views)
-            is_each = fall.per == "iteration" or each > 1
-            st.caption(f"{what}, {'per iteration' if is_each else 'whole capture'}")
+            each = _same_iterations(fall, views) if fall.per == "capture" else 1
+            per = "iteration" if each > 1 else fall.per
+            st.caption(f"{what}, {'whole capture' if per == 'capture' else f'per {per}'}")
             chart(_fall(fall, found, what, each), alt=f"Steps from A to B of the {what}")
 
 
