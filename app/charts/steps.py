@@ -114,3 +114,48 @@ def flame(nodes: pd.DataFrame, *, whole: str, depth: int = 12) -> Chart:
         sort=True,
     )
     return fig
+
+
+def flame_difference(rows: pd.DataFrame, *, labels: tuple[str, str]) -> Chart:
+    """Draw two runs' time by stack in one: width is the longer of both, colour what changed.
+
+    Wants STACK_DIFF_COLUMNS. Blue took less in B, orange more; grey is the same.
+    """
+    fig = figure(height=640, legend=False)
+    wide = rows[["a_self_ns", "b_self_ns"]].max(axis=1)
+    shares = [_change(a, b) for a, b in zip(rows["a_ns"], rows["b_ns"], strict=True)]
+    told = [
+        f"{plain(r.name_)}<br>{plain(labels[0])} {duration(r.a_ns)}, "
+        f"{plain(labels[1])} {duration(r.b_ns)}"
+        for r in rows.rename(columns={"name": "name_"}).itertuples()
+    ]
+    fig.add(
+        "icicle",
+        ids=["-1", *rows["node"].astype(str)],
+        parents=["", *rows["parent"].astype(str)],
+        labels=["a step", *(short(n, 60) for n in rows["name"])],
+        values=[0.0, *(wide / 1e6)],
+        branchvalues="remainder",
+        maxdepth=12,
+        tiling={"orientation": "v"},
+        leaf={"opacity": 1.0},
+        marker={"colors": [HOST, *map(_diverging, shares)]},
+        hovertext=["", *told],
+        hovertemplate="%{hovertext}<extra></extra>",
+        textposition="middle left",
+        pathbar={"visible": True},
+    )
+    return fig
+
+
+def _change(a_ns: float, b_ns: float) -> float:
+    """Return -1 (only in A) to 1 (only in B)."""
+    return (b_ns - a_ns) / (a_ns + b_ns) if a_ns + b_ns else 0.0
+
+
+def _diverging(share: float) -> str:
+    """Return grey at 0, blue towards -1, orange towards 1; a tenth of change is seen."""
+    grey, end = (138, 148, 166), (213, 94, 0) if share > 0 else (0, 114, 178)
+    strength = min(1.0, abs(share) ** 0.5) if abs(share) > 0.01 else 0.0
+    mixed = (round(g + (e - g) * strength) for g, e in zip(grey, end, strict=True))
+    return f"rgb({','.join(map(str, mixed))})"

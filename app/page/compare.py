@@ -8,6 +8,7 @@ from app.ui import (
     compare_detail,
     compare_head,
     compare_several,
+    compare_stacks,
     data,
     links,
     style,
@@ -42,6 +43,7 @@ compare_cards.headline(found, views_a, views_b)
 compare_detail.actions(whole, all_a, all_b)
 compare_detail.differences(found)
 compare_detail.waterfalls(found, [*views_a, *views_b])
+compare_stacks.stacks(found, [*views_a, *views_b])
 compare_curves.scoreboard(whole)
 compare_detail.kernel_pairs(found, [*views_a, *views_b])
 compare_curves.memory_sites(found)

@@ -119,9 +119,7 @@ _EFFECTS = {
 
 def waterfalls(found: Comparison, views: Sequence[RunView]) -> None:
     """Draw where the time went: the whole span, and kernel time by class."""
-    known = (found.waterfall, found.kernel_waterfall, found.operator_waterfall)
-    both = [f for f in known if f is not None]
-    words = WORDS[found.device]
+    both = [f for f in (found.waterfall, found.kernel_waterfall) if f is not None]
     falls = list({f.mode: f for f in both}.values())
     if not falls:
         return
@@ -129,13 +127,22 @@ def waterfalls(found: Comparison, views: Sequence[RunView]) -> None:
     columns = st.columns(len(falls), gap="large") if len(falls) > 1 else [st.container()]
     for place, fall in zip(columns, falls, strict=True):
         with place:
-            times = {"span": "first to last GPU operation", "kernel_time": words.time}
-            times["operators"] = f"{words.time} by operator"
-            what = times[fall.mode]
-            each = _same_iterations(fall, views) if fall.per == "capture" else 1
-            per = "iteration" if each > 1 else fall.per
-            st.caption(f"{what}, {'whole capture' if per == 'capture' else f'per {per}'}")
-            chart(_fall(fall, found, what, each), alt=f"Steps from A to B of the {what}")
+            _draw_fall(fall, found, views)
+    if found.operator_waterfall is not None:
+        _draw_fall(found.operator_waterfall, found, views)
+
+
+def _draw_fall(fall: Waterfall, found: Comparison, views: Sequence[RunView]) -> None:
+    time = WORDS[found.device].time
+    what = {
+        "span": "first to last GPU operation",
+        "kernel_time": time,
+        "operators": f"{time} by operator",
+    }[fall.mode]
+    each = _same_iterations(fall, views) if fall.per == "capture" else 1
+    per = "iteration" if each > 1 else fall.per
+    st.caption(f"{what}, {'whole capture' if per == 'capture' else f'per {per}'}")
+    chart(_fall(fall, found, what, each), alt=f"Steps from A to B of the {what}")
 
 
 def _same_iterations(fall: Waterfall, views: Sequence[RunView]) -> int:

@@ -1,10 +1,13 @@
 """Kernel time by operator, an eager run against a compiled one."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 from views import build_view
 
 from analysis.compare.operators import fused_operators, operator_name, operator_waterfall
+from analysis.compare.stacks import stack_difference
 from analysis.runview import RunView, StepView
 from analysis.tables import OPERATOR_COLUMNS
 
@@ -29,14 +32,7 @@ def with_operators(run_id: str, *rows: tuple[str, str, str, int], steps: int = 1
          for _, _, k, ns in rows]
     )  # fmt: skip
     by_step = StepView(operators=operators, operator_kernels=links, kernels=kernels)
-    return RunView(
-        **{
-            f: getattr(build_view(id=run_id), f)
-            for f in RunView.__dataclass_fields__
-            if f != "by_step"
-        },
-        by_step=by_step,
-    )
+    return replace(build_view(id=run_id), by_step=by_step)
 
 
 EAGER = with_operators(
@@ -107,3 +103,29 @@ def test_the_operators_in_an_inductor_name(kernel: str, operators: set[str]) -> 
 )  # fmt: skip
 def test_operator_names_as_inductor_writes_them(name: str, short: str) -> None:
     assert operator_name(name) == short
+
+
+def flame(run_id: str, *rows: tuple[int, int | None, str, float]) -> RunView:
+    """Return a run with GPU stacks; rows are (node, parent, name, own ns)."""
+    nodes = pd.DataFrame(
+        [{"metric": "gpu", "node": n, "parent": p, "name": name, "kind": "range", "self_ns": ns}
+         for n, p, name, ns in rows]
+    )  # fmt: skip
+    nodes["parent"] = nodes["parent"].astype("Int64")
+    return replace(build_view(id=run_id), by_step=StepView(flame=nodes))
+
+
+def test_stacks_of_two_runs_are_matched_by_their_names() -> None:
+    a = flame("a", (0, None, "forward", 0), (1, 0, "mm", 40), (2, 0, "add", 10))
+    b = flame("b", (0, None, "forward", 0), (1, 0, "fused", 5), (2, 0, "mm", 30))
+
+    rows = stack_difference(a, b, "gpu").set_index("name")
+
+    assert rows.loc["forward", ["a_ns", "b_ns"]].tolist() == [50, 35]
+    assert rows.loc["mm", ["a_self_ns", "b_self_ns"]].tolist() == [40, 30]
+    assert rows.loc["add", ["a_ns", "b_ns"]].tolist() == [10, 0]
+    assert set(rows["parent"]) == {-1, rows.loc["forward", "node"]}
+
+
+def test_without_stacks_on_both_sides_there_is_no_difference() -> None:
+    assert stack_difference(flame("a", (0, None, "mm", 1)), build_view(), "gpu").empty
