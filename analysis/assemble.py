@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.definitions import columns_of, unit_of
 from analysis.idle import idle_figures
 from analysis.iterations import iteration_kernel_ns
 from analysis.latency import latency_ms
@@ -24,28 +25,6 @@ from analysis.span_gaps import median_gap_ns
 from analysis.tables import CaptureWarning
 from core.states import KERNEL_PASS_ORDER, Pass
 
-SUMMARY_UNITS = {
-    "num_kernels": "count",
-    "kernel_time_ns": "ns",
-    "busy_ns": "ns",
-    "span_ns": "ns",
-    "idle_frac": "fraction",
-    "profiled_idle_frac": "fraction",
-    "gemm_frac": "fraction",
-    "attention_frac": "fraction",
-    "unclassified_frac": "fraction",
-    "opaque_graph_ns": "ns",
-    "num_graph_launches": "count",
-    "peak_memory_bytes": "B",
-    "requested_bytes": "B",
-    "allocated_bytes": "B",
-    "reserved_bytes": "B",
-    "driver_bytes": "B",
-    "num_launches_without_kernel": "count",
-    "num_kernels_without_launch": "count",
-    "mfu": "fraction",
-    "mbu": "fraction",
-}
 MAX_OPAQUE_FRAC = 0.5
 
 
@@ -91,6 +70,7 @@ def assemble(
         warnings=_said_once(data.warnings + merge_warnings + found + ranks.warnings),
         ranks=ranks.document,
         peaks=dict(peaks or {}),
+        columns=columns_of(summary),
     )
 
 
@@ -250,7 +230,7 @@ def _summary_metrics(
 
     for pass_name, captures in by_pass.items():
         for name, value in _of_capture(pass_summary(captures)).items():
-            add(pass_name, name, value, SUMMARY_UNITS.get(name, _unit_of(name)))
+            add(pass_name, name, value, unit_of(name))
     for name in ("gemm_frac", "attention_frac", "unclassified_frac"):
         add(primary or "", name, summary.get(name), "fraction")
     for name, unit in RANK_UNITS.items():
@@ -264,8 +244,3 @@ def _summary_metrics(
         unit = "count" if name[0] == "n" else "fraction" if name == "cv" else "ms"
         add(str(Pass.CLEAN), f"latency_{name}", value, unit)
     return tuple(found.values())
-
-
-def _unit_of(name: str) -> str:
-    endings: Sequence[tuple[str, str]] = (("_ns", "ns"), ("_bytes", "B"), ("_frac", "fraction"))
-    return next((unit for end, unit in endings if name.endswith(end)), "count")

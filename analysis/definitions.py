@@ -1,10 +1,14 @@
-"""One definition for every number that the product shows: label, unit, meaning, formula, origin.
+"""The registry of metrics: every number that the product shows, defined once.
 
-Tooltips, the docs and the tests read this registry; no page words a number by itself. Keys are
-those of `show --json`: a summary key by itself, else `TABLE.COLUMN`.
+Label, unit, meaning, formula and origin; of a run's summary also the name by which runs are
+compared, and the column of the list of runs. Summaries, comparison, lists, tooltips and the docs
+are made from it; no page words a number by itself. Keys are those of `show --json`: a summary key
+by itself, else `TABLE.COLUMN`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from analysis.definitions_tables import TABLE_ROWS
 
@@ -28,6 +32,28 @@ class Definition:
     "How it is computed, in the names of the stored values; empty where it is read as it is."
     obtained: str
     "Which pass or tool it comes from."
+    metric: str = ""
+    "Name by which runs are compared (`compare --metric`); empty where they are not."
+    is_profiled: bool = False
+    "Measured under a profiler, so that the tool's settings matter to a comparison."
+    column: str = ""
+    "Column of the database's `runs`, by which lists sort and filter; empty without one."
+    list_title: str = ""
+    "Title in the list of runs, with the unit shown there."
+    list_scale: float = 1.0
+    "From the stored unit to that of the list."
+
+    def value(self, summary: Mapping[str, Any]) -> Any:
+        """Return the number of a run's summary; None where it is unknown."""
+        found: Any = summary
+        for part in self.key.split("."):
+            found = found.get(part) if isinstance(found, Mapping) else None
+        return found
+
+    @property
+    def compared_unit(self) -> str:
+        """The unit in which it is compared: times in ms, shares without one."""
+        return {"ns": "ms", "fraction": ""}.get(self.unit, self.unit)
 
 
 _SUMMARY_ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
@@ -150,6 +176,48 @@ _SUMMARY_ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
 )  # fmt: skip
 
 
+_USES: Mapping[str, Mapping[str, Any]] = {
+    "latency_ms.median": {"metric": "latency", "column": "latency_ms", "list_title": "latency ms"},
+    "latency_ms.n": {"column": "num_samples", "list_title": "samples"},
+    "kernel_time_ns": {
+        "metric": "kernel_time",
+        "is_profiled": True,
+        "column": "kernel_time_ns",
+        "list_title": "kernel time ms",
+        "list_scale": 1e-6,
+    },
+    "busy_ns": {"metric": "busy", "is_profiled": True},
+    "span_ns": {"metric": "span", "is_profiled": True},
+    "peak_memory_bytes": {
+        "metric": "peak_memory",
+        "column": "peak_memory_bytes",
+        "list_title": "peak memory GB",
+        "list_scale": 1e-9,
+    },
+    "requested_bytes": {"metric": "requested_memory"},
+    "reserved_bytes": {"metric": "reserved_memory"},
+    "driver_bytes": {"metric": "driver_memory", "is_profiled": True},
+    "idle_frac": {
+        "metric": "idle_frac",
+        "column": "idle_frac",
+        "list_title": "idle %",
+        "list_scale": 100,
+    },
+    "profiled_idle_frac": {"metric": "profiled_idle_frac", "is_profiled": True},
+    "gemm_frac": {
+        "metric": "gemm_frac",
+        "is_profiled": True,
+        "column": "gemm_frac",
+        "list_title": "GEMM %",
+        "list_scale": 100,
+    },
+    "attention_frac": {"metric": "attention_frac", "is_profiled": True},
+    "mfu": {"metric": "mfu"},
+    "mbu": {"metric": "mbu"},
+}
+"""What is done with a number of the summary besides showing it on the run's page."""
+
+
 def _registry() -> dict[str, Definition]:
     found = {}
     for key, label, unit, meaning, formula, obtained in (*_SUMMARY_ROWS, *TABLE_ROWS):
@@ -160,12 +228,34 @@ def _registry() -> dict[str, Definition]:
             meaning=meaning,
             formula=formula,
             obtained=obtained,
+            **_USES.get(key, {}),
         )
     return found
 
 
 DEFINITIONS: dict[str, Definition] = _registry()
 """Every definition by key, in the order of the docs."""
+
+
+COMPARED: dict[str, Definition] = {d.metric: d for d in DEFINITIONS.values() if d.metric}
+"""The summary's numbers by which runs are compared, by their name there."""
+LISTED: tuple[Definition, ...] = tuple(d for d in DEFINITIONS.values() if d.list_title)
+"""The numbers in the list of runs."""
+
+
+def columns_of(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a run's row holds of its summary: the numbers that lists sort and filter by."""
+    low, high = (summary.get("latency_ms") or {}).get("ci95") or (None, None)
+    found = {d.column: d.value(summary) for d in DEFINITIONS.values() if d.column}
+    return found | {"latency_lo_ms": low, "latency_hi_ms": high}
+
+
+def unit_of(key: str) -> str:
+    """Return the unit of a number of the summary; by its name's ending where it has no entry."""
+    if key in DEFINITIONS:
+        return DEFINITIONS[key].unit or "count"
+    endings = (("_ns", "ns"), ("_bytes", "B"), ("_frac", "fraction"))
+    return next((unit for end, unit in endings if key.endswith(end)), "count")
 
 
 def define(key: str) -> Definition:

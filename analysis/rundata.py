@@ -113,3 +113,5 @@ class AssembledRun:
     "ranks, collectives, steps, exposed_by_kind, missing (`analysis.ranks`); {} without GPU work."
     peaks: Mapping[str, float] = field(default_factory=dict)
     "The measured peaks by which `summary` judges the run; {} where none were known."
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    "The numbers of `summary` that the run's row holds, by column (`analysis.definitions`)."

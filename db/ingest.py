@@ -255,8 +255,7 @@ def _insert_run_rows(db: Database, run_id: str, run: AssembledRun) -> None:
 
 
 def _update_run(db: Database, run_id: str, run: AssembledRun) -> None:
-    data, latency = run.data, run.summary.get("latency_ms") or {}
-    low, high = latency.get("ci95") or (None, None)
+    data = run.data
     info: dict[str, Any] = {
         "cost": dict(data.cost),
         "memory": dict(run.memory),
@@ -267,18 +266,12 @@ def _update_run(db: Database, run_id: str, run: AssembledRun) -> None:
     info["noise_floors"] = data.gpu.get("noise_floors") or {}
     row = {
         "summary": json.dumps(dict(run.summary)),
-        "latency_ms": latency.get("median"),
-        "latency_lo_ms": low,
-        "latency_hi_ms": high,
-        "num_samples": latency.get("n"),
-        "peak_memory_bytes": run.summary.get("peak_memory_bytes"),
+        **run.columns,
         "info": json.dumps(info),
         "oom": json.dumps(data.oom) if data.oom else None,
         "error": data.error,
         "progress": "{}",
     }
-    for name in ("kernel_time_ns", "idle_frac", "gemm_frac"):
-        row[name] = run.summary.get(name)
     model = data.gpu.get("model") or data.gpu.get("name")
     row |= {"gpu_model": model} if model else {}
     sets = ", ".join(f"{name} = ?" for name in row)

@@ -8,37 +8,15 @@ import numpy as np
 
 from analysis.compare.records import Side
 from analysis.compare.statistics import Groups, centre
+from analysis.definitions import COMPARED
 from analysis.iterations import iteration_of, normalise, num_iterations, tail
 from analysis.runview import RunView
 from core.errors import UserError
 
-SUMMARY_METRICS = {
-    "kernel_time": ("kernel_time_ns", "ms"),
-    "busy": ("busy_ns", "ms"),
-    "span": ("span_ns", "ms"),
-    "peak_memory": ("peak_memory_bytes", "B"),
-    "idle_frac": ("idle_frac", ""),
-    "profiled_idle_frac": ("profiled_idle_frac", ""),
-    "gemm_frac": ("gemm_frac", ""),
-    "attention_frac": ("attention_frac", ""),
-    "mfu": ("mfu", ""),
-    "mbu": ("mbu", ""),
-}
 PHASE_METRICS = {"host": "host_ns", "projected": "projected_ns", "kernel": "kernel_ns"}
 """`host:forward`: time of a phase per iteration; the path may be any tail of its full path."""
 PROFILED_ITERATION = "profiled_iteration"
 """One iteration under the profiler: GPU projection of its range, else the range on the host."""
-PROFILED = frozenset(
-    {
-        PROFILED_ITERATION,
-        "kernel_time",
-        "busy",
-        "span",
-        "profiled_idle_frac",
-        "gemm_frac",
-        "attention_frac",
-    }
-)
 TELLING = ("latency", PROFILED_ITERATION, "span", "kernel_time", "busy", "peak_memory")
 """What to compare by, the most telling first: what has no clean latency still has the others."""
 HIGHER_IS_BETTER = re.compile(r"/s$|^(mfu|mbu)$|throughput|speedup")
@@ -60,7 +38,9 @@ class Metric:
     @property
     def is_profiled(self) -> bool:
         """Measured under a profiler, so that the tool's settings matter."""
-        return self.name in PROFILED or self.name.split(":", 1)[0] in PHASE_METRICS
+        if self.name in COMPARED:
+            return COMPARED[self.name].is_profiled
+        return self.name == PROFILED_ITERATION or self.name.split(":", 1)[0] in PHASE_METRICS
 
 
 def resolve(name: str, a: Sequence[RunView], b: Sequence[RunView]) -> Metric:
@@ -81,9 +61,9 @@ def available(view: RunView) -> dict[str, str]:
     found = {"latency": "ms"} if len(view.samples) else {}
     if _iteration_values(view) is not None:
         found[PROFILED_ITERATION] = "ms"
-    for name, (key, unit) in SUMMARY_METRICS.items():
-        if view.summary.get(key) is not None:
-            found[name] = unit
+    for name, definition in COMPARED.items():
+        if name != "latency" and definition.value(view.summary) is not None:
+            found[name] = definition.compared_unit
     for kind, column in PHASE_METRICS.items():
         if len(view.phases):
             known = set(view.phases["path"][view.phases[column].notna()])
@@ -110,12 +90,12 @@ def groups(view: RunView, metric: Metric, *, per_iteration: bool = False) -> lis
             rows.sort_values("iteration")["latency_ns"].to_numpy(dtype=float) / NS_PER_MS
             for _, rows in view.samples.groupby("process", sort=True)
         ]
-    if metric.name in SUMMARY_METRICS:
-        key, unit = SUMMARY_METRICS[metric.name]
-        value = view.summary.get(key)
+    if metric.name in COMPARED:
+        definition = COMPARED[metric.name]
+        value = definition.value(view.summary)
         if value is None:
             return []
-        scale = NS_PER_MS if unit == "ms" else 1.0
+        scale = NS_PER_MS if definition.unit == "ns" else 1.0
         if per_iteration and metric.name in ("kernel_time", "busy", "span"):
             scale *= num_iterations(view.phases) or 1
         return [np.array([float(value) / scale])]

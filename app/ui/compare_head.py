@@ -7,8 +7,9 @@ from functools import partial
 import streamlit as st
 
 from analysis.compare import Comparison
-from analysis.compare.metrics import Metric
+from analysis.compare.metrics import PROFILED_ITERATION, Metric
 from analysis.compare.words import RanOn, metric_text
+from analysis.definitions import COMPARED
 from analysis.runview import RunView
 from app.charts.compare import interval
 from app.ui import data, links, style
@@ -18,18 +19,6 @@ from app.ui.shape import TELLING, device_text
 from app.ui.widgets import chart, linked_select, plain_markdown
 from db.repeats import Repeats
 
-METRICS = {
-    "profiled_iteration": "Iteration under the profiler",
-    "span": "Span of the GPU's work, profiled",
-    "busy": "GPU busy, profiled",
-    "peak_memory": "Peak memory",
-    "idle_frac": "GPU idle",
-    "profiled_idle_frac": "GPU idle, profiled",
-    "gemm_frac": "GEMM fraction, profiled",
-    "attention_frac": "Attention fraction, profiled",
-    "mfu": "MFU",
-    "mbu": "MBU",
-}
 _TITLES = {
     "faster": "B is faster",
     "slower": "B is slower",
@@ -63,8 +52,12 @@ def _metric(name: str, *, is_known: bool, device: RanOn) -> str:
     """Return how a metric is called: whether it was measured under a profiler is part of it."""
     if name == "latency":
         return "Latency" if is_known else "Latency (no clean pass on both sides)"
-    if name in METRICS:
-        return METRICS[name]
+    if name == PROFILED_ITERATION:
+        return "Iteration under the profiler"
+    is_named = name in COMPARED and not (device == "cpu" and name == "kernel_time")
+    if is_named:
+        label, profiled = COMPARED[name].label, ", profiled" if COMPARED[name].is_profiled else ""
+        return label if label.endswith(", profiled") else f"{label}{profiled}"
     said = metric_text(name, device)
     profiled = ", profiled" if Metric(name=name, unit="").is_profiled else ""
     return f"{said[0].upper()}{said[1:]}{profiled}"

@@ -270,12 +270,13 @@ def metric_names(a: str, b: str) -> "tuple[list[str], RanOn]":
 
 @st.cache_data(ttl=900, max_entries=64, show_spinner=False)
 def _metric_names(ids: tuple[tuple[str, ...], ...], key: Stamp) -> "tuple[list[str], RanOn]":
-    from analysis.compare.metrics import SUMMARY_METRICS, common
+    from analysis.compare.metrics import common
     from analysis.compare.words import device_of
+    from analysis.definitions import COMPARED
 
     sides = [fetch_views(side) for side in ids]
     names = common(*sides) if len(sides) == 2 else []
-    again = {key for key, _ in SUMMARY_METRICS.values()} - set(SUMMARY_METRICS)
+    again = {definition.key for definition in COMPARED.values()} - set(COMPARED)
     names = [n for n in names if n not in again and not n.startswith("latency_")]
     device = device_of([view for side in sides for view in side])
     return names if "latency" in names else [*names, "latency"], device

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from analysis.definitions import tooltip
+from analysis.definitions import LISTED, Definition, tooltip
 from app.ui import data, links
 from app.ui.format import count, fixed_format, many
 from app.ui.shape import is_there, params_columns, run_table, status_text, two_sides
@@ -71,7 +71,6 @@ def rows_key(ids: Iterable[object]) -> str:
 
 
 def _config(table: pd.DataFrame, key: str) -> dict[str, object]:
-    number = st.column_config.NumberColumn
     return {
         "open": st.column_config.ButtonColumn(
             "", key=f"{key}_open", type="tertiary", pinned=True, width=44
@@ -83,19 +82,25 @@ def _config(table: pd.DataFrame, key: str) -> dict[str, object]:
             width=96,
         ),
         "GPU": st.column_config.TextColumn(width=118),
-        "latency ms": number(
-            format=fixed_format(table["latency ms"]), help=tooltip("latency_ms.median"), width=92
+        **{d.list_title: _number(d, table) for d in LISTED},
+        "\u00b1 %": st.column_config.NumberColumn(
+            format="%.1f", help="Half of the 95 % interval", width=60
         ),
-        "\u00b1 %": number(format="%.1f", help="Half of the 95 % interval", width=60),
-        "kernel time ms": number(
-            format=fixed_format(table["kernel time ms"]),
-            help=tooltip("kernel_time_ns") + " Of a CPU run: its operators' own time.",
-            width=112,
-        ),
-        "idle %": number(format="%.1f", help=tooltip("idle_frac"), width=66),
-        "GEMM %": number(format="%.1f", help=tooltip("gemm_frac"), width=76),
-        "peak memory GB": number(format="%.2f", help=tooltip("peak_memory_bytes"), width=118),
     }
+
+
+_WIDTHS = {"latency ms": 92, "kernel time ms": 112, "idle %": 66, "GEMM %": 76}
+_FORMATS = {"%": "%.1f", "GB": "%.2f", "samples": "%d"}
+
+
+def _number(definition: Definition, table: pd.DataFrame) -> object:
+    """Return the column of one metric: its definition as help, decimals that line up."""
+    title = definition.list_title
+    shown = _FORMATS.get(title.split()[-1]) or fixed_format(table[title])
+    of_cpu = " Of a CPU run: its operators' own time." if title.startswith("kernel") else ""
+    return st.column_config.NumberColumn(
+        format=shown, help=tooltip(definition.key) + of_cpu, width=_WIDTHS.get(title, 118)
+    )
 
 
 def asked_page() -> int:

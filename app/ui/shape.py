@@ -4,6 +4,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.definitions import LISTED
 from analysis.iterations import normalise
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
@@ -43,8 +44,11 @@ def params_columns(frame: pd.DataFrame) -> pd.DataFrame:
 
 def run_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Return runs with display units: ms, GB, per cent; unknown stays empty."""
-    memory = pd.to_numeric(frame["peak_memory_bytes"], errors="coerce").astype("float64")
-    kernel = pd.to_numeric(frame["kernel_time_ns"], errors="coerce").astype("float64")
+    listed = {
+        d.list_title: pd.to_numeric(frame[d.column], errors="coerce").astype("float64")
+        * d.list_scale
+        for d in LISTED
+    }
     half = (frame["latency_hi_ms"] - frame["latency_lo_ms"]) / 2
     return pd.DataFrame(
         {
@@ -53,13 +57,9 @@ def run_table(frame: pd.DataFrame) -> pd.DataFrame:
             "status": [[status_text(s)] for s in frame["status"]],
             "workload": frame["workload"].fillna(""),
             "GPU": [gpu_name(m) if pd.notna(m) else None for m in frame["gpu_model"]],
-            "latency ms": frame["latency_ms"],
-            "\u00b1 %": 100 * half / frame["latency_ms"],
+            **listed,
             "samples": frame["num_samples"],
-            "kernel time ms": kernel / 1e6,
-            "idle %": 100 * frame["idle_frac"],
-            "GEMM %": 100 * frame["gemm_frac"],
-            "peak memory GB": memory / 1e9,
+            "\u00b1 %": 100 * half / frame["latency_ms"],
             "tags": frame["tags"],
             "baseline": frame["is_baseline"],
             "notes": frame["notes"],
