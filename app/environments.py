@@ -19,6 +19,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements"
+IS_CLONE = (ROOT / "warpboard").is_file()
+"""Else it was installed by pip, and its own folder is no place for environments."""
 TORCH = "torch==2.13.0"
 TORCH_CPU = TORCH + "+cpu"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -60,8 +62,8 @@ def made_worker_python() -> Path | None:
     chosen = os.environ.get("WARPBOARD_PYTHON")
     if chosen:
         return Path(chosen)
-    made = ROOT / ".venv-worker" / "bin" / "python"
-    if (ROOT / ".venv-worker" / STAMP).exists():
+    made = _place() / ".venv-worker" / "bin" / "python"
+    if (_place() / ".venv-worker" / STAMP).exists():
         return made
     return host_python_with_torch()
 
@@ -74,6 +76,14 @@ def host_python_with_torch() -> Path | None:
     code = "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"
     has_torch = subprocess.run([found, "-c", code], capture_output=True, check=False, cwd="/")
     return Path(found) if has_torch.returncode == 0 else None
+
+
+def _place() -> Path:
+    """Return the folder that holds the environments: the clone, else the user's own data."""
+    if IS_CLONE:
+        return ROOT
+    home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(home) / "warpboard"
 
 
 def torch_choice(*, dev: bool = False) -> str:
@@ -102,9 +112,10 @@ def ensure(
     tell: Say = say,
 ) -> Path:
     """Return the Python of an environment, (re)made when what it should hold has changed."""
-    folder = ROOT / name
+    folder = _place() / name
+    folder.parent.mkdir(parents=True, exist_ok=True)
     wanted = _wanted(locks, torch, base, optional)
-    with open(ROOT / f"{name}.lock", "w") as lock:
+    with open(folder.with_name(f"{name}.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two commands at once: the second waits
         if _read(folder / STAMP) != wanted or not (folder / "bin" / "python").exists():
             _make(folder, locks, torch, base, tell)
@@ -135,7 +146,25 @@ def _make(folder: Path, locks: list[str], torch: str | None, base: Path | None, 
     if torch is not None:
         tell(f"installing {torch} into {folder.name} (large; takes some minutes)")
         _install_torch(folder, torch, tell)
+    if os.environ.get("PYTHONDONTWRITEBYTECODE"):
+        _compile(folder, tell)
     tell(f"{folder.name} is ready")
+
+
+def _compile(folder: Path, tell: Say) -> None:
+    """Compile everything now, where Python is told to keep nothing of what it compiles later.
+
+    Every command would compile all it imports anew, and take three to four times as long.
+    """
+    tell("compiling (once)")
+    rooms = [str(p) for p in ROOT.iterdir() if (p / "__init__.py").is_file()]
+    python = str(folder / "bin" / "python")
+    # -q -q: some packages hold files for other Pythons, which do not compile.
+    subprocess.run(
+        [python, "-m", "compileall", "-q", "-q", "-j", "0", str(folder / "lib"), *rooms],
+        check=False,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 def _install_torch(folder: Path, torch: str, tell: Say) -> None:
@@ -158,7 +187,7 @@ def _install_optional(folder: Path, name: str, tell: Say) -> None:
 
 
 def _pip(folder: Path, arguments: list[str], tell: Say) -> None:
-    """Install. Python compiles the few modules that are used at their first import."""
+    """Install. Python compiles what is used at its first import; see `_compile`."""
     command = [str(folder / "bin" / "python"), "-u", "-m", "pip", "install", "--no-compile"]
     command += ["--progress-bar=off", "--disable-pip-version-check", "--no-input", *arguments]
     fix = "Check the network and pip's configuration, then run the same command again"

@@ -253,6 +253,8 @@ def _one_line(text: str) -> str:
 
 def run_name(workload: str, params: Mapping[str, Any]) -> str:
     """Return a name that tells runs of one workload apart: `decode compile=none dtype=bf16`."""
+    if workload == "command" and _one_line(str(params.get("name") or "")):
+        return _one_line(str(params["name"]))[:MAX_NAME]
     has_preset = params.get("preset") not in (None, "", "custom")
     shown = _NAMED if has_preset else (*_NAMED, *_NAMED_SIZES)
     parts = [f"{k}={params[k]}" for k in shown if params.get(k) not in (None, "", "custom")]

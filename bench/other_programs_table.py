@@ -11,7 +11,9 @@ OWN_TIMER = re.compile(r"([0-9.]+) ms$", re.M)
 
 def main() -> None:
     """Read OUT/NAME.txt and OUT/NAME/manifest.json of every program."""
-    rows = [("program", "own timer ms", "step to step ms", "off by", "step alone ms", "off by")]
+    rows: list[tuple[str, ...]] = [
+        ("program", "own timer ms", "step to step ms", "off by", "step alone ms", "off by")
+    ]
     for text in sorted(Path(sys.argv[1]).glob("*.txt")):
         manifest = text.with_suffix("") / "manifest.json"
         if not manifest.is_file():

@@ -15,7 +15,7 @@ from db.edit import delete_runs, relabel, remove_folders
 from db.events import add_events
 from db.handover import interrupt_stale
 from db.labels import pin, set_notes, set_tags, unpin
-from db.lifecycle import transition
+from db.lifecycle import move, transition
 from db.queue import move_up, request_cancel, retry
 from db.search import compile_query, param_keys
 
@@ -88,6 +88,11 @@ _EXPRESSIONS = {
 SORTABLE = frozenset(LIST_COLUMNS) - {"params", "progress", "profilers"}
 
 
+PROFILED = "profiled"
+"""Source of a run that `warpboard profile` measured and sent."""
+NOT_HERE_YET = "its files have not arrived: whoever measured it sends them"
+
+
 def insert_run(
     db: Database,
     *,
@@ -108,6 +113,19 @@ def insert_run(
         db.table("runs").insert(row | {"position": top + 1})
         add_events(db, run_id, [(None, "state", "queued")])
     return run_id
+
+
+def expect_run(db: Database, spec: JobSpec, name: str, label: str) -> tuple[str, int]:
+    """Add a run that was measured elsewhere and whose bundle comes now; return its id and attempt.
+
+    It belongs to the token `label`: nobody else may bring its files.
+    """
+    with db.atomic():
+        run_id = insert_run(db, spec=spec, name=name, source=PROFILED)
+        fields = {"error": NOT_HERE_YET, "progress": {"token": label}}
+        move(db, RunStatus.INTERRUPTED, "id = ?", [run_id], event=NOT_HERE_YET, fields=fields)
+        attempt = db.execute("SELECT attempt FROM runs WHERE id = ?", [run_id]).fetchone()[0]
+    return run_id, int(attempt)
 
 
 def spec_fields(spec: JobSpec) -> dict[str, Any]:

@@ -131,12 +131,16 @@ def check_run(
     nobody has is left to the caller's own checks of status and attempt.
     """
     row = db.execute(
-        "SELECT r.worker_id, w.token_label, g.uuid FROM runs r"
+        "SELECT r.worker_id, w.token_label, g.uuid, json_extract(r.progress, '$.token') FROM runs r"
         " LEFT JOIN workers w ON w.id = r.worker_id LEFT JOIN gpus g ON g.id = r.gpu_id"
         " WHERE r.id = ?",
         [run_id],
     ).fetchone()
-    if row is None or row[0] is None:
+    if row is None:
+        return
+    if row[0] is None:
+        if row[3] not in (None, label):
+            raise NotYours(f"run {run_id} is not one of the token {label!r}")
         return
     if row[1] != label or worker_id not in (None, row[0]):
         raise NotYours(f"run {run_id} is not one of the token {label!r} and its worker")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from captures.scrub.log import LogCleaner
 from core.config import ROOT
 from core.errors import UserError
 from core.spec import JobSpec
@@ -32,6 +33,7 @@ UNKNOWN_SKIP = 3
 """Steps before the captured ones where no clean pass has told when they settle."""
 TO_NEXT, ALONE = "step to step", "step alone"
 MAX_METRIC_VALUES = 1_000_000
+_SECRET = ("token", "password", "passwd", "secret", "api-key", "api_key", "apikey")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +274,27 @@ def _main_process(processes: Sequence[Process]) -> Process | None:
         return process.facts.get("rank") in (None, 0), busy_ns
 
     return max(processes, key=weight, default=None)
+
+
+def public_words(words: Sequence[str]) -> list[str]:
+    """Return the words as they may leave the host: home folder and secrets left out."""
+    clean = LogCleaner().text
+    public: list[str] = []
+    for i, text in enumerate(words):
+        name, sign, _ = text.partition("=")
+        previous = words[i - 1].lower() if i else ""
+        if sign and name.startswith("-") and any(s in name.lower() for s in _SECRET):
+            public.append(f"{name}=(removed)")
+        elif (
+            i
+            and previous.startswith("-")
+            and "=" not in previous
+            and any(s in previous for s in _SECRET)
+        ):
+            public.append("(removed)")
+        else:
+            public.append(clean(text))
+    return public
 
 
 def metric_pattern(text: str) -> re.Pattern[str]:

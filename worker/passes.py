@@ -17,7 +17,7 @@ from worker.clocks import ClockMonitor
 from worker.environment import job_environment
 from worker.joblog import JobLog, utc_now
 from worker.outcomes import Outcome, OutcomeCode, judge
-from worker.own_program import OwnProgram
+from worker.own_program import OwnProgram, public_words
 from worker.process import LineCallback, ProcessLimits, ProcessResult, run_process
 from worker.profilers import PROFILERS
 from worker.profilers.spec import Capture, Collected, PassContext, ProfilerSpec
@@ -300,6 +300,7 @@ class PassRunner:
     def _public_command(self, command: list[str]) -> list[str]:
         """Return the command without this host's folders."""
         scratch = f"{self._scratch}/"
+        command = command if self._own is None else public_words(command)
         shown = [self._shorten(part.replace(scratch, "")) for part in command]
         return [Path(p).name if p.startswith("/") else p for p in shown]
 

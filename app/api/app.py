@@ -68,6 +68,7 @@ def _routes() -> list[tuple[str, str, Handler]]:
         ("POST", PREFIX + "/workers", workers.register),
         ("POST", PREFIX + "/workers/{worker_id}/heartbeat", workers.heartbeat),
         ("GET", PREFIX + "/runs", runs.listed),
+        ("POST", PREFIX + "/runs", runs.expected),
         ("GET", run, runs.shown),
         ("POST", run + "/claim", runs.claim),
         ("POST", run + "/events", runs.events),

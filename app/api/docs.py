@@ -14,6 +14,14 @@ _OPERATIONS: tuple[tuple[str, str, str, str, str], ...] = (
     ("GET", "/api/v1/runs/{run_id}", "One run, as `show --json`", "", "run, summary, ..."),
     (
         "POST",
+        "/api/v1/runs",
+        "Add a run that was measured elsewhere (`warpboard profile --to`); its captures and its "
+        "manifest follow, by the same token",
+        "job: the job spec, name",
+        "run_id, attempt",
+    ),
+    (
+        "POST",
         "/api/v1/workers",
         "Register a worker",
         "worker_id, version, queues, gpus, tools, host_label, clock_s",

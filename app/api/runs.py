@@ -14,14 +14,16 @@ from app.api.auth import check_token
 from app.api.errors import ApiError, field_of, read_json, route
 from app.api.state import ApiState, in_thread, state_of
 from app.api.uploads import check_run_id, upload_path
+from app.imports import checked_name, run_name
 from app.show import show_document
 from captures.manifest import MAX_MANIFEST_BYTES, check_manifest
 from core.errors import AppError, CaptureError, UserError
 from core.foreign import checked_gpu, checked_json
+from core.spec import JobSpec
 from db import handover
 from db import queue as db_queue
 from db.fetch import gpu_facts, run_view
-from db.runs import count_runs, list_rows, resolve_run
+from db.runs import count_runs, expect_run, list_rows, resolve_run
 from db.status import has_capture
 from db.tokens import NotYours, check_run, check_worker
 from db.workers import gpu_id, gpu_model_of
@@ -203,6 +205,21 @@ def _awaited(db: Database, run_id: str, attempt: int) -> str:
     except UserError as exc:
         LOG.warning("refused a late bundle: %s", exc)
         raise ApiError(409, str(exc)) from exc
+
+
+@route
+async def expected(request: Request) -> Response:
+    """Add a run that was measured elsewhere; its captures and manifest follow."""
+    label = await check_token(request)
+    body = await read_json(request)
+    try:
+        spec = JobSpec.from_dict(checked_json(field_of(body, "job", dict), "job", 3))
+        name = checked_name(field_of(body, "name", str, None))
+    except (KeyError, TypeError, ValueError, UserError) as exc:
+        raise ApiError(422, f"job cannot be read: {exc}") from exc
+    name = name or run_name(spec.workload, spec.params)
+    run_id, attempt = await in_thread(request, expect_run, spec, name, label)
+    return JSONResponse({"run_id": run_id, "attempt": attempt}, status_code=201)
 
 
 @route

@@ -28,6 +28,7 @@ from core.errors import AppError, UserError
 COMMANDS = {
     "up": "start the dashboard, its workers and the queue",
     "submit": "queue a workload, or a sweep of several values",
+    "profile": "measure any program, unchanged, and store what was found",
     "run": "run a workload here and leave a bundle",
     "import": "store capture files or a bundle as a run",
     "runs": "list runs",
@@ -55,7 +56,7 @@ COMMANDS = {
 WRITES_DATA = ("up", "submit", "import", "reparse", "reclassify", "demo", "ingest", "token")
 """Commands that write the data directory and nothing else: what they make is its owner's alone."""
 _KEYWORDS = {"import": "import_"}
-_PASSED_ON = ("run", "worker")
+_PASSED_ON = ("run", "worker", "profile")
 """Commands whose words another program reads: nothing after them is ours."""
 
 

@@ -23,6 +23,7 @@ import struct
 import sys
 import threading
 import time
+import weakref
 from collections import deque
 
 RECORD = struct.Struct("<BBHIqqqff")
@@ -32,17 +33,26 @@ The distance runs from the start event of the record before to this one's. `work
 reads them.
 """
 CALL, OPTIMIZER, MARK = 1, 2, 3
-GRAD, TRAINING, RAISED = 1, 2, 4
+GRAD, RAISED = 1, 4
 HAS_EVENTS, IS_READ = 1, 2
 CHUNK_BYTES = 65_536 * RECORD.size
 """A whole number of records and of pages of any size."""
 MAX_RECORDS = 2_000_000
 MAX_PENDING = 4096
-MAX_BLOCKS = 256
-"""Modules inside the outermost one that get a range of their own."""
 HOOK = 0x57415250
 """Our key in PyTorch's tables of hooks, far from the numbers that it hands out."""
+FLUSH_EVERY_NS = 5_000_000
+READ_EVERY_NS = 250_000_000
+"""Events are read this often, so that most steps read none."""
 UNKNOWN = float("nan")
+clock_ns = time.perf_counter_ns
+get_ident = threading.get_ident
+
+
+def is_cuda_in_use():
+    """Replaced by torch's own as it arrives."""
+    return False
+
 
 _active = None
 
@@ -53,8 +63,24 @@ def enter(settings_text):
     settings = json.loads(settings_text)
     _active = Session(settings)
     os.register_at_fork(after_in_child=_active.after_fork)
+    _before_exit(_active)
     _on_import("torch", _active.torch_is_here)
     _on_import("torch._dynamo.eval_frame", _active.compiler_is_here)
+
+
+def _before_exit(session):
+    """Write out the last records of programs and children that end by `os._exit`."""
+    leave = os._exit
+
+    def _exit(status):
+        with contextlib.suppress(Exception):
+            if session.rows:
+                session.flush(clock_ns())
+                session.read_events(MAX_PENDING)
+        leave(status)
+
+    _exit.__wrapped__ = leave
+    os._exit = _exit
 
 
 def current():
@@ -176,20 +202,28 @@ class Session:
         self.skip = settings.get("skip", 0)
         self.num_steps = settings.get("steps", 0)
         self.ends_program = bool(settings.get("stop"))
+        self.is_timed = self.pass_name == "clean"
+        self.is_lean = self.is_timed and not self.num_steps
+        self.is_capturing = None
         self.is_known_training = bool(settings.get("training"))
         self.root = settings.get("root")
         self.torch = None
         self._reset()
 
     def _reset(self):
+        self.generation = object()
+        self.rows = []
+        self.flushed_ns = 0
+        self.num_calls = {}
         self.records = None
         self.is_off = False
         self.thread = None
         self.names = {}
-        self.start_ns = 0
-        self.start_event = None
+        self.call = None
         self.last_start = None
         self.pending = deque()
+        self.read_ns = 0
+        self.streams = {}
         self.pool = []
         self.optimizers = {}
         self.others = set()
@@ -200,13 +234,18 @@ class Session:
         self.next_memory_at = 2
         self.has_ended = False
         self.capture = None
-        self.device_index = None
 
     def after_fork(self):
         """Start anew in a forked child: its parent's file and events are not its own."""
         self._reset()
         if self.torch is not None:
             # The fork may have come out of a call: the hook is then off, and stays off.
+            self._make_capture()
+
+    def _make_capture(self):
+        if not self.is_timed:
+            from warpboard_captures import make_capture
+
             self.capture = make_capture(self)
 
     # -- as torch arrives -------------------------------------------------------------------
@@ -218,12 +257,16 @@ class Session:
         self.torch = torch
         self.waiting = module._global_forward_pre_hooks
         self.is_grad_enabled = torch.is_grad_enabled
+        self.is_capturing = torch.cuda.is_current_stream_capturing
+        global is_cuda_in_use
+        is_cuda_in_use = torch.cuda.is_initialized
         self.before_call, self.after_call = make_hooks(self, torch)
-        self.capture = make_capture(self)
+        self._make_capture()
         self.waiting[HOOK] = self.before_call
         if optimizer is not None:
             before, after = make_optimizer_hooks(self, torch)
-            optimizer.register_optimizer_step_pre_hook(before)
+            if self.capture is not None:
+                optimizer.register_optimizer_step_pre_hook(before)
             optimizer.register_optimizer_step_post_hook(after)
         wrap_module_compile(self, torch.nn.Module)
         wrap_graph_replay(self, torch)
@@ -252,13 +295,13 @@ class Session:
             result = call(*args, **kwargs)
         except BaseException:
             if is_ours:
-                self.end_call(named, (), {}, None)
+                self.end_call((), {}, None)
             raise
         finally:
             if hook is not None:
                 self.waiting[HOOK] = hook
         if is_ours:
-            self.end_call(named, args, kwargs, result)
+            self.end_call(args, kwargs, result)
         return result
 
     # -- records ----------------------------------------------------------------------------
@@ -284,7 +327,7 @@ class Session:
             return -1
         number = len(self.names)
         original = getattr(thing, "_orig_mod", thing)
-        original = getattr(original, "module", original) if _is_wrapper(original) else original
+        original = getattr(original, "module", original) if is_wrapper(original) else original
         if self.root is not None and type(original).__name__ != self.root:
             self.others.add(number)
         self.records.say(
@@ -319,26 +362,26 @@ class Session:
         number = self.names.get(id(module))
         if number is None:
             number = self.name_of(module)
-        if number < 0 or threading.get_ident() != self.thread:
+        if number < 0 or get_ident() != self.thread:
             return False
+        with_grad = self.is_grad_enabled()
         if not self.is_marked:
-            self._boundary(number, self.is_grad_enabled())
+            self._boundary(number, with_grad)
         if self.capture is not None:
             self.capture.begin("forward", module)
-        self.start_event = self.event()
-        self.start_ns = time.perf_counter_ns()
+        event = self.event() if self.is_timed and is_cuda_in_use() else None
+        self.call = number, GRAD if with_grad else 0, event, clock_ns()
         return True
 
-    def end_call(self, module, args, kwargs, result):
+    def end_call(self, args, kwargs, result):
         """Write down an outermost call that has returned, or raised."""
-        end_ns = time.perf_counter_ns()
-        event = self.event() if self.start_event is not None else None
-        flags = (GRAD if self.is_grad_enabled() else 0) | (
-            TRAINING if getattr(module, "training", False) else 0
-        )
+        end_ns = clock_ns()
+        number, flags, event, start_ns = self.call
+        end_event = self.event(starts=False) if event is not None else None
         if result is None:
             flags |= RAISED
-        self._add(CALL, flags, self.names[id(module)], _size(args, kwargs), end_ns, event)
+        size = 0 if self.is_training and flags else _size(args, kwargs)
+        self._row((CALL, flags, number, size, start_ns, end_ns, event, end_event))
         if self.capture is not None:
             self.capture.end("forward")
 
@@ -347,43 +390,69 @@ class Session:
         number = self.names.get(id(optimizer))
         if number is None:
             number = self.name_of(optimizer, is_optimizer=True)
-        if number < 0 or threading.get_ident() != self.thread:
+        if number < 0 or get_ident() != self.thread:
             return
         first = next(iter(self.optimizers), number)
         self.optimizers[number] = True
-        self.start_ns, self.start_event = time.perf_counter_ns(), self.event()
-        self._add(OPTIMIZER, 0, number, 0, self.start_ns, None)
+        event = self.event() if self.is_timed and is_cuda_in_use() else None
+        now_ns = clock_ns()
+        self._row((OPTIMIZER, 0, number, 0, now_ns, now_ns, event, None))
         if number == first:
             if not self.is_training:
                 self.is_training = True
                 self.step_index = min(self.step_index, 0)
             self.is_between = True
 
-    def _add(self, kind, flags, number, size, end_ns, end_event):
-        start = self.start_event
-        place = self.records.add(
-            kind, flags, number, HAS_EVENTS if start is not None else 0,
-            size, self.start_ns, end_ns, UNKNOWN, UNKNOWN,
-        )  # fmt: skip
-        if start is not None:
-            self.pending.append((place, self.last_start, start, end_event))
-            self.last_start, self.start_event = start, None
-            if len(self.pending) > 2:
-                self.read_events(2)
+    def _row(self, row):
+        """Keep one record; several are written together where steps are short."""
+        self.rows.append(row)
+        if row[5] - self.flushed_ns > FLUSH_EVERY_NS:
+            self.flush(row[5])
 
-    def event(self):
-        """Record a CUDA event in the current stream; None without a GPU or in a graph capture."""
-        cuda = self.torch.cuda
-        if self.pass_name != "clean" or not cuda.is_initialized():
-            return None
+    def flush(self, now_ns):
+        """Write the records to the file's memory; now and then read the events that are past."""
+        self.flushed_ns = now_ns
+        rows, self.rows[:] = self.rows[:], []
+        for kind, flags, number, size, start_ns, end_ns, event, end_event in rows:
+            state = HAS_EVENTS if event is not None else 0
+            place = self.records.add(
+                kind, flags, number, state, size, start_ns, end_ns, UNKNOWN, UNKNOWN
+            )
+            if event is not None:
+                self.pending.append((place, self.last_start, event, end_event))
+                self.last_start = event
+        if now_ns - self.read_ns > READ_EVERY_NS:
+            self.read_ns = now_ns
+            self.read_events(MAX_PENDING)
+        if self.records.num_records >= self.next_memory_at:
+            self.next_memory_at = 2 * self.records.num_records
+            self.say_memory()
+
+    def event(self, starts=True):
+        """Record a CUDA event in the current stream; None in a graph capture."""
         try:
-            if cuda.is_current_stream_capturing():
+            if starts and self.is_capturing():
                 return None
-            event = self.pool.pop() if self.pool else cuda.Event(enable_timing=True)
-            event.record()
+            event = self.pool.pop() if self.pool else self.torch.cuda.Event(enable_timing=True)
+            event.record(self.stream())
         except Exception:
             return None
         return event
+
+    def stream(self):
+        """Return the current stream; made once for each, since making one takes a microsecond."""
+        core = self.torch._C
+        try:
+            device = core._cuda_getDevice()
+            key = device, core._cuda_getCurrentRawStream(device)
+        except AttributeError:  # a torch that names them otherwise
+            return self.torch.cuda.current_stream()
+        found = self.streams.get(key)
+        if found is None:
+            if len(self.streams) > 64:
+                self.streams.clear()
+            found = self.streams[key] = self.torch.cuda.current_stream()
+        return found
 
     def read_events(self, limit):
         """Read the times of events that the GPU has passed, at most `limit`; never waits."""
@@ -420,12 +489,10 @@ class Session:
     def step_begins(self):
         """A step begins here, and the one before it is over."""
         self.step_index += 1
-        if self.step_index >= self.next_memory_at:
-            self.next_memory_at *= 2
-            self.say_memory()
         if self.capture is not None:
             self.capture.step(self.step_index)
-        if self.num_steps and self.step_index >= self.skip + self.num_steps:
+        # The clean pass sees one step more: a step is over where the next one begins.
+        if self.num_steps and self.step_index >= self.skip + self.num_steps + self.is_timed:
             self.all_seen()
 
     def all_seen(self):
@@ -461,6 +528,7 @@ class Session:
         try:
             if self.capture is not None:
                 self.capture.close()
+            self.flush(clock_ns())
             if self.pending:
                 self.pending[-1][2].synchronize()
                 (self.pending[-1][3] or self.pending[-1][2]).synchronize()
@@ -482,7 +550,8 @@ class Session:
         if not self.is_marked:
             self.is_marked, self.step_index = True, -1
         self.step_begins()
-        self.mark = (self.event(), time.perf_counter_ns())
+        event = self.event() if self.is_timed and is_cuda_in_use() else None
+        self.mark = (event, clock_ns())
 
     def mark_ends(self, name):
         """The marked step is over."""
@@ -494,10 +563,19 @@ class Session:
             number = self.names[key] = len(self.names)
             self.records.say(name=number, type=name, wrapper="", parameters=0)
         event, start_ns = self.mark
-        end_ns = time.perf_counter_ns()
-        end_event = self.event() if event is not None else None
-        self.start_event, self.start_ns = event, start_ns
-        self._add(MARK, 0, number, 0, end_ns, end_event)
+        end_ns = clock_ns()
+        end_event = self.event(starts=False) if event is not None else None
+        self._row((MARK, 0, number, 0, start_ns, end_ns, event, end_event))
+
+    def phase_begins(self, name):
+        """A part of a step begins that the program itself marks."""
+        if self.capture is not None:
+            self.capture.begin(name)
+
+    def phase_ends(self, name):
+        """The part is over."""
+        if self.capture is not None:
+            self.capture.end(name)
 
 
 class _NoTorch:
@@ -509,7 +587,8 @@ class _NoTorch:
             return False
 
 
-def _is_wrapper(module):
+def is_wrapper(module):
+    """Say whether a module only passes calls on to its `module`, on one or several GPUs."""
     return type(module).__name__ in ("DistributedDataParallel", "DataParallel")
 
 
@@ -553,15 +632,69 @@ def make_hooks(session, torch):
             session.waiting[HOOK] = before_call
 
     def after_call(module, args, kwargs, result):
-        if is_compiling():
-            return
         module._forward_hooks.pop(HOOK, None)
         module._forward_hooks_with_kwargs.pop(HOOK, None)
         module._forward_hooks_always_called.pop(HOOK, None)
         session.waiting[HOOK] = before_call
-        session.end_call(module, args, kwargs, result)
+        try:
+            session.end_call(args, kwargs, result)
+            adopt(session, module, session.names[id(module)], torch)
+        except Exception:
+            if os.environ.get("WARPBOARD_HOOKS_DEBUG"):
+                raise
 
     return before_call, after_call
+
+
+def adopt(session, module, number, torch):
+    """Time a module that is called again and again at its own entry, past PyTorch's slow path.
+
+    `_compiled_call_impl` is what a module calls in place of its hooks and its forward. The function
+    put there holds the module weakly, so that the program can free it as before.
+    """
+    count = session.num_calls[number] = session.num_calls.get(number, 0) + 1
+    own = vars(module)
+    if count < 2 or not session.is_lean or own.get("_compiled_call_impl") is not None:
+        return
+    if isinstance(module, torch.jit.ScriptModule):
+        return
+    own["_compiled_call_impl"] = make_timed(session, weakref.ref(module), number, torch)
+
+
+def make_timed(session, ref, number, torch):
+    """Return what calls a module and writes the call down: as little as can be."""
+    is_compiling, is_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
+    waiting, rows = session.waiting, session.rows
+    generation, thread = session.generation, session.thread
+
+    def timed(*args, **kwargs):
+        module = ref()
+        if is_compiling():
+            return module._call_impl(*args, **kwargs)
+        if session.generation is not generation:  # in a forked child all begins anew
+            vars(module).pop("_compiled_call_impl", None)
+            return module(*args, **kwargs)
+        hook = waiting.pop(HOOK, None)
+        if hook is None:  # inside of an outermost call
+            return module._call_impl(*args, **kwargs)
+        try:
+            if get_ident() != thread:
+                return module._call_impl(*args, **kwargs)
+            flags = GRAD if is_grad_enabled() else 0
+            event = session.event() if is_cuda_in_use() else None
+            start_ns = clock_ns()
+            result = module._call_impl(*args, **kwargs)
+            end_ns = clock_ns()
+            end_event = session.event(starts=False) if event is not None else None
+            size = 0 if session.is_training and flags else _size(args, kwargs)
+            rows.append((CALL, flags, number, size, start_ns, end_ns, event, end_event))
+            if end_ns - session.flushed_ns > FLUSH_EVERY_NS:
+                session.flush(end_ns)
+            return result
+        finally:
+            waiting[HOOK] = hook
+
+    return timed
 
 
 def make_optimizer_hooks(session, torch):
@@ -650,333 +783,3 @@ def device_of(torch):
         "num_sms": found.multi_processor_count,
         "memory_bytes": found.total_memory,
     }
-
-
-# -- what the profiled passes do in chosen steps ------------------------------------------------
-
-
-def make_capture(session):
-    """Return what this pass does around the chosen steps; None for the clean pass."""
-    kinds = {"nsys": NsysCapture, "ncu": NcuCapture, "memory": MemoryCapture, "trace": TraceCapture}
-    kind = kinds.get(session.pass_name)
-    return kind(session) if kind is not None else None
-
-
-class Capture:
-    """The chosen steps of one pass; the base class opens no range."""
-
-    def __init__(self, session):
-        self.session, self.torch = session, session.torch
-        self.first, self.last = session.skip, session.skip + max(session.num_steps, 1)
-        self.is_on = self.is_done = False
-
-    def step(self, index):
-        """Step `index` begins."""
-        if index == self.last and self.is_on:
-            self.end_step()
-            self.stop()
-        elif self.is_on:
-            self.end_step()
-            self.begin_step(index)
-        elif index == self.first and not self.is_done:
-            self.start()
-            self.is_on = True
-            self.begin_step(index)
-
-    def stop(self):
-        self.is_on, self.is_done = False, True
-        self.switch_off()
-        self.session.records.say(captured=self.session.step_index - self.first)
-
-    def close(self):
-        """The program is over in the middle of the chosen steps."""
-        if self.is_on:
-            self.end_step()
-            self.session.step_index += 1
-            self.stop()
-
-    def start(self):
-        pass
-
-    def switch_off(self):
-        pass
-
-    def begin_step(self, index):
-        pass
-
-    def end_step(self):
-        pass
-
-    def begin(self, name, module=None):
-        pass
-
-    def end(self, name):
-        pass
-
-
-class RangeCapture(Capture):
-    """Ranges for steps, the outermost call, the modules below it, backward and optimizer."""
-
-    handles = ()
-    undo = None
-
-    def open_parts(self):
-        """Give the parts of a step their ranges, for as long as the capture lasts."""
-        self.handles = []
-        self.undo = wrap_backward(self, self.torch)
-
-    def close_parts(self):
-        for handle in self.handles or ():
-            handle.remove()
-        self.handles = ()
-        self.seen = set()
-        if self.undo is not None:
-            self.undo()
-            self.undo = None
-
-    def begin(self, name, module=None):
-        if not self.is_on:
-            return
-        if module is not None and id(module) not in self.seen:
-            self.seen.add(id(module))
-            self.hook_parts(module)
-        self.push(name)
-
-    def end(self, name):
-        if self.is_on:
-            self.pop(name)
-
-    def hook_parts(self, root):
-        is_compiling = self.torch.compiler.is_compiling
-        for name, part in parts_of(root, self.torch):
-
-            def before(module, args, name=name):
-                if not is_compiling() and self.is_on:
-                    self.push(name)
-
-            def after(module, args, result, name=name):
-                if not is_compiling() and self.is_on:
-                    self.pop(name)
-
-            self.handles.append(part.register_forward_pre_hook(before))
-            self.handles.append(part.register_forward_hook(after, always_call=True))
-
-
-def parts_of(root, torch):
-    """Return (name, module) of the modules below the outermost: its children, a list's elements.
-
-    Nothing inside of what is compiled: hooks would change the graph.
-    """
-    if _is_wrapper(root):
-        root = root.module
-    if _is_compiled(root):
-        return []
-    found = []
-
-    def walk(module, prefix, depth):
-        for name, child in module.named_children():
-            path = prefix + name
-            if isinstance(child, (torch.nn.ModuleList, torch.nn.ModuleDict)):
-                walk(child, path + ".", depth)
-                continue
-            found.append((path, child))
-            holds_list = any(isinstance(m, torch.nn.ModuleList) for m in child.modules())
-            if holds_list and depth < 2 and not _is_compiled(child):
-                walk(child, path + ".", depth + 1)
-
-    walk(root, "", 0)
-    return found if len(found) <= MAX_BLOCKS else [f for f in found if "." not in f[0]][:MAX_BLOCKS]
-
-
-def _is_compiled(module):
-    own = vars(module).get("forward")
-    return (
-        hasattr(module, "_orig_mod")
-        or getattr(module, "_compiled_call_impl", None) is not None
-        or hasattr(own, "_torchdynamo_orig_callable")
-    )
-
-
-def wrap_backward(capture, torch):
-    """Open a range around every backward pass; returns what takes it off again."""
-    autograd = torch.autograd
-    originals = {"backward": autograd.backward, "grad": autograd.grad}
-
-    def wrapped(original):
-        def run(*args, **kwargs):
-            capture.begin("backward")
-            try:
-                return original(*args, **kwargs)
-            finally:
-                capture.end("backward")
-
-        return run
-
-    for name, original in originals.items():
-        setattr(autograd, name, wrapped(original))
-
-    def undo():
-        for name, original in originals.items():
-            setattr(autograd, name, original)
-
-    return undo
-
-
-class NsysCapture(RangeCapture):
-    """NVTX ranges, and the CUDA profiler on for the chosen steps."""
-
-    def __init__(self, session):
-        super().__init__(session)
-        self.nvtx = None
-        self.seen = set()
-        self.range = self.whole = None
-
-    def start(self):
-        switch_cuda_profiler(self.torch, on=True)
-        nvtx = self.torch.cuda.nvtx
-        try:
-            nvtx.range_end(nvtx.range_start("warpboard"))
-            self.nvtx = nvtx
-        except RuntimeError:  # a build without NVTX
-            self.nvtx = None
-            return
-        self.whole = nvtx.range_start("BENCHMARK")
-        self.open_parts()
-
-    def switch_off(self):
-        self.close_parts()
-        if self.whole is not None:
-            self.nvtx.range_end(self.whole)
-            self.whole = None
-        switch_cuda_profiler(self.torch, on=False)
-
-    # A step may begin inside a range of the program's own and end outside of it, or the other way
-    # round: its range is no member of the thread's stack of ranges.
-    def begin_step(self, index):
-        if self.nvtx is not None:
-            self.range = self.nvtx.range_start(f"iteration_{index - self.first}")
-
-    def end_step(self):
-        if self.range is not None:
-            self.nvtx.range_end(self.range)
-            self.range = None
-
-    def push(self, name):
-        if self.nvtx is not None:
-            self.nvtx.range_push(name)
-
-    def pop(self, name):
-        if self.nvtx is not None:
-            self.nvtx.range_pop()
-
-
-def switch_cuda_profiler(torch, on):
-    """Start or stop what listens to CUDA's profiler interface, with the GPU idle."""
-    if not torch.cuda.is_initialized():
-        return
-    torch.cuda.synchronize()
-    runtime = torch.cuda.cudart()
-    if on:
-        runtime.cudaProfilerStart()
-    else:
-        runtime.cudaProfilerStop()
-
-
-class NcuCapture(Capture):
-    """One step whose kernels are measured, each of them several times over."""
-
-    def start(self):
-        switch_cuda_profiler(self.torch, on=True)
-
-    def switch_off(self):
-        switch_cuda_profiler(self.torch, on=False)
-
-
-class MemoryCapture(Capture):
-    """The allocator's history of two steps."""
-
-    def __init__(self, session):
-        super().__init__(session)
-        self.has_history = False
-
-    def start(self):
-        if not self.torch.cuda.is_initialized():
-            return
-        self.torch.cuda.memory._record_memory_history(
-            enabled="all", context="all", stacks="python", max_entries=1_000_000
-        )
-        self.has_history = True
-
-    def switch_off(self):
-        if not self.has_history:
-            return
-        memory = self.torch.cuda.memory
-        path = self.session.records.stem + ".memory.pickle"
-        memory._dump_snapshot(path)
-        memory._record_memory_history(enabled=None)
-        self.session.records.say(capture=os.path.basename(path), kind="memory_snapshot")
-
-
-class TraceCapture(RangeCapture):
-    """The PyTorch profiler: one step to warm it up, then the chosen ones."""
-
-    def __init__(self, session):
-        super().__init__(session)
-        self.profiler = None
-        self.seen = set()
-        self.open = []
-
-    def step(self, index):
-        if index == max(self.first - 1, 0) and self.profiler is None and not self.is_done:
-            self.make(warm_up=1 if self.first else 0)
-        super().step(index)
-
-    def make(self, warm_up):
-        profiler = self.torch.profiler
-        if getattr(self.torch.autograd, "_profiler_enabled", lambda: False)():
-            self.is_done = True  # the program profiles itself: it is left alone
-            self.session.records.say(refused="the program runs the PyTorch profiler itself")
-            return
-        path = self.session.records.stem + ".trace.json.gz"
-
-        def keep(done):
-            done.export_chrome_trace(path)
-            self.session.records.say(capture=os.path.basename(path), kind="torch_trace")
-
-        self.profiler = profiler.profile(
-            schedule=profiler.schedule(
-                wait=0, warmup=warm_up, active=self.last - self.first, repeat=1
-            ),
-            on_trace_ready=keep,
-            record_shapes=True,
-        )
-        self.profiler.start()
-
-    def start(self):
-        self.open_parts()
-
-    def begin_step(self, index):
-        if self.profiler is not None and (index or self.profiler.step_num):
-            self.profiler.step()
-
-    def end_step(self):
-        pass
-
-    def switch_off(self):
-        self.close_parts()
-        for part in reversed(self.open):
-            part.__exit__(None, None, None)
-        self.open = []
-        if self.profiler is not None:
-            if self.session.step_index == self.last:
-                self.profiler.step()
-            self.profiler.stop()
-
-    def push(self, name):
-        part = self.torch.profiler.record_function(name)
-        part.__enter__()
-        self.open.append(part)
-
-    def pop(self, name):
-        if self.open:
-            self.open.pop().__exit__(None, None, None)

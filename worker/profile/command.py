@@ -20,7 +20,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from captures.scrub.log import LogCleaner
 from core.console import (
     EXIT_INTERRUPTED,
     LineParser,
@@ -36,7 +35,14 @@ from core.errors import AppError, UserError
 from core.spec import MAX_REPEATS, JobSpec
 from core.states import PROFILER_PASSES, Pass
 from worker.execute import Job, JobLimits
-from worker.own_program import ALONE, TO_NEXT, OwnProgram, Wishes, metric_pattern
+from worker.own_program import (
+    ALONE,
+    TO_NEXT,
+    OwnProgram,
+    Wishes,
+    metric_pattern,
+    public_words,
+)
 from worker.profile.deliver import deliver, refuse_early
 from worker.profile.progress import Progress
 from worker.targets import CPU, find_targets
@@ -44,7 +50,6 @@ from worker.tools import find_nsys
 from workloads.registry import parse_params
 
 EXIT_FAILED = 3
-_SECRET = ("token", "password", "passwd", "secret", "api-key", "api_key", "apikey")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -211,27 +216,6 @@ def default_name(words: list[str]) -> str:
         if is_launcher and word_.endswith((".py", ".ipynb")):
             return Path(word_).name
     return program
-
-
-def public_words(words: list[str]) -> list[str]:
-    """Return the words as they may leave the host: home folder and secrets left out."""
-    shorten = LogCleaner().text
-    public: list[str] = []
-    for i, text in enumerate(words):
-        name, sign, _ = text.partition("=")
-        previous = words[i - 1].lower() if i else ""
-        if sign and name.startswith("-") and any(s in name.lower() for s in _SECRET):
-            public.append(f"{name}=(removed)")
-        elif (
-            i
-            and previous.startswith("-")
-            and "=" not in previous
-            and any(s in previous for s in _SECRET)
-        ):
-            public.append("(removed)")
-        else:
-            public.append(shorten(text))
-    return public
 
 
 @contextmanager

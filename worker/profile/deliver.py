@@ -1,12 +1,24 @@
 """Where a profiled run goes: it stays in a folder, is sent to a dashboard, or is imported here."""
 
+import http.client
+import json
+import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
 
+from core import VERSION
 from core.config import ROOT
 from core.console import note
-from core.errors import RunFailedError, UserError
+from core.errors import AppError, RunFailedError, UserError
+
+CHUNK_BYTES = 1 << 20
+TRIES = 5
+TIMEOUT_S = 60.0
 
 
 def refuse_early(out: Path | None, url: str | None, token_file: Path | None) -> None:
@@ -14,7 +26,7 @@ def refuse_early(out: Path | None, url: str | None, token_file: Path | None) -> 
     if url is None and token_file is not None:
         raise UserError("--token-file: is for --to URL")
     if url is not None:
-        read_token(token_file)
+        _Dashboard(url, read_token(token_file)).close()
 
 
 def read_token(path: Path | None) -> str:
@@ -36,9 +48,137 @@ def deliver(folder: Path, *, out: Path | None, url: str | None, token_file: Path
         note(f"warpboard: look at it: warpboard import {out}")
         return str(out)
     if url is not None:
-        raise UserError("--to: not yet")
-    command = [str(ROOT / "warpboard"), "import", str(folder)]
-    done = subprocess.run(command, stdout=sys.stderr, check=False)
+        return _send_or_keep(folder, _Dashboard(url, read_token(token_file)))
+    done = subprocess.run(_import_command(folder), stdout=sys.stderr, check=False)
     if done.returncode:
         raise RunFailedError(f"import: ended with exit code {done.returncode}")
     return "imported"
+
+
+def _send_or_keep(folder: Path, dashboard: "_Dashboard") -> str:
+    """Send the bundle; one that cannot be sent is kept, and where is said."""
+    try:
+        run_id = dashboard.send(folder)
+    except (AppError, OSError) as error:
+        kept = Path.cwd() / f"{folder.name}-kept"
+        folder.rename(kept) if folder.stat().st_dev == Path.cwd().stat().st_dev else _copy(
+            folder, kept
+        )
+        raise RunFailedError(f"--to: {error}. The run is kept in {kept}") from error
+    finally:
+        dashboard.close()
+    note(f"warpboard: sent: {dashboard.url}/run?id={run_id}")
+    return run_id
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.mkdir()
+    for path in source.iterdir():
+        if path.is_file():
+            (target / path.name).write_bytes(path.read_bytes())
+
+
+class _Dashboard:
+    """The API of a dashboard elsewhere, with nothing but the standard library."""
+
+    def __init__(self, url: str, token: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UserError(f"--to {url!r}: is no address such as https://gpu.example.com:8501")
+        self.url = url.rstrip("/")
+        kind = (
+            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        )
+        self._connect: Callable[[], http.client.HTTPConnection] = lambda: kind(
+            str(parts.hostname), parts.port, timeout=TIMEOUT_S
+        )
+        self._base = f"{parts.path.rstrip('/')}/api/v1"
+        self._headers = {"Authorization": f"Bearer {token}", "User-Agent": f"warpboard/{VERSION}"}
+        self._connection: http.client.HTTPConnection | None = None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def send(self, folder: Path) -> str:
+        """Bring a bundle over and return the id that its run has there."""
+        manifest = json.loads((folder / "manifest.json").read_text())
+        name = manifest["job"]["params"].get("name")
+        run = self._json("POST", "/runs", {"job": manifest["job"], "name": name})
+        run_id = str(run["run_id"])
+        for entry in manifest["passes"]:
+            for capture in entry["captures"]:
+                self._upload(run_id, folder / capture["file"], capture["sha256"])
+        self._json("POST", f"/runs/{quote(run_id)}/finish", manifest | {"attempt": run["attempt"]})
+        return run_id
+
+    def _upload(self, run_id: str, path: Path, sha256: str) -> None:
+        """Bring one file over, going on where an earlier try broke off."""
+        where = f"/runs/{quote(run_id)}/captures/{sha256}"
+        for number in range(TRIES):
+            try:
+                status, headers, _ = self._ask("HEAD", where)
+                if status == 200:
+                    return
+                offset = min(int(headers.get("Upload-Offset") or 0), path.stat().st_size)
+                query = f"?file={quote(path.name)}&offset={offset}"
+                length = {"Content-Length": str(path.stat().st_size - offset)}
+                status, _, body = self._ask("PUT", where + query, _chunks(path, offset), length)
+                if status == 201:
+                    return
+                if status not in (200, 202, 409):
+                    raise RunFailedError(f"the dashboard answered {status}: {_message(body)}")
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                if number == TRIES - 1:
+                    raise RunFailedError(f"{path.name}: {error}") from error
+                time.sleep(0.5 * 2**number)
+        raise RunFailedError(f"{path.name}: not complete after {TRIES} tries")
+
+    def _json(self, method: str, where: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        data = json.dumps(body).encode()
+        kind = {"Content-Type": "application/json", "Content-Length": str(len(data))}
+        try:
+            status, _, answer = self._ask(method, where, iter([data]), kind)
+        except (OSError, http.client.HTTPException) as error:
+            raise RunFailedError(f"{self.url}: {error}") from error
+        if status >= 300:
+            raise RunFailedError(f"the dashboard answered {status}: {_message(answer)}")
+        return dict(json.loads(answer))
+
+    def _ask(
+        self,
+        method: str,
+        where: str,
+        body: Iterator[bytes] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        if self._connection is None:
+            self._connection = self._connect()
+        sent = self._headers | dict(headers or {})
+        self._connection.request(method, self._base + where, body=body, headers=sent)
+        answer = self._connection.getresponse()
+        return answer.status, answer.headers, answer.read()  # type: ignore[return-value]
+
+
+def _message(body: bytes) -> str:
+    try:
+        return str(json.loads(body).get("error") or body[:200])
+    except (ValueError, AttributeError):
+        return body[:200].decode(errors="replace")
+
+
+def _chunks(path: Path, offset: int) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        file.seek(offset)
+        while chunk := file.read(CHUNK_BYTES):
+            yield chunk
+
+
+def _import_command(folder: Path) -> list[str]:
+    """Return the command that imports a folder here: that of the clone, else the installed one."""
+    script = ROOT / "warpboard"
+    if script.is_file() and os.access(script, os.X_OK):
+        return [str(script), "import", str(folder)]
+    return [sys.executable, "-m", "app.cli", "import", str(folder)]

@@ -12,6 +12,7 @@ something of another kind in between have no `to_next`.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from worker.hooks.warpboard_hooks import CALL, GRAD, MARK, OPTIMIZER
 from worker.profile.records import Process, Record
@@ -19,7 +20,7 @@ from worker.profile.records import Process, Record
 MAIN_SIZE_FRAC = 0.6
 """Calls of one size are a kind of their own where at least this part of all calls has it."""
 SETTLED_FACTOR = 1.5
-"""Leading steps slower than this many medians are start-up."""
+"""Start-up ends with the first two steps in a row that are no slower than this many medians."""
 
 
 @dataclass(slots=True)
@@ -45,8 +46,10 @@ class Steps:
         if len(self) < 4:
             return min(1, len(self) - 1) if len(self) else 0
         limit = SETTLED_FACTOR * sorted(self.alone_ns)[len(self) // 2]
-        slow = [i for i, ns in enumerate(self.alone_ns[: len(self) // 2]) if ns > limit]
-        return max([i + 1 for i in slow] + [min(3, len(self) // 4)])
+        settled = [ns <= limit for ns in self.alone_ns]
+        pairs = pairwise(settled)
+        first = next((i for i, both in enumerate(pairs) if all(both)), 0)
+        return max(min(first, len(self) // 2), min(3, len(self) // 4))
 
 
 def find_steps(process: Process) -> list[Steps]:

@@ -46,6 +46,7 @@ elif how == "method":
 elif how == "forward":
     net.forward = torch.compile(net.forward, fullgraph=True, backend="eager")
 elif how == "blocks":
+    warnings.simplefilter("ignore")  # the compiler warns of two graphs of one code
     for b in net.blocks:
         b.compile(fullgraph=True, backend="eager")
 elif how == "nested":
@@ -53,6 +54,17 @@ elif how == "nested":
     net.blocks[1].compile(backend="eager")
     model = torch.compile(net, fullgraph=True, backend="eager")
 elif how == "function":
+
+    @torch.compile(fullgraph=True, backend="eager")
+    def model(x):
+        return net(x) + 1
+elif how == "late":
+    for _i in range(4):
+        net(torch.randn(4, 16))
+    model = torch.compile(net, fullgraph=True, backend="eager")
+elif how == "late function":
+    for _i in range(4):
+        net(torch.randn(4, 16))
 
     @torch.compile(fullgraph=True, backend="eager")
     def model(x):

@@ -1,0 +1,118 @@
+"""What the hooks of `warpboard profile` cost a step: `python -m bench.hook_overhead`.
+
+Calls of one module with and without the hook take turns in one process, in short blocks; the cost
+is the median of the differences between neighbouring blocks' fastest calls. Of a call that takes
+about a millisecond, and of one that takes next to nothing. Run it with a Python that has torch.
+`--training` adds an optimizer.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HOOKS = Path(__file__).resolve().parents[1] / "worker" / "hooks"
+BLOCK_S = 0.01
+
+
+def main() -> None:
+    """Start again with the hooks inside, or measure."""
+    if "WARPBOARD_PROFILE" not in os.environ:
+        with tempfile.TemporaryDirectory() as folder:
+            settings = json.dumps({"pass": "clean", "dir": folder})
+            env = {**os.environ, "WARPBOARD_PROFILE": settings, "PYTHONPATH": str(HOOKS)}
+            sys.exit(os.spawnve(os.P_WAIT, sys.executable, [sys.executable, *sys.argv], env))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=100)
+    parser.add_argument("--training", action="store_true")
+    args = parser.parse_args()
+    for width in (8, _width_of_a_millisecond()):
+        call = _step(width, training=args.training)
+        plain_us, cost_us = _cost(call, args.pairs)
+        print(
+            f"step of {plain_us:8.1f} us: hooks cost {cost_us:5.2f} us "
+            f"({cost_us / plain_us:.2%} of it, {cost_us / 1000:.2%} of a 1 ms step)"
+        )
+
+
+def _step(width: int, *, training: bool) -> Callable[[], Any]:
+    import torch
+
+    torch.set_num_threads(1)
+    net = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.ReLU())
+    x = torch.randn(64, width)
+    if not training:
+        return lambda: net(x)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)
+
+    def step() -> None:
+        net(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def _width_of_a_millisecond() -> int:
+    for width in (128, 256, 384, 512, 768, 1024, 1536, 2048):
+        call = _step(width, training=False)
+        for _ in range(20):
+            call()
+        begin = time.perf_counter()
+        for _ in range(50):
+            call()
+        if (time.perf_counter() - begin) / 50 > 0.8e-3:
+            return width
+    return 2048
+
+
+def _cost(call: Callable[[], Any], pairs: int) -> tuple[float, float]:
+    """Return (time of a call without hooks, cost of the hooks) in microseconds."""
+    import torch
+
+    hooks: Any = sys.modules["warpboard_hooks"]
+    session = hooks.current()
+    optimizer: Any = sys.modules["torch.optim.optimizer"]
+    tables = (optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks)
+    kept = [dict(table) for table in tables]
+    assert torch is session.torch
+
+    def switch(*, on: bool) -> None:
+        session.waiting.pop(hooks.HOOK, None)
+        for table, entries in zip(tables, kept, strict=True):
+            table.clear()
+            if on:
+                table.update(entries)
+        if on:
+            session.waiting[hooks.HOOK] = session.before_call
+
+    for _ in range(200):
+        call()
+    begin = time.perf_counter()
+    for _ in range(20):
+        call()
+    count = max(5, int(BLOCK_S / ((time.perf_counter() - begin) / 20)))
+    plain, costs = [], []
+    for pair in range(pairs):
+        took = {}
+        for on in (True, False) if pair % 2 else (False, True):
+            switch(on=on)
+            times = []
+            for _ in range(count):
+                begin_ns = time.perf_counter_ns()
+                call()
+                times.append(time.perf_counter_ns() - begin_ns)
+            took[on] = min(times)
+        plain.append(took[False])
+        costs.append(took[True] - took[False])
+    return statistics.median(plain) / 1e3, statistics.median(costs) / 1e3
+
+
+if __name__ == "__main__":
+    main()

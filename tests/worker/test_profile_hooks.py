@@ -1,0 +1,217 @@
+"""What the hooks must not change in a program, and what they must see: real PyTorch, no GPU."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from worker.profile.records import load_processes
+from worker.profile.steps import find_steps
+
+ROOT = Path(__file__).resolve().parents[2]
+HOOKS = ROOT / "worker" / "hooks"
+PROGRAMS = Path(__file__).parent / "profile_programs"
+
+
+@pytest.fixture
+def hooked(tmp_path):
+    """Return a function that runs a script under the hooks and returns (output, processes)."""
+
+    def run(*words, path=(), code=0, **settings):
+        folder = tmp_path / "records"
+        folder.mkdir(exist_ok=True)
+        settings = {"pass": "clean", "dir": str(folder)} | settings
+        env = {
+            **os.environ,
+            "WARPBOARD_PROFILE": json.dumps(settings),
+            "WARPBOARD_HOOKS_DEBUG": "1",
+            "PYTHONPATH": os.pathsep.join([str(HOOKS), *map(str, path)]),
+        }
+        done = subprocess.run(
+            [sys.executable, *map(str, words)], env=env, cwd=tmp_path,
+            capture_output=True, text=True, timeout=250, check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+        return done.stdout, load_processes(folder)
+
+    return run
+
+
+COMPILED = {
+    "module": ("training", 8),
+    "method": ("inference", 8),
+    "forward": ("inference", 8),
+    "blocks": ("inference", 8),
+    "nested": ("inference", 8),
+    "late": ("inference", 12),
+    "late function": ("inference", 4),
+    "function": None,
+    "optimizer": ("inference", 8),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", COMPILED)
+def test_compiled_modules_keep_their_graphs_and_their_calls_are_seen(hooked, how):
+    program = PROGRAMS / "compiled.py"
+    alone = subprocess.run(
+        [sys.executable, str(program), how], capture_output=True, text=True, timeout=250, check=True
+    )
+
+    output, processes = hooked(program, how)
+
+    assert json.loads(output) == json.loads(alone.stdout)
+    found = [(s.kind, len(s)) for p in processes for s in find_steps(p)]
+    assert found == ([COMPILED[how]] if COMPILED[how] else [])
+
+
+def test_program_that_turns_warnings_into_errors_runs_as_without(hooked):
+    script = (
+        "import warnings; warnings.simplefilter('error')\n"
+        "import torch; net = torch.compile(torch.nn.Linear(4, 4), backend='eager')\n"
+        "for _ in range(3): net(torch.ones(2, 4))\nprint('done')\n"
+    )
+
+    output, _ = hooked("-c", script)
+
+    assert output == "done\n"
+
+
+def test_sitecustomize_of_the_environment_runs_as_without(hooked, tmp_path):
+    own = tmp_path / "theirs"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import builtins; builtins.theirs = __file__\n")
+
+    output, _ = hooked(
+        "-c", "import sitecustomize, builtins; print(builtins.theirs, sitecustomize.__file__)",
+        path=[own],
+    )  # fmt: skip
+
+    assert output.split() == [str(own / "sitecustomize.py")] * 2
+
+
+def test_child_without_torch_imports_nothing_more_than_the_hooks(hooked):
+    script = "import sys; print(sorted(m for m in sys.modules if m.startswith(('torch', 'core'))))"
+
+    output, processes = hooked("-c", script)
+
+    assert output == "[]\n"
+    assert processes == []
+
+
+def test_freed_module_is_freed_at_once(hooked):
+    script = (
+        "import torch, weakref, gc; gc.disable()\n"
+        "net = torch.nn.Linear(4, 4); gone = weakref.ref(net)\n"
+        "for _ in range(6): net(torch.ones(2, 4))\n"
+        "del net; print(gone() is None)\n"
+    )
+
+    output, _ = hooked("-c", script)
+
+    assert output == "True\n"
+
+
+def test_modules_that_are_copied_pickled_or_raise_behave_as_without(hooked):
+    script = (
+        "import copy, io, pickle, torch\n"
+        "class Net(torch.nn.Linear):\n"
+        "    def forward(self, x):\n"
+        "        if x.shape[0] == 3: raise KeyError('three')\n"
+        "        return super().forward(x)\n"
+        "net = Net(4, 4)\n"
+        "for n in (1, 2, 3, 2, 3, 2):\n"
+        "    try: net(torch.ones(n, 4))\n"
+        "    except KeyError as error: print(error)\n"
+        "twin = copy.deepcopy(net); twin(torch.ones(2, 4))\n"
+        "again = pickle.loads(pickle.dumps(net)); again(torch.ones(2, 4))\n"
+        "torch.save(net.state_dict(), io.BytesIO())\n"
+        "same = torch.equal(again(torch.ones(1, 4)), net(torch.ones(1, 4)))\n"
+        "print(len(net._forward_hooks), same)\n"
+    )
+
+    output, processes = hooked("-c", script)
+
+    assert output == "'three'\n'three'\n0 True\n"
+    assert sum(len(p.records) for p in processes) >= 6
+
+
+def test_training_and_evaluation_are_kept_apart_and_accumulation_is_one_step(hooked):
+    script = (
+        "import torch\n"
+        "net = torch.nn.Linear(8, 8); opt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+        "for step in range(6):\n"
+        "    for micro in range(4): net(torch.ones(2, 8)).sum().backward()\n"
+        "    opt.step(); opt.zero_grad()\n"
+        "    if step == 3:\n"
+        "        with torch.no_grad():\n"
+        "            for _ in range(5): net(torch.ones(2, 8))\n"
+    )
+
+    _, [process] = hooked("-c", script)
+
+    training, evaluation = find_steps(process)
+    assert (training.kind, len(training)) == ("training", 6)
+    assert "4 model calls each" in training.title
+    assert [ns is None for ns in training.to_next_ns] == [False] * 3 + [True, False, True]
+    assert (evaluation.title, len(evaluation)) == ("evaluation call of Linear", 5)
+
+
+def test_prefill_and_decode_are_told_apart_by_the_size_of_their_input(hooked):
+    script = (
+        "import torch\n"
+        "net = torch.nn.Embedding(9, 4)\n"
+        "with torch.no_grad():\n"
+        "    for _ in range(3):\n"
+        "        net(torch.zeros(64, dtype=torch.int64))\n"
+        "        for _ in range(10): net(torch.zeros(1, dtype=torch.int64))\n"
+    )
+
+    _, [process] = hooked("-c", script)
+
+    decode, prefill = find_steps(process)
+    assert (len(decode), len(prefill)) == (30, 3)
+    assert sum(ns is None for ns in decode.to_next_ns) == 3
+
+
+def test_forked_children_keep_records_of_their_own_and_loader_workers_none(hooked):
+    script = (
+        "import os, torch\n"
+        "class Data(torch.utils.data.Dataset):\n"
+        "    def __len__(self): return 8\n"
+        "    def __getitem__(self, i):\n"
+        "        with torch.no_grad(): return scale(torch.ones(1, 4))\n"
+        "scale = torch.nn.Linear(4, 4); net = torch.nn.Linear(4, 4)\n"
+        "for x in torch.utils.data.DataLoader(Data(), batch_size=2, num_workers=1):\n"
+        "    net(x)\n"
+        "pid = os.fork()\n"
+        "if not pid:\n"
+        "    for _ in range(3): net(torch.ones(1, 4))\n"
+        "    os._exit(0)\n"
+        "os.waitpid(pid, 0)\n"
+    )
+
+    _, processes = hooked("-c", script)
+
+    assert sorted(len(p.records) for p in processes) == [3, 4]
+
+
+def test_marked_steps_come_before_those_that_are_found(hooked):
+    script = (
+        "import torch; from warpboard_marks import phase, step\n"
+        "net = torch.nn.Linear(4, 4)\n"
+        "@step('request')\n"
+        "def serve():\n"
+        "    with phase('prefill'): net(torch.ones(2, 4))\n"
+        "    net(torch.ones(1, 4))\n"
+        "for _ in range(5): serve()\n"
+    )
+
+    _, [process] = hooked("-c", script, path=[ROOT])
+
+    [steps] = find_steps(process)
+    assert (steps.kind, len(steps)) == ("marked", 5)
+    assert "request" in steps.title
