@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from analysis.capture_file import Staging, read_capture
+from analysis.capture_file import Staging, keep_capture, read_capture
 from analysis.manifest_run import (
     capture_samples,
     capture_warnings,
@@ -113,12 +113,20 @@ def load_bundle(folder: Path, staging: Staging) -> RunData:
             if item["kind"] in NOT_CAPTURES:
                 continue
             try:
-                captures.append(_bundle_capture(path, staging, entry, item))
+                is_beside = _is_beside_its_export(entry, item)
+                captures.append(_bundle_capture(path, staging, entry, item, is_read=not is_beside))
             except CaptureError as exc:
                 broken.append(pass_warning(entry["pass"], "capture_unreadable", str(exc)))
     if kept := _wanted_ranges(manifest["job"]):
         captures = [_with_ranges(capture, kept, broken) for capture in captures]
     return from_manifest(manifest, tuple(captures), tuple(broken))
+
+
+def _is_beside_its_export(entry: Mapping[str, Any], item: Mapping[str, Any]) -> bool:
+    """Say whether this is a tool's own report, kept for its viewer beside what was read from it."""
+    kinds = {capture["kind"] for capture in entry["captures"]}
+    exports = {"nsys_rep": "nsys_sqlite", "ncu_rep": "ncu_csv"}
+    return exports.get(item["kind"]) in kinds
 
 
 def _wanted_ranges(job: Mapping[str, Any]) -> list[str]:
@@ -163,10 +171,18 @@ def _some(names: Iterable[str], limit: int = 8) -> str:
 
 
 def _bundle_capture(
-    path: Path, staging: Staging, entry: Mapping[str, Any], item: Mapping[str, Any]
+    path: Path,
+    staging: Staging,
+    entry: Mapping[str, Any],
+    item: Mapping[str, Any],
+    *,
+    is_read: bool = True,
 ) -> RunCapture:
     kind = CaptureKind(item["kind"]) if item["kind"] in set(CaptureKind) else None
-    capture = read_capture(path, staging, item["file"], kind=kind, pass_name=entry["pass"])
+    if is_read or kind is None:
+        capture = read_capture(path, staging, item["file"], kind=kind, pass_name=entry["pass"])
+    else:
+        capture = keep_capture(path, staging, item["file"], kind, entry["pass"])
     removed = dict.fromkeys([*(item.get("private_removed") or ()), *capture.private_removed])
     rank = item.get("rank")
     return replace(

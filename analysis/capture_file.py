@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.rundata import RunCapture
-from analysis.tables import CaptureKind
+from analysis.tables import CaptureKind, CaptureTables
 from captures.contents import content_sha256, file_sha256
 from core.errors import CaptureError
 from core.states import Pass
@@ -64,6 +64,30 @@ def read_capture(
         num_bytes=stored.stat().st_size,
         sha256=stored_sha256,
         source_sha256=raw_sha256,
+        private_removed=removed,
+    )
+
+
+def keep_capture(
+    path: Path, staging: Staging, name: str, kind: CaptureKind, pass_name: str
+) -> RunCapture:
+    """Store a file as it is, to be downloaded; nothing is read from it."""
+    from captures.scrub import scrub
+
+    stored = staging.folder / name
+    removed = () if staging.keep_private else scrub(path, kind, stored)
+    if staging.keep_private:
+        _copy_whole(path, kind, stored)
+    tool = "nsys" if kind is CaptureKind.NSYS_REP else "ncu"
+    return RunCapture(
+        pass_name=pass_name,
+        process=0,
+        tables=CaptureTables(kind=kind, path=stored, tool=tool),
+        file_name=name,
+        path=stored,
+        num_bytes=stored.stat().st_size,
+        sha256=file_sha256(stored),
+        source_sha256=content_sha256(path),
         private_removed=removed,
     )
 

@@ -13,4 +13,6 @@ def submit_command(job: Mapping[str, Any]) -> str:
     words += ["--gpu", str(job["gpu"])] if job.get("gpu") else []
     words += ["--profilers", ",".join(job["profilers"])] if job.get("profilers") else []
     words += ["--repeats", str(job["repeats"])] if job.get("repeats") else []
+    words += ["--ncu-set", str(job["ncu_set"])] if job.get("ncu_set") else []
+    words += ["--keep-reports"] if job.get("keep_reports") else []
     return shlex.join(words)

@@ -49,10 +49,12 @@ def plan_jobs(
     targets: Sequence[Target],
     profilers: Sequence[str] = (),
     repeats: int = 1,
+    tools: Mapping[str, Any] | None = None,
 ) -> tuple[JobSpec, ...]:
     """Return the jobs of a sweep, GPU by GPU; UserError names a wrong field, value, or the limit.
 
-    `values` has the choices of each param that is not left at its default.
+    `values` has the choices of each param that is not left at its default, `tools` what the
+    profilers shall do otherwise than by default: `ncu_set`, `keep_reports`.
     """
     from workloads.registry import parse_params
 
@@ -69,6 +71,7 @@ def plan_jobs(
             repeats=repeats,
             gpu=target.model,
             device=target.device,
+            **(tools or {}),
         )
         for target in targets
         for combination in combinations

@@ -4,7 +4,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlite_utils import Database
@@ -44,17 +44,22 @@ class Wanted:
     "None: what the worker has."
     repeats: int
     name: str | None
+    tools: Mapping[str, Any] = field(default_factory=dict)
+    "`ncu_set` and `keep_reports` of the jobs."
 
     def check(self) -> None:
         """Raise UserError for a wrong workload, name or value, before a GPU is looked for."""
-        plan_jobs(self.workload, self.values, [ANY_CPU], self.profilers or (), self.repeats)
+        self._plan([ANY_CPU], self.profilers or ())
+
+    def _plan(self, targets: Sequence[Target], passes: Sequence[str]) -> tuple[JobSpec, ...]:
+        return plan_jobs(self.workload, self.values, targets, passes, self.repeats, self.tools)
 
     def jobs(self, db: Database, targets: Sequence[Target]) -> tuple[JobSpec, ...]:
         """Return the jobs on these GPUs; UserError for a wrong value."""
         planned: list[JobSpec] = []
         for target in targets:
             passes = default_profilers(db, target) if self.profilers is None else self.profilers
-            planned += plan_jobs(self.workload, self.values, [target], passes, self.repeats)
+            planned += self._plan([target], passes)
         return tuple(planned)
 
 

@@ -14,6 +14,9 @@ SCHEMA_VERSION = 1
 ParamValue = str | int | float | bool | None
 MAX_SWEEP_JOBS = 2000
 MAX_REPEATS = 50
+NCU_SETS = ("basic", "roofline", "full")
+"""Speed of light and launches; with the roofline and memory; with warp states and source lines."""
+DEFAULT_NCU_SET = "roofline"
 LATER_PARAMS: Mapping[str, ParamValue] = {
     "gpus": 1,
     "profiled_ranks": "all",
@@ -45,10 +48,16 @@ class JobSpec:
     "GPU model name as the worker registers it, or `cpu`."
     device: str | None = None
     "One physical GPU of that model, by the id it is registered under; None is any of them."
+    ncu_set: str = DEFAULT_NCU_SET
+    "Which counters an ncu pass takes."
+    keep_reports: bool = False
+    "Keep the reports of nsys and ncu too; they hold private facts of the host."
 
     def __post_init__(self) -> None:
         if not 1 <= self.repeats <= MAX_REPEATS:
             raise UserError(f"repeats: {self.repeats} is not in 1..{MAX_REPEATS}")
+        if self.ncu_set not in NCU_SETS:
+            raise UserError(f"ncu_set: {self.ncu_set!r} is not one of {', '.join(NCU_SETS)}")
         allowed = {str(p) for p in PROFILER_PASSES}
         for name in self.profilers:
             if name not in allowed:
@@ -74,6 +83,8 @@ class JobSpec:
             "repeats": self.repeats,
             "gpu": self.gpu,
             **({"device": self.device} if self.device else {}),
+            **({"ncu_set": self.ncu_set} if self.ncu_set != DEFAULT_NCU_SET else {}),
+            **({"keep_reports": True} if self.keep_reports else {}),
         }
 
     @classmethod
@@ -90,6 +101,8 @@ class JobSpec:
             repeats=data["repeats"],
             gpu=data["gpu"],
             device=data.get("device"),
+            ncu_set=data.get("ncu_set", DEFAULT_NCU_SET),
+            keep_reports=data.get("keep_reports") is True,
         )
 
     @property

@@ -23,6 +23,8 @@ from worker.process import LineCallback
 from worker.profilers.ncu_choice import launch_limit
 
 SCHEMA_VERSION = 1
+REPORTS_VARIABLE = "WARPBOARD_KEEP_REPORTS"
+REPORT_CHOICES = ("asked", "always", "never")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +97,8 @@ class Job:
         keep_private: bool = False,
         own: OwnProgram | None = None,
         on_line: LineCallback | None = None,
-        keep_reports: bool = False,
     ) -> None:
         self.spec = spec
-        self._keep_reports = keep_reports
         self._own = own
         self._on_line = on_line
         self.out_dir = out_dir
@@ -121,6 +121,7 @@ class Job:
         """Get ready for the passes; UserError where this host's settings are wrong."""
         if "ncu" in self.spec.profilers:
             launch_limit()
+        keeps_reports(self.spec)
         if self._own is None and self.spec.workload == "command":
             self._own, longest_s = allowed_own(self.spec, self.out_dir)
             limits = replace(limits, clean_s=min(limits.clean_s, longest_s),
@@ -135,7 +136,7 @@ class Job:
             grace_s=limits.grace_s,
             should_cancel=should_cancel or (lambda: False),
             keep_private=self._keep_private,
-            keep_reports=self._keep_reports or self._keep_private,
+            keep_reports=self._keep_private or keeps_reports(self.spec),
             num_steps=self.spec.repeats + len(self.spec.profilers),
             own=self._own,
             on_line=self._on_line,
@@ -242,6 +243,14 @@ class Job:
         if self._runner is not None:
             self._runner.close()
         self.log.close()
+
+
+def keeps_reports(spec: JobSpec) -> bool:
+    """Say whether the tools' own reports stay: the host's setting, else as the job asks."""
+    host = os.environ.get(REPORTS_VARIABLE) or "asked"
+    if host not in REPORT_CHOICES:
+        raise UserError(f"{REPORTS_VARIABLE}: {host!r} is not one of {', '.join(REPORT_CHOICES)}")
+    return host == "always" or (host == "asked" and spec.keep_reports)
 
 
 def _environment(results: list[dict[str, Any]], gpu: GpuTarget) -> dict[str, Any]:

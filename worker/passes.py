@@ -168,6 +168,7 @@ class PassRunner:
             nsys_sqlite=self._nsys_sqlite,
             keep_private=self._keep_private,
             keep_reports=self._keep_reports,
+            ncu_set=self._spec.ncu_set,
             run_tool=run_tool,
             own=self._own,
         )

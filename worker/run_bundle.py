@@ -30,7 +30,7 @@ from core.console import (
 )
 from core.errors import AppError, UserError
 from core.measured import peak_table
-from core.spec import JobSpec, expand_sweep, normalise_profilers
+from core.spec import DEFAULT_NCU_SET, NCU_SETS, JobSpec, expand_sweep, normalise_profilers
 from worker.execute import Job, JobLimits, warnings_of
 from worker.measure import measure_and_keep
 from worker.passes import GpuTarget
@@ -91,6 +91,12 @@ def _parser() -> argparse.ArgumentParser:
         help="a parameter; several values make a sweep",
     )
     parser.add_argument("--profilers", default="", help="nsys,ncu,memory,trace; default none")
+    parser.add_argument("--ncu-set", choices=NCU_SETS, default=DEFAULT_NCU_SET)
+    parser.add_argument(
+        "--keep-reports",
+        action="store_true",
+        help="keep .nsys-rep and .ncu-rep too; they hold environment variables and paths",
+    )
     parser.add_argument("--repeats", type=int, default=1, help="processes of the clean pass")
     parser.add_argument("--out", type=Path, required=True, help="folder of the bundle")
     parser.add_argument("--gpu", default="all", help="ordinal, UUID, model or cpu; default: first")
@@ -127,6 +133,8 @@ def build_specs(args: argparse.Namespace, model: str) -> list[JobSpec]:
             profilers=profilers,
             repeats=args.repeats,
             gpu=model,
+            ncu_set=args.ncu_set,
+            keep_reports=args.keep_reports,
         )
         for combination in expand_sweep(values)
     ]

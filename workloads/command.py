@@ -42,9 +42,6 @@ class Params(CommonParams):
     metrics: str = param(
         "[]", doc='numbers that the program prints, a JSON list: ["tok/s: ([0-9.]+)"]'
     )
-    ncu_set: str = param(
-        "roofline", doc="counters of the ncu pass", choices=("basic", "roofline", "full")
-    )
 
     def __post_init__(self) -> None:
         _texts("argv", self.argv)

@@ -7,6 +7,7 @@ from app.cli.command import Command, add_json
 from app.cli.output import note, print_json
 from core.assignments import parse_sweep
 from core.config import DataDir
+from core.spec import DEFAULT_NCU_SET, NCU_SETS
 
 EXIT_FAILED = 3
 GOOD = ("done", "oom")
@@ -30,6 +31,14 @@ def arguments(parser: ArgumentParser) -> None:
         "--profilers", metavar="P[,P]", help="nsys,ncu,memory,trace or none; else what is there"
     )
     parser.add_argument("--repeats", type=int, default=1, help="processes of the clean pass")
+    parser.add_argument(
+        "--ncu-set", choices=NCU_SETS, default=DEFAULT_NCU_SET, help="counters of the ncu pass"
+    )
+    parser.add_argument(
+        "--keep-reports",
+        action="store_true",
+        help="keep .nsys-rep and .ncu-rep too; they hold environment variables and paths",
+    )
     parser.add_argument("--name", help="name of the run or sweep")
     parser.add_argument("--wait", action="store_true", help="wait for the end, showing progress")
     add_json(parser)
@@ -48,6 +57,7 @@ def run(options: Namespace, data: DataDir) -> int:
         profilers=_profilers(options.profilers),
         repeats=options.repeats,
         name=checked_name(options.name),
+        tools={"ncu_set": options.ncu_set, "keep_reports": options.keep_reports},
     )
     if options.wait:
         result = submit_and_wait(data, wanted, note)

@@ -15,5 +15,6 @@ with said_plainly():
         gpus = submit_form.choose_gpus()
     values = submit_form.fields(workload, gpus)
     profilers, repeats = submit_form.passes(gpus)
-    plan = submit_plan.make_plan(workload, values, gpus, profilers, repeats)
+    tools = submit_form.tools(profilers)
+    plan = submit_plan.make_plan(workload, values, gpus, profilers, repeats, tools)
 submit_plan.draw(plan)

@@ -8,6 +8,7 @@ import streamlit as st
 from app.ui import data
 from app.ui.widgets import linked_select, plain_markdown
 from core.errors import UserError
+from core.spec import DEFAULT_NCU_SET, NCU_SETS
 from core.states import PROFILER_PASSES
 from db.devices import resolve_device
 from workloads.registry import load_workloads, parse_params
@@ -226,6 +227,31 @@ def passes(gpus: list[str]) -> tuple[tuple[str, ...], int]:
     )
     order = [str(p) for p in PROFILER_PASSES]
     return tuple(sorted(chosen or [], key=order.index)), int(repeats or 1)
+
+
+def tools(profilers: tuple[str, ...]) -> dict[str, Any]:
+    """Draw what the chosen profilers shall do otherwise; only for those that are chosen."""
+    chosen: dict[str, Any] = {}
+    if not {"nsys", "ncu"} & set(profilers):
+        return chosen
+    left, right = st.columns(2, vertical_alignment="bottom")
+    if "ncu" in profilers:
+        chosen["ncu_set"] = left.selectbox(
+            "Counters",
+            NCU_SETS,
+            index=NCU_SETS.index(DEFAULT_NCU_SET),
+            key="ncu_set",
+            help="basic: how busy a kernel keeps the GPU. roofline: also FLOPs, bytes and memory. "
+            "full: also why warps wait, hit rates and each instruction; twice as many replays.",
+        )
+    chosen["keep_reports"] = right.checkbox(
+        "Keep the tools' own reports",
+        key="keep_reports",
+        help="Nsight Systems and Nsight Compute open them. Unlike everything else that is stored "
+        "they hold the program's environment variables, paths and host name, and whoever may open "
+        "the run may download them. The host's operator may forbid it (WARPBOARD_KEEP_REPORTS).",
+    )
+    return chosen
 
 
 def memory_of(gpu: str) -> float | None:

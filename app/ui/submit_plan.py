@@ -50,6 +50,7 @@ class Plan:
     gpus: list[str]
     profilers: tuple[str, ...]
     repeats: int
+    tools: dict[str, Any]
     cells: tuple[Cell, ...]
 
     @property
@@ -63,6 +64,7 @@ class Plan:
                 repeats=self.repeats,
                 gpu=model_of(cell.gpu),
                 device=devices[cell.gpu],
+                **self.tools,
             )
             for cell in self.cells
             if not cell.problem
@@ -75,6 +77,7 @@ def make_plan(
     gpus: list[str],
     profilers: tuple[str, ...],
     repeats: int,
+    tools: dict[str, Any],
 ) -> Plan:
     """Expand the sweep for every GPU; UserError past the limit of jobs."""
     combos = expand_sweep({name: tuple(options) for name, options in values.items()})
@@ -90,6 +93,7 @@ def make_plan(
         gpus=gpus,
         profilers=profilers,
         repeats=repeats,
+        tools=tools,
         cells=tuple(cells),
     )
 
@@ -197,6 +201,9 @@ def commands(plan: Plan) -> list[str]:
     if plan.profilers:
         tail += ["--profilers", ",".join(plan.profilers)]
     tail += ["--repeats", str(plan.repeats)]
+    if plan.tools.get("ncu_set"):
+        tail += ["--ncu-set", plan.tools["ncu_set"]]
+    tail += ["--keep-reports"] if plan.tools.get("keep_reports") else []
     sets = []
     for name, options in plan.values.items():
         sets += ["--set", f"{name}={','.join(map(str, options))}"]

@@ -155,3 +155,39 @@ def test_late_bundle_of_a_run_that_was_tried_again_is_refused(
     assert (queued.status_code, late.status_code) == (409, 409)
     assert "attempt 1 was given up for 2" in late.json()["error"]
     assert kept["attempt"] == 2
+
+
+def test_run_measured_elsewhere_is_added_filled_and_read(
+    api: httpx.Client, db: Database, data_dir: DataDir
+) -> None:
+    body = manifest([trace_capture()])
+
+    made = api.post("/runs", json={"job": body["job"], "name": "my script"})
+    run_id, attempt = made.json()["run_id"], made.json()["attempt"]
+    waiting = run_row(db, run_id)
+    api.put(upload_path(run_id), params={"file": "t", "offset": 0}, content=TRACE.read_bytes())
+    done = api.post(f"/runs/{run_id}/finish", json=body | {"attempt": attempt})
+    ingest(data_dir, run_id)
+
+    assert (made.status_code, done.status_code) == (201, 200)
+    assert (waiting.status, waiting.name) == ("interrupted", "my script")
+    assert "have not arrived" in str(waiting.error)
+    row = run_row(db, run_id)
+    assert (row.status, row.source, row.error) == ("done", "profiled", None)
+
+
+def test_run_measured_elsewhere_takes_files_of_its_own_token_alone(
+    api: httpx.Client, db: Database
+) -> None:
+    from db.tokens import NotYours, check_run
+
+    run_id = api.post("/runs", json={"job": manifest([])["job"]}).json()["run_id"]
+
+    with pytest.raises(NotYours):
+        check_run(db, "another host", run_id)
+
+
+def test_job_that_is_none_is_refused(api: httpx.Client) -> None:
+    answers = [api.post("/runs", json={"job": job}) for job in ({}, {"schema_version": 99})]
+
+    assert [a.status_code for a in answers] == [422, 422]

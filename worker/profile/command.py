@@ -32,7 +32,7 @@ from core.console import (
     word,
 )
 from core.errors import AppError, UserError
-from core.spec import MAX_REPEATS, JobSpec
+from core.spec import DEFAULT_NCU_SET, MAX_REPEATS, NCU_SETS, JobSpec
 from core.states import PROFILER_PASSES, Pass
 from worker.execute import Job, JobLimits
 from worker.own_program import (
@@ -124,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="REGEX",
         help="a number that the program prints, as a group: 'tok/s: ([0-9.]+)'; may be repeated",
     )
-    parser.add_argument("--ncu-set", choices=("basic", "roofline", "full"), default="roofline")
+    parser.add_argument("--ncu-set", choices=NCU_SETS, default=DEFAULT_NCU_SET)
     parser.add_argument(
         "--keep-reports",
         action="store_true",
@@ -154,7 +154,7 @@ def _run(args: argparse.Namespace, words: list[str]) -> int:
         spec = _spec(args, words, passes, model)
         progress = Progress(passes=passes, repeats=args.repeats, quiet=args.quiet)
         job = Job(spec, folder, gpu=target, keep_private=args.keep_private, own=own,
-                  on_line=progress.program_line, keep_reports=args.keep_reports)  # fmt: skip
+                  on_line=progress.program_line)  # fmt: skip
         stop = threading.Event()
         limits = JobLimits()
         if args.timeout is not None:
@@ -198,11 +198,16 @@ def _spec(args: argparse.Namespace, words: list[str], passes: tuple[str, ...], m
         "warmup": args.skip,
         "latency": "step alone" if args.latency == "alone" else "step to step",
         "metrics": json.dumps(args.metric),
-        "ncu_set": args.ncu_set,
     }
     params = parse_params("command", values, gpu_is_cpu=model == CPU)
     return JobSpec(
-        workload="command", params=params, profilers=passes, repeats=args.repeats, gpu=model
+        workload="command",
+        params=params,
+        profilers=passes,
+        repeats=args.repeats,
+        gpu=model,
+        ncu_set=args.ncu_set,
+        keep_reports=args.keep_reports,
     )
 
 

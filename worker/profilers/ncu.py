@@ -39,7 +39,17 @@ SECTIONS = (
     "LaunchStats",
 )
 """What the counters, the roofline and the rules need, in 12 replays where `detailed` takes 20."""
-MAX_REPORT_BYTES = 16 << 20
+SETS = {
+    "basic": ("SpeedOfLight", "Occupancy", "LaunchStats"),
+    "roofline": SECTIONS,
+    "full": (
+        *SECTIONS,
+        *("MemoryWorkloadAnalysis_Chart", "MemoryWorkloadAnalysis_Tables"),
+        *("WarpStateStats", "SchedulerStats", "InstructionStats", "SourceCounters"),
+    ),
+}
+"""Sections of each set; `full` adds why warps wait, hit rates, traffic of memories, lines."""
+MAX_REPORT_BYTES = 256 << 20
 
 
 def _choice(context: PassContext) -> Choice | None:
@@ -66,7 +76,7 @@ def _command(context: PassContext) -> list[str]:
     tensor = tensor_metrics(context)
     return [
         context.tool.path,
-        *(part for name in SECTIONS for part in ("--section", name)),
+        *(part for name in SETS[context.ncu_set] for part in ("--section", name)),
         *(("--metrics", ",".join(tensor)) if tensor else ()),
         *("--target-processes", "all", "--nvtx", *switch),
         *("--kernel-name-base", "mangled", *mode),
@@ -124,11 +134,30 @@ def _captures(context: PassContext, result: Mapping[str, Any] | None) -> Collect
     if not captures:
         message = "the ncu report holds no kernel"
         return Collected(outcome=Outcome(code=OutcomeCode.NO_KERNELS_PROFILED, message=message))
-    if context.keep_reports and report.stat().st_size <= MAX_REPORT_BYTES:
+    if context.ncu_set == "full":
+        captures += _source_lines(context, report)
+    warnings = _coverage_warning(context, launched)
+    if context.keep_reports and report.stat().st_size > MAX_REPORT_BYTES:
+        text = f"the report of ncu has more than {MAX_REPORT_BYTES >> 20} MiB and was not kept"
+        warnings += (("report_too_large", text),)
+    elif context.keep_reports:
         kept = context.bundle_dir / f"ncu-{context.process}.ncu-rep"
         shutil.move(report, kept)
         captures.append(_capture(context, kept, "ncu_rep", ()))
-    return Collected(captures=tuple(captures), warnings=_coverage_warning(context, launched))
+    return Collected(captures=tuple(captures), warnings=warnings)
+
+
+def _source_lines(context: PassContext, report: Path) -> list[Capture]:
+    """Keep the counters of each instruction as ncu prints them; [] where it prints none.
+
+    The report was taken without the program's source files, so the lines are of machine code.
+    """
+    printed = _print_page(context, report, "source")
+    if not printed.is_file() or not printed.stat().st_size:
+        return []
+    target = context.bundle_dir / f"ncu-{context.process}.source.csv.gz"
+    _compress(printed, target)
+    return [_capture(context, target, "text", ())]
 
 
 def _coverage_warning(

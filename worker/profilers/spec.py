@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from core.spec import DEFAULT_NCU_SET
 from worker.outcomes import Outcome
 from worker.own_program import OwnProgram
 from worker.tools import Tool
@@ -35,6 +36,7 @@ class PassContext:
     keep_private: bool = False
     keep_reports: bool = False
     "Keep the tools' own reports beside what is read from them."
+    ncu_set: str = DEFAULT_NCU_SET
     run_tool: Callable[[list[str], str], Path] | None = None
     "Runs a helper command of the tool, its stdout to a file of that name in work_dir; see execute."
     rank: int | None = None
