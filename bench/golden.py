@@ -16,7 +16,7 @@ import random
 import sys
 import tarfile
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -185,11 +185,11 @@ def _changed_rows(
 
 def _by_key(rows: list[dict[str, Any]], keys: list[str]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
+    times: Counter[str] = Counter()
     for row in rows:
         key = " | ".join(str(row[k]) for k in keys if row.get(k) is not None)
-        while key in found:
-            key += "'"
-        found[key] = row
+        times[key] += 1
+        found[key if times[key] == 1 else f"{key} ({times[key]})"] = row
     return found
 
 
