@@ -16,6 +16,7 @@ import pandas as pd
 from analysis.intervals import merge, overlap_ns
 from analysis.tables import IDLE_COLUMNS
 from analysis.trace.attribution import launching_thread
+from analysis.trace.calls import of_launch
 from analysis.trace.gaps import clipped
 from analysis.trace.model import MISSING, HostRanges, Int64s, OpKind, RangeKind, Trace
 from analysis.trace.ranges import levels
@@ -80,8 +81,8 @@ def idle_host(trace: Trace, steps: Steps) -> IdleHost | None:
     calls = trace.host_calls
     launch = trace.gpu_ops.launch[gaps.op]
     known = launch >= 0
-    began = np.append(calls.start_ns, 0)[launch]
-    done = np.clip(np.append(calls.end_ns, 0)[launch], gaps.start_ns, gaps.end_ns)
+    began = of_launch(calls.start_ns, launch, 0)
+    done = np.clip(of_launch(calls.end_ns, launch, 0), gaps.start_ns, gaps.end_ns)
     is_late = known & (began >= gaps.start_ns)
     # A launch that began before the gap and returned in it was the host's as well.
     is_late |= known & (done > gaps.start_ns)
@@ -173,13 +174,25 @@ def _pieces(trace: Trace, gaps: _Gaps, done: Int64s, is_late: Any) -> tuple[Int6
             low, high = starts[first : first + PART_GAPS], ends[first : first + PART_GAPS]
             time_ns, row, call = timeline.until(int(low[0]), int(high[-1]))
             spent = overlap_ns(low, high, time_ns, np.append(time_ns[1:], high[-1]))
-            kept = spent > 0
-            found.append((row[kept], call[kept], spent[kept]))
+            found.append(_summed(row, call, spent, len(trace.names)))
     if not found:
         nothing = np.empty(0, np.int64)
         return nothing, nothing, nothing
     rows, codes, spent = (np.concatenate(part) for part in zip(*found, strict=True))
     return rows, codes, spent
+
+
+def _summed(
+    row: Int64s, call: Int64s, spent: Int64s, num_names: int
+) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the time spent in each range and call, of those with any."""
+    kept = np.flatnonzero(spent > 0)
+    key = (row[kept] + 1) * (num_names + 1) + call[kept] + 1
+    order = np.argsort(key, kind="stable")
+    key, spent = key[order], spent[kept[order]]
+    firsts = np.flatnonzero(np.diff(key, prepend=-1))
+    total = np.add.reduceat(spent, firsts) if len(firsts) else spent
+    return key[firsts] // (num_names + 1) - 1, key[firsts] % (num_names + 1) - 1, total
 
 
 class _Timeline:
