@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from analysis.clocks import are_aligned, on_one_clock, session_starts
 from analysis.rundata import PassWarning, RunCapture
 from analysis.span_file import SpanFile
-from analysis.tables import SIZES_WITHOUT_TIMES, CaptureKind, CaptureTables, CaptureWarning
+from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
 from analysis.trace.rank_clocks import Clock
 from core.states import Pass
 
@@ -76,29 +76,33 @@ def merged_captures(
             capture = replace(capture, tables=_without(capture.tables, given))
         kept.append(_apart(capture, earlier))
     warnings += _several(kept, clocks or {})
-    return tuple(on_one_clock(_with_sizes(kept), clocks)), tuple(warnings)
+    kept, alone = _with_sizes(kept)
+    return tuple(on_one_clock(kept, clocks)), (*warnings, *alone)
 
 
-def _with_sizes(captures: Sequence[RunCapture]) -> list[RunCapture]:
+def _with_sizes(captures: Sequence[RunCapture]) -> tuple[list[RunCapture], list[PassWarning]]:
     """Put the sizes of copies, from a report of sizes alone, beside the times of another report.
 
     `nsys stats -o` writes the two into files of their own. Sizes without times are left out.
     """
     sizes = {c.pass_name: c.tables.transfers for c in captures if _has_sizes_alone(c.tables)}
-    kept = []
+    kept: list[RunCapture] = []
+    alone: list[PassWarning] = []
     for capture in captures:
         tables, size = capture.tables, sizes.get(capture.pass_name)
         if _has_sizes_alone(tables):
-            is_used = any(_takes_sizes(c.tables, size) for c in captures)
-            told = [w for w in tables.warnings if w.code != SIZES_WITHOUT_TIMES or not is_used]
-            tables = replace(tables, transfers=None, warnings=tuple(told))
+            tables = replace(tables, transfers=None)
+            if not any(_takes_sizes(c.tables, size) for c in captures):
+                message = f"{capture.file_name} has the sizes of copies without their times: left "
+                message += "out. Import the report cuda_gpu_mem_time_sum together with it"
+                alone.append(_warning(capture.pass_name, "sizes_without_times", message))
         elif size is not None and _takes_sizes(tables, size):
             assert tables.transfers is not None
             num_bytes = tables.transfers["kind"].map(size.set_index("kind")["bytes"])
             transfers = tables.transfers.assign(bytes=num_bytes.astype("Int64"))
             tables = replace(tables, transfers=transfers)
         kept.append(replace(capture, tables=tables))
-    return kept
+    return kept, alone
 
 
 def _has_sizes_alone(tables: CaptureTables) -> bool:

@@ -55,7 +55,7 @@ API_CALL_COLUMNS = ("name", "count", "total_ns", "min_ns", "max_ns", "num_failed
 
 TRANSFER_COLUMNS = ("kind", "src", "dst", "count", "bytes", "total_ns")
 """kind: HtoD DtoH DtoD PtoP HtoH memset, and `unified HtoD`, ... for migrations of managed memory;
-src, dst: pageable pinned device managed, None."""
+src, dst: pageable pinned device managed, None. A report of sizes alone has no total_ns."""
 
 GAP_COLUMNS = ("cause", "count", "total_ns", "evidence")
 """Idle time between the first and last kernel of a device, by cause.
@@ -203,9 +203,6 @@ FLAME_COLUMNS = (
     "self_ns",  # float64, of the node without its children, per regular step
 )
 """One row a node. Times are of the whole capture where it has no steps."""
-
-SIZES_WITHOUT_TIMES = "sizes_without_times"
-"""Code of the warning that a report of copies has their sizes alone: its total_ns are missing."""
 
 HOST_COLUMNS = ("start_ns", "end_ns", "process", "thread", "row", "kind", "name")
 """One row an API call (row 0), operator or function of a host thread (row 1 and on, by depth), for

@@ -20,7 +20,6 @@ from analysis.tables import (
     API_CALL_COLUMNS,
     KERNEL_COLUMNS,
     PHASE_COLUMNS,
-    SIZES_WITHOUT_TIMES,
     TRANSFER_COLUMNS,
     CaptureKind,
     CaptureTables,
@@ -198,9 +197,6 @@ def _tables(path: Path, blocks: Blocks, warnings: list[CaptureWarning]) -> Captu
     has_times, has_sizes = Content.TIMES in blocks, Content.SIZES in blocks
     if has_sizes:
         warnings.append(_warn("rounded_bytes", "sizes are rounded by the report"))
-    if has_sizes and not has_times:
-        text = "a size summary alone is left out: add that of times (cuda_gpu_mem_time_sum)"
-        warnings.append(_warn(SIZES_WITHOUT_TIMES, text))
     return CaptureTables(
         kind=CaptureKind.NSYS_CSV,
         path=path,
