@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from analysis.compare.fields import group_fields
+from analysis.compare.labels import WORDS, Words, metric_text
 from analysis.compare.records import Comparison, Side, Waterfall
-from analysis.compare.words import WORDS, Words, metric_text
 from analysis.export_svg import (
     bars_svg,
     heatmap_svg,

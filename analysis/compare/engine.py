@@ -1,16 +1,153 @@
-"""Put the parts of a comparison together."""
+"""Put the parts of a comparison together: the sides, each measurement and its partner, and why.
+
+A side may hold runs of several measurements (other sizes, other compile modes). As one set they
+have no median worth a ratio; measurement by measurement they do.
+"""
 
 from collections.abc import Sequence
+from typing import TypedDict
 
 from analysis.compare import fields, metrics
-from analysis.compare.explain import explain, make_reason
-from analysis.compare.held import hold
-from analysis.compare.records import Comparison
+from analysis.compare.evaluate import PairResult, evaluate_pair
+from analysis.compare.kernels import match_kernels
+from analysis.compare.labels import WORDS, RanOn, device_of
+from analysis.compare.memory import compare_memory
+from analysis.compare.metrics import Metric
+from analysis.compare.operators import operator_waterfall
+from analysis.compare.records import (
+    Comparison,
+    Difference,
+    KernelPair,
+    MemoryGrowth,
+    Pair,
+    Waterfall,
+)
 from analysis.compare.scoreboard import make_scoreboard
-from analysis.compare.several import make_pairs
-from analysis.compare.words import device_of
+from analysis.compare.waterfall import make_waterfall, representative
 from analysis.runview import RunView
 from core.errors import UserError
+from core.spec import canonical_json
+
+
+class Explanation(TypedDict):
+    """The parts of a comparison that come from captures."""
+
+    waterfall: Waterfall | None
+    kernel_waterfall: Waterfall | None
+    operator_waterfall: Waterfall | None
+    kernels: tuple[KernelPair, ...]
+    memory: tuple[MemoryGrowth, ...]
+
+
+def make_reason(result: PairResult, explained: Explanation, metric: Metric, device: RanOn) -> str:
+    """Return the verdict's reason; without a ratio, what the captures do say."""
+    fall = explained["kernel_waterfall"]
+    if (
+        not result.comparable
+        or result.judgement.ratio is not None
+        or fall is None
+        or not fall.total_a_ns
+    ):
+        return result.reason
+    if metric.name == "kernel_time":
+        return result.reason  # opaque graphs: their time stands for kernels that nobody saw
+    change = fall.total_b_ns / fall.total_a_ns - 1
+    totals = f"{fall.total_a_ns / 1e6:.4g} -> {fall.total_b_ns / 1e6:.4g} ms"
+    return f"{result.reason}; {WORDS[device].time} {totals} ({change:+.1%}) per {fall.per}"
+
+
+def explain(a: Sequence[RunView], b: Sequence[RunView], metric: Metric) -> Explanation:
+    """Say where time and memory went, from one run a side: the newest that has the capture."""
+    found = Explanation(
+        waterfall=None, kernel_waterfall=None, operator_waterfall=None, kernels=(), memory=()
+    )
+    one_a, one_b = representative(a), representative(b)
+    if one_a and one_b:
+        found["kernel_waterfall"] = make_waterfall(one_a, one_b, "kernel_time")
+        span = make_waterfall(one_a, one_b, "span") if metric.name != "kernel_time" else None
+        found["waterfall"] = span or found["kernel_waterfall"]
+        found["operator_waterfall"] = operator_waterfall(one_a, one_b)
+        found["kernels"] = match_kernels(one_a, one_b)
+    with_memory = [[v for v in side if len(v.memory_at_peak)] for side in (a, b)]
+    if all(with_memory):
+        found["memory"] = compare_memory(with_memory[0][-1], with_memory[1][-1])
+    return found
+
+
+Measurement = tuple[RunView, ...]
+MAX_TOLD = 3
+
+
+def make_pairs(a: Sequence[RunView], b: Sequence[RunView], metric: Metric) -> tuple[Pair, ...]:
+    """Return one row a measurement of side B, in the order given; () with one on each side.
+
+    With one measurement on side A all of B is compared with it; with several, each of B against
+    the one of A that it can be compared with and differs least from. A filter for B may name A's
+    runs too: nothing is compared with itself.
+    """
+    of_a, of_b = measurements(a), measurements(b)
+    if len(of_a) == len(of_b) == 1:
+        return ()
+    partners = [(_partner(one, of_a, metric), one) for one in of_b]
+    return tuple(_pair(x, y, metric) for x, y in partners if _ids(x) != _ids(y))
+
+
+def measurements(views: Sequence[RunView]) -> list[Measurement]:
+    """Return the runs grouped by what they measured: workload, params that matter, and GPU.
+
+    Files without a workload are repeats of one measurement when they have one name.
+    """
+    found: dict[str, list[RunView]] = {}
+    for view in views:
+        run = view.run
+        params = {k: v for k, v in run.params.items() if k not in fields.NO_EFFECT}
+        name = "" if run.workload or params else run.name
+        key = canonical_json([run.workload, params, run.gpu_model, name])
+        found.setdefault(key, []).append(view)
+    return [tuple(group) for group in found.values()]
+
+
+def _ids(one: Measurement) -> set[str]:
+    return {view.run.id for view in one}
+
+
+def _partner(one: Measurement, of_a: Sequence[Measurement], metric: Metric) -> Measurement:
+    def distance(other: Measurement) -> tuple[bool, int, int]:
+        differs = fields.find_differences(other, one, metric)
+        return (not fields.is_comparable(differs), len(_weighty(differs)), len(differs))
+
+    return min(of_a, key=distance)
+
+
+def _pair(a: Measurement, b: Measurement, metric: Metric) -> Pair:
+    result = evaluate_pair(a, b, metric)
+    return Pair(
+        a=result.a,
+        b=result.b,
+        what=_what(result),
+        verdict=result.verdict,
+        reason=result.reason,
+        ratio=result.judgement.ratio,
+        ci95=result.judgement.ci95,
+        ci95_basis=result.judgement.ci95_basis,
+    )
+
+
+def _what(result: PairResult) -> str:
+    """Return what differs, the variable first; equal jobs have nothing to tell."""
+    weighty = _weighty(result.differs)
+    shown = [_told(d) for d in weighty[:MAX_TOLD]]
+    more = len(weighty) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _weighty(differs: Sequence[Difference]) -> list[Difference]:
+    return [d for d in differs if d.effect in ("intended", "breaks")]
+
+
+def _told(d: Difference) -> str:
+    a, b = (v if v is not None else "unknown" for v in (d.a, d.b))
+    return f"{d.field} {a} -> {b}"
 
 
 def compare(a: Sequence[RunView], b: Sequence[RunView], *, metric: str = "latency") -> Comparison:
@@ -23,7 +160,7 @@ def compare(a: Sequence[RunView], b: Sequence[RunView], *, metric: str = "latenc
     if not a or not b:
         raise UserError(f"compare: side {'A' if not a else 'B'} names no run")
     chosen = metrics.resolve(metric, a, b)
-    held = hold(a, b, chosen)
+    result = evaluate_pair(a, b, chosen)
     explained = explain(a, b, chosen)
     pairs = make_pairs(a, b, chosen)
     return Comparison(
@@ -31,21 +168,21 @@ def compare(a: Sequence[RunView], b: Sequence[RunView], *, metric: str = "latenc
         unit=chosen.unit,
         higher_is_better=chosen.higher_is_better,
         device=device_of((*a, *b)),
-        comparable=held.comparable,
-        intended=fields.intended_variable(held.differs),
-        differs=held.differs,
-        banner=held.banner,
-        verdict=held.verdict,
-        reason=make_reason(held, explained, chosen, device_of((*a, *b))),
-        next_step="see each measurement against its partner" if pairs else held.next_step,
-        ratio=held.found.ratio,
-        ci95=held.found.ci95,
-        ci95_basis=held.found.ci95_basis,
-        p_value=held.found.p_value,
-        noise_floor_frac=held.noise_floor_frac,
-        a=held.a,
-        b=held.b,
-        marks=held.marks,
+        comparable=result.comparable,
+        intended=fields.intended_variable(result.differs),
+        differs=result.differs,
+        banner=result.banner,
+        verdict=result.verdict,
+        reason=make_reason(result, explained, chosen, device_of((*a, *b))),
+        next_step="see each measurement against its partner" if pairs else result.next_step,
+        ratio=result.judgement.ratio,
+        ci95=result.judgement.ci95,
+        ci95_basis=result.judgement.ci95_basis,
+        p_value=result.judgement.p_value,
+        noise_floor_frac=result.noise_floor_frac,
+        a=result.a,
+        b=result.b,
+        marks=result.marks,
         **explained,
         scoreboard=make_scoreboard((*a, *b)),
         pairs=pairs,

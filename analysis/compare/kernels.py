@@ -12,13 +12,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from analysis.classify import short_name
-from analysis.compare.align import HEAVY, Unit, align
-from analysis.compare.grouping import Group, make_groups
+from analysis.compare.alignment import HEAVY, Group, Unit, align, make_groups, take_reordered
 from analysis.compare.launches import Launch, Sequences, load_sequences
-from analysis.compare.leftovers import pair_leftovers
-from analysis.compare.moved import take_moved
 from analysis.compare.records import KernelPair
-from analysis.compare.rows import Row, Rows
+from analysis.compare.unmatched import Row, Rows, pair_unmatched
 from analysis.iterations import num_iterations
 from analysis.runview import RunView
 
@@ -42,7 +39,7 @@ def match_kernels(a: RunView, b: RunView) -> tuple[KernelPair, ...]:
         _claim(groups, sequences_a, sequences_b, rows)
     else:
         _claim_totals(a, b, rows)
-    pair_leftovers(rows)
+    pair_unmatched(rows)
     return rows.as_pairs(num_iterations(a.phases), num_iterations(b.phases))
 
 
@@ -67,7 +64,7 @@ def _grouped(
     a: Sequence[Unit], b: Sequence[Unit], pairs: list[tuple[int, int]], scale: float
 ) -> list[Group]:
     """Return the groups of one path; what moved is taken out, so that the rest is in order."""
-    kept, moved = take_moved(a, b, pairs)
+    kept, moved = take_reordered(a, b, pairs)
     gone_a, gone_b = {i for i, _ in moved}, {j for _, j in moved}
     rest_a = [i for i in range(len(a)) if i not in gone_a]
     rest_b = [j for j in range(len(b)) if j not in gone_b]

@@ -29,7 +29,7 @@ def ran_first(a: Sequence[RunView], b: Sequence[RunView]) -> str:
     return "a" if starts[0] <= starts[1] else "b"
 
 
-def find_lead(a: Sequence[RunView], b: Sequence[RunView]) -> float:
+def order_bias(a: Sequence[RunView], b: Sequence[RunView]) -> float:
     """Return the share of A/B pairs in which A ran first minus the share in which B did."""
     pairs = zip(_starts(a), _starts(b), strict=True)
     return sum(1 if start_a <= start_b else -1 for start_a, start_b in pairs) / len(a)

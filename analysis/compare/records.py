@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from analysis.compare.words import RanOn
+from analysis.compare.labels import RanOn
 
 Verdict = Literal["faster", "slower", "no_difference", "not_enough_samples", "not_comparable"]
 IntervalBasis = Literal["processes", "samples"]

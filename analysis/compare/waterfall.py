@@ -6,12 +6,30 @@ of cause `transfer`. Whatever a capture's own tables leave unexplained is a bar 
 nothing is spread over the others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
 
 from analysis.compare.records import Bar, Waterfall
-from analysis.compare.shares import per_iteration
 from analysis.iterations import num_iterations
 from analysis.runview import RunView
+
+K = TypeVar("K", bound=Hashable)
+
+
+def per_iteration(parts_ns: Mapping[K, int], num_iterations: int) -> dict[K, int]:
+    """Return each part divided by the number of iterations, in whole ns.
+
+    The parts of the answer add up to the rounded share of the total: what rounding down leaves
+    goes to the largest remainders.
+    """
+    total = round(sum(parts_ns.values()) / num_iterations)
+    shares = {name: value // num_iterations for name, value in parts_ns.items()}
+    left = total - sum(shares.values())
+    by_remainder = sorted(parts_ns, key=lambda name: parts_ns[name] % num_iterations, reverse=True)
+    for name in by_remainder[: max(0, left)]:
+        shares[name] += 1
+    return shares
+
 
 OPAQUE_NAME = "CUDA graphs (opaque)"
 IDLE_NAMES = {

@@ -2,7 +2,7 @@
 
 from analysis.compare import Comparison, Difference, Pair, Waterfall
 from analysis.compare.fields import group_fields
-from analysis.compare.words import WORDS, metric_text
+from analysis.compare.labels import WORDS, metric_text
 
 _TOP = 12
 

@@ -8,7 +8,7 @@ from app.cli.output import megabytes, milliseconds, note, one_line, percent, pri
 from core.config import DataDir
 
 if TYPE_CHECKING:
-    from analysis.compare.words import Words
+    from analysis.compare.labels import Words
 
 _TOP = 15
 
@@ -19,7 +19,7 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, data: DataDir) -> int:
-    from analysis.compare.words import WORDS, device_of
+    from analysis.compare.labels import WORDS, device_of
     from app.show import show_document
     from db.connection import opened
     from db.fetch import gpu_facts, run_view

@@ -6,7 +6,7 @@ from dataclasses import replace
 import streamlit as st
 
 from analysis.compare import Comparison
-from analysis.compare.words import WORDS
+from analysis.compare.labels import WORDS
 from analysis.definitions import tooltip
 from analysis.idle import CLEAN
 from analysis.iterations import num_iterations

@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis.compare import Comparison
-from analysis.compare.words import WORDS
+from analysis.compare.labels import WORDS
 from analysis.roofline import counter_points
 from analysis.runview import RunView
 from app.charts.compare import throughputs

@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis.compare import Comparison, Waterfall
-from analysis.compare.words import WORDS
+from analysis.compare.labels import WORDS
 from analysis.iterations import num_iterations
 from analysis.runview import RunRow, RunView
 from app.charts.base import Chart

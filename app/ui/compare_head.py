@@ -7,8 +7,8 @@ from functools import partial
 import streamlit as st
 
 from analysis.compare import Comparison
+from analysis.compare.labels import RanOn, metric_text
 from analysis.compare.metrics import PROFILED_ITERATION, Metric
-from analysis.compare.words import RanOn, metric_text
 from analysis.definitions import COMPARED
 from analysis.runview import RunView
 from app.charts.compare import interval

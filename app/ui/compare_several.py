@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis.compare import Comparison, Pair
-from analysis.compare.words import metric_text
+from analysis.compare.labels import metric_text
 from app.charts.compare import intervals
 from app.ui.colours import BAD, GOOD, NEUTRAL
 from app.ui.format import UNKNOWN, significant

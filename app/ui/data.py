@@ -26,7 +26,7 @@ from db.devices import Device, devices
 from db.repeats import Repeats, find_repeats
 
 if TYPE_CHECKING:
-    from analysis.compare.words import RanOn
+    from analysis.compare.labels import RanOn
 
 Stamp = tuple[str, int, int]
 KeptTimeline = tuple[Timeline, Window]
@@ -270,8 +270,8 @@ def metric_names(a: str, b: str) -> "tuple[list[str], RanOn]":
 
 @st.cache_data(ttl=900, max_entries=64, show_spinner=False)
 def _metric_names(ids: tuple[tuple[str, ...], ...], key: Stamp) -> "tuple[list[str], RanOn]":
+    from analysis.compare.labels import device_of
     from analysis.compare.metrics import common
-    from analysis.compare.words import device_of
     from analysis.definitions import COMPARED
 
     sides = [fetch_views(side) for side in ids]

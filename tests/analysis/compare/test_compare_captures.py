@@ -8,8 +8,7 @@ import pytest
 
 from analysis.compare import compare, launches
 from analysis.compare.kernels import match_kernels
-from analysis.compare.shares import per_iteration
-from analysis.compare.waterfall import make_waterfall
+from analysis.compare.waterfall import make_waterfall, per_iteration
 from analysis.runview import RunView
 from tests.analysis.compare.views import build_view, read_view
 

@@ -9,8 +9,7 @@ import pytest
 
 from analysis.classify import classify
 from analysis.compare.kernels import match_kernels
-from analysis.compare.leftovers import pair_leftovers
-from analysis.compare.rows import Rows
+from analysis.compare.unmatched import Rows, pair_unmatched
 from analysis.runview import RunView
 from tests.analysis.compare.views import build_view, read_view
 
@@ -110,7 +109,7 @@ def test_guesses_of_one_kind_are_never_largest_gain_and_largest_loss() -> None:
         category = "copy" if name == "copy_kernel" else "gemm"
         rows.alone(side, name, category, None).add(side, total_ns, 1)
 
-    pair_leftovers(rows)
+    pair_unmatched(rows)
 
     found = rows.as_pairs(None, None)
     assert sorted(p.delta_ns for p in found) == [0, 5]
@@ -125,7 +124,7 @@ def test_a_pool_of_pools_names_kernels_and_counts_the_others() -> None:
             rows.alone(side, f"aten::{name * 6}", "elementwise", None).add(side, total_ns, 1)
     rows.alone("b", "mystery", "unknown", None).add("b", 400, 1)
 
-    pair_leftovers(rows)
+    pair_unmatched(rows)
 
     (pair,) = rows.as_pairs(None, None)
     assert pair.a == "aten::aaaaaa + aten::bbbbbb + aten::cccccc + 2 more"

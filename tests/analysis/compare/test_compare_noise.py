@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.compare.held import noise_floor_of
+from analysis.compare.evaluate import noise_floor_of
 from tests.analysis.run_views import nsys_view
 
 FLOORS = {"gpu_bound": 0.02, "launch_bound": 0.3}

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from analysis.compare.flags import find_flags
 from analysis.compare.memory import compare_memory
-from analysis.compare.quality import find_marks
 from analysis.compare.scoreboard import make_scoreboard
 from tests.analysis.compare.views import build_view
 
@@ -17,18 +17,18 @@ def steady(level: float = 2.0, noise: float = 0.005) -> np.ndarray:
 
 
 def test_quiet_processes_have_no_marks() -> None:
-    assert find_marks([np.full(40, 2.0) + 0.001 * (np.arange(40) % 3)] * 3, "A") == ()
+    assert find_flags([np.full(40, 2.0) + 0.001 * (np.arange(40) % 3)] * 3, "A") == ()
 
 
 def test_a_noisy_process_among_quiet_ones_is_named() -> None:
-    marks = find_marks([steady(), steady(), steady(), steady(noise=0.08)], "A")
+    marks = find_flags([steady(), steady(), steady(), steady(noise=0.08)], "A")
 
     noisy = next(m for m in marks if m.code == "noisy_process")
     assert "process 3 of 4" in noisy.message
 
 
 def test_a_process_at_another_level_is_named() -> None:
-    marks = find_marks([steady(), steady(), steady(2.6), steady()], "B")
+    marks = find_flags([steady(), steady(), steady(2.6), steady()], "B")
 
     assert "process 2 of 4" in next(m for m in marks if m.code == "noisy_process").message
 
@@ -36,7 +36,7 @@ def test_a_process_at_another_level_is_named() -> None:
 def test_warm_up_is_marked_as_drift() -> None:
     warming = 2.0 * (1 + 0.3 * np.exp(-np.arange(40) / 8))
 
-    marks = find_marks([warming], "A")
+    marks = find_flags([warming], "A")
 
     assert "drift" in {m.code for m in marks}
 

@@ -3,7 +3,7 @@
 import pytest
 
 from analysis.compare import compare
-from analysis.compare.words import metric_text
+from analysis.compare.labels import metric_text
 from tests.analysis.compare.views import build_view
 
 ONE = ((2.0, 2.1, 2.2),)

@@ -1,4 +1,4 @@
-"""One side held against another by one metric: comparability, statistics, verdict."""
+"""One side compared with another by one metric: comparability, statistics, verdict."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analysis.compare import fields, metrics, order
-from analysis.compare.quality import find_marks
+from analysis.compare.flags import find_flags
+from analysis.compare.labels import WORDS, device_of
 from analysis.compare.records import Difference, Mark, Side, Verdict
 from analysis.compare.statistics import Groups, Order
 from analysis.compare.verdict import ASSUMED_FLOOR_FRAC, Judgement, judge
-from analysis.compare.words import WORDS, device_of
 from analysis.idle import idle_of
 from analysis.iterations import num_iterations
 from analysis.runview import RunView
@@ -21,7 +21,7 @@ MAX_NAMED = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class PairResult:
     """What B against A says by one metric, before any capture explains it."""
 
     a: Side
@@ -29,40 +29,42 @@ class Held:
     differs: tuple[Difference, ...]
     comparable: bool
     banner: str | None
-    found: Judgement
+    judgement: Judgement
     noise_floor_frac: float | None
     marks: tuple[Mark, ...]
 
     @property
     def verdict(self) -> Verdict:
-        return self.found.verdict if self.comparable else "not_comparable"
+        return self.judgement.verdict if self.comparable else "not_comparable"
 
     @property
     def reason(self) -> str:
-        return self.found.reason if self.comparable else self.banner or ""
+        return self.judgement.reason if self.comparable else self.banner or ""
 
     @property
     def next_step(self) -> str | None:
-        return self.found.next_step if self.comparable else "compare runs that differ in one field"
+        return (
+            self.judgement.next_step if self.comparable else "compare runs that differ in one field"
+        )
 
 
-def hold(a: Sequence[RunView], b: Sequence[RunView], metric: metrics.Metric) -> Held:
+def evaluate_pair(a: Sequence[RunView], b: Sequence[RunView], metric: metrics.Metric) -> PairResult:
     """Judge side B against side A; neither is empty."""
     differs = fields.find_differences(a, b, metric)
     side_a, side_b, groups_a, groups_b = _sides(a, b, metric)
     floor = _noise_floor(a, b) if metric.name == "latency" else None
     when = order.find_order(a, b, len(groups_a), len(groups_b))
-    found = _judge(a, b, groups_a, groups_b, when, floor, metric)
+    judgement = _judge(a, b, groups_a, groups_b, when, floor, metric)
     if {v.run.id for v in a} == {v.run.id for v in b}:
-        reason = f"both sides are the same: {found.reason}"
-        found = replace(found, reason=reason, next_step="choose another run for one side")
-    return Held(
+        reason = f"both sides are the same: {judgement.reason}"
+        judgement = replace(judgement, reason=reason, next_step="choose another run for one side")
+    return PairResult(
         a=side_a,
         b=side_b,
         differs=differs,
         comparable=fields.is_comparable(differs),
         banner=fields.make_banner(differs),
-        found=found,
+        judgement=judgement,
         noise_floor_frac=floor,
         marks=_marks(groups_a, groups_b, when),
     )
@@ -119,7 +121,7 @@ def _judge(
         groups_a,
         groups_b,
         order=when,
-        lead=order.find_lead(a, b) if when == "paired" else 1.0,
+        lead=order.order_bias(a, b) if when == "paired" else 1.0,
         noise_floor_frac=floor,
         assumed_floor_frac=ASSUMED_FLOOR_FRAC if metric.unit == "ms" else 0.0,
         higher_is_better=metric.higher_is_better,
@@ -175,7 +177,7 @@ def _keeps_its_gpu_busy(view: RunView) -> bool:
 
 
 def _marks(a: Groups, b: Groups, when: Order) -> tuple[Mark, ...]:
-    marks = (*find_marks(a, "A"), *find_marks(b, "B"))
+    marks = (*find_flags(a, "A"), *find_flags(b, "B"))
     if when == "block" and min(len(a), len(b)) > 1:
         text = (
             "all of one side ran before the other: drift of the machine is part of the difference"

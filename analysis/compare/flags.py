@@ -13,7 +13,7 @@ LEVEL_FRAC = 0.05
 SIGMA_PER_MAD = 1.4826  # normal distribution
 
 
-def find_marks(groups: Groups, side: str) -> tuple[Mark, ...]:
+def find_flags(groups: Groups, side: str) -> tuple[Mark, ...]:
     """Return drift, outliers, noisy_process and trend marks of one side's processes.
 
     A group is the samples of one process in the order they were taken. Drift: the first and the
