@@ -28,6 +28,7 @@ ERROR = "error.json"
 MAX_ROWS = 500_000
 _IN_FILES = ("spans", "ranges")
 """Tables that are kept as Parquet files."""
+UNEXPECTED = "its reader did not expect what it holds"
 _BUG = "If the file is sound, report this with it"
 
 
@@ -46,7 +47,7 @@ def main(request: Mapping[str, Any], scratch: Path) -> None:
         except Exception as exc:
             LOG.exception("job %s", number)
             first = job["paths"][0] if job.get("paths") else "capture"
-            where = f"its reader did not expect what it holds ({type(exc).__name__}: {exc})"
+            where = f"{UNEXPECTED} ({type(exc).__name__}: {exc})"
             _write_error(folder, CaptureError(first, where, _BUG))
         (folder / "done").touch()
 

@@ -58,11 +58,24 @@ def read_runs(
 
     All are read in one child; when it dies, what is missing is read in a child for each.
     """
-    request = _surroundings(data_dir, db)
-    folder = data_dir.ensure().uploads / new_id("i")
+    uploads = data_dir.ensure().uploads
+    with read_jobs(jobs, _surroundings(data_dir, db), uploads, is_cancelled=is_cancelled) as found:
+        yield found
+
+
+@contextmanager
+def read_jobs(
+    jobs: Sequence[Mapping[str, Any]],
+    surroundings: Mapping[str, Any],
+    place: Path,
+    *,
+    is_cancelled: Callable[[], bool] = lambda: False,
+) -> Iterator[list[AssembledRun | AppError]]:
+    """Do what `read_runs` does, by given rules and peaks, in a scratch folder below `place`."""
+    folder = place / new_id("i")
     folder.mkdir()
     try:
-        yield _read_all(jobs, request, folder, is_cancelled)
+        yield _read_all(jobs, surroundings, folder, is_cancelled)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -9,6 +9,9 @@ with another value in one place (a digit in a table, a bit in an integer). No fo
 checksum over it, save gzip. Such files are shown in a row of their own, `valid other value`: an
 independent parse must find the same structure (keys, rows, kinds of records), or the file counts as
 a failure.
+
+`--structures` reads well-formed files that mean harm (`bench.mutation_structures`) as an import
+does, in a child under the runner's limits: each must be read or refused, within 1 GB and 30 s.
 """
 
 import argparse
@@ -24,6 +27,8 @@ from pathlib import Path
 
 from bench.mutation_kinds import mutate
 from bench.mutation_outcome import Fingerprint, Task, judge, reading_worker
+from bench.mutation_structures import FAILURES as STRUCTURE_FAILURES
+from bench.mutation_structures import run_structures
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "data" / "h100"
 FAILURES = ("different without warning", "traceback", "hang", "memory")
@@ -102,8 +107,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--only", default="", help="part of the file names to damage")
+    parser.add_argument(
+        "--structures", action="store_true", help="well-formed files that mean harm instead"
+    )
     options = parser.parse_args()
     files = [f for f in captures() if options.only in str(f)]
+    if options.structures:
+        return _structures(files, options.count, options.seed)
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         results = run(plan(files, options.count, options.seed), Path(folder), options.workers)
@@ -122,6 +132,22 @@ def main() -> int:
     took = round(time.monotonic() - started, 1)
     print(json.dumps({"count": len(results), "seconds": took, **{o: total[o] for o in OUTCOMES}}))
     return 1 if any(total[o] for o in FAILURES) else 0
+
+
+def _structures(files: list[Path], count: int, seed: int) -> int:
+    """Print what became of well-formed hostile files, read in children under limits."""
+    started = time.monotonic()
+    results = run_structures(files, count, seed)
+    for number, (name, outcome, message) in enumerate(results):
+        if outcome in STRUCTURE_FAILURES:
+            print(f"{outcome}: mutant {number} ({name}): {message}", file=sys.stderr)
+    total = Counter(outcome for _, outcome, _ in results)
+    outcomes = ("read", "error", *STRUCTURE_FAILURES)
+    print("| " + " | ".join(outcomes) + " |\n|" + " ---: |" * len(outcomes))
+    print("| " + " | ".join(str(total[o]) for o in outcomes) + " |")
+    took = round(time.monotonic() - started, 1)
+    print(json.dumps({"count": len(results), "seconds": took, **{o: total[o] for o in outcomes}}))
+    return 1 if any(total[o] for o in STRUCTURE_FAILURES) else 0
 
 
 if __name__ == "__main__":
