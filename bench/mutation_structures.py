@@ -37,7 +37,8 @@ Change = Callable[[bytes, random.Random], bytes]
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
     """Return every (container, key) of a document, those of long lists thinned."""
-    found, waiting = [], [value]
+    found: list[tuple[Any, Any]] = []
+    waiting = [value]
     while waiting and len(found) < 20_000:
         item = waiting.pop()
         pairs = list(item.items()) if isinstance(item, dict) else list(enumerate(item))[:300]
@@ -143,9 +144,9 @@ def _log(data: bytes, rng: random.Random) -> bytes:
 _STATEMENTS = (
     "CREATE TRIGGER x AFTER INSERT ON {t} BEGIN DELETE FROM StringIds; END",
     "CREATE VIEW v{n} AS SELECT * FROM {t}",
-    'CREATE TABLE "{t}"", (SELECT 1) AS ""y" (nameId INTEGER)',
+    'CREATE TABLE "t"", (SELECT 1) AS ""y{n}" (nameId INTEGER)',
     "CREATE INDEX i{n} ON {t} (abs(rowid))",
-    "ALTER TABLE {t} RENAME TO {t}_x",
+    "ALTER TABLE {t} RENAME TO renamed_{n}",
     "ALTER TABLE {t} ADD COLUMN g{n} INTEGER AS (abs(1) + {n})",
     'ALTER TABLE {t} DROP COLUMN "{c}"',
     "INSERT INTO {t} SELECT * FROM {t} LIMIT 2000",
@@ -164,8 +165,9 @@ def _database(data: bytes, rng: random.Random) -> bytes:
         sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'ENUM%'"
         for _ in range(rng.randrange(1, 4)):
             table = rng.choice([r[0] for r in conn.execute(sql)] or ["StringIds"])
-            columns = [r[1] for r in conn.execute(f'PRAGMA table_info("{table}")')] or ["id"]
-            names = {"t": table, "c": rng.choice(columns), "n": str(rng.randrange(99))}
+            quoted = '"' + table.replace('"', '""') + '"'
+            columns = [r[1] for r in conn.execute(f"PRAGMA table_info({quoted})")] or ["id"]
+            names = {"t": quoted, "c": rng.choice(columns), "n": str(rng.randrange(99))}
             statement = rng.choice(_STATEMENTS).format(**names)
             value = rng.choice([v for v in ODD if not isinstance(v, (list, dict, float))])
             with suppress(sqlite3.Error, OverflowError, UnicodeError):
@@ -232,9 +234,8 @@ def _make_bundle(path: Path, rng: random.Random) -> None:
     (path.parent / MANIFEST).write_text(json.dumps(document))
 
 
-def run_structures(files: list[Path], count: int, seed: int) -> list[tuple[str, str, str]]:
-    """Read `count` mutants in children under limits; return (file, outcome, message) of each."""
-    results: list[tuple[str, str, str]] = []
+def run_structures(files: list[Path], count: int, seed: int) -> Iterator[tuple[str, str, str]]:
+    """Read `count` mutants in children under limits; give (file, outcome, message) of each."""
     with tempfile.TemporaryDirectory() as place:
         mutants = write_mutants(files, count, seed, Path(place))
         while batch := [path for _, path in zip(range(BATCH), mutants, strict=False)]:
@@ -242,8 +243,7 @@ def run_structures(files: list[Path], count: int, seed: int) -> list[tuple[str, 
             with read_jobs(jobs, {"rules": None, "peaks": {}}, Path(place)) as found:
                 for path, answer in zip(batch, found, strict=True):
                     outcome = _outcome(answer) if isinstance(answer, AppError) else "read"
-                    results.append((path.name, outcome, str(answer) if outcome != "read" else ""))
-    return results
+                    yield path.name, outcome, str(answer) if outcome != "read" else ""
 
 
 def _outcome(error: AppError) -> str:

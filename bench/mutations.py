@@ -137,16 +137,16 @@ def main() -> int:
 def _structures(files: list[Path], count: int, seed: int) -> int:
     """Print what became of well-formed hostile files, read in children under limits."""
     started = time.monotonic()
-    results = run_structures(files, count, seed)
-    for number, (name, outcome, message) in enumerate(results):
+    total: Counter[str] = Counter()
+    for number, (name, outcome, message) in enumerate(run_structures(files, count, seed)):
+        total[outcome] += 1
         if outcome in STRUCTURE_FAILURES:
-            print(f"{outcome}: mutant {number} ({name}): {message}", file=sys.stderr)
-    total = Counter(outcome for _, outcome, _ in results)
+            print(f"{outcome}: mutant {number} ({name}): {message}", file=sys.stderr, flush=True)
     outcomes = ("read", "error", *STRUCTURE_FAILURES)
     print("| " + " | ".join(outcomes) + " |\n|" + " ---: |" * len(outcomes))
     print("| " + " | ".join(str(total[o]) for o in outcomes) + " |")
     took = round(time.monotonic() - started, 1)
-    print(json.dumps({"count": len(results), "seconds": took, **{o: total[o] for o in outcomes}}))
+    print(json.dumps({"count": total.total(), "seconds": took, **{o: total[o] for o in outcomes}}))
     return 1 if any(total[o] for o in STRUCTURE_FAILURES) else 0
 
 

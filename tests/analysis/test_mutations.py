@@ -2,6 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
+from bench.mutation_structures import FAILURES as STRUCTURE_FAILURES
+from bench.mutation_structures import run_structures
 from bench.mutations import DATA, FAILURES, captures, plan, run
 
 SKIPPED = (".ncu-rep",)  # a process of its own each: the bench has them
@@ -19,3 +23,12 @@ def test_the_same_seed_makes_the_same_damage() -> None:
     files = captures(DATA)
     assert plan(files, 40, seed=3) == plan(files, 40, seed=3)
     assert plan(files, 40, seed=3) != plan(files, 40, seed=4)
+
+
+@pytest.mark.child
+def test_well_formed_files_that_mean_harm_are_read_or_refused_within_the_limits() -> None:
+    files = [f for f in captures(DATA) if f.suffix not in SKIPPED]
+    results = list(run_structures(files, 40, seed=3))
+    assert len(results) == 40
+    assert [r for r in results if r[1] in STRUCTURE_FAILURES] == []
+    assert {"read", "error"} <= {r[1] for r in results}

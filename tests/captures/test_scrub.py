@@ -161,3 +161,19 @@ def test_a_cleaned_trace_is_json_whatever_its_names_hold(tmp_path: Path) -> None
     cleaned = json.loads((tmp_path / "clean.json").read_text())["traceEvents"]
     assert len(cleaned) == len(events)
     assert {event["host"] for event in cleaned} == {""}
+
+
+def test_an_ncu_table_that_starts_with_the_process_column_loses_host_and_path(
+    tmp_path: Path,
+) -> None:
+    lines = (DATA / "ncu" / "decode_eager.raw.csv").read_text().splitlines()
+    text = "\n".join(line.split(",", 1)[1] for line in lines)
+    private = text.replace('"python3.12","127.0.0.1"', '"/opt/alice/python","gpu-box-7"')
+    assert "gpu-box-7" in private
+    source = tmp_path / "p.csv"
+    source.write_text(private)
+    scrub(source, CaptureKind.NCU_CSV, tmp_path / "clean.csv")
+    cleaned = (tmp_path / "clean.csv").read_text()
+    assert cleaned == private.replace("/opt/alice/python", "python").replace(
+        "gpu-box-7", "127.0.0.1"
+    )

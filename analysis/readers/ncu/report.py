@@ -66,9 +66,18 @@ def _through_package(path: Path) -> CaptureTables:
     out = _run(path, command)
     try:
         launches = json.loads(out)["launches"]
-    except (ValueError, KeyError, TypeError) as exc:
+        table, values = _launches(launches)
+        checks = [] if launches else [_NO_KERNELS]
+        return tables_of(path, CaptureKind.NCU_REP, table, values, checks)
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise CaptureError(path, "NVIDIA's reader could not make sense of it", _DAMAGED) from exc
-    table, values = NcuTable(is_raw=True), []
+
+
+def _launches(
+    launches: list[dict[str, Any]],
+) -> tuple[NcuTable, list[dict[tuple[str, str], float]]]:
+    table = NcuTable(is_raw=True)
+    values: list[dict[tuple[str, str], float]] = []
     for number, entry in enumerate(launches):
         table.launches.append(_launch(number, entry))
         values.append(
@@ -80,8 +89,7 @@ def _through_package(path: Path) -> CaptureTables:
                 if not isinstance(value, str)
             }
         )
-    checks = [] if launches else [_NO_KERNELS]
-    return tables_of(path, CaptureKind.NCU_REP, table, values, checks)
+    return table, values
 
 
 def _launch(number: int, entry: dict[str, Any]) -> NcuLaunch:
