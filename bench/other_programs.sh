@@ -4,7 +4,7 @@
 #
 # OUT gets one bundle a program. PYTHON (python3) runs the programs: torch and transformers, and jax
 # or cupy for the programs that want them; what is not there is left out and named. SMALL=1 takes
-# sizes for a CPU; PASSES names the passes.
+# sizes for a CPU; PASSES names the passes; ONLY is an extended regular expression of the programs.
 set -u
 out=${1:?usage: other_programs.sh OUT [PYTHON]}
 python=${2:-python3}
@@ -16,6 +16,7 @@ out=$(CDPATH='' cd -- "$out" && pwd -P)
 profile() { # NAME PROGRAM ARGS...
   name=$1
   shift
+  echo "$name" | grep -Eq "${ONLY:-.}" || return 0
   echo "== $name"
   PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" python3 -m worker.profile \
     --name "$name" ${PASSES:+--passes "$PASSES"} --out "$out/$name" -- "$@" >"$out/$name.txt"
@@ -36,7 +37,7 @@ else
 fi
 if has torch; then
   profile compiled_model "$python" "$programs/compiled_model.py" \
-    $(small "--calls 30 --layers 1 --width 64 --length 32 --mode default" "")
+    $(small "--calls 30 --layers 1 --width 64 --length 32 --mode default" "--layers 16 --width 2048")
 fi
 if has jax; then
   profile jax_mlp "$python" "$programs/jax_mlp.py" \
@@ -44,8 +45,8 @@ if has jax; then
 else
   echo "== jax is not installed: jax_mlp left out"
 fi
-if command -v nvcc >/dev/null 2>&1 && nvcc -O2 -o "$out/saxpy" "$programs/saxpy.cu"; then
-  profile saxpy "$out/saxpy"
+if command -v nvcc >/dev/null 2>&1 && nvcc -O2 -o "$out/saxpy.bin" "$programs/saxpy.cu"; then
+  profile saxpy "$out/saxpy.bin"
 elif has cupy; then
   profile saxpy_cupy "$python" "$programs/saxpy_cupy.py"
 else
