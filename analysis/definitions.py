@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.definitions_ranks import RANK_ROWS
 from analysis.definitions_tables import TABLE_ROWS
 
 CLEAN = "clean pass (CUDA events, on a CPU its clock; no profiler)"
@@ -220,7 +221,7 @@ _USES: Mapping[str, Mapping[str, Any]] = {
 
 def _registry() -> dict[str, Definition]:
     found = {}
-    for key, label, unit, meaning, formula, obtained in (*_SUMMARY_ROWS, *TABLE_ROWS):
+    for key, label, unit, meaning, formula, obtained in (*_SUMMARY_ROWS, *TABLE_ROWS, *RANK_ROWS):
         found[key] = Definition(
             key=key,
             label=label,

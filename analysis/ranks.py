@@ -19,27 +19,6 @@ RANK_UNITS = {
 }
 """Numbers of a run's ranks among its metrics, with their units."""
 
-DEFINITIONS = {
-    "num_ranks": "Processes of the job, each with a GPU of its own, that captures hold.",
-    "communication_frac": "Mean over ranks of: union of the intervals of communication kernels, "
-    "over the rank's span from its first kernel's start to its last kernel's end.",
-    "exposed_communication_frac": "Mean over ranks of: communication time that no compute kernel "
-    "of the same GPU covers, over the rank's span.",
-    "overlap_frac": "Of the communication time of all ranks, the share that compute kernels of "
-    "the same GPU cover.",
-    "step_skew_ns": "Median over steps of: the largest time between the first and the last rank's "
-    "arrival at one collective of the step.",
-    "wait_ns": "Time in collectives before the last rank had begun the same one.",
-    "bubble_ns": "Of a rank that sends to or receives from others: time in which its GPU was idle "
-    "or sat in a send or receive that no compute kernel covered.",
-    "late_ns": "Time that all other ranks waited for this rank alone: from the last but one "
-    "arrival at a collective to its own.",
-    "algorithm_gbps": "Size of a collective (the larger of a rank's input and output) over the "
-    "median duration of its kernel.",
-    "bus_gbps": "Algorithm bandwidth times 2 (n - 1) / n for all-reduce, (n - 1) / n for "
-    "all-gather, reduce-scatter and all-to-all, 1 else; n: ranks of the group.",
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRanks:

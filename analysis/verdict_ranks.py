@@ -47,7 +47,8 @@ def _late_rank(view: RunView, rows: Rows) -> BusyLimit | None:
         return None
     steps = view.ranks.get("steps", [])
     mine = [step for step in steps if step["straggler"] == rank]
-    each = f"{milliseconds(late_ns / len(steps))} a step" if steps else milliseconds(late_ns)
+    of_steps = sum(step["waited_ns"] for step in mine)
+    each = f"{milliseconds(of_steps / len(steps))} a step" if mine else milliseconds(late_ns)
     cause, where = _usual_cause(mine)
     place = f", in {place_words(where)}" if where else ""
     place = ", in its kernels" if cause == "compute" else place

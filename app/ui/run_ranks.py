@@ -3,7 +3,7 @@
 import pandas as pd
 import streamlit as st
 
-from analysis.ranks import DEFINITIONS
+from analysis.definitions import tooltip
 from analysis.runview import RunView
 from analysis.verdict_ranks import kind_words, place_words
 from app.charts import ranks as rank_charts
@@ -79,7 +79,7 @@ def _steps(view: RunView, rows: pd.DataFrame) -> None:
     place = f", in {place_words(where)}" if isinstance(where, str) else ""
     st.caption(
         f"Longest in step {worst['step']}: all others waited {duration(worst['waited_ns'])} for "
-        f"rank {worst['straggler']}{place}. {DEFINITIONS['late_ns']}"
+        f"rank {worst['straggler']}{place}. {tooltip('rank_steps.waited_ns')}"
     )
 
 
@@ -112,7 +112,7 @@ def _collectives(view: RunView) -> None:
     show_table(table, column_config=config, alt="Collectives by kind, group and size")
     passed = view.ranks.get("collectives_pass")
     other = f" Sizes come from the {passed} pass." if passed != view.primary_pass else ""
-    st.caption(f"Bus bandwidth: {DEFINITIONS['bus_gbps']}{other}")
+    st.caption(f"Bus bandwidth: {tooltip('collectives.bus_gbps')}{other}")
 
 
 def _column(rows: pd.DataFrame, name: str) -> pd.Series:
