@@ -49,6 +49,11 @@ def ingest(data_dir: DataDir, run_id: str) -> None:
             if is_disk_full(exc):
                 LOG.warning("run %s: %s; it is read once there is room", run_id, exc)
                 return
+            if not _is_wanted(db, run_id):
+                why = "cancelled while its captures were read"
+                transition(db, run_id, RunStatus.CANCELLED, error=why)
+                shutil.rmtree(data_dir.uploads / run_id, ignore_errors=True)
+                return
             transition(db, run_id, RunStatus.FAILED, error=f"its captures cannot be read: {exc}")
         except Exception as exc:  # the border of the task: logged, and the run says so
             LOG.exception("run %s", run_id)

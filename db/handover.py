@@ -159,8 +159,9 @@ def hand_in(db: Database, run_id: str, attempt: int | None) -> str:
             return status
         if status == RunStatus.CLAIMED:  # no word of its progress came through, but it ran
             move(db, RunStatus.RUNNING, "id = ?", [run_id], event="running")
-        no_error = {"error": None}
-        move(db, RunStatus.INGESTING, "id = ?", [run_id], event="ingesting", fields=no_error)
+        # What was to be cancelled was the job; from here on it is the reading of its captures.
+        fields = {"error": None, "cancel_requested": 0}
+        move(db, RunStatus.INGESTING, "id = ?", [run_id], event="ingesting", fields=fields)
     return "ingesting"
 
 

@@ -1,9 +1,11 @@
 """Reading what a worker handed in, while the disk is full."""
 
 import errno
+import json
 import shutil
 import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
@@ -11,9 +13,12 @@ from sqlite_utils import Database
 
 from app import ingest as ingest_module
 from app.ingest import MIN_FREE_BYTES, ingest, is_disk_full
+from captures import sandbox
 from core.config import DataDir
 from core.errors import UserError
+from core.spec import JobSpec
 from db.fetch import run_row
+from db.runs import request_cancel
 
 
 @pytest.fixture
@@ -35,6 +40,38 @@ def test_run_is_not_failed_by_a_disk_that_fills_while_it_is_read(
     monkeypatch.setattr(ingest_module, "_ingest", no_space)
     ingest(data_dir, waiting)
     assert run_row(db, waiting).status == "ingesting"
+
+
+@pytest.mark.child
+def test_a_cancelled_reading_ends_and_the_run_says_so(
+    data_dir: DataDir, db: Database, waiting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bundle takes long: the child waits for what never comes."""
+    uploads = data_dir.uploads / waiting
+    uploads.mkdir(parents=True)
+    entry = {"pass": "clean", "status": "ok", "captures": [], "result": {"samples_ns": [1]}}
+    job = JobSpec(workload="decode", params={}).as_dict()
+    manifest = {"schema_version": 1, "job": job, "status": "done", "passes": [entry]}
+    (uploads / "manifest.json").write_text(json.dumps(manifest))
+    request_cancel(db, waiting)
+    real = sandbox.run_limited
+
+    def never_ends(_: str, *given: Any, **options: Any) -> None:
+        monkeypatch.setattr(sandbox, "_environment", slow)
+        real("sleeper", *given, **options)
+
+    environment = sandbox._environment
+
+    def slow(scratch: Path) -> dict[str, str]:
+        (scratch / "sleeper.py").write_text("import time\ndef main(*_): time.sleep(60)\n")
+        found = environment(scratch)
+        return found | {"PYTHONPATH": f"{found['PYTHONPATH']}:{scratch}"}
+
+    monkeypatch.setattr("app.reading.run_limited", never_ends)
+    ingest(data_dir, waiting)
+    row = run_row(db, waiting)
+    assert (row.status, row.error) == ("cancelled", "cancelled while its captures were read")
+    assert not uploads.exists()
 
 
 def test_run_is_not_begun_without_room(
