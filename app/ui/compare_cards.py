@@ -46,8 +46,7 @@ def headline(found: Comparison, views_a: Sequence[RunView], views_b: Sequence[Ru
 def _per_iteration(a: RunView, b: RunView, key: str, label: str, of: str) -> Card:
     shown, values = [], []
     for view in (a, b):
-        total, iterations = view.summary.get(key), num_iterations(view.phases)
-        value = total / iterations if total is not None and iterations else None
+        value = _of_one(view, key)
         values.append(value)
         if value is None:
             shown.append(UNKNOWN)
@@ -59,6 +58,18 @@ def _per_iteration(a: RunView, b: RunView, key: str, label: str, of: str) -> Car
     note = f"{significant(values[1] / values[0])} \u00d7" if known else "not known on both sides"  # type: ignore[operator]
     text = of + tooltip(key)
     return Card(label=label, value=" \u2192 ".join(shown), note=note, definition=text)
+
+
+_STEP_KEYS = {"kernel_time_ns": "kernel_ns", "num_kernels": "num_kernels"}
+
+
+def _of_one(view: RunView, key: str) -> float | None:
+    """Return the mean over marked iterations, else the median of the steps that were found."""
+    total, iterations = view.summary.get(key), num_iterations(view.phases)
+    if total is not None and iterations:
+        return float(total / iterations)
+    found = view.by_step.facts.get(_STEP_KEYS[key])
+    return None if found is None else float(found)
 
 
 def _share(a: RunView, b: RunView, key: str, label: str) -> Card:
@@ -83,6 +94,15 @@ def _idle(a: RunView, b: RunView) -> Card:
     if len(sources) > 1:
         return _share(a, b, "profiled_idle_frac", "GPU idle, profiled")
     where = "clean pass" if CLEAN in sources else "profiled: with the profiler's own cost"
+    left, right = (v.by_step.facts.get("idle_frac") for v in (a, b))
+    if CLEAN not in sources and left is not None and right is not None:
+        note = f"{100 * (right - left):+.1f} percentage points".replace("-", "\u2212")
+        return Card(
+            label="GPU idle in a step",
+            value=f"{percent(left)} \u2192 {percent(right)}",
+            note=f"{note}; {where}",
+            definition=tooltip("idle_frac"),
+        )
     card = _share(a, b, "idle_frac", "GPU idle")
     return replace(card, note=f"{card.note}; {where}")
 
