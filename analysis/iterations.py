@@ -5,7 +5,7 @@ One that lies inside another is a part of it and is not counted again.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -39,6 +39,26 @@ def top_phase(path: str | None) -> str:
     """
     parts = [p for p in (path or "").split("/") if p != MEASURED_RANGE and not is_iteration(p)]
     return parts[0] if parts else ""
+
+
+def at_path(paths: Sequence[str], wanted: str) -> list[bool]:
+    """Say which range paths end in `wanted` (normalised), those inside another such left out.
+
+    An iteration inside a profiler's step, or a range that calls itself, is a part of the outer one:
+    summed with it, its time would count twice.
+    """
+    places = [f"/{normalise(path)}".endswith(f"/{wanted}") for path in paths]
+    found = {path for path, is_there in zip(paths, places, strict=True) if is_there}
+    return [
+        is_there and not any(parent in found for parent in _parents(path))
+        for path, is_there in zip(paths, places, strict=True)
+    ]
+
+
+def _parents(path: str) -> Iterator[str]:
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
 
 
 def iteration_of(path: str | None) -> str:

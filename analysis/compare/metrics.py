@@ -9,7 +9,7 @@ import numpy as np
 from analysis.compare.records import Side
 from analysis.compare.statistics import Groups, centre
 from analysis.definitions import COMPARED
-from analysis.iterations import iteration_of, normalise, num_iterations, tail
+from analysis.iterations import at_path, iteration_of, normalise, num_iterations, tail
 from analysis.runview import RunView
 from core.errors import UserError
 
@@ -129,8 +129,9 @@ def _phase_values(view: RunView, kind: str, path: str) -> np.ndarray | None:
     )
     sums: dict[tuple[int, str], float] = {}
     starts: dict[tuple[int, str], int] = {}
-    for process, full, start_ns, value_ns in places:
-        if value_ns == value_ns and f"/{normalise(full)}".endswith(f"/{wanted}"):
+    chosen = at_path(view.phases["path"].to_list(), wanted)
+    for (process, full, start_ns, value_ns), is_there in zip(places, chosen, strict=True):
+        if is_there and value_ns == value_ns:
             key = (process, iteration_of(full))
             sums[key] = sums.get(key, 0.0) + value_ns
             starts[key] = min(starts.get(key, start_ns), start_ns)

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from analysis.idle import idle_figures, idle_of, idle_of_run
-from analysis.iterations import iteration_kernel_ns, num_iterations
+from analysis.iterations import at_path, iteration_kernel_ns, num_iterations
 from analysis.runview import StepView
 from analysis.verdict import VerdictKind, idle_basis, run_verdict
 from analysis.verdict_facts import idle_causes, launches_per_iteration
@@ -60,6 +60,13 @@ def test_an_iteration_inside_another_is_a_part_of_it():
     )
     assert num_iterations(nested) == 1
     assert iteration_kernel_ns(nested) == 100
+
+
+def test_a_range_inside_one_of_its_own_kind_is_a_part_of_it() -> None:
+    paths = ["ProfilerStep#1", "ProfilerStep#1/iteration_0", "step 2/f", "step 2/f/g/f", "step 2/g"]
+
+    assert at_path(paths, "iteration_*") == [True, False, False, False, False]
+    assert at_path(paths, "f") == [False, False, True, False, False]
 
 
 def test_an_iteration_whose_kernels_were_not_recorded_is_left_out():

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 import pyarrow.parquet as pq
 
-from analysis.iterations import normalise, num_iterations
+from analysis.iterations import at_path, num_iterations
 from analysis.runview import RunView
 
 NS_PER_MS = 1e6
@@ -45,8 +45,7 @@ def phase_ns(view: RunView, tail: str, column: str) -> float | None:
     """Return a phase's time per iteration in ns, summed over its ranges; None if unknown."""
     if not len(view.phases):
         return None
-    paths = view.phases["path"].map(normalise)
-    rows = view.phases[(paths == tail) | paths.str.endswith("/" + tail)]
+    rows = view.phases[at_path(view.phases["path"].to_list(), tail)]
     values = rows[column].dropna()
     if not len(values):
         return None
