@@ -183,6 +183,10 @@ _PLAIN_WORDS = frozenset(
 )
 
 
+_WORD_ALONE = re.compile(r"\w{0,1000}", _A)
+"""A name of this form holds no path, address or secret unless it is a key."""
+
+
 def private_field(name: str) -> str | None:
     """Return what a metadata field of this name tells ("host", "paths", ...), None if nothing."""
     return next((what for what, pattern in _FIELDS if pattern.search(name)), None)
@@ -292,6 +296,8 @@ def clean(
     `keeps_system_paths`: folders like /usr and /opt stay, those of people go.
     `found` gets what was cut ("paths", "addresses", ...), in the order of the first finding.
     """
+    if _WORD_ALONE.fullmatch(text) and not any(start in text for start in _KEYS):
+        return text if words is None or not len(words) else _noted(text, words, found)
     new = _without_urls(text)
     _note(found, "addresses", text, new)
     after = _without_paths(new, keeps_system_paths)
@@ -300,11 +306,13 @@ def clean(
     _note(found, "addresses", after, new)
     after = _without_keys(new)
     _note(found, "secrets", new, after)
-    if words is not None:
-        new = words.replaced(after)
-        _note(found, "names of users and hosts", after, new)
-        return new
-    return after
+    return after if words is None else _noted(after, words, found)
+
+
+def _noted(text: str, words: PrivateWords, found: dict[str, None] | None) -> str:
+    new = words.replaced(text)
+    _note(found, "names of users and hosts", text, new)
+    return new
 
 
 def _note(found: dict[str, None] | None, what: str, before: str, after: str) -> None:
