@@ -11,9 +11,14 @@ from pathlib import Path
 import pytest
 
 from core.config import ROOT
+from core.errors import UserError
+from core.spec import JobSpec
+from worker import run_bundle
 from worker.outcomes import OutcomeCode, judge
+from worker.passes import GpuTarget
 from worker.process import ProcessLimits, ProcessResult, run_process
 from worker.results import load_result, tail_text
+from worker.targets import join_targets
 
 RESULT = {"schema_version": 1, "workload": "w", "pass": "clean", "status": "ok"}
 SAY = "import json, os, sys, time, signal; rank = int(os.environ['RANK'])\n"
@@ -170,3 +175,55 @@ def test_no_rank_outlives_a_launcher_that_is_killed(tmp_path):
     while alive(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert alive(tmp_path) == []
+
+
+def test_a_job_of_two_ranks_leaves_one_bundle_with_a_trace_of_the_chosen_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WARPBOARD_PYTHON", sys.executable)
+    sets = ["gpus=2", "parallel=ddp", "mode=train_step", "preset=tiny", "profiled_ranks=1"]
+    sets += ["iterations=3", "warmup=1", "straggler_rank=1", "straggler_ms=30"]
+    words = [word for value in sets for word in ("--set", value)]
+
+    code = run_bundle.main(
+        [
+            "transformer",
+            "--gpu",
+            "cpu",
+            *words,
+            "--profilers",
+            "trace",
+            "--out",
+            str(tmp_path / "b"),
+        ]
+    )
+
+    manifest = json.loads((tmp_path / "b" / "manifest.json").read_text())
+    assert code == 0, (tmp_path / "b" / "log.txt").read_text()
+    clean, trace = manifest["passes"]
+    assert [(c["file"], c["rank"]) for c in trace["captures"]] == [("trace-0-rank1.json.gz", 1)]
+    assert [r["rank"] for r in clean["result"]["ranks"]] == [0, 1]
+    # The straggler's sleep is in every iteration, and the other rank waits for its gradients.
+    assert min(clean["result"]["samples_ns"]) > 30_000_000
+    assert manifest["environment"]["nccl_nvls_enable"] == "0"
+    assert manifest["environment"]["collectives"] == "gloo"
+
+
+def test_too_few_gpus_are_refused_and_those_of_one_model_are_joined() -> None:
+    def gpu(model: str, uuid: str) -> tuple[str, GpuTarget]:
+        facts = {"model": model, "uuid": uuid}
+        return model, GpuTarget(visible_devices=uuid, smi_selector=uuid, facts=facts)
+
+    here = [gpu("H100", "GPU-a"), gpu("4090", "GPU-b"), gpu("H100", "GPU-c")]
+
+    model, both = join_targets(here, 2)
+
+    assert (model, both.visible_devices) == ("H100", "GPU-a,GPU-c")
+    with pytest.raises(UserError, match="gpus: 3 wanted, 2 of H100"):
+        join_targets(here, 3)
+    assert join_targets([("cpu", GpuTarget())], 8)[0] == "cpu"
+
+
+def test_ncu_is_refused_for_several_gpus() -> None:
+    with pytest.raises(UserError, match="ncu replays each kernel alone"):
+        JobSpec(workload="allreduce", params={"gpus": 2}, profilers=("ncu",))
