@@ -11,6 +11,7 @@ from analysis.runview import RunView
 from app.charts import steps as step_charts
 from app.ui import style
 from app.ui.format import duration
+from app.ui.run_steps import why_no_steps
 from app.ui.widgets import chart, plain_markdown, show_table, table_height
 
 _PASS_HELP = "forward, backward (autograd's nodes and what they call), optimizer, or other"
@@ -139,9 +140,7 @@ def stacks(view: RunView) -> None:
     """Draw GPU time by stack, and idle time by what the host was in."""
     nodes = view.by_step.flame
     if not len(nodes):
-        style.empty_state(
-            "No stacks recorded", "They come from a capture with kernels, ranges or operators."
-        )
+        style.empty_state("No stacks recorded", why_no_steps(view))
         return
     known = [label for label, metric in _METRICS.items() if (nodes["metric"] == metric).any()]
     chosen = st.segmented_control("Show", known, default=known[0], key="flame_of", required=True)

@@ -26,9 +26,7 @@ def steps(view: RunView) -> None:
     """Draw the steps, the medians of the regular ones beside the whole capture, and one's parts."""
     found = view.by_step
     if "source" not in found.facts:
-        reason = found.facts.get("reason")
-        why = f"{reason[0].upper()}{reason[1:]}." if reason else why_no_kernels(view)
-        style.empty_state("No steps found", why)
+        style.empty_state("No steps found", why_no_steps(view))
         return
     _how_found(found)
     cards(_cards(view))
@@ -40,6 +38,18 @@ def steps(view: RunView) -> None:
     with right:
         _host(found)
     _all_steps(found.steps)
+
+
+def why_no_steps(view: RunView) -> str:
+    """Return why a run has no steps, and what to do about it."""
+    reason = view.by_step.facts.get("reason")
+    if reason:
+        return f"{reason[0].upper()}{reason[1:]}."
+    if view.kernels.empty:
+        return why_no_kernels(view)
+    if view.span_paths:
+        return "It was stored before steps were found: `warpboard reparse` reads it again."
+    return "Its captures hold sums of kernels and no timeline."
 
 
 def _how_found(found: StepView) -> None:
