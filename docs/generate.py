@@ -18,6 +18,7 @@ from app.cli import main as cli
 from docs import kernel_rows, measured
 from worker import main as worker_main
 from worker import run_bundle
+from worker.profile import command as profile_command
 from workloads.registry import load_workloads
 from workloads.spec import CommonParams, ParamField, WorkloadSpec
 
@@ -27,6 +28,8 @@ _PART = re.compile(r"(<!-- begin (\w+):[^\n]*-->\n).*?(<!-- end \2 -->)", re.DOT
 
 def parser_of(command: str) -> argparse.ArgumentParser:
     """Return the parser that reads the words of one command."""
+    if command == "profile":
+        return profile_command.make_parser()
     if command == "run":
         return run_bundle._parser()
     if command == "worker":

@@ -130,6 +130,7 @@ def test_commands_in_the_docs_exist(page: str, words: list[str]) -> None:
     command = next(w for i, w in enumerate(words) if w[0] != "-" and words[i - 1] != "--data")
     assert command in COMMANDS
     options = {o for a in parser_of(command)._actions for o in a.option_strings} | {"--data"}
+    words = _before_program(words)
     if command != "test":
         assert {w.partition("=")[0] for w in words if w.startswith("--")} <= options
 
@@ -139,7 +140,12 @@ def test_commands_in_code_blocks_are_accepted(page: Path) -> None:
     texts = [text for _, text in blocks(page)] if page.suffix == ".md" else [page.read_text()]
     for words in (words for text in texts for words in shell_commands(text)):
         if words[0] in COMMANDS and words[0] != "test" and "..." not in words:
-            parser_of(words[0]).parse_args(words[1:])
+            parser_of(words[0]).parse_args(_before_program(words[1:]))
+
+
+def _before_program(words: list[str]) -> list[str]:
+    """Return the words before `--`: those behind it are a program's."""
+    return words[: words.index("--")] if "--" in words else words
 
 
 def test_every_command_is_in_the_readme() -> None:

@@ -84,7 +84,8 @@ def test_steps_outlive_however_the_program_ends_and_its_exit_code_is_passed_on(p
 
     clean = pass_of(manifest, "clean")
     assert found == code, errors
-    assert len(clean["result"]["samples_ns"]) >= 10
+    # A signal may take the records of the last five milliseconds with it.
+    assert clean["result"]["steps"]["num_steps"] >= 13
     assert clean["outcome"] == "ok"
     assert any("ended with code" in w["message"] for w in clean["warnings"])
 

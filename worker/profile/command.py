@@ -70,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
 def split_arguments(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """Return our options and the program's words, which follow `--`; UserError without them."""
     cut = words.index("--") if "--" in words else len(words)
-    args = _parser().parse_args(words[:cut])
+    args = make_parser().parse_args(words[:cut])
     program = words[cut + 1 :]
     if not program:
         raise UserError("profile: no program; put it behind `--`: profile -- python train.py")
@@ -79,7 +79,8 @@ def split_arguments(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     return args, program
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of our own options, which stand before `--`."""
     parser = LineParser(
         prog="warpboard profile",
         usage="warpboard profile [options] -- PROGRAM ARGS...",
