@@ -3,6 +3,7 @@
 from analysis.classify.classes import OPAQUE, Category, KernelClass, Origin, is_gemm_like
 from analysis.classify.decide import classify
 from analysis.classify.fractions import fractions
+from analysis.classify.labels import cut_middle, distinct_labels, label
 from analysis.classify.names import short_name
 from analysis.classify.rule import Rule
 from analysis.classify.user_rules import load_user_rules
@@ -18,8 +19,11 @@ __all__ = [
     "Rule",
     "categories",
     "classify",
+    "cut_middle",
+    "distinct_labels",
     "fractions",
     "is_gemm_like",
+    "label",
     "load_user_rules",
     "origins",
     "short_name",

@@ -11,7 +11,7 @@ where a path is too long to align.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from analysis.classify import short_name
+from analysis.classify import label
 from analysis.compare.alignment import HEAVY, Group, Unit, align, make_groups, take_reordered
 from analysis.compare.launches import Launch, Sequences, load_sequences
 from analysis.compare.records import KernelPair
@@ -170,7 +170,7 @@ def _label(units: Sequence[Unit]) -> str | None:
     if len(names) == 1 and names.total() == 1:
         return next(iter(names))
     shown = [
-        short_name(name) + (f" x{count}" if count > 1 else "")
+        label(name) + (f" x{count}" if count > 1 else "")
         for name, count in list(names.items())[:MAX_NAMED]
     ]
     more = len(names) - MAX_NAMED

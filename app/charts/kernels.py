@@ -2,24 +2,28 @@
 
 import pandas as pd
 
+from analysis.classify import cut_middle, distinct_labels
 from app.charts.base import NARROW_CHARS, Chart, bar_height, figure, name_rows, plain, unique_labels
 from app.ui.colours import category_colour, origin_colour
 from app.ui.format import duration, percent
+
+HOVER_CHARS = 160
 
 
 def top_kernels(kernels: pd.DataFrame, *, of: str = "kernel time") -> Chart:
     """Draw total time a kernel; `of` names what the shares are of.
 
-    Wants name, short_name, category, origin, total_ns, count, share_frac.
+    Wants name, grid, category, origin, total_ns, count, share_frac.
     """
     fig = figure(x_title="total time (ms)", legend=False)
     calls = "launches" if of == "kernel time" else "calls"
     hover = [
-        f"{plain(r.short_name)}<br>{r.category}, {r.origin}<br>{duration(r.total_ns)} in {r.count} "
+        f"{plain(cut_middle(r.name, HOVER_CHARS))}<br>{r.category}, {r.origin}<br>"
+        f"{duration(r.total_ns)} in {r.count} "
         f"{calls} ({percent(r.share_frac)} of {of})"
         for r in kernels.itertuples()
     ]
-    labels = unique_labels(kernels["short_name"].astype(str).to_list(), NARROW_CHARS)
+    labels = unique_labels(_row_labels(kernels), NARROW_CHARS)
     fig.add(
         "bar",
         y=labels,
@@ -31,6 +35,16 @@ def top_kernels(kernels: pd.DataFrame, *, of: str = "kernel time") -> Chart:
     )
     name_rows(fig, labels, bars_px=14)
     return fig
+
+
+def _row_labels(kernels: pd.DataFrame) -> list[str]:
+    """Return a label a row; a kernel that was launched in several shapes has its grid in it."""
+    of_name = distinct_labels(tuple(kernels["name"]), NARROW_CHARS)
+    is_repeated = kernels["name"].duplicated(keep=False)
+    return [
+        cut_middle(f"{of_name[name]} [{grid}]" if again else of_name[name], NARROW_CHARS)
+        for name, grid, again in zip(kernels["name"], kernels["grid"], is_repeated, strict=True)
+    ]
 
 
 def shares(frame: pd.DataFrame, *, by: str, of: str = "kernel time") -> Chart:

@@ -92,8 +92,10 @@ def _print_tables(document: dict[str, Any], words: "Words") -> None:
 
 
 def _kernel_row(kernel: dict[str, Any], words: "Words") -> dict[str, Any]:
+    from analysis.classify import cut_middle, label
+
     return {
-        words.work: kernel["short_name"][:70],
+        words.work: cut_middle(label(kernel["name"]), 70),
         "category": kernel["category"],
         "origin": kernel["origin"],
         "count": kernel["count"],

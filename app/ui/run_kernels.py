@@ -3,6 +3,7 @@
 import pandas as pd
 import streamlit as st
 
+from analysis.classify import distinct_labels, label
 from analysis.iterations import num_iterations
 from analysis.runview import RunView
 from analysis.tables import CaptureKind
@@ -86,7 +87,7 @@ def kernel_table(
     """Draw one row a kernel and launch shape; one a CPU operator where `is_cpu`."""
     table = pd.DataFrame(
         {
-            "kernel": shares["short_name"],
+            "kernel": shares["name"].map(distinct_labels(tuple(shares["name"]))),
             "category": [[c] for c in shares["category"]],
             "share": 100 * shares["share_frac"],
             "\u00b5s / iteration": shares["total_ns"] / 1e3 / (iterations or 1),
@@ -200,7 +201,7 @@ def _chrome_trace(view: RunView, found: Timeline) -> bytes:
 
 
 def _short_names(view: RunView) -> dict[str, str]:
-    return dict(zip(view.kernels["name"], view.kernels["short_name"], strict=True))
+    return distinct_labels(tuple(view.kernels["name"]))
 
 
 _MANY_HOST_ROWS = 150_000
@@ -250,7 +251,7 @@ def _timeline_part(view: RunView, kept: data.KeptTimeline) -> None:
     rows = kernel_shares(view.kernels)
     if selected is not None and selected in set(rows["name"]):
         rows = rows[rows["name"] == selected]
-        st.markdown(f"**Selected:** {plain_markdown(str(rows['short_name'].iloc[0]))}")
+        st.markdown(f"**Selected:** {plain_markdown(label(str(rows['name'].iloc[0])))}")
     else:
         rows = rows.head(_TOP)
         st.caption("Click a kernel to see its figures here.")

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from analysis.classify import distinct_labels
 from analysis.roofline import flops_peak
 from analysis.runview import RunView
 from app.charts import steps as step_charts
@@ -112,7 +113,7 @@ def _kernels_of(view: RunView, row: pd.Series) -> None:
         st.caption("It launches none itself; those are of the operators that it calls.")
         return
     shown = mine.merge(
-        view.kernels[["name", "short_name", "category"]].drop_duplicates("name"),
+        view.kernels[["name", "category"]].drop_duplicates("name"),
         left_on="kernel",
         right_on="name",
         how="left",
@@ -120,7 +121,7 @@ def _kernels_of(view: RunView, row: pd.Series) -> None:
     show_table(
         pd.DataFrame(
             {
-                "kernel": shown["short_name"].fillna(shown["kernel"]),
+                "kernel": shown["kernel"].map(distinct_labels(tuple(shown["kernel"]))),
                 "category": shown["category"],
                 "launches": shown["count"],
                 "total ms": shown["total_ns"] / 1e6,

@@ -10,7 +10,10 @@ from analysis.studies.engine.records import Chart, Value
 from app.charts import compare, kernels, memory, phases, roofline, studies
 from app.ui.colours import CATEGORY_COLOURS, category_colour, category_order
 
-NAMES = ["void at::native::elementwise<4, f<float>>", "gemm_a" + "x" * 60 + "1"]
+NAMES = [
+    "void at::native::elementwise_kernel<4, MulFunctor<float>>(int)",
+    "gemm_a" + "x" * 60 + "1",
+]
 
 
 def kernel_frame(names: list[str]) -> pd.DataFrame:
@@ -18,7 +21,7 @@ def kernel_frame(names: list[str]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "name": names,
-            "short_name": names,
+            "grid": [f"{i},1,1" for i in range(size)],
             "category": ["elementwise"] * size,
             "origin": ["aten"] * size,
             "total_ns": [3_000_000] * size,

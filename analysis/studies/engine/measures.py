@@ -9,7 +9,7 @@ from functools import partial
 
 import pandas as pd
 
-from analysis.classify import short_name
+from analysis.classify import label
 from analysis.compare.scoreboard import make_scoreboard
 from analysis.compare.waterfall import OPAQUE_NAME
 from analysis.iterations import num_iterations
@@ -135,7 +135,7 @@ def _top_kernel(view: RunView, what: str, *, only_other: bool) -> list[Reading]:
         return []
     name = str(shares.index[0])
     is_opaque = bool(view.kernels.loc[view.kernels["name"] == name, "is_opaque"].any())
-    shown = OPAQUE_NAME if is_opaque else short_name(name)
+    shown = OPAQUE_NAME if is_opaque else label(name)
     rows = view.kernels[view.kernels["name"] == name]
     value = 100 * float(shares.iloc[0])
     if what != "share":
@@ -159,7 +159,7 @@ def _top_by_phase(view: RunView, what: str = "share") -> list[Reading]:
         if (top := phase_top(view, phase)) is not None:
             where = {"mode": f"{mode}/{phase}"}
             value = {"share": 100 * top[1], "total": top[2] / NS_PER_MS, "count": float(top[3])}
-            found.append(Reading(value=value[what], extra=short_name(top[0]), fields=where))
+            found.append(Reading(value=value[what], extra=label(top[0]), fields=where))
     return found
 
 

@@ -1,0 +1,131 @@
+"""Labels of kernels for tables and charts: short, and different where the kernels differ.
+
+`short_name` joins kernels of two tools, so it drops everything in brackets; one wrapper of PyTorch
+or CUTLASS then stands for dozens of kernels. A label keeps what the wrapper runs.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from analysis.classify.names import NameView, short_name, view
+
+MAX_CHARS = 64
+ELLIPSIS = "\u2026"
+MAX_TOKENS = 4
+"""Differing words that are put behind labels which would otherwise read alike."""
+
+_WRAPPER = re.compile(
+    r"elementwise_kernel|reduce_kernel|multi_tensor_apply|elementwise_grid_stride|kernel_with_index"
+    r"|_kernel_agent$|static_kernel$|transform_kernel$|^act_and_mul"
+)
+_CUTLASS = frozenset({"Kernel", "Kernel2", "device_kernel"})
+_PLAIN_GEMM = re.compile(r"\b(?:cutlass_\w+|\w*tensorop\w*|sm\d+_\w*gemm\w*|\w+_simt_\w+)\b")
+_MAINLOOP = re.compile(r"\bMainloop(\w+)")
+_TILE = re.compile(r"cute::(?:C|constant<int,)\s*<?\(?(?:int\))?\s*(\d+)")
+_RUNS = re.compile(
+    r"(?<!gpu_)\b(?!\w*(?:elementwise_kernel|kernel_impl_nocast\b|gpu_\w*kernel|gpu_index_kernel))"
+    r"(\w*(?:Functor(?:_\w+|OnSelf_\w+)?|_functor|Ops|_kernel\w*|Op|Math\w*|_cuda_out|std::\w+))\b"
+)
+_GENERIC = re.compile(
+    r"^(?:[AB]?UnaryFunctor|BinaryFunctor|UnaryFunctor|ReduceOp|\w*_kernel_impl_nocast"
+    r"|gpu_kernel\w*|BinaryOp\w*Functor)$"
+)
+_STD = re.compile(r"\bstd::(plus|minus|multiplies|divides|negate)\b")
+_ENDINGS = re.compile(
+    r"(?:_kernel_cuda|_kernel_impl|_kernel|_cuda_out|_cuda|_functor|Functor|_impl|Ops|Op)+$"
+)
+_DTYPES = {
+    "float": "f32", "double": "f64", "Half": "f16", "__half": "f16", "half_t": "f16",
+    "BFloat16": "bf16", "__nv_bfloat16": "bf16", "bfloat16_t": "bf16", "bool": "bool",
+    "long": "i64", "int": "i32", "Float8_e4m3fn": "f8", "float_e4m3_t": "f8",
+}  # fmt: skip
+_DTYPE = re.compile(rf"\b({'|'.join(_DTYPES)})\b")
+_CALL_TAIL = re.compile(r"(?:_execute)?(?:_(?:segment|split)_k_off)?_kernel(?:__5x_cu\w+|_trt)$")
+_WORD = re.compile(r"[A-Za-z0-9]+")
+
+
+@lru_cache(maxsize=16_384)
+def label(name: str) -> str:
+    """Return the short name with what a wrapper runs: `reduce_kernel <Mean, f32>`. Total."""
+    short = _CALL_TAIL.sub("", short_name(name)) or name
+    seen = view(name)
+    inner = seen.text[seen.text.find(seen.base) + len(seen.base) :] if seen.base else ""
+    if seen.base in _CUTLASS:
+        return _cutlass_detail(inner) or short
+    if not _WRAPPER.search(seen.base) or not inner:
+        return short
+    detail = _what_runs(inner)
+    if not detail:
+        return short
+    dtype = _dtype(seen, inner)
+    return f"{short} <{detail}, {dtype}>" if dtype else f"{short} <{detail}>"
+
+
+def _cutlass_detail(inner: str) -> str:
+    if plain := _PLAIN_GEMM.search(inner):
+        return plain[0]
+    mainloop = _MAINLOOP.search(inner)
+    tile = _TILE.findall(inner)[3:6] if mainloop else []
+    return " ".join([*(mainloop.groups() if mainloop else ()), "x".join(tile)]).strip()
+
+
+def _what_runs(inner: str) -> str:
+    words = [w for w in _RUNS.findall(inner) if not _GENERIC.match(w)]
+    if words:
+        found = (
+            words[0]
+            .removeprefix("std::")
+            .removeprefix("CUDAFunctorOnSelf_")
+            .removeprefix("CUDAFunctor_")
+        )
+        return _ENDINGS.sub("", found) or found
+    operator = _STD.search(inner)
+    return operator[1] if operator else ""
+
+
+def _dtype(seen: NameView, inner: str) -> str:
+    """Return the first element type; sizes and counters in front of a functor are none."""
+    types = [t for t in _DTYPE.findall(inner) if t not in ("int", "long", "bool")]
+    return _DTYPES[types[0]] if types else ""
+
+
+def cut_middle(text: str, max_chars: int = MAX_CHARS) -> str:
+    """Return at most `max_chars`, begin and end kept: tile and layout stand at the end."""
+    if len(text) <= max_chars:
+        return text
+    tail = (max_chars - 1) * 2 // 5
+    return text[: max_chars - 1 - tail] + ELLIPSIS + text[len(text) - tail :]
+
+
+def distinct_labels(names: Sequence[str], max_chars: int = MAX_CHARS) -> dict[str, str]:
+    """Return a label for each distinct name; two names read alike only if nothing tells them apart.
+
+    Labels that collide, whole or once they are cut, get the words in which their names differ.
+    """
+    found = {name: cut_middle(label(name), max_chars) for name in names}
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name, text in found.items():
+        groups[text].append(name)
+    for text, members in groups.items():
+        if len(members) > 1:
+            for name, differing in zip(members, _differences(members), strict=True):
+                if differing:
+                    room = max(8, max_chars - len(differing) - 3)
+                    found[name] = f"{cut_middle(text, room)} ({differing})"
+    return found
+
+
+def _differences(names: Sequence[str]) -> list[str]:
+    """Return for each name the words, by place, in which it differs from some other of them."""
+    words = [_WORD.findall(view(name).text) for name in names]
+    length = max(map(len, words))
+    table = [row + [""] * (length - len(row)) for row in words]
+    places = [i for i, column in enumerate(zip(*table, strict=True)) if len(set(column)) > 1]
+    return [" ".join(_first_new(row[i] for i in places)) for row in table]
+
+
+def _first_new(words: Iterable[str]) -> list[str]:
+    kept = [w for w in dict.fromkeys(words) if w]
+    return kept[:MAX_TOKENS]

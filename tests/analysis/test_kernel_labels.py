@@ -1,0 +1,66 @@
+"""Labels tell kernels apart that share a wrapper, and keep what stands at the end of a long name."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from analysis.classify import cut_middle, distinct_labels, label
+
+OPERATORS = Path(__file__).parent.parent / "data" / "kernel_names_operators.tsv"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, "
+            "std::array<char*, 1ul> >(int, at::native::FillFunctor<float>, std::array<char*, 1ul>)",
+            "vectorized_elementwise_kernel <Fill, f32>",
+        ),
+        (
+            "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<c10::BFloat16, "
+            "at::native::MeanOps<c10::BFloat16, float> > >(T3)",
+            "reduce_kernel <Mean, bf16>",
+        ),
+        (
+            "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1>(P)",
+            "cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1",
+        ),
+        (
+            "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<"
+            "at::native::(anonymous namespace)::FusedOptimizerTensorListMetadata<4>, "
+            "at::native::(anonymous namespace)::FusedAdamMathFunctor<float, 4> >(int)",
+            "multi_tensor_apply_kernel <FusedAdamMath, f32>",
+        ),
+        ("triton_poi_fused_add_0", "triton_poi_fused_add_0"),
+        ("", ""),
+    ],
+)
+def test_a_label_says_what_a_wrapper_runs(name, expected):
+    assert label(name) == expected
+
+
+def test_names_that_differ_in_the_middle_or_at_the_end_get_different_labels():
+    base = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize{}_warpgroupsize1x1x1_bias_gelu"
+    names = [base.format(tile) for tile in ("128x128x64", "128x256x64", "256x128x64", "64x64x64")]
+
+    labels = distinct_labels(names, 44)
+
+    assert len(set(labels.values())) == 4
+    assert all("x" in text and len(text) <= 60 for text in labels.values())
+
+
+def test_every_kernel_of_many_operators_has_a_label_of_its_own():
+    with OPERATORS.open(encoding="utf-8", newline="") as lines:
+        rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+        names = [row["name"] for row in rows]
+
+    labels = distinct_labels(names)
+
+    assert len(set(labels.values())) >= 0.98 * len(names)
+
+
+def test_cutting_keeps_begin_and_end():
+    assert cut_middle("abcdefghij", 10) == "abcdefghij"
+    assert cut_middle("abcdefghijklmnop", 9) == "abcde\u2026nop"
