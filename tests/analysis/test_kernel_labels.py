@@ -1,4 +1,4 @@
-"""Labels tell kernels apart that share a wrapper, and keep what stands at the end of a long name."""
+"""Labels tell kernels apart that share a wrapper, and keep the end of a long name."""
 
 import csv
 from pathlib import Path
