@@ -29,7 +29,7 @@ def counters(view: RunView) -> None:
         return
     _coverage(view)
     _table(view.counters)
-    _rules(view.rules)
+    _rules(view)
 
 
 def roofs(view: RunView) -> pd.DataFrame:
@@ -134,23 +134,46 @@ def _table(found: pd.DataFrame) -> None:
     )
 
 
-def _rules(rules: pd.DataFrame) -> None:
-    if rules.empty:
+def _rules(view: RunView) -> None:
+    if view.rules.empty:
         return
     st.markdown("**What Nsight Compute says**")
-    ranked = rules.sort_values("estimated_speedup_pct", ascending=False, na_position="last")
-    alike = ranked["message"].astype(str).str.replace(r"[\d.,]+", "#", regex=True)
-    ordered = ranked.groupby([ranked["rule"], alike], sort=False, dropna=False).agg(
-        rule=("rule", "first"),
-        message=("message", "first"),
-        launches=("launch", "nunique"),
-        speedup=("estimated_speedup_pct", "max"),
+    ordered = ranked_rules(view.rules, view.counters, view.kernels)
+    st.caption(
+        "The largest gain for the run first: the estimated gain of the kernel times its share of "
+        "the GPU time. Messages that differ in their numbers alone are one, with the largest's."
     )
-    st.caption("Messages that differ in their numbers alone are one, with the largest gain's.")
     _messages(ordered.head(_FIRST_RULES))
     if len(ordered) > _FIRST_RULES:
         with st.expander(f"{len(ordered) - _FIRST_RULES} more, of less gain"):
             _messages(ordered.iloc[_FIRST_RULES:])
+
+
+def ranked_rules(
+    rules: pd.DataFrame, counters: pd.DataFrame, kernels: pd.DataFrame
+) -> pd.DataFrame:
+    """Return one row a kernel and message, by the gain for the whole run; unknown gains last.
+
+    Columns: kernel, rule, message, launches, speedup [%], share_frac (NaN where unknown), gain.
+    """
+    short = dict(zip(counters["name"], counters["short_name"], strict=True))
+    named = rules.assign(
+        kernel=rules["kernel"].map(short).fillna(rules["kernel"]),
+        alike=rules["message"].astype(str).str.replace(r"[\d.,]+", "#", regex=True),
+    ).sort_values("estimated_speedup_pct", ascending=False, na_position="last")
+    ordered = named.groupby(["kernel", "rule", "alike"], sort=False, dropna=False).agg(
+        message=("message", "first"),
+        launches=("launch", "nunique"),
+        speedup=("estimated_speedup_pct", "max"),
+    )
+    ordered = ordered.reset_index()
+    times = (
+        kernels.groupby("short_name")["total_ns"].sum() if len(kernels) else pd.Series(dtype=float)
+    )
+    ordered["share_frac"] = ordered["kernel"].map(times / times.sum()).astype(float)
+    ordered["gain"] = ordered["speedup"] * ordered["share_frac"].fillna(0.0)
+    keys = ["gain", "speedup"]
+    return ordered.sort_values(keys, ascending=False, na_position="last", kind="stable")
 
 
 def _messages(rules: pd.DataFrame) -> None:
@@ -159,8 +182,11 @@ def _messages(rules: pd.DataFrame) -> None:
 
 
 def _rule(rule: dict[str, Any]) -> str:
-    facts = [many(rule["launches"], "launch")]
+    facts = [str(rule["kernel"]), many(rule["launches"], "launch")]
+    if pd.notna(rule["share_frac"]):
+        facts.append(f"{percent(rule['share_frac'])} of the GPU time")
     if pd.notna(rule["speedup"]):
         facts.append(f"its estimated gain {rule['speedup']:.0f} %")
-    head = f'<b>{escape(str(rule["rule"]))}</b><span class="wb-muted">{", ".join(facts)}</span>'
+    told = f'<span class="wb-muted">{escape(", ".join(facts))}</span>'
+    head = f"<b>{escape(str(rule['rule']))}</b>{told}"
     return f"<div>{head}</div><div>{escape(str(rule['message']))}</div>"
