@@ -1,6 +1,7 @@
 """`warpboard profile` without the bootstrap script: hand over to `worker.profile`."""
 
 import os
+import subprocess
 import sys
 from argparse import REMAINDER, ArgumentParser, Namespace
 
@@ -20,7 +21,10 @@ def run(options: Namespace, data: DataDir) -> int:
         "PYTHONPATH": os.pathsep.join(paths),
         "WARPBOARD_DATA": str(data.root),
     }
-    os.execve(sys.executable, [sys.executable, "-m", "worker.profile", *options.rest], environment)
+    command = [sys.executable, "-m", "worker.profile", *options.rest]
+    if options.rest[:1] in (["--help"], ["-h"]):
+        return subprocess.call(command, env=environment)
+    os.execve(sys.executable, command, environment)
 
 
 COMMAND = Command(
