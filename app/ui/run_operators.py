@@ -9,6 +9,7 @@ import streamlit as st
 from analysis.classify import distinct_labels
 from analysis.roofline import flops_peak
 from analysis.runview import RunView
+from analysis.verdict import is_cpu_run
 from app.charts import steps as step_charts
 from app.ui import style
 from app.ui.format import duration
@@ -24,7 +25,9 @@ def operators(view: RunView) -> None:
     if not len(frame):
         style.empty_state(
             "No operators recorded",
-            "They come from a PyTorch trace, or from nsys with --pytorch=autograd-nvtx.",
+            "This tab divides GPU time; the operators of a CPU run are in its first tab."
+            if is_cpu_run(view)
+            else "They come from a PyTorch trace, or from nsys with --pytorch=autograd-nvtx.",
         )
         return
     per_step = frame["step_count"].notna().any()

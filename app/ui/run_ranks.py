@@ -39,8 +39,8 @@ def ranks(view: RunView) -> None:
 
 def _why_none(view: RunView) -> str:
     if view.run.params.get("gpus", 1) != 1:
-        return "Ranks are read from GPU work in nsys or PyTorch trace passes; this run has none."
-    return "It takes an nsys or a PyTorch trace pass with GPU work."
+        return "Ranks are read from GPU work in the profiled passes; this run has none."
+    return "It takes a profiled pass with GPU work: a timeline of each rank."
 
 
 def _bars(rows: pd.DataFrame) -> None:

@@ -6,6 +6,7 @@ import streamlit as st
 from analysis.runview import RunView, StepView
 from analysis.step_document import step_fractions
 from analysis.trace.idle_host import GROUPS, host_share
+from analysis.verdict import is_cpu_run
 from app.charts import steps as step_charts
 from app.ui import style
 from app.ui.format import UNKNOWN, bytes_, count, duration, many, percent
@@ -42,6 +43,8 @@ def steps(view: RunView) -> None:
 
 def why_no_steps(view: RunView) -> str:
     """Return why a run has no steps, and what to do about it."""
+    if is_cpu_run(view):
+        return "Steps are cut from work on a GPU; this run has none."
     reason = view.by_step.facts.get("reason")
     if reason:
         return f"{reason[0].upper()}{reason[1:]}."

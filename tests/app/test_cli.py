@@ -157,7 +157,7 @@ def test_studies_are_listed_and_print_markdown(cli: Cli) -> None:
         (["submit", "decode", "--gpu", "h100@node1:0"], "no worker registered 'h100@node1:0'"),
         (["token", " "], "LABEL"),
         (["up", "--port", "0"], "whole number of 1 to 65535"),
-        (["import", "."], ".: the folder has no manifest.json"),
+        (["import", "."], ": the folder has no manifest.json"),
         (["up", "--port", "99999999"], "port"),
     ],
 )
