@@ -55,7 +55,7 @@ def _in_turn(db: Database, job: Job, other: Job, known: Sequence[str]) -> tuple[
     rows = db.execute(
         "SELECT id, status FROM runs WHERE comparable_hash = ? AND gpu_model = ? AND sweep_id IN"
         " (SELECT sweep_id FROM runs WHERE comparable_hash = ? AND gpu_model = ?)"
-        " ORDER BY created_at, id",
+        " ORDER BY created_at, rowid",
         [*job, *other],
     ).fetchall()
     done = [run_id for run_id, status in rows if status == "done" and run_id not in known]
