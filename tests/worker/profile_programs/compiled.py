@@ -70,6 +70,7 @@ elif how == "late function":
     def model(x):
         return net(x) + 1
 elif how == "optimizer":
+    warnings.simplefilter("default")  # PyTorch's own compiled optimizer warns of torch.jit
     step = torch.compile(opt.step, backend="eager")
 for _i in range(8):
     y = model(torch.randn(4, 16))
