@@ -12,6 +12,8 @@ MIN_LATE_FRAC = 0.05
 """A rank that all others wait for this part of the time is named before anything else."""
 MIN_LATE_RATIO = 2.0
 """So many times longer than for any other rank: else ranks take turns at being last."""
+MIN_STEPS = 3
+"""Fewer steps are not told apart from the ranks' entry into the recording."""
 MIN_EXPOSED_FRAC = 0.15
 """Less exposed communication than this limits nothing."""
 _KIND_WORDS = {"send_recv": "send and receive", "unknown": "communication"}
@@ -36,25 +38,23 @@ def place_words(where: str) -> str:
 
 
 def _late_rank(view: RunView, rows: Rows) -> BusyLimit | None:
-    late = sorted(
-        ((row["late_ns"], row["rank"], row["span_ns"]) for row in rows if "late_ns" in row),
-        reverse=True,
-    )
-    if len(late) < 2 or late[0][0] < MIN_LATE_FRAC * late[0][2]:
+    found = _lateness(view, rows)
+    if found is None:
         return None
-    late_ns, rank, span_ns = late[0]
-    if late_ns < MIN_LATE_RATIO * late[1][0]:
+    late, span_ns, steps = found
+    (late_ns, rank), (next_ns, _) = late[:2]
+    if late_ns < MIN_LATE_FRAC * span_ns or late_ns < MIN_LATE_RATIO * next_ns:
         return None
-    steps = view.ranks.get("steps", [])
     mine = [step for step in steps if step["straggler"] == rank]
-    of_steps = sum(step["waited_ns"] for step in mine)
-    each = f"{milliseconds(of_steps / len(steps))} a step" if mine else milliseconds(late_ns)
+    each = f"{milliseconds(late_ns / len(steps))} a step" if mine else milliseconds(late_ns)
     cause, where = _usual_cause(mine)
     place = f", in {place_words(where)}" if where else ""
     place = ", in its kernels" if cause == "compute" else place
-    evidence = [f"the other ranks wait for it {percent(late_ns / span_ns)} of the time"]
+    evidence = [f"the other ranks wait for it {percent(min(1.0, late_ns / span_ns))} of the time"]
     if steps:
-        evidence.append(f"it comes last in {len(mine)} of {counted(len(steps), 'step')}")
+        evidence.append(
+            f"it comes last in {len(mine)} of {counted(len(steps), 'step')}; the first is left out"
+        )
     if cause == "host":
         evidence.append("its GPU is idle meanwhile")
     return BusyLimit(
@@ -63,6 +63,29 @@ def _late_rank(view: RunView, rows: Rows) -> BusyLimit | None:
         evidence=(*evidence, *_shares(view, rows)),
         next_steps=(_LATE_STEPS.get(cause or "", _LATE_STEPS[""]),),
     )
+
+
+def _lateness(view: RunView, rows: Rows) -> tuple[list[tuple[int, int]], int, Rows] | None:
+    """Return (waited for it [ns], rank), longest first, the time it is part of, and the steps.
+
+    From the steps after the first where there are at least MIN_STEPS: ranks enter a recording at
+    different times, and what they wait for each other then says nothing of the program. Else from
+    the whole capture. None where fewer than two ranks are known.
+    """
+    of_rank = {row["rank"]: row["late_ns"] for row in rows if "late_ns" in row}
+    if len(of_rank) < 2:
+        return None
+    steps = view.ranks.get("steps", [])
+    period_ns = view.by_step.facts.get("period_ns")
+    if len(steps) < MIN_STEPS or not period_ns:
+        late = sorted(((ns, rank) for rank, ns in of_rank.items()), reverse=True)
+        return late, max(row["span_ns"] for row in rows if row["rank"] == late[0][1]), steps
+    regular = steps[1:]
+    waited = Counter(dict.fromkeys(of_rank, 0))
+    for step in regular:
+        waited[step["straggler"]] += step["waited_ns"]
+    late = sorted(((ns, rank) for rank, ns in waited.items()), reverse=True)
+    return late, int(period_ns * len(regular)), regular
 
 
 _LATE_STEPS = {

@@ -59,7 +59,7 @@ def test_verdict_names_the_late_rank_and_where_it_was(late_view: Any) -> None:
 
     assert str(verdict.kind) == "straggler"
     assert verdict.headline == "Rank 1 is late by 0.3 ms a step, in load_batch"
-    assert "it comes last in 6 of 6 steps" in verdict.evidence
+    assert "it comes last in 5 of 5 steps; the first is left out" in verdict.evidence
 
 
 def test_exposed_communication_below_the_idle_time_is_no_verdict(tmp_path: Path) -> None:
@@ -111,6 +111,32 @@ def test_tab_of_ranks_is_drawn(late_view: Any) -> None:
     assert len(at.dataframe) == 2
 
 
+def test_a_rank_that_entered_the_recording_late_is_not_the_one_that_is_late() -> None:
+    """Waits of the planted straggler (rank 1) of a real two-GPU job, ms: the first step misleads."""
+    waits = [(0, 111), (0, 39), (1, 23), (1, 49), (1, 82)]
+    steps = [
+        {
+            "step": i,
+            "straggler": rank,
+            "waited_ns": ms * 1_000_000,
+            "cause": "host",
+            "where": "load",
+        }
+        for i, (rank, ms) in enumerate(waits)
+    ]
+    ranks = [
+        {"rank": r, "span_ns": 430_000_000, "idle_ns": 130_000_000, "exposed_ns": 117_000_000,
+         "communication_ns": 182_000_000, "late_ns": late, "wait_ns": 150_000_000}
+        for r, late in enumerate((150_000_000, 154_000_000))
+    ]  # fmt: skip
+    facts = SimpleNamespace(facts={"period_ns": 80_000_000})
+
+    limit = rank_limit(SimpleNamespace(ranks={"ranks": ranks, "steps": steps}, by_step=facts))
+
+    assert limit is not None
+    assert limit.headline == "Rank 1 is late by 38.5 ms a step, in load"
+
+
 def test_verdict_names_the_exposed_collective() -> None:
     ranks = [
         {"rank": r, "span_ns": 1000, "idle_ns": 90, "exposed_ns": 310, "exposed_frac": 0.31,
@@ -119,7 +145,7 @@ def test_verdict_names_the_exposed_collective() -> None:
     ]  # fmt: skip
     document = {"ranks": ranks, "exposed_by_kind": {"all_reduce": 0.31}, "steps": [{"step": 0}]}
 
-    limit = rank_limit(SimpleNamespace(ranks=document))
+    limit = rank_limit(SimpleNamespace(ranks=document, by_step=SimpleNamespace(facts={})))
 
     assert limit is not None
     assert limit.headline == "Communication-bound: 31 % of the step is exposed all-reduce"

@@ -27,7 +27,7 @@ def test_one_press_queues_repeats_in_turn_and_the_link_waits_for_them(
     link = f"compare?a={run_of(page, 'naive')}&b={run_of(page, 'sdpa')}"
 
     steps.go(page, dashboard, link)
-    assert "too few repeats" in steps.verdict(page)
+    assert "Not enough repeats" in steps.verdict(page)
     page.get_by_role("button", name="Run 5 interleaved repeats").click()
     page.wait_for_url(re.compile("/queue"))
     waiting = page.get_by_role("link", name=re.compile("^repeats of"))

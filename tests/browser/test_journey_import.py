@@ -29,7 +29,7 @@ def test_import_before_and_after_compare_share_and_export(
 
     steps.go(page, dashboard, "compare?a=mine-before&b=mine-after&metric=kernel_time")
     seen = steps.verdict(page)
-    assert "26.0 % lower" in seen and "too few repeats" in seen
+    assert "26.0 % lower" in seen and "Not enough repeats" in seen
     page.get_by_role("heading", name="Kernel matching").wait_for()
     page.get_by_text("No repeats from here").wait_for()
 
