@@ -112,7 +112,7 @@ def test_tab_of_ranks_is_drawn(late_view: Any) -> None:
 
 
 def test_a_rank_that_entered_the_recording_late_is_not_the_one_that_is_late() -> None:
-    """Waits of the planted straggler (rank 1) of a real two-GPU job, ms: the first step misleads."""
+    """Waits of a real two-GPU job with a planted straggler (rank 1), ms: the first misleads."""
     waits = [(0, 111), (0, 39), (1, 23), (1, 49), (1, 82)]
     steps = [
         {
