@@ -45,7 +45,7 @@ def test_folder_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
 
 @pytest.mark.parametrize("words", [["a"] * MAX_WORDS, ["x" * (MAX_WORD_CHARS + 1)], ["a\0b"]])
 def test_words_are_bounded(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
-    monkeypatch.setenv(COMMANDS, PROGRAM)
+    monkeypatch.setenv(COMMANDS, f"{PROGRAM} *")
     assert allowed_program([PROGRAM, "-c", "pass"]) == PROGRAM
     with pytest.raises(UserError, match="argv"):
         allowed_program([PROGRAM, *words])
