@@ -111,7 +111,8 @@ def test_csv_of_a_study_has_a_line_a_cell_with_its_source(study: StudyTable) -> 
     published = [r for r in rows if r["provenance"] == "published"]
     assert len(published) == 60
     assert {r["source"] for r in published} == {"cs336-nsys-new-base"}
-    assert [r["status"] for r in rows if r["provenance"] == "measured"] == ["ok"]
+    measured = [r for r in rows if r["provenance"] == "measured"]
+    assert [r["status"] for r in measured] == ["ok"] * 3  # share, total and launches of one kernel
 
 
 def test_json_of_a_comparison_is_its_document(comparison: Comparison) -> None:
