@@ -8,12 +8,14 @@ import json
 import resource
 import signal
 import sqlite3
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.context import SpawnContext
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pandas as pd
@@ -217,9 +219,25 @@ def reading_worker(
                 return found + read_all(rest)
         return found
 
+    with _nameless_main():
+        try:
+            yield read_all
+        finally:
+            for pool in pools:
+                pool.terminate()
+                pool.join()
+
+
+@contextmanager
+def _nameless_main() -> Iterator[None]:
+    """Keep `spawn` from running the parent's main program in its children.
+
+    Where Streamlit's test runner has left a page as `__main__`, each child would run that page and
+    die, and be made again for ever.
+    """
+    kept = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
     try:
-        yield read_all
+        yield
     finally:
-        for pool in pools:
-            pool.terminate()
-            pool.join()
+        sys.modules["__main__"] = kept

@@ -1,6 +1,8 @@
 """Damaged captures: a small seeded part of what `python -m bench.mutations` does with thousands."""
 
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -17,6 +19,22 @@ def test_damage_is_an_error_or_a_warning_never_a_silent_number(tmp_path: Path) -
     assert len(results) >= 40
     assert [r for r in results if r[2] in FAILURES] == []
     assert {"error", "same numbers"} <= {r[2] for r in results}
+
+
+def test_processes_do_not_run_the_page_that_a_test_of_pages_left_as_main(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.py"
+    page.write_text("raise SystemExit('a page outside of Streamlit')\n")
+    main = ModuleType("__main__")
+    main.__file__ = str(page)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    files = [DATA / "h100" / "ncu" / "decode_max_autotune.ncu.log"]
+
+    results = run(plan(files, 2, seed=5), tmp_path)
+
+    assert len(results) == 2
+    assert sys.modules["__main__"] is main
 
 
 def test_the_same_seed_makes_the_same_damage() -> None:
