@@ -65,7 +65,7 @@ def test_compiled_modules_keep_their_graphs_and_their_calls_are_seen(hooked, how
 
     seen, bare = json.loads(output), json.loads(alone.stdout)
     assert (seen["stats"], seen["breaks"]) == (bare["stats"], bare["breaks"])
-    assert seen["frames"]["total"] <= bare["frames"]["total"]  # nothing is compiled again
+    assert seen["frames"].get("total", 0) <= bare["frames"].get("total", 0)  # nothing again
     found = [(s.kind, len(s)) for p in processes for s in find_steps(p)]
     assert found == ([COMPILED[how]] if COMPILED[how] else [])
 
