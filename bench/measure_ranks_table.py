@@ -56,7 +56,9 @@ def _rate(manifest: dict[str, Any]) -> float | None:
 
 
 def _print_sizes(name: str, manifest: dict[str, Any]) -> None:
-    clean: dict[str, Any] = next((p["result"] for p in manifest["passes"] if p["pass"] == "clean"), {})
+    clean: dict[str, Any] = next(
+        (p["result"] for p in manifest["passes"] if p["pass"] == "clean"), {}
+    )
     values = {(m["phase"], m["name"]): m["value"] for m in clean.get("metrics", ())}
     sizes = dict.fromkeys(phase for phase, _ in values if phase)
     print(f"\n{name}: {'size':>8} {'us a call':>10} {'algbw GB/s':>11} {'busbw GB/s':>11}")
