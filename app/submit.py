@@ -1,7 +1,7 @@
 """Put jobs into the queue: check the params, expand the sweep, insert runs, send messages."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlite_utils import Database
@@ -16,6 +16,7 @@ from db import runs as db_runs
 from db.devices import Device, devices, names_device, resolve_device
 from db.queue import most_gpus_of_a_host, waiting_place
 from db.status import worker_info
+from workloads.spec import CUSTOM
 
 CPU = "cpu"
 
@@ -105,9 +106,10 @@ def submit_jobs(
     _check_num_gpus(db, jobs)
     with db.atomic():
         sweep_id = db_runs.insert_sweep(db, name)
+        named = _without_mixed_preset(jobs)
         run_ids = [
-            db_runs.insert_run(db, spec=job, name=_name(job, name, jobs), sweep_id=sweep_id)
-            for job in jobs
+            db_runs.insert_run(db, spec=job, name=_name(shown, name, named), sweep_id=sweep_id)
+            for job, shown in zip(jobs, named, strict=True)
         ]
     sender = Sender(data_dir)
     for run_id, job in zip(run_ids, jobs, strict=True):
@@ -158,6 +160,18 @@ def _model(text: str, models: Sequence[str]) -> str:
     if text.lower() == CPU:
         return CPU
     return match_gpu_name(text, [*models, CPU])
+
+
+def _without_mixed_preset(jobs: Sequence[JobSpec]) -> Sequence[JobSpec]:
+    """Return the jobs as they are named: without presets where only some sizes are a preset's.
+
+    Of a sweep over `seq_len` one job may have the sizes of a preset, which nobody asked for.
+    """
+    presets = {job.params.get("preset") for job in jobs}
+    if len(presets) < 2 or CUSTOM not in presets:
+        return jobs
+    kept = ({k: v for k, v in job.params.items() if k != "preset"} for job in jobs)
+    return [replace(job, params=params) for job, params in zip(jobs, kept, strict=True)]
 
 
 def _name(job: JobSpec, name: str | None, jobs: Sequence[JobSpec]) -> str:

@@ -1,6 +1,7 @@
 """Runs: insert, list, find, change state, delete. Labels and queue moves come from beside."""
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlite_utils import Database
@@ -29,6 +30,7 @@ __all__ = [
     "insert_run",
     "insert_sweep",
     "interrupt_stale",
+    "last_sweep",
     "list_rows",
     "list_runs",
     "move_up",
@@ -148,6 +150,20 @@ def insert_sweep(db: Database, name: str | None = None) -> str:
     sweep_id = new_id("s")
     db.table("sweeps").insert({"id": sweep_id, "name": name, "created_at": utc_now()})
     return sweep_id
+
+
+def last_sweep(db: Database, workloads: Sequence[str]) -> tuple[list[JobSpec], str] | None:
+    """Return the jobs of the newest sweep of these workloads and its time; None without one."""
+    marks = ",".join("?" * len(workloads))
+    newest = db.execute(
+        "SELECT sweep_id, created_at FROM runs WHERE source = 'submitted' AND spec IS NOT NULL"
+        f" AND sweep_id IS NOT NULL AND workload IN ({marks}) ORDER BY id DESC LIMIT 1",
+        list(workloads),
+    ).fetchone()
+    if newest is None:
+        return None
+    found = db.execute("SELECT spec FROM runs WHERE sweep_id = ? ORDER BY position", [newest[0]])
+    return [JobSpec.from_dict(json.loads(spec)) for (spec,) in found], str(newest[1])
 
 
 def list_runs(

@@ -122,12 +122,13 @@ def _pages_and_api(host: str, port: int, policy: Policy) -> Any:
     import streamlit as st
 
     from app import perfetto
+    from app.serve import index
     from app.ui import warm
 
     box = Box()
     return st.App(
         str(MAIN),
-        routes=[*routes(box), *perfetto.routes()],
+        routes=[*routes(box), *perfetto.routes(), *index.routes(policy.base_path)],
         lifespan=lifespan_for(data_dir(), box, load=warm.load),
     )
 

@@ -288,6 +288,12 @@ def with_repeats(a: tuple[str, ...], b: tuple[str, ...]) -> Repeats:
         return find_repeats(db, a, b)
 
 
+def last_sweep(workloads: tuple[str, ...]) -> tuple[list[JobSpec], str] | None:
+    """Return the jobs of the newest sweep of these workloads, and when it was submitted."""
+    with database() as db:
+        return runs.last_sweep(db, workloads)
+
+
 def submit(jobs: list[JobSpec], *, name: str | None) -> list[str]:
     """Queue jobs and tell the workers; return the run ids. AppError when the broker is away."""
     from app.submit import submit_jobs

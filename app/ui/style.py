@@ -23,6 +23,9 @@ CSS = f"""<style>
 [data-testid="stMetricValue"], [data-testid="stTable"] td {{font-variant-numeric:tabular-nums}}
 [data-testid="stMetricLabel"] p {{font-size:.85rem;white-space:normal}}
 [data-testid="stHeadingWithActionElements"] a {{display:none}}
+[data-testid="stCaptionContainer"] {{color:inherit;opacity:.74}}
+[data-testid="stCaptionContainer"] code {{color:inherit;background:none;padding:0}}
+[data-testid="stCode"] .token {{color:inherit !important}}
 [data-testid="stMetricValue"] > div {{white-space:normal;overflow:visible}}
 .wb-crumb {{font-size:.85rem;color:{_MUTED}}}
 .wb-title {{font-size:1.75rem;font-weight:650;line-height:1.2;margin:.1rem 0 .4rem;

@@ -8,7 +8,7 @@ import streamlit as st
 from app.ui import data
 from app.ui.widgets import linked_select, plain_markdown
 from core.errors import UserError
-from core.spec import DEFAULT_NCU_SET, NCU_SETS
+from core.spec import DEFAULT_NCU_SET, NCU_SETS, JobSpec
 from core.states import PROFILER_PASSES
 from db.devices import resolve_device
 from workloads.registry import load_workloads, parse_params
@@ -27,40 +27,8 @@ _PASS_HELP = {
 _CPU_PASSES = ("memory", "trace")
 
 
-def prefill(run_id: str) -> None:
-    """Set the form to a run's job, once for each `?from=`; UserError when there is no such run."""
-    if not run_id:
-        return
-    if st.session_state.get("submit_from") != run_id:
-        _fill_from(run_id)
-    st.caption(plain_markdown(st.session_state["submit_note"]))
-
-
-def _fill_from(run_id: str) -> None:
-    run = data.fetch_row(run_id)
-    workloads = load_workloads()
-    if run.workload not in workloads:
-        raise UserError(f"run {run_id}: its program is not one of the workloads here")
-    spec = workloads[str(run.workload)]
-    note = f"The job of {run.name}: change what should differ."
-    if run.gpu_model in gpu_options():
-        st.session_state["gpus"] = [run.gpu_model]
-    else:
-        st.session_state.pop("gpus", None)
-        note += f" It ran on {run.gpu_model or 'an unknown GPU'}, for which no worker is registered"
-        note += " here: choose another GPU, or start a worker there."
-    st.session_state["submit_from"] = run_id
-    st.session_state["submit_note"] = note
-    st.session_state["choice_workload"] = spec.name
-    st.session_state["profilers"] = list(run.profilers)
-    st.session_state["repeats"] = run.repeats
-    for field in spec.fields:
-        if field.name in run.params:
-            value = _shown(field, run.params[field.name])
-            st.session_state[_key(spec, field)] = [value]
-
-
-def _key(spec: WorkloadSpec, field: ParamField) -> str:
+def field_key(spec: WorkloadSpec, field: ParamField) -> str:
+    """Return the key of a field's widget."""
     return f"field_{spec.name}_{field.name}"
 
 
@@ -104,6 +72,12 @@ def device_of(gpu: str) -> str | None:
     return resolve_device(data.list_devices(), gpu).id if "@" in gpu else None
 
 
+def gpu_of(job: JobSpec) -> str:
+    """Return where a job was sent, as `gpu_options` offers it."""
+    names = {d.id: d.name for d in data.list_devices()}
+    return names.get(job.device or "", job.gpu)
+
+
 def choose_gpus() -> list[str]:
     """Draw the choice of GPUs; each chosen one gets the whole sweep."""
     options = gpu_options()
@@ -113,6 +87,8 @@ def choose_gpus() -> list[str]:
         "GPUs",
         options,
         key="gpus",
+        filter_mode="contains",
+        select_all=False,
         help="One job for each GPU and each combination of values. Of several GPUs of one model "
         "choose one by its name to compare runs: cards differ.",
     )
@@ -159,34 +135,48 @@ def _grid(
 
 
 def _draw(spec: WorkloadSpec, field: ParamField, base: dict[str, Any]) -> list[Any]:
-    key = _key(spec, field)
+    key = field_key(spec, field)
     present = st.session_state.get(key) or []
+    is_number = field.kind in ("int", "float") and not field.choices
     unit = f", {field.unit}" if field.unit and not field.name.endswith(field.unit) else ""
     limits = _limits(field)
     return st.multiselect(
         f"{field.name}{unit}",
         list(dict.fromkeys([*present, *options_of(field)])),
         key=key,
-        placeholder=_shown(field, base[field.name]) if field.name in base else "the preset's",
+        format_func=_picked if is_number else str,
+        filter_mode="prefix" if is_number else "contains",
+        select_all=False,
+        placeholder=shown_value(field, base[field.name]) if field.name in base else "the preset's",
         help=plain_markdown(f"{field.doc}{limits}"),
-        accept_new_options=field.kind in ("int", "float") and not field.choices,
+        accept_new_options=is_number,
     )
+
+
+def _picked(value: Any) -> str:
+    """Return the label of an offered number: it begins with a blank, as nothing that is typed does.
+
+    Enter takes the first offered label that begins with what was typed: with 12 it would take 128.
+    So that a typed number is that number, none of them may.
+    """
+    return f" {value}"
 
 
 def options_of(field: ParamField) -> list[str]:
     """Return what the form offers for a field: its choices, on and off, or round numbers."""
     if field.choices:
-        return [_shown(field, c) for c in field.choices if c != "custom"]
+        return [shown_value(field, c) for c in field.choices if c != "custom"]
     if field.kind == "bool":
         return ["on", "off"]
     if field.kind == "int":
         low, high = field.minimum or 0, field.maximum or float("inf")
         numbers = sorted({int(field.default), *(n for n in _SUGGESTED if low <= n <= high)})
         return [str(n) for n in numbers]
-    return [_shown(field, field.default)]
+    return [shown_value(field, field.default)]
 
 
-def _shown(field: ParamField, value: Any) -> str:
+def shown_value(field: ParamField, value: Any) -> str:
+    """Return a value as the form offers it."""
     if field.kind == "bool":
         return "on" if value else "off"
     return str(value)
@@ -236,10 +226,10 @@ def tools(profilers: tuple[str, ...]) -> dict[str, Any]:
         return chosen
     left, right = st.columns(2, vertical_alignment="bottom")
     if "ncu" in profilers:
+        st.session_state.setdefault("ncu_set", DEFAULT_NCU_SET)
         chosen["ncu_set"] = left.selectbox(
             "Counters",
             NCU_SETS,
-            index=NCU_SETS.index(DEFAULT_NCU_SET),
             key="ncu_set",
             help="basic: how busy a kernel keeps the GPU. roofline: also FLOPs, bytes and memory. "
             "full: also why warps wait, hit rates and each instruction; twice as many replays.",

@@ -112,7 +112,7 @@ def _cell(spec: WorkloadSpec, combo: dict[str, Any], gpu: str, has_bytes: float 
 
 
 def draw(plan: Plan) -> None:
-    """Draw the count, the cells, the commands and the button."""
+    """Draw the count, the cells with their memory, the button, and the commands."""
     jobs = plan.jobs
     refused = len(plan.cells) - len(jobs)
     oom = sum(c.likely_oom for c in plan.cells)
@@ -122,6 +122,7 @@ def draw(plan: Plan) -> None:
     duration = _expected(plan)
     parts += [duration] if duration else []
     st.subheader(" \u00b7 ".join(parts), anchor=False)
+    _cells(plan)
     bar = st.container(horizontal=True, vertical_alignment="bottom")
     name = bar.text_input("Name of the sweep", key="sweep_name", placeholder="optional", width=260)
     label = f"Submit {len(jobs)} job{'s' if len(jobs) != 1 else ''}"
@@ -129,13 +130,15 @@ def draw(plan: Plan) -> None:
         with said_plainly():
             data.submit(jobs, name=name.strip() or None)
         st.switch_page(links.QUEUE)
-    _cells(plan)
     st.markdown("**The same from a shell**")
     st.code("\n".join(commands(plan)), language="bash", wrap_lines=True)
 
 
 def _cells(plan: Plan) -> None:
     varying = varying_params([c.params for c in plan.cells])
+    if len(plan.values.get("preset", ())) < 2:
+        # A cell whose sizes happen to be another preset's would seem to be asked for as that.
+        varying = [name for name in varying if name != "preset"]
     rows = [
         {
             "GPU": c.gpu,

@@ -47,6 +47,7 @@ def _import() -> None:
         study_view,
         submit_form,
         submit_plan,
+        submit_values,
     )
 
     list_studies()

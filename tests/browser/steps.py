@@ -10,6 +10,17 @@ AGAIN_MS = 10_000
 PRESS_MS = 30_000
 
 
+def submit_form(page: Any, dashboard: str, workload: str) -> None:
+    """Open the Submit page of a workload with its defaults, whatever was submitted before."""
+    page.goto(f"{dashboard}/submit?workload={workload}")
+    page.get_by_role("button", name=re.compile("Submit .* job")).wait_for()
+    calm(page)
+    afresh = page.get_by_role("button", name="Start afresh")
+    if afresh.count():
+        afresh.click()
+        afresh.wait_for(state="detached")
+
+
 def choose(page: Any, field: str, *values: str) -> None:
     """Pick values in one of the sweep's multi-selects; numbers may be new ones."""
     from playwright.sync_api import TimeoutError

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
 def test_one_press_queues_repeats_in_turn_and_the_link_waits_for_them(
     page: Any, dashboard: str, dashboard_data: Path
 ) -> None:
-    page.goto(f"{dashboard}/submit?workload=attention")
+    steps.submit_form(page, dashboard, "attention")
     steps.choose(page, "seq_len", "64")
     steps.choose(page, "implementation", "naive", "sdpa")
     steps.no_trace(page)

@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
 MOST_TABS = 70
 MAIN_ACTIONS = {
     "": "Load the example data",
-    "submit?workload=decode": "Submit 1 job",
+    "submit?workload=decode": " job",
     "run?run_id=keys&tab=Timeline": "Zoom in",
     "runs": "Filter",
 }

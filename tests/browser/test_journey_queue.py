@@ -18,7 +18,7 @@ ORDER = r"""([first, second]) => {
 
 
 def test_a_job_is_moved_up_cancelled_and_retried(page: Any, dashboard: str) -> None:
-    page.goto(f"{dashboard}/submit?workload=decode")
+    steps.submit_form(page, dashboard, "decode")
     steps.choose(page, "batch", "1", "2", "4")
     page.get_by_text("More fields").click()
     steps.choose(page, "iterations", "100000")

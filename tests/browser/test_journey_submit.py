@@ -20,7 +20,7 @@ def test_submit_watch_open_compare_and_share(
     dashboard_data: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    page.goto(f"{dashboard}/submit?workload=decode")
+    steps.submit_form(page, dashboard, "decode")
     steps.choose(page, "compile", "none", "default")
     steps.one_process(page)
     page.get_by_role("button", name="Submit 2 jobs").click()
@@ -46,7 +46,7 @@ def test_submit_watch_open_compare_and_share(
 
 
 def test_a_sweep_beyond_the_memory_has_cells_that_ran_out(page: Any, dashboard: str) -> None:
-    page.goto(f"{dashboard}/submit?workload=attention")
+    steps.submit_form(page, dashboard, "attention")
     steps.choose(page, "seq_len", "64", "32768")
     page.get_by_text("More fields").click()
     steps.choose(page, "memory_cap_gib", "8")
