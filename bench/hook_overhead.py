@@ -3,7 +3,8 @@
 Calls of one module with and without the hook take turns in one process, in short blocks; the cost
 is the median of the differences between neighbouring blocks' fastest calls. Of a call that takes
 about a millisecond, and of one that takes next to nothing. Run it with a Python that has torch.
-`--training` adds an optimizer.
+`--training` adds an optimizer. `--device cuda` puts the module on the GPU: events are then recorded
+around each call, and a block's time is that until the GPU has ended it, since calls return before.
 """
 
 import argparse
@@ -31,22 +32,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=100)
     parser.add_argument("--training", action="store_true")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     args = parser.parse_args()
-    for width in (8, _width_of_a_millisecond()):
-        call = _step(width, training=args.training)
-        plain_us, cost_us = _cost(call, args.pairs)
+    is_gpu = args.device == "cuda"
+    for size in (8, _size_of_a_millisecond(args.device)):
+        call = _step(size, args.device, training=args.training)
+        plain_us, cost_us = _cost(call, args.pairs, is_gpu=is_gpu)
         print(
             f"step of {plain_us:8.1f} us: hooks cost {cost_us:5.2f} us "
             f"({cost_us / plain_us:.2%} of it, {cost_us / 1000:.2%} of a 1 ms step)"
         )
 
 
-def _step(width: int, *, training: bool) -> Callable[[], Any]:
+def _step(size: int, device: str, *, training: bool) -> Callable[[], Any]:
+    """Return a step: wider by `size` on a CPU, of more layers on a GPU, which launches bound."""
     import torch
 
     torch.set_num_threads(1)
-    net = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.ReLU())
-    x = torch.randn(64, width)
+    width, depth = (size, 1) if device == "cpu" else (256, size)
+    layers = [torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.ReLU())] * depth
+    net = torch.nn.Sequential(*layers).to(device)
+    x = torch.randn(64, width, device=device)
     if not training:
         return lambda: net(x)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)
@@ -59,20 +65,30 @@ def _step(width: int, *, training: bool) -> Callable[[], Any]:
     return step
 
 
-def _width_of_a_millisecond() -> int:
-    for width in (128, 256, 384, 512, 768, 1024, 1536, 2048):
-        call = _step(width, training=False)
+def _size_of_a_millisecond(device: str) -> int:
+    sizes = (128, 256, 384, 512, 768, 1024, 1536, 2048)
+    for size in sizes if device == "cpu" else (8, 12, 16, 24, 32, 48, 64, 96, 128):
+        call = _step(size, device, training=False)
         for _ in range(20):
             call()
+        _wait(device == "cuda")
         begin = time.perf_counter()
         for _ in range(50):
             call()
+        _wait(device == "cuda")
         if (time.perf_counter() - begin) / 50 > 0.8e-3:
-            return width
-    return 2048
+            return size
+    return size
 
 
-def _cost(call: Callable[[], Any], pairs: int) -> tuple[float, float]:
+def _wait(is_gpu: bool) -> None:
+    if is_gpu:
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def _cost(call: Callable[[], Any], pairs: int, *, is_gpu: bool) -> tuple[float, float]:
     """Return (time of a call without hooks, cost of the hooks) in microseconds."""
     import torch
 
@@ -103,15 +119,27 @@ def _cost(call: Callable[[], Any], pairs: int) -> tuple[float, float]:
         took = {}
         for on in (True, False) if pair % 2 else (False, True):
             switch(on=on)
-            times = []
-            for _ in range(count):
-                begin_ns = time.perf_counter_ns()
-                call()
-                times.append(time.perf_counter_ns() - begin_ns)
-            took[on] = min(times)
+            took[on] = _block(call, count, is_gpu=is_gpu)
         plain.append(took[False])
         costs.append(took[True] - took[False])
     return statistics.median(plain) / 1e3, statistics.median(costs) / 1e3
+
+
+def _block(call: Callable[[], Any], count: int, *, is_gpu: bool) -> float:
+    """Return the nanoseconds of a call: the fastest of a block, on a GPU the block's mean."""
+    if is_gpu:
+        _wait(is_gpu)
+        begin_ns = time.perf_counter_ns()
+        for _ in range(count):
+            call()
+        _wait(is_gpu)
+        return (time.perf_counter_ns() - begin_ns) / count
+    times = []
+    for _ in range(count):
+        begin_ns = time.perf_counter_ns()
+        call()
+        times.append(time.perf_counter_ns() - begin_ns)
+    return min(times)
 
 
 if __name__ == "__main__":
