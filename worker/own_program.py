@@ -20,7 +20,7 @@ from core.spec import JobSpec
 from worker.environment import job_environment
 from worker.process import ProcessResult
 from worker.profile.records import Process, load_processes
-from worker.profile.steps import Steps, find_steps
+from worker.profile.steps import Steps, find_steps, phase_times
 from workloads.allowed import allowed_folder, allowed_program
 from workloads.params import load_params
 from workloads.registry import find_workload
@@ -32,6 +32,10 @@ DEFAULT_STEPS = {"nsys": 8, "trace": 4, "memory": 2, "ncu": 1}
 UNKNOWN_SKIP = 3
 """Steps before the captured ones where no clean pass has told when they settle."""
 TO_NEXT, ALONE = "step to step", "step alone"
+PROGRAM_TIME = "program_time"
+"""The whole process of the clean pass, its start-up in it: a metric, and never a latency."""
+BETTER = ("higher", "lower")
+"""What a pattern may call its group, to say which numbers are better."""
 MAX_METRIC_VALUES = 1_000_000
 _SECRET = ("token", "password", "passwd", "secret", "api-key", "api_key", "apikey")
 
@@ -150,8 +154,8 @@ class OwnProgram:
                 if main.facts.get(name):
                     result[name] = main.facts[name]
         if pass_name == "clean":
-            self._add_latency(result, kinds, processes)
-            self._add_metrics(result, (process.stdout_path, process.stderr_path))
+            self._add_latency(result, kinds, main, processes)
+            self._add_metrics(result, process, is_whole=not stopped)
             self._learn(kinds, main)
         elif pass_name in ("memory", "trace") and not result["captures"] and is_good:
             result["warnings"].append(_why_no_capture(pass_name, main))
@@ -168,9 +172,13 @@ class OwnProgram:
         )
 
     def _add_latency(
-        self, result: dict[str, Any], kinds: Sequence[Steps], processes: Sequence[Process]
+        self,
+        result: dict[str, Any],
+        kinds: Sequence[Steps],
+        rank0: Process | None,
+        processes: Sequence[Process],
     ) -> None:
-        if not kinds:
+        if not kinds or rank0 is None:
             result["warnings"].append({"code": "no_steps_seen", "message": _NO_STEPS})
             return
         main, *others = kinds
@@ -183,6 +191,7 @@ class OwnProgram:
         phases = {ALONE: alone, TO_NEXT: to_next} | {
             other.title: other.alone_ns[other.num_unsettled() :] for other in others
         }
+        phases |= phase_times(rank0, main, first, last)
         result["phase_samples_ns"] = {name: values for name, values in phases.items() if values}
         clock = "CUDA events" if main.on_gpu else "the host's clock"
         result["steps"] = {
@@ -205,16 +214,25 @@ class OwnProgram:
         ):
             result["warnings"].append(_much_between(alone, to_next))
 
-    def _add_metrics(self, result: dict[str, Any], printed: Sequence[Path]) -> None:
-        metrics = []
-        for pattern in self.wishes.metrics:
-            values = _printed_values(metric_pattern(pattern), printed)
-            name = metric_name(pattern)
+    def _add_metrics(
+        self, result: dict[str, Any], process: ProcessResult, *, is_whole: bool
+    ) -> None:
+        """Add what the program printed, and how long all of it took where it ran to its end."""
+        metrics: list[dict[str, Any]] = []
+        for text in self.wishes.metrics:
+            pattern = metric_pattern(text)
+            values = _printed_values(pattern, (process.stdout_path, process.stderr_path))
             if values:
-                metrics.append({"name": name, "value": statistics.median(values), "unit": ""})
+                metric = {"name": metric_name(text), "value": statistics.median(values), "unit": ""}
+                better = [{"better": word} for word in BETTER if word in pattern.groupindex]
+                metrics.append(metric | (better[0] if better else {}))
             else:
-                message = f"metric {pattern!r}: the program printed nothing that it matches"
+                message = f"metric {text!r}: the program printed nothing that it matches"
                 result["warnings"].append({"code": "metric_not_printed", "message": message})
+        if is_whole and process.returncode == 0:
+            metrics.append(
+                {"name": PROGRAM_TIME, "value": round(process.duration_s, 4), "unit": "s"}
+            )
         if metrics:
             result["metrics"] = metrics
 
@@ -239,8 +257,10 @@ def allowed_own(spec: JobSpec, folder: Path) -> tuple[OwnProgram, float]:
 
 _NO_STEPS = (
     "No steps of this program were seen from outside (it calls no PyTorch module and steps no "
-    "optimizer in Python): its latency is that of the steps which the nsys pass finds. The time "
-    "of the whole process is no latency"
+    "optimizer in Python), so it has no clean latency. What repeats in the nsys capture is shown "
+    "as the time of a step under nsys, which contains nsys's own cost: a program that launches "
+    "many short kernels takes longer there. Clean are the time of the whole program "
+    "(`program_time`), what it prints (`--metric`), and steps that it marks (`warpboard_marks`)"
 )
 
 

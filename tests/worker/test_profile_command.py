@@ -62,7 +62,10 @@ def test_unchanged_training_script_gives_step_latency_that_holds_what_it_times_i
     # on a machine with other work not exactly as much.
     measured = statistics.median(clean["samples_ns"]) / 1e6
     assert 0.9 * statistics.median(own) <= measured <= 2 * statistics.median(own)
-    assert clean["metrics"] == [{"name": "rows/s", "value": 16000.0, "unit": ""}]
+    rows, whole = clean["metrics"]
+    assert rows == {"name": "rows/s", "value": 16000.0, "unit": ""}
+    assert (whole["name"], whole["unit"]) == ("program_time", "s")
+    assert whole["value"] >= sum(own) / 1e3
 
 
 def test_trace_pass_without_nsys_holds_the_chosen_steps_and_their_parts(profile, tmp_path):
@@ -98,6 +101,7 @@ def test_steps_option_ends_the_program_after_so_many(profile):
     clean = pass_of(manifest, "clean")["result"]
     assert code == 0, errors
     assert len(clean["samples_ns"]) == 6
+    assert "metrics" not in clean  # the time of a program that was ended says nothing
     assert pass_of(manifest, "trace")["captures"]
 
 
@@ -109,6 +113,7 @@ def test_program_without_pytorch_has_no_latency_and_its_whole_run_is_in_the_nsys
     clean, nsys = pass_of(manifest, "clean"), pass_of(manifest, "nsys")
     assert code == 0, errors
     assert clean["result"]["samples_ns"] == []
+    assert [m["name"] for m in clean["result"]["metrics"]] == ["program_time"]
     assert "no_steps_seen" in {w["code"] for w in clean["warnings"]}
     assert not any("capture-range" in word for word in nsys["command"])
     assert [c["kind"] for c in nsys["captures"]] == ["nsys_sqlite"]

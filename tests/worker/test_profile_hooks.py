@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from worker.profile.records import load_processes
-from worker.profile.steps import find_steps
+from worker.profile.steps import find_steps, phase_times
 
 ROOT = Path(__file__).resolve().parents[2]
 HOOKS = ROOT / "worker" / "hooks"
@@ -217,3 +217,30 @@ def test_marked_steps_come_before_those_that_are_found(hooked):
     [steps] = find_steps(process)
     assert (steps.kind, len(steps)) == ("marked", 5)
     assert "request" in steps.title
+
+
+def test_marked_phases_are_timed_in_each_step_and_summed_where_they_recur(hooked):
+    script = (
+        "import time; from warpboard_marks import phase, step\n"
+        "for number in range(6):\n"
+        "    with phase('between'): pass\n"
+        "    with step():\n"
+        "        with phase('prefill'): time.sleep(0.004)\n"
+        "        for _ in range(3):\n"
+        "            with phase('decode'): time.sleep(0.002)\n"
+        "        if number == 3:\n"
+        "            with phase('save'): time.sleep(0.001)\n"
+    )
+
+    _, [process] = hooked("-c", script, path=[ROOT])
+
+    [steps] = find_steps(process)
+    times = phase_times(process, steps, 1, None)
+    assert {name: len(values) for name, values in times.items()} == {
+        "prefill": 5, "decode": 5, "save": 1, "between": 4,
+    }  # fmt: skip
+    # Sleeping never ends early: these are exact from below.
+    assert min(times["prefill"]) >= 4_000_000
+    assert min(times["decode"]) >= 6_000_000
+    for number, alone in enumerate(steps.alone_ns[1:]):
+        assert times["prefill"][number] + times["decode"][number] <= alone

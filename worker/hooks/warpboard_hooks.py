@@ -32,7 +32,7 @@ RECORD = struct.Struct("<BBHIqqqff")
 The distance runs from the start event of the record before to this one's. `worker/profile/records`
 reads them.
 """
-CALL, OPTIMIZER, MARK = 1, 2, 3
+CALL, OPTIMIZER, MARK, PHASE = 1, 2, 3, 4
 GRAD, RAISED = 1, 4
 HAS_EVENTS, IS_READ = 1, 2
 CHUNK_BYTES = 65_536 * RECORD.size
@@ -230,6 +230,7 @@ class Session:
         self.is_training = self.is_known_training
         self.is_between = True
         self.is_marked = False
+        self.phases = []
         self.step_index = -1
         self.next_memory_at = 2
         self.has_ended = False
@@ -543,9 +544,7 @@ class Session:
 
     def mark_begins(self, name):
         """A step begins that the program itself marks: from now on only such count."""
-        if self.torch is None:
-            self.torch = _NoTorch
-        if self.is_off or (self.records is None and not self._open()):
+        if not self._is_open():
             return
         if not self.is_marked:
             self.is_marked, self.step_index = True, -1
@@ -555,27 +554,44 @@ class Session:
 
     def mark_ends(self, name):
         """The marked step is over."""
-        if self.records is None or not self.is_marked:
-            return
-        key = ("step", name)
-        number = self.names.get(key)
-        if number is None:
-            number = self.names[key] = len(self.names)
-            self.records.say(name=number, type=name, wrapper="", parameters=0)
-        event, start_ns = self.mark
-        end_ns = clock_ns()
-        end_event = self.event(starts=False) if event is not None else None
-        self._row((MARK, 0, number, 0, start_ns, end_ns, event, end_event))
+        if self.records is not None and self.is_marked:
+            self._row((MARK, 0, self._mark_number("step", name), 0, *self._span(self.mark)))
 
     def phase_begins(self, name):
         """A part of a step begins that the program itself marks."""
         if self.capture is not None:
             self.capture.begin(name)
+        elif self.is_timed and self._is_open() and get_ident() == self.thread:
+            event = self.event() if is_cuda_in_use() else None
+            self.phases.append((event, clock_ns()))
 
     def phase_ends(self, name):
         """The part is over."""
         if self.capture is not None:
             self.capture.end(name)
+        elif self.phases and get_ident() == self.thread:
+            span = self._span(self.phases.pop())
+            self._row((PHASE, 0, self._mark_number("phase", name), 0, *span))
+
+    def _is_open(self):
+        """Begin the records of a program that marks its steps, with or without PyTorch."""
+        if self.torch is None:
+            self.torch = _NoTorch
+        return not self.is_off and (self.records is not None or self._open())
+
+    def _span(self, begun):
+        """Return start and end on the host's clock, then the events, of what ends now."""
+        event, start_ns = begun
+        end_ns = clock_ns()
+        end_event = self.event(starts=False) if event is not None else None
+        return start_ns, end_ns, event, end_event
+
+    def _mark_number(self, kind, name):
+        number = self.names.get((kind, name))
+        if number is None:
+            number = self.names[kind, name] = len(self.names)
+            self.records.say(name=number, type=name, wrapper="", parameters=0)
+        return number
 
 
 class _NoTorch:

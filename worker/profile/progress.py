@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.console import note
-from worker.own_program import ALONE, TO_NEXT
+from worker.own_program import ALONE, PROGRAM_TIME, TO_NEXT
 
 SLOWER = {"nsys": 1.3, "trace": 1.5, "memory": 1.2, "ncu": 3.0}
 """A profiled process against the clean one, for the estimate of the time left."""
@@ -91,21 +91,27 @@ def _found(record: Mapping[str, Any]) -> str:
 
 
 def _latency(result: Mapping[str, Any]) -> str:
+    more = "".join(f"; {_metric(m)}" for m in result.get("metrics", ()))
     steps = result.get("steps")
     if not steps:
-        return "no steps seen"
+        return f"no steps seen{more}"
+    times = result["phase_samples_ns"]
+    first = [name for name in (TO_NEXT, ALONE) if name in times]
     parts = [
-        f"{name} {statistics.median(result['phase_samples_ns'][name]) / 1e6:.4g} ms"
-        for name in (TO_NEXT, ALONE)
-        if result["phase_samples_ns"].get(name)
+        f"{name} {statistics.median(times[name]) / 1e6:.4g} ms"
+        for name in (*first, *(n for n in times if n not in first))
     ]
-    for metric in result.get("metrics", ()):
-        parts.append(f"{metric['name']} {metric['value']:.5g}")
     left_out = f", the first {steps['num_skipped']} left out" if steps["num_skipped"] else ""
     return (
         f"{steps['num_steps']} steps ({steps['title']}{left_out}): "
-        f"{', '.join(parts)}, by {steps['clock']}"
+        f"{', '.join(parts)}, by {steps['clock']}{more}"
     )
+
+
+def _metric(metric: Mapping[str, Any]) -> str:
+    if metric["name"] == PROGRAM_TIME:
+        return f"whole program {metric['value']:.4g} s"
+    return f"{metric['name']} {metric['value']:.5g}"
 
 
 def _time(seconds: float) -> str:

@@ -9,12 +9,13 @@ one's (`to_next`), which holds what the program does in between: data, sampling,
 something of another kind in between have no `to_next`.
 """
 
-from collections import Counter
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from worker.hooks.warpboard_hooks import CALL, GRAD, MARK, OPTIMIZER
+from worker.hooks.warpboard_hooks import CALL, GRAD, MARK, OPTIMIZER, PHASE
 from worker.profile.records import Process, Record
 
 MAIN_SIZE_FRAC = 0.6
@@ -35,6 +36,8 @@ class Steps:
     "Type of the module whose calls are steps; None where its calls alone do not make them."
     alone_ns: list[int] = field(default_factory=list)
     to_next_ns: list[int | None] = field(default_factory=list)
+    starts_ns: list[int] = field(default_factory=list)
+    "On the host's clock."
     on_gpu: bool = False
     "Timed by CUDA events; else by the host's clock."
 
@@ -68,6 +71,28 @@ def find_steps(process: Process) -> list[Steps]:
     if calls:
         found += _inference(process, calls, after_training=bool(found))
     return found
+
+
+def phase_times(
+    process: Process, steps: Steps, first: int, last: int | None
+) -> dict[str, list[int]]:
+    """Return name -> ns in each step of the phases that the program marks.
+
+    Only of the steps from `first` up to `last`, and of those that have the phase: what a step
+    spends in it altogether, on the same clock as the step.
+    """
+    found: dict[str, dict[int, list[float | None]]] = defaultdict(lambda: defaultdict(list))
+    for record in process.records:
+        step = bisect_right(steps.starts_ns, record.start_ns) - 1
+        if record.kind == PHASE and first <= step < (len(steps) if last is None else last):
+            own = record.gpu_call_ns if steps.on_gpu else record.end_ns - record.start_ns
+            found[process.name(record.name)][step].append(own)
+    sums = {
+        name: [round(sum(v for v in values if v is not None))
+               for values in by_step.values() if None not in values]
+        for name, by_step in found.items()
+    }  # fmt: skip
+    return {name: values for name, values in sums.items() if values}
 
 
 def _marked(process: Process, marked: Sequence[Record]) -> list[Steps]:
@@ -107,6 +132,7 @@ def _training(process: Process, anchor: int) -> Steps:
         if alone is not None:
             steps.alone_ns.append(alone)
             steps.to_next_ns.append(_between(first, following, steps.on_gpu))
+            steps.starts_ns.append(first.start_ns)
     roots = Counter(r.name for r in process.records if r.kind == CALL and r.flags & GRAD)
     if roots:
         steps.title = f"training step of {process.name(roots.most_common(1)[0][0])}"
@@ -159,6 +185,7 @@ def _fill(steps: Steps, own: Sequence[Record], everything: Sequence[Record]) -> 
         if alone is not None:
             steps.alone_ns.append(round(alone))
             steps.to_next_ns.append(_between(record, following.get(id(record)), steps.on_gpu))
+            steps.starts_ns.append(record.start_ns)
 
 
 def _call_ns(record: Record) -> int:
