@@ -99,16 +99,27 @@ def _result_metrics(
 ) -> tuple[RunMetric, ...]:
     """Return the workload's own numbers, by pass; over several processes their mean."""
     found: dict[tuple[str, str, str, str], list[float]] = {}
-    for entry, result in results:
+    better: dict[str, str] = {}
+    for entry, result in sorted(results, key=lambda pair: pair[0].get("process", 0)):
         for metric in result.get("metrics") or []:
             key = (entry["pass"], metric.get("phase") or "", metric["name"], metric.get("unit", ""))
             found.setdefault(key, []).append(float(metric["value"]))
+            if metric.get("better") in ("higher", "lower"):
+                better[metric["name"]] = metric["better"]
         for phase, values in (result.get("phase_samples_ns") or {}).items():
             if values:
                 key = (entry["pass"], phase, "phase_latency", "ns")
                 found.setdefault(key, []).append(float(pd.Series(values).median()))
     return tuple(
-        RunMetric(pass_name=p, phase=phase, name=name, unit=unit, value=sum(v) / len(v))
+        RunMetric(
+            pass_name=p,
+            phase=phase,
+            name=name,
+            unit=unit,
+            value=sum(v) / len(v),
+            better=better.get(name),
+            process_values=tuple(v),
+        )
         for (p, phase, name, unit), v in found.items()
     )
 

@@ -45,6 +45,10 @@ class RunMetric:
     name: str
     value: float
     unit: str
+    better: str | None = None
+    "`higher` or `lower`, where whoever asked for it said so."
+    process_values: tuple[float, ...] = ()
+    "Of each process, in the order they ran; () for a number of the run as a whole."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

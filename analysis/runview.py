@@ -93,7 +93,8 @@ class RunView:
     """id, pass, process, kind, tool, tool_version, file_name, bytes, sha256, spans_path,
     private_removed."""
     metrics: pd.DataFrame
-    "pass, phase, name, value, unit: every stored number, workload metrics included."
+    """pass, phase, name, value, unit, better, process_values: every stored number; the workload's
+    own have a value of each process."""
     span_paths: tuple[Path, ...]
     "Parquet files (SPAN_COLUMNS) of the primary pass, `X.ranges.parquet` beside each `X.parquet`."
     warnings: tuple[CaptureWarning, ...]

@@ -17,6 +17,8 @@ MAX_REPEATS = 50
 NCU_SETS = ("basic", "roofline", "full")
 """Speed of light and launches; with the roofline and memory; with warp states and source lines."""
 DEFAULT_NCU_SET = "roofline"
+PROGRAM_TIME = "program_time"
+"""Metric of a user's own program: its whole process in the clean pass. Never a latency."""
 LATER_PARAMS: Mapping[str, ParamValue] = {
     "gpus": 1,
     "profiled_ranks": "all",

@@ -48,7 +48,7 @@ CAPTURE_COLUMNS = (
     "num_spans",
     "private_removed",
 )
-METRIC_COLUMNS = ("pass", "phase", "name", "value", "unit")
+METRIC_COLUMNS = ("pass", "phase", "name", "value", "unit", "better", "process_values")
 
 _CLASSES = "n.category, n.origin, n.confidence, n.rule"
 _COUNTERS = ", ".join(
@@ -149,6 +149,8 @@ def run_view(
     }
     if "num_kernels" not in stored:  # a summary of ranges counts no kernels: that is not 0
         frames["phases"] = frames["phases"].assign(num_kernels=None)
+    by_process = frames["metrics"]["process_values"]
+    frames["metrics"]["process_values"] = by_process.map(lambda t: json.loads(t) if t else None)
     noise_floor_frac, noise_floors = _noise_floors(db, row.gpu_id, info)
     return RunView(
         run=row,

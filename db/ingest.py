@@ -239,8 +239,21 @@ def _insert_run_rows(db: Database, run_id: str, run: AssembledRun) -> None:
         values = [names, *([int(v) for v in column] for column in whole)]
         _insert_columns(db, "samples", RUN_SAMPLE_COLUMNS, values, shared)
     db.conn.executemany(
-        "INSERT OR REPLACE INTO metrics VALUES (?, ?, ?, ?, ?, ?)",
-        [(run_id, m.pass_name, m.phase, m.name, m.value, m.unit) for m in run.metrics],
+        "INSERT OR REPLACE INTO metrics (run_id, pass, phase, name, value, unit, better,"
+        " process_values) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (
+                run_id,
+                m.pass_name,
+                m.phase,
+                m.name,
+                m.value,
+                m.unit,
+                m.better,
+                json.dumps(m.process_values) if m.process_values else None,
+            )
+            for m in run.metrics
+        ],
     )
     db.conn.executemany(
         "INSERT INTO warnings (run_id, pass, code, message) VALUES (?, ?, ?, ?)",

@@ -364,6 +364,13 @@ def m012_requested_memory(db: Database) -> None:
     db.conn.execute("ALTER TABLE memory_points ADD COLUMN requested_bytes INTEGER")
 
 
+@migrations()
+def m013_metrics_by_process(db: Database) -> None:
+    """Keep a program's own numbers by process, and which way is better: they are compared too."""
+    db.conn.execute("ALTER TABLE metrics ADD COLUMN better TEXT")
+    db.conn.execute("ALTER TABLE metrics ADD COLUMN process_values TEXT")
+
+
 def _run(db: Database, script: str) -> None:
     """Execute statements one by one: `executescript` would commit the migration's transaction."""
     for statement in script.split(";\n"):

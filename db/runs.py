@@ -224,6 +224,23 @@ def _listed(
     return rows
 
 
+def metric_values(
+    db: Database, run_ids: Sequence[str], names: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Return run -> name -> value of stored metrics, `NAME:PHASE` where one has a phase."""
+    marks = ", ".join("?" * len(names))
+    full = "CASE phase WHEN '' THEN name ELSE name || ':' || phase END"
+    found: dict[str, dict[str, float]] = {}
+    for run_id in run_ids if names else ():
+        rows = db.execute(
+            f"SELECT {full}, value FROM metrics WHERE run_id = ? AND {full} IN ({marks})"
+            " ORDER BY pass = 'clean'",
+            (run_id, *names),
+        )
+        found[run_id] = dict(rows.fetchall())
+    return found
+
+
 def count_runs(db: Database, query: str | None = None) -> int:
     """Return how many runs a filter matches."""
     clause = compile_query(query)

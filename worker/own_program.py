@@ -16,7 +16,7 @@ from typing import Any
 from captures.scrub.log import LogCleaner
 from core.config import ROOT
 from core.errors import UserError
-from core.spec import JobSpec
+from core.spec import PROGRAM_TIME, JobSpec
 from worker.environment import job_environment
 from worker.process import ProcessResult
 from worker.profile.records import Process, load_processes
@@ -32,8 +32,6 @@ DEFAULT_STEPS = {"nsys": 8, "trace": 4, "memory": 2, "ncu": 1}
 UNKNOWN_SKIP = 3
 """Steps before the captured ones where no clean pass has told when they settle."""
 TO_NEXT, ALONE = "step to step", "step alone"
-PROGRAM_TIME = "program_time"
-"""The whole process of the clean pass, its start-up in it: a metric, and never a latency."""
 BETTER = ("higher", "lower")
 """What a pattern may call its group, to say which numbers are better."""
 MAX_METRIC_VALUES = 1_000_000

@@ -123,7 +123,7 @@ def _judge(
         order=when,
         lead=order.order_bias(a, b) if when == "paired" else 1.0,
         noise_floor_frac=floor,
-        assumed_floor_frac=ASSUMED_FLOOR_FRAC if metric.unit == "ms" else 0.0,
+        assumed_floor_frac=ASSUMED_FLOOR_FRAC if metric.is_noisy else 0.0,
         higher_is_better=metric.higher_is_better,
         device=WORDS[device_of((*a, *b))].device,
     )

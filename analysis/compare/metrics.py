@@ -19,7 +19,11 @@ PROFILED_ITERATION = "profiled_iteration"
 """One iteration under the profiler: GPU projection of its range, else the range on the host."""
 TELLING = ("latency", PROFILED_ITERATION, "span", "kernel_time", "busy", "peak_memory")
 """What to compare by, the most telling first: what has no clean latency still has the others."""
-HIGHER_IS_BETTER = re.compile(r"/s$|^(mfu|mbu)$|throughput|speedup")
+HIGHER_IS_BETTER = re.compile(
+    r"(/|_per_|\bper )s(ec(ond)?)?\b|^(mfu|mbu)$|throughput|speedup|t?flops\b|accuracy", re.I
+)
+_NOISY_UNIT = re.compile(r"[num]?s$|$|.*/s(ec(ond)?)?$")
+"""Times, rates, and numbers whose unit is not known: no two measurements of them are equal."""
 NS_PER_MS = 1e6
 MIN_RUNS_AS_GROUPS = 4
 
@@ -30,10 +34,21 @@ class Metric:
 
     name: str
     unit: str
+    better: str | None = None
+    "`higher` or `lower` where the run says so; else its name and unit tell."
 
     @property
     def higher_is_better(self) -> bool:
+        if self.better is not None:
+            return self.better == "higher"
         return bool(HIGHER_IS_BETTER.search(self.unit) or HIGHER_IS_BETTER.search(self.name))
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether equal programs differ in it from one process to the next."""
+        return self.unit == "ms" or (
+            self.name not in COMPARED and bool(_NOISY_UNIT.match(self.unit))
+        )
 
     @property
     def is_profiled(self) -> bool:
@@ -53,7 +68,18 @@ def resolve(name: str, a: Sequence[RunView], b: Sequence[RunView]) -> Metric:
     if unit is None:
         names = ", ".join(common(a, b)) or "none"
         raise UserError(f"metric: {name!r} is not measured on both sides; available: {names}")
-    return Metric(name=name, unit=unit)
+    return Metric(name=name, unit=unit, better=_better(name, (*a, *b)))
+
+
+def _better(name: str, views: Sequence[RunView]) -> str | None:
+    """Return which way whoever asked for the metric called better, if they did."""
+    base = name.partition(":")[0]
+    for view in views:
+        if len(view.metrics):
+            said = view.metrics.loc[view.metrics["name"] == base, "better"].dropna()
+            if len(said):
+                return str(said.iloc[0])
+    return None
 
 
 def available(view: RunView) -> dict[str, str]:
@@ -147,11 +173,18 @@ def _phase_unit(name: str, views: Sequence[RunView]) -> str | None:
 
 
 def _stored(view: RunView, name: str) -> list[np.ndarray]:
-    base, _, phase = name.partition(":")
+    """Return a stored number, of each process where it has one of each."""
     if not len(view.metrics):
         return []
-    rows = view.metrics[(view.metrics["name"] == base) & (view.metrics["phase"] == phase)]
-    return [rows["value"].to_numpy(dtype=float)[:1]] if len(rows) else []
+    phases = view.metrics["phase"]
+    full = view.metrics["name"].where(phases == "", view.metrics["name"] + ":" + phases)
+    rows = view.metrics[full == name]
+    if not len(rows):
+        return []
+    values = rows["process_values"].iloc[0]
+    if isinstance(values, list) and values:
+        return [np.array([float(v)]) for v in values]
+    return [rows["value"].to_numpy(dtype=float)[:1]]
 
 
 def _union(views: Sequence[RunView]) -> dict[str, str]:

@@ -16,7 +16,8 @@ def compare_lines(result: Comparison) -> list[str]:
         interval = ""
         if result.ci95:
             interval = f" ({result.ci95_name}: {result.ci95[0]:.4g} to {result.ci95[1]:.4g})"
-        lines.append(f"ratio B/A {result.ratio:.4g}{interval}")
+        way = f"; {_way(result)} is better" if result.metric != "latency" else ""
+        lines.append(f"ratio B/A {result.ratio:.4g}{interval}{way}")
     for name, side in (("A", result.a), ("B", result.b)):
         median = "-" if side.median is None else _amount(side.median, result.unit)
         samples = "1 sample" if side.n_samples == 1 else f"{side.n_samples} samples"
@@ -49,6 +50,10 @@ def _metric(result: Comparison) -> str:
     said = metric_text(result.metric, result.device)
     is_plain = result.device == "gpu" or said == result.metric.replace("_", " ")
     return result.metric if is_plain else f"{result.metric} ({said})"
+
+
+def _way(result: Comparison) -> str:
+    return "higher" if result.higher_is_better else "lower"
 
 
 def _mode(result: Comparison, fall: Waterfall) -> str:

@@ -27,13 +27,20 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--ascending", action="store_true", help="smallest or oldest first")
     limit = whole_number(0, MAX_LIMIT)
     parser.add_argument("--limit", type=limit, default=100, help="most rows shown")
+    parser.add_argument(
+        "--metric",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="show this number too, e.g. one that `profile --metric` kept; may be repeated",
+    )
     add_json(parser)
 
 
 def run(options: Namespace, data: DataDir) -> int:
     from db.connection import opened
     from db.devices import devices
-    from db.runs import count_runs, list_rows, unknown_fields
+    from db.runs import count_runs, list_rows, metric_values, unknown_fields
     from db.search import FIELDS
 
     with opened(data.db_path, is_reader=True) as db:
@@ -47,13 +54,17 @@ def run(options: Namespace, data: DataDir) -> int:
         total = count_runs(db, options.filter)
         unknown = unknown_fields(db, options.filter) if not total else ()
         known = devices(db)
+        numbers = metric_values(db, [r["id"] for r in rows], options.metric)
     for name in unknown:
         note(f"note: no run has a field {name!r}; fields are {', '.join(FIELDS)} and parameters")
+    if options.metric:
+        rows = [row | {"metrics": numbers.get(row["id"], {})} for row in rows]
     if options.json:
         print_json({"runs": rows, "total": total})
         return 0
     if rows:
-        print_table([row | {"gpu": _gpu(row, known)} for row in rows], _SHOWN)
+        shown = [row | row.get("metrics", {}) | {"gpu": _gpu(row, known)} for row in rows]
+        print_table(shown, (*_SHOWN[:6], *options.metric, *_SHOWN[6:]))
     elif not total:
         note("no run matches" if options.filter else "no runs yet: try `warpboard demo`")
     if total > len(rows):

@@ -62,9 +62,28 @@ def _print(document: dict[str, Any], words: "Words") -> None:
         f" not recognised {percent(summary.get('unclassified_frac'))},"
         f" peak memory {megabytes(summary.get('peak_memory_bytes'))}"
     )
+    for line in _own_lines(document):
+        print(one_line(line))
     _print_tables(document, words)
     for warning in document["warnings"]:
         note(f"warning ({warning['code']}): {warning['message']}")
+
+
+def _own_lines(document: dict[str, Any]) -> list[str]:
+    """Return a line for each number of the program itself: parts of a step, what it printed."""
+    lines = []
+    for metric in document["metrics"]:
+        values = metric.get("process_values")
+        if metric["pass"] != "clean" or not values:
+            continue
+        name, value = metric["name"], f"{metric['value']:.6g} {metric['unit']}".rstrip()
+        if name == "phase_latency":
+            name, value = metric["phase"], milliseconds(metric["value"])
+        elif metric["phase"]:
+            name += f":{metric['phase']}"
+        count = f", mean of {len(values)} processes" if len(values) > 1 else ""
+        lines.append(f"{name} {value} (clean pass{count})")
+    return lines
 
 
 def _idle(summary: dict[str, Any]) -> str:

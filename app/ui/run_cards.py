@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from analysis.compare.metrics import Metric
 from analysis.definitions import tooltip
 from analysis.idle import idle_of_run
 from analysis.iterations import iteration_host_ns, num_iterations
@@ -10,6 +11,7 @@ from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
 from app.ui.format import UNKNOWN, bytes_, count, duration, percent
 from app.ui.widgets import Card
+from core.spec import PROGRAM_TIME
 from core.states import Pass
 
 
@@ -22,6 +24,7 @@ def run_cards(view: RunView) -> list[Card]:
         _gemm(view),
         *_utilisation(view),
         _memory(view),
+        *own_cards(view),
     ]
 
 
@@ -42,21 +45,60 @@ def _latency(view: RunView) -> Card:
     if host is None and facts.get("period_ns"):
         regular = facts["count"] - facts["num_excluded"]
         return Card(
-            label="Time of a step, profiled",
+            label=f"Time of a step, under {view.primary_pass or 'the profiler'}",
             value=duration(facts["period_ns"]),
-            note=f"median of {count(regular)} of {count(facts['count'])} steps; no clean pass",
+            note=f"median of {count(regular)} of {count(facts['count'])} steps; {_no_clean(view)}",
             definition="From a step's first GPU operation to the next step's, under the profiler: "
             "it contains the profiler's own cost. Latency proper comes from a clean pass.",
         )
     if host is not None:
+        iterations = num_iterations(view.phases)
         return Card(
-            label="Latency, profiled",
+            label=f"Latency, under {view.primary_pass or 'the profiler'}",
             value=duration(host),
-            note=f"median host range of {num_iterations(view.phases)} iterations; no clean pass",
+            note=f"median host range of {iterations} iterations; {_no_clean(view)}",
             definition="Median host range of an iteration under the profiler: it contains the "
             "profiler's own cost. Latency proper comes from a clean pass.",
         )
     return Card(label="Latency", value=UNKNOWN, note="no clean pass recorded", definition=text)
+
+
+def _no_clean(view: RunView) -> str:
+    """Say why there is no clean latency: a clean pass may have run and seen no step."""
+    if any(w.code == "no_steps_seen" for w in view.warnings):
+        return "the clean pass saw no steps"
+    return "no clean pass"
+
+
+def own_cards(view: RunView) -> list[Card]:
+    """Return the numbers that the program itself gave: what it printed, and its whole time."""
+    rows = view.metrics[view.metrics["pass"] == Pass.CLEAN] if len(view.metrics) else view.metrics
+    cards = []
+    for row in rows.itertuples() if view.run.workload == "command" else ():
+        if not row.process_values or row.name == "phase_latency":
+            continue
+        spread = f"mean of {count(len(row.process_values))} processes, "
+        spread = spread if len(row.process_values) > 1 else ""
+        if row.name == PROGRAM_TIME:
+            note = f"{spread}start-up included: no latency"
+            card = Card(label="Whole program", value=duration(row.value * 1e9), note=note,
+                        definition=_PROGRAM_TIME)  # fmt: skip
+        else:
+            way = Metric(name=row.name, unit=row.unit, better=row.better)
+            better = "higher" if way.higher_is_better else "lower"
+            card = Card(label=row.name, value=f"{row.value:,.5g}", definition=_PRINTED,
+                        note=f"{spread}printed by the program; {better} is better")  # fmt: skip
+        cards.append(card)
+    return cards
+
+
+_PROGRAM_TIME = (
+    "From the start of the process to its end in the clean pass, where the program ran to its own "
+    "end. Start-up, compilation and data loading are in it."
+)
+_PRINTED = (
+    "Median of the numbers that the program printed in the clean pass and `--metric` matched."
+)
 
 
 def _overhead(view: RunView, clean_ns: float) -> str:

@@ -13,8 +13,9 @@ from app.charts import memory as memory_charts
 from app.charts import samples as sample_charts
 from app.ui import style
 from app.ui.colours import NEUTRAL
-from app.ui.format import bytes_, duration, percent, ratio
+from app.ui.format import UNKNOWN, bytes_, duration, percent, ratio
 from app.ui.widgets import Card, cards, chart, show_table, table_height
+from core.states import Pass
 
 
 def memory(view: RunView) -> None:
@@ -171,7 +172,28 @@ def samples(view: RunView) -> None:
                 alt="Box and points of the latencies of each process",
             )
         _statistics(view)
+    _parts(view)
     _overhead(view)
+
+
+def _parts(view: RunView) -> None:
+    """Draw what the clean pass timed of each step: the phases that the program marks or names."""
+    rows = view.metrics
+    if len(rows):
+        rows = rows[(rows["name"] == "phase_latency") & (rows["pass"] == Pass.CLEAN)]
+    if not len(rows):
+        return
+    st.markdown("**Parts of a step, in the clean pass**")
+    latency = (view.summary.get("latency_ms") or {}).get("median")
+    parts = [
+        {
+            "part": row.phase,
+            "time": duration(row.value),
+            "against the latency": ratio(row.value / latency / 1e6) if latency else UNKNOWN,
+        }
+        for row in rows.itertuples()
+    ]
+    show_table(pd.DataFrame(parts), alt="Median time of each part of a step, without a profiler")
 
 
 def _statistics(view: RunView) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.console import note
-from worker.own_program import ALONE, PROGRAM_TIME, TO_NEXT
+from core.spec import PROGRAM_TIME
+from worker.own_program import ALONE, TO_NEXT
 
 SLOWER = {"nsys": 1.3, "trace": 1.5, "memory": 1.2, "ncu": 3.0}
 """A profiled process against the clean one, for the estimate of the time left."""
