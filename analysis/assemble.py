@@ -61,7 +61,7 @@ def assemble(
     differs = pass_differs(summary, captured)
     found += (PassWarning(pass_name="", warning=differs),) if differs else ()
     return AssembledRun(
-        data=data,
+        data=replace(data, captures=()),
         captures=captures,
         classes=classes,
         summary={k: v for k, v in summary.items() if v is not None},

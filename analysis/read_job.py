@@ -26,7 +26,7 @@ from core.gpus import imported_gpu, is_one_gpu, peak_values
 LOG = logging.getLogger("warpboard.reading")
 ERROR = "error.json"
 MAX_ROWS = 500_000
-_IN_FILES = ("spans", "ranges")
+_IN_FILES = ("spans", "ranges", "host")
 """Tables that are kept as Parquet files."""
 UNEXPECTED = "its reader did not expect what it holds"
 _BUG = "If the file is sound, report this with it"

@@ -105,8 +105,9 @@ class AssembledRun:
     """A run with the classes of its kernels and its summary: what `db.ingest` stores."""
 
     data: RunData
+    "Without its captures."
     captures: tuple[RunCapture, ...]
-    "The captures of `data`; tables that another capture of the pass already gives are left out."
+    "The captures; tables that another capture of the pass already gives are left out."
     classes: tuple[NamedClass, ...]
     summary: Mapping[str, Any]
     "The `summary` of the command line's `show --json`."

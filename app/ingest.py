@@ -91,7 +91,7 @@ def _ingest(db: Any, data_dir: DataDir, run_id: str, gpu_id: str | None) -> None
         folder.mkdir(parents=True, exist_ok=True)
         try:
             # Before the run is done: this process may be killed at any time.
-            keep_manifest(manifest, run.data, folder)
+            keep_manifest(manifest, run, folder)
             ingest_run(db, data_dir, run_id, run)
         except BaseException:
             if is_new:

@@ -5,17 +5,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.rundata import RunData
+from analysis.rundata import AssembledRun
 from captures.manifest import MANIFEST
 
 
-def keep_manifest(manifest: Mapping[str, Any], data: RunData, folder: Path) -> None:
+def keep_manifest(manifest: Mapping[str, Any], run: AssembledRun, folder: Path) -> None:
     """Write the manifest with the hashes of what is stored, and what could not be read as warnings.
 
-    `data` is what was read from the manifest's captures; `folder` holds them.
+    `run` is what was read from the manifest's captures; `folder` holds them.
     """
-    stored = {c.source_sha256: c for c in data.captures}
-    unreadable = [w for w in data.warnings if w.warning.code == "capture_unreadable"]
+    stored = {c.source_sha256: c for c in run.captures}
+    unreadable = [w for w in run.data.warnings if w.warning.code == "capture_unreadable"]
     passes = []
     for entry in manifest["passes"]:
         kept = []

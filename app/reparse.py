@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.rundata import AssembledRun, RunCapture
+from analysis.rundata import AssembledRun
 from app.reading import read_one, stored_job
 from core.config import DataDir
 from core.errors import AppError
@@ -61,12 +61,8 @@ def _as_before(db: Any, run_id: str, run: AssembledRun) -> AssembledRun:
     rows = captures_of(db, run_id)
     sources = source_hashes(db, run_id)
     removed = dict(zip(rows["file_name"], rows["private_removed"], strict=True))
-
-    def restored(captures: Sequence[RunCapture]) -> tuple[RunCapture, ...]:
-        return tuple(
-            replace(c, source_sha256=sources[c.file_name], private_removed=removed[c.file_name])
-            for c in captures
-        )
-
-    data = replace(run.data, captures=restored(run.data.captures))
-    return replace(run, data=data, captures=restored(run.captures))
+    captures = tuple(
+        replace(c, source_sha256=sources[c.file_name], private_removed=removed[c.file_name])
+        for c in run.captures
+    )
+    return replace(run, captures=captures)

@@ -4,6 +4,7 @@ import gzip
 import json
 import pickle
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,22 @@ def test_a_capture_of_more_rows_than_are_kept_is_refused(data_dir, monkeypatch):
         pass
 
 
+def test_rows_that_are_kept_in_files_beside_the_database_are_not_counted(data_dir, monkeypatch):
+    with (
+        opened(data_dir.ensure().db_path) as db,
+        read_one(data_dir, db, file_job([TRACE])) as run,
+    ):
+        carried = _num_rows(run.captures[0].tables)
+    in_database = max(n for name, n in carried.items() if name not in ("spans", "ranges", "host"))
+    assert carried["host"] > in_database
+    monkeypatch.setattr(read_job, "MAX_ROWS", in_database)
+    with (
+        opened(data_dir.db_path) as db,
+        read_one(data_dir, db, file_job([TRACE])) as again,
+    ):
+        assert again.captures[0].tables.host.num_rows == carried["host"]
+
+
 def test_a_name_of_a_megabyte_is_cut(data_dir, tmp_path):
     event = {"ph": "X", "cat": "kernel", "name": "k" * 10**6, "pid": 0, "tid": 7, "ts": 1, "dur": 1}
     path = tmp_path / "t.json"
@@ -99,3 +116,12 @@ def test_a_name_of_a_megabyte_is_cut(data_dir, tmp_path):
     ):
         (name,) = run.captures[0].tables.kernels["name"]
     assert len(name) < 10**5
+
+
+def _num_rows(tables):
+    """Return how many rows each table has."""
+    found = {f.name: getattr(tables, f.name) for f in fields(tables)}
+    tables_only = {
+        n: t for n, t in found.items() if hasattr(t, "num_rows") or hasattr(t, "_columns")
+    }
+    return {n: getattr(t, "num_rows", None) or len(t) for n, t in tables_only.items()}
