@@ -4,6 +4,7 @@ A figure needs its peak: the one measured on that very GPU if there is one, else
 and which of the two was used is part of the result. Where neither is known there is no figure.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,22 @@ from core.gpus import datasheet_peaks
 MEASURED = "measured"
 DATASHEET = "datasheet"
 COUNTER_POINT_COLUMNS = ("label", "category", "intensity", "flops_per_s", "duration_ns", "source")
+OPERATOR_POINT_COLUMNS = ("label", "pass", "intensity", "flops_per_s", "duration_ns", "dtype")
 CEILING_COLUMNS = ("source", "dtype", "bytes_per_s", "flops_per_s", "ridge")
+LEVELS = {"DRAM": "dram_bytes", "L2": "l2_bytes"}
+"""Levels of memory that a roofline can be of, and the bytes of a kernel that pass them."""
+DTYPE_BYTES = {"fp8": 1, "int8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4}
+_DTYPE_OF_NAME = (
+    ("bf16", re.compile(r"bf16|bfloat16|nvjet_(?:sm\d+_)?t", re.I)),
+    ("fp8", re.compile(r"e4m3|e5m2|fp8|float8|nvjet_(?:sm\d+_)?(?:qq|oo)", re.I)),
+    ("int8", re.compile(r"int8|s8s8|i8i8|imma", re.I)),
+    ("fp16", re.compile(r"f16|fp16|half|hmma|h884|h1688|h16816|nvjet_(?:sm\d+_)?h", re.I)),
+    ("tf32", re.compile(r"tf32|s1688", re.I)),
+    ("fp32", re.compile(r"f32|fp32|float|sgemm|ffma", re.I)),
+)
+"""What a matrix kernel's name says of its numbers, the first that is found."""
+_OF_TENSORS = frozenset({"gemm", "gemv", "attention", "conv", "convolution"})
+_LEAST_SHARE = 0.01
 _TOLERANCE = 1.02
 """Timer resolution and clock drift may carry an honest figure 2 % over a measured peak."""
 
@@ -102,10 +118,10 @@ def _share(amount: Any, latency_ns: float, peak: Peak | None) -> float | None:
     return float(amount) / (latency_ns * 1e-9) / peak.value
 
 
-def counter_points(counters: pd.DataFrame) -> pd.DataFrame:
-    """Return one point a launch whose FLOPs, DRAM bytes and duration were all collected.
+def counter_points(counters: pd.DataFrame, level: str = "DRAM") -> pd.DataFrame:
+    """Return one point a launch whose FLOPs, bytes at a level and duration were all collected.
 
-        intensity   = flops / dram_bytes                    [FLOP/B]
+        intensity   = flops / bytes                         [FLOP/B]
         flops_per_s = flops / (duration_ns * 1e-9)          [FLOP/s]
 
     Columns COUNTER_POINT_COLUMNS; `source` is `counters`. A launch without FLOPs has no place on a
@@ -113,18 +129,88 @@ def counter_points(counters: pd.DataFrame) -> pd.DataFrame:
     """
     if counters.empty:
         return pd.DataFrame({c: [] for c in COUNTER_POINT_COLUMNS})
-    whole = (counters["flops"] > 0) & (counters["dram_bytes"] > 0) & (counters["duration_ns"] > 0)
-    rows = counters[whole]
+    moved = counters.get(LEVELS[level], pd.Series(float("nan"), index=counters.index))
+    whole = (counters["flops"] > 0) & (moved > 0) & (counters["duration_ns"] > 0)
+    rows, moved = counters[whole], moved[whole]
     return pd.DataFrame(
         {
             "label": rows["short_name"],
             "category": rows.get("category", pd.Series("unknown", index=rows.index)),
-            "intensity": rows["flops"] / rows["dram_bytes"],
+            "intensity": rows["flops"] / moved,
             "flops_per_s": rows["flops"] / (rows["duration_ns"] * 1e-9),
             "duration_ns": rows["duration_ns"],
             "source": "counters",
         }
     )
+
+
+def dtype_of_name(name: str) -> str | None:
+    """Return the kind of number that a matrix kernel's name tells; None where it tells none."""
+    return next((dtype for dtype, rule in _DTYPE_OF_NAME if rule.search(name)), None)
+
+
+def dtypes_in_use(kernels: pd.DataFrame, declared: str | None) -> list[str]:
+    """Return the kinds of numbers of a run's matrix kernels, the one with most time first.
+
+    Those below one per cent of the kernel time are left out; without any, the declared one.
+    """
+    times: dict[str, float] = {}
+    whole = float(kernels["total_ns"].sum()) if len(kernels) else 0.0
+    if whole:
+        own = kernels[kernels["category"].isin(_OF_TENSORS)]
+        for name, total in zip(own["name"], own["total_ns"], strict=True):
+            dtype = dtype_of_name(str(name))
+            if dtype:
+                times[dtype] = times.get(dtype, 0.0) + float(total)
+    used = [d for d, t in sorted(times.items(), key=lambda x: -x[1]) if t >= _LEAST_SHARE * whole]
+    if declared and declared not in used:
+        used.insert(0, declared)
+    return used
+
+
+def operator_points(
+    operators: pd.DataFrame, operator_kernels: pd.DataFrame, declared: str | None = None
+) -> pd.DataFrame:
+    """Return one point an operator whose work follows from its shapes (OPERATOR_POINT_COLUMNS).
+
+        intensity   = flops / (elements * bytes of an element)     [FLOP/B]
+        flops_per_s = flops / (kernel time * 1e-9)                 [FLOP/s]
+
+    The bytes are the least that must move: inputs once, outputs once. The size of an element is
+    that of the numbers that its longest kernel's name tells, else the run's declared dtype; without
+    either an operator has no place.
+    """
+    rows = []
+    if not {"elements", "flops"} <= set(operators.columns):
+        return pd.DataFrame(columns=list(OPERATOR_POINT_COLUMNS))
+    known = operators[
+        (operators["flops"].astype(float) > 0)
+        & (operators["elements"].astype(float) > 0)
+        & (operators["total_kernel_ns"].astype(float) > 0)
+    ]
+    longest = operator_kernels.sort_values("total_ns", ascending=False, kind="stable")
+    for row in known.to_dict("records"):
+        mine = longest[(longest["name"] == row["name"]) & (longest["pass"] == row["pass"])]
+        dtype = next(filter(None, map(dtype_of_name, mine["kernel"])), declared)
+        if dtype not in DTYPE_BYTES:
+            continue
+        moved = float(row["elements"]) * DTYPE_BYTES[dtype]
+        flops, time_ns = float(row["flops"]), float(row["total_kernel_ns"])
+        rate = flops / (time_ns * 1e-9)
+        rows.append((row["name"], row["pass"], flops / moved, rate, time_ns, dtype))
+    return pd.DataFrame(rows, columns=list(OPERATOR_POINT_COLUMNS))
+
+
+def l2_ceilings(ceilings_: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
+    """Return the roofs with the L2 cache as the memory; empty where no counter states its peak.
+
+    The peak rate is the median over launches: each was measured at the clocks of its own time.
+    """
+    peaks = counters.get("peak_l2_bytes_per_s", pd.Series(dtype=float)).dropna()
+    if peaks.empty:
+        return ceilings_.iloc[:0]
+    rate = float(peaks.median())
+    return ceilings_.assign(bytes_per_s=rate, ridge=ceilings_["flops_per_s"] / rate)
 
 
 def cost_point(cost: Mapping[str, Any], latency_ns: float | None) -> tuple[float, float] | None:

@@ -97,6 +97,8 @@ COUNTER_COLUMNS = (
     "flops",
     "peak_flops_per_s",
     "elapsed_cycles",
+    "l2_bytes",  # through the tags of the L2 cache
+    "peak_l2_bytes_per_s",
     "path",  # str or None: NVTX path if the report holds it
 )
 
@@ -175,6 +177,7 @@ OPERATOR_COLUMNS = (
     "step_total_kernel_ns",  # Float64
     "step_host_ns",  # Float64
     "flops",  # Float64, of all calls, from their shapes; absent where not known
+    "elements",  # Float64, that all calls must read and write, from their shapes; absent likewise
     "shapes",  # str or None: JSON list of the shapes with most kernel time
     "forward_name",  # str or None: of a backward operator, the forward one by sequence number
     "module",  # str or None: the module or Python function above it with most kernel time

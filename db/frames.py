@@ -56,7 +56,7 @@ INT = frozenset(
 )
 FLOAT = frozenset(
     {
-        *tables.COUNTER_COLUMNS[6:18],
+        *tables.COUNTER_COLUMNS[6:-1],
         "estimated_speedup_pct",
         "confidence",
         "value",

@@ -371,6 +371,14 @@ def m013_metrics_by_process(db: Database) -> None:
     db.conn.execute("ALTER TABLE metrics ADD COLUMN process_values TEXT")
 
 
+@migrations()
+def m014_roofline_of_operators_and_of_the_l2_cache(db: Database) -> None:
+    """Keep what places an operator, and a kernel by its L2 traffic, in a roofline."""
+    db.conn.execute("ALTER TABLE operators ADD COLUMN elements REAL")
+    for name in ("l2_bytes", "peak_l2_bytes_per_s"):
+        db.conn.execute(f"ALTER TABLE counters ADD COLUMN {name} REAL")
+
+
 def _run(db: Database, script: str) -> None:
     """Execute statements one by one: `executescript` would commit the migration's transaction."""
     for statement in script.split(";\n"):

@@ -1,12 +1,15 @@
-"""Floating-point operations of an operator from the shapes of its inputs.
+"""Floating-point operations and elements moved of an operator, from the shapes of its inputs.
 
 A multiplication and an addition count as two, as in `torch.utils.flop_counter`; what only moves or
 scales data counts nothing. An operator without a rule, or with shapes that do not fit it, is
 unknown. The output of a forward convolution depends on stride and padding, which are not recorded
 with the shapes: only its backward pass, which is given the output's gradient, is known.
+
+Elements moved are the least that any implementation must: each input read once, each output written
+once. Shapes do not say how large an element is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -15,7 +18,19 @@ Shape = Sequence[int]
 
 def operator_flops(name: str, shapes: Sequence[Any] | None) -> float | None:
     """Return the operations of one call; None where they are not known."""
-    rule = _RULES.get(name.removeprefix("aten::"))
+    return _applied(_RULES, name, shapes)
+
+
+def operator_elements(name: str, shapes: Sequence[Any] | None) -> float | None:
+    """Return the elements that one call must read and write; None where they are not known."""
+    return _applied(_ELEMENTS, name, shapes)
+
+
+Rules = Mapping[str, Callable[[Sequence[Any]], float]]
+
+
+def _applied(rules: Rules, name: str, shapes: Sequence[Any] | None) -> float | None:
+    rule = rules.get(name.removeprefix("aten::"))
     if rule is None or not shapes:
         return None
     try:
@@ -59,7 +74,7 @@ def _convolution_backward(gradient: Shape, given: Shape, weight: Shape) -> float
     return 2 * 2.0 * batch * prod(area) * prod(weight)
 
 
-_RULES: dict[str, Callable[[Sequence[Any]], float]] = {
+_RULES: Rules = {
     "mm": lambda s: _product(s[0], s[1]),
     "bmm": lambda s: _product(s[0], s[1]),
     "addmm": lambda s: _product(s[1], s[2]),
@@ -73,3 +88,43 @@ _RULES: dict[str, Callable[[Sequence[Any]], float]] = {
     "_scaled_dot_product_efficient_attention_backward": lambda s: _attention_backward(*s[1:4]),
     "_scaled_dot_product_cudnn_attention_backward": lambda s: _attention_backward(*s[1:4]),
 }
+
+
+def _moved_by_product(a: Shape, b: Shape, *others: Shape) -> float:
+    *batch, rows, _ = a
+    return float(prod(a) + prod(b) + prod(batch) * rows * b[-1] + sum(map(prod, others)))
+
+
+def _moved_by_attention(query: Shape, key: Shape, value: Shape) -> float:
+    """Queries, keys and values are read, one value a query is written."""
+    return float(prod(query) + prod(key) + prod(value) + prod(query[:-1]) * value[-1])
+
+
+def _moved_by_attention_backward(gradient: Shape, *inputs: Shape) -> float:
+    """The output, its gradient and the inputs are read, the inputs' gradients written."""
+    return float(2 * prod(gradient) + 2 * sum(map(prod, inputs)))
+
+
+def _moved_by_convolution_backward(gradient: Shape, given: Shape, weight: Shape) -> float:
+    return float(prod(gradient) + 2 * prod(given) + 2 * prod(weight))
+
+
+_ELEMENTS: Rules = {
+    "mm": lambda s: _moved_by_product(s[0], s[1]),
+    "bmm": lambda s: _moved_by_product(s[0], s[1]),
+    "addmm": lambda s: _moved_by_product(s[1], s[2], s[0]),
+    "baddbmm": lambda s: _moved_by_product(s[1], s[2], s[0]),
+    "convolution_backward": lambda s: _moved_by_convolution_backward(s[0], s[1], s[2]),
+    "_scaled_dot_product_flash_attention": lambda s: _moved_by_attention(s[0], s[1], s[2]),
+    "_scaled_dot_product_efficient_attention": lambda s: _moved_by_attention(s[0], s[1], s[2]),
+    "_scaled_dot_product_cudnn_attention": lambda s: _moved_by_attention(s[0], s[1], s[2]),
+    **dict.fromkeys(
+        (
+            "_scaled_dot_product_flash_attention_backward",
+            "_scaled_dot_product_efficient_attention_backward",
+            "_scaled_dot_product_cudnn_attention_backward",
+        ),
+        lambda s: _moved_by_attention_backward(*s[:4]),
+    ),
+}
+"""`_scaled_mm` has inputs and an output of unlike sizes: its elements are not known."""

@@ -7,7 +7,7 @@ Operators are no phases: those are what the program itself marks.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from analysis.tables import OPERATOR_COLUMNS, OPERATOR_KERNEL_COLUMNS
 from analysis.trace.attribution import Attribution
-from analysis.trace.flops import operator_flops
+from analysis.trace.flops import operator_elements, operator_flops
 from analysis.trace.model import (
     MISSING,
     Bools,
@@ -38,6 +38,7 @@ _BACKWARD = re.compile(r"^autograd::engine::evaluate_function|Backward\d*$")
 _OPTIMIZER = re.compile(r"^(Optimizer\.step#.*|optimi[sz]er([._ ]?step)?|opt[._ ]step)$", re.I)
 _OTHER = re.compile(r"^(Optimizer\.zero_grad#.*|enumerate\(DataLoader\).*)$")
 _ENGINE_NODE = "autograd::engine::evaluate_function: "
+OfCall = Callable[[str, Sequence[Any] | None], float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,8 @@ def operator_table(trace: Trace, given: Attribution, steps: Steps) -> Operators 
             "pass": [PASSES[k % len(PASSES)] for k in keys.tolist()],
             **table.sums(np.ones(len(trace.gpu_ops), bool), np.ones(len(ranges), bool)),
             **_per_step(trace, table, steps),
-            "flops": table.flops(),
+            "flops": table.by_shapes(operator_flops),
+            "elements": table.by_shapes(operator_elements),
             "shapes": table.shapes(),
             "forward_name": _forward_names(trace, table, passes),
             "module": _modules(trace, table),
@@ -132,20 +134,24 @@ class _Table:
             "host_ns": self.by_group(host.end_ns - host.start_ns, ranges & self.is_outer),
         }
 
-    def flops(self) -> list[float | None]:
-        """Return the floating-point operations of each group's calls; None where not known."""
+    def by_shapes(self, of_call: OfCall) -> list[float | None]:
+        """Return the sum of a figure of each group's calls by their shapes; None where not known.
+
+        A call inside one of its own name (autocast calls an operator again) is the same work.
+        """
         host, names = self.trace.host_ranges, self.trace.names
+        rows = self.rows[self.is_outer[self.rows]]
         width = len(names) + 1
-        pairs = host.name[self.rows].astype(np.int64) * width + host.detail[self.rows] + 1
+        pairs = host.name[rows].astype(np.int64) * width + host.detail[rows] + 1
         kinds, which = np.unique(pairs, return_inverse=True)
         known = np.full(len(kinds), np.nan)
         for i, pair in enumerate(kinds.tolist()):
             name, detail = divmod(pair, width)
             if detail:
-                value = operator_flops(names[name], _shape_list(names[detail - 1]))
+                value = of_call(names[name], _shape_list(names[detail - 1]))
                 known[i] = np.nan if value is None else value
         total = np.zeros(self.num)
-        np.add.at(total, self.group_of[self.rows], known[which])
+        np.add.at(total, self.group_of[rows], known[which])
         return [None if np.isnan(v) else float(v) for v in total.tolist()]
 
     def shapes(self) -> list[str | None]:

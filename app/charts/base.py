@@ -126,7 +126,7 @@ def _cut(text: str, size: int) -> str:
 
 
 def unique_labels(texts: Sequence[str], size: int = 44, *, width: int | None = None) -> list[str]:
-    """Return short labels, numbered where cutting made two of them equal: bars must not merge.
+    """Return short labels; those that read alike differ by signs without width: no bars merge.
 
     With `width`, a label is in lines of at most so many characters.
     """
@@ -134,11 +134,22 @@ def unique_labels(texts: Sequence[str], size: int = 44, *, width: int | None = N
     labels = []
     for text in texts:
         label = _cut(text, size)
-        seen[label] = seen.get(label, 0) + 1
-        label = label if seen[label] == 1 else f"{label} ({seen[label]})"
+        num_before = seen.get(label, 0)
+        seen[label] = num_before + 1
         lines = textwrap.wrap(label, width) if width else [label]
-        labels.append("<br>".join(map(plain, lines)) or " ")
+        labels.append(("<br>".join(map(plain, lines)) or " ") + _NO_WIDTH * num_before)
     return labels
+
+
+_NO_WIDTH = "\u200b"
+MAX_HOVER_CHARS = 1_200
+
+
+def whole(text: object, width: int = 100) -> str:
+    """Return a name as it is, in lines that fit a hover box; only the endless are cut."""
+    shown = _cut(str(text), MAX_HOVER_CHARS)
+    lines = [shown[i : i + width] for i in range(0, len(shown), width)]
+    return "<br>".join(map(plain, lines))
 
 
 def name_rows(fig: Chart, texts: Sequence[str], *, bars_px: int, base: int = 70) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from app.charts.base import NARROW_CHARS, Chart, figure, name_rows, plain, short, unique_labels
+from app.charts.base import NARROW_CHARS, Chart, figure, name_rows, short, unique_labels
 from app.charts.roofline import add_kernels
 from app.ui.colours import CATEGORY_COLOURS, NEUTRAL, RUN_A, RUN_B
 from app.ui.format import duration
@@ -14,6 +14,8 @@ from app.ui.format import duration
 _LEAST_MS_NS = 2e6
 _WIDE = 30.0
 "A ratio, or its interval, beyond this is drawn on a logarithmic axis."
+_ROOM_FOR_NUMBER = 1.2
+"The axis is longer than the longest bar by the number behind it."
 _LEAST_STEP = 0.004
 """A step below this share of the larger total is joined with others: it would be a hairline."""
 
@@ -21,12 +23,16 @@ _LEAST_STEP = 0.004
 def waterfall(
     steps: Sequence[tuple[str, float]], *, start_ns: float, labels: tuple[str, str], what: str
 ) -> Chart:
-    """Draw how the time of A becomes the time of B; `steps` are (name, delta_ns)."""
+    """Draw how the time of A becomes the time of B, from the top down, a number at every bar.
+
+    `steps` are (name, delta_ns).
+    """
     shown = _readable(steps, start_ns)
     end_ns = start_ns + sum(delta for _, delta in steps)
     unit_ns, unit = (1e6, "ms") if max(start_ns, end_ns) >= _LEAST_MS_NS else (1e3, "\u00b5s")
-    fig = figure(height=380, y_title=f"{what} ({unit})", legend=False)
-    names = [short(labels[0], 22), *(plain(n) for n, _ in shown), short(labels[1], 22)]
+    fig = figure(x_title=f"{what} ({unit})", legend=False)
+    names = [short(labels[0], 48), *(short(n, NARROW_CHARS) for n, _ in shown)]
+    names.append(short(labels[1], 48))
     if names[0] == names[-1]:
         names[0], names[-1] = f"A: {names[0]}", f"B: {names[-1]}"
     base, bars, running = [0.0], [start_ns], start_ns
@@ -36,11 +42,6 @@ def waterfall(
         running += delta
     base.append(0.0)
     bars.append(end_ns)
-    colours = [
-        RUN_A,
-        *(CATEGORY_COLOURS.get(n, NEUTRAL) for n, _ in shown),
-        RUN_B,
-    ]
     texts = [
         duration(start_ns),
         *(("+" if d > 0 else "\u2212") + duration(abs(d)) for _, d in shown),
@@ -48,17 +49,25 @@ def waterfall(
     ]
     fig.add(
         "bar",
-        x=names,
-        y=[b / unit_ns for b in bars],
+        y=names,
+        x=[b / unit_ns for b in bars],
         base=[b / unit_ns for b in base],
-        marker={"color": colours},
+        orientation="h",
+        marker={
+            "color": [RUN_A, *(CATEGORY_COLOURS.get(n, NEUTRAL) for n, _ in shown), RUN_B],
+        },
         text=texts,
         textposition="outside",
+        constraintext="none",
         cliponaxis=False,
         hovertext=[f"{n}: {t}" for n, t in zip(names, texts, strict=True)],
         hoverinfo="text",
     )
-    fig.update_xaxes(categoryorder="array", categoryarray=names)
+    # Plotly would hide a number that is wider than its bar is high: each bar has its own.
+    fig.update_layout(uniformtext={"mode": False})
+    most = max(b + size for b, size in zip(base, bars, strict=True))
+    fig.update_xaxes(range=[0, _ROOM_FOR_NUMBER * most / unit_ns or 1.0])
+    name_rows(fig, names, bars_px=16)
     return fig
 
 

@@ -1,13 +1,13 @@
 """Where the kernel time of one run went."""
 
+from collections import Counter
+
 import pandas as pd
 
-from analysis.classify import cut_middle, distinct_labels
-from app.charts.base import NARROW_CHARS, Chart, bar_height, figure, name_rows, plain, unique_labels
+from analysis.classify import distinct_labels
+from app.charts.base import NARROW_CHARS, Chart, bar_height, figure, name_rows, unique_labels, whole
 from app.ui.colours import category_colour, origin_colour
 from app.ui.format import duration, percent
-
-HOVER_CHARS = 160
 
 
 def top_kernels(kernels: pd.DataFrame, *, of: str = "kernel time") -> Chart:
@@ -18,7 +18,7 @@ def top_kernels(kernels: pd.DataFrame, *, of: str = "kernel time") -> Chart:
     fig = figure(x_title="total time (ms)", legend=False)
     calls = "launches" if of == "kernel time" else "calls"
     hover = [
-        f"{plain(cut_middle(r.name, HOVER_CHARS))}<br>{r.category}, {r.origin}<br>"
+        f"{whole(r.name)}<br>{r.category}, {r.origin}<br>"
         f"{duration(r.total_ns)} in {r.count} "
         f"{calls} ({percent(r.share_frac)} of {of})"
         for r in kernels.itertuples()
@@ -38,13 +38,22 @@ def top_kernels(kernels: pd.DataFrame, *, of: str = "kernel time") -> Chart:
 
 
 def _row_labels(kernels: pd.DataFrame) -> list[str]:
-    """Return a label a row; a kernel that was launched in several shapes has its grid in it."""
-    of_name = distinct_labels(tuple(kernels["name"]), NARROW_CHARS)
-    is_repeated = kernels["name"].duplicated(keep=False)
-    return [
-        cut_middle(f"{of_name[name]} [{grid}]" if again else of_name[name], NARROW_CHARS)
-        for name, grid, again in zip(kernels["name"], kernels["grid"], is_repeated, strict=True)
+    """Return a label a row; a kernel that was launched in several shapes has them in it."""
+    blocks = kernels["block"] if "block" in kernels else kernels["grid"]
+    places = list(zip(kernels["name"], kernels["grid"], blocks, strict=True))
+    num_grids = Counter(name for name, _, _ in places)
+    num_blocks = Counter((name, grid) for name, grid, _ in places)
+    shapes = [
+        ""
+        if num_grids[name] < 2
+        else f" [{grid}]"
+        if num_blocks[name, grid] < 2
+        else f" [{grid} x {block}]"
+        for name, grid, block in places
     ]
+    room = NARROW_CHARS - max(map(len, shapes), default=0)
+    of_name = distinct_labels(tuple(kernels["name"]), room)
+    return [of_name[name] + shape for (name, _, _), shape in zip(places, shapes, strict=True)]
 
 
 def shares(frame: pd.DataFrame, *, by: str, of: str = "kernel time") -> Chart:

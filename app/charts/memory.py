@@ -45,12 +45,12 @@ def memory_timeline(
     x = (shown["time_ns"] - origin) / 1e6
     length = points["time_ns"].iloc[-1] - origin
     fig = figure(height=420, x_title="time (ms)", y_title="memory")
-    colours = phase_colours(name for name, _, _ in phases)
-    for name, start, end in phases:
+    colours = phase_colours(phase for phase, _, _ in phases)
+    for phase, start, end in phases:
         x0 = (start - origin) / 1e6
-        fig.add_vrect(x0, (end - origin) / 1e6, colours[name], 0.12)
+        fig.add_vrect(x0, (end - origin) / 1e6, colours[phase], 0.12)
         if end - start > 0.06 * length:
-            fig.add_annotation(x=x0, text=plain(name), font={"size": 11}, **_ON_THE_BAND)
+            fig.add_annotation(x=x0, text=plain(phase), font={"size": 11}, **_ON_THE_BAND)
     if shown["reserved_bytes"].notna().any():
         reserved = shown["reserved_bytes"].astype(float)
         line = {"color": NEUTRAL, "shape": "hv", "dash": "dot", "width": 1.5}

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from app.charts.base import NARROW_CHARS, Chart, bar_height, figure, name_rows, plain, unique_labels
-from app.ui.colours import HOST, KERNEL_SUM, PROJECTED
+from app.ui.colours import HOST, KERNEL_SUM, PROJECTED, category_colour, category_order
 from app.ui.format import duration
 
 KINDS = (
@@ -41,6 +41,35 @@ def phase_times(phases: pd.DataFrame, *, what: str = "kernel") -> Chart:
         )
     name_rows(fig, labels, bars_px=34)
     return fig
+
+
+def classes_by_phase(sums: pd.DataFrame) -> Chart:
+    """Draw one bar a phase, divided by class; wants phase, category, total_ns in drawing order."""
+    phases = list(dict.fromkeys(sums["phase"]))[:MAX_PHASES]
+    labels = dict(zip(phases, unique_labels(phases, 110, width=NARROW_CHARS), strict=True))
+    fig = figure(x_title="kernel time (ms)", barmode="stack")
+    for category in category_order(list(dict.fromkeys(sums["category"]))):
+        rows = sums[(sums["category"] == category) & sums["phase"].isin(phases)]
+        if rows.empty:
+            continue
+        fig.add(
+            "bar",
+            y=[labels[p] for p in rows["phase"]],
+            x=rows["total_ns"] / 1e6,
+            name=plain(category),
+            orientation="h",
+            marker={"color": category_colour(category)},
+            hovertext=[
+                f"{plain(phase)}<br>{plain(category)}: {duration(total)}"
+                for phase, total in zip(rows["phase"], rows["total_ns"], strict=True)
+            ],
+            hoverinfo="text",
+        )
+    name_rows(fig, list(labels.values()), bars_px=18)
+    return fig
+
+
+MAX_PHASES = 20
 
 
 def host_calls(calls: pd.DataFrame) -> Chart:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis.roofline import MEASURED
 from app.charts.base import Chart, figure, plain, short
-from app.ui.colours import NEUTRAL, RUN_B, category_colour
+from app.ui.colours import HOST, NEUTRAL, RUN_B, category_colour
 from app.ui.format import duration, scaled
 
 SYMBOLS = {"A": "circle", "B": "square"}
@@ -21,21 +21,26 @@ def roofline(
     ceilings: pd.DataFrame,
     models: Sequence[tuple[str, float, float]] = (),
     colours: Sequence[str] = (),
+    operators: pd.DataFrame | None = None,
 ) -> Chart:
     """Draw kernels under the roofs, area by time.
 
     `points`: COUNTER_POINT_COLUMNS; in a comparison also `side` (A or B), `run` (its label) and
     `colour`, which then take the place of the kernel's class. `ceilings`: CEILING_COLUMNS, and
     `gpu` where there are several. `models`: (label, FLOP/B, FLOP/s) of whole iterations by the
-    cost model, drawn as diamonds in `colours`.
+    cost model, drawn as diamonds in `colours`. `operators`: OPERATOR_POINT_COLUMNS, drawn as
+    triangles.
     """
     fig = figure(height=460, x_title="arithmetic intensity (FLOP/B)", y_title="throughput (FLOP/s)")
-    x_all = [*points["intensity"].to_list(), *(m[1] for m in models)]
+    shaped = points.iloc[:0] if operators is None else operators
+    x_all = [*points["intensity"].to_list(), *shaped["intensity"], *(m[1] for m in models)]
     low = min([v for v in x_all if v > 0] + [0.1]) / 3
     high = max([*x_all, *ceilings["ridge"].to_list(), 10.0]) * 5
     _roofs(fig, ceilings, np.geomspace(low, high, 160))
     if len(points):
         add_kernels(fig, points, x="intensity", y="flops_per_s", told=_told)
+    if len(shaped):
+        _add_operators(fig, shaped)
     for i, (label, intensity, flops) in enumerate(models):
         colour = colours[i] if i < len(colours) else RUN_B
         fig.add(
@@ -51,7 +56,7 @@ def roofline(
     fig.update_xaxes(type="log", dtick=1, tickformat="~g")
     fig.update_yaxes(type="log", dtick=1, tickformat="~s")
     if ceilings.empty:  # a few points alone may lie between two decades, without a tick
-        y_all = [*points["flops_per_s"].to_list(), *(m[2] for m in models)]
+        y_all = [*points["flops_per_s"].to_list(), *shaped["flops_per_s"], *(m[2] for m in models)]
         fig.update_xaxes(range=_decades(x_all))
         fig.update_yaxes(range=_decades(y_all))
     return fig
@@ -78,6 +83,34 @@ def _roofs(fig: Chart, ceilings: pd.DataFrame, grid: np.ndarray) -> None:
             line={"color": NEUTRAL, "dash": dash, "width": 2},
             hoverinfo="skip",
         )
+
+
+def _add_operators(fig: Chart, points: pd.DataFrame) -> None:
+    biggest = max(1.0, float(points["duration_ns"].max()))
+    for name, rows in points.groupby("pass", sort=False):
+        fig.add(
+            "scatter",
+            x=rows["intensity"],
+            y=rows["flops_per_s"],
+            mode="markers",
+            name=f"operators, {plain(name)}",
+            marker={
+                "symbol": "triangle-up",
+                "color": _PASS_COLOURS.get(str(name), HOST),
+                "size": 9 + 22 * np.sqrt(rows["duration_ns"].to_numpy(float) / biggest),
+                "opacity": 0.75,
+                "line": {"width": 0.5},
+            },
+            hovertext=[
+                f"{plain(r.label)}, {plain(name)}<br>{_told(r)}, {r.dtype}<br>"
+                f"{duration(r.duration_ns)} of kernels, by shapes"
+                for r in rows.itertuples()
+            ],
+            hoverinfo="text",
+        )
+
+
+_PASS_COLOURS = {"forward": "#009e73", "backward": "#cc79a7", "optimizer": "#a8429a"}
 
 
 def _told(row: Any) -> str:

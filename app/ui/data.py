@@ -178,6 +178,21 @@ def fetch_timeline(view: RunView) -> KeptTimeline | None:
     return _timeline(tuple(map(str, paths)), changed_ns, _ranks_of_spans(view))
 
 
+@st.cache_data(ttl=900, max_entries=8, show_spinner=False)
+def _phase_kernels(run_id: str, changed_ns: tuple[int, ...], key: Stamp) -> Any:
+    from analysis.phase_kernels import phase_kernels
+
+    view = _view(run_id, key)
+    return phase_kernels([p for p in view.span_paths if p.exists()], view.by_step.steps)
+
+
+def fetch_phase_kernels(view: RunView) -> tuple[pd.DataFrame, int | None]:
+    """Return a run's kernels by phase and of how many steps they are the mean; None: of all."""
+    changed_ns = tuple(_changed_ns(p) for p in view.span_paths if p.exists())
+    frame, num_steps = _phase_kernels(view.run.id, changed_ns, stamp())
+    return frame, num_steps
+
+
 @st.cache_resource(ttl=1800, max_entries=3, show_spinner="Reading the host's rows")
 def _host_rows(paths: tuple[str, ...], changed_ns: tuple[int, ...]) -> KeptTimeline | None:
     found = load_host_rows(tuple(Path(p) for p in paths))

@@ -6,13 +6,30 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from analysis.roofline import ceilings, cost_point, counter_points
+from analysis.classify import distinct_labels
+from analysis.roofline import (
+    LEVELS,
+    ceilings,
+    cost_point,
+    counter_points,
+    dtypes_in_use,
+    l2_ceilings,
+    operator_points,
+)
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
 from app.charts.roofline import roofline
 from app.ui import style
 from app.ui.format import fixed_format, many, percent
-from app.ui.widgets import category_column, chart, plain_markdown, show_table, table_height
+from app.ui.widgets import (
+    KERNEL_CHARS,
+    category_column,
+    chart,
+    kernel_column,
+    plain_markdown,
+    show_table,
+    table_height,
+)
 
 
 def counters(view: RunView) -> None:
@@ -28,14 +45,23 @@ def counters(view: RunView) -> None:
         )
         return
     _coverage(view)
-    _table(view.counters)
+    _table(by_share(view.counters, view.kernels))
     _rules(view)
 
 
+def _declared(view: RunView) -> str | None:
+    found = view.cost.get("flops_dtype") or view.run.params.get("dtype")
+    return str(found) if found else None
+
+
 def roofs(view: RunView) -> pd.DataFrame:
-    """Return the known roofs (CEILING_COLUMNS) for the dtype of the run's cost model, else bf16."""
-    dtype = str(view.cost.get("flops_dtype") or view.run.params.get("dtype") or "bf16")
-    return ceilings(view.peaks, view.run.gpu_model, dtype)
+    """Return the roofs of every kind of number that this run's matrix kernels use.
+
+    Where nothing tells a kind, that of bf16. A kind whose peak nobody knows has no roof.
+    """
+    used = dtypes_in_use(view.kernels, _declared(view)) or ["bf16"]
+    known = [ceilings(view.peaks, view.run.gpu_model, dtype) for dtype in used]
+    return pd.concat(known, ignore_index=True)
 
 
 def model_point(view: RunView) -> tuple[str, float, float] | None:
@@ -47,10 +73,14 @@ def model_point(view: RunView) -> tuple[str, float, float] | None:
 
 
 def _roofline_part(view: RunView) -> None:
-    points = counter_points(view.counters)
+    shaped = operator_points(view.by_step.operators, view.by_step.operator_kernels, _declared(view))
     model = model_point(view)
     known = roofs(view)
-    if points.empty and model is None:
+    level = _level(view.counters)
+    points = counter_points(view.counters, level)
+    if level != "DRAM":  # shapes and cost models say what DRAM must move, not what the cache does
+        shaped, model, known = shaped.iloc[:0], None, l2_ceilings(known, view.counters)
+    if points.empty and model is None and shaped.empty:
         counted = "counters of floating-point work and DRAM traffic, or "
         st.caption(
             f"No roofline: it needs {'' if is_cpu_run(view) else counted}a workload with a cost "
@@ -58,15 +88,53 @@ def _roofline_part(view: RunView) -> None:
         )
         return
     chart(
-        roofline(points, known, [model] if model else []),
+        roofline(points, known, [model] if model else [], operators=shaped),
         alt="Throughput against arithmetic intensity, under measured and datasheet ceilings",
     )
     circles = "" if points.empty else "Circles: kernels by their counters, area by time. "
+    triangles = (
+        ""
+        if shaped.empty
+        else ("Triangles: operators by their recorded shapes, each input and output moved once. ")
+    )
     diamond = "Diamond: the whole iteration, by the cost model and the clean latency."
-    st.caption(circles + (diamond if model else ""))
+    st.caption(circles + triangles + (diamond if model else ""))
+    _without_place(view, points, level)
     if known.empty:
         device = "a CPU" if is_cpu_run(view) else "this GPU"
         st.caption(f"No ceilings: the peaks of {device} are neither measured nor in the table.")
+
+
+def _level(counters: pd.DataFrame) -> str:
+    """Return the level of memory to draw, a choice where the counters know several."""
+    known = [name for name in LEVELS if len(counter_points(counters, name))]
+    if len(known) < 2:
+        return known[0] if known else "DRAM"
+    return str(
+        st.segmented_control(
+            "Traffic with", known, default=known[0], key="roofline_level", required=True
+        )
+    )
+
+
+def _without_place(view: RunView, points: pd.DataFrame, level: str) -> None:
+    """Say how much of the profiled time has no place in the chart, and why."""
+    if view.counters.empty or len(points) == len(view.counters):
+        return
+    flops = view.counters["flops"]
+    no_work, unknown = int((flops == 0).sum()), int(flops.isna().sum())
+    parts = []
+    if no_work:
+        parts.append(f"{many(no_work, 'launch')} without floating-point work")
+    if unknown:
+        parts.append(
+            f"{many(unknown, 'launch')} whose tensor-core operations were not counted: a new ncu "
+            "pass counts them"
+        )
+    if level != "DRAM" and not parts:
+        parts.append(f"launches without counters of {level} traffic")
+    if parts:
+        st.caption(f"Not in the chart: {', '.join(parts)}.")
 
 
 def _coverage(view: RunView) -> None:
@@ -87,9 +155,28 @@ def _coverage(view: RunView) -> None:
 
 _FIRST_RULES = 8
 
+
+def by_share(counters: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
+    """Return the profiled launches with `share_frac`, the kernels with most time first.
+
+    The share is that of all launches of the kernel in the run's kernel time, by its full name or,
+    where the two tools write it differently, its short one; unknown where the run has no timeline.
+    """
+    whole = float(kernels["total_ns"].sum()) if len(kernels) else 0.0
+    if not whole:
+        return counters.sort_values("duration_ns", ascending=False, kind="stable")
+    share = pd.Series(float("nan"), index=counters.index)
+    for key in ("name", "short_name"):
+        sums = kernels.groupby(key)["total_ns"].sum() / whole
+        share = share.fillna(counters[key].map(sums).astype(float))
+    shown = counters.assign(share_frac=share)
+    return shown.sort_values(["share_frac", "duration_ns"], ascending=False, kind="stable")
+
+
 _LABELS = {
     "short_name": "kernel",
     "category": "category",
+    "share_frac": "share %",
     "duration_ns": "\u00b5s",
     "sm_pct": "SM %",
     "memory_pct": "memory %",
@@ -99,6 +186,7 @@ _LABELS = {
     "theoretical_occupancy_pct": "theoretical %",
     "waves_per_sm": "waves / SM",
     "dram_bytes": "DRAM MB",
+    "l2_bytes": "L2 MB",
     "flops": "MFLOP",
     "grid": "grid",
     "block": "block",
@@ -110,7 +198,14 @@ _LABELS = {
 def _table(found: pd.DataFrame) -> None:
     kept = [c for c in _LABELS if c in found and found[c].notna().any()]
     table = found[kept].rename(columns=_LABELS)
-    for column, scale in (("\u00b5s", 1e3), ("DRAM MB", 1e6), ("MFLOP", 1e6)):
+    table["kernel"] = found["name"].map(distinct_labels(tuple(found["name"]), KERNEL_CHARS))
+    for column, scale in (
+        ("\u00b5s", 1e3),
+        ("DRAM MB", 1e6),
+        ("L2 MB", 1e6),
+        ("MFLOP", 1e6),
+        ("share %", 0.01),
+    ):
         if column in table:
             table[column] = table[column] / scale
     config: dict[str, object] = {
@@ -118,11 +213,16 @@ def _table(found: pd.DataFrame) -> None:
         for c in table
         if c.endswith("%") or c == "\u00b5s"
     }
-    # These span many orders of magnitude: fixed decimals would show zeros that are none.
     config |= {
-        c: st.column_config.NumberColumn(format="%.3g") for c in ("waves / SM", "DRAM MB", "MFLOP")
+        c: st.column_config.NumberColumn(format=fixed_format(table[c], most=3))
+        for c in ("waves / SM", "DRAM MB", "L2 MB", "MFLOP")
+        if c in table
     }
-    config["kernel"] = st.column_config.TextColumn(width=280)
+    config["kernel"] = kernel_column()
+    config["share %"] = st.column_config.NumberColumn(
+        format="%.1f", help="of the run's kernel time, all launches of this kernel"
+    )
+    table["full name"] = found["name"]
     if "category" in table:
         config["category"] = category_column(table["category"])
         table["category"] = [[c] for c in table["category"]]

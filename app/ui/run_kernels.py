@@ -11,11 +11,21 @@ from analysis.verdict import is_cpu_run
 from app.charts import kernels as kernel_charts
 from app.ui import data, style
 from app.ui.format import count, fixed_format, percent
+from app.ui.kernel_detail import kernel_detail, open_kernel
 from app.ui.perfetto import open_or_download
 from app.ui.shape import class_shares, kernel_shares
 from app.ui.timeline import Beside, draw_timeline, host_window
 from app.ui.timeline_load import Timeline
-from app.ui.widgets import category_column, chart, plain_markdown, show_table, table_height
+from app.ui.widgets import (
+    KERNEL_CHARS,
+    category_column,
+    chart,
+    choose_row,
+    kernel_column,
+    plain_markdown,
+    show_table,
+    table_height,
+)
 from core.states import Pass
 
 _TOP = 15
@@ -28,8 +38,16 @@ def kernels(view: RunView) -> None:
         return
     what = _what(view)
     shares = kernel_shares(view.kernels)
-    kernel_table(shares, num_iterations(view.phases), is_cpu=is_cpu_run(view))
+    chosen = kernel_table(
+        shares,
+        num_iterations(view.phases),
+        is_cpu=is_cpu_run(view),
+        is_chosen=open_kernel(shares),
+        key="kernel_table",
+    )
     st.caption(_recognised(view))
+    if chosen is not None:
+        kernel_detail(view, chosen)
     left, right = st.columns([3, 2], gap="large")
     with left:
         st.markdown(f"**Longest {what}**")
@@ -83,11 +101,16 @@ def kernel_table(
     key: str = "kernels",
     height: int | None = None,
     is_cpu: bool = False,
-) -> None:
-    """Draw one row a kernel and launch shape; one a CPU operator where `is_cpu`."""
+    is_chosen: pd.Series | None = None,
+) -> pd.Series | None:
+    """Draw one row a kernel and launch shape; one a CPU operator where `is_cpu`.
+
+    With `is_chosen`, which says of each row whether it is chosen at first, a row can be chosen;
+    return it.
+    """
     table = pd.DataFrame(
         {
-            "kernel": shares["name"].map(distinct_labels(tuple(shares["name"]))),
+            "kernel": shares["name"].map(distinct_labels(tuple(shares["name"]), KERNEL_CHARS)),
             "category": [[c] for c in shares["category"]],
             "share": 100 * shares["share_frac"],
             "\u00b5s / iteration": shares["total_ns"] / 1e3 / (iterations or 1),
@@ -111,13 +134,12 @@ def kernel_table(
         table = table.drop(columns=["\u00b5s / iteration", "launches / iteration"])
     if is_cpu:
         table = table.drop(columns=_OF_LAUNCHES).rename(columns=_CPU_LABELS)
-    show_table(
-        table,
-        key=key,
-        height=height or table_height(table, 560),
-        column_config=_kernel_columns(table),
-        alt="Kernels by total time",
-    )
+    looks = {"height": height or table_height(table, 560), "column_config": _kernel_columns(table)}
+    if is_chosen is None:
+        show_table(table, key=key, alt="Kernels by total time", **looks)
+        return None
+    place = choose_row(table, key=key, first=is_chosen, alt="Kernels by total time", **looks)
+    return None if place is None else shares.iloc[place]
 
 
 _OF_LAUNCHES = ["grid", "block", "registers", "shared B"]
@@ -134,7 +156,7 @@ def _kernel_columns(table: pd.DataFrame) -> dict[str, object]:
     said = _CPU_HELP if is_cpu else _HELP
     times = [c for c in table if c.endswith("\u00b5s") or c in ("total ms", "\u00b5s / iteration")]
     return {
-        "operator" if is_cpu else "kernel": st.column_config.TextColumn(width=280),
+        "operator" if is_cpu else "kernel": kernel_column(),
         "category": category_column(c[0] for c in table["category"]),
         "share": st.column_config.ProgressColumn(
             "share of self time" if is_cpu else "share of kernel time",

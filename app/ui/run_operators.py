@@ -13,8 +13,17 @@ from analysis.verdict import is_cpu_run
 from app.charts import steps as step_charts
 from app.ui import style
 from app.ui.format import duration
+from app.ui.kernel_detail import kernel_link, open_operator
 from app.ui.run_steps import why_no_steps
-from app.ui.widgets import chart, plain_markdown, show_table, table_height
+from app.ui.widgets import (
+    KERNEL_CHARS,
+    category_column,
+    chart,
+    choose_row,
+    kernel_column,
+    plain_markdown,
+    table_height,
+)
 
 _PASS_HELP = "forward, backward (autograd's nodes and what they call), optimizer, or other"
 
@@ -38,17 +47,15 @@ def operators(view: RunView) -> None:
             required=True,
         )  # fmt: skip
     table = _operator_table(frame, view, per_step=per_step and scope == "A step")
-    chosen = show_table(
+    place = choose_row(
         table,
         key="operator_table",
+        first=open_operator(frame),
         height=table_height(table, 520),
-        on_select="rerun",
-        selection_mode="single-row",
         column_config=_columns(table),
         alt="Operators by own kernel time",
     )
-    rows = chosen.selection.rows
-    _kernels_of(view, frame.iloc[rows[0]] if rows else frame.iloc[0])
+    _kernels_of(view, frame.iloc[place or 0])
 
 
 def _operator_table(frame: pd.DataFrame, view: RunView, *, per_step: bool) -> pd.DataFrame:
@@ -121,20 +128,33 @@ def _kernels_of(view: RunView, row: pd.Series) -> None:
         right_on="name",
         how="left",
     )
-    show_table(
+    place = choose_row(
         pd.DataFrame(
             {
-                "kernel": shown["kernel"].map(distinct_labels(tuple(shown["kernel"]))),
-                "category": shown["category"],
-                "launches": shown["count"],
+                "kernel": shown["kernel"].map(
+                    distinct_labels(tuple(shown["kernel"]), KERNEL_CHARS)
+                ),
+                "category": [[c] for c in shown["category"]],
+                "share": 100 * shown["total_ns"] / (float(shown["total_ns"].sum()) or 1.0),
                 "total ms": shown["total_ns"] / 1e6,
+                "launches": shown["count"],
                 "full name": shown["kernel"],
             }
         ),
+        key=f"kernels_of_{row['name']}_{row['pass']}",
+        first=None,
         height=table_height(shown, 320),
-        column_config={"total ms": st.column_config.NumberColumn(format="%.3f")},
+        column_config={
+            "kernel": kernel_column(),
+            "category": category_column(shown["category"]),
+            "share": st.column_config.NumberColumn("share of the operator", format="%.1f %%"),
+            "total ms": st.column_config.NumberColumn(format="%.3f"),
+        },
         alt="Kernels that the chosen operator launched",
     )
+    if place is not None:
+        name = str(shown["kernel"].iloc[place])
+        kernel_link(name, "Open this kernel in the table of kernels", key="kernel_of_operator")
 
 
 _METRICS = {"GPU time": "gpu", "Idle time": "idle"}

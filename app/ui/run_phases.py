@@ -10,6 +10,7 @@ from app.charts import phases as phase_charts
 from app.ui import style
 from app.ui.run_cards import OF_OPERATORS
 from app.ui.run_kernels import why_no_kernels
+from app.ui.run_phase_kernels import phase_kernels
 from app.ui.shape import merged_phases
 from app.ui.widgets import chart, show_table, table_height
 
@@ -20,6 +21,7 @@ def phases(view: RunView) -> None:
         has_pass = view.primary_pass is not None
         why = "The program marked no NVTX or profiler ranges." if has_pass else why_no_kernels(view)
         style.empty_state("No ranges recorded", why)
+        phase_kernels(view)
         return
     merged = merged_phases(view.phases)
     depth = merged["path"].str.count("/")
@@ -35,6 +37,7 @@ def phases(view: RunView) -> None:
     rules = _CPU_ATTRIBUTION if is_cpu else _ATTRIBUTION
     st.caption(" ".join(rules[a] for a in used if a in rules))
     _phase_table(merged, what)
+    phase_kernels(view)
 
 
 def _phase_table(merged: pd.DataFrame, what: str) -> None:

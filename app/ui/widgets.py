@@ -120,6 +120,37 @@ def category_column(categories: Iterable[object]) -> Any:
     return st.column_config.MultiselectColumn(options=classes, color=colours, width=110)
 
 
+def choose_row(
+    frame: pd.DataFrame, *, key: str, first: "pd.Series | None", alt: str, **options: Any
+) -> int | None:
+    """Draw a table of which one row can be chosen; return its place.
+
+    `first` says of each row whether it is chosen when the table is drawn first; a table whose
+    first row chosen is another one is drawn anew.
+    """
+    places = [] if first is None else [i for i, chosen in enumerate(first) if chosen][:1]
+    found = show_table(
+        frame,
+        key=f"{key}_{places[0]}" if places else key,
+        on_select="rerun",
+        selection_mode="single-row",
+        selection_default={"selection": {"rows": places}} if places else None,
+        alt=alt,
+        **options,
+    )
+    rows = [place for place in found.selection.rows if place < len(frame)]
+    return rows[0] if rows else None
+
+
+KERNEL_CHARS = 44
+"Of a kernel's name in a table, cut in the middle: the cell would cut its end, where names differ."
+
+
+def kernel_column(label: str | None = None, **options: Any) -> Any:
+    """Return a column of kernel names that are at most KERNEL_CHARS long."""
+    return st.column_config.TextColumn(label, width=300, **options)
+
+
 def linked_select(
     place: Any, label: str, options: Sequence[str], *, param: str, **options_of_widget: Any
 ) -> str:

@@ -3,7 +3,16 @@
 import pandas as pd
 import pytest
 
-from analysis.roofline import ceilings, cost_point, counter_points, utilisation
+from analysis.roofline import (
+    ceilings,
+    cost_point,
+    counter_points,
+    dtype_of_name,
+    dtypes_in_use,
+    l2_ceilings,
+    operator_points,
+    utilisation,
+)
 
 H100 = "NVIDIA H100 80GB HBM3"
 PEAKS = {"copy_bytes_per_s": 3e12, "gemm_bf16_flops_per_s": 700e12}
@@ -69,3 +78,73 @@ def test_cost_model_point_and_ridge():
     assert roofs["source"].tolist() == ["measured", "datasheet"]
     assert roofs["ridge"][0] == pytest.approx(700 / 3)
     assert ceilings({}, None, "bf16").empty
+
+
+def test_an_operator_is_placed_by_its_shapes_and_the_numbers_of_its_kernel():
+    operators = pd.DataFrame(
+        {
+            "name": ["aten::mm", "aten::mm", "aten::add"],
+            "pass": ["forward", "backward", "forward"],
+            "flops": [2.0 * 1024**3, 4.0 * 1024**3, None],
+            "elements": [3.0 * 1024**2, 6.0 * 1024**2, None],
+            "total_kernel_ns": [10_000, 40_000, 5_000],
+        }
+    )
+    kernels = pd.DataFrame(
+        {
+            "name": ["aten::mm", "aten::mm", "aten::mm"],
+            "pass": ["forward", "forward", "backward"],
+            "kernel": ["reduce", "nvjet_sm90_tst_128x64_64x8_1x2_h_bz_TNT", "ampere_sgemm_64x32"],
+            "total_ns": [10, 9_000, 40_000],
+        }
+    )
+    found = operator_points(operators, kernels)
+    assert found["dtype"].tolist() == ["bf16", "fp32"]
+    assert found["intensity"].tolist() == pytest.approx([2 * 1024 / 6, 4 * 1024 / 24])
+    assert found["flops_per_s"].tolist() == pytest.approx([2 * 1024**3 / 1e-5, 4 * 1024**3 / 4e-5])
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("nvjet_hsh_128x64_64x8_1x2_h_bz_TNT", "fp16"),
+        ("nvjet_sm100_qqtst_128x128_128x6_1x2_h_bz_TNT", "fp8"),
+        ("cutlass_75_tensorop_bf16_s1688gemm_bf16_256x128_nn_align1", "bf16"),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x256x8_ffma", "fp32"),
+        ("ampere_fp16_s16816gemm_fp16_64x64_ldg8_f2f_stages_64x6_tn", "fp16"),
+        ("cutlass_80_tensorop_s1688gemm_tf32_128x256", "tf32"),
+        ("splitKreduce_kernel", None),
+    ],
+)
+def test_the_numbers_of_a_matrix_kernel_are_told_by_its_name(name, dtype):
+    assert dtype_of_name(name) == dtype
+
+
+def test_kinds_of_numbers_in_use_are_those_of_the_matrix_kernels_by_time():
+    kernels = pd.DataFrame(
+        {
+            "name": ["ampere_sgemm_64x32", "nvjet_tst_64x8", "elementwise<Half>", "sgemm_tiny"],
+            "category": ["gemm", "gemm", "elementwise", "gemm"],
+            "total_ns": [300, 600, 99, 1],
+        }
+    )
+    assert dtypes_in_use(kernels, None) == ["bf16", "fp32"]
+    assert dtypes_in_use(kernels, "fp16") == ["fp16", "bf16", "fp32"]
+    assert dtypes_in_use(kernels.iloc[:0], None) == []
+
+
+def test_the_roof_of_the_l2_cache_is_what_its_counters_state():
+    counters = pd.DataFrame(
+        {
+            "short_name": ["a"],
+            "flops": [1e9],
+            "dram_bytes": [1e7],
+            "l2_bytes": [4e7],
+            "duration_ns": [1e5],
+            "peak_l2_bytes_per_s": [1e13],
+        }
+    )
+    assert counter_points(counters, "L2")["intensity"].tolist() == [25.0]
+    roofs = l2_ceilings(ceilings(PEAKS, None, "bf16"), counters)
+    assert roofs["bytes_per_s"].tolist() == [1e13] and roofs["ridge"].tolist() == [70.0]
+    assert l2_ceilings(roofs, counters.drop(columns="peak_l2_bytes_per_s")).empty

@@ -42,6 +42,29 @@ def test_names_that_look_alike_when_cut_keep_their_own_bars() -> None:
     assert len(set(fig.data[0].y)) == 2
 
 
+def test_kernels_of_one_name_are_told_apart_by_their_shapes_and_never_numbered() -> None:
+    name = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x256x64_warpgroupsize2x1x1_bias"
+    frame = kernel_frame([name] * 3).assign(
+        grid=["8,1,1", "8,1,1", "16,1,1"], block=["128,1,1", "256,1,1", "128,1,1"]
+    )
+    labels = list(kernels.top_kernels(frame).to_plotly().data[0].y)
+    assert len({text.replace("\u200b", "") for text in labels}) == 3
+    assert not any(text.endswith(("(2)", "(3)")) for text in labels)
+    assert all("bias" in text and text.startswith("sm90") for text in labels)
+
+
+def test_the_whole_name_of_a_kernel_is_told_on_hover() -> None:
+    name = "void at::native::elementwise_kernel<" + "a, " * 200 + "last>(int)"
+    told = kernels.top_kernels(kernel_frame([name])).to_plotly().data[0].hovertext[0]
+    told = told.replace("<br>", "").replace("&lt;", "<").replace("&gt;", ">")
+    assert told.startswith(name)
+
+
+def test_the_memory_curve_keeps_its_name_beside_bands_of_phases() -> None:
+    fig = memory.memory_timeline(points(50), phases=[("optimizer", 10, 30)]).to_plotly()
+    assert {trace.name for trace in fig.data} == {"reserved", "allocated"}
+
+
 def test_a_category_has_one_colour_in_every_chart() -> None:
     frame = kernel_frame(["a"]).assign(category="gemm")
     bar = kernels.top_kernels(frame).to_plotly().data[0].marker.color[0]
@@ -62,21 +85,40 @@ def test_waterfall_ends_at_the_other_side() -> None:
     fig = compare.waterfall(
         steps, start_ns=436_900.0, labels=("a", "b"), what="kernel time"
     ).to_plotly()
-    assert fig.data[0].y[-1] == pytest.approx(405.6)
-    assert list(fig.data[0].x) == ["a", "gemm", "gemv", "b"]
+    assert fig.data[0].x[-1] == pytest.approx(405.6)
+    assert list(fig.data[0].y) == ["a", "gemm", "gemv", "b"]
+
+
+def test_every_bar_of_a_waterfall_has_its_number_and_room_for_it() -> None:
+    fig = compare.waterfall(
+        [("waiting for launches", -1_590_000.0), ("copy", 12_000.0)],
+        start_ns=2_500_000.0,
+        labels=("a", "b"),
+        what="span",
+    ).to_plotly()
+    bars = fig.data[0]
+    assert list(bars.text) == [
+        "2.50\u00a0ms",
+        "\u22121.59\u00a0ms",
+        "+12.0\u00a0\u00b5s",
+        "922\u00a0\u00b5s",
+    ]
+    assert fig.layout.uniformtext.mode is False and bars.constraintext == "none"
+    longest = max(b + x for b, x in zip(bars.base, bars.x, strict=True))
+    assert fig.layout.xaxis.range[1] >= 1.15 * longest
 
 
 def test_waterfall_of_two_runs_of_one_name_keeps_both_bars() -> None:
     fig = compare.waterfall([], start_ns=1e3, labels=("same", "same"), what="span").to_plotly()
-    assert list(fig.data[0].x) == ["A: same", "B: same"]
+    assert list(fig.data[0].y) == ["A: same", "B: same"]
 
 
 def test_a_waterfall_of_milliseconds_is_drawn_in_milliseconds() -> None:
     fig = compare.waterfall(
         [("gemm", -4e6)], start_ns=12e6, labels=("a", "b"), what="span"
     ).to_plotly()
-    assert fig.layout.yaxis.title.text == "span (ms)"
-    assert fig.data[0].y[0] == pytest.approx(12.0)
+    assert fig.layout.xaxis.title.text == "span (ms)"
+    assert fig.data[0].x[0] == pytest.approx(12.0)
 
 
 def test_an_interval_that_rules_nothing_out_leaves_the_ratio_in_sight() -> None:

@@ -73,11 +73,11 @@ def _command(context: PassContext) -> list[str]:
         context.notes["max_launches"] = launch_limit()
     # A program whose steps are not seen has no switch inside it; see worker/child.py, hooks.
     switch = ["--profile-from-start", "off"] if own is None or own.has_steps else []
-    tensor = tensor_metrics(context)
+    extra = extra_metrics(context)
     return [
         context.tool.path,
         *(part for name in SETS[context.ncu_set] for part in ("--section", name)),
-        *(("--metrics", ",".join(tensor)) if tensor else ()),
+        *(("--metrics", ",".join(extra)) if extra else ()),
         *("--target-processes", "all", "--nvtx", *switch),
         *("--kernel-name-base", "mangled", *mode),
         *("--clock-control", "none", "--import-source", "no"),
@@ -86,11 +86,11 @@ def _command(context: PassContext) -> list[str]:
     ]
 
 
-def tensor_metrics(context: PassContext) -> tuple[str, ...]:
-    """Return this GPU's counters of tensor core operations, one for each kind of number.
+def extra_metrics(context: PassContext) -> tuple[str, ...]:
+    """Return this GPU's counters of tensor core operations, by kind of number, and of L2 traffic.
 
-    Without them the FLOP of a matrix product are not known. Their names differ between GPUs, and
-    ncu ends the program for a name that it does not know.
+    Without them the FLOP of a matrix product are not known, nor a kernel's place under the roof of
+    the L2 cache. Names differ between GPUs, and ncu ends the program for one that it does not know.
     """
     assert context.tool is not None and context.tool.path is not None
     assert context.run_tool is not None
@@ -100,7 +100,8 @@ def tensor_metrics(context: PassContext) -> tuple[str, ...]:
     whole = [n for n in names if "_sparsity_" not in n]
     # `src_fp16` holds `src_fp16_dst_fp32`: where the parts are there, the whole counts them twice.
     kinds = [n for n in whole if not any(other.startswith(f"{n}_") for other in whole)]
-    return tuple(f"{name}.sum" for name in kinds)
+    l2 = re.findall(r"^lts__t_sectors(?=\s)", text, re.M)[:1]
+    return tuple(f"{name}.sum" for name in (*kinds, *l2))
 
 
 def _report(context: PassContext) -> Path:

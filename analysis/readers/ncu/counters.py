@@ -127,6 +127,11 @@ def counters_of(values: Values) -> dict[str, float]:
         2 * _any(named, _FFMA_PEAK) * _any(named, "sm__cycles_elapsed.avg.per_second")
     )
     row["elapsed_cycles"] = any_unit(named, _CYCLES)
+    row["l2_bytes"] = _l2_bytes(values, named)
+    share = _any(named, _L2_SHARE) / 100
+    is_known = share > 0 and row["duration_ns"] > 0
+    rate = row["l2_bytes"] / (row["duration_ns"] * 1e-9) if is_known else NAN
+    row["peak_l2_bytes_per_s"] = rate / share if is_known else NAN
     row["registers"] = any_unit(named, _REGISTERS)
     return row
 
@@ -155,6 +160,16 @@ def _dram_bytes(values: Values, duration_ns: float) -> float:
         return total
     rate = _first(values, ("dram__bytes.sum.per_second", "Memory Throughput"), "byte/s")
     return rate * duration_ns / 1e9
+
+
+_L2_SHARE = "lts__t_sectors.sum.pct_of_peak_sustained_elapsed"
+_SECTOR_BYTES = 32
+
+
+def _l2_bytes(values: Values, named: Named) -> float:
+    """Bytes through the tags of the L2 slices, as ncu's own hierarchical roofline counts them."""
+    total = _first(values, ("lts__t_bytes.sum",), "byte")
+    return total if not math.isnan(total) else _SECTOR_BYTES * _any(named, "lts__t_sectors.sum")
 
 
 def _flops(values: Values, named: Named, duration_ns: float) -> float:

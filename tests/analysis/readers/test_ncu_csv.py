@@ -68,6 +68,16 @@ def test_raw_page_agrees_with_a_plain_reading_of_its_columns(raw: CaptureTables)
     assert raw.counters["duration_ns"].round().astype(int).tolist() == expected
 
 
+def test_traffic_of_the_l2_cache_is_that_of_its_sectors(raw: CaptureTables) -> None:
+    rows = list(csv.reader((NCU / "decode_eager.raw.csv").open()))
+    sectors = rows[0].index("lts__t_sectors.sum")
+    share = rows[0].index("lts__t_sectors.sum.pct_of_peak_sustained_elapsed")
+    expected = [32 * float(r[sectors].replace(",", "")) for r in rows[2:]]
+    assert raw.counters["l2_bytes"].tolist() == pytest.approx(expected)
+    peak = expected[9] / (raw.counters["duration_ns"][9] * 1e-9) / (float(rows[11][share]) / 100)
+    assert raw.counters["peak_l2_bytes_per_s"][9] == pytest.approx(peak)
+
+
 def test_both_pages_of_one_capture_agree(raw: CaptureTables, details: CaptureTables) -> None:
     for column in ("duration_ns", "sm_pct", "memory_pct", "dram_pct", "l2_pct", "occupancy_pct"):
         pd.testing.assert_series_equal(

@@ -8,7 +8,7 @@ import pytest
 from made import launches, trace
 
 from analysis.trace.attribution import attribute
-from analysis.trace.flops import operator_flops
+from analysis.trace.flops import operator_elements, operator_flops
 from analysis.trace.model import RangeKind, Thread, Trace
 from analysis.trace.operators import operator_table, operators_document
 from analysis.trace.ranges import phase_ranges
@@ -109,6 +109,20 @@ def test_flops_come_from_the_shapes_of_every_call() -> None:
     assert row(frame, "aten::addmm")["flops"] == 2 * 2 * 3 * 4
     assert row(frame, "aten::mm")["flops"] == 2 * (2 * 2 * 4 * 3)
     assert np.isnan(row(frame, "aten::linear")["flops"])
+    assert row(frame, "aten::addmm")["elements"] == 4 + 2 * 3 + 3 * 4 + 2 * 4
+
+
+def test_an_operator_that_calls_itself_again_does_its_work_once() -> None:
+    # Autocast runs an operator, casts its inputs, and calls it again with those.
+    ranges = [("aten::mm", 0, 100, 0, OP), ("aten::mm", 50, 90, 0, OP)]
+    made = trace(ranges=ranges, calls=launches((60, 0)), ops=[(200, 300, 0)])
+    names = (*made.names, "[[2, 4], [4, 3]]")
+    detail = np.full(len(made.host_ranges), len(names) - 1, np.int32)
+    host_ranges = replace(made.host_ranges, detail=detail)
+    frame = table(replace(made, names=names, host_ranges=host_ranges)).frame
+
+    assert row(frame, "aten::mm")["flops"] == 2 * 2 * 4 * 3
+    assert row(frame, "aten::mm")["elements"] == 2 * 4 + 4 * 3 + 2 * 3
 
 
 def test_operators_are_linked_to_their_kernels_and_back() -> None:
@@ -167,3 +181,22 @@ ATTENTION = [[2, 8, 128, 64], [2, 8, 256, 64], [2, 8, 256, 64]]
 )  # fmt: skip
 def test_flops_of_an_operator(name: str, shapes: list, flops: float | None) -> None:
     assert operator_flops(name, shapes) == flops
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "elements"),
+    [
+        ("aten::bmm", [[5, 2, 3], [5, 3, 4]], 5 * (6 + 12 + 8)),
+        ("aten::_scaled_dot_product_flash_attention", ATTENTION, 16 * 64 * (128 + 256 * 2 + 128)),
+        ("aten::_scaled_dot_product_flash_attention_backward", [ATTENTION[0], *ATTENTION],
+         16 * 64 * (2 * 128 + 2 * (128 + 2 * 256))),
+        ("aten::convolution_backward", [[2, 8, 5, 5], [2, 3, 7, 7], [8, 3, 3, 3]],
+         400 + 2 * 294 + 2 * 216),
+        ("aten::_scaled_mm", [[2, 3], [3, 4]], None),
+        ("aten::mm", [[2], [3, 4], []], None),
+    ],
+)  # fmt: skip
+def test_elements_that_an_operator_must_move(
+    name: str, shapes: list, elements: float | None
+) -> None:
+    assert operator_elements(name, shapes) == elements
