@@ -379,6 +379,22 @@ def m014_roofline_of_operators_and_of_the_l2_cache(db: Database) -> None:
         db.conn.execute(f"ALTER TABLE counters ADD COLUMN {name} REAL")
 
 
+@migrations()
+def m015_predictions_of_experiments(db: Database) -> None:
+    """Keep predictions that were tried, as they were made, and the run that measures each."""
+    db.conn.execute(
+        "CREATE TABLE predictions ("
+        "id INTEGER PRIMARY KEY,"
+        " run_id TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,"
+        " outcome_run_id TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,"
+        " experiment TEXT NOT NULL, kind TEXT NOT NULL, model_version INTEGER NOT NULL,"
+        " made_at TEXT NOT NULL, predicted_ns REAL NOT NULL, low_ns REAL NOT NULL,"
+        " high_ns REAL NOT NULL) STRICT"
+    )
+    db.conn.execute("CREATE INDEX predictions_run ON predictions(run_id)")
+    db.conn.execute("CREATE INDEX predictions_outcome ON predictions(outcome_run_id)")
+
+
 def _run(db: Database, script: str) -> None:
     """Execute statements one by one: `executescript` would commit the migration's transaction."""
     for statement in script.split(";\n"):

@@ -38,6 +38,7 @@ COMMANDS = {
     "classify": "name the class of kernel names",
     "reclassify": "apply the present kernel rules to all runs",
     "reparse": "read stored captures again",
+    "advise": "changes worth trying, with predicted latency",
     "project": "project a run's latency to another GPU",
     "tag": "add or remove tags",
     "pin": "make a run the baseline of its kind",

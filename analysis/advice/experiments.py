@@ -1,0 +1,250 @@
+"""The experiments of a run: which changes apply, what each should give, and whether to believe it.
+
+A kind is what has one record: `graph`, `compile`, `compile_graph`, `dtype`, `tf32`, `attention`,
+`batch`, `optimizer`, `setting`; on a CPU with ` (CPU)` behind it.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from analysis.advice import models
+from analysis.advice.constants import MODEL_VERSION, WIDTH
+from analysis.advice.models import Estimate
+from analysis.advice.score import Record
+from analysis.advice.settings import settings_for
+from analysis.advice.step_work import StepWork, step_work
+from analysis.runview import RunView
+
+OFFERED, UNTRIED, WITHHELD = "offered", "untried", "withheld"
+BATCH_FACTORS = (2, 4)
+GRAPH_MODES = ("reduce-overhead", "max-autotune")
+_SMALLER = {
+    "fp32": ("tf32", "bf16", "fp16"),
+    "tf32": ("bf16", "fp16"),
+    "bf16": ("fp8",),
+    "fp16": ("fp8",),
+}
+MIN_GAIN_FRAC = 0.03
+"""A smaller gain than this is within what runs differ by anyway: not worth a run."""
+NO_MODEL: Mapping[str, str] = {
+    "attention=compiled": "inductor may replace the naive code by a fused kernel or keep it: "
+    "nothing in the run tells which",
+    "weights=int8": "what dequantising costs is not in the run: its kernels are others",
+    "compile=default of a training step whose host decides": "the pair that tried it was missed "
+    "by half: host time of a compiled backward pass is not in the run",
+    "compile=reduce-overhead of a training step": "the optimizer stays outside the graph; no pair "
+    "tells what that costs",
+    "CUBLAS_WORKSPACE_CONFIG": "it lets cuBLAS choose other kernels: which, and how fast they are, "
+    "is not in the run",
+}
+"""Changes that are not offered, with the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """A latency that nobody has measured yet."""
+
+    latency_ns: float
+    low_ns: float
+    high_ns: float
+    decided_by: str
+    "`gpu` or `host`."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """A change, what it should give, and the record of its kind."""
+
+    name: str
+    "Names it on the command line: `compile=default`, `batch=8`."
+    kind: str
+    title: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    "Params of the workload to change."
+    environment: Mapping[str, str] = field(default_factory=dict)
+    lines: tuple[str, ...] = ()
+    "Lines of the user's program to change."
+    prediction: Prediction
+    gain_frac: float
+    "Share of the latency (of a larger batch: of the latency a sequence) that it should save."
+    evidence: tuple[str, ...]
+    status: str
+    "`offered`, `untried` (nobody measured this kind yet) or `withheld` (its record is poor)."
+    record: Record | None = None
+    model_version: int = MODEL_VERSION
+
+    @property
+    def is_worth_a_run(self) -> bool:
+        return self.gain_frac >= MIN_GAIN_FRAC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    kind: str
+    title: str
+    params: Mapping[str, Any]
+    estimate: Estimate | None
+    factor: int = 1
+
+    @property
+    def name(self) -> str:
+        return ",".join(f"{k}={_text(v)}" for k, v in self.params.items())
+
+
+def experiments_of(
+    view: RunView,
+    choices: Mapping[str, Sequence[Any]],
+    records: Mapping[str, Record],
+    is_valid: Callable[[Mapping[str, Any]], bool] = lambda _: True,
+) -> list[Experiment]:
+    """Return the changes that apply to a run, the largest gain first.
+
+    `choices` are the values that the workload's fields may take (empty for a program of the user),
+    `is_valid` says whether all its params together are allowed. [] without a clean latency.
+    """
+    step = step_work(view)
+    if step is None:
+        return []
+    found = [
+        _experiment(step, change, records)
+        for change in _changes(step, choices)
+        if change.estimate and is_valid({**step.params, **change.params})
+    ]
+    if view.run.workload in (None, "command"):
+        found += [
+            _experiment_of(
+                step, s.name, "setting", s.title, s.estimate, records,
+                environment=s.environment, lines=s.lines,
+                gain_frac=1 - s.estimate.latency_ns / step.latency_ns,
+            )
+            for s in settings_for(step, view.api_calls, view.transfers, view.peaks)
+        ]  # fmt: skip
+    order = (OFFERED, UNTRIED, WITHHELD)
+    return sorted(found, key=lambda e: (order.index(e.status), -e.gain_frac))
+
+
+def _changes(step: StepWork, choices: Mapping[str, Sequence[Any]]) -> Iterable[_Change]:
+    params = step.params
+    yield from _graph_changes(step, choices)
+    yield from _compile_changes(step, choices)
+    for dtype in _SMALLER.get(str(params.get("dtype")), ()):
+        if dtype in choices.get("dtype", ()):
+            estimate = models.other_dtype(step, dtype, is_autocast="mlp" in params)
+            kind = "tf32" if dtype == "tf32" else "dtype"
+            yield _Change(kind=kind, title=f"dtype {dtype}", params={"dtype": dtype},
+                          estimate=estimate)  # fmt: skip
+    for name in ("attention", "implementation"):
+        for choice in ("sdpa", "triton") if params.get(name) == "naive" else ():
+            if choice in choices.get(name, ()):
+                yield _Change(kind="attention", title=f"attention by {choice}",
+                              params={name: choice},
+                              estimate=models.fused_attention(step, choice))  # fmt: skip
+    if params.get("fused_optimizer") is False and "fused_optimizer" in choices:
+        yield _Change(kind="optimizer", title="fused optimizer",
+                      params={"fused_optimizer": True},
+                      estimate=models.fused_optimizer(step))  # fmt: skip
+    model = models.larger_batch if step.on_gpu else models.larger_batch_on_cpu
+    for factor in BATCH_FACTORS if isinstance(params.get("batch"), int) else ():
+        yield _Change(kind="batch", title=f"{factor} times the batch", factor=factor,
+                      params={"batch": params["batch"] * factor},
+                      estimate=model(step, factor))  # fmt: skip
+
+
+def _graph_changes(step: StepWork, choices: Mapping[str, Sequence[Any]]) -> Iterable[_Change]:
+    params = step.params
+    if params.get("cuda_graph") is False and "cuda_graph" in choices:
+        yield _Change(kind="graph", title="CUDA graph", params={"cuda_graph": True},
+                      estimate=models.graph_replay(step))  # fmt: skip
+    if params.get("kv_cache") == "argument" and params.get("compile") in GRAPH_MODES:
+        yield _Change(kind="compile_graph", title="KV cache that lets CUDA graphs be used",
+                      params={"kv_cache": "buffer"},
+                      estimate=models.compiled_graph(step, is_compiled=True))  # fmt: skip
+
+
+def _compile_changes(step: StepWork, choices: Mapping[str, Sequence[Any]]) -> Iterable[_Change]:
+    now = step.params.get("compile")
+    if now not in ("none", "default") or step.params.get("cuda_graph"):
+        return
+    for mode in choices.get("compile", ()):
+        title = f"torch.compile {mode}"
+        if mode == "default" and now == "none":
+            model = models.compiled if step.on_gpu else models.compiled_on_cpu
+            yield _Change(kind="compile", title=title, params={"compile": mode},
+                          estimate=model(step))  # fmt: skip
+        if mode in GRAPH_MODES and step.params.get("kv_cache") != "argument":
+            estimate = models.compiled_graph(step, is_compiled=now != "none")
+            yield _Change(kind="compile_graph", title=title, params={"compile": mode},
+                          estimate=estimate)  # fmt: skip
+
+
+def _experiment(step: StepWork, change: _Change, records: Mapping[str, Record]) -> Experiment:
+    estimate = change.estimate
+    assert estimate is not None
+    return _experiment_of(
+        step, change.name, change.kind, change.title, estimate, records,
+        params=change.params,
+        gain_frac=1 - estimate.latency_ns / step.latency_ns / change.factor,
+    )  # fmt: skip
+
+
+def _experiment_of(
+    step: StepWork,
+    name: str,
+    kind: str,
+    title: str,
+    estimate: Estimate,
+    records: Mapping[str, Record],
+    **rest: Any,
+) -> Experiment:
+    kind = kind if step.on_gpu else f"{kind} (CPU)"
+    record = records.get(kind)
+    known = record if record and record.is_known else None
+    return Experiment(
+        name=name,
+        kind=kind,
+        title=title,
+        prediction=predict(step, estimate, known),
+        evidence=estimate.evidence,
+        status=UNTRIED if known is None else WITHHELD if known.is_poor else OFFERED,
+        record=record,
+        **rest,
+    )
+
+
+def predict(step: StepWork, estimate: Estimate, record: Record | None) -> Prediction:
+    """Return the estimate with its interval: latency / e^w to latency * e^w.
+
+    w = WIDTH.gpu, or WIDTH.host + cv of the base where the host decides
+    w + WIDTH.untried without a record; else the larger of w and the record's width
+    """
+    width = WIDTH.host + step.cv if estimate.host_decides else WIDTH.gpu
+    width = max(width, record.width) if record else width + WIDTH.untried
+    return Prediction(
+        latency_ns=estimate.latency_ns,
+        low_ns=estimate.latency_ns / math.exp(width),
+        high_ns=estimate.latency_ns * math.exp(width),
+        decided_by="host" if estimate.host_decides else "gpu",
+    )
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def not_offered(
+    workload: str | None, params: Mapping[str, Any], choices: Mapping[str, Sequence[Any]]
+) -> dict[str, str]:
+    """Return the changes that a run could get and that no model reaches, with the reason."""
+    is_training = params.get("mode") in ("forward_backward", "train_step")
+    eager = params.get("compile") == "none"
+    concerns = {
+        "attention=compiled": "compiled" in choices.get("implementation", ())
+        and params.get("implementation") == "naive",
+        "weights=int8": "int8" in choices.get("weights", ()) and params.get("weights") != "int8",
+        "compile=default of a training step whose host decides": is_training and eager,
+        "compile=reduce-overhead of a training step": is_training and eager,
+        "CUBLAS_WORKSPACE_CONFIG": workload in (None, "command"),
+    }
+    return {name: reason for name, reason in NO_MODEL.items() if concerns[name]}

@@ -1,0 +1,182 @@
+"""Experiments for a program of the user: settings from outside, and lines to change inside.
+
+A setting is an environment variable: the program stays as it is. Each model takes what the run's
+own step shows the setting would remove; a step without it gets no such experiment.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from analysis.advice.models import Estimate
+from analysis.advice.step_work import StepWork
+
+MIN_SHARE = 0.01
+"""A change that could save less than this share of the step is not worth a run."""
+_ALLOCATION = r"(?i)^(cuda|cu)(Malloc|MemAlloc|Free|MemFree|MemCreate|MemMap|MemUnmap)"
+_LOADING = r"(?i)(ModuleLoad|LibraryLoad|ModuleGetFunction|LibraryGetKernel)"
+_FP32_PRODUCT = r"(?i)sgemm|ffma|_f32f32_|gemmSN|f32f32_f32f32"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A change of a program of the user."""
+
+    name: str
+    title: str
+    environment: Mapping[str, str]
+    lines: tuple[str, ...]
+    "Lines of the program to change, where no setting does it."
+    estimate: Estimate
+
+
+def settings_for(
+    step: StepWork, api_calls: pd.DataFrame, transfers: pd.DataFrame, peaks: Mapping[str, float]
+) -> list[Setting]:
+    """Return what could be changed around or in a program of the user, largest gain first."""
+    candidates = (
+        _allocator(step, api_calls),
+        _tf32(step),
+        _module_loading(step, api_calls),
+        _pinned(step, transfers, peaks),
+    )
+    found = [c for c in candidates if c and c.estimate.latency_ns <= step.latency_ns * 0.99]
+    return sorted(found, key=lambda c: c.estimate.latency_ns)
+
+
+def _saved(step: StepWork, ns: float, evidence: str) -> Estimate | None:
+    """Return the step without a time, none where it is under `MIN_SHARE` of the step.
+
+    latency [ns] = latency now - time of it in a step, at most 90 % of the step
+    """
+    if ns < MIN_SHARE * step.latency_ns:
+        return None
+    return Estimate(
+        latency_ns=step.latency_ns - min(ns, 0.9 * step.latency_ns),
+        host_decides=True,
+        evidence=(evidence,),
+    )
+
+
+def _setting(
+    name: str,
+    title: str,
+    estimate: Estimate | None,
+    environment: Mapping[str, str],
+    lines: tuple[str, ...] = (),
+) -> Setting | None:
+    if estimate is None:
+        return None
+    return Setting(name=name, title=title, environment=environment, lines=lines, estimate=estimate)
+
+
+def _calls_ns(step: StepWork, api_calls: pd.DataFrame, pattern: str) -> tuple[float, float]:
+    if api_calls.empty:
+        return 0.0, 0.0
+    rows = api_calls[api_calls["name"].str.contains(pattern)]
+    return float(rows["total_ns"].sum()) / step.num_steps, float(rows["count"].sum())
+
+
+def _allocator(step: StepWork, api_calls: pd.DataFrame) -> Setting | None:
+    """PYTORCH_CUDA_ALLOC_CONF: segments that grow, so that steps ask the driver for no memory.
+
+    latency [ns] = latency now - time in the driver's allocation calls of a step
+    """
+    ns, count = _calls_ns(step, api_calls, _ALLOCATION)
+    evidence = (
+        f"{count:.0f} calls of the driver's allocator take {ns / 1e6:.3g} ms of a "
+        f"{step.latency_ns / 1e6:.3g} ms step (profiled)"
+    )
+    estimate = _saved(step, ns, evidence)
+    return _setting(
+        "alloc_conf",
+        "Allocator with expandable segments",
+        estimate,
+        {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+        (),
+    )
+
+
+def _tf32(step: StepWork) -> Setting | None:
+    """NVIDIA_TF32_OVERRIDE: fp32 products by tensor cores, from outside.
+
+    latency [ns] = latency now - time of fp32 products * (1 - rate(fp32) / rate(tf32))
+
+    Products whose kernels' names say fp32 arithmetic; rates are the GPU's measured peaks. None
+    where the host decides.
+    """
+    fp32, tf32 = step.flops_rate("fp32"), step.flops_rate("tf32")
+    if not fp32 or not tf32 or step.waits or step.operations.empty:
+        return None
+    rows = step.is_product & step.operations["name"].str.contains(_FP32_PRODUCT)
+    ns = step.time_ns(rows)
+    estimate = _saved(
+        step,
+        ns * (1 - fp32 / tf32),
+        f"fp32 products take {ns / 1e6:.3g} of {step.latency_ns / 1e6:.3g} ms; measured rates: "
+        f"fp32 {fp32 / 1e12:.3g}, tf32 {tf32 / 1e12:.3g} TFLOP/s. Ten bits of mantissa are left",
+    )
+    return _setting(
+        "tf32_override",
+        "TF32 for fp32 products",
+        estimate,
+        {"NVIDIA_TF32_OVERRIDE": "1"},
+        ('torch.set_float32_matmul_precision("high")',),
+    )
+
+
+def _module_loading(step: StepWork, api_calls: pd.DataFrame) -> Setting | None:
+    """CUDA_MODULE_LOADING=EAGER: kernels are loaded at the start, not when first launched.
+
+    latency [ns] = latency now - time in loading calls of a recorded step
+    """
+    ns, count = _calls_ns(step, api_calls, _LOADING)
+    estimate = _saved(
+        step, ns, f"{count:.0f} calls that load code take {ns / 1e6:.3g} ms of a recorded step"
+    )
+    return _setting(
+        "module_loading",
+        "Load kernels at the start",
+        estimate,
+        {"CUDA_MODULE_LOADING": "EAGER"},
+        (),
+    )
+
+
+def _pinned(step: StepWork, transfers: pd.DataFrame, peaks: Mapping[str, float]) -> Setting | None:
+    """Copies from pinned memory, beside the kernels.
+
+    latency [ns] = latency now - time of pageable copies + their bytes / pinned rate
+    pinned rate  = `htod_bytes_per_s` of the GPU's peaks, else the run's own pinned copies' rate
+    """
+    if transfers.empty:
+        return None
+    rows = transfers[
+        transfers["kind"].isin(["HtoD", "DtoH"])
+        & ((transfers["src"] == "pageable") | (transfers["dst"] == "pageable"))
+    ].dropna(subset=["total_ns"])
+    pinned = transfers[(transfers["src"] == "pinned") | (transfers["dst"] == "pinned")]
+    rate = peaks.get("htod_bytes_per_s") or 0.0
+    if not rate and not pinned.empty and pinned["total_ns"].sum():
+        rate = float(pinned["bytes"].sum()) / float(pinned["total_ns"].sum()) * 1e9
+    if rows.empty or not rate:
+        return None
+    ns = float(rows["total_ns"].sum()) / step.num_steps
+    num_bytes = float(rows["bytes"].sum()) / step.num_steps
+    estimate = _saved(
+        step,
+        ns - num_bytes / rate * 1e9,
+        f"pageable copies of {num_bytes / 1e6:.3g} MB take {ns / 1e6:.3g} ms of a step, at "
+        f"{num_bytes / ns:.3g} GB/s; pinned ones reach {rate / 1e9:.3g} GB/s",
+    )
+    return _setting(
+        "pinned_copies",
+        "Pinned host memory",
+        estimate,
+        {},
+        (
+            "DataLoader(..., pin_memory=True)",
+            'batch = batch.to("cuda", non_blocking=True)',
+        ),
+    )

@@ -1,0 +1,336 @@
+"""Experiments of a stored run, trying them, and the score of all predictions, for pages and CLI."""
+
+import dataclasses
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlite_utils import Database
+
+from analysis.advice.constants import MODEL_VERSION
+from analysis.advice.experiments import (
+    NO_MODEL,
+    UNTRIED,
+    WITHHELD,
+    Experiment,
+    experiments_of,
+    not_offered,
+)
+from analysis.advice.score import (
+    MAX_MEDIAN_ERROR_FRAC,
+    MIN_INSIDE_FRAC,
+    AssumedWidths,
+    Outcome,
+    Record,
+    is_held_out,
+    records_of,
+    shipped_outcomes,
+)
+from analysis.runview import RunRow, RunView
+from app.job_text import submit_command
+from app.submit import CPU, Target, plan_jobs, resolve_gpus, submit_jobs
+from core.config import DataDir
+from core.errors import UserError
+from core.spec import JobSpec
+from db.fetch import run_view
+from db.predictions import MeasuredJob, Tried, keep_prediction, measured_jobs, tried
+
+MIN_REPEATS = 3
+"""Processes that measure an outcome: one process says little about the next."""
+ALL = "all"
+Key = tuple[str, str]
+"""GPU model and comparable hash: names a job on a GPU."""
+
+
+def known_records(db: Database) -> dict[str, Record]:
+    """Return the record of each kind: the example data's held-out pairs and what was tried here."""
+    return records_of([*shipped_outcomes(), *tried_outcomes(db)])
+
+
+def tried_outcomes(db: Database) -> list[Outcome]:
+    """Return the predictions that were tried and measured, as they were made."""
+    return [
+        Outcome(
+            kind=t.kind,
+            experiment=t.experiment,
+            gpu_model=t.gpu_model,
+            base=t.run_name,
+            predicted_ns=t.predicted_ns,
+            low_ns=t.low_ns,
+            high_ns=t.high_ns,
+            measured_ns=t.measured_ms * 1e6,
+            base_ns=t.base_ms * 1e6,
+            model_version=t.model_version,
+        )
+        for t in tried(db)
+        if t.measured_ms and t.base_ms
+    ]
+
+
+def advice_of(db: Database, data_dir: DataDir, run_id: str) -> dict[str, Any]:
+    """Return the document of `advise --json`: what applies to a run and what came of it."""
+    view = run_view(db, data_dir, run_id)
+    found = [e for e in _experiments(view, known_records(db)) if e.is_worth_a_run]
+    measured = {(j.gpu_model, j.comparable_hash): j for j in measured_jobs(db)}
+    before = {t.experiment: t for t in reversed(tried(db, run_id))}
+    return {
+        "kind": "predicted",
+        "run_id": run_id,
+        "name": view.run.name,
+        "gpu": view.run.gpu_model,
+        "latency_ms": (view.summary.get("latency_ms") or {}).get("median"),
+        "model_version": MODEL_VERSION,
+        "experiments": [_document(view.run, e, before.get(e.name), measured) for e in found],
+        "not_offered": [
+            {"name": name, "reason": reason}
+            for name, reason in not_offered(
+                view.run.workload, view.run.params, _choices(view.run.workload)
+            ).items()
+        ],
+        "note": None if found else _why_none(view),
+    }
+
+
+def try_experiments(
+    db: Database, data_dir: DataDir, run_id: str, names: Sequence[str]
+) -> list[tuple[Experiment, str]]:
+    """Queue the jobs of experiments, keep their predictions; return each with its run's id.
+
+    `all` is every one that is offered or untried. UserError for a name that is not there, for a
+    setting of a program that is not run here, and where no worker has the run's GPU.
+    """
+    view = run_view(db, data_dir, run_id)
+    chosen = _chosen(_experiments(view, known_records(db)), names)
+    target = _target(db, view.run)
+    queued = []
+    for experiment in chosen:
+        jobs = plan_jobs(
+            str(view.run.workload),
+            {k: [v] for k, v in {**view.run.params, **experiment.params}.items()},
+            [target],
+            [p for p in view.run.profilers if p != "ncu"],
+            max(MIN_REPEATS, view.run.repeats),
+        )
+        name = f"{view.run.name}: {experiment.name}"
+        (outcome_run_id,) = submit_jobs(db, data_dir, jobs, name).run_ids
+        keep_prediction(
+            db,
+            run_id=run_id,
+            outcome_run_id=outcome_run_id,
+            experiment=experiment.name,
+            kind=experiment.kind,
+            model_version=experiment.model_version,
+            predicted_ns=experiment.prediction.latency_ns,
+            low_ns=experiment.prediction.low_ns,
+            high_ns=experiment.prediction.high_ns,
+        )
+        queued.append((experiment, outcome_run_id))
+    return queued
+
+
+def can_try(db: Database, run: RunRow) -> bool:
+    """Say whether jobs of this run's workload can be queued for its GPU."""
+    if run.workload in (None, "command"):
+        return False
+    try:
+        _target(db, run)
+    except UserError:
+        return False
+    return True
+
+
+def score_document(db: Database, data_dir: DataDir) -> dict[str, Any]:
+    """Return the document of `advise --score`: the record of each kind and every pair behind it."""
+    outcomes = [*pair_outcomes(db, data_dir), *tried_outcomes(db)]
+    return {
+        "model_version": MODEL_VERSION,
+        "limits": {
+            "median_error_frac": MAX_MEDIAN_ERROR_FRAC,
+            "inside_frac": MIN_INSIDE_FRAC,
+        },
+        "kinds": [
+            dataclasses.asdict(r) | {"is_poor": r.is_poor, "is_known": r.is_known}
+            for r in records_of(outcomes).values()
+        ],
+        "pairs": [
+            dataclasses.asdict(x) | {"error_frac": x.error_frac, "is_inside": x.is_inside}
+            for x in outcomes
+        ],
+        "not_offered": [{"name": n, "reason": r} for n, r in NO_MODEL.items()],
+    }
+
+
+def pair_outcomes(db: Database, data_dir: DataDir, *, held_out: bool = True) -> list[Outcome]:
+    """Return what the models say of every pair of jobs in the database, from the base's run alone.
+
+    A job counts once: its base is the newest run with kernels, its outcome the median over its
+    runs. Pairs whose runs are all examples count if they are held out (or, `held_out` false, if
+    they are those that set constants). Pairs that were tried are left to `tried`.
+    """
+    jobs = measured_jobs(db)
+    by_key = {(j.gpu_model, j.comparable_hash): j for j in jobs}
+    done = {(t.run_id, t.experiment) for t in tried(db)}
+    found = []
+    for job in jobs:
+        view = run_view(db, data_dir, job.run_ids[0])
+        is_out = is_held_out(view.run.gpu_model, view.run.workload, view.run.params)
+        for experiment in _experiments(view, AssumedWidths()):
+            after = by_key.get((job.gpu_model, _hash(view.run, experiment)))
+            if after is None or (view.run.id, experiment.name) in done:
+                continue
+            if (is_out or not (job.is_example and after.is_example)) == held_out:
+                found.append(_outcome(view, experiment, after))
+    return found
+
+
+def _outcome(view: RunView, experiment: Experiment, after: MeasuredJob) -> Outcome:
+    return Outcome(
+        kind=experiment.kind,
+        experiment=experiment.name,
+        gpu_model=view.run.gpu_model or CPU,
+        base=view.run.name,
+        predicted_ns=experiment.prediction.latency_ns,
+        low_ns=experiment.prediction.low_ns,
+        high_ns=experiment.prediction.high_ns,
+        measured_ns=statistics.median(after.latencies_ms) * 1e6,
+        base_ns=view.summary["latency_ms"]["median"] * 1e6,
+        model_version=MODEL_VERSION,
+    )
+
+
+def _experiments(view: RunView, records: Mapping[str, Record]) -> list[Experiment]:
+    return experiments_of(
+        view,
+        _choices(view.run.workload),
+        records,
+        lambda params: _checked(view.run, params) is not None,
+    )
+
+
+def _choices(workload: str | None) -> dict[str, tuple[Any, ...]]:
+    """Return the values that each field of a workload may take; {} for one that is not known."""
+    from workloads.registry import load_workloads
+
+    spec = load_workloads().get(workload or "")
+    return {f.name: tuple(f.choices) for f in spec.fields} if spec and not spec.error else {}
+
+
+def _checked(run: RunRow, params: Mapping[str, Any]) -> dict[str, Any] | None:
+    from workloads.registry import parse_params
+
+    try:
+        return parse_params(str(run.workload), params, gpu_is_cpu=(run.gpu_model or CPU) == CPU)
+    except UserError:
+        return None
+
+
+def _hash(run: RunRow, experiment: Experiment) -> str:
+    if not experiment.params:
+        return ""
+    params = _checked(run, {**run.params, **experiment.params}) or {}
+    return JobSpec(workload=str(run.workload), params=params).comparable_hash
+
+
+def _target(db: Database, run: RunRow) -> Target:
+    if run.workload in (None, "command"):
+        raise UserError(
+            f"run {run.id} is of a program of yours: run it with the setting, or with the lines "
+            "changed, by `./warpboard profile`"
+        )
+    (target, *_) = resolve_gpus(db, run.gpu_model or CPU)
+    return target
+
+
+def _chosen(found: Sequence[Experiment], names: Sequence[str]) -> list[Experiment]:
+    if ALL in names:
+        return [e for e in found if e.status != WITHHELD and e.params and e.is_worth_a_run]
+    by_name = {e.name: e for e in found}
+    unknown = [n for n in names if n not in by_name]
+    if unknown:
+        listed = ", ".join(by_name) or "none"
+        raise UserError(f"experiment: {unknown[0]!r} is not one of this run's: {listed}")
+    return [by_name[n] for n in names]
+
+
+def _document(
+    run: RunRow,
+    experiment: Experiment,
+    before: Tried | None,
+    measured: Mapping[Key, MeasuredJob],
+) -> dict[str, Any]:
+    now = experiment.prediction
+    record = experiment.record
+    document: dict[str, Any] = {
+        "name": experiment.name,
+        "kind": experiment.kind,
+        "title": experiment.title,
+        "params": dict(experiment.params),
+        "environment": dict(experiment.environment),
+        "lines": list(experiment.lines),
+        "status": experiment.status,
+        "predicted_ms": {
+            "median": now.latency_ns / 1e6,
+            "low": now.low_ns / 1e6,
+            "high": now.high_ns / 1e6,
+        },
+        "gain_frac": experiment.gain_frac,
+        "decided_by": now.decided_by,
+        "evidence": list(experiment.evidence),
+        "record": None if record is None else dataclasses.asdict(record),
+        "note": _note(experiment),
+    }
+    if experiment.params:
+        params = _checked(run, {**run.params, **experiment.params})
+        job = {"workload": run.workload, "params": params, "gpu": run.gpu_model}
+        document["command"] = submit_command(job)
+    document["tried"] = None if before is None else _tried_document(before)
+    job_runs = measured.get((run.gpu_model or CPU, _hash(run, experiment)))
+    if before is None and job_runs is not None:
+        measured_ms = statistics.median(job_runs.latencies_ms)
+        document["measured"] = {
+            "run_id": job_runs.run_ids[0],
+            "latency_ms": measured_ms,
+            "is_inside": now.low_ns <= measured_ms * 1e6 <= now.high_ns,
+        }
+    return document
+
+
+def _tried_document(before: Tried) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "run_id": before.outcome_run_id,
+        "status": before.status,
+        "made_at": before.made_at,
+        "model_version": before.model_version,
+        "predicted_ms": {
+            "median": before.predicted_ns / 1e6,
+            "low": before.low_ns / 1e6,
+            "high": before.high_ns / 1e6,
+        },
+    }
+    if before.measured_ms:
+        measured_ns = before.measured_ms * 1e6
+        found["measured_ms"] = before.measured_ms
+        found["error_frac"] = before.predicted_ns / measured_ns - 1
+        found["is_inside"] = before.low_ns <= measured_ns <= before.high_ns
+    return found
+
+
+def _note(experiment: Experiment) -> str:
+    record = experiment.record
+    if experiment.status == UNTRIED or record is None:
+        return "nobody has measured a change of this kind yet: the interval is an assumption"
+    text = (
+        f"{record.num_outcomes} predictions of this kind were measured: median error "
+        f"{record.median_error_frac:.0%}, {record.inside_frac:.0%} inside the interval"
+    )
+    if experiment.status == WITHHELD:
+        return f"not offered, the record is poor: {text}"
+    return text
+
+
+def _why_none(view: RunView) -> str:
+    if not view.summary.get("latency_ms"):
+        return "the run has no clean latency to predict from"
+    if view.kernels.empty:
+        return "the run has no kernels to predict from: record an nsys or trace pass"
+    return "no change that has a model applies to this run"

@@ -1,0 +1,130 @@
+"""`warpboard advise RUN`: changes worth trying with predicted latency; `--try`; `--score`."""
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from app.cli.command import Command, add_json
+from app.cli.output import note, print_json, print_table
+from core.config import DataDir
+from core.errors import UserError
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("id", metavar="RUN", nargs="?", help="id, start of an id, or name")
+    parser.add_argument(
+        "--try",
+        dest="names",
+        action="append",
+        default=[],
+        metavar="all|NAME",
+        help="queue the job of an experiment, or of all; what it says is kept and scored",
+    )
+    parser.add_argument(
+        "--score", action="store_true", help="how predictions fared, over all pairs of runs here"
+    )
+    add_json(parser)
+
+
+def run(options: Namespace, data: DataDir) -> int:
+    from app.advice import advice_of, score_document, try_experiments
+    from db.connection import opened
+    from db.runs import resolve_run
+
+    if options.score:
+        with opened(data.db_path, is_reader=True) as db:
+            score = score_document(db, data)
+        print_json(score) if options.json else _print_score(score)
+        return 0
+    if options.id is None:
+        raise UserError("advise: name a run, or ask for --score")
+    if options.names:
+        with opened(data.db_path) as db:
+            run_id = resolve_run(db, options.id)
+            for experiment, queued in try_experiments(db, data, run_id, options.names):
+                note(f"{experiment.name}: queued as run {queued}")
+    with opened(data.db_path, is_reader=True) as db:
+        advice = advice_of(db, data, resolve_run(db, options.id))
+    print_json(advice) if options.json else _print_advice(advice)
+    return 0
+
+
+def _print_advice(advice: dict[str, Any]) -> None:
+    latency = advice["latency_ms"]
+    shown = "unknown" if latency is None else f"{latency:.4g} ms"
+    print(f"{advice['name']} on {advice['gpu'] or 'an unknown GPU'}: {shown} now")
+    if advice["note"]:
+        note(advice["note"])
+    rows = [_row(e) for e in advice["experiments"]]
+    if rows:
+        print_table(rows, ["experiment", "predicted ms", "interval", "gain %", "status", "outcome"])
+    for e in advice["experiments"]:
+        print(f"\n{e['name']}: {'; '.join(e['evidence'])}. {e['note']}.")
+        for name, value in e["environment"].items():
+            print(f"  set {name}={value}")
+        for line in e["lines"]:
+            print(f"  {line}")
+    for left in advice["not_offered"]:
+        note(f"not offered: {left['name']}: {left['reason']}")
+
+
+def _row(e: dict[str, Any]) -> dict[str, Any]:
+    predicted = e["predicted_ms"]
+    return {
+        "experiment": e["name"],
+        "predicted ms": None if e["status"] == "withheld" else predicted["median"],
+        "interval": "-"
+        if e["status"] == "withheld"
+        else f"{predicted['low']:.4g} to {predicted['high']:.4g}",
+        "gain %": 100 * e["gain_frac"],
+        "status": e["status"],
+        "outcome": outcome_text(e),
+    }
+
+
+def outcome_text(e: dict[str, Any]) -> str:
+    """Return what came of an experiment: measured latency, hit or missed; how far it is."""
+    if tried := e["tried"]:
+        if "measured_ms" not in tried:
+            return f"run {tried['run_id']}: {tried['status']}"
+        return f"{tried['measured_ms']:.4g} ms, {'hit' if tried['is_inside'] else 'missed'}"
+    if found := e.get("measured"):
+        return f"{found['latency_ms']:.4g} ms, {'hit' if found['is_inside'] else 'missed'}"
+    return "-"
+
+
+def _print_score(score: dict[str, Any]) -> None:
+    print_table(
+        [
+            {
+                "kind": k["kind"],
+                "n": k["num_outcomes"],
+                "median error %": 100 * k["median_error_frac"],
+                "inside %": 100 * k["inside_frac"],
+                "record": "poor" if k["is_poor"] else "good" if k["is_known"] else "too short",
+            }
+            for k in score["kinds"]
+        ],
+        ["kind", "n", "median error %", "inside %", "record"],
+    )
+    print()
+    print_table(
+        [
+            {
+                "kind": p["kind"],
+                "base": p["base"],
+                "change": p["experiment"],
+                "predicted ms": p["predicted_ns"] / 1e6,
+                "low": p["low_ns"] / 1e6,
+                "high": p["high_ns"] / 1e6,
+                "measured ms": p["measured_ns"] / 1e6,
+                "error %": 100 * p["error_frac"],
+                "inside": p["is_inside"],
+            }
+            for p in score["pairs"]
+        ],
+        ["kind", "base", "change", "predicted ms", "low", "high", "measured ms", "error %",
+         "inside"],
+    )  # fmt: skip
+
+
+COMMAND = Command(help="changes worth trying, with predicted latency", arguments=arguments, run=run)
