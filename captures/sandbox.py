@@ -1,48 +1,51 @@
 """Read foreign files in a child process with limits: page, API, command line and ingest use it.
 
-`run_limited` starts `python -m captures.sandbox MODULE` in a scratch folder of its own and calls
-`MODULE.main(request, out)` there. The child may use so much memory, processor time, wall time and
-disk; it is ended as a process group, and its end is a `CaptureError` that names the limit. What it
-found comes back as files (JSON, Parquet), never as pickles: the child is the side not trusted.
+`run_limited` starts `python -m captures.confined MODULE` in a scratch folder of its own and calls
+`MODULE.main(request, out)` there. The child and what it starts may use so much memory, processor
+time, wall time and disk; all of it is ended together, daemons too (`core.supervisor`), and the end
+is a `CaptureError` that names the limit. What it found comes back as files (JSON, Parquet), never
+as pickles: the child is the side not trusted.
 
 Beyond limits, as far as the kernel allows: no network (a network namespace of its own, else
-Landlock, else sockets that cannot be made from Python), and no writing or deleting outside the
-scratch folder (Landlock, Linux 5.13 and newer). `protection.json` in the folder says what holds.
+Landlock, Linux 6.7 and newer, else sockets that cannot be made from Python), no writing or deleting
+outside the scratch folder (Landlock, Linux 5.13 and newer), and no signals to other processes
+(Landlock, Linux 6.12 and newer). `captures.confined` is that side.
 A command and not multiprocessing: under Streamlit `__main__` is a page, which `spawn` would run.
 """
 
 import contextlib
-import ctypes
-import importlib
 import json
 import logging
 import os
-import resource
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from core.config import ROOT, ReadingSettings, reading_settings
 from core.errors import CaptureError
+from core.supervisor import supervised
 
 LOG = logging.getLogger("warpboard.sandbox")
-REQUEST, PROTECTION, SAID = "request.json", "protection.json", "said.txt"
+REQUEST, SAID = "request.json", "said.txt"
 _POLL_S = 0.1
+_END_S = 15.0
+_PROCESSES = 2
+"""The kernel ends a process that takes `cpu_s`; a reader and its tool may take so much together."""
 _MAPPED_BYTES = 3 << 30
 """Address space beyond the memory limit: libraries map much more than they use."""
+_REPORT_MAPPED_BYTES = 64 << 30
+"""The same where NVIDIA's own tools read a report: they map address space by the dozen GiB."""
 _UNPACKED = 8
 """How many times a packed capture counts: real ones grow 10 to 30 times."""
 _REPORT_ENDS = (".nsys-rep", ".qdrep", ".ncu-rep")
-"""NVIDIA's own tools read these; they map address space by the dozen GiB."""
+"""NVIDIA's own tools read these."""
 _KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
-_ROOMS = ("core", "captures", "analysis")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +56,8 @@ class Limits:
     cpu_s: float
     wall_s: float
     disk_bytes: int
-    is_mapping_free: bool = False
-    "Address space is not limited, resident memory is."
+    mapped_bytes: int = _MAPPED_BYTES
+    "Address space of each process beyond `memory_bytes`."
 
 
 def limits_for(paths: Sequence[Path], settings: ReadingSettings | None = None) -> Limits:
@@ -65,12 +68,13 @@ def limits_for(paths: Sequence[Path], settings: ReadingSettings | None = None) -
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     wanted = chosen.memory_bytes + int(chosen.memory_per_byte * num_bytes)
     cpu_s = chosen.cpu_s + chosen.cpu_s_per_mb * num_mb
+    has_report = any(p.name.lower().endswith(_REPORT_ENDS) for p in paths)
     return Limits(
         memory_bytes=max(min(wanted, machine * 3 // 4), chosen.memory_bytes),
         cpu_s=cpu_s,
         wall_s=4 * cpu_s + 60,
         disk_bytes=chosen.disk_bytes + 8 * num_bytes,
-        is_mapping_free=any(p.name.lower().endswith(_REPORT_ENDS) for p in paths),
+        mapped_bytes=_REPORT_MAPPED_BYTES if has_report else _MAPPED_BYTES,
     )
 
 
@@ -100,36 +104,77 @@ def run_limited(
     """
     (scratch / "tmp").mkdir()
     (scratch / REQUEST).write_text(json.dumps({**request, "limits": _as_request(limits)}))
-    alive, child_end = os.pipe()
+    with _started(module, scratch) as child:
+        why = _watch(child, scratch, limits, is_cancelled)
+        if why is None and (code := child.exit_code()):
+            why = _why_it_died(code, limits, scratch)
+    if why is not None:
+        where, remedy = why
+        raise CaptureError(subject, where, remedy)
+
+
+class _Child:
+    """A child under its supervisor, which tells through a pipe how the child ended."""
+
+    def __init__(self, supervisor: subprocess.Popen[bytes], status: int) -> None:
+        self.pid = supervisor.pid
+        self._supervisor = supervisor
+        self._status = status
+        self._told = b""
+
+    def has_ended(self, wait_s: float) -> bool:
+        """Wait so long at most; say whether the child and all that it started are gone."""
+        if not select.select([self._status], [], [], wait_s)[0]:
+            return False
+        told = os.read(self._status, 1 << 12)
+        self._told += told
+        return not told
+
+    def exit_code(self) -> int:
+        """Return how it ended, negative for a signal."""
+        reports = [json.loads(line) for line in self._told.splitlines()]
+        codes = [int(report["returncode"]) for report in reports if "returncode" in report]
+        return codes[0] if codes else self._supervisor.wait() or 1
+
+
+@contextlib.contextmanager
+def _started(module: str, scratch: Path) -> Iterator[_Child]:
+    """Start the child; when the block is left, nothing of it and of what it started is there."""
+    (told, control), (status, report) = os.pipe(), os.pipe()
+    command = [sys.executable, "-P", "-m", "captures.confined", module]
     try:
         with (scratch / SAID).open("wb") as said:
-            child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "captures.sandbox", module],
+            supervisor = subprocess.Popen(
+                supervised(command, told, report),
                 cwd=scratch,
                 env=_environment(scratch),
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
                 start_new_session=True,
-                pass_fds=(child_end,),
+                pass_fds=(told, report),
             )
-        os.close(child_end)
-        child_end = -1
-        why = _watch(child, alive, scratch, limits, is_cancelled)
+    except BaseException:
+        os.close(control)
+        os.close(status)
+        raise
     finally:
-        os.close(alive)
-        if child_end >= 0:
-            os.close(child_end)
-    if why is None and child.returncode:
-        why = _why_it_died(child.returncode, limits, scratch)
-    if why is not None:
-        where, remedy = why
-        raise CaptureError(subject, where, remedy)
+        os.close(told)
+        os.close(report)
+    try:
+        yield _Child(supervisor, status)
+    finally:
+        os.close(control)  # by this the supervisor ends all that runs below it
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            supervisor.wait(_END_S)
+        supervisor.kill()
+        supervisor.wait()
+        os.close(status)
 
 
 def _as_request(limits: Limits) -> dict[str, Any]:
     return {
-        "memory_bytes": None if limits.is_mapping_free else limits.memory_bytes,
+        "address_bytes": limits.memory_bytes + limits.mapped_bytes,
         "cpu_s": limits.cpu_s,
         "disk_bytes": limits.disk_bytes,
     }
@@ -149,33 +194,25 @@ def _environment(scratch: Path) -> dict[str, str]:
 
 
 def _watch(
-    child: subprocess.Popen[bytes],
-    alive: int,
-    scratch: Path,
-    limits: Limits,
-    is_cancelled: Callable[[], bool],
+    child: _Child, scratch: Path, limits: Limits, is_cancelled: Callable[[], bool]
 ) -> tuple[str, str] | None:
-    """Wait for the child; end its group and return why, when it goes beyond a limit."""
+    """Wait until the child has ended; return why it must be, once it goes beyond a limit."""
     deadline = time.monotonic() + limits.wall_s
     rounds = 0
-    try:
-        while child.poll() is None:
-            select.select([alive], [], [], _POLL_S)
-            rounds += 1
-            if _resident_bytes(child.pid) > limits.memory_bytes:
-                return _used_up("memory", limits)
-            if time.monotonic() > deadline:
-                return _used_up("wall", limits)
-            if rounds % 10 == 0 and _disk_bytes(scratch) > limits.disk_bytes:
-                return _used_up("disk", limits)
-            if rounds % 10 == 0 and is_cancelled():
-                return "reading it was cancelled", "Start it again"
-        return None
-    finally:
-        # Also after a good end: what the child may have left running is of no use.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+    while not child.has_ended(_POLL_S):
+        rounds += 1
+        resident_bytes, cpu_s = _usage(child.pid)
+        if resident_bytes > limits.memory_bytes:
+            return _used_up("memory", limits)
+        if cpu_s > _PROCESSES * (limits.cpu_s + 1):
+            return _used_up("cpu", limits)
+        if time.monotonic() > deadline:
+            return _used_up("wall", limits)
+        if rounds % 10 == 0 and _disk_bytes(scratch) > limits.disk_bytes:
+            return _used_up("disk", limits)
+        if rounds % 10 == 0 and is_cancelled():
+            return "reading it was cancelled", "Start it again"
+    return None
 
 
 def _used_up(limit: str, limits: Limits) -> tuple[str, str]:
@@ -203,18 +240,19 @@ def _why_it_died(code: int, limits: Limits, scratch: Path) -> tuple[str, str]:
     return f"its reader died ({how})", "The file is damaged, or the reader: report it with the file"
 
 
-def _resident_bytes(pid: int) -> int:
-    """Return the resident memory of a process and of those it started."""
-    total, waiting = 0, [pid]
-    page = os.sysconf("SC_PAGE_SIZE")
-    while waiting and len(waiting) < 1000:
-        number = waiting.pop()
+def _usage(pid: int) -> tuple[int, float]:
+    """Return the resident bytes of a process and of those below it, and their processor seconds."""
+    resident, ticks, waiting, num_seen = 0, 0, [pid], 0
+    while waiting and num_seen < 1000:
+        number, num_seen = waiting.pop(), num_seen + 1
         with contextlib.suppress(OSError, ValueError, IndexError):
-            total += int(Path(f"/proc/{number}/statm").read_text().split()[1]) * page
+            resident += int(Path(f"/proc/{number}/statm").read_text().split()[1])
+            fields = Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()
+            ticks += sum(map(int, fields[11:15]))  # its own, and those of ended children
             for task in os.listdir(f"/proc/{number}/task"):
                 children = Path(f"/proc/{number}/task/{task}/children").read_text()
                 waiting += [int(n) for n in children.split()]
-    return total
+    return resident * os.sysconf("SC_PAGE_SIZE"), ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _disk_bytes(folder: Path) -> int:
@@ -224,100 +262,3 @@ def _disk_bytes(folder: Path) -> int:
             with contextlib.suppress(OSError):
                 total += os.lstat(os.path.join(place, name)).st_blocks * 512
     return total
-
-
-# From here on: what runs in the child.
-
-
-def main() -> int:
-    """Limit this process, then run the job that `request.json` in this folder describes."""
-    scratch = Path.cwd()
-    request = json.loads((scratch / REQUEST).read_text())
-    libc = ctypes.CDLL(None, use_errno=True)
-    _limit_resources(request.pop("limits"))
-    _die_with_parent(libc)
-    _keep_bytecode()
-    protection = {"network": _leave_network(libc), "files": _confine_writes(libc, scratch)}
-    (scratch / PROTECTION).write_text(json.dumps(protection))
-    importlib.import_module(sys.argv[1]).main(request, scratch)
-    return 0
-
-
-def _limit_resources(limits: Mapping[str, Any]) -> None:
-    if limits["memory_bytes"] is not None:
-        mapped = limits["memory_bytes"] + _MAPPED_BYTES
-        resource.setrlimit(resource.RLIMIT_AS, (mapped, mapped))
-    cpu_s = int(limits["cpu_s"]) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 5))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limits["disk_bytes"], limits["disk_bytes"]))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def _die_with_parent(libc: ctypes.CDLL) -> None:
-    pdeathsig, no_new_privileges = 1, 38
-    libc.prctl(pdeathsig, signal.SIGKILL, 0, 0, 0)
-    libc.prctl(no_new_privileges, 1, 0, 0, 0)
-
-
-def _keep_bytecode() -> None:
-    """Compile our own modules while their folders can still be written to: it halves the start."""
-    import py_compile
-    from importlib.util import cache_from_source
-
-    for room in _ROOMS:
-        for source in (ROOT / room).rglob("*.py"):
-            compiled = Path(cache_from_source(str(source)))
-            with contextlib.suppress(OSError, py_compile.PyCompileError):
-                if not compiled.exists():
-                    py_compile.compile(str(source), quiet=2)
-
-
-def _leave_network(libc: ctypes.CDLL) -> str:
-    new_user, new_network = 0x10000000, 0x40000000
-    for flags in (new_network, new_user | new_network):
-        if libc.unshare(flags) == 0:
-            return "namespace"
-
-    class NoSocket(socket.socket):
-        def __init__(self, *_: Any, **__: Any) -> None:
-            raise PermissionError("the network is closed while files are read")
-
-    socket.socket = NoSocket  # type: ignore[misc]
-    return "python"
-
-
-_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
-_WRITES = {1: 0b1_1111_1111_0010, 2: 0b11_1111_1111_0010, 3: 0b111_1111_1111_0010}
-"""Landlock's rights to write, remove and make, by the version of its interface."""
-_WRITE_FILE, _TRUNCATE = 1 << 1, 1 << 14
-
-
-class _PathBeneath(ctypes.Structure):
-    _pack_ = 1
-    _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
-
-
-def _confine_writes(libc: ctypes.CDLL, scratch: Path) -> str:
-    """Allow writing below the scratch folder alone; "none" where the kernel has no Landlock."""
-    libc.syscall.restype = ctypes.c_long
-    version = libc.syscall(_LANDLOCK_CREATE, None, 0, 1)
-    if version < 1:
-        return "none"
-    handled = _WRITES[min(int(version), 3)]
-    attributes = ctypes.c_uint64(handled)
-    rules = libc.syscall(_LANDLOCK_CREATE, ctypes.byref(attributes), 8, 0)
-    if rules < 0:
-        return "none"
-    null = handled & (_WRITE_FILE | _TRUNCATE)
-    for path, allowed in ((scratch, handled), (Path("/dev/null"), null)):
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        rule = _PathBeneath(allowed, place)
-        libc.syscall(_LANDLOCK_ADD, rules, 1, ctypes.byref(rule), 0)
-        os.close(place)
-    is_confined = libc.syscall(_LANDLOCK_RESTRICT, rules, 0) == 0
-    os.close(int(rules))
-    return "landlock" if is_confined else "none"
-
-
-if __name__ == "__main__":
-    sys.exit(main())
