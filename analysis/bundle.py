@@ -21,8 +21,10 @@ from analysis.manifest_run import (
 )
 from analysis.rundata import PassWarning, RunCapture, RunData
 from analysis.tables import CaptureKind
-from captures.contents import check_paths, checked_file, hash_of_captures, unique_name
+from captures.contents import check_paths, checked_file, hash_of, hash_of_captures, unique_name
 from captures.manifest import MANIFEST, load_manifest
+from captures.private import PrivateWords
+from captures.scrub.manifest import clean_manifest
 from core.errors import AppError, CaptureError, UserError
 from core.trace_rules import MEASURED_RANGE, is_iteration, path_part
 
@@ -119,7 +121,11 @@ def load_bundle(folder: Path, staging: Staging) -> RunData:
                 broken.append(pass_warning(entry["pass"], "capture_unreadable", str(exc)))
     if kept := _wanted_ranges(manifest["job"]):
         captures = [_with_ranges(capture, kept, broken) for capture in captures]
-    return from_manifest(manifest, tuple(captures), tuple(broken))
+    content_hash = hash_of(manifest)  # of what was given, before anything is removed
+    if not staging.keep_private:
+        manifest = clean_manifest(manifest, PrivateWords(salt=staging.salt))
+    data = from_manifest(manifest, tuple(captures), tuple(broken))
+    return replace(data, content_hash=content_hash)
 
 
 def _is_beside_its_export(entry: Mapping[str, Any], item: Mapping[str, Any]) -> bool:

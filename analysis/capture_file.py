@@ -8,6 +8,7 @@ from pathlib import Path
 from analysis.rundata import RunCapture
 from analysis.tables import CaptureKind, CaptureTables
 from captures.contents import content_sha256, file_sha256
+from captures.private import PrivateWords
 from core.errors import CaptureError
 from core.states import Pass
 
@@ -30,6 +31,8 @@ class Staging:
 
     folder: Path
     keep_private: bool = False
+    salt: bytes = b""
+    "The installation's, for hashes of GPUs' UUIDs; they are dropped without one."
 
 
 def read_capture(
@@ -47,11 +50,17 @@ def read_capture(
         else:
             from captures.scrub import scrub
 
-            removed = scrub(path, kind, stored)
+            removed = scrub(path, kind, stored, PrivateWords(salt=staging.salt))
         raw_sha256 = before.result()
         hashes = beside.submit(lambda: (content_sha256(path), file_sha256(stored)))
         is_own_copy = not staging.keep_private
-        tables = readers.read(stored, kind, is_own_copy=is_own_copy, scratch=staging.folder)
+        tables = readers.read(
+            stored,
+            kind,
+            is_own_copy=is_own_copy,
+            scratch=staging.folder,
+            words=PrivateWords(salt=staging.salt),
+        )
         source_sha256, stored_sha256 = hashes.result()
     if source_sha256 != raw_sha256:
         raise CaptureError(path, "it changed while it was read", "Import it once it is complete")
@@ -75,7 +84,8 @@ def keep_capture(
     from captures.scrub import scrub
 
     stored = staging.folder / name
-    removed = () if staging.keep_private else scrub(path, kind, stored)
+    words = PrivateWords(salt=staging.salt)
+    removed = () if staging.keep_private else scrub(path, kind, stored, words)
     if staging.keep_private:
         _copy_whole(path, kind, stored)
     tool = "nsys" if kind is CaptureKind.NSYS_REP else "ncu"

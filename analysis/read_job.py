@@ -1,14 +1,14 @@
 """Read runs from foreign files and assemble them: what `captures.sandbox` starts in its child.
 
-The request: `jobs`, each with the `paths` of one run or the `stored` captures of one, and `rules`
-and `peaks` to assemble with. The answer of job N is the folder `N`: `run.json` with its files, or
-`error.json`.
+The request: `jobs`, each with the `paths` of one run or the `stored` captures of one, `rules` and
+`peaks` to assemble with, and the `salt` of hashed UUIDs. The answer of job N is the folder `N`:
+`run.json` with its files, or `error.json`.
 """
 
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from analysis.assemble import assemble
 from analysis.bundle import load_bundle, load_paths, run_of_captures
 from analysis.capture_file import Staging, read_capture
 from analysis.classify import load_user_rules
+from analysis.row_limits import check_rows
 from analysis.rundata import AssembledRun, RunData
 from analysis.tables import CaptureKind
 from analysis.transfer import write_run
@@ -25,9 +26,6 @@ from core.gpus import imported_gpu, is_one_gpu, peak_values
 
 LOG = logging.getLogger("warpboard.reading")
 ERROR = "error.json"
-MAX_ROWS = 500_000
-_IN_FILES = ("spans", "ranges", "host")
-"""Tables that are kept as Parquet files."""
 UNEXPECTED = "its reader did not expect what it holds"
 _BUG = "If the file is sound, report this with it"
 
@@ -53,7 +51,8 @@ def main(request: Mapping[str, Any], scratch: Path) -> None:
 
 
 def _read(job: Mapping[str, Any], folder: Path, request: Mapping[str, Any]) -> AssembledRun:
-    staging = Staging(folder=folder, keep_private=bool(job.get("keep_private")))
+    salt = bytes.fromhex(request.get("salt") or "")
+    staging = Staging(folder=folder, keep_private=bool(job.get("keep_private")), salt=salt)
     if "stored" in job:
         data = _stored(Path(job["folder"]), job["stored"], staging)
     else:
@@ -63,19 +62,8 @@ def _read(job: Mapping[str, Any], folder: Path, request: Mapping[str, Any]) -> A
     known = request.get("peaks", {}).get(key, {}) if is_one_gpu(key) else {}
     rules = load_user_rules(Path(request["rules"])) if request.get("rules") else ()
     own = peak_values(data.gpu.get("peaks") or {})
-    _check_rows(data)
+    check_rows(data)
     return assemble(data, user_rules=rules, peaks=own or known, gpu_model=model)
-
-
-def _check_rows(data: RunData) -> None:
-    """Refuse a capture that would fill the database: each row stays there for good."""
-    for capture in data.captures:
-        for name in (f.name for f in fields(capture.tables)):
-            table = getattr(capture.tables, name)
-            num_rows = len(table) if hasattr(table, "columns") else 0
-            if name not in _IN_FILES and num_rows > MAX_ROWS:
-                where = f"it gives {num_rows} rows of {name}, more than the {MAX_ROWS} kept of one"
-                raise CaptureError(capture.file_name, where, "Record a shorter capture")
 
 
 def _stored(folder: Path, rows: list[Mapping[str, Any]], staging: Staging) -> RunData:

@@ -151,7 +151,7 @@ def _store(db: Any, data_dir: DataDir, run: AssembledRun, given: Given, source: 
             if key is not None:
                 store_gpu(db, key, None, _gpu_record(data.gpu))
             insert_imported(db, data_dir, run_id, run, row | {"gpu_id": key})
-            _keep_manifest(data_dir, given.paths, run, run_id)
+            _keep_manifest(data_dir, given, run, run_id)
             return _result(db, run_id, is_new=True)
         except sqlite3.IntegrityError:
             # The same files were imported by somebody else in this moment.
@@ -169,18 +169,19 @@ def _again(db: Any, known: str, given: Given, source: str) -> Imported:
     return _result(db, known, is_new=False)
 
 
-def _keep_manifest(
-    data_dir: DataDir, paths: Sequence[Path], run: AssembledRun, run_id: str
-) -> None:
+def _keep_manifest(data_dir: DataDir, given: Given, run: AssembledRun, run_id: str) -> None:
     """Keep a bundle's manifest too: `reparse` needs what its passes measured themselves."""
     from app.kept_manifest import keep_manifest
+    from captures.identity import device_salt
     from captures.manifest import load_manifest
+    from captures.private import PrivateWords
 
     if run.data.job is not None:
-        folder = paths[0] if paths[0].is_dir() else paths[0].parent
+        folder = given.paths[0] if given.paths[0].is_dir() else given.paths[0].parent
         stored = data_dir.captures / run_id
         stored.mkdir(parents=True, exist_ok=True)
-        keep_manifest(load_manifest(folder), run, stored)
+        words = None if given.keep_private else PrivateWords(salt=device_salt(data_dir.root))
+        keep_manifest(load_manifest(folder), run, stored, words)
 
 
 def user_rules(data_dir: DataDir) -> tuple[Any, ...]:

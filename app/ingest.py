@@ -10,7 +10,9 @@ from typing import Any
 
 from app.kept_manifest import keep_manifest
 from app.reading import file_job, read_one
+from captures.identity import device_salt
 from captures.manifest import MANIFEST, load_manifest
+from captures.private import PrivateWords
 from core.config import DataDir
 from core.errors import AppError
 from core.states import RunStatus
@@ -91,7 +93,8 @@ def _ingest(db: Any, data_dir: DataDir, run_id: str, gpu_id: str | None) -> None
         folder.mkdir(parents=True, exist_ok=True)
         try:
             # Before the run is done: this process may be killed at any time.
-            keep_manifest(manifest, run, folder)
+            words = PrivateWords(salt=device_salt(data_dir.root))
+            keep_manifest(manifest, run, folder, words)
             ingest_run(db, data_dir, run_id, run)
         except BaseException:
             if is_new:

@@ -7,13 +7,20 @@ from typing import Any
 
 from analysis.rundata import AssembledRun
 from captures.manifest import MANIFEST
+from captures.private import PrivateWords
+from captures.scrub.manifest import clean_manifest
 
 
-def keep_manifest(manifest: Mapping[str, Any], run: AssembledRun, folder: Path) -> None:
+def keep_manifest(
+    manifest: Mapping[str, Any], run: AssembledRun, folder: Path, words: PrivateWords | None = None
+) -> None:
     """Write the manifest with the hashes of what is stored, and what could not be read as warnings.
 
-    `run` is what was read from the manifest's captures; `folder` holds them.
+    `run` is what was read from the manifest's captures; `folder` holds them. With `words` it is
+    cleaned of what is private.
     """
+    if words is not None:
+        manifest = clean_manifest(manifest, words)
     stored = {c.source_sha256: c for c in run.captures}
     unreadable = [w for w in run.data.warnings if w.warning.code == "capture_unreadable"]
     passes = []

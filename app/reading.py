@@ -96,11 +96,16 @@ def read_one(
 
 
 def _surroundings(data_dir: DataDir, db: Any) -> dict[str, Any]:
-    """Return the present rules and measured peaks, by which runs are assembled."""
+    """Return the present rules and measured peaks, by which runs are assembled, and the salt."""
+    from captures.identity import device_salt
     from db.devices import peaks_of_all
 
     rules = data_dir.rules_path
-    return {"rules": str(rules) if rules.exists() else None, "peaks": peaks_of_all(db)}
+    return {
+        "rules": str(rules) if rules.exists() else None,
+        "peaks": peaks_of_all(db),
+        "salt": device_salt(data_dir.root).hex(),
+    }
 
 
 def _read_all(

@@ -9,10 +9,13 @@ from `site-packages` on. Every pattern is linear: repetitions are bounded or end
 """
 
 import hashlib
+import hmac
 import re
 from collections.abc import Iterable
 from functools import lru_cache
 
+_HASHED, _HASHED_BY_ALL = "D-", "H-"
+"""How hashes of UUIDs begin: those of one installation, and an older form."""
 REMOVED = "(removed)"
 PATH_REMOVED = "(path)"
 
@@ -192,14 +195,21 @@ def private_field(name: str) -> str | None:
     return next((what for what, pattern in _FIELDS if pattern.search(name)), None)
 
 
-def hashed(identity: str) -> str:
-    """Return what stands for a GPU's UUID: equal for equal devices, and not to be turned back."""
+def hashed(identity: str, salt: bytes = b"") -> str:
+    """Return what stands for a GPU's UUID: equal for equal devices of one installation only.
+
+    The salt is the installation's own (`captures.identity`); without one nothing stands for it.
+    What was hashed before stays. Hashes of an older form, whose salt was everybody's, are salted.
+    """
     plain = identity.strip().upper().removeprefix("GPU-")
-    if not plain or plain.startswith("H-"):  # "H-": hashed before
+    if not plain or plain.startswith(_HASHED):
         return identity
-    return (
-        "H-" + hashlib.sha256(f"warpboard gpu identity\n{plain}".encode()).hexdigest()[:24].upper()
-    )
+    if not salt:
+        return ""
+    if not plain.startswith(_HASHED_BY_ALL):
+        public = hashlib.sha256(f"warpboard gpu identity\n{plain}".encode()).hexdigest()
+        plain = _HASHED_BY_ALL + public[:24].upper()
+    return _HASHED + hmac.digest(salt, plain.encode(), "sha256").hex()[:24].upper()
 
 
 @lru_cache(maxsize=1 << 14)
@@ -213,9 +223,13 @@ def short_path(file: str) -> str:
 
 
 class PrivateWords:
-    """Names and secrets that private fields held, to find them in every other text too."""
+    """Names and secrets that private fields held, to find them in every other text too.
 
-    def __init__(self, words: Iterable[str] = ()) -> None:
+    `salt`: the installation's, by which UUIDs of GPUs are hashed; without one they are dropped.
+    """
+
+    def __init__(self, words: Iterable[str] = (), *, salt: bytes = b"") -> None:
+        self._salt = salt
         self._words: dict[str, re.Pattern[str]] = {}
         for word in words:
             self.add(word)
@@ -229,6 +243,10 @@ class PrivateWords:
                 literal = re.escape(part)  # first, so that it is searched for as fast as a text
                 around = rf"{literal}(?<![A-Za-z0-9]{literal})(?![A-Za-z0-9])"
                 self._words[part] = re.compile(around, _A)
+
+    def device(self, uuid: str) -> str:
+        """Return what stands for a GPU's UUID, "" for nothing."""
+        return hashed(uuid, self._salt)
 
     def learn(self, text: str) -> None:
         """Take the names that a private text (an environment, a log, an event's data) gives."""

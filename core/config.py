@@ -90,6 +90,18 @@ def data_dir(explicit: str | Path | None = None) -> DataDir:
     return DataDir(root=Path(chosen).expanduser().absolute())
 
 
+def host_folder() -> Path:
+    """Return where what belongs to this installation is kept on a host that may have no dashboard.
+
+    The data directory if there is one, or one is named; else the user's folder for states.
+    """
+    data = data_dir()
+    if os.environ.get("WARPBOARD_DATA") or data.root.is_dir():
+        return data.root
+    states = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(states).expanduser() / "warpboard"
+
+
 def broker_url(data: DataDir) -> str:
     """Return WARPBOARD_BROKER, the URL in WARPBOARD_BROKER_FILE, or the embedded broker's.
 

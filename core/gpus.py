@@ -224,8 +224,7 @@ def imported_gpu(gpu: Mapping[str, Any]) -> str | None:
 def is_one_gpu(key: str | None) -> bool:
     """Say whether a key is of one physical GPU: what files tell only by model may be of several.
 
-    `H-...` stands for a uuid in a scrubbed capture.
+    `D-...` stands for a uuid in a scrubbed capture, `H-...` did earlier.
     """
-    return key is not None and (
-        not key.startswith("import/") or key.startswith(("import/GPU-", "import/H-"))
-    )
+    prefixes = ("import/GPU-", "import/MIG-", "import/D-", "import/H-")
+    return key is not None and (not key.startswith("import/") or key.startswith(prefixes))

@@ -13,6 +13,7 @@ from analysis.runview import CLASSIFIED_KERNEL_COLUMNS, RunRow, RunView, StepVie
 from analysis.tables import CaptureWarning
 from core.config import DataDir
 from core.errors import UserError
+from core.gpus import is_one_gpu
 from core.states import KERNEL_PASS_ORDER
 from db.frames import build, select
 from db.status import events, gpus, last_events, queue, workers
@@ -264,8 +265,7 @@ def _peaks(db: Database, gpu_id: str | None, info: dict[str, Any]) -> dict[str, 
     """
     if own := info.get("peaks"):
         return dict(own)
-    is_by_model = str(gpu_id).startswith("import/") and not str(gpu_id).startswith("import/GPU-")
-    if is_by_model:
+    if not is_one_gpu(gpu_id):
         return {}
     rows = db.execute("SELECT name, value FROM gpu_peaks WHERE gpu_id = ?", [gpu_id]).fetchall()
     return dict(rows)

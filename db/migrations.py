@@ -7,8 +7,12 @@ goes with it (ON DELETE CASCADE), so deleting or re-ingesting a run is one state
 import json
 import re
 import statistics
+from pathlib import Path
 
 from sqlite_utils import Database, Migrations
+
+from captures.identity import device_salt
+from captures.private import hashed
 
 migrations = Migrations("warpboard")
 
@@ -393,6 +397,29 @@ def m015_predictions_of_experiments(db: Database) -> None:
     )
     db.conn.execute("CREATE INDEX predictions_run ON predictions(run_id)")
     db.conn.execute("CREATE INDEX predictions_outcome ON predictions(outcome_run_id)")
+
+
+@migrations()
+def m016_hashed_uuids(db: Database) -> None:
+    """Name GPUs that only files told of by the installation's own hashes, not by their UUIDs."""
+    sql = "SELECT id FROM gpus WHERE id LIKE 'import/GPU-%' OR id LIKE 'import/MIG-%'"
+    keys = [row[0] for row in db.execute(f"{sql} OR id LIKE 'import/H-%'").fetchall()]
+    if not keys:
+        return
+    place = db.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()[0]
+    salt = device_salt(Path(place).parent) if place else b""
+    db.conn.execute("PRAGMA defer_foreign_keys = ON")
+    for key in keys:
+        new = hashed(key.removeprefix("import/"), salt)
+        if not new:  # the secret cannot be kept: as before
+            return
+        db.conn.execute(
+            "UPDATE gpus SET id = ?, uuid = ? WHERE id = ?", (f"import/{new}", new, key)
+        )
+        for table in ("gpu_peaks", "runs"):
+            db.conn.execute(
+                f"UPDATE {table} SET gpu_id = ? WHERE gpu_id = ?", (f"import/{new}", key)
+            )
 
 
 def _run(db: Database, script: str) -> None:

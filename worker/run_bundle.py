@@ -34,7 +34,7 @@ from core.spec import DEFAULT_NCU_SET, NCU_SETS, JobSpec, expand_sweep, normalis
 from worker.execute import Job, JobLimits, warnings_of
 from worker.measure import measure_and_keep
 from worker.passes import GpuTarget
-from worker.targets import CPU, find_targets, join_targets
+from worker.targets import CPU, find_targets, join_targets, without_uuids
 from workloads.registry import parse_params
 
 EXIT_DONE, EXIT_FAILED = 0, 3
@@ -175,7 +175,7 @@ def run_all(
         Job(
             spec,
             folder,
-            gpu=join_targets(targets, spec.num_gpus)[1],
+            gpu=_given_away(join_targets(targets, spec.num_gpus)[1], args),
             on_event=_printer(folder.name),
             keep_private=args.keep_private,
         )
@@ -203,6 +203,10 @@ def run_all(
     finally:
         for job in jobs:
             job.close()
+
+
+def _given_away(target: GpuTarget, args: argparse.Namespace) -> GpuTarget:
+    return target if args.keep_private else without_uuids(target)
 
 
 def _printer(label: str) -> Any:

@@ -2,11 +2,13 @@
 
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from core.config import data_dir
+from captures.identity import device_salt
+from captures.private import PrivateWords
+from core.config import data_dir, host_folder
 from core.errors import UserError
 from worker.passes import GpuTarget
 from worker.probe import Gpu, probe_gpus
@@ -63,6 +65,17 @@ def group_target(members: list[GpuTarget]) -> GpuTarget:
             "uuids": [m.facts.get("uuid") for m in members],
         },
     )
+
+
+def without_uuids(target: GpuTarget) -> GpuTarget:
+    """Return the target with hashes for UUIDs in its facts: for bundles that may be given away."""
+    words = PrivateWords(salt=device_salt(host_folder()))
+    facts = dict(target.facts)
+    if facts.get("uuid"):
+        facts["uuid"] = words.device(facts["uuid"]) or None
+    if facts.get("uuids"):
+        facts["uuids"] = [words.device(uuid) or None for uuid in facts["uuids"] if uuid]
+    return replace(target, facts=facts)
 
 
 def visible(gpus: list[Gpu]) -> list[Gpu]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from analysis.readers.detect import detect
 from analysis.tables import CaptureKind, CaptureTables
 from captures.opening import reading
+from captures.private import PrivateWords
 from core.errors import CaptureError
 
 
@@ -16,11 +17,13 @@ def read(
     *,
     is_own_copy: bool = False,
     scratch: Path | None = None,
+    words: PrivateWords | None = None,
 ) -> CaptureTables:
     """Return everything in one capture; the kind is found by content unless given.
 
     `is_own_copy`: `captures.scrub` has just written the file, from a source that it checked.
     `scratch`: folder for temporary files of large captures; the system's own if None.
+    `words`: clean by them what a report of NVIDIA's tools gives, whose file holds private fields.
     Raises CaptureError (file, place, remedy) for anything that cannot be read right, and
     ToolUnavailableError where a report needs a tool that this host lacks.
     """
@@ -29,7 +32,10 @@ def read(
     if chosen is CaptureKind.BUNDLE:
         raise CaptureError(path, "this is a bundle of captures", "Import the folder as a whole")
     with reading(path):
-        tables = _reader(chosen, is_own_copy, scratch)(path)
+        if words is not None and chosen in (CaptureKind.NSYS_REP, CaptureKind.NCU_REP):
+            tables = _read_report(path, chosen, words)
+        else:
+            tables = _reader(chosen, is_own_copy, scratch)(path)
     if _state(path) != before:
         raise CaptureError(
             path, "the file changed while it was being read", "Import it once it is complete"
@@ -46,6 +52,16 @@ def _state(path: Path) -> tuple[int, int, int] | None:
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 
+def _read_report(path: Path, kind: CaptureKind, words: PrivateWords) -> CaptureTables:
+    if kind is CaptureKind.NSYS_REP:
+        from analysis.readers.nsys.report import read_nsys_rep
+
+        return read_nsys_rep(path, words=words)
+    from analysis.readers.ncu.report import read_ncu_rep
+
+    return read_ncu_rep(path, words=words)
+
+
 def _reader(
     kind: CaptureKind, is_own_copy: bool, scratch: Path | None
 ) -> Callable[[Path], CaptureTables]:
@@ -55,11 +71,15 @@ def _reader(
 
         return partial(read_nsys_sqlite, is_sound=is_own_copy, scratch=scratch)
     if kind is CaptureKind.NSYS_REP:
-        from analysis.readers.nsys.report import read_nsys_rep as reader
-    elif kind is CaptureKind.NSYS_CSV:
+        from analysis.readers.nsys.report import read_nsys_rep
+
+        return read_nsys_rep
+    if kind is CaptureKind.NCU_REP:
+        from analysis.readers.ncu.report import read_ncu_rep
+
+        return read_ncu_rep
+    if kind is CaptureKind.NSYS_CSV:
         from analysis.readers.nsys.stats_csv import read_nsys_csv as reader
-    elif kind is CaptureKind.NCU_REP:
-        from analysis.readers.ncu.report import read_ncu_rep as reader
     elif kind is CaptureKind.NCU_CSV:
         from analysis.readers.ncu.csv import read_ncu_csv as reader
     elif kind is CaptureKind.NCU_LOG:

@@ -6,16 +6,17 @@ import os
 import socket
 from pathlib import Path
 
+from captures.identity import device_salt
 from captures.private import PrivateWords, clean
-from core.config import ROOT
+from core.config import ROOT, host_folder
 
 
 def host_words() -> PrivateWords:
-    """Return this host's and this user's names, as far as they are telling."""
+    """Return this host's and this user's names, as far as they identify, and the host's salt."""
     names = [socket.gethostname(), socket.getfqdn(), os.environ.get("USER", "")]
     with contextlib.suppress(KeyError, OSError):  # a container's user may have no name
         names.append(getpass.getuser())
-    return PrivateWords(names)
+    return PrivateWords(names, salt=device_salt(host_folder()))
 
 
 class LogCleaner:

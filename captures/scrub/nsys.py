@@ -18,7 +18,7 @@ from typing import Any
 from captures.database import sidecars
 from captures.nsys_database import NsysDatabase, open_nsys
 from captures.nsys_structure import DAMAGED
-from captures.private import Cleaner, PrivateWords, hashed, private_field
+from captures.private import Cleaner, PrivateWords, private_field
 from core.errors import CaptureError
 
 _TABLES = re.compile(
@@ -196,10 +196,10 @@ class _Copy:
     def _hashed(self, value: Any) -> Any:
         if not isinstance(value, str) or not value:
             return value
-        new = hashed(value)
+        new = self._cleaner.words.device(value)
         if new != value:
-            self._removed["GPU UUIDs (a hash stays)"] = None
-        return new
+            self._removed["GPU UUIDs (a hash stays)" if new else "GPU UUIDs"] = None
+        return new or None
 
     def _is_kept(self, table: str, key: Any, value: Any) -> int:
         """Say whether a row of metadata or of the system's description stays."""

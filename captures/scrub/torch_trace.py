@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from captures.private import Cleaner, PrivateWords, clean, hashed
+from captures.private import Cleaner, PrivateWords, clean
 
 _SIGN = re.compile(
     r"\"(?:host|node|user|log(?:in|name)|cmd|command|cwd|pwd|argv|env|trace_?name|home|ip|master_addr"
@@ -91,7 +91,7 @@ class TraceCleaner:
     def _emptied(self, match: re.Match[str], value: str, strings: Sequence[str]) -> str:
         name = match["name"]
         if name.lower() == "uuid" and value.startswith('"'):
-            return f'"{hashed(value[1:-1])}"'
+            return f'"{self._words.device(value[1:-1])}"'
         whole = _MARK.sub(lambda m: strings[int(m[1])], value)
         _learn_value(name, whole, self._words)
         return {"[": "[]", "{": "{}", '"': '""'}[match["value"]]

@@ -2,13 +2,23 @@
 
 import gzip
 import json
+import os
 import pickle
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from analysis.compare.engine import compare
+from analysis.export import to_csv
+from analysis.studies.engine.run import list_studies
 from app.imports import import_paths
+from captures.contents import file_sha256
+from core.gpus import is_one_gpu
+from core.spec import JobSpec
+from db.connection import opened
+from db.fetch import run_view
 from tests.analysis.readers.nsys_files import edited
 
 H100 = Path(__file__).parents[1] / "data" / "h100"
@@ -110,7 +120,56 @@ def snapshot(folder):
     return path
 
 
+def ncu_report(folder):
+    """Texts of the same length in a real report: who ran it, and a kernel's name."""
+    data = (H100 / "ncu" / "decode_max_autotune.ncu-rep").read_bytes()
+    for old, new in (
+        (b"/usr/bin/python3.12", b"/home/alicesecret/p"),
+        (
+            b"triton_red_fused_mm_t_transpose_view_4",
+            b"triton_red_of_alicesecret_in_a_view_42",
+        ),
+    ):
+        assert old in data and len(old) == len(new)
+        data = data.replace(old, new)
+    path = folder / "n.ncu-rep"
+    path.write_bytes(data)
+    return path
+
+
 MADE = {f.__name__: f for f in (nsys, trace, ncu_table, ncu_log, snapshot)}
+
+
+def bundle(folder):
+    """A bundle that was made with private fields kept, or by somebody else's program."""
+    place = folder / "bundle"
+    place.mkdir()
+    capture = nsys(place)
+    item = {"file": capture.name, "kind": "nsys_sqlite", "sha256": file_sha256(capture)}
+    failure = {"code": "x", "message": "ssh alicesecret@secrethost42 and cd /ceph/alicesecret"}
+    argv = ["python", "/home/alicesecret/t.py", "--token", "SECRETKEY123"]
+    manifest = {
+        "schema_version": 1,
+        "status": "done",
+        "job": JobSpec(workload="command", params={"argv": json.dumps(argv)}).as_dict(),
+        "gpu": {"model": "NVIDIA H100 80GB HBM3", "uuid": f"GPU-{UUID}", "uuids": [f"GPU-{UUID}"]},
+        "environment": {"hostname": "secrethost42", "user": "alicesecret", "torch": "2.9"},
+        "error": "ended on secrethost42: see /u/alicesecret/log",
+        "warnings": [failure],
+        "passes": [
+            {
+                "pass": "nsys",
+                "process": 0,
+                "status": "ok",
+                "command": ["nsys", "profile", "-o", "/ceph/alicesecret/out"],
+                "warnings": [failure],
+                "captures": [{**item, "bytes": capture.stat().st_size}],
+                "result": {"environment": {"HOSTNAME": "secrethost42", "HF_TOKEN": "SECRETKEY123"}},
+            }
+        ],
+    }
+    (place / "manifest.json").write_text(json.dumps(manifest))
+    return place
 
 
 def stored_bytes(root):
@@ -127,14 +186,111 @@ def test_nothing_planted_is_in_any_stored_byte(data_dir, tmp_path, make):
     path = make(tmp_path)
     assert any(word in path.read_bytes() for word in PLANTED)
     found = import_paths(data_dir, [path], name="run")
-    left = {(p.name, w) for p, data in stored_bytes(data_dir.root) for w in PLANTED if w in data}
-    assert left == set()
+    assert planted_in(data_dir) == set()
     assert found.removed
 
 
-@pytest.mark.parametrize("make", [nsys, trace], ids=["nsys", "trace"])
-def test_nothing_planted_is_in_an_export(data_dir, tmp_path, make, cli):
-    run_id = import_paths(data_dir, [make(tmp_path)], name="run").run_id
-    assert cli("show", run_id, "--json") == 0
-    assert cli.out
-    assert [word for word in PLANTED if word.decode() in cli.out] == []
+def planted_in(data_dir, leave_out=""):
+    return {
+        (path.name, word)
+        for path, data in stored_bytes(data_dir.root)
+        for word in PLANTED
+        if word in data and not (leave_out and path.name.endswith(leave_out))
+    }
+
+
+def test_nothing_planted_in_a_bundle_is_in_any_stored_byte(data_dir, tmp_path):
+    import_paths(data_dir, [bundle(tmp_path)], name="run")
+    assert planted_in(data_dir) == set()
+
+
+def test_a_bundle_that_comes_again_is_known_though_it_was_cleaned(data_dir, tmp_path):
+    place = bundle(tmp_path)
+    first, again = (import_paths(data_dir, [place]) for _ in range(2))
+    assert (first.is_new, again.is_new, again.run_id) == (True, False, first.run_id)
+
+
+def test_two_bundles_of_one_gpu_are_of_one_without_its_uuid(data_dir, tmp_path):
+    first = bundle(tmp_path)
+    second = shutil.copytree(first, tmp_path / "second")
+    manifest = (second / "manifest.json").read_text()
+    (second / "manifest.json").write_text(manifest.replace('"2.9"', '"2.10"'))
+    with opened(data_dir.ensure().db_path) as db:
+        for path in (first, second):
+            assert import_paths(data_dir, [path]).is_new
+        (key,) = {row[0] for row in db.execute("SELECT gpu_id FROM runs").fetchall()}
+        assert key.startswith("import/D-") and is_one_gpu(key)
+        assert db.execute("SELECT count(*) FROM gpus").fetchone()[0] == 1
+
+
+@pytest.mark.child
+def test_names_out_of_a_counter_report_are_cleaned_before_they_are_stored(data_dir, tmp_path):
+    pytest.importorskip("ncu_report")
+    found = import_paths(data_dir, [ncu_report(tmp_path)], name="run")
+    assert planted_in(data_dir, leave_out=".ncu-rep") == set()
+    assert found.removed[0].startswith("may remain: ")
+    with opened(data_dir.db_path) as db:
+        names = {row[0] for row in db.execute("SELECT name FROM kernel_names").fetchall()}
+    assert "triton_red_of_(removed)_in_a_view_42" in names
+
+
+@pytest.mark.child
+@pytest.mark.parametrize("keep_private", [False, True])
+def test_names_out_of_a_timeline_report_are_cleaned_before_they_are_stored(
+    data_dir, tmp_path, monkeypatch, keep_private
+):
+    """The stored report holds them, and the import says so; the database does not."""
+    export = nsys(tmp_path)
+    tool = tmp_path / "tool" / "nsys"
+    tool.parent.mkdir()
+    version = 'echo "NVIDIA Nsight Systems version 2025.5.2.10-253135822126v0"'
+    asked = f'[ "$1" = --version ] && {{ {version}; exit 0; }}'
+    tool.write_text(f'#!/bin/sh\n{asked}\ncp {export} "$7"\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    report = tmp_path / "r.nsys-rep"
+    report.write_bytes(b"NVIDIA Tegra Profiler Report 2025@3@1@90-2531v0.\n alicesecret")
+
+    found = import_paths(data_dir, [report], name="run", keep_private=keep_private)
+
+    assert planted_in(data_dir, leave_out=".nsys-rep") == set()
+    with opened(data_dir.db_path) as db:
+        assert db.execute("SELECT count(*) FROM kernels").fetchone()[0] > 0
+    if not keep_private:
+        assert found.removed[0].startswith("may remain: ")
+
+
+@pytest.fixture
+def two_runs(data_dir, tmp_path):
+    """Import a bundle and a trace with planted words."""
+    made = [bundle(tmp_path), trace(tmp_path)]
+    return [import_paths(data_dir, [p], name=f"run {i}").run_id for i, p in enumerate(made)]
+
+
+EXPORTS = {
+    "show": ("show", "{a}", "--json"),
+    "show text": ("show", "{a}"),
+    "trace": ("show", "{b}", "--json"),
+    "runs": ("runs", "--json"),
+    **{f"compare {f}": ("compare", "{a}", "{b}", "--format", f) for f in ("text", "md", "json")},
+    "compare html": ("compare", "{a}", "{b}", "--format", "html"),
+    **{f"study {f}": ("study", "STUDY", "--format", f) for f in ("md", "csv", "json", "html")},
+}
+
+
+@pytest.mark.parametrize("words", EXPORTS.values(), ids=EXPORTS)
+def test_nothing_planted_is_in_an_export(two_runs, cli, words):
+    names = dict(zip("ab", two_runs, strict=True))
+    studies = [study.name for study in list_studies()] if "STUDY" in words else [""]
+    for study in studies:
+        cli(*(w.format(**names).replace("STUDY", study) for w in words))
+        assert cli.out
+        assert [word for word in PLANTED if word.decode() in cli.out] == []
+
+
+def test_nothing_planted_is_in_what_a_page_saves(data_dir, two_runs):
+    with opened(data_dir.db_path) as db:
+        views = [run_view(db, data_dir, run_id) for run_id in two_runs]
+    saved = to_csv(compare([views[0]], [views[1]]))
+    assert saved.count("\n") > 3
+    assert [word for word in PLANTED if word.decode() in saved] == []

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis import read_job
+from analysis import row_limits
 from analysis.readers import detect, read
+from app.imports import import_paths
 from app.reading import file_job, read_one
 from captures.pickle_data import PickleRefusedError, load_data
 from core.errors import CaptureError
@@ -81,7 +82,7 @@ def test_packed_data_that_grows_a_thousandfold_is_refused(tmp_path):
 
 
 def test_a_capture_of_more_rows_than_are_kept_is_refused(data_dir, monkeypatch):
-    monkeypatch.setattr(read_job, "MAX_ROWS", 3)
+    monkeypatch.setattr(row_limits, "MAX_ROWS", 3)
     with (
         opened(data_dir.ensure().db_path) as db,
         pytest.raises(CaptureError, match="more than the 3 kept"),
@@ -98,12 +99,42 @@ def test_rows_that_are_kept_in_files_beside_the_database_are_not_counted(data_di
         carried = _num_rows(run.captures[0].tables)
     in_database = max(n for name, n in carried.items() if name not in ("spans", "ranges", "host"))
     assert carried["host"] > in_database
-    monkeypatch.setattr(read_job, "MAX_ROWS", in_database)
+    monkeypatch.setattr(row_limits, "MAX_ROWS", in_database)
     with (
         opened(data_dir.db_path) as db,
         read_one(data_dir, db, file_job([TRACE])) as again,
     ):
         assert again.captures[0].tables.host.num_rows == carried["host"]
+
+
+def trace_of(folder, names, **args):
+    event = {"ph": "X", "cat": "kernel", "pid": 0, "tid": 7, "dur": 1}
+    event["args"] = {"device": 0, "stream": 7, **args}
+    events = [{**event, "name": name, "ts": 2 * i} for i, name in enumerate(names)]
+    path = folder / "t.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "message"),
+    [
+        ("MAX_NAMES", 20, "21 different names in kernels, column name, more than the 20 kept"),
+        ("MAX_TEXT_BYTES", 1000, r"\d{4} bytes of names and texts, more than the 1000 kept"),
+        ("MAX_FACTS", 1, "entries of summary, more than the 1 kept"),
+    ],
+)
+def test_a_capture_that_would_fill_the_database_with_names_is_refused(
+    data_dir, tmp_path, monkeypatch, limit, value, message
+):
+    monkeypatch.setattr(row_limits, limit, value)
+    path = trace_of(tmp_path, [f"kernel_{i}_{'x' * 100}" for i in range(21)])
+    with pytest.raises(CaptureError, match=message) as caught:
+        import_paths(data_dir, [path])
+    assert "Record a shorter capture" in caught.value.remedy
+    with opened(data_dir.db_path) as db:
+        for table in ("runs", "kernel_names", "kernels"):
+            assert db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] == 0
 
 
 def test_a_name_of_a_megabyte_is_cut(data_dir, tmp_path):

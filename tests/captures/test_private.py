@@ -1,9 +1,12 @@
 """One list says what is private in a text; a name that a private field held is found elsewhere."""
 
+import hashlib
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from captures.identity import device_salt
 from captures.private import PrivateWords, clean, hashed
 from captures.scrub.log import LogCleaner
 
@@ -81,10 +84,44 @@ def test_common_words_are_nobodys_names():
     assert len(words) == 0
 
 
+UUID = "GPU-554a6988-03dd-6206-3dd1-f43fb60a3ed0"
+OURS, THEIRS = b"o" * 32, b"t" * 32
+
+
 def test_equal_devices_have_equal_hashes_that_are_hashed_no_further():
-    once = hashed("GPU-554a6988-03dd-6206-3dd1-f43fb60a3ed0")
-    assert once == hashed("554A6988-03DD-6206-3DD1-F43FB60A3ED0") == hashed(once)
-    assert "554" not in once[:6]
+    once = hashed(UUID, OURS)
+    assert once == hashed(UUID.upper().removeprefix("GPU-"), OURS) == hashed(once, OURS)
+    assert once == hashed(once, THEIRS)
+    assert "554" not in once[:6] and len(once) > 20
+
+
+def test_no_other_installation_knows_a_device_by_its_hash():
+    assert hashed(UUID, OURS) != hashed(UUID, THEIRS)
+    assert hashed(UUID) == ""
+
+
+def test_a_device_hashed_by_an_earlier_release_is_known_again():
+    earlier = (
+        "H-"
+        + hashlib.sha256(b"warpboard gpu identity\n554A6988-03DD-6206-3DD1-F43FB60A3ED0")
+        .hexdigest()[:24]
+        .upper()
+    )
+    assert hashed(earlier, OURS) == hashed(UUID, OURS) != earlier
+
+
+def test_an_installation_keeps_its_secret_to_itself_and_makes_it_once(tmp_path):
+    folder = tmp_path / "data"
+    with ThreadPoolExecutor(8) as pool:
+        (salt,) = set(pool.map(device_salt, [folder] * 8))
+    assert len(salt) == 32 and device_salt(folder) == salt != device_salt(tmp_path / "other")
+    assert [p.name for p in folder.iterdir()] == ["gpu.salt"]
+    assert (folder / "gpu.salt").stat().st_mode & 0o777 == 0o600
+
+
+def test_without_a_place_for_the_secret_there_is_none(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert device_salt(tmp_path / "file" / "data") == b""
 
 
 def test_a_log_keeps_folders_of_the_system_and_loses_those_of_people():

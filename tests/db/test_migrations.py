@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from sqlite_utils import Database
 
+from captures.identity import device_salt
+from captures.private import hashed
 from db.connection import connect
 from db.migrations import migrations
 
@@ -84,6 +86,34 @@ def test_stored_runs_get_the_idle_share_of_their_clean_pass(tmp_path: Path) -> N
     found = json.loads(text)
     assert column == found["idle_frac"] == pytest.approx(1 - 4.4 / 4.76)
     assert (found["idle_source"], found["profiled_idle_frac"]) == ("clean", 0.61)
+
+
+def test_gpus_of_files_lose_their_uuids_and_keep_their_runs_and_peaks(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    uuid = "GPU-554a6988-03dd-6206-3dd1-f43fb60a3ed0"
+    keys = [f"import/{uuid}", "import/H-0123456789ABCDEF01234567", "import/NVIDIA H200", uuid]
+    old = older_database(path, "m016_hashed_uuids")
+    for number, key in enumerate(keys):
+        old.execute(
+            "INSERT INTO gpus (id, model, uuid, probed_at) VALUES (?, 'H200', ?, '')", [key, uuid]
+        )
+        old.execute(
+            "INSERT INTO gpu_peaks (gpu_id, name, value, unit, measured_at)"
+            " VALUES (?, 'copy', ?, 'B/s', '')",
+            [key, number],
+        )
+    old.execute("UPDATE runs SET gpu_id = ?", [keys[0]])
+    old.conn.commit()
+    old.close()
+
+    db = connect(path)
+
+    rows = db.execute("SELECT value, gpu_id FROM gpu_peaks ORDER BY value").fetchall()
+    first, second, by_model, worker = [row[1] for row in rows]
+    assert first == f"import/{hashed(uuid, device_salt(tmp_path))}" and "554a" not in first
+    assert second.startswith("import/D-") and (by_model, worker) == (keys[2], keys[3])
+    assert db.execute("SELECT gpu_id FROM runs").fetchone()[0] == first
+    assert db.execute("PRAGMA foreign_key_check").fetchall() == []
 
 
 def test_several_may_open_a_new_database_at_once(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ from worker.own_program import (
 )
 from worker.profile.deliver import deliver, refuse_early
 from worker.profile.progress import Progress
-from worker.targets import CPU, find_targets
+from worker.targets import CPU, find_targets, without_uuids
 from worker.tools import find_nsys
 from workloads.registry import parse_params
 
@@ -149,6 +149,7 @@ def _run(args: argparse.Namespace, words: list[str]) -> int:
     model, target = find_targets("all")[0]
     # A program may use every GPU that its environment shows it.
     target = replace(target, visible_devices=None)
+    target = target if args.keep_private else without_uuids(target)
     passes = _passes(args.passes, on_cpu=model == CPU)
     with _folder(args.out) as folder:
         own = OwnProgram(words=words, wishes=_wishes(args))

@@ -14,8 +14,10 @@ from analysis.readers.ncu.csv import read_ncu_text, tables_of
 from analysis.readers.ncu.report_layout import check_layout
 from analysis.readers.ncu.table import NcuLaunch, NcuRule, NcuTable
 from analysis.readers.ncu.units import unit_scale
+from analysis.readers.report_privacy import without_private
 from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
 from captures.opening import reading
+from captures.private import PrivateWords
 from core.config import ROOT
 from core.errors import CaptureError
 
@@ -31,8 +33,11 @@ _NO_KERNELS = CaptureWarning(
 )
 
 
-def read_ncu_rep(path: Path) -> CaptureTables:
-    """Return counters and rules; CaptureError for a damaged report, or without a tool for it."""
+def read_ncu_rep(path: Path, *, words: PrivateWords | None = None) -> CaptureTables:
+    """Return counters and rules; CaptureError for a damaged report, or without a tool for it.
+
+    With `words` they are cleaned of what is private.
+    """
     with reading(path):
         num_results, version = check_layout(path)
     if find_spec("ncu_report") is not None:
@@ -46,7 +51,8 @@ def read_ncu_rep(path: Path) -> CaptureTables:
     if num_read != num_results:
         where = f"it holds {num_results} results, of which {num_read} can be read"
         raise CaptureError(path, where, _DAMAGED)
-    return replace(tables, tool_version=version)
+    tables = replace(tables, tool_version=version)
+    return tables if words is None else without_private(tables, path, words)
 
 
 def find_ncu() -> str | None:

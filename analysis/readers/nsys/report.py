@@ -18,6 +18,8 @@ from analysis.readers.nsys.export import read_nsys_sqlite
 from analysis.readers.nsys.facts import without_paths
 from analysis.tables import CaptureKind, CaptureTables
 from captures.nsys_database import LFS_MAGIC, REPORT_MAGIC
+from captures.private import PrivateWords
+from captures.scrub.nsys import scrub_nsys_sqlite
 from core.errors import CaptureError
 
 Version = tuple[int, ...]
@@ -44,8 +46,10 @@ class NsysTool:
     version: Version
 
 
-def read_nsys_rep(path: Path) -> CaptureTables:
+def read_nsys_rep(path: Path, *, words: PrivateWords | None = None) -> CaptureTables:
     """Export the report to SQLite in a private folder and read that; spawns nsys.
+
+    With `words` the export is cleaned as an imported one is, before anything is read from it.
 
     CaptureError names the version needed where no nsys here is new enough.
     """
@@ -61,7 +65,9 @@ def read_nsys_rep(path: Path) -> CaptureTables:
         )
     with tempfile.TemporaryDirectory(prefix="warpboard-nsys-") as folder:
         exported = _export(path, newest, Path(folder) / "export.sqlite", made_by)
-        tables = read_nsys_sqlite(exported)
+        if words is not None:
+            scrub_nsys_sqlite(exported, exported, words)
+        tables = read_nsys_sqlite(exported, is_sound=words is not None)
     version = _text(made_by) if made_by else tables.tool_version
     environment = {**tables.environment, "nsys_export_version": _text(newest.version)}
     return dataclasses.replace(
