@@ -109,3 +109,34 @@ class RunView:
     ranks: Mapping[str, Any] = field(default_factory=dict)
     "ranks, collectives, steps, exposed_by_kind, missing (`analysis.ranks`); {} without GPU work."
     by_step: StepView = field(default_factory=StepView)
+    passes: tuple[Mapping[str, Any], ...] = ()
+    "What became of each pass, as its bundle says: pass, process, clocks, duration_s; () of files."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What was measured, on which GPU: the name under which a history is one line."""
+
+    key: str
+    "`comparable_hash`; of files without a workload `name:` and the run's name."
+    gpu_model: str
+    workload: str | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    "Of the newest run."
+    name: str = ""
+    "Of the newest run."
+    num_runs: int = 0
+    "Finished runs."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastRun:
+    """One finished run of a job, as far as a history needs it."""
+
+    run_id: str
+    name: str
+    at: str
+    "When it ran; of files that do not say, when they were imported."
+    figures: Mapping[str, float] = field(default_factory=dict)
+    "Numbers of the summary and, as `step.NAME`, of a regular step; absent where unknown."
+    tags: tuple[str, ...] = ()

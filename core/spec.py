@@ -28,6 +28,11 @@ LATER_PARAMS: Mapping[str, ParamValue] = {
     "scaling": "strong",
 }
 """Parameters that workloads got later: at these values a run is what it was without them."""
+NO_EFFECT = frozenset(
+    {"seed", "iterations", "warmup", "repeats", "name", "notes", "preset", "timeout_s"}
+    | {"profiled_ranks", "metrics"}
+)
+"""Parameters that name or bound an execution: whatever they are, it is the same job."""
 
 
 def canonical_json(value: Any) -> str:
@@ -118,8 +123,16 @@ class JobSpec:
 
         Workload and params; the GPU, the profilers and the repeats are left out.
         """
-        params = {k: v for k, v in self.params.items() if LATER_PARAMS.get(k) != v}
-        return _hash16({"workload": self.workload, "params": params})
+        return comparable_hash(self.workload, self.params)
+
+
+def comparable_hash(workload: str | None, params: Mapping[str, Any]) -> str:
+    """Name what was measured: together with the GPU's model, the one definition of "the same job".
+
+    Days, hosts, versions and commits are not in it: a job measured again under others is the same.
+    """
+    kept = {k: v for k, v in params.items() if k not in NO_EFFECT and LATER_PARAMS.get(k) != v}
+    return _hash16({"workload": workload, "params": kept})
 
 
 def _hash16(value: Any) -> str:

@@ -167,6 +167,7 @@ def run_view(
         noise_floors=noise_floors,
         ranks={} if "ranks" in leave_out else _ranks(db, run_id),
         by_step=StepView() if "by_step" in leave_out else step_view(db, run_id, primary),
+        passes=tuple(info.get("passes", ())),
         **frames,
     )
 

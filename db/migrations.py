@@ -4,10 +4,12 @@ All tables are STRICT. Times are ns, sizes bytes, both INTEGER. Everything that 
 goes with it (ON DELETE CASCADE), so deleting or re-ingesting a run is one statement a table.
 """
 
+import hashlib
 import json
 import re
 import statistics
 from pathlib import Path
+from typing import Any
 
 from sqlite_utils import Database, Migrations
 
@@ -420,6 +422,46 @@ def m016_hashed_uuids(db: Database) -> None:
             db.conn.execute(
                 f"UPDATE {table} SET gpu_id = ? WHERE gpu_id = ?", (f"import/{new}", key)
             )
+
+
+@migrations()
+def m017_same_job(db: Database) -> None:
+    """Name jobs anew: what only names or bounds an execution no longer makes it another job."""
+    rows = db.execute("SELECT id, workload, params FROM runs WHERE workload IS NOT NULL").fetchall()
+    db.conn.executemany(
+        "UPDATE runs SET comparable_hash = ? WHERE id = ?",
+        [(_job_of_m017(workload, json.loads(params)), run_id) for run_id, workload, params in rows],
+    )
+    pinned = db.execute(
+        "SELECT r.comparable_hash, b.gpu_model, b.run_id, b.pinned_at FROM baselines b"
+        " JOIN runs r ON r.id = b.run_id ORDER BY b.pinned_at"
+    ).fetchall()
+    db.conn.execute("DELETE FROM baselines")
+    db.conn.executemany("INSERT OR REPLACE INTO baselines VALUES (?, ?, ?, ?)", pinned)
+
+
+_UNNAMED_IN_M017 = {"seed", "iterations", "warmup", "repeats", "name", "notes", "preset"}
+_UNNAMED_IN_M017 |= {"timeout_s", "profiled_ranks", "metrics"}
+_LATER_IN_M017: dict[str, Any] = {
+    "gpus": 1,
+    "straggler_rank": -1,
+    "straggler_ms": 0.0,
+    "parallel": "none",
+}
+_LATER_IN_M017 |= {"scaling": "strong"}
+
+
+def _job_of_m017(workload: str, params: dict[str, Any]) -> str:
+    kept = {
+        k: v for k, v in params.items() if k not in _UNNAMED_IN_M017 and _LATER_IN_M017.get(k) != v
+    }
+    text = json.dumps(
+        {"workload": workload, "params": kept},
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=False,
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _run(db: Database, script: str) -> None:

@@ -26,7 +26,7 @@ from analysis.compare.scoreboard import make_scoreboard
 from analysis.compare.waterfall import make_waterfall, representative
 from analysis.runview import RunView
 from core.errors import UserError
-from core.spec import canonical_json
+from core.spec import NO_EFFECT, comparable_hash
 
 
 class Explanation(TypedDict):
@@ -100,9 +100,8 @@ def measurements(views: Sequence[RunView]) -> list[Measurement]:
     found: dict[str, list[RunView]] = {}
     for view in views:
         run = view.run
-        params = {k: v for k, v in run.params.items() if k not in fields.NO_EFFECT}
-        name = "" if run.workload or params else run.name
-        key = canonical_json([run.workload, params, run.gpu_model, name])
+        name = "" if run.workload or set(run.params) - NO_EFFECT else run.name
+        key = f"{comparable_hash(run.workload, run.params)} {run.gpu_model} {name}"
         found.setdefault(key, []).append(view)
     return [tuple(group) for group in found.values()]
 

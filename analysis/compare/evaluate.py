@@ -13,8 +13,10 @@ from analysis.compare.statistics import Groups, Order
 from analysis.compare.verdict import ASSUMED_FLOOR_FRAC, Judgement, judge
 from analysis.idle import idle_of
 from analysis.iterations import num_iterations
+from analysis.pass_clocks import pass_clocks
 from analysis.runview import RunView
 from analysis.verdict import VerdictKind, run_verdict
+from core.states import Pass
 
 LOST = ("oom", "failed", "cancelled", "interrupted")
 MAX_NAMED = 6
@@ -66,7 +68,7 @@ def evaluate_pair(a: Sequence[RunView], b: Sequence[RunView], metric: metrics.Me
         banner=fields.make_banner(differs),
         judgement=judgement,
         noise_floor_frac=floor,
-        marks=_marks(groups_a, groups_b, when),
+        marks=(*_marks(groups_a, groups_b, when), *_throttled(a, b)),
     )
 
 
@@ -174,6 +176,20 @@ def _keeps_its_gpu_busy(view: RunView) -> bool:
     if idle is not None:
         return idle.waits is False
     return run_verdict(view).kind in (VerdictKind.MEMORY_BOUND, VerdictKind.COMPUTE_BOUND)
+
+
+def _throttled(a: Sequence[RunView], b: Sequence[RunView]) -> tuple[Mark, ...]:
+    """Mark a side whose GPU lowered its clocks while the samples were taken."""
+    found = []
+    for side, views in (("A", a), ("B", b)):
+        passes = [p for v in views for p in pass_clocks(v) if p.pass_name == Pass.CLEAN]
+        slowed = [p for p in passes if p.is_throttled]
+        if not slowed:
+            continue
+        why = ", ".join(dict.fromkeys(reason for p in slowed for reason in p.reason_texts))
+        text = f"the GPU throttled in {len(slowed)} of {len(passes)} processes ({why})"
+        found.append(Mark(code="throttled", side=side, message=text, count=len(slowed)))
+    return tuple(found)
 
 
 def _marks(a: Groups, b: Groups, when: Order) -> tuple[Mark, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 from analysis.compare.metrics import Metric
 from analysis.compare.records import Difference, Effect
 from analysis.runview import RunView
-from core.spec import LATER_PARAMS
+from core.spec import LATER_PARAMS, NO_EFFECT
 
 QUESTIONS = frozenset(
     [
@@ -42,10 +42,6 @@ VARIABLE_OF = {
     **dict.fromkeys(("tile_m", "tile_n", "tile_k", "split_k", "warps", "stages"), "tile"),
 }
 """Params that are parts of one variable: a tile's sides differ together."""
-NO_EFFECT = frozenset(
-    {"seed", "iterations", "warmup", "repeats", "name", "notes", "preset", "timeout_s"}
-    | {"profiled_ranks"}
-)
 BREAKING_SETTING = re.compile(r"clock|power_limit|persistence|mig|throttl", re.I)
 IDENTITY = re.compile(
     r"session|utc|timestamp|uuid|serial|host|user$|pid$|^devices$|_at$|_ns$|_id$"

@@ -57,7 +57,7 @@ class Mark:
     """Something about the samples that the reader must see; the samples stay in."""
 
     code: str
-    "drift, outliers, noisy_process, trend, block_order."
+    "drift, outliers, noisy_process, trend, block_order, throttled."
     side: str
     message: str
     count: int

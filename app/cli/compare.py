@@ -7,6 +7,7 @@ from app.cli.command import Command
 from app.cli.output import note, one_line
 from core.config import DataDir
 from core.console import flushed, stop_writing
+from core.errors import UserError
 
 if TYPE_CHECKING:
     from analysis.compare import GateAnswer
@@ -16,9 +17,15 @@ UNDECIDED_EXIT = 4
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("a", metavar="A", help="a run, or a filter that names several")
     parser.add_argument(
-        "b", metavar="B", nargs="+", help="what is compared with A; several are one table"
+        "sides",
+        metavar="RUN",
+        nargs="+",
+        help="A, then B: each a run, or a filter that names several; several B are one table; "
+        "A may be last:N, the N newest good runs of B's job",
+    )
+    parser.add_argument(
+        "--base", metavar="A", help="side A apart, e.g. --base last:5; all others are B"
     )
     parser.add_argument(
         "--metric",
@@ -27,7 +34,7 @@ def arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--fail-above",
-        type=_percentage,
+        type=percentage,
         metavar="PCT",
         help="exit with 1 when B is really worse than A by more than PCT percent",
     )
@@ -41,34 +48,37 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="same as --format json")
 
 
-def _percentage(text: str) -> float:
+def percentage(text: str) -> float:
+    """Read a percentage of 0 or more, as the `type` of an argument."""
     value = float(text)
     if not 0 <= value < float("inf"):
         raise ValueError(text)
     return value
 
 
-_percentage.__name__ = "percentage of 0 or more"  # argparse names the type by it
+percentage.__name__ = "percentage of 0 or more"  # argparse names the type by it
 
 
 def run(options: Namespace, data: DataDir) -> int:
     from analysis.compare import compare, gate
     from db.connection import opened
     from db.fetch import run_view
+    from db.history import resolve_base
     from db.runs import resolve_runs
 
+    base, *others = [options.base, *options.sides] if options.base else options.sides
+    if not others:
+        raise UserError("compare: wants two sides: compare A B, or compare --base last:5 B")
     with opened(data.db_path, is_reader=True) as db:
-        ids = [
-            dict.fromkeys(run_id for text in texts for run_id in resolve_runs(db, text))
-            for texts in ([options.a], options.b)
-        ]
-        sides = [[run_view(db, data, run_id) for run_id in side] for side in ids]
+        b = list(dict.fromkeys(run_id for text in others for run_id in resolve_runs(db, text)))
+        a = list(dict.fromkeys(resolve_base(db, base, b)))
+        sides = [[run_view(db, data, run_id) for run_id in side] for side in (a, b)]
     result = compare(*sides, metric=options.metric)
     code = 0
     if options.fail_above is not None:
         found = gate(result, options.fail_above)
         note(found.reason)
-        code = _exit_code(found.answer, options.on_inconclusive)
+        code = exit_code_of(found.answer, options.on_inconclusive)
     try:
         _print(result, "json" if options.json else options.format)
     except BrokenPipeError:  # `| head` has read enough; the answer of the check stays
@@ -76,7 +86,8 @@ def run(options: Namespace, data: DataDir) -> int:
     return flushed(code)
 
 
-def _exit_code(answer: "GateAnswer", on_inconclusive: str) -> int:
+def exit_code_of(answer: "GateAnswer", on_inconclusive: str) -> int:
+    """Return the exit code of a check."""
     if answer == "regression":
         return 1
     return UNDECIDED_EXIT if answer == "undecided" and on_inconclusive == "fail" else 0

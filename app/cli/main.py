@@ -34,6 +34,8 @@ COMMANDS = {
     "runs": "list runs",
     "show": "show one run",
     "compare": "compare two runs or groups of runs",
+    "trend": "follow a job over time, and fail when it got worse",
+    "bisect": "find the commit that made a program slower or faster",
     "study": "print a study's table",
     "classify": "name the class of kernel names",
     "reclassify": "apply the present kernel rules to all runs",
@@ -59,12 +61,15 @@ WRITES_DATA = ("up", "submit", "import", "reparse", "reclassify", "demo", "inges
 _KEYWORDS = {"import": "import_"}
 _PASSED_ON = ("run", "worker", "profile")
 """Commands whose words another program reads: nothing after them is ours."""
+_WITH_PROGRAM = ("bisect",)
+"""Commands that run a program: its words stand behind `--`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; never lets a traceback out."""
     arguments = _joined(list(sys.argv[1:] if argv is None else argv))
-    is_json = wants_json(arguments)
+    own_words = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    is_json = wants_json(own_words)
     if isinstance(sys.stdout, io.TextIOWrapper):  # as JSON wants it, whatever the locale
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
@@ -100,6 +105,10 @@ def _options(arguments: list[str]) -> Namespace | None:
     if wanted in _PASSED_ON:
         options = parser.parse_args(arguments[: place + 1])
         options.rest = arguments[place + 1 :]
+    elif wanted in _WITH_PROGRAM:
+        cut = arguments.index("--") if "--" in arguments else len(arguments)
+        options = parser.parse_args(arguments[:cut])
+        options.program = arguments[cut + 1 :]
     else:
         options = parser.parse_args(arguments)
     if getattr(options, "command", None) is None:

@@ -10,6 +10,7 @@ from sqlite_utils import Database
 
 from captures.identity import device_salt
 from captures.private import hashed
+from core.spec import JobSpec
 from db.connection import connect
 from db.migrations import migrations
 
@@ -128,3 +129,28 @@ def test_several_may_open_a_new_database_at_once(tmp_path: Path) -> None:
 def _last_migration(path: Path) -> str:
     with closing(connect(path)) as db:
         return migrations.applied(db)[-1].name
+
+
+def test_jobs_are_named_without_what_only_names_an_execution(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    old = older_database(path, "m017_same_job")
+    for number, params in enumerate(({"size": 1, "name": "a", "seed": 1}, {"size": 1, "seed": 2})):
+        old.execute(
+            "INSERT INTO runs (id, name, source, status, created_at, workload, params,"
+            " comparable_hash, gpu_model) VALUES (?, 'x', 'imported', 'done',"
+            " '2026-11-27T00:00:00Z', 'decode', ?, ?, 'cpu')",
+            [f"n{number}", json.dumps(params), f"old{number}"],
+        )
+        old.execute(
+            "INSERT INTO baselines VALUES (?, 'cpu', ?, ?)",
+            [f"old{number}", f"n{number}", f"2026-11-2{number}T00:00:00Z"],
+        )
+    old.conn.commit()
+    old.close()
+
+    db = connect(path)
+
+    hashes = {h for (h,) in db.execute("SELECT comparable_hash FROM runs WHERE id LIKE 'n%'")}
+    assert hashes == {JobSpec(workload="decode", params={"size": 1}).comparable_hash}
+    pinned = db.execute("SELECT comparable_hash, run_id FROM baselines").fetchall()
+    assert [tuple(row) for row in pinned] == [(*hashes, "n1")]

@@ -1,0 +1,1 @@
+"""The same job over time: its line, where the line moved, and what changed there."""

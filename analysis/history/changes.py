@@ -1,0 +1,244 @@
+"""Where the level of a series of measurements moved: change points.
+
+The method is the windowed likelihood-ratio test for a step of unknown size (Willsky and Jones,
+1976; Basseville and Nikiforov, "Detection of Abrupt Changes", 1993, chapter 2): after each
+measurement, are the last k of them out of line with those before, for any k up to WINDOW? It looks
+back only, so what the page shows is what a nightly check said that night.
+
+Everything is in logarithms, since effects are ratios. The level before is the median. The noise is
+measured on the history itself: the spread of measurements around the level of their own stretch,
+those beyond OUTLIER spreads left out. A step is called when
+
+* Student's t of its mean against that spread is beyond LEVEL, which pays for looking every night
+  and at every k;
+* it is larger than the noise floor (see `least_frac`): the product's rule that a difference below
+  the floor is no difference;
+* all k measurements lie on the same side of the level, and so many of them that outliers as
+  frequent as this history has them would hardly be k in a row (OUTLIERS_IN_A_ROW). What lies
+  farther out than CLIP spreads beyond the (lower) median of the k counts as that much only: one
+  slow night among ordinary ones is no change.
+
+Neighbouring nights that are alike (a positive autocorrelation that cannot be chance) make means
+less certain than their number says: the error is widened accordingly.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from analysis.compare.verdict import ASSUMED_FLOOR_FRAC
+
+Array = np.ndarray
+
+LEVEL = 1e-4
+"""Two-sided level of one test. Neighbouring tests share most of their data, so the rate of false
+alarms a night is about three times this; `bench.trend` measures it."""
+WINDOW = 20
+"""Most measurements after a step that are looked at together: a slower drift is no step."""
+MIN_BEFORE = 5
+"""Measurements that the first level needs before it can be left."""
+MIN_BETWEEN = 2
+"""The same of later levels, whose noise is known: a change that is mended soon is two."""
+MIN_OWN = 8
+"""From so many measurements on the history's own spread stands for the noise floor."""
+NOISE_WINDOW = 60
+"""Newest measurements that the spread is taken from."""
+OUTLIER = 3.5
+OUTLIERS_IN_A_ROW = 1e-3
+CLIP = 2.0
+RANGE_OF_SIX = 2.534
+"""Expected range of six normal values in standard deviations: a noise floor is such a range."""
+_MAD_TO_SIGMA = 1.4826
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """The level moved between two neighbouring measurements."""
+
+    index: int
+    "First measurement at the new level."
+    found_index: int
+    "Measurement after which it was called."
+    ratio: float
+    "Level after the step, up to the next one, over the level before."
+    spread_frac: float
+    "Standard deviation of single measurements around their level."
+    least_frac: float
+    "The smallest change that could be called."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stretch:
+    """What is known before a split: level, spread, and how likely outliers are."""
+
+    level: float
+    spread: float
+    num_known: int
+    "Measurements that the spread is from."
+    min_after: int
+    widening: float
+
+
+def find_steps(
+    values: Sequence[float], floor_frac: float | None, *, exact: bool = False
+) -> list[Step]:
+    """Return the steps of a series of positive values in the order of time.
+
+    floor_frac: noise floor of single processes of this kind of work on that GPU; None if it was
+    never measured. `exact`: a count or a size without timing noise, of which any change counts.
+    """
+    logs = np.log(np.asarray(values, dtype=float))
+    found: list[tuple[int, int, float, float]] = []
+    start, noise = 0, np.empty(0)
+    stretches: dict[int, _Stretch] = {}
+    for last in range(MIN_BEFORE, len(logs)):
+        split = _split(logs, start, last, stretches, noise, floor_frac, exact=exact)
+        if split is None:
+            continue
+        split = _place(logs, start, split, last)
+        before = _stretch(logs[start:split], noise, exact=exact)
+        least = least_frac(before.spread, before.num_known, floor_frac, exact=exact)
+        found.append((split, last, before.spread, least))
+        noise = np.concatenate([noise, _deviations(logs[start:split])])[-NOISE_WINDOW:]
+        start, stretches = split, {}
+    return _with_ratios(logs, found)
+
+
+def least_frac(
+    spread: float, num_known: int, floor_frac: float | None, *, exact: bool = False
+) -> float:
+    """Return the smallest change that is called.
+
+    A GPU's noise floor says how far single processes of a job lie apart. A history of MIN_OWN and
+    more measurements, each the median of its processes, shows how far those lie apart, of this
+    very job: where that is less, it takes the floor's place, down to ASSUMED_FLOOR_FRAC.
+    """
+    if exact:
+        return 0.0
+    own = max(RANGE_OF_SIX * spread, ASSUMED_FLOOR_FRAC)
+    if floor_frac is None:
+        return own
+    return min(own, floor_frac) if num_known >= MIN_OWN else floor_frac
+
+
+def _split(
+    logs: Array,
+    start: int,
+    last: int,
+    stretches: dict[int, _Stretch],
+    noise: Array,
+    floor_frac: float | None,
+    *,
+    exact: bool,
+) -> int | None:
+    """Return where the level moved, as seen after measurement `last`; None where it did not."""
+    best, best_score = None, 0.0
+    for split in range(last - 1, _first_split(start, last) - 1, -1):
+        if split not in stretches:
+            stretches[split] = _stretch(logs[start:split], noise, exact=exact)
+        before = stretches[split]
+        moved = logs[split : last + 1] - before.level
+        if moved.min() < 0 < moved.max():
+            break  # more measurements would lie on both sides of the level as well
+        if len(moved) < before.min_after:
+            continue
+        shift = _shift(np.abs(moved), before.spread)
+        least = least_frac(before.spread, before.num_known, floor_frac, exact=exact)
+        if shift <= math.log1p(least):
+            continue
+        score = _score(before, split - start, shift, len(moved))
+        if score > best_score:
+            best, best_score = split, score
+    return best
+
+
+def _first_split(start: int, last: int) -> int:
+    return max(start + (MIN_BETWEEN if start else MIN_BEFORE), last + 2 - WINDOW)
+
+
+def _place(logs: Array, start: int, split: int, last: int) -> int:
+    """Return where two levels fit best, near the split that was called."""
+
+    def distance(place: int) -> float:
+        before, after = logs[start:place], logs[place : last + 1]
+        return float(np.abs(_deviations(before)).sum() + np.abs(_deviations(after)).sum())
+
+    first = _first_split(start, last)
+    return min(range(first, last), key=lambda place: (distance(place), abs(place - split)))
+
+
+def _shift(moved: Array, spread: float) -> float:
+    """Return the mean of distances from the level, those far beyond their lower median clipped."""
+    middle = float(np.partition(moved, (len(moved) - 1) // 2)[(len(moved) - 1) // 2])
+    return float(np.minimum(moved, middle + CLIP * spread).mean())
+
+
+def _score(before: _Stretch, num_before: int, shift: float, num_after: int) -> float:
+    """Return how far Student's t of a step lies beyond what is called; 0 or less is not called."""
+    error = before.spread * math.sqrt(1 / num_after + (math.pi / 2) / num_before) * before.widening
+    if error == 0.0:
+        return math.inf
+    return shift / error - _critical(before.num_known - 1)
+
+
+_CRITICAL: dict[int, float] = {}
+
+
+def _critical(freedom: int) -> float:
+    if freedom not in _CRITICAL:
+        from scipy import special
+
+        _CRITICAL[freedom] = float(special.stdtrit(freedom, 1 - LEVEL / 2))
+    return _CRITICAL[freedom]
+
+
+def _stretch(logs: Array, noise: Array, *, exact: bool) -> _Stretch:
+    deviations = np.concatenate([noise, _deviations(logs)])[-NOISE_WINDOW:]
+    scale = _MAD_TO_SIGMA * float(np.median(np.abs(deviations)))
+    is_near = np.abs(deviations) <= OUTLIER * scale + 1e-12
+    near = deviations[is_near]
+    spread = float(np.sqrt((near**2).sum() / max(1, len(near) - 1)))
+    num_outliers = int((~is_near).sum())
+    in_a_row = math.log(OUTLIERS_IN_A_ROW) / math.log((num_outliers + 1.5) / (len(deviations) + 2))
+    return _Stretch(
+        level=float(np.median(logs)),
+        spread=spread,
+        num_known=len(near),
+        min_after=2 if exact and not num_outliers else max(2, math.ceil(in_a_row)),
+        widening=_widening(deviations),
+    )
+
+
+def _deviations(logs: Array) -> Array:
+    return logs - np.median(logs)
+
+
+def _widening(deviations: Array) -> float:
+    """Return by how much neighbours that are alike widen the error of a mean; 1 where by chance."""
+    count = len(deviations)
+    power = float(deviations @ deviations)
+    if count < MIN_OWN or power == 0.0:
+        return 1.0
+    factor = float(deviations[1:] @ deviations[:-1]) / power
+    factor = min(factor - 1 / math.sqrt(count), 0.95)
+    return math.sqrt((1 + factor) / (1 - factor)) if factor > 0 else 1.0
+
+
+def _with_ratios(logs: Array, found: Sequence[tuple[int, int, float, float]]) -> list[Step]:
+    if not found:
+        return []
+    edges = [0, *(split for split, *_ in found), len(logs)]
+    levels = [float(np.median(logs[a:b])) for a, b in pairwise(edges)]
+    return [
+        Step(
+            index=split,
+            found_index=last,
+            ratio=math.exp(levels[i + 1] - levels[i]),
+            spread_frac=spread,
+            least_frac=least,
+        )
+        for i, (split, last, spread, least) in enumerate(found)
+    ]

@@ -1,0 +1,151 @@
+"""The nightly check of a history, and its report as Markdown."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from analysis.compare.gate import GateAnswer
+from analysis.compare.records import Difference
+from analysis.history.line import MIN_RUNS, Change, History, Line
+
+DEFAULT_NEW = 7
+"""A change is new for so many runs: a check that missed a night still fails for it."""
+MAX_TOLD = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineCheck:
+    """What the check says of one metric."""
+
+    line: Line
+    answer: GateAnswer
+    reason: str
+    change: Change | None
+    "The new changes taken together; None where the level has not moved lately."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCheck:
+    """What the check says of one job: the worst of its metrics."""
+
+    history: History
+    lines: tuple[LineCheck, ...]
+
+    @property
+    def answer(self) -> GateAnswer:
+        answers = {check.answer for check in self.lines} or {GateAnswer.UNDECIDED}
+        order = (GateAnswer.REGRESSION, GateAnswer.UNDECIDED, GateAnswer.PASSED)
+        return next(answer for answer in order if answer in answers)
+
+
+def check_job(
+    history: History, metrics: Sequence[str], *, fail_above_pct: float | None, num_new: int
+) -> JobCheck:
+    """Say of each metric whether it got worse by more than the limit within the newest runs.
+
+    fail_above_pct None: nothing is a regression. A history that is too short to tell is undecided.
+    """
+    lines = [line for line in history.lines if line.trend.name in metrics]
+    checks = (_check(line, fail_above_pct, num_new) for line in lines)
+    return JobCheck(history=history, lines=tuple(checks))
+
+
+def _check(line: Line, limit_pct: float | None, num_new: int) -> LineCheck:
+    change = line.since(num_new)
+    name, num = line.trend.label.lower(), len(line.points)
+    answer = GateAnswer.PASSED
+    if num < MIN_RUNS:
+        answer = GateAnswer.UNDECIDED
+        reason = f"{name}: {num} of the {MIN_RUNS} runs that a change needs"
+    elif change is None:
+        reason = f"{name}: no change in the newest {min(num_new, num)} runs"
+    else:
+        way = "worse" if change.is_worse else "better"
+        reason = f"{name}: {change.percent:+.1f} %, {way}, since {line.points[change.index].at}"
+        if limit_pct is not None and change.percent > limit_pct:
+            answer = GateAnswer.REGRESSION
+            reason += f"; above the limit of {limit_pct:g} %"
+    return LineCheck(line=line, answer=answer, reason=reason, change=change)
+
+
+def amount(line: Line, value: float) -> str:
+    """Return a value of a line with its unit."""
+    return f"{value:.4g} {line.trend.unit}".rstrip()
+
+
+def change_text(line: Line, change: Change) -> str:
+    """Return a change as one sentence: what moved, by how much, when."""
+    first, last = line.points[change.index], line.points[change.index - 1]
+    return (
+        f"{line.trend.label} {change.percent:+.1f} % "
+        f"({'worse' if change.is_worse else 'better'}) from {last.name} to {first.name}, {first.at}"
+    )
+
+
+def compare_words(change: Change) -> str:
+    """Return the command that compares both sides of a change."""
+    return f"warpboard compare {','.join(change.before)} {','.join(change.after)}"
+
+
+def difference_text(difference: Difference) -> str:
+    a, b = (v if v is not None else "unknown" for v in (difference.a, difference.b))
+    return f"{difference.field} {a} -> {b}"
+
+
+def to_markdown(
+    checks: Sequence[JobCheck],
+    differs: Mapping[tuple[str, str, int], Sequence[Difference]],
+    *,
+    url: str = "",
+) -> str:
+    """Return the report of a check, fit for a comment of a pull request.
+
+    differs: what changed at a change point, by (first run after it, metric, index). url: address
+    of the dashboard, for links to comparisons; without one the command stands there.
+    """
+    worst = [c for c in checks if c.answer == GateAnswer.REGRESSION]
+    head = "no regression" if not worst else f"{len(worst)} of {len(checks)} jobs got worse"
+    parts = [f"## Warpboard: {head}\n"]
+    for check in checks:
+        job = check.history.job
+        where = f" on {_plain(job.gpu_model)}" if job.gpu_model else ""
+        parts.append(f"### {_plain(job.name)}{where}: {check.answer}\n")
+        rows = ["| metric | now | change | answer |", "| --- | ---: | ---: | --- |"]
+        rows += [_row(line_check) for line_check in check.lines]
+        parts.append("\n".join(rows) + "\n")
+        for line_check in check.lines:
+            parts += _change_lines(line_check, differs, url)
+        if not check.lines:
+            parts.append(f"Fewer than {MIN_RUNS} finished runs with a number to follow.\n")
+    return "\n".join(parts)
+
+
+def _row(check: LineCheck) -> str:
+    line, change = check.line, check.change
+    moved = f"{change.percent:+.1f} %" if change else "none"
+    now = amount(line, line.level)
+    return f"| {line.trend.label} | {now} | {moved} | {_plain(check.reason)} |"
+
+
+def _change_lines(
+    check: LineCheck, differs: Mapping[tuple[str, str, int], Sequence[Difference]], url: str
+) -> list[str]:
+    if check.change is None:
+        return []
+    change = check.change
+    told = differs.get((change.after[0], check.line.trend.name, change.index), ())
+    shown = ", ".join(_plain(difference_text(d)) for d in told[:MAX_TOLD])
+    more = f" and {len(told) - MAX_TOLD} more" if len(told) > MAX_TOLD else ""
+    query = urlencode({"a": ",".join(change.before), "b": ",".join(change.after)})
+    link = (
+        f"[comparison]({url.rstrip('/')}/compare?{query})" if url else f"`{compare_words(change)}`"
+    )
+    what = f"differs: {shown}{more}" if told else "nothing that was recorded differs"
+    return [f"- {_plain(change_text(check.line, change))}; {what}; {link}\n"]
+
+
+def _plain(text: str) -> str:
+    """Return text that Markdown shows as it is: names come from others."""
+    for mark in "\\`*_{}[]<#|~":
+        text = text.replace(mark, f"\\{mark}")
+    return " ".join(text.split())

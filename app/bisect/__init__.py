@@ -1,0 +1,1 @@
+"""Find the commit that made a program slower or faster."""

@@ -1,0 +1,132 @@
+"""The commits between two, and a folder for each of them; the user's working tree is not touched.
+
+Folders are git worktrees in a scratch folder of our own. They share the repository's objects, so
+one costs the files alone; the entries that git keeps for them go with them.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from core.errors import ToolUnavailableError, UserError
+
+TIMEOUT_S = 600
+_OF_ANOTHER_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR")
+_QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false")
+"""No hook of the repository runs: it could act on the user's files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One commit."""
+
+    sha: str
+    subject: str
+
+    @property
+    def short(self) -> str:
+        return self.sha[:10]
+
+
+def git(folder: Path, *words: str) -> str:
+    """Return what a git command prints; UserError with its own words when it fails."""
+    environment = {k: v for k, v in os.environ.items() if k not in _OF_ANOTHER_REPOSITORY}
+    try:
+        done = subprocess.run(
+            ["git", *_QUIET, *words],
+            cwd=folder,
+            env={**environment, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise ToolUnavailableError("git", "is not installed", "install git") from error
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"git {words[0]}: took over {TIMEOUT_S} s") from error
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        raise UserError(f"git {words[0]}: {said[-1] if said else 'failed'}")
+    return done.stdout
+
+
+def repository_of(folder: Path) -> Path:
+    """Return the top of the working tree that holds a folder; UserError where there is none."""
+    return Path(git(folder, "rev-parse", "--show-toplevel").strip())
+
+
+def commits_between(repository: Path, good: str, bad: str) -> list[Commit]:
+    """Return the commits from GOOD (first) to BAD (last), along the first parents of BAD.
+
+    UserError where GOOD is no such ancestor of BAD: between the two lies no line then.
+    """
+    first, last = (_commit(repository, name) for name in (good, bad))
+    if first.sha == last.sha:
+        raise UserError(f"bisect: {good} and {bad} are the same commit {first.short}")
+    words = ("log", "--first-parent", "--reverse", "--format=%H%x09%s", f"{first.sha}..{last.sha}")
+    lines = git(repository, *words).splitlines()
+    found = [Commit(sha=sha, subject=text) for sha, _, text in (x.partition("\t") for x in lines)]
+    parents = git(repository, "rev-list", "--first-parent", last.sha).split()
+    if first.sha not in parents or not found:
+        raise UserError(
+            f"bisect: {good} ({first.short}) is not before {bad} ({last.short}) on its line of "
+            "first parents; name a commit that is"
+        )
+    return [first, *found]
+
+
+def _commit(repository: Path, name: str) -> Commit:
+    if name.startswith("-"):
+        raise UserError(f"bisect: {name!r} is no commit")
+    line = git(repository, "log", "-1", "--format=%H%x09%s", name, "--").strip("\n")
+    sha, _, subject = line.partition("\t")
+    return Commit(sha=sha, subject=subject)
+
+
+@dataclass(slots=True)
+class Checkouts:
+    """Folders with the files of commits, made as they are asked for."""
+
+    repository: Path
+    scratch: Path
+    folders: dict[str, Path] = field(default_factory=dict)
+    _entries: list[Path] = field(default_factory=list)
+
+    def folder(self, commit: Commit) -> Path:
+        """Return the folder of a commit."""
+        if commit.sha not in self.folders:
+            path = self.scratch / commit.short
+            git(self.repository, "worktree", "add", "--detach", str(path), commit.sha)
+            self.folders[commit.sha] = path
+            self._entries.append(Path(git(path, "rev-parse", "--absolute-git-dir").strip()))
+        return self.folders[commit.sha]
+
+    def remove(self) -> None:
+        """Remove every folder and git's entries for them."""
+        for path in self.folders.values():
+            with contextlib.suppress(UserError, ToolUnavailableError):
+                git(self.repository, "worktree", "remove", "--force", "--force", str(path))
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        for entry in self._entries:
+            if entry.parent.name == "worktrees":
+                shutil.rmtree(entry, ignore_errors=True)
+
+
+@contextmanager
+def checkouts(repository: Path) -> Iterator[Checkouts]:
+    """Give folders for commits; they are gone afterwards, whatever happened."""
+    made = Checkouts(
+        repository=repository, scratch=Path(tempfile.mkdtemp(prefix="warpboard-bisect-"))
+    )
+    try:
+        yield made
+    finally:
+        made.remove()

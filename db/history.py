@@ -1,0 +1,137 @@
+"""Jobs that were measured more than once, and their finished runs in the order of time."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from sqlite_utils import Database
+
+from analysis.runview import Job, PastRun
+from core.errors import UserError
+from db.runs import resolve_runs
+from db.search import compile_query
+
+JOB = "coalesce(r.comparable_hash, 'name:' || r.name)"
+"""A run's job in SQL, beside the GPU's model: see `core.spec.comparable_hash`."""
+AT = "coalesce(r.started_at, r.created_at)"
+BAD_TAG = "bad"
+"""Runs with this tag are no base for a comparison."""
+LAST = "last:"
+MAX_LAST = 100
+_FIGURES = {
+    "latency_ms.median": "r.latency_ms",
+    "iteration_kernel_ns": "r.summary ->> '$.iteration_kernel_ns'",
+    "kernel_time_ns": "r.kernel_time_ns",
+    "peak_memory_bytes": "r.peak_memory_bytes",
+    "num_kernels": "r.summary ->> '$.num_kernels'",
+}
+_STEP_FIGURES = {"step.kernel_ns": "kernel_ns", "step.num_launches": "num_launches"}
+
+
+def jobs(db: Database, query: str | None = None, *, min_runs: int = 2) -> list[Job]:
+    """Return the jobs of the finished runs that a filter matches, the newest run's first.
+
+    Every finished run of such a job counts towards `min_runs`, whether it matches or not.
+    """
+    clause = compile_query(query)
+    rows = db.execute(
+        f"SELECT {JOB}, coalesce(r.gpu_model, ''), count(*), max({AT}) FROM runs r"
+        f" WHERE r.status = 'done' AND ({JOB}, coalesce(r.gpu_model, '')) IN"
+        f" (SELECT {JOB}, coalesce(r.gpu_model, '') FROM runs r"
+        f"  WHERE r.status = 'done' AND {clause.sql})"
+        " GROUP BY 1, 2 HAVING count(*) >= ? ORDER BY 4 DESC",
+        (*clause.params, min_runs),
+    ).fetchall()
+    return [_job(db, key, gpu_model, count) for key, gpu_model, count, _ in rows]
+
+
+def job_of(db: Database, run_id: str) -> Job:
+    """Return the job of a run, with the number of its finished runs."""
+    key, gpu_model = db.execute(
+        f"SELECT {JOB}, coalesce(r.gpu_model, '') FROM runs r WHERE r.id = ?", [run_id]
+    ).fetchone()
+    count = db.execute(
+        f"SELECT count(*) FROM runs r WHERE {JOB} = ? AND coalesce(r.gpu_model, '') = ?"
+        " AND r.status = 'done'",
+        [key, gpu_model],
+    ).fetchone()[0]
+    return _job(db, key, gpu_model, int(count))
+
+
+def _job(db: Database, key: str, gpu_model: str, num_runs: int) -> Job:
+    workload, params, name = db.execute(
+        f"SELECT r.workload, r.params, r.name FROM runs r WHERE {JOB} = ?"
+        f" AND coalesce(r.gpu_model, '') = ? ORDER BY {AT} DESC, r.rowid DESC LIMIT 1",
+        [key, gpu_model],
+    ).fetchone()
+    return Job(
+        key=key,
+        gpu_model=gpu_model,
+        workload=workload,
+        params=json.loads(params),
+        name=name,
+        num_runs=num_runs,
+    )
+
+
+def jobs_named(db: Database, text: str) -> list[Job]:
+    """Return the jobs that a run, several, or a filter names; UserError where none fits."""
+    found = [job_of(db, run_id) for run_id in resolve_runs(db, text)]
+    return list({(job.key, job.gpu_model): job for job in found}.values())
+
+
+def past_runs(db: Database, job: Job) -> list[PastRun]:
+    """Return the finished runs of a job, the oldest first; those of one moment as stored."""
+    figures = ", ".join(_FIGURES.values())
+    rows = db.execute(
+        f"SELECT r.id, r.name, {AT}, (SELECT c.step_facts FROM captures c WHERE c.run_id = r.id"
+        "  AND c.step_facts <> '{}' ORDER BY c.pass <> 'nsys', c.process, c.id LIMIT 1),"
+        " (SELECT group_concat(t.tag, ',') FROM tags t WHERE t.run_id = r.id),"
+        f" {figures} FROM runs r WHERE {JOB} = ? AND coalesce(r.gpu_model, '') = ?"
+        f" AND r.status = 'done' ORDER BY {AT}, r.created_at, r.rowid",
+        [job.key, job.gpu_model],
+    )
+    return [_past_run(*row) for row in rows.fetchall()]
+
+
+def _past_run(
+    run_id: str, name: str, at: str, step_facts: str | None, tags: str | None, *values: Any
+) -> PastRun:
+    facts = json.loads(step_facts) if step_facts else {}
+    found = dict(zip(_FIGURES, values, strict=True))
+    found |= {key: facts.get(name) for key, name in _STEP_FIGURES.items()}
+    return PastRun(
+        run_id=run_id,
+        name=name,
+        at=at,
+        figures={key: float(value) for key, value in found.items() if value is not None},
+        tags=tuple(sorted(tags.split(","))) if tags else (),
+    )
+
+
+def resolve_base(db: Database, text: str, against: Sequence[str]) -> list[str]:
+    """Return the runs of the base side; `last:N` names the N newest good runs of the same job.
+
+    Good is a finished run without the tag `bad` that ran before those it is compared with.
+    UserError where `against` is of several jobs, or has no earlier run.
+    """
+    if not text.startswith(LAST):
+        return resolve_runs(db, text)
+    number = text.removeprefix(LAST)
+    if not (number.isascii() and number.isdigit() and 1 <= int(number) <= MAX_LAST):
+        raise UserError(f"base {text!r}: is not {LAST}N with N of 1 to {MAX_LAST}")
+    if not against:
+        raise UserError(f"base {text!r}: choose the other side first")
+    found = {(job.key, job.gpu_model): job for job in (job_of(db, run) for run in against)}
+    if len(found) > 1:
+        raise UserError(f"base {text!r}: the other side holds runs of {len(found)} jobs; give one")
+    runs = past_runs(db, next(iter(found.values())))
+    places = [i for i, run in enumerate(runs) if run.run_id in against]
+    earlier = runs[: min(places)] if places else runs
+    good = [run.run_id for run in earlier if BAD_TAG not in run.tags]
+    if not good:
+        raise UserError(
+            f"base {text!r}: no finished run of this job before it (runs tagged {BAD_TAG} are left"
+            " out); measure it again, or name the base"
+        )
+    return good[-int(number) :]
