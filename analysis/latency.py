@@ -12,6 +12,13 @@ SEED = 20_261_127
 NS_PER_MS = 1e6
 
 
+def why_no_clean(warning_codes: Iterable[str]) -> str:
+    """Say why a run has no clean latency: a clean pass may have run and seen no step."""
+    if "no_steps_seen" in set(warning_codes):
+        return "the clean pass saw no steps"
+    return "no clean pass"
+
+
 def latency_ms(samples: pd.DataFrame) -> dict[str, Any]:
     """Return median, ci95, mean, std, min, max, cv, p95, n, num_processes (ms); {} without samples.
 

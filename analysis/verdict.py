@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from analysis.classify import fractions
 from analysis.idle import Idle, idle_of_run
+from analysis.latency import why_no_clean
 from analysis.runview import RunView
 from analysis.span_gaps import median_gap_ns
 from analysis.tables import CPU_OPERATORS
@@ -303,7 +304,8 @@ def idle_basis(view: RunView) -> str | None:
             f"them; the whole capture idles {percent(idle.profiled_frac or 0)}, start-up included"
         )
     if not idle.is_clean:
-        return f"idle as {tool} saw it, with the profiler's own cost: no clean pass to set it right"
+        why = why_no_clean(w.code for w in view.warnings)
+        return f"idle as {tool} saw it, with the profiler's own cost: {why} to set it right"
     kernel_ns = view.summary.get("iteration_kernel_ns") or 0
     latency_ns = view.summary["latency_ms"]["median"] * 1e6
     line = (

@@ -108,6 +108,7 @@ class Job:
         self.log = JobLog(out_dir / "log.txt", on_event)
         self._started_at = utc_now()
         self._passes: list[dict[str, Any]] = []
+        self._left_out: list[dict[str, str]] = []
         self._failure: Outcome | None = None
         self._runner: PassRunner | None = None
 
@@ -162,12 +163,21 @@ class Job:
             wants_history = stopped and name == "memory" and self._failure_is(OutcomeCode.OOM)
             if stopped and not wants_history:
                 continue
-            self.run_profiler(name)
+            why = self._own.why_left_out(name) if self._own is not None and not stopped else None
+            if why:
+                self.leave_out(why)
+            else:
+                self.run_profiler(name)
 
     def run_profiler(self, name: str) -> None:
         """Run one profiler pass; only a cancel ends the job."""
         if self._run(name, 0, None).code is OutcomeCode.CANCELLED:
             self._failure = Outcome(code=OutcomeCode.CANCELLED, message="cancelled")
+
+    def leave_out(self, why: dict[str, str]) -> None:
+        """Note the warning that says why a pass is not run."""
+        self._left_out.append(why)
+        self.log.state(why["message"])
 
     @property
     def last_record(self) -> Mapping[str, Any]:
@@ -208,7 +218,7 @@ class Job:
             "gpu": self._gpu_record(results),
             "environment": _environment(results, self._gpu),
             "passes": self._passes,
-            "warnings": [],
+            "warnings": self._left_out,
             "log": self.log.path.name,
         }
         self.log.state(f"{status}{': ' + error if error else ''}")

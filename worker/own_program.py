@@ -20,7 +20,7 @@ from core.spec import PROGRAM_TIME, JobSpec
 from worker.environment import job_environment
 from worker.process import ProcessResult
 from worker.profile.records import Process, load_processes
-from worker.profile.steps import Steps, find_steps, phase_times
+from worker.profile.steps import Steps, find_steps, first_of_main, phase_times
 from workloads.allowed import allowed_folder, allowed_program
 from workloads.params import load_params
 from workloads.registry import find_workload
@@ -57,6 +57,7 @@ class Seen:
 
     num_steps: int = 0
     num_unsettled: int = 0
+    "Steps of any kind before those that the other passes capture."
     is_training: bool = False
     root: str | None = None
     has_torch: bool = False
@@ -83,6 +84,16 @@ class OwnProgram:
     def has_steps(self) -> bool:
         """Whether the passes after the clean one may wait for a step to begin."""
         return self.seen is None or self.seen.num_steps > 0
+
+    def why_left_out(self, pass_name: str) -> dict[str, str] | None:
+        """Return the warning of a pass that would find nothing; None where it is worth running."""
+        if self.has_steps or pass_name not in ("memory", "trace"):
+            return None
+        message = (
+            f"{pass_name}: not run, since it records around steps of PyTorch or marked ones, and "
+            "the clean pass saw none"
+        )
+        return {"code": f"{pass_name}_left_out", "message": message}
 
     def environment(self, pass_name: str, work_dir: Path) -> dict[str, str]:
         """Return the user's environment, with the hooks in front of PYTHONPATH and nothing else."""
@@ -163,7 +174,7 @@ class OwnProgram:
         total = sum(len(k) for k in kinds if k.kind == kinds[0].kind)
         self.seen = Seen(
             num_steps=total,
-            num_unsettled=kinds[0].num_unsettled() if kinds else 0,
+            num_unsettled=first_of_main(kinds, max(DEFAULT_STEPS.values()) + 1) if kinds else 0,
             is_training=bool(kinds) and kinds[0].kind == "training",
             root=kinds[0].root if kinds else None,
             has_torch=main is not None,

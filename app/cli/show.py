@@ -62,11 +62,28 @@ def _print(document: dict[str, Any], words: "Words") -> None:
         f" not recognised {percent(summary.get('unclassified_frac'))},"
         f" peak memory {megabytes(summary.get('peak_memory_bytes'))}"
     )
+    if not latency and (line := _profiled_step(document)):
+        print(line)
     for line in _own_lines(document):
         print(one_line(line))
     _print_tables(document, words)
     for warning in document["warnings"]:
         note(f"warning ({warning['code']}): {warning['message']}")
+
+
+def _profiled_step(document: dict[str, Any]) -> str | None:
+    """Return the time of a step where only a profiler saw steps; its own cost is in it."""
+    from analysis.latency import why_no_clean
+
+    steps = document["steps"] or {}
+    if not steps.get("period_ns"):
+        return None
+    regular = steps["count"] - steps["num_excluded"]
+    why = why_no_clean(w["code"] for w in document["warnings"])
+    return (
+        f"time of a step under {document['primary_pass']} {milliseconds(steps['period_ns'])},"
+        f" median of {regular} of {steps['count']} steps; {why}"
+    )
 
 
 def _own_lines(document: dict[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@ from analysis.compare.metrics import Metric
 from analysis.definitions import tooltip
 from analysis.idle import idle_of_run
 from analysis.iterations import iteration_host_ns, num_iterations
+from analysis.latency import why_no_clean
 from analysis.roofline import bytes_peak, flops_peak
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
@@ -60,14 +61,13 @@ def _latency(view: RunView) -> Card:
             definition="Median host range of an iteration under the profiler: it contains the "
             "profiler's own cost. Latency proper comes from a clean pass.",
         )
-    return Card(label="Latency", value=UNKNOWN, note="no clean pass recorded", definition=text)
+    why = _no_clean(view)
+    note = f"{why} recorded" if why == "no clean pass" else why
+    return Card(label="Latency", value=UNKNOWN, note=note, definition=text)
 
 
 def _no_clean(view: RunView) -> str:
-    """Say why there is no clean latency: a clean pass may have run and seen no step."""
-    if any(w.code == "no_steps_seen" for w in view.warnings):
-        return "the clean pass saw no steps"
-    return "no clean pass"
+    return why_no_clean(w.code for w in view.warnings)
 
 
 def own_cards(view: RunView) -> list[Card]:

@@ -1,9 +1,11 @@
 """What the hooks must not change in a program, and what they must see: real PyTorch, no GPU."""
 
+import functools
 import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,58 +18,68 @@ HOOKS = ROOT / "worker" / "hooks"
 PROGRAMS = Path(__file__).parent / "profile_programs"
 
 
+def run_hooked(folder, *words, path=(), code=0, debug=True, **settings):
+    """Run a script under the hooks; return (output, processes)."""
+    records = folder / "records"
+    records.mkdir(exist_ok=True)
+    settings = {"pass": "clean", "dir": str(records)} | settings
+    env = {
+        **os.environ,
+        "WARPBOARD_PROFILE": json.dumps(settings),
+        "PYTHONPATH": os.pathsep.join([str(HOOKS), *map(str, path)]),
+        **({"WARPBOARD_HOOKS_DEBUG": "1"} if debug else {}),
+    }
+    done = subprocess.run(
+        [sys.executable, *map(str, words)], env=env, cwd=folder,
+        capture_output=True, text=True, timeout=250, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    return done.stdout, load_processes(records)
+
+
 @pytest.fixture
 def hooked(tmp_path):
-    """Return a function that runs a script under the hooks and returns (output, processes)."""
-
-    def run(*words, path=(), code=0, **settings):
-        folder = tmp_path / "records"
-        folder.mkdir(exist_ok=True)
-        settings = {"pass": "clean", "dir": str(folder)} | settings
-        env = {
-            **os.environ,
-            "WARPBOARD_PROFILE": json.dumps(settings),
-            "WARPBOARD_HOOKS_DEBUG": "1",
-            "PYTHONPATH": os.pathsep.join([str(HOOKS), *map(str, path)]),
-        }
-        done = subprocess.run(
-            [sys.executable, *map(str, words)], env=env, cwd=tmp_path,
-            capture_output=True, text=True, timeout=250, check=False,
-        )  # fmt: skip
-        assert done.returncode == code, done.stderr
-        return done.stdout, load_processes(folder)
-
-    return run
+    """Return `run_hooked` with a folder of the test's own."""
+    return functools.partial(run_hooked, tmp_path)
 
 
 COMPILED = {
-    "module": ("training", 8),
-    "method": ("inference", 8),
-    "forward": ("inference", 8),
-    "blocks": ("inference", 8),
-    "nested": ("inference", 8),
-    "late": ("inference", 12),
-    "late function": ("inference", 4),
-    "function": None,
-    "optimizer": ("inference", 8),
+    "method": [("inference", 8)],
+    "forward": [("inference", 8)],
+    "blocks": [("inference", 8)],
+    "nested": [("inference", 8)],
+    "late": [("inference", 12)],
+    "late function": [("inference", 4)],
+    "function": [],
+    "optimizer": [("inference", 8)],
+    "module": [("training", 8)],
 }
+"""Way to compile -> steps that are seen."""
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """Return what the compiler counted without the hooks, with them, and what these recorded."""
+    folder = tmp_path_factory.mktemp("compiled")
+    program = PROGRAMS / "compiled.py"
+    bare = subprocess.run(
+        [sys.executable, str(program), *COMPILED], cwd=folder,
+        capture_output=True, text=True, timeout=250, check=True,
+    )  # fmt: skip
+    output, [process] = run_hooked(folder, program, *COMPILED)
+    return json.loads(bare.stdout), json.loads(output), process
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", COMPILED)
-def test_compiled_modules_keep_their_graphs_and_their_calls_are_seen(hooked, how):
-    program = PROGRAMS / "compiled.py"
-    alone = subprocess.run(
-        [sys.executable, str(program), how], capture_output=True, text=True, timeout=250, check=True
-    )
+def test_compiled_modules_keep_their_graphs_and_their_calls_are_seen(compiled, how):
+    bare, seen = (counted[how] for counted in compiled[:2])
 
-    output, processes = hooked(program, how)
-
-    seen, bare = json.loads(output), json.loads(alone.stdout)
     assert (seen["stats"], seen["breaks"]) == (bare["stats"], bare["breaks"])
     assert seen["frames"].get("total", 0) <= bare["frames"].get("total", 0)  # nothing again
-    found = [(s.kind, len(s)) for p in processes for s in find_steps(p)]
-    assert found == ([COMPILED[how]] if COMPILED[how] else [])
+    mine = [r for r in compiled[2].records if seen["from_ns"] <= r.start_ns < seen["until_ns"]]
+    found = find_steps(replace(compiled[2], records=mine))
+    assert [(s.kind, len(s)) for s in found] == COMPILED[how]
 
 
 def test_program_that_turns_warnings_into_errors_runs_as_without(hooked):

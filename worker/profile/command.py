@@ -274,6 +274,10 @@ def _measure(
         for pass_name in job.spec.profilers:
             if stop.is_set() or job.is_stopped:
                 break
+            if why := own.why_left_out(pass_name):
+                job.leave_out(why)
+                progress.left_out(why["message"])
+                continue
             progress.begins(pass_name, 0, own.captured(pass_name) if own.has_steps else None)
             job.run_profiler(pass_name)
             progress.ended(job.last_record)

@@ -45,6 +45,11 @@ class Progress:
         left = self._left_s()
         note(f"warpboard: {text}" + (f"; about {_time(left)} left" if left is not None else ""))
 
+    def left_out(self, why: str) -> None:
+        """Say that a pass is not run."""
+        self._done += 1
+        note(f"warpboard: [{self._done}/{len(self._plan)}] {why}")
+
     def _left_s(self) -> float | None:
         if self._clean_s is None:
             return None

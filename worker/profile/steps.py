@@ -73,6 +73,22 @@ def find_steps(process: Process) -> list[Steps]:
     return found
 
 
+def first_of_main(kinds: Sequence[Steps], count: int) -> int:
+    """Return how many steps of any kind come before the first settled ones of the first kind.
+
+    Where `count` of that kind follow each other somewhere, it is there: what is captured from
+    outside is a stretch of steps, and one prefill among eight decodes is not what they are like.
+    """
+    main = kinds[0]
+    order = sorted((ns, k is main) for k in kinds if k.kind == main.kind for ns in k.starts_ns)
+    settled_ns = main.starts_ns[main.num_unsettled()]
+    first = next(i for i, (ns, _) in enumerate(order) if ns == settled_ns)
+    for i in range(first, len(order) - count):
+        if all(is_main for _, is_main in order[i : i + count]):
+            return i
+    return first
+
+
 def phase_times(
     process: Process, steps: Steps, first: int, last: int | None
 ) -> dict[str, list[int]]:
