@@ -216,7 +216,16 @@ def _filled(first: CaptureTables, second: CaptureTables) -> CaptureTables:
     for name in counters.columns:
         counters[name] = counters[name].where(counters[name].notna(), other[name])
     rules = first.rules if _has(first, "rules") else second.rules
-    return replace(first, counters=counters, rules=rules)
+    return replace(first, counters=counters, rules=rules, counter_details=_details(first, second))
+
+
+def _details(first: CaptureTables, second: CaptureTables) -> pd.DataFrame | None:
+    """Return the figures of both, those of the first where both have one."""
+    both = [f for f in (first.counter_details, second.counter_details) if f is not None and len(f)]
+    if not both:
+        return first.counter_details
+    joined = pd.concat(both, ignore_index=True)
+    return joined.drop_duplicates(["launch", "group", "name"], ignore_index=True)
 
 
 def _without(tables: CaptureTables, names: Sequence[str]) -> CaptureTables:

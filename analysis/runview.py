@@ -106,6 +106,8 @@ class RunView:
     "Relative difference that a job shows against itself on that GPU, of whatever kind it is."
     noise_floors: Mapping[str, float | None] = field(default_factory=dict)
     "The same of each kind of work, `gpu_bound` and `launch_bound`; {} where not measured apart."
+    counter_details: pd.DataFrame = field(default_factory=pd.DataFrame)
+    "COUNTER_DETAIL_COLUMNS."
     ranks: Mapping[str, Any] = field(default_factory=dict)
     "ranks, collectives, steps, exposed_by_kind, missing (`analysis.ranks`); {} without GPU work."
     by_step: StepView = field(default_factory=StepView)

@@ -104,6 +104,9 @@ COUNTER_COLUMNS = (
 
 RULE_COLUMNS = ("launch", "kernel", "rule", "kind", "message", "estimated_speedup_pct")
 
+COUNTER_DETAIL_COLUMNS = ("launch", "group", "name", "value", "unit")
+"""Why warps waited, hit rates, memory traffic: what of them was collected, one row a figure."""
+
 SAMPLE_COLUMNS = ("process", "iteration", "latency_ns")
 
 SPAN_COLUMNS = (
@@ -251,6 +254,7 @@ class CaptureTables:
     "peak_bytes, baseline_bytes, final_bytes, is_partial, oom{requested_bytes, phase, ...}."
     counters: pd.DataFrame | None = None
     rules: pd.DataFrame | None = None
+    counter_details: pd.DataFrame | None = None
     samples: pd.DataFrame | None = None
     spans: pa.Table | SpanFile | None = None
     ranges: pa.Table | None = None

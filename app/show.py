@@ -53,6 +53,7 @@ def show_document(view: RunView, gpu: Mapping[str, Any] | None = None) -> dict[s
         "memory": _memory(view),
         "counters": records(view.counters),
         "rules": records(view.rules),
+        "counter_details": records(view.counter_details),
         "ranks": view.ranks.get("ranks", []),
         "collectives": view.ranks.get("collectives", []),
         **_by_step(view),

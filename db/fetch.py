@@ -120,6 +120,11 @@ _FRAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
         " WHERE run_id = :run_id ORDER BY rowid",
         tables.RULE_COLUMNS,
     ),
+    "counter_details": (
+        'SELECT launch, "group", name, value, unit FROM counter_details WHERE run_id = :run_id'
+        " ORDER BY rowid",
+        tables.COUNTER_DETAIL_COLUMNS,
+    ),
     "metrics": (
         f"SELECT {', '.join(METRIC_COLUMNS)} FROM metrics WHERE run_id = :run_id",
         METRIC_COLUMNS,
@@ -127,7 +132,8 @@ _FRAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 """Each frame of a RunView: its SELECT and its columns."""
 NOT_IN_A_STUDY = frozenset(
-    {"gaps", "profiled_samples", "memory_points", "memory_at_peak"} | {"rules", "by_step"}
+    {"gaps", "profiled_samples", "memory_points", "memory_at_peak"}
+    | {"rules", "counter_details", "by_step"}
 )
 """Frames that no study reads."""
 

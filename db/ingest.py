@@ -36,9 +36,10 @@ _PER_CAPTURE: dict[str, tuple[str, ...]] = {
     "memory_at_peak": tables.MEMORY_AT_PEAK_COLUMNS,
     "counters": tuple(c for c in tables.COUNTER_COLUMNS if c != "short_name"),
     "rules": tables.RULE_COLUMNS,
+    "counter_details": tables.COUNTER_DETAIL_COLUMNS,
 }
 """Tables whose rows belong to one capture, with the frame's columns that they store."""
-_WITHOUT_PASS = frozenset({"counters", "rules"})
+_WITHOUT_PASS = frozenset({"counters", "rules", "counter_details"})
 
 
 STEP_TABLES: Mapping[str, tuple[str, ...]] = {
@@ -203,7 +204,8 @@ def _insert_frame(
     columns: Sequence[str],
     shared: Mapping[str, Any],
 ) -> None:
-    _insert_columns(db, table, columns, [_plain(frame[c]) for c in columns], shared)
+    quoted = [f'"{c}"' for c in columns]
+    _insert_columns(db, table, quoted, [_plain(frame[c]) for c in columns], shared)
 
 
 def _insert_columns(

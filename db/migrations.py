@@ -464,6 +464,23 @@ def _job_of_m017(workload: str, params: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+@migrations()
+def m018_counter_details(db: Database) -> None:
+    """Keep why warps waited, hit rates and memory traffic of each launch that ncu measured."""
+    _run(
+        db,
+        """
+CREATE TABLE counter_details (
+    run_id TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+    capture_id INTEGER NOT NULL REFERENCES captures(id) ON DELETE CASCADE,
+    launch INTEGER NOT NULL, "group" TEXT NOT NULL, name TEXT NOT NULL, value REAL NOT NULL,
+    unit TEXT NOT NULL
+) STRICT;
+CREATE INDEX counter_details_run ON counter_details (run_id)
+""",
+    )
+
+
 def _run(db: Database, script: str) -> None:
     """Execute statements one by one: `executescript` would commit the migration's transaction."""
     for statement in script.split(";\n"):

@@ -3,6 +3,7 @@
 from analysis.compare import Comparison, Difference, Pair, Waterfall
 from analysis.compare.fields import group_fields
 from analysis.compare.labels import WORDS, metric_text
+from analysis.definitions import COMPARED
 
 _TOP = 12
 
@@ -16,7 +17,8 @@ def compare_lines(result: Comparison) -> list[str]:
         interval = ""
         if result.ci95:
             interval = f" ({result.ci95_name}: {result.ci95[0]:.4g} to {result.ci95[1]:.4g})"
-        way = f"; {_way(result)} is better" if result.metric != "latency" else ""
+        is_told = result.higher_is_better or result.metric not in COMPARED
+        way = f"; {_way(result)} is better" if is_told else ""
         lines.append(f"ratio B/A {result.ratio:.4g}{interval}{way}")
     for name, side in (("A", result.a), ("B", result.b)):
         median = "-" if side.median is None else _amount(side.median, result.unit)

@@ -82,7 +82,7 @@ def test_trace_pass_without_nsys_holds_the_chosen_steps_and_their_parts(profile,
 
 @pytest.mark.parametrize(
     ("end", "code"),
-    [("exit at once", 7), ("exit", 3), ("kill", 128 + signal.SIGKILL), ("raise", 1)],
+    [("exit at once", 7), ("terminate", 128 + signal.SIGTERM)],
 )
 def test_steps_outlive_however_the_program_ends_and_its_exit_code_is_passed_on(profile, end, code):
     found, manifest, _, errors = profile(TRAIN, "--passes", "clean", words=["14", end])

@@ -11,11 +11,13 @@ import pandas as pd
 from analysis.classify.names import short_name
 from analysis.numbers import NumberStyle, parse_number
 from analysis.readers.ncu.counters import NAN, any_unit, by_name, counters_of
+from analysis.readers.ncu.details import details_of
 from analysis.readers.ncu.log import log_warnings
 from analysis.readers.ncu.style import Numbers, contradictions, numbers_of, table_style
 from analysis.readers.ncu.table import NcuLaunch, NcuTable, parse_ncu_table
 from analysis.readers.ncu.units import metric_of
 from analysis.tables import (
+    COUNTER_DETAIL_COLUMNS,
     COUNTER_COLUMNS,
     RULE_COLUMNS,
     CaptureKind,
@@ -67,6 +69,7 @@ def tables_of(
         for i, launch in enumerate(table.launches)
         for r in launch.rules
     ]
+    details = [(i, *detail) for i, v in enumerate(values) for detail in details_of(v)]
     return CaptureTables(
         kind=kind,
         path=path,
@@ -74,6 +77,7 @@ def tables_of(
         gpu=_gpu(table.launches, values),
         counters=counters,
         rules=pd.DataFrame(rules, columns=list(RULE_COLUMNS)),
+        counter_details=pd.DataFrame(details, columns=list(COUNTER_DETAIL_COLUMNS)),
         warnings=(*log_warnings(table.log), *checks, *_coverage(counters, table)),
     )
 
