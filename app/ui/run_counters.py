@@ -1,5 +1,6 @@
 """A run's hardware counters and its roofline."""
 
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
@@ -20,7 +21,9 @@ from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
 from app.charts.roofline import roofline
 from app.ui import style
+from app.ui.counter_detail import launch_detail
 from app.ui.format import fixed_format, many, percent
+from app.ui.kernel_detail import kernel_link
 from app.ui.widgets import (
     KERNEL_CHARS,
     category_column,
@@ -46,6 +49,7 @@ def counters(view: RunView) -> None:
         return
     _coverage(view)
     _table(by_share(view.counters, view.kernels))
+    launch_detail(view)
     _rules(view)
 
 
@@ -243,10 +247,19 @@ def _rules(view: RunView) -> None:
         "The largest gain for the run first: the estimated gain of the kernel times its share of "
         "the GPU time. Messages that differ in their numbers alone are one, with the largest's."
     )
-    _messages(ordered.head(_FIRST_RULES))
+    rows = longest_names(view.kernels)
+    _messages(ordered.head(_FIRST_RULES), rows)
     if len(ordered) > _FIRST_RULES:
         with st.expander(f"{len(ordered) - _FIRST_RULES} more, of less gain"):
-            _messages(ordered.iloc[_FIRST_RULES:])
+            _messages(ordered.iloc[_FIRST_RULES:], rows)
+
+
+def longest_names(kernels: pd.DataFrame) -> Mapping[str, str]:
+    """Return short name -> whole name, of the instance that takes the most time."""
+    if kernels.empty:
+        return {}
+    by_time = kernels.groupby(["short_name", "name"])["total_ns"].sum().sort_values()
+    return {str(short): str(name) for short, name in by_time.index}
 
 
 def ranked_rules(
@@ -276,9 +289,12 @@ def ranked_rules(
     return ordered.sort_values(keys, ascending=False, na_position="last", kind="stable")
 
 
-def _messages(rules: pd.DataFrame) -> None:
-    rows = "".join(_rule(r) for r in rules.to_dict("records"))
-    st.html(f'<div class="wb-said">{rows}</div>')
+def _messages(rules: pd.DataFrame, rows: Mapping[str, str]) -> None:
+    """Draw each message, with a link to its kernel's row among the kernels."""
+    for number, rule in zip(rules.index, rules.to_dict("records"), strict=True):
+        st.html(f'<div class="wb-said">{_rule(rule)}</div>')
+        if name := rows.get(str(rule["kernel"])):
+            kernel_link(name, "its row among the kernels", f"rule_{number}")
 
 
 def _rule(rule: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ import math
 
 import pandas as pd
 
-from app.ui.run_counters import ranked_rules
+from app.ui.run_counters import longest_names, ranked_rules
 
 
 def test_messages_name_their_kernel_and_come_by_gain_times_share() -> None:
@@ -43,3 +43,15 @@ def test_kernel_that_the_timeline_does_not_know_has_no_share() -> None:
     )
 
     assert ranked["share_frac"].isna().all()
+
+
+def test_messages_link_to_the_instance_of_their_kernel_that_takes_most_time() -> None:
+    kernels = pd.DataFrame(
+        {
+            "short_name": ["big", "big", "big", "tiny"],
+            "name": ["big<1>", "big<2>", "big<1>", "tiny"],
+            "total_ns": [40, 70, 40, 5],
+        }
+    )
+
+    assert longest_names(kernels) == {"big": "big<1>", "tiny": "tiny"}

@@ -17,8 +17,8 @@ from analysis.readers.ncu.style import Numbers, contradictions, numbers_of, tabl
 from analysis.readers.ncu.table import NcuLaunch, NcuTable, parse_ncu_table
 from analysis.readers.ncu.units import metric_of
 from analysis.tables import (
-    COUNTER_DETAIL_COLUMNS,
     COUNTER_COLUMNS,
+    COUNTER_DETAIL_COLUMNS,
     RULE_COLUMNS,
     CaptureKind,
     CaptureTables,
