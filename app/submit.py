@@ -16,6 +16,7 @@ from db import runs as db_runs
 from db.devices import Device, devices, names_device, resolve_device
 from db.queue import most_gpus_of_a_host, waiting_place
 from db.status import worker_info
+from workloads.allowed import COMMANDS
 from workloads.spec import CUSTOM
 
 CPU = "cpu"
@@ -104,6 +105,7 @@ def submit_jobs(
     UserError for a job over more GPUs than any known host of that model has.
     """
     _check_num_gpus(db, jobs)
+    _check_own_programs(db, jobs)
     with db.atomic():
         sweep_id = db_runs.insert_sweep(db, name)
         named = _without_mixed_preset(jobs)
@@ -126,6 +128,19 @@ def _check_num_gpus(db: Database, jobs: Sequence[JobSpec]) -> None:
         raise UserError(
             f"gpus: {wanted.num_gpus} wanted; the largest host with {wanted.gpu} has {largest}"
         )
+
+
+def _check_own_programs(db: Database, jobs: Sequence[JobSpec]) -> None:
+    """Refuse own programs for a GPU whose host is known to allow none."""
+    for job in jobs:
+        if job.workload != "command":
+            continue
+        told = worker_info(db, job.gpu, job.device).get("permissions") or {}
+        if told.get("commands") == []:
+            raise UserError(
+                f"command: own programs are off on the host of {job.gpu}; its operator sets "
+                f"{COMMANDS} there and starts the worker again"
+            )
 
 
 def retry_run(db: Database, data_dir: DataDir, run_id: str) -> None:

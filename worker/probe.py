@@ -18,6 +18,7 @@ from typing import Any
 
 from worker.permissions import counter_permission
 from worker.tools import Tool, find_ncu, find_nsys, find_nvidia_smi, run_quietly
+from workloads.allowed import allowed_entries
 
 _SMI_FIELDS = ("index", "name", "uuid", "driver_version", "memory.total", "compute_cap")
 _TORCH_PROBE = """
@@ -99,7 +100,7 @@ def probe(python: str | None = None) -> dict[str, Any]:
         "tools": {
             t.name: {"path": t.path, "version": t.version, "fault": t.fault} for t in (nsys, ncu)
         },
-        "permissions": permission,
+        "permissions": permission | {"commands": allowed_entries()},
         "torch": torch,
         "checks": [asdict(c) for c in checks],
     }

@@ -51,6 +51,11 @@ def allowed_program(words: Sequence[str]) -> str:
     return found  # not the real path: a virtual environment's python knows it by its link
 
 
+def allowed_entries() -> list[str]:
+    """Return the entries of this host's list, as its operator wrote them."""
+    return [" ".join(entry.split()) for entry in _listed(COMMANDS) if entry.strip()]
+
+
 def _is_in(real: str, entry: str) -> bool:
     """Say whether a real path is what the entry names, or lies in the folder that it names."""
     place = os.path.realpath(entry)

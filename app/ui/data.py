@@ -125,6 +125,13 @@ def remove_gpu(key: str) -> None:
         workers.remove_gpu(db, key)
 
 
+def allowed_programs(model: str, device: str | None) -> list[str] | None:
+    """Return what own programs a GPU's host allows; None where its worker has not told."""
+    with database() as db:
+        found = (status.worker_info(db, model, device).get("permissions") or {}).get("commands")
+    return [str(entry) for entry in found] if isinstance(found, list) else None
+
+
 def list_devices() -> list[Device]:
     """Return the physical GPUs, and hosts' CPUs, that workers registered."""
     with database() as db:

@@ -1,5 +1,6 @@
 """The form of a sweep: every field of a workload takes several values, and their product runs."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -109,6 +110,12 @@ def fields(spec: WorkloadSpec, gpus: list[str]) -> dict[str, list[Any]]:
     with st.expander("More fields", icon=":material/tune:"):
         found |= _grid(spec, rest, base)
     return found
+
+
+def fields_named(spec: WorkloadSpec, names: Sequence[str], gpus: list[str]) -> dict[str, list[Any]]:
+    """Draw the fields of these names; return the values of those that were set."""
+    shown = [f for f in spec.fields if f.name in names]
+    return _grid(spec, shown, _defaults(spec, gpus))
 
 
 def _defaults(spec: WorkloadSpec, gpus: list[str]) -> dict[str, Any]:

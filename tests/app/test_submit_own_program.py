@@ -1,0 +1,87 @@
+"""Own programs on the Submit page and by `submit`: for hosts whose operator allows them."""
+
+import json
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from core.config import DataDir
+from db.connection import opened
+from db.runs import list_rows
+from db.workers import register_worker
+from tests.app.conftest import Cli
+from tests.app.test_pages import open_page, texts
+
+H200 = "NVIDIA H200"
+
+
+def host(data_dir: DataDir, allowed: list[str]) -> None:
+    """Register a worker whose host allows these programs."""
+    with opened(data_dir.db_path) as db:
+        info = {"host_label": "node1", "permissions": {"commands": allowed}}
+        gpus = [{"model": H200, "uuid": "GPU-0", "ordinal": 0}]
+        register_worker(db, "w1", version="0.1.0", queues=[], gpus=gpus, info=info)
+
+
+def stored(data_dir: DataDir) -> list[dict[str, Any]]:
+    with opened(data_dir.db_path) as db:
+        return list_rows(db)
+
+
+def page(data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) -> AppTest:
+    return open_page(monkeypatch, str(data_dir.root), "submit", workload="command")
+
+
+def test_command_becomes_a_job_of_words_with_its_metric_and_steps(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host(data_dir, ["/usr/bin/python3 /srv/jobs/"])
+    at = page(data_dir, monkeypatch)
+    assert "/usr/bin/python3 /srv/jobs/" in texts(at).replace("\\", "")
+
+    at.text_input(key="own_argv").set_value("/usr/bin/python3 /srv/jobs/a.py 'two words; rm *'")
+    at.text_input(key="own_metrics").set_value("tok/s: ([0-9.]+)").run()
+    at.multiselect(key="field_command_iterations").set_value(["8"]).run()
+    next(b for b in at.button if b.label == "Submit 1 job").click().run()
+
+    (row,) = stored(data_dir)
+    assert json.loads(row["params"]["argv"]) == [
+        "/usr/bin/python3", "/srv/jobs/a.py", "two words; rm *",
+    ]  # fmt: skip
+    assert json.loads(row["params"]["metrics"]) == ["tok/s: ([0-9.]+)"]
+    assert (row["params"]["iterations"], row["gpu_model"]) == (8, H200)
+
+
+def test_host_that_allows_nothing_is_named_with_what_its_operator_sets(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host(data_dir, [])
+
+    at = page(data_dir, monkeypatch)
+
+    assert "WARPBOARD_ALLOW_COMMANDS" in texts(at).replace("\\", "")
+    assert not [b for b in at.button if b.label.startswith("Submit")]
+
+
+def test_unclosed_quote_is_said_and_nothing_can_be_submitted(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host(data_dir, ["/opt/app/"])
+    at = page(data_dir, monkeypatch)
+
+    at.text_input(key="own_argv").set_value("/opt/app/run 'open").run()
+
+    assert "No closing quotation" in texts(at)
+    assert not [b for b in at.button if b.label.startswith("Submit")]
+
+
+def test_submit_refuses_an_own_program_where_its_host_allows_none(
+    cli: Cli, data_dir: DataDir
+) -> None:
+    host(data_dir, [])
+
+    assert cli("submit", "command", "--gpu", H200, "--set", 'argv=["/opt/app/run"]') == 2
+
+    assert "WARPBOARD_ALLOW_COMMANDS" in cli.err
+    assert stored(data_dir) == []
