@@ -70,7 +70,7 @@ def tried_outcomes(db: Database) -> list[Outcome]:
 def advice_of(db: Database, data_dir: DataDir, run_id: str) -> dict[str, Any]:
     """Return the document of `advise --json`: what applies to a run and what came of it."""
     view = run_view(db, data_dir, run_id)
-    found = [e for e in _experiments(view, known_records(db)) if e.is_worth_a_run]
+    found = _experiments(view, known_records(db))
     measured = {(j.gpu_model, j.comparable_hash): j for j in measured_jobs(db)}
     before = {t.experiment: t for t in reversed(tried(db, run_id))}
     return {
@@ -274,6 +274,7 @@ def _document(
             "high": now.high_ns / 1e6,
         },
         "gain_frac": experiment.gain_frac,
+        "is_worth_a_run": experiment.is_worth_a_run,
         "decided_by": now.decided_by,
         "evidence": list(experiment.evidence),
         "record": None if record is None else dataclasses.asdict(record),

@@ -53,6 +53,12 @@ PAGES = [
         icon=":material/insights:",
         help="Tables over many runs, as people publish them",
     ),
+    st.Page(
+        "page/advice.py",
+        title="Advice",
+        icon=":material/target:",
+        help="How predictions of experiments fared",
+    ),
     st.Page("page/gpus.py", title="GPUs", icon=":material/memory:", help="What each GPU can do"),
     st.Page(
         "page/import_.py",

@@ -27,6 +27,10 @@ FOREACH_OPTIMIZER_PASSES = 20
 """AdamW one operation at a time over lists of tensors: reads and writes of its eight kernels."""
 
 
+CPU_FLOPS_PER_S = 2e9
+"""What one core of any CPU reaches in small products, at the least: an assumption."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Width:
     """Half widths of an interval, as natural logarithms of a ratio."""

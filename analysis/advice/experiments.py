@@ -122,7 +122,7 @@ def experiments_of(
             for s in settings_for(step, view.api_calls, view.transfers, view.peaks)
         ]  # fmt: skip
     order = (OFFERED, UNTRIED, WITHHELD)
-    return sorted(found, key=lambda e: (order.index(e.status), -e.gain_frac))
+    return sorted(found, key=lambda e: (not e.is_worth_a_run, order.index(e.status), -e.gain_frac))
 
 
 def _changes(step: StepWork, choices: Mapping[str, Sequence[Any]]) -> Iterable[_Change]:

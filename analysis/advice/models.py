@@ -13,13 +13,14 @@ from typing import Any
 from analysis.advice.constants import (
     CASTS_PER_PRODUCT,
     COMPILED_ENTRY_LAUNCHES,
+    CPU_FLOPS_PER_S,
     FOREACH_OPTIMIZER_PASSES,
     FUSED_OPTIMIZER_PASSES,
     GRAPH_NODE_GAP_NS,
     SDPA_FRAC,
     TRITON_FRAC,
 )
-from analysis.advice.step_work import FUSIBLE, StepWork
+from analysis.advice.step_work import EAGER_PHASES, FUSIBLE, StepWork
 from analysis.classify import Category
 
 ELEMENT_BYTES: Mapping[str, int] = {
@@ -68,24 +69,25 @@ def compiled(step: StepWork) -> Estimate | None:
 
         GPU  [ns] = fused GPU time + fused launches * gap        (`StepWork.fused`)
         host [ns] = fused launches * host time a launch of the run as it is
-        latency   = max(GPU, host) + clean latency of the phase `optimizer`, which stays eager
+        latency   = max(GPU, host) + clean latency of the phases that stay eager
 
-    With an optimizer phase, its kernels and its share of the launches are left out of the first
-    two. None for a training step whose host decides: the pair that tried it was missed by half.
+    The optimizer and the grouping of experts stay eager: their kernels and their share of the
+    launches are left out of the first two. None for a training step whose host decides: the pair
+    that tried it was missed by half.
     """
     if not step.num_launches or not step.on_gpu:
         return None
-    optimizer = step.in_phase("optimizer")
-    kept_ns = step.phase_ns.get("optimizer", 0.0) if optimizer.any() else 0.0
+    kept = step.in_phase(*EAGER_PHASES)
+    kept_ns = sum(step.phase_ns.get(n, 0.0) for n in EAGER_PHASES) if kept.any() else 0.0
     gpu_ns, launches = step.fused
     num_before = step.num_launches
     if kept_ns:
-        gpu_ns -= step.time_ns(optimizer)
-        launches -= step.count(optimizer)
-        num_before -= step.count(optimizer)
+        gpu_ns -= step.time_ns(kept)
+        launches -= step.count(kept)
+        num_before -= step.count(kept)
     gpu_ns += launches * step.gap_ns
     host_ns = launches * _launch_ns(step, num_before, kept_ns)
-    if kept_ns and host_ns > gpu_ns:
+    if "optimizer" in step.phase_ns and host_ns > gpu_ns:
         return None
     return Estimate(
         latency_ns=max(gpu_ns, host_ns) + kept_ns,
@@ -106,7 +108,7 @@ def compiled_graph(step: StepWork, *, is_compiled: bool) -> Estimate | None:
     each_ns = step.host_ns_per_launch
     if not step.on_gpu or not step.num_launches or each_ns is None:
         return None
-    if step.in_phase("optimizer").any():
+    if step.in_phase(*EAGER_PHASES).any():
         return None
     gpu_ns, launches = (step.gpu_ns, step.num_launches) if is_compiled else step.fused
     latency_ns = _replayed_ns(step, gpu_ns, launches)
@@ -340,16 +342,22 @@ def compiled_on_cpu(step: StepWork) -> Estimate | None:
 def larger_batch_on_cpu(step: StepWork, factor: int) -> Estimate | None:
     """`factor` times the batch on a CPU, where operators run one after the other.
 
-        latency = latency now * (fixed + factor * growing) / (fixed + growing)
+        growing [ns] = min(time of products and attention, FLOPs / CPU_FLOPS_PER_S)
+                       + time of other operators that take `_FIXED_CPU_NS` a call or more
+        latency      = latency now * (1 + (factor - 1) * growing / time of all operators)
 
-    fixed: operators under `_FIXED_CPU_NS` a call, which cost their call; growing: the rest.
+    FLOPs of the cost model. What is left is the cost of calls and of threads that wait.
     """
     if step.on_gpu or step.operations.empty:
         return None
-    fixed = step.operations["duration_ns"] < _FIXED_CPU_NS
-    share = step.time_ns(fixed) / step.gpu_ns
+    heavy = step.is_product | (step.operations["category"] == Category.ATTENTION)
+    long = step.operations["duration_ns"] >= _FIXED_CPU_NS
+    flops = float(step.cost.get("flops") or 0.0)
+    heavy_ns = step.time_ns(heavy)
+    by_rate_ns = flops / CPU_FLOPS_PER_S * 1e9 if flops else heavy_ns
+    share = (min(heavy_ns, by_rate_ns) + step.time_ns(long & ~heavy)) / step.gpu_ns
     return Estimate(
-        latency_ns=step.latency_ns * (share + factor * (1 - share)),
+        latency_ns=step.latency_ns * (1 + (factor - 1) * share),
         host_decides=True,
-        evidence=(f"{share:.0%} of the operators' time is in calls under 20 us: calls, not work",),
+        evidence=(f"{share:.0%} of the operators' time grows with the batch",),
     )

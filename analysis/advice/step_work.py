@@ -27,6 +27,8 @@ FUSIBLE = frozenset(
         Category.FILL, Category.EMBEDDING, Category.INDEX, Category.LOSS,
     }
 )  # fmt: skip
+EAGER_PHASES = ("optimizer", "regroup")
+"""Phases of our workloads that `compile` leaves as they are."""
 _NOT_FUSED = r"(?i)sort|topk|radix|scan|gathertopk|nonzero"
 """Indexing kernels that a compiler calls as they are."""
 
@@ -128,7 +130,7 @@ class StepWork:
         """
         frame = self.operations
         fusible = frame["category"].isin(FUSIBLE) & ~frame["name"].str.contains(_NOT_FUSED)
-        fusible &= ~self.in_phase("optimizer")
+        fusible &= ~self.in_phase(*EAGER_PHASES)
         chain = (fusible != fusible.shift()).cumsum()[fusible]
         longest = frame.loc[fusible, "duration_ns"].groupby(chain).max()
         others = frame.loc[~fusible, "duration_ns"]

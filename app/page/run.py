@@ -7,6 +7,7 @@ from app.ui.widgets import said_plainly
 
 TABS = {
     "Kernels": run_tabs.kernels,
+    "Advice": run_tabs.advice,
     "Steps": run_tabs.steps,
     "Operators": run_tabs.operators,
     "Stacks": run_tabs.stacks,

@@ -63,6 +63,36 @@ def fetch_view(run_id: str) -> RunView:
     return _view(run_id, stamp())
 
 
+@st.cache_data(ttl=900, max_entries=48, show_spinner=False)
+def _advice(run_id: str, key: Stamp) -> dict[str, Any]:
+    from app.advice import advice_of, can_try
+
+    with database() as db:
+        found = advice_of(db, data_dir(), run_id)
+        return found | {"can_try": can_try(db, fetch.run_row(db, run_id))}
+
+
+def fetch_advice(run_id: str) -> dict[str, Any]:
+    """Return the experiments of a run (`app.advice.advice_of`) and whether they can be queued."""
+    return _advice(run_id, stamp())
+
+
+@st.cache_data(ttl=900, max_entries=2, show_spinner="Predicting every measured pair")
+def _score(key: int) -> dict[str, Any]:
+    from app.advice import score_document
+
+    with database() as db:
+        return score_document(db, data_dir())
+
+
+def fetch_score() -> dict[str, Any]:
+    """Return the score of all predictions; it is new where runs or predictions are."""
+    from db.predictions import score_stamp
+
+    with database() as db:
+        return _score(score_stamp(db))
+
+
 def fetch_row(run_id: str) -> RunRow:
     """Return a run without its measurements; UserError when it does not exist."""
     with database() as db:

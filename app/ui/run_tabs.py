@@ -1,5 +1,6 @@
 """The tabs of a run, one name each; only the open one is computed."""
 
+from app.ui.run_advice import advice
 from app.ui.run_counters import counters
 from app.ui.run_files import environment, files, reproduce
 from app.ui.run_host import host
@@ -11,6 +12,7 @@ from app.ui.run_ranks import ranks
 from app.ui.run_steps import steps
 
 __all__ = [
+    "advice",
     "counters",
     "environment",
     "files",

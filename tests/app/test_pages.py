@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 CAPTURES = ROOT / "tests/data/h100"
 TABS = (
     "Kernels",
+    "Advice",
     "Phases",
     "Timeline",
     "Memory",
@@ -33,6 +34,7 @@ PAGES = (
     "runs",
     "compare",
     "studies",
+    "advice",
     "gpus",
     "import_",
     "definitions",

@@ -20,7 +20,7 @@ OUTCOME = score.Outcome(
 )  # fmt: skip
 
 
-def test_a_family_is_held_out_by_the_hash_of_what_its_jobs_share():
+def test_a_family_is_held_out_by_the_hash_of_what_its_jobs_share() -> None:
     shared = json.dumps({"layers": 2, "seq_len": 512}, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(f"a GPU|decode|{shared}".encode()).hexdigest()
 
@@ -29,7 +29,7 @@ def test_a_family_is_held_out_by_the_hash_of_what_its_jobs_share():
         assert score.is_held_out("a GPU", "decode", params) == (int(digest[:8], 16) % 2 == 1)
 
 
-def test_a_record_is_the_median_error_and_the_share_inside():
+def test_a_record_is_the_median_error_and_the_share_inside() -> None:
     outcomes = [
         OUTCOME,
         replace(OUTCOME, measured_ns=100.0),
@@ -44,14 +44,14 @@ def test_a_record_is_the_median_error_and_the_share_inside():
     assert record.is_poor
 
 
-def test_one_outcome_is_no_record():
+def test_one_outcome_is_no_record() -> None:
     record = score.records_of([replace(OUTCOME, measured_ns=900.0)])["graph"]
 
     assert not record.is_known
     assert not record.is_poor
 
 
-def test_an_interval_is_as_wide_as_the_record_says():
+def test_an_interval_is_as_wide_as_the_record_says() -> None:
     estimate = Estimate(latency_ns=1000.0, host_decides=False, evidence=())
     made = step(10, [gemm(9)])
     record = score.Record(
@@ -65,7 +65,7 @@ def test_an_interval_is_as_wide_as_the_record_says():
     assert widened.low_ns == pytest.approx(1000 * math.exp(-0.6))
 
 
-def test_where_the_host_decides_the_bases_own_variation_widens_the_interval():
+def test_where_the_host_decides_the_bases_own_variation_widens_the_interval() -> None:
     estimate = Estimate(latency_ns=1000.0, host_decides=True, evidence=())
 
     found = predict(step(10, [gemm(9)], cv=0.2), estimate, score.AssumedWidths()["graph"])
@@ -73,13 +73,13 @@ def test_where_the_host_decides_the_bases_own_variation_widens_the_interval():
     assert found.high_ns == pytest.approx(1000 * math.exp(0.25 + 0.2))
 
 
-def test_outcomes_are_read_as_they_were_written(tmp_path: Path):
+def test_outcomes_are_read_as_they_were_written(tmp_path: Path) -> None:
     score.write_outcomes([OUTCOME], tmp_path / "record.csv")
 
     assert score.shipped_outcomes(tmp_path / "record.csv") == [OUTCOME]
 
 
-def test_every_kind_of_the_shipped_record_is_inside_the_limits():
+def test_every_kind_of_the_shipped_record_is_inside_the_limits() -> None:
     records = score.records_of(score.shipped_outcomes())
 
     assert records

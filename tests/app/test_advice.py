@@ -1,0 +1,135 @@
+"""Experiments of stored runs: prediction beside outcome, what is kept when tried, the score."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlite_utils import Database
+
+from app import advice
+from app.imports import import_paths
+from core.config import DataDir
+from core.errors import UserError
+from db.connection import opened
+from db.predictions import keep_prediction, tried
+
+H200 = Path(__file__).parents[2] / "app/demo/data/h200"
+GRAPH = "compile=reduce-overhead"
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """A decode step as it is, and compiled with CUDA graphs, both measured on one GPU."""
+    data = DataDir(root=tmp_path_factory.mktemp("advice")).ensure()
+    made: dict[str, Any] = {"data": data}
+    for name in ("decode_eager", "decode_reduce_overhead"):
+        made[name] = import_paths(data, [H200 / name], name=name).run_id
+    yield made
+
+
+@pytest.fixture
+def db(stored: dict[str, Any]) -> Iterator[Database]:
+    with opened(stored["data"].db_path) as found:
+        with found.atomic():
+            found.conn.execute("DELETE FROM predictions")
+        yield found
+
+
+def named(document: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(e for e in document["experiments"] if e["name"] == name)
+
+
+def clean_median_ms(bundle: str) -> float:
+    manifest = json.loads((H200 / bundle / "manifest.json").read_text())
+    samples = sorted(
+        x for p in manifest["passes"] if p["pass"] == "clean" for x in p["result"]["samples_ns"]
+    )
+    middle = len(samples) // 2
+    both = samples[middle] if len(samples) % 2 else (samples[middle - 1] + samples[middle]) / 2
+    return float(both) / 1e6
+
+
+def test_a_prediction_stands_beside_what_the_changed_job_took(
+    stored: dict[str, Any], db: Database
+) -> None:
+    found = named(advice.advice_of(db, stored["data"], stored["decode_eager"]), GRAPH)
+
+    measured_ms = found["measured"]["latency_ms"]
+    assert measured_ms == pytest.approx(clean_median_ms("decode_reduce_overhead"), rel=1e-3)
+    assert found["predicted_ms"]["low"] < measured_ms < found["predicted_ms"]["high"]
+    assert found["measured"]["is_inside"]
+
+
+def test_a_gain_within_what_runs_differ_by_is_not_worth_a_run(
+    stored: dict[str, Any], db: Database
+) -> None:
+    document = advice.advice_of(db, stored["data"], stored["decode_eager"])
+
+    for found in document["experiments"]:
+        times = found["params"].get("batch", 1)
+        gain = 1 - found["predicted_ms"]["median"] / times / document["latency_ms"]
+        assert found["is_worth_a_run"] == (gain >= 0.03)
+
+
+def test_a_tried_prediction_is_kept_as_it_was_made(stored: dict[str, Any], db: Database) -> None:
+    keep(db, stored, predicted_ns=1e6)
+
+    found = named(advice.advice_of(db, stored["data"], stored["decode_eager"]), GRAPH)["tried"]
+
+    measured_ms = clean_median_ms("decode_reduce_overhead")
+    assert found["predicted_ms"]["median"] == 1.0
+    assert found["model_version"] == 7
+    assert found["error_frac"] == pytest.approx(1 / measured_ms - 1, rel=1e-3)
+    assert found["is_inside"] is False
+
+
+def test_kinds_that_were_missed_are_not_offered_and_say_so(
+    stored: dict[str, Any], db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(advice, "shipped_outcomes", list)
+    for predicted_ns in (1e6, 2e6):
+        keep(db, stored, predicted_ns=predicted_ns)
+
+    found = named(advice.advice_of(db, stored["data"], stored["decode_eager"]), GRAPH)
+
+    assert found["status"] == "withheld"
+    assert "poor" in found["note"]
+
+
+def test_the_score_counts_a_pair_once_tried_or_not(stored: dict[str, Any], db: Database) -> None:
+    before = advice.score_document(db, stored["data"])
+    keep(db, stored, predicted_ns=1e6)
+    after = advice.score_document(db, stored["data"])
+
+    assert [p["experiment"] for p in before["pairs"]] == [GRAPH]
+    assert [(p["experiment"], p["predicted_ns"]) for p in after["pairs"]] == [(GRAPH, 1e6)]
+
+
+def test_an_experiment_that_is_not_there_is_refused_with_those_that_are(
+    stored: dict[str, Any], db: Database
+) -> None:
+    with pytest.raises(UserError, match="compile=reduce-overhead"):
+        advice.try_experiments(db, stored["data"], stored["decode_eager"], ["faster"])
+
+
+def test_nothing_is_kept_where_no_worker_has_the_gpu(stored: dict[str, Any], db: Database) -> None:
+    with pytest.raises(UserError, match="H200"):
+        advice.try_experiments(db, stored["data"], stored["decode_eager"], [GRAPH])
+
+    assert tried(db) == []
+
+
+def keep(db: Database, stored: dict[str, Any], *, predicted_ns: float) -> None:
+    keep_prediction(
+        db,
+        run_id=stored["decode_eager"],
+        outcome_run_id=stored["decode_reduce_overhead"],
+        experiment=GRAPH,
+        kind="compile_graph",
+        model_version=7,
+        predicted_ns=predicted_ns,
+        low_ns=0.9 * predicted_ns,
+        high_ns=1.1 * predicted_ns,
+    )

@@ -1,0 +1,37 @@
+"""In a real browser, on the CPU: from a run to experiments that were tried, and to their score."""
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.browser import steps
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def test_from_a_run_to_tried_experiments_and_their_score(page: Any, dashboard: str) -> None:
+    steps.submit_form(page, dashboard, "decode")
+    steps.one_process(page)
+    page.get_by_role("button", name="Submit 1 job").click()
+    steps.wait_until_done(page)
+    page.get_by_role("link", name=re.compile("decode")).first.click()
+    steps.verdict(page)
+
+    page.goto(f"{page.url.split('&')[0]}&tab=Advice")
+    for name in ("compile=default", "batch=4"):
+        try_it(page, name)
+    page.get_by_text(re.compile("measured .* ms: (hit|missed)")).nth(1).wait_for(
+        timeout=steps.RUN_MS
+    )
+
+    page.get_by_role("link", name="How predictions fared so far").click()
+    page.get_by_role("heading", name="Every prediction and its outcome").wait_for()
+
+
+def try_it(page: Any, name: str) -> None:
+    """Queue one experiment from the Advice tab."""
+    key = re.sub(r"[^\w-]", "-", f"try_{name}")
+    button = page.locator(f".st-key-{key} button")
+    button.click()
+    button.wait_for(state="detached")
