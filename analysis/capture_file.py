@@ -19,6 +19,7 @@ PASS_OF_KIND = {
     CaptureKind.NCU_REP: Pass.NCU,
     CaptureKind.NCU_CSV: Pass.NCU,
     CaptureKind.NCU_LOG: Pass.NCU,
+    CaptureKind.NCU_SOURCE: Pass.NCU,
     CaptureKind.TORCH_TRACE: Pass.TRACE,
     CaptureKind.MEMORY_SNAPSHOT: Pass.MEMORY,
     CaptureKind.LATENCY_CSV: Pass.CLEAN,

@@ -42,6 +42,8 @@ FRAMES = (
     "memory_at_peak",
     "counters",
     "rules",
+    "counter_details",
+    "counter_sources",
     "samples",
     "steps",
     "step_kernels",
@@ -253,7 +255,8 @@ def _apart(capture: RunCapture, earlier: Sequence[RunCapture]) -> RunCapture:
 
 _NUMBERED = (
     (("phases", "spans", "ranges", "host", "steps"), "process"),
-    (("counters", "rules"), "launch"),
+    (("counters", "rules", "counter_details"), "launch"),
+    (("counter_sources",), "launch"),
 )
 
 

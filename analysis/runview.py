@@ -108,6 +108,8 @@ class RunView:
     "The same of each kind of work, `gpu_bound` and `launch_bound`; {} where not measured apart."
     counter_details: pd.DataFrame = field(default_factory=pd.DataFrame)
     "COUNTER_DETAIL_COLUMNS."
+    counter_sources: pd.DataFrame = field(default_factory=pd.DataFrame)
+    "COUNTER_SOURCE_COLUMNS."
     ranks: Mapping[str, Any] = field(default_factory=dict)
     "ranks, collectives, steps, exposed_by_kind, missing (`analysis.ranks`); {} without GPU work."
     by_step: StepView = field(default_factory=StepView)

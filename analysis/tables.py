@@ -107,6 +107,17 @@ RULE_COLUMNS = ("launch", "kernel", "rule", "kind", "message", "estimated_speedu
 COUNTER_DETAIL_COLUMNS = ("launch", "group", "name", "value", "unit")
 """Why warps waited, hit rates, memory traffic: what of them was collected, one row a figure."""
 
+COUNTER_SOURCE_COLUMNS = (
+    "launch",  # int64, order on ncu's source page from 0
+    "kernel",
+    "line",  # int64, number of the instruction in the kernel
+    "instruction",
+    "samples",  # float64, of warps that stood there
+    "share_frac",  # of the launch's samples
+    "executed",  # float64, NaN is "not collected"
+    "stall",  # the reason that most samples give, or None
+)
+
 SAMPLE_COLUMNS = ("process", "iteration", "latency_ns")
 
 SPAN_COLUMNS = (
@@ -255,6 +266,7 @@ class CaptureTables:
     counters: pd.DataFrame | None = None
     rules: pd.DataFrame | None = None
     counter_details: pd.DataFrame | None = None
+    counter_sources: pd.DataFrame | None = None
     samples: pd.DataFrame | None = None
     spans: pa.Table | SpanFile | None = None
     ranges: pa.Table | None = None

@@ -54,6 +54,7 @@ def show_document(view: RunView, gpu: Mapping[str, Any] | None = None) -> dict[s
         "counters": records(view.counters),
         "rules": records(view.rules),
         "counter_details": records(view.counter_details),
+        "counter_sources": records(view.counter_sources),
         "ranks": view.ranks.get("ranks", []),
         "collectives": view.ranks.get("collectives", []),
         **_by_step(view),

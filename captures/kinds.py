@@ -10,6 +10,7 @@ class CaptureKind(StrEnum):
     NCU_REP = "ncu_rep"
     NCU_CSV = "ncu_csv"
     NCU_LOG = "ncu_log"
+    NCU_SOURCE = "ncu_source"
     TORCH_TRACE = "torch_trace"
     MEMORY_SNAPSHOT = "memory_snapshot"
     LATENCY_CSV = "latency_csv"

@@ -125,6 +125,11 @@ _FRAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
         " ORDER BY rowid",
         tables.COUNTER_DETAIL_COLUMNS,
     ),
+    "counter_sources": (
+        f"SELECT {', '.join(tables.COUNTER_SOURCE_COLUMNS)} FROM counter_sources"
+        " WHERE run_id = :run_id ORDER BY rowid",
+        tables.COUNTER_SOURCE_COLUMNS,
+    ),
     "metrics": (
         f"SELECT {', '.join(METRIC_COLUMNS)} FROM metrics WHERE run_id = :run_id",
         METRIC_COLUMNS,
@@ -133,7 +138,7 @@ _FRAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """Each frame of a RunView: its SELECT and its columns."""
 NOT_IN_A_STUDY = frozenset(
     {"gaps", "profiled_samples", "memory_points", "memory_at_peak"}
-    | {"rules", "counter_details", "by_step"}
+    | {"rules", "counter_details", "counter_sources", "by_step"}
 )
 """Frames that no study reads."""
 

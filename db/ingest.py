@@ -37,9 +37,10 @@ _PER_CAPTURE: dict[str, tuple[str, ...]] = {
     "counters": tuple(c for c in tables.COUNTER_COLUMNS if c != "short_name"),
     "rules": tables.RULE_COLUMNS,
     "counter_details": tables.COUNTER_DETAIL_COLUMNS,
+    "counter_sources": tables.COUNTER_SOURCE_COLUMNS,
 }
 """Tables whose rows belong to one capture, with the frame's columns that they store."""
-_WITHOUT_PASS = frozenset({"counters", "rules", "counter_details"})
+_WITHOUT_PASS = frozenset({"counters", "rules", "counter_details", "counter_sources"})
 
 
 STEP_TABLES: Mapping[str, tuple[str, ...]] = {

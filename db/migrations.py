@@ -481,6 +481,24 @@ CREATE INDEX counter_details_run ON counter_details (run_id)
     )
 
 
+@migrations()
+def m019_counter_sources(db: Database) -> None:
+    """Keep the instructions at which warps were seen most, of ncu's source page."""
+    _run(
+        db,
+        """
+CREATE TABLE counter_sources (
+    run_id TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,
+    capture_id INTEGER NOT NULL REFERENCES captures(id) ON DELETE CASCADE,
+    launch INTEGER NOT NULL, kernel TEXT NOT NULL, line INTEGER NOT NULL,
+    instruction TEXT NOT NULL, samples REAL NOT NULL, share_frac REAL NOT NULL, executed REAL,
+    stall TEXT
+) STRICT;
+CREATE INDEX counter_sources_run ON counter_sources (run_id)
+""",
+    )
+
+
 def _run(db: Database, script: str) -> None:
     """Execute statements one by one: `executescript` would commit the migration's transaction."""
     for statement in script.split(";\n"):

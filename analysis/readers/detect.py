@@ -194,11 +194,7 @@ def _detect_text(path: Path, data: bytes) -> CaptureKind:
     if latency_column(text):
         return CaptureKind.LATENCY_CSV
     if _NCU_SOURCE.search(text):
-        raise CaptureError(
-            path,
-            "this is ncu's source page: it holds no launches",
-            "Export the same report with `ncu --import FILE --csv --page raw`",
-        )
+        return CaptureKind.NCU_SOURCE
     raise CaptureError(path, f"the content is of no known kind ({_first_line(text)})", _ACCEPTED)
 
 

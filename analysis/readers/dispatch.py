@@ -84,6 +84,8 @@ def _reader(
         from analysis.readers.ncu.csv import read_ncu_csv as reader
     elif kind is CaptureKind.NCU_LOG:
         from analysis.readers.ncu.log import read_ncu_log as reader
+    elif kind is CaptureKind.NCU_SOURCE:
+        from analysis.readers.ncu.source import read_ncu_source as reader
     elif kind is CaptureKind.TORCH_TRACE:
         from analysis.readers.torch_trace import read_torch_trace
 

@@ -8,7 +8,7 @@ from analysis.readers.ncu.details import HITS, MEMORY, SCHEDULER, TRAFFIC, WAITS
 from analysis.runview import RunView
 from app.ui import style
 from app.ui.format import bytes_, duration, percent
-from app.ui.widgets import KERNEL_CHARS, show_table
+from app.ui.widgets import KERNEL_CHARS, show_table, table_height
 
 _TITLES = {
     HITS: "Hits of the caches",
@@ -42,6 +42,43 @@ def launch_detail(view: RunView) -> None:
             if len(rows):
                 st.caption(title)
                 style.facts([(r["name"], _told(r["value"], r["unit"])) for r in _records(rows)])
+
+
+def hot_instructions(view: RunView) -> None:
+    """Draw the instructions of one launch at which warps were seen most."""
+    found = view.counter_sources
+    if found.empty:
+        return
+    st.markdown("**Instructions that warps wait at**")
+    first = found.drop_duplicates("launch").set_index("launch")["kernel"]
+    labels = distinct_labels(tuple(first), KERNEL_CHARS)
+    chosen = st.selectbox(
+        "Kernel",
+        list(first.index),
+        format_func=lambda n: f"{labels[first[n]]}, launch {n}",
+        key="source_launch",
+    )
+    mine = found[found["launch"] == chosen]
+    table = pd.DataFrame(
+        {
+            "share %": 100 * mine["share_frac"],
+            "instruction": mine["instruction"],
+            "mostly": mine["stall"],
+            "samples": mine["samples"],
+            "executed": mine["executed"],
+            "number": mine["line"],
+        }
+    )
+    show_table(
+        table.dropna(axis="columns", how="all"),
+        column_config={"share %": st.column_config.NumberColumn(format="%.1f")},
+        height=table_height(table, 420),
+        alt="Instructions of this launch with the most samples",
+    )
+    st.caption(
+        f"The {len(mine)} with most samples, as ncu's source page gives them. A warp is counted at "
+        "the instruction that it is about to issue, so the cause often stands above it."
+    )
 
 
 def _records(rows: pd.DataFrame) -> list[dict[str, str]]:

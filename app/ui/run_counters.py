@@ -21,7 +21,7 @@ from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
 from app.charts.roofline import roofline
 from app.ui import style
-from app.ui.counter_detail import launch_detail
+from app.ui.counter_detail import hot_instructions, launch_detail
 from app.ui.format import fixed_format, many, percent
 from app.ui.kernel_detail import kernel_link
 from app.ui.widgets import (
@@ -50,6 +50,7 @@ def counters(view: RunView) -> None:
     _coverage(view)
     _table(by_share(view.counters, view.kernels))
     launch_detail(view)
+    hot_instructions(view)
     _rules(view)
 
 

@@ -27,11 +27,13 @@ def run(
     repeats: int = 1,
     gpu: str = "NVIDIA H100 80GB HBM3",
     params: dict[str, Any] | None = None,
+    tools: dict[str, Any] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     spec = JobSpec(
-        workload="decode", params=params or {}, profilers=profilers, repeats=repeats, gpu=gpu
-    )
+        workload="decode", params=params or {}, profilers=profilers, repeats=repeats, gpu=gpu,
+        **(tools or {}),
+    )  # fmt: skip
     return execute(spec, tmp_path / "bundle", python=python, gpu=H100, **options)
 
 
@@ -251,3 +253,36 @@ def test_log_and_manifest_name_no_folder_of_this_host(tmp_path: Path, fake_pytho
     written += (tmp_path / "bundle" / "manifest.json").read_text()
     assert str(tmp_path) not in written
     assert str(Path(fake_python).parent) not in written
+
+
+@pytest.mark.usefixtures("gpu_host")
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize(
+    ("host", "kept"), [("asked", None), ("always", True), ("never", False), ("", None)]
+)
+def test_reports_are_kept_as_the_job_asks_unless_the_host_says_otherwise(
+    tmp_path: Path, fake_python: str, monkeypatch: pytest.MonkeyPatch, asked: bool, host: str,
+    kept: bool | None,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("WARPBOARD_KEEP_REPORTS", host)
+
+    run(tmp_path, fake_python, profilers=("nsys", "ncu"), tools={"keep_reports": asked})
+
+    reports = {p.name for p in (tmp_path / "bundle").glob("*-rep")}
+    wanted = asked if kept is None else kept
+    assert reports == ({"nsys-0.nsys-rep", "ncu-0.ncu-rep"} if wanted else set())
+
+
+@pytest.mark.usefixtures("gpu_host")
+def test_full_set_keeps_the_most_sampled_instructions(
+    tmp_path: Path, fake_python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NCU_ARGV", str(tmp_path / "argv.json"))
+
+    manifest = run(tmp_path, fake_python, profilers=("nsys", "ncu"), tools={"ncu_set": "full"})
+
+    kinds = [c["kind"] for p in manifest["passes"] for c in p["captures"]]
+    assert kinds.count("ncu_source") == 1
+    argv = json.loads((tmp_path / "argv.json").read_text())
+    sections = {argv[i + 1] for i, word in enumerate(argv) if word == "--section"}
+    assert {"WarpStateStats", "SourceCounters", "MemoryWorkloadAnalysis_Chart"} <= sections

@@ -157,8 +157,11 @@ def _source_lines(context: PassContext, report: Path) -> list[Capture]:
     if not printed.is_file() or not printed.stat().st_size:
         return []
     target = context.bundle_dir / f"ncu-{context.process}.source.csv.gz"
-    _compress(printed, target)
-    return [_capture(context, target, "text", ())]
+    if context.keep_private:
+        _compress(printed, target)
+        return [_capture(context, target, "ncu_source", ())]
+    removed = scrub(printed, CaptureKind.NCU_SOURCE, target, host_words())
+    return [_capture(context, target, "ncu_source", removed)]
 
 
 def _coverage_warning(

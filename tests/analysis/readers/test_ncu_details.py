@@ -3,9 +3,14 @@
 import csv
 import gzip
 import math
+from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from analysis.assemble import assemble
+from analysis.bundle import load_paths
+from analysis.capture_file import Staging
 from analysis.readers.ncu.csv import read_ncu_csv
 from analysis.readers.ncu.details import HITS, TRAFFIC, WAITS, details_of
 from app.demo.load import DATA
@@ -67,3 +72,14 @@ def test_both_pages_agree_on_what_both_hold(page: str) -> None:
     assert len(both) >= 5 * one["launch"].nunique()
     assert (both["value_x"] - both["value_y"]).abs().max() < 0.01
     assert (both["unit_x"] == both["unit_y"]).all()
+
+
+def test_figures_of_both_pages_of_one_report_are_counted_once(tmp_path: Path) -> None:
+    pages = [EAGER / f"ncu-0.{page}.csv.gz" for page in ("raw", "details")]
+
+    run = assemble(load_paths(pages, Staging(folder=tmp_path)))
+
+    found = [c.tables.counter_details for c in run.captures]
+    rows = pd.concat([f for f in found if f is not None])
+    assert not rows.duplicated(["launch", "group", "name"]).any()
+    assert len(rows) > 300

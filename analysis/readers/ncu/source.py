@@ -1,0 +1,99 @@
+"""Read ncu's source page: the instructions of each kernel at which warps were seen most.
+
+The page is one table a launch: a row `"Kernel Name","NAME"`, a header, a row an instruction. Which
+columns there are depends on the version and on what was collected.
+"""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from analysis.tables import COUNTER_SOURCE_COLUMNS, CaptureKind, CaptureTables
+from captures.opening import read_text, reading
+from core.errors import CaptureError
+
+MOST = 40
+"""Instructions kept of each launch: those with the most samples."""
+MAX_LAUNCHES = 200
+_SAMPLES = (
+    "Warp Stall Sampling (All Samples)",
+    "Warp Stall Sampling (All)",
+    "# Samples",
+    "Samples",
+)
+_EXECUTED = ("Instructions Executed", "# Instructions Executed")
+_STALL = "stall_"
+_REMEDY = "Export it again with `ncu --import FILE --csv --page source`"
+
+
+@dataclass(slots=True)
+class _Table:
+    """The instructions of one launch."""
+
+    kernel: str
+    header: Sequence[str]
+    rows: list[tuple[int, str, float, float | None, str | None]] = field(default_factory=list)
+    "Number, instruction, samples, executed, reason that most samples give."
+
+
+def read_ncu_source(path: Path) -> CaptureTables:
+    """Return `counter_sources`; CaptureError where the file holds no instruction."""
+    with reading(path):
+        text = read_text(path)
+    found = list(_tables(text))[:MAX_LAUNCHES]
+    rows = [row for number, table in enumerate(found) for row in _most_sampled(number, table)]
+    if not rows:
+        raise CaptureError(path, "ncu's source page holds no instruction with samples", _REMEDY)
+    return CaptureTables(
+        kind=CaptureKind.NCU_SOURCE,
+        path=path,
+        tool="ncu",
+        counter_sources=pd.DataFrame(rows, columns=list(COUNTER_SOURCE_COLUMNS)),
+    )
+
+
+def _tables(text: str) -> Iterator[_Table]:
+    kernel = ""
+    table: _Table | None = None
+    for cells in csv.reader(io.StringIO(text, newline="")):
+        if len(cells) >= 2 and cells[0].strip() == "Kernel Name":
+            kernel, table = cells[1].strip(), None
+        elif "Source" in cells and any(name in cells for name in _SAMPLES):
+            table = _Table(kernel, cells)
+            yield table
+        elif table is not None and len(cells) == len(table.header):
+            _add(table, dict(zip(table.header, cells, strict=True)))
+
+
+def _add(table: _Table, row: dict[str, str]) -> None:
+    samples = next((n for s in _SAMPLES if (n := _number(row.get(s))) is not None), None)
+    if not samples:
+        return
+    stalls = {k: _number(v) or 0.0 for k, v in row.items() if k.startswith(_STALL)}
+    worst = max(stalls, key=lambda k: stalls[k], default=None)
+    table.rows.append(
+        (
+            int(_number(row.get("#")) or len(table.rows) + 1),
+            row["Source"].strip()[:500],
+            samples,
+            next((n for s in _EXECUTED if (n := _number(row.get(s))) is not None), None),
+            worst.removeprefix(_STALL).replace("_", " ") if worst and stalls[worst] else None,
+        )
+    )
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float((text or "").replace(",", ""))
+    except ValueError:
+        return None
+
+
+def _most_sampled(number: int, table: _Table) -> Iterator[tuple[object, ...]]:
+    whole = sum(row[2] for row in table.rows)
+    for line, text, samples, executed, stall in sorted(table.rows, key=lambda r: -r[2])[:MOST]:
+        yield number, table.kernel, line, text, samples, samples / whole, executed, stall
