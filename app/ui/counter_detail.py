@@ -1,5 +1,7 @@
 """One launch that ncu measured: why its warps wait, hit rates, what moves between memories."""
 
+from typing import Any
+
 import pandas as pd
 import streamlit as st
 
@@ -81,8 +83,8 @@ def hot_instructions(view: RunView) -> None:
     )
 
 
-def _records(rows: pd.DataFrame) -> list[dict[str, str]]:
-    return rows[["name", "value", "unit"]].to_dict("records")  # type: ignore[return-value]
+def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    return rows[["name", "value", "unit"]].to_dict("records")
 
 
 def _waits(rows: pd.DataFrame) -> None:
