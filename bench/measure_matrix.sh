@@ -3,7 +3,8 @@
 #
 #   bench/measure_matrix.sh OUT_DIR [PART...]
 #
-# PART: pairs compiled eager scaling training counters; none named is all of them.
+# PART: pairs compiled eager scaling training counters sections advice steps lengths; none named is
+# all of them. `advice` holds runs and the changes of them that `warpboard advise` predicts.
 # WARPBOARD_PYTHON: the Python that has torch (python3). MATRIX_GPUS: ordinals of the GPUs that share
 # the work ("0"); they should be of one model. MATRIX_JOBS: programs that start up side by side on
 # each (6); they measure one after another (WARPBOARD_GPU_LOCK), so the times stand. A cell that is
@@ -15,7 +16,7 @@ python=${WARPBOARD_PYTHON:-python3}
 out=${1:?usage: bench/measure_matrix.sh OUT_DIR [PART...]}
 shift
 mkdir -p "$out"
-parts=${*:-pairs compiled eager scaling training counters}
+parts=${*:-pairs compiled eager scaling training counters sections advice steps lengths}
 export OUT="$out" PYTHON="$python" MATRIX_GPUS="${MATRIX_GPUS:-0}"
 jobs_file="$out/jobs.txt"
 : >"$jobs_file"
@@ -97,6 +98,98 @@ counters() {
   job "gemm-cublas gemm --profilers ncu --set m=16"
   job "attention-triton-counters attention --profilers ncu --set implementation=triton --set mode=forward"
   job "attention-naive-counters attention --profilers ncu --set implementation=naive --set mode=forward"
+}
+
+sections() {  # Nsight Compute's sections of the largest kernels: tensor-core work, waves, hit rates, warp states
+  job "decode-1-layer-none-sections decode --profilers nsys,ncu --ncu-set full --set preset=llama-7b-layer"
+  job "prefill-1-layer-sections prefill --profilers nsys,ncu --ncu-set full --set preset=llama-7b-layer --set seq_len=1024"
+  job "transformer-small-forward-fp32-sections transformer --profilers nsys,ncu --ncu-set full --set preset=small --set mode=forward"
+  job "transformer-small-train-bf16-sections transformer --profilers nsys,ncu --ncu-set full --set preset=small --set mode=train_step --set dtype=bf16"
+  job "transformer-large-forward-bf16-sections transformer --profilers nsys,ncu --ncu-set full --set preset=large --set mode=forward --set dtype=bf16"
+  for tiles in 128x128 64x128 64x64 32x64; do  # m and n as well: 17, 34 and more blocks
+    for m in 128 256; do
+      job "gemm-tiles-$tiles-m-$m gemm --profilers ncu --set implementation=triton --set m=$m --set n=2176 --set tile_m=${tiles%x*} --set tile_n=${tiles#*x}"
+    done
+  done
+}
+
+advice() {
+  job "advice-decode1-base decode --repeats 3 --set preset=llama-7b-layer --set context=1024 --profilers nsys"
+  job "advice-decode1-graph decode --repeats 3 --set preset=llama-7b-layer --set context=1024 --set cuda_graph=on"
+  job "advice-decode1-default decode --repeats 3 --set preset=llama-7b-layer --set context=1024 --set compile=default"
+  job "advice-decode1-reduce decode --repeats 3 --set preset=llama-7b-layer --set context=1024 --set compile=reduce-overhead"
+  job "advice-decode1-batch4 decode --repeats 3 --set preset=llama-7b-layer --set context=1024 --set batch=4"
+  job "advice-decode8-base decode --repeats 3 --set preset=llama-7b-layer --set layers=8 --set batch=16 --set context=2048 --profilers nsys"
+  job "advice-decode8-graph decode --repeats 3 --set preset=llama-7b-layer --set layers=8 --set batch=16 --set context=2048 --set cuda_graph=on"
+  job "advice-decode8-autotune decode --repeats 3 --set preset=llama-7b-layer --set layers=8 --set batch=16 --set context=2048 --set compile=max-autotune"
+  job "advice-decode8-batch32 decode --repeats 3 --set preset=llama-7b-layer --set layers=8 --set batch=32 --set context=2048"
+  job "advice-prefill-base prefill --repeats 3 --set preset=llama-7b-layer --set layers=4 --set seq_len=2048 --set attention=naive --profilers nsys"
+  job "advice-prefill-sdpa prefill --repeats 3 --set preset=llama-7b-layer --set layers=4 --set seq_len=2048 --set attention=sdpa"
+  job "advice-prefill-default prefill --repeats 3 --set preset=llama-7b-layer --set layers=4 --set seq_len=2048 --set attention=naive --set compile=default"
+  job "advice-prefill-batch2 prefill --repeats 3 --set preset=llama-7b-layer --set layers=4 --set seq_len=2048 --set attention=naive --set batch=2"
+  job "advice-fwd-small-base transformer --repeats 3 --set preset=small --set mode=forward --set dtype=bf16 --set batch=4 --set seq_len=256 --profilers nsys"
+  job "advice-fwd-small-reduce transformer --repeats 3 --set preset=small --set mode=forward --set dtype=bf16 --set batch=4 --set seq_len=256 --set compile=reduce-overhead"
+  job "advice-fwd-small-default transformer --repeats 3 --set preset=small --set mode=forward --set dtype=bf16 --set batch=4 --set seq_len=256 --set compile=default"
+  job "advice-fwd-small-batch16 transformer --repeats 3 --set preset=small --set mode=forward --set dtype=bf16 --set batch=16 --set seq_len=256"
+  job "advice-fwd-large-base transformer --repeats 3 --set preset=large --set mode=forward --set dtype=fp32 --set batch=8 --set seq_len=512 --profilers nsys"
+  job "advice-fwd-large-tf32 transformer --repeats 3 --set preset=large --set mode=forward --set dtype=tf32 --set batch=8 --set seq_len=512"
+  job "advice-fwd-large-bf16 transformer --repeats 3 --set preset=large --set mode=forward --set dtype=bf16 --set batch=8 --set seq_len=512"
+  job "advice-fwd-large-default transformer --repeats 3 --set preset=large --set mode=forward --set dtype=fp32 --set batch=8 --set seq_len=512 --set compile=default"
+  job "advice-fwd-large-batch16 transformer --repeats 3 --set preset=large --set mode=forward --set dtype=fp32 --set batch=16 --set seq_len=512"
+  job "advice-train-fp32-base transformer --repeats 3 --set preset=medium --set mode=train_step --set dtype=fp32 --set batch=8 --set seq_len=512 --profilers nsys"
+  job "advice-train-fp32-bf16 transformer --repeats 3 --set preset=medium --set mode=train_step --set dtype=bf16 --set batch=8 --set seq_len=512"
+  job "advice-train-fp32-tf32 transformer --repeats 3 --set preset=medium --set mode=train_step --set dtype=tf32 --set batch=8 --set seq_len=512"
+  job "advice-train-fp32-fused transformer --repeats 3 --set preset=medium --set mode=train_step --set dtype=fp32 --set batch=8 --set seq_len=512 --set fused_optimizer=on"
+  job "advice-train-fp32-default transformer --repeats 3 --set preset=medium --set mode=train_step --set dtype=fp32 --set batch=8 --set seq_len=512 --set compile=default"
+  job "advice-train-bf16-base transformer --repeats 3 --set preset=large --set mode=train_step --set dtype=bf16 --set batch=4 --set seq_len=256 --profilers nsys"
+  job "advice-train-bf16-fused transformer --repeats 3 --set preset=large --set mode=train_step --set dtype=bf16 --set batch=4 --set seq_len=256 --set fused_optimizer=on"
+  job "advice-train-bf16-batch16 transformer --repeats 3 --set preset=large --set mode=train_step --set dtype=bf16 --set batch=16 --set seq_len=256"
+  job "advice-attn-base attention --repeats 3 --set implementation=naive --set causal=on --set seq_len=4096 --profilers nsys"
+  job "advice-attn-sdpa attention --repeats 3 --set implementation=sdpa --set causal=on --set seq_len=4096"
+  job "advice-attn-triton attention --repeats 3 --set implementation=triton --set causal=on --set seq_len=4096"
+  job "advice-attn64-base attention --repeats 3 --set implementation=naive --set dtype=bf16 --set head_dim=64 --set seq_len=2048 --set batch=8 --profilers nsys"
+  job "advice-attn64-sdpa attention --repeats 3 --set implementation=sdpa --set dtype=bf16 --set head_dim=64 --set seq_len=2048 --set batch=8"
+  job "advice-moe-base moe_routing --repeats 3 --set implementation=route_sort --set tokens=131072 --profilers nsys"
+  job "advice-moe-default moe_routing --repeats 3 --set implementation=route_sort --set tokens=131072 --set compile=default"
+  job "advice-moe-reduce moe_routing --repeats 3 --set implementation=route_sort --set tokens=131072 --set compile=reduce-overhead"
+  job "advice-gemm-base gemm --repeats 3 --set m=4096 --set n=11008 --set k=4096 --set dtype=bf16 --profilers nsys"
+  job "advice-gemm-fp8 gemm --repeats 3 --set m=4096 --set n=11008 --set k=4096 --set dtype=fp8"
+  job "advice-gemm-fp32-base gemm --repeats 3 --set m=4096 --set n=11008 --set k=4096 --set dtype=fp32 --profilers nsys"
+  job "advice-gemm-fp32-tf32 gemm --repeats 3 --set m=4096 --set n=11008 --set k=4096 --set dtype=tf32"
+  job "advice-generate-base generate --repeats 3 --set preset=llama-7b-layer --set new_tokens=64 --profilers nsys"
+  job "advice-generate-graph generate --repeats 3 --set preset=llama-7b-layer --set new_tokens=64 --set cuda_graph=on"
+}
+
+steps() {
+  for size in small medium large xl 2.7B; do
+    for dtype in fp32 bf16; do
+      job "transformer-$size-train-$dtype-length-256 transformer --profilers nsys --set preset=$size --set mode=train_step --set dtype=$dtype"
+    done
+  done
+  for size in small medium large; do
+    job "transformer-$size-forward-backward-fp32-length-256 transformer --profilers nsys --set preset=$size --set mode=forward_backward"
+    job "transformer-$size-train-fp32-memory transformer --profilers memory --set preset=$size --set mode=train_step"
+  done
+  for graph in off on; do
+    job "decode-llama-3-8b-graph-$graph decode --profilers nsys --set preset=llama-3-8b --set cuda_graph=$graph"
+  done
+  job "decode-1-layer-int8 decode --profilers nsys --set preset=llama-7b-layer --set weights=int8 --set compile=max-autotune"
+  for name in sdpa triton; do
+    job "decode-1-layer-context-16384-$name decode --profilers nsys --set preset=llama-7b-layer --set kv_heads=8 --set context=16384 --set attention=$name --set cuda_graph=on"
+  done
+  for length in 256 512 2048 4096 8192; do
+    job "prefill-1-layer-length-$length prefill --profilers nsys --set preset=llama-7b-layer --set seq_len=$length"
+  done
+}
+
+lengths() {
+  for batch in 1 2 4; do
+    for length in 512 2048 8192 16384; do
+      for name in naive sdpa compiled triton; do
+        job "attention-$name-batch-$batch-length-$length attention --set implementation=$name --set batch=$batch --set seq_len=$length"
+      done
+    done
+  done
 }
 
 for part in $parts; do "$part"; done
