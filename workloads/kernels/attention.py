@@ -1,9 +1,10 @@
 """Fused attention with a gradient, by our Triton kernels: `attention(q, k, v, causal=...)`.
 
 Tensor descriptors (TMA) are used on Hopper and later when the sequence is a multiple of every
-tile, else plain pointers with masks; on Hopper the forward then is a kernel of its own. The tiles
-of the others are chosen by Triton's autotuner once per head dim, causality, sequence and kind of
-access.
+tile, else plain pointers with masks; on Hopper forward and backward then are kernels of their own.
+The tiles of the others are chosen by Triton's autotuner once per head dim, causality, sequence and
+kind of access. Hopper's backward sums dq in any order: `torch.use_deterministic_algorithms(True)`
+takes the other one.
 """
 
 import functools
@@ -118,16 +119,16 @@ def has_tma() -> bool:
 
 
 @functools.cache
-def hopper_kernel() -> Any:
-    """Return the module of the forward for Hopper, None on another GPU or an older Triton."""
+def hopper_kernels() -> Any:
+    """Return the modules of forward and backward for Hopper, None on another GPU or Triton."""
     release = tuple(int(part) for part in triton.__version__.split(".")[:2])
     if is_interpreted() or not has_tma() or release < (3, 6):
         return None
     if torch.cuda.get_device_capability()[0] != 9:
         return None
-    from workloads.kernels import attention_forward_hopper
+    from workloads.kernels import attention_backward_hopper, attention_forward_hopper
 
-    return attention_forward_hopper
+    return attention_forward_hopper, attention_backward_hopper
 
 
 def _access(tensor: Tensor, use_tma: bool) -> Any:
@@ -149,9 +150,9 @@ class Attention(torch.autograd.Function):
         b, h, n, d = q.shape
         out = torch.empty_like(q)
         lse = torch.empty((b, h, n), device=q.device, dtype=torch.float32)
-        hopper = hopper_kernel() if use_tma else None
-        if hopper is not None and d in hopper.HEAD_DIMS:
-            hopper.attend(q, k, v, out, lse, causal=causal, scale=scale)
+        hopper = hopper_kernels() if use_tma else None
+        if hopper is not None and d in hopper[0].HEAD_DIMS:
+            hopper[0].attend(q, k, v, out, lse, causal=causal, scale=scale)
         else:
             access = [_access(t, use_tma) for t in (q, k, v, out)]
             same = {"D": d, "CAUSAL": causal, "USE_TMA": use_tma, "EVEN": n % EVEN_ROWS == 0}
@@ -174,6 +175,13 @@ class Attention(torch.autograd.Function):
             out, grad, delta, rows, D=d, BLOCK=DELTA_ROWS
         )
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        any_order = use_tma and not torch.are_deterministic_algorithms_enabled()
+        hopper = hopper_kernels() if any_order else None
+        if hopper is not None and d in hopper[1].HEAD_DIMS:
+            hopper[1].differentiate(
+                q, k, v, grad, lse, delta, dq, dk, dv, causal=causal, scale=scale
+            )
+            return dq, dk, dv, None, None, None
         inputs = [_access(t, use_tma) for t in (q, k, v, grad)]
         same = {"D": d, "CAUSAL": causal, "USE_TMA": use_tma, "EVEN": n % EVEN_ROWS == 0}
         keys_kernel[lambda meta: (triton.cdiv(n, meta["BLOCK_N"]), b * h)](

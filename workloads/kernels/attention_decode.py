@@ -24,6 +24,8 @@ MIN_ROWS = 16
 """Fewest rows of a tensor-core product: a smaller group of queries is padded."""
 PROGRAMS_PER_SM = 4
 MAX_PARTS = 64
+MOST_AT_ONCE = tl.constexpr(8192)
+"""Values of the parts that the last program of a head holds at once."""
 
 _TILES = choices(
     [
@@ -70,8 +72,7 @@ def _add_block(q, k, v, at, start, stop, acc, m_i, l_i, scale, D: tl.constexpr,
 @triton.jit
 def decode_attention(q_in, k_in, v_in, out, part_out, part_m, part_l, arrived, scale, N,
                      GROUP: tl.constexpr, ROWS: tl.constexpr, D: tl.constexpr,
-                     PARTS: tl.constexpr, PARTS_PADDED: tl.constexpr,
-                     BLOCK_N: tl.constexpr):  # fmt: skip
+                     PARTS: tl.constexpr, BLOCK_N: tl.constexpr):  # fmt: skip
     """Write out [B * KV * GROUP, D]; program (part, head) reads a PARTS-th of the head's keys.
 
     `arrived` counts the finished programs of each head; the last one sets it back to 0.
@@ -106,38 +107,44 @@ def decode_attention(q_in, k_in, v_in, out, part_out, part_m, part_l, arrived, s
         tl.store(out + q_at, values.to(out.dtype.element_ty), mask=in_group[:, None])
     else:
         slot = head * PARTS + part
-        tl.store(part_m + slot * ROWS + rows, m_i)
-        tl.store(part_l + slot * ROWS + rows, l_i)
-        tl.store(part_out + (slot * ROWS + rows)[:, None] * D + columns[None, :], acc)
+        tl.store(part_m + slot * GROUP + rows, m_i, mask=in_group)
+        tl.store(part_l + slot * GROUP + rows, l_i, mask=in_group)
+        places = (slot * GROUP + rows)[:, None] * D + columns[None, :]
+        tl.store(part_out + places, acc, mask=in_group[:, None])
         tl.debug_barrier()
         if tl.atomic_add(arrived + head, 1, sem="acq_rel") == PARTS - 1:
-            _sum_parts(
-                out, part_out, part_m, part_l, q_at, head, rows, columns, in_group, D, ROWS, PARTS,
-                PARTS_PADDED,
-            )  # fmt: skip
+            _sum_parts(out, part_out, part_m, part_l, head, GROUP, D, PARTS)
             tl.atomic_xchg(arrived + head, 0)
 
 
 @triton.jit
-def _sum_parts(out, part_out, part_m, part_l, q_at, head, rows, columns, in_group,
-               D: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr,
-               PARTS_PADDED: tl.constexpr):  # fmt: skip
+def _sum_parts(out, part_out, part_m, part_l, head, GROUP: tl.constexpr, D: tl.constexpr,
+               PARTS: tl.constexpr):  # fmt: skip
+    """Write the head's rows from its parts, several parts at once."""
+    GROUP_PADDED: tl.constexpr = triton.next_power_of_2(GROUP)
+    PARTS_PADDED: tl.constexpr = triton.next_power_of_2(PARTS)
+    AT_ONCE: tl.constexpr = min(PARTS_PADDED, max(1, MOST_AT_ONCE // (GROUP_PADDED * D)))
+    rows = tl.arange(0, GROUP_PADDED)
+    columns = tl.arange(0, D)
     parts = tl.arange(0, PARTS_PADDED)
-    slots = (head * PARTS + parts)[:, None] * ROWS + rows[None, :]
-    is_part = parts < PARTS
-    m_all = tl.load(part_m + slots, mask=is_part[:, None], other=-1.0e30, cache_modifier=".cg")
-    l_all = tl.load(part_l + slots, mask=is_part[:, None], other=0.0, cache_modifier=".cg")
+    slots = (head * PARTS + parts)[:, None] * GROUP + rows[None, :]
+    is_part = (parts < PARTS)[:, None] & (rows < GROUP)[None, :]
+    m_all = tl.load(part_m + slots, mask=is_part, other=-1.0e30, cache_modifier=".cg")
+    l_all = tl.load(part_l + slots, mask=is_part, other=0.0, cache_modifier=".cg")
     m = tl.max(m_all, 0)
     total = tl.sum(l_all * tl.math.exp2(m_all - m[None, :]), 0)
-    acc = tl.zeros([ROWS, D], tl.float32)
-    for part in tl.range(0, PARTS):
-        slot = head * PARTS + part
-        m_part = tl.load(part_m + slot * ROWS + rows, cache_modifier=".cg")
-        at = (slot * ROWS + rows)[:, None] * D + columns[None, :]
-        values = tl.load(part_out + at, cache_modifier=".cg")
-        acc += values * tl.math.exp2(m_part - m)[:, None]
+    acc = tl.zeros([GROUP_PADDED, D], tl.float32)
+    for first in tl.static_range(0, PARTS, AT_ONCE):
+        some = first + tl.arange(0, AT_ONCE)
+        slots = (head * PARTS + some)[:, None] * GROUP + rows[None, :]
+        is_part = (some < PARTS)[:, None] & (rows < GROUP)[None, :]
+        m_part = tl.load(part_m + slots, mask=is_part, other=-1.0e30, cache_modifier=".cg")
+        at = slots[:, :, None] * D + columns[None, None, :]
+        values = tl.load(part_out + at, mask=is_part[:, :, None], other=0.0, cache_modifier=".cg")
+        acc += tl.sum(values * tl.math.exp2(m_part - m[None, :])[:, :, None], 0)
     values = acc / total[:, None]
-    tl.store(out + q_at, values.to(out.dtype.element_ty), mask=in_group[:, None])
+    at = (head * GROUP + rows)[:, None] * D + columns[None, :]
+    tl.store(out + at, values.to(out.dtype.element_ty), mask=(rows < GROUP)[:, None])
 
 
 _tuned = triton.autotune(configs=_TILES, key=["N", "GROUP", "D", "PARTS"])(decode_attention)
@@ -186,11 +193,11 @@ def attend_one(q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None) -
     rows = max(MIN_ROWS, triton.next_power_of_2(group))
     num_sms = _num_sms(q.device.index) if q.is_cuda else 4
     parts = num_parts(b * kv, n, num_sms)
-    work = _workspace(b * kv, parts, rows, d, q.device)
+    work = _workspace(b * kv, parts, group, d, q.device)
     out = torch.empty_like(q)
     _tuned[(parts, b * kv)](
         q.contiguous(), k.contiguous(), v.contiguous(), out, work.out, work.greatest, work.total,
         work.arrived, d**-0.5 if scale is None else scale, n, GROUP=group, ROWS=rows, D=d,
-        PARTS=parts, PARTS_PADDED=triton.next_power_of_2(parts),
+        PARTS=parts,
     )  # fmt: skip
     return out

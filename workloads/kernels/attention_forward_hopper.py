@@ -32,8 +32,8 @@ GROUP = 1
 _REGISTERS = 240
 """Of a thread that multiplies; one that loads has 24: together all that a core has."""
 # Named otherwise since Triton 3.7 or so.
-_to_shared = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
-_from_shared = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
+to_shared = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+from_shared = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 
 
 @gluon.jit
@@ -69,7 +69,7 @@ def _fetch(source, ring, full, free, step, row, STAGES: gl.constexpr):
     stage = step % STAGES
     mbarrier.wait(free.index(stage), (step // STAGES & 1) ^ 1)
     mbarrier.expect(full.index(stage), source.block_type.nbytes)
-    _to_shared(source, [row, 0], full.index(stage), ring.index(stage))
+    to_shared(source, [row, 0], full.index(stage), ring.index(stage))
 
 
 @gluon.jit
@@ -86,7 +86,7 @@ def _load(q_in, k_in, v_in, q_at, k_at, v_at, q_full, q_free, k_full, k_free, v_
             mbarrier.wait(q_free.index(part), (turn & 1) ^ 1)
             mbarrier.expect(q_full.index(part), q_in.block_type.nbytes)
             at = base + block * rows + part * half
-            _to_shared(q_in, [at, 0], q_full.index(part), q_at.index(part))
+            to_shared(q_in, [at, 0], q_full.index(part), q_at.index(part))
         last = num_blocks - 1
         if CAUSAL:
             last = block
@@ -182,12 +182,12 @@ def _attend(out, lse, q_at, k_at, v_at, o_at, q_full, q_free, k_full, k_free, v_
         tma.store_wait(0)
         staged.store(acc.to(q.dtype))
         fence_async_shared()
-        _from_shared(out, [first_row, 0], staged)
+        from_shared(out, [first_row, 0], staged)
     tma.store_wait(0)
 
 
 @gluon.jit
-def _barriers(NUMBER: gl.constexpr, COUNT: gl.constexpr):
+def barriers(NUMBER: gl.constexpr, COUNT: gl.constexpr):
     barriers = gl.allocate_shared_memory(gl.int64, [NUMBER, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(NUMBER):
         mbarrier.init(barriers.index(i), count=COUNT)
@@ -206,9 +206,9 @@ def attention_forward_hopper(q_in, k_in, v_in, out, lse, scale, num_blocks, num_
     o_at = gl.allocate_shared_memory(q_in.dtype, [2, HALF, D], q_in.layout)
     k_at = gl.allocate_shared_memory(q_in.dtype, [STAGES, BLOCK, D], k_in.layout)
     v_at = gl.allocate_shared_memory(q_in.dtype, [STAGES, BLOCK, D], v_in.layout)
-    q_full, q_free, turns = _barriers(2, 1), _barriers(2, 1), _barriers(2, 1)
-    k_full, k_free = _barriers(STAGES, 1), _barriers(STAGES, 2)
-    v_full, v_free = _barriers(STAGES, 1), _barriers(STAGES, 2)
+    q_full, q_free, turns = barriers(2, 1), barriers(2, 1), barriers(2, 1)
+    k_full, k_free = barriers(STAGES, 1), barriers(STAGES, 2)
+    v_full, v_free = barriers(STAGES, 1), barriers(STAGES, 2)
     fence_async_shared()
     log2_scale = scale * 1.4426950408889634
     gl.warp_specialize([
@@ -221,7 +221,7 @@ def attention_forward_hopper(q_in, k_in, v_in, out, lse, scale, num_blocks, num_
     ], [4, 1], [REGISTERS, 24])  # fmt: skip
 
 
-def _access(tensor: Tensor, rows: int) -> Any:
+def rows_of(tensor: Tensor, rows: int) -> Any:
     d = tensor.shape[-1]
     kind = gl.float16 if tensor.dtype == torch.float16 else gl.bfloat16
     layout = gl.NVMMASharedLayout.get_default_for([rows, d], kind)
@@ -237,7 +237,7 @@ def attend(
     num_blocks, num_heads = n // BLOCK, b * h
     cores = torch.cuda.get_device_properties(q.device).multi_processor_count
     attention_forward_hopper[(min(cores, num_blocks * num_heads),)](
-        _access(q, BLOCK // 2), _access(k, BLOCK), _access(v, BLOCK), _access(out, BLOCK // 2), lse,
+        rows_of(q, BLOCK // 2), rows_of(k, BLOCK), rows_of(v, BLOCK), rows_of(out, BLOCK // 2), lse,
         scale, num_blocks, num_heads, CAUSAL=causal, STAGES=STAGES, GROUP=GROUP,
         REGISTERS=_REGISTERS, num_warps=4,
     )  # fmt: skip
