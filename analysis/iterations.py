@@ -100,14 +100,3 @@ def iteration_kernel_ns(phases: pd.DataFrame) -> float | None:
     num_ranges = rows["num_ranges"].to_numpy(dtype=float)
     known = (kernel_ns > 0) & (num_ranges > 0)
     return float(np.median(kernel_ns[known] / num_ranges[known])) if known.any() else None
-
-
-def iteration_host_ns(phases: pd.DataFrame) -> float | None:
-    """Return the median over iterations of the host range of one; None when unknown."""
-    if not len(phases):
-        return None
-    rows = iteration_rows(phases)
-    host_ns = rows["host_ns"].to_numpy(dtype=float, na_value=np.nan)
-    num_ranges = rows["num_ranges"].to_numpy(dtype=float)
-    known = ~np.isnan(host_ns) & (num_ranges > 0)
-    return float(np.median(host_ns[known] / num_ranges[known])) if known.any() else None

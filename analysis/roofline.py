@@ -25,11 +25,18 @@ _DTYPE_OF_NAME = (
     ("bf16", re.compile(r"bf16|bfloat16|nvjet_(?:sm\d+_)?t", re.I)),
     ("fp8", re.compile(r"e4m3|e5m2|fp8|float8|nvjet_(?:sm\d+_)?(?:qq|oo)", re.I)),
     ("int8", re.compile(r"int8|s8s8|i8i8|imma", re.I)),
-    ("fp16", re.compile(r"f16|fp16|half|hmma|h884|h1688|h16816|nvjet_(?:sm\d+_)?h", re.I)),
+    (
+        "fp16",
+        re.compile(r"(?<!mma_)f16|fp16|\bhalf|__half|h884|h1688|h16816|nvjet_(?:sm\d+_)?h", re.I),
+    ),
     ("tf32", re.compile(r"tf32|s1688", re.I)),
-    ("fp32", re.compile(r"f32|fp32|float|sgemm|ffma", re.I)),
+    ("fp32", re.compile(r"sgemm|ffma|simt|f32f32_f32f32|<float\b", re.I)),
 )
-"""What a matrix kernel's name says of its numbers, the first that is found."""
+"""What a matrix kernel's name says of its numbers, the first that is found.
+
+cuDNN writes `wgmma_f16` for any numbers of 16 bits, and a parameter list may hold a float of any
+kernel: neither tells.
+"""
 _OF_TENSORS = frozenset({"gemm", "gemv", "attention", "conv", "convolution"})
 _LEAST_SHARE = 0.01
 _TOLERANCE = 1.02

@@ -134,12 +134,21 @@ def groups(view: RunView, metric: Metric, *, per_iteration: bool = False) -> lis
     return _stored(view, metric.name)
 
 
-def _iteration_values(view: RunView) -> np.ndarray | None:
-    """Return the time of each iteration under the profiler in ms; None without such ranges."""
+def profiled_iterations(view: RunView) -> tuple[np.ndarray, str] | None:
+    """Return the time of each iteration under the profiler in ms, and the kind of phase time.
+
+    `projected` (first to last of its GPU work) where the capture has it, else `host`; None without
+    such ranges. The one definition of a profiled iteration: a run's page and comparisons show it.
+    """
     for kind in ("projected", "host"):
         if (values := _phase_values(view, kind, "iteration_*")) is not None:
-            return values
+            return values, kind
     return None
+
+
+def _iteration_values(view: RunView) -> np.ndarray | None:
+    found = profiled_iterations(view)
+    return None if found is None else found[0]
 
 
 def _phase_values(view: RunView, kind: str, path: str) -> np.ndarray | None:

@@ -49,6 +49,14 @@ WIDE_FRAC = 0.05
 INTERLEAVE = "run {n} more process pairs interleaved (A B A B)"
 
 
+def pairs_asked(next_step: str | None) -> int | None:
+    """Return how many pairs a judgement's next step asks for; None where it is another step."""
+    head, tail = INTERLEAVE.split("{n}")
+    text = next_step or ""
+    number = text.removeprefix(head).removesuffix(tail)
+    return int(number) if text.startswith(head) and number.isdecimal() else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """A verdict on B against A with its numbers."""

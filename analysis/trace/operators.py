@@ -283,7 +283,9 @@ def _forward_names(trace: Trace, table: _Table, passes: NDArray[np.int64]) -> li
 def _modules(trace: Trace, table: _Table) -> list[str | None]:
     """Return the module, else the Python function, above each group with most kernel time."""
     ranges = trace.host_ranges
-    is_python = ranges.kind == RangeKind.PYTHON
+    # A built-in is the operator itself as Python calls it.
+    own = np.array([not n.startswith("<built-in ") for n in trace.names], bool)
+    is_python = (ranges.kind == RangeKind.PYTHON) & own[ranges.name]
     if not is_python.any():
         return [None] * table.num
     modules = np.array([n.startswith("nn.Module: ") for n in trace.names], bool)[ranges.name]

@@ -14,6 +14,7 @@ from analysis.trace.model import MISSING, Int32s, Int64s, Trace
 from analysis.trace.ranges import levels
 
 _NUMBER = re.compile(r"(?<=[A-Za-z_#: ])\d+$|(?<=#)\d+")
+_ADDRESS = re.compile(r" of [^<>]* at 0x[0-9a-f]+(?=>)")
 _PYTHON_PATH = re.compile(r"^.*/(?=[^/]+\.py\(\d+\): )")
 
 
@@ -61,8 +62,8 @@ def range_stacks(trace: Trace) -> Stacks:
 
 
 def stack_name(name: str) -> str:
-    """Return a range's name without a running number or the folders of a Python file."""
-    return _NUMBER.sub("*", _PYTHON_PATH.sub("", name))
+    """Return a range's name without a running number, an address, or folders of a Python file."""
+    return _NUMBER.sub("*", _ADDRESS.sub("", _PYTHON_PATH.sub("", name)))
 
 
 def _joined(parts: Sequence[Int64s | Int32s]) -> Int64s:

@@ -48,6 +48,7 @@ def classes_by_phase(sums: pd.DataFrame) -> Chart:
     phases = list(dict.fromkeys(sums["phase"]))[:MAX_PHASES]
     labels = dict(zip(phases, unique_labels(phases, 110, width=NARROW_CHARS), strict=True))
     fig = figure(x_title="kernel time (ms)", barmode="stack")
+    fig.update_layout(legend={"traceorder": "normal"})
     for category in category_order(list(dict.fromkeys(sums["category"]))):
         rows = sums[(sums["category"] == category) & sums["phase"].isin(phases)]
         if rows.empty:

@@ -7,6 +7,7 @@ from app.ui import (
     compare_curves,
     compare_detail,
     compare_head,
+    compare_next,
     compare_several,
     compare_stacks,
     data,
@@ -39,8 +40,10 @@ if found.pairs:
     views_a, views_b = data.fetch_views(ids_a), data.fetch_views(ids_b)
     found = data.fetch_comparison(ids_a, ids_b, metric)
 compare_head.verdict(found)
+compare_next.repeats(whole, all_a, all_b)
+compare_next.isolate(found, views_a, views_b)
 compare_cards.headline(found, views_a, views_b)
-compare_detail.actions(whole, all_a, all_b)
+compare_detail.actions(whole)
 compare_detail.differences(found)
 compare_detail.waterfalls(found, [*views_a, *views_b])
 compare_stacks.stacks(found, [*views_a, *views_b])

@@ -1,44 +1,33 @@
 """What a comparison shows below the verdict: what to do next, and why, kernel by kernel."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
 
+from analysis.classify import cut_middle, distinct_labels
 from analysis.compare import Comparison, Waterfall
 from analysis.compare.labels import WORDS
 from analysis.iterations import num_iterations
-from analysis.runview import RunRow, RunView
+from analysis.runview import RunView
 from app.charts.base import Chart
 from app.charts.compare import waterfall
-from app.ui import data, links
+from app.ui import links
 from app.ui.format import fixed_format
 from app.ui.widgets import (
+    KERNEL_CHARS,
     chart,
     export_buttons,
+    kernel_column,
     plain_markdown,
-    said_plainly,
     show_table,
     table_height,
 )
-from core.spec import JobSpec
-from workloads.registry import load_workloads
-
-REPEATS = 5
 
 
-def actions(found: Comparison, a: Sequence[RunView], b: Sequence[RunView]) -> None:
-    """Draw repeats, export and share; both sides are whole."""
-    jobs, why_not = interleaved(a, b)
+def actions(found: Comparison) -> None:
+    """Draw export and share."""
     bar = st.container(horizontal=True)
-    if bar.button(
-        f"Run {REPEATS} interleaved repeats",
-        icon=":material/repeat:",
-        type="primary" if jobs and found.verdict == "not_enough_samples" else "secondary",
-        disabled=not jobs,
-        help="A B A B ...: drift of the machine then falls on both sides alike",
-    ):
-        _submit(jobs, a[0], b[0])
     with bar.popover("Export", icon=":material/download:"):
         export_buttons(found, f"compare-{found.a.run_ids[0]}-{found.b.run_ids[0]}")
     with bar.popover("Share", icon=":material/link:"):
@@ -51,41 +40,6 @@ def actions(found: Comparison, a: Sequence[RunView], b: Sequence[RunView]) -> No
             pair=st.query_params.get("pair", ""),
         )
         st.code(address, language=None, wrap_lines=True)
-    if why_not:
-        st.caption(plain_markdown(why_not))
-
-
-def interleaved(a: Sequence[RunView], b: Sequence[RunView]) -> tuple[list[JobSpec], str]:
-    """Return clean jobs in the order A B A B, or none and the reason why they cannot run here."""
-    served = set(data.list_gpus().query("worker_id.notna()")["model"]) | {"cpu"}
-    specs: list[JobSpec] = []
-    for name, views in (("A", a), ("B", b)):
-        for run in (v.run for v in views):
-            why = _why_not(run, served)
-            if why:
-                return [], f"No repeats from here: side {name} ({run.name}) {why}."
-            specs.append(
-                JobSpec(workload=str(run.workload), params=dict(run.params), gpu=str(run.gpu_model))
-            )
-    distinct = list({spec.spec_hash: spec for spec in specs}.values())
-    return distinct * REPEATS, ""
-
-
-def _why_not(run: RunRow, served: set[str]) -> str:
-    """Return why a run's job cannot be repeated by the workers here; empty when it can."""
-    if not run.workload or not run.params or run.workload not in load_workloads():
-        return "is an import whose program is not part of Warpboard"
-    if run.source == "demo":
-        return "is example data"
-    if str(run.gpu_model) not in served:
-        return f"ran on {run.gpu_model or 'an unknown GPU'}, for which no worker is registered"
-    return ""
-
-
-def _submit(jobs: list[JobSpec], a: RunView, b: RunView) -> None:
-    with said_plainly():
-        data.submit(jobs, name=f"repeats of {a.run.name} and {b.run.name}")
-    st.switch_page(links.QUEUE)
 
 
 def differences(found: Comparison) -> None:
@@ -169,10 +123,13 @@ def kernel_pairs(found: Comparison, views: Sequence[RunView]) -> None:
     fall = found.kernel_waterfall
     is_per_iteration = fall is not None and fall.per == "iteration"
     each = _same_iterations(fall, views) if fall else 1
+    names = {n for v in views if len(v.kernels) for n in v.kernels["name"]}
+    used = sorted({n for k in found.kernels for n in (k.a, k.b) if n in names})
+    labels = distinct_labels(used, KERNEL_CHARS)
     rows = [
         {
-            "A": k.a,
-            "B": k.b,
+            "A": _shown(k.a, labels),
+            "B": _shown(k.b, labels),
             "class": k.category,
             "matched by": k.match,
             "confidence": k.confidence,
@@ -182,6 +139,8 @@ def kernel_pairs(found: Comparison, views: Sequence[RunView]) -> None:
             f"A {words.calls}": k.a_count / each,
             f"B {words.calls}": k.b_count / each,
             "range": k.path or "",
+            "A, whole": k.a,
+            "B, whole": k.b,
         }
         for k in found.kernels
     ]
@@ -194,8 +153,10 @@ def kernel_pairs(found: Comparison, views: Sequence[RunView]) -> None:
         table,
         height=table_height(rows, 520),
         column_config={
-            "A": st.column_config.TextColumn(width=330),
-            "B": st.column_config.TextColumn(width=330),
+            "A": kernel_column(),
+            "B": kernel_column(),
+            "A, whole": st.column_config.TextColumn(width="small"),
+            "B, whole": st.column_config.TextColumn(width="small"),
             **dict.fromkeys((f"A {words.calls}", f"B {words.calls}"), number(format="%.4g")),
             "confidence": number(format="%.2f", help="0 to 1: how sure the match is"),
             "A \u00b5s": times,
@@ -212,3 +173,8 @@ def kernel_pairs(found: Comparison, views: Sequence[RunView]) -> None:
     elif is_per_iteration:
         of = f"Times are per iteration, {words.calls} of the whole capture."
     st.caption(f"{of} A dash has no partner: the {words.work} is gone, new, or fused into another.")
+
+
+def _shown(name: str | None, labels: Mapping[str, str]) -> str | None:
+    """Return a kernel as a cell shows it; a group of several is a text already."""
+    return None if name is None else labels.get(name) or cut_middle(name, KERNEL_CHARS)

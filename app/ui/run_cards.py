@@ -2,10 +2,12 @@
 
 from typing import Any
 
-from analysis.compare.metrics import Metric
+import numpy as np
+
+from analysis.compare.metrics import Metric, profiled_iterations
 from analysis.definitions import tooltip
 from analysis.idle import idle_of_run
-from analysis.iterations import iteration_host_ns, num_iterations
+from analysis.iterations import num_iterations
 from analysis.latency import why_no_clean
 from analysis.roofline import bytes_peak, flops_peak
 from analysis.runview import RunView
@@ -41,9 +43,9 @@ def _latency(view: RunView) -> Card:
         return Card(
             label="Latency", value=duration(found["median"] * 1e6), note=note, definition=text
         )
-    host = iteration_host_ns(view.phases)
+    profiled = profiled_iterations(view)
     facts = view.by_step.facts
-    if host is None and facts.get("period_ns"):
+    if profiled is None and facts.get("period_ns"):
         regular = facts["count"] - facts["num_excluded"]
         return Card(
             label=f"Time of a step, under {view.primary_pass or 'the profiler'}",
@@ -52,18 +54,23 @@ def _latency(view: RunView) -> Card:
             definition="From a step's first GPU operation to the next step's, under the profiler: "
             "it contains the profiler's own cost. Latency proper comes from a clean pass.",
         )
-    if host is not None:
-        iterations = num_iterations(view.phases)
+    if profiled is not None:
+        values_ms, kind = profiled
         return Card(
-            label=f"Latency, under {view.primary_pass or 'the profiler'}",
-            value=duration(host),
-            note=f"median host range of {iterations} iterations; {_no_clean(view)}",
-            definition="Median host range of an iteration under the profiler: it contains the "
-            "profiler's own cost. Latency proper comes from a clean pass.",
+            label=f"Iteration, under {view.primary_pass or 'the profiler'}",
+            value=duration(float(np.median(values_ms)) * 1e6),
+            note=f"{_PHASE_TIMES[kind]}, median of {len(values_ms)}; {_no_clean(view)}",
+            definition="Median time of an iteration under the profiler, from the first to the last "
+            "of its GPU work where that is known, else its range on the host: it contains the "
+            "profiler's own cost, and comparisons use the same figure. Latency proper comes from a "
+            "clean pass.",
         )
     why = _no_clean(view)
     note = f"{why} recorded" if why == "no clean pass" else why
     return Card(label="Latency", value=UNKNOWN, note=note, definition=text)
+
+
+_PHASE_TIMES = {"projected": "first to last of its GPU work", "host": "host range"}
 
 
 def _no_clean(view: RunView) -> str:

@@ -7,8 +7,9 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from analysis.classify import distinct_labels
+from analysis.classify import distinct_labels, label
 from analysis.roofline import (
+    CEILING_COLUMNS,
     LEVELS,
     ceilings,
     cost_point,
@@ -66,7 +67,10 @@ def roofs(view: RunView) -> pd.DataFrame:
     """
     used = dtypes_in_use(view.kernels, _declared(view)) or ["bf16"]
     known = [ceilings(view.peaks, view.run.gpu_model, dtype) for dtype in used]
-    return pd.concat(known, ignore_index=True)
+    found = pd.concat(known, ignore_index=True)
+    same = ["source", "bytes_per_s", "flops_per_s", "ridge"]
+    joined = found.groupby(same, sort=False)["dtype"].agg(" and ".join).reset_index()
+    return joined[list(CEILING_COLUMNS)]
 
 
 def model_point(view: RunView) -> tuple[str, float, float] | None:
@@ -165,15 +169,15 @@ def by_share(counters: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
     """Return the profiled launches with `share_frac`, the kernels with most time first.
 
     The share is that of all launches of the kernel in the run's kernel time, by its full name or,
-    where the two tools write it differently, its short one; unknown where the run has no timeline.
+    where the two tools write it differently, its label; unknown where the run has no timeline.
     """
     whole = float(kernels["total_ns"].sum()) if len(kernels) else 0.0
     if not whole:
         return counters.sort_values("duration_ns", ascending=False, kind="stable")
     share = pd.Series(float("nan"), index=counters.index)
-    for key in ("name", "short_name"):
-        sums = kernels.groupby(key)["total_ns"].sum() / whole
-        share = share.fillna(counters[key].map(sums).astype(float))
+    for key in (lambda f: f["name"], lambda f: f["name"].map(label), lambda f: f["short_name"]):
+        sums = kernels.groupby(key(kernels))["total_ns"].sum() / whole
+        share = share.fillna(key(counters).map(sums).astype(float))
     shown = counters.assign(share_frac=share)
     return shown.sort_values(["share_frac", "duration_ns"], ascending=False, kind="stable")
 

@@ -33,11 +33,43 @@ def environment(view: RunView) -> None:
             ]
         )
     with right:
-        st.markdown("**Versions and settings**")
-        if run.environment:
-            style.facts([(k, str(v)) for k, v in sorted(run.environment.items())])
+        tools, settings = versions(view)
+        st.markdown("**Versions**")
+        if tools:
+            style.facts(tools)
         else:
             st.caption("The captures name no versions.")
+        if settings:
+            st.markdown("**Settings**")
+            style.facts(settings)
+
+
+_VERSIONS = (
+    *("warpboard", "torch", "triton", "jax", "cuda", "driver", "cudnn", "cublas", "nccl"),
+    *("transformers", "numpy", "python", "os", "kernel"),
+)
+"""Entries of an environment that name a version, in the order in which they are shown."""
+_TOOL_NAMES = {"nsys": "Nsight Systems", "ncu": "Nsight Compute", "torch": "PyTorch profiler"}
+
+
+def versions(view: RunView) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Return the versions of every tool, the profilers of the captures too, and other settings."""
+    env = {str(k): str(v) for k, v in view.run.environment.items()}
+    found = view.captures[view.captures["tool"].notna()]
+    tools: dict[tuple[str, str], list[str]] = {}
+    for tool, version, name in zip(
+        found["tool"], found["tool_version"], found["pass"], strict=True
+    ):
+        passes = tools.setdefault((str(tool), str(version or "not stated")), [])
+        passes.extend([str(name)] if name not in passes else [])
+    of_tools = [
+        (_TOOL_NAMES.get(tool, tool), f"{version} ({', '.join(passes)})")
+        for (tool, version), passes in tools.items()
+    ]
+    named = [k for k in env if k in _VERSIONS or k.endswith(("_version", ".version", "_release"))]
+    named.sort(key=lambda k: (_VERSIONS.index(k) if k in _VERSIONS else len(_VERSIONS), k))
+    rest = sorted(k for k in env if k not in named)
+    return of_tools + [(k, env[k]) for k in named], [(k, env[k]) for k in rest]
 
 
 def files(view: RunView) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from sqlite_utils import Database
 
-from app.ui.compare_detail import REPEATS, interleaved
+from app.ui.compare_next import REPEATS, interleaved
 from core.config import DataDir
 from db.fetch import run_view
 

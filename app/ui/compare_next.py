@@ -1,0 +1,146 @@
+"""What would decide a comparison: more repeats of both sides, or the runs that isolate a field."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import streamlit as st
+
+from analysis.compare import Comparison
+from analysis.compare.isolate import Isolated, isolating_pairs
+from analysis.compare.verdict import pairs_asked
+from analysis.runview import RunRow, RunView
+from app.job_text import submit_command
+from app.ui import data, links
+from app.ui.widgets import plain_markdown, said_plainly
+from core.spec import JobSpec
+from workloads.registry import load_workloads
+
+REPEATS = 5
+_KNOWN_RUNS = 500
+
+
+def repeats(found: Comparison, a: Sequence[RunView], b: Sequence[RunView]) -> None:
+    """Offer what would decide the comparison: a click where jobs can be queued, else commands."""
+    num = pairs_asked(found.next_step) or REPEATS
+    jobs, why_not = interleaved(a, b, num)
+    is_open = found.verdict == "not_enough_samples"
+    if jobs and (is_open or found.verdict in ("faster", "slower", "no_difference")):
+        if st.button(
+            f"Run {num} interleaved repeats",
+            icon=":material/repeat:",
+            type="primary" if is_open else "secondary",
+            help="A B A B ...: drift of the machine then falls on both sides alike",
+        ):
+            _submit(jobs, f"repeats of {a[0].run.name} and {b[0].run.name}")
+        return
+    if not is_open:
+        return
+    st.caption(plain_markdown(why_not))
+    known = [v.run for v in (a[0], b[0]) if v.run.workload in load_workloads()]
+    if len(known) == 2:
+        with st.expander("Commands that decide it, on a host with this GPU"):
+            st.code(
+                f"for i in $(seq {num}); do\n"
+                + "\n".join(f"  {submit_command(_job(run))} --wait" for run in known)
+                + "\ndone",
+                language="bash",
+                wrap_lines=True,
+            )
+    else:
+        st.caption(
+            f"It takes {num} more captures of each side, each from a process of its own, the two "
+            "programs in turn: import them and name them here, separated by commas."
+        )
+
+
+def _job(run: RunRow) -> dict[str, Any]:
+    return {"workload": run.workload, "params": run.params, "gpu": run.gpu_model}
+
+
+def interleaved(
+    a: Sequence[RunView], b: Sequence[RunView], num: int = REPEATS
+) -> tuple[list[JobSpec], str]:
+    """Return clean jobs in the order A B A B, or none and the reason why they cannot run here."""
+    served = _served()
+    specs: list[JobSpec] = []
+    for name, views in (("A", a), ("B", b)):
+        for run in (v.run for v in views):
+            why = _why_not(run, served)
+            if why:
+                return [], f"No repeats from here: side {name} ({run.name}) {why}."
+            specs.append(
+                JobSpec(workload=str(run.workload), params=dict(run.params), gpu=str(run.gpu_model))
+            )
+    distinct = list({spec.spec_hash: spec for spec in specs}.values())
+    return distinct * num, ""
+
+
+def _served() -> set[str]:
+    return set(data.list_gpus().query("worker_id.notna()")["model"]) | {"cpu"}
+
+
+def _why_not(run: RunRow, served: set[str]) -> str:
+    """Return why a run's job cannot be repeated by the workers here; empty when it can."""
+    if not run.workload or not run.params or run.workload not in load_workloads():
+        return "is an import whose program is not part of Warpboard"
+    if run.source == "demo":
+        return "is example data"
+    if str(run.gpu_model) not in served:
+        return f"ran on {run.gpu_model or 'an unknown GPU'}, for which no worker is registered"
+    return ""
+
+
+def _submit(jobs: list[JobSpec], name: str) -> None:
+    with said_plainly():
+        data.submit(jobs, name=name)
+    st.switch_page(links.QUEUE)
+
+
+def isolate(found: Comparison, a: Sequence[RunView], b: Sequence[RunView]) -> None:
+    """Name, where several fields differ, the pair of runs that isolates each."""
+    one_a, one_b = a[0].run, b[0].run
+    if not one_a.workload or one_a.workload != one_b.workload:
+        return
+    pairs = isolating_pairs(one_a, one_b, found.differs, _known_runs(one_a.workload))
+    if not pairs:
+        return
+    with st.container(border=True):
+        names = ", ".join(p.variable for p in pairs)
+        st.markdown(
+            plain_markdown(f"{len(pairs)} variables differ at once ({names}).")
+            + " These pairs isolate each:"
+        )
+        for pair in pairs:
+            _pair(pair, a[0].run)
+
+
+def _pair(pair: Isolated, a: RunRow) -> None:
+    what = f"{pair.variable}: {pair.a} \u2192 {pair.b}"
+    if pair.run_a and pair.run_b:
+        st.page_link(
+            links.COMPARE,
+            label=plain_markdown(what),
+            icon=":material/compare_arrows:",
+            query_params={"a": pair.run_a, "b": pair.run_b},
+        )
+        return
+    job = pair.missing
+    bar = st.container(horizontal=True, vertical_alignment="center")
+    bar.markdown(plain_markdown(f"{what}: nobody ran A with that yet."))
+    if job["gpu"] not in _served() or job["workload"] not in load_workloads():
+        with bar.popover("The command"):
+            st.code(submit_command(job), language="bash", wrap_lines=True)
+    elif bar.button("Queue that run", key=f"isolate_{pair.variable}", icon=":material/play_arrow:"):
+        spec = JobSpec(**job, profilers=a.profilers, repeats=a.repeats)
+        _submit([spec], f"{pair.base.name}, {pair.variable} {pair.b}")
+
+
+def _known_runs(workload: str) -> list[RunRow]:
+    frame, _ = data.list_runs(f'workload:"{workload}" status:done', limit=_KNOWN_RUNS)
+    return [
+        RunRow(
+            id=r.id, name=r.name, source=r.source, status=r.status, workload=r.workload,
+            params=r.params, gpu_model=r.gpu_model,
+        )
+        for r in frame.itertuples()
+    ]  # fmt: skip
