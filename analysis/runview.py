@@ -131,6 +131,8 @@ class Job:
     "Of the newest run."
     num_runs: int = 0
     "Finished runs."
+    newest_at: str = ""
+    "When the newest of them ran."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

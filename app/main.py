@@ -59,6 +59,12 @@ PAGES = [
         icon=":material/target:",
         help="How predictions of experiments fared",
     ),
+    st.Page(
+        "page/trends.py",
+        title="Trends",
+        icon=":material/timeline:",
+        help="The same job over time, and where it changed",
+    ),
     st.Page("page/gpus.py", title="GPUs", icon=":material/memory:", help="What each GPU can do"),
     st.Page(
         "page/import_.py",

@@ -42,7 +42,7 @@ def jobs(db: Database, query: str | None = None, *, min_runs: int = 2) -> list[J
         " GROUP BY 1, 2 HAVING count(*) >= ? ORDER BY 4 DESC",
         (*clause.params, min_runs),
     ).fetchall()
-    return [_job(db, key, gpu_model, count) for key, gpu_model, count, _ in rows]
+    return [_job(db, *row) for row in rows]
 
 
 def job_of(db: Database, run_id: str) -> Job:
@@ -50,15 +50,15 @@ def job_of(db: Database, run_id: str) -> Job:
     key, gpu_model = db.execute(
         f"SELECT {JOB}, coalesce(r.gpu_model, '') FROM runs r WHERE r.id = ?", [run_id]
     ).fetchone()
-    count = db.execute(
-        f"SELECT count(*) FROM runs r WHERE {JOB} = ? AND coalesce(r.gpu_model, '') = ?"
-        " AND r.status = 'done'",
+    counted = db.execute(
+        f"SELECT count(*), coalesce(max({AT}), '') FROM runs r WHERE {JOB} = ?"
+        " AND coalesce(r.gpu_model, '') = ? AND r.status = 'done'",
         [key, gpu_model],
-    ).fetchone()[0]
-    return _job(db, key, gpu_model, int(count))
+    ).fetchone()
+    return _job(db, key, gpu_model, *counted)
 
 
-def _job(db: Database, key: str, gpu_model: str, num_runs: int) -> Job:
+def _job(db: Database, key: str, gpu_model: str, num_runs: int, newest_at: str) -> Job:
     workload, params, name = db.execute(
         f"SELECT r.workload, r.params, r.name FROM runs r WHERE {JOB} = ?"
         f" AND coalesce(r.gpu_model, '') = ? ORDER BY {AT} DESC, r.rowid DESC LIMIT 1",
@@ -71,6 +71,7 @@ def _job(db: Database, key: str, gpu_model: str, num_runs: int) -> Job:
         params=json.loads(params),
         name=name,
         num_runs=num_runs,
+        newest_at=newest_at,
     )
 
 

@@ -13,14 +13,17 @@ import pandas as pd
 import streamlit as st
 from sqlite_utils import Database
 
-from analysis.runview import RunRow, RunView
+from analysis.compare.records import Difference
+from analysis.history.line import MIN_RUNS, Change, History, Line
+from analysis.runview import Job, RunRow, RunView
 from app.api.cleanup import disk_state
+from app.history import load_history, what_changed
 from app.ui.timeline_data import Window, window
 from app.ui.timeline_load import Place, Timeline, load_host_rows, load_timeline, num_host_rows
 from core.config import DataDir, data_dir
 from core.errors import AppError
 from core.spec import JobSpec
-from db import fetch, runs, status, workers
+from db import fetch, history, runs, status, workers
 from db.connection import opened
 from db.devices import Device, devices
 from db.repeats import Repeats, find_repeats
@@ -184,6 +187,58 @@ def log_tail(run_id: str, limit: int = 200) -> pd.DataFrame:
     """Return the newest log lines of a run, oldest first."""
     with database() as db:
         return fetch.last_events(db, run_id, limit)
+
+
+@st.cache_data(ttl=900, max_entries=8, show_spinner=False)
+def _jobs(query: str, min_runs: int, key: Stamp) -> list[Job]:
+    with database() as db:
+        return history.jobs(db, query or None, min_runs=min_runs)
+
+
+def list_jobs(query: str = "", *, min_runs: int = 2) -> list[Job]:
+    """Return the jobs that were measured more than once, the newest first; QuerySyntaxError."""
+    return _jobs(query, min_runs, stamp())
+
+
+@st.cache_resource(ttl=1800, max_entries=256, show_spinner=False)
+def _history(_job: Job, key: tuple[str, str, int, str, str]) -> History:
+    with database() as db:
+        return load_history(db, data_dir(), _job)
+
+
+def fetch_history(job: Job) -> History:
+    """Return a job's lines over time; computed anew when a run was added or is gone."""
+    place = str(data_dir().db_path)
+    return _history(
+        job, (place, f"{job.key} {job.gpu_model}", job.num_runs, job.newest_at, job.name)
+    )
+
+
+@st.cache_resource(ttl=1800, max_entries=256, show_spinner=False)
+def _what_changed(_change: Change, key: tuple[str, str, str]) -> tuple[Difference, ...]:
+    with database() as db:
+        return what_changed(db, data_dir(), _change)
+
+
+def fetch_differences(change: Change) -> tuple[Difference, ...]:
+    """Return what differs between the last run before a change and the first after it."""
+    place = str(data_dir().db_path)
+    return _what_changed(change, (place, change.before[-1], change.after[0]))
+
+
+MAX_WATCHED_JOBS = 100
+
+
+def new_changes(num_new: int) -> list[tuple[History, Line, Change]]:
+    """Return what changed in the newest runs of the newest jobs, the largest change first."""
+    jobs = list_jobs(min_runs=MIN_RUNS)[:MAX_WATCHED_JOBS]
+    found = [
+        (past, line, change)
+        for past in map(fetch_history, jobs)
+        for line in past.lines
+        if (change := line.since(num_new)) is not None
+    ]
+    return sorted(found, key=lambda f: -abs(f[2].percent))
 
 
 @st.cache_data(ttl=900, max_entries=4, show_spinner=False)

@@ -35,6 +35,7 @@ PAGES = (
     "compare",
     "studies",
     "advice",
+    "trends",
     "gpus",
     "import_",
     "definitions",
