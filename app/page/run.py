@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app.ui import data, links, run_head, run_tabs, style
+from app.ui import data, links, run_clocks, run_head, run_tabs, style
 from app.ui.widgets import said_plainly
 
 TABS = {
@@ -37,6 +37,7 @@ if run_head.is_active(view.run):
     st.stop()
 run_head.answer(view)
 run_head.headline(view)
+run_clocks.clocks(view)
 run_head.warnings(view)
 opened = st.tabs(
     list(TABS),
