@@ -1,7 +1,8 @@
 """A job as the words of the command line that would submit it."""
 
+import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -16,3 +17,16 @@ def submit_command(job: Mapping[str, Any]) -> str:
     words += ["--ncu-set", str(job["ncu_set"])] if job.get("ncu_set") else []
     words += ["--keep-reports"] if job.get("keep_reports") else []
     return shlex.join(words)
+
+
+def profile_command(params: Mapping[str, Any], profilers: Sequence[str], repeats: int) -> str:
+    """Return the `profile` command that measures an own program as such a job does."""
+    words = ["./warpboard", "profile"]
+    words += ["--passes", ",".join(("clean", *profilers))] if profilers else []
+    words += ["--repeats", str(repeats)] if repeats != 1 else []
+    for option, name in (("--steps", "iterations"), ("--skip", "warmup")):
+        words += [option, str(params[name])] if params.get(name) else []
+    words += ["--latency", "alone"] if params.get("latency") == "step alone" else []
+    for pattern in json.loads(str(params.get("metrics") or "[]")):
+        words += ["--metric", str(pattern)]
+    return shlex.join([*words, "--", *json.loads(str(params.get("argv") or "[]"))])

@@ -6,6 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis.runview import RunView
+from app.job_text import profile_command
 from app.ui import data, links, style
 from app.ui.format import bytes_, when
 from app.ui.widgets import plain_markdown, show_table
@@ -127,6 +128,13 @@ def reproduce(view: RunView) -> None:
             "The program that made them is not part of Warpboard: repeat it with your own command.",
         )
         return
+    if run.workload == "command":
+        st.text("In your own shell, where the program is:")
+        st.code(
+            profile_command(run.params, run.profilers, run.repeats),
+            language="bash",
+            wrap_lines=True,
+        )
     st.text("In the queue of this dashboard:")
     st.code(submit_command(view, "submit"), language="bash", wrap_lines=True)
     st.text("Here and now, without dashboard and database, leaving a bundle that imports anywhere:")

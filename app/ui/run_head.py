@@ -29,7 +29,9 @@ def title(view: RunView) -> None:
     """Draw name, facts and what can be done."""
     run = view.run
     facts = [device_text(view)]
-    shown = {k: run.params.get(k) for k in _SHOWN}
+    # A program of the user's own has no sizes that a preset could name.
+    names = () if run.workload == "command" else _SHOWN
+    shown = {k: run.params.get(k) for k in names}
     facts += [f"{k} {v}" for k, v in shown.items() if v not in (None, "", "custom")]
     facts += ["example data"] if run.source == "demo" else []
     facts += ["baseline"] if run.is_baseline else []

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -15,27 +14,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("analysis", "app", "captures", "core", "db", "worker", "workloads", "requirements",
-          "package", ".streamlit")  # fmt: skip
 CAPTURE = ROOT / "tests" / "data" / "h100" / "nsys" / "decode_eager.sqlite"
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Build the wheel from a copy, so that the clone stays as it is."""
-    clone = tmp_path_factory.mktemp("clone")
-    for name in COPIED:
-        ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, clone / name, ignore=ignore)
-    for path in ROOT.iterdir():
-        if path.is_file() and not path.name.startswith(".venv"):
-            shutil.copy(path, clone / path.name)
-    out = clone / "out"
-    subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation",
-         "-w", str(out), str(clone)],
-        check=True, timeout=200,
-    )  # fmt: skip
+    """Build the wheel as CI does."""
+    out = tmp_path_factory.mktemp("wheel")
+    command = [str(ROOT / ".ci" / "wheel"), str(out), sys.executable]
+    subprocess.run(command, check=True, timeout=200)
     [found] = out.glob("*.whl")
     return found
 

@@ -1,17 +1,20 @@
 """Own programs on the Submit page and by `submit`: for hosts whose operator allows them."""
 
 import json
+import shlex
 from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app.job_text import profile_command
 from core.config import DataDir
 from db.connection import opened
 from db.runs import list_rows
 from db.workers import register_worker
 from tests.app.conftest import Cli
 from tests.app.test_pages import open_page, texts
+from worker.profile.command import make_parser
 
 H200 = "NVIDIA H200"
 
@@ -85,3 +88,18 @@ def test_submit_refuses_an_own_program_where_its_host_allows_none(
 
     assert "WARPBOARD_ALLOW_COMMANDS" in cli.err
     assert stored(data_dir) == []
+
+
+def test_reproduce_of_an_own_program_is_the_profile_command_that_reads_back_alike() -> None:
+    params = {
+        "argv": json.dumps(["python3", "a b.py", "--lr", "1"]), "iterations": 8, "warmup": 2,
+        "latency": "step alone", "metrics": json.dumps(["tok/s: ([0-9.]+)"]),
+    }  # fmt: skip
+
+    words = shlex.split(profile_command(params, ("nsys", "memory"), 5))
+
+    cut = words.index("--")
+    read = make_parser().parse_args(words[2:cut])
+    assert words[cut + 1 :] == ["python3", "a b.py", "--lr", "1"]
+    assert (read.passes, read.repeats, read.steps, read.skip) == ("clean,nsys,memory", 5, 8, 2)
+    assert (read.latency, read.metric) == ("alone", ["tok/s: ([0-9.]+)"])
