@@ -28,6 +28,7 @@ from analysis.studies.engine.drawn import (
 from analysis.studies.engine.fields import sort_key
 from analysis.studies.engine.fits import TAIL_POINTS
 from analysis.studies.engine.records import Pivot, StudyTable, Table
+from core.numbers import decimal
 
 MAX_KERNELS = 200
 MAX_SERIES = 16
@@ -126,11 +127,11 @@ def _pairs(c: Comparison) -> list[DocumentTable]:
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
+    return "" if value is None else decimal(value)
 
 
 def _side_row(name: str, side: Side) -> tuple[str, ...]:
-    median = "" if side.median is None else f"{side.median:.6g}"
+    median = "" if side.median is None else decimal(side.median, 6)
     counts = (str(side.n_processes), str(side.n_samples))
     return (name, side.label, " ".join(side.run_ids), *counts, median)
 
@@ -191,7 +192,7 @@ def _scoreboard(c: Comparison) -> list[DocumentTable]:
         (
             r.gpu,
             r.label,
-            f"{r.latency_ms:.4g}",
+            decimal(r.latency_ms),
             f"{r.relative_latency:.3f}",
             _percent(r.bandwidth_frac),
             _percent(r.compute_frac),
@@ -232,6 +233,8 @@ def study_document(t: StudyTable) -> Document:
                 fit.table,
                 fit.provenance,
                 fit.label,
+                fit.of,
+                field_title(fit.x),
                 f"{fit.exponent:.2f}",
                 _interval(fit.ci95) or "two points only",
                 str(fit.num_points),
@@ -241,7 +244,16 @@ def study_document(t: StudyTable) -> Document:
             for fit in t.fits
         )
         header = (
-            *("table", "from", "group", "exponent", "95 % interval", "points"),
+            *(
+                "table",
+                "from",
+                "group",
+                "what grows",
+                "with",
+                "exponent",
+                "95 % interval",
+                "points",
+            ),
             *(f"exponent of the largest {TAIL_POINTS}", "its 95 % interval"),
         )
         tables.append(DocumentTable(title="Growth exponents", header=header, rows=rows))

@@ -6,6 +6,7 @@ from html import escape
 
 from analysis.compare.records import Side, Waterfall
 from analysis.studies.engine.drawn import MAX_BAR_ROWS, is_wide
+from core.numbers import decimal
 
 PALETTE = (
     "#0072b2",
@@ -46,7 +47,9 @@ def waterfall_svg(fall: Waterfall, what: str) -> str:
         value = end if i in (0, len(bars) - 1) else end - start
         sign = "" if i in (0, len(bars) - 1) else "+"
         parts.append(_rect(x + 4, y, step - 8, height, colour, f"{name}: {value:{sign}.4f} ms"))
-        parts.append(_text(x + step / 2, y - 4, f"{value:{sign}.3g}", anchor="middle"))
+        parts.append(
+            _text(x + step / 2, y - 4, decimal(value, 3, signed=bool(sign)), anchor="middle")
+        )
         parts.append(_label(x + step / 2, name))
     return _svg(parts, f"Waterfall from A to B in ms, {what}, per {fall.per}")
 
@@ -65,12 +68,12 @@ def processes_svg(a: Side, b: Side, unit: str) -> str:
         parts.append(_text(LEFT - 10, y + 4, name, anchor="end"))
         for value in side.process_medians:
             x = LEFT + (value - low) / span * (WIDTH - LEFT - 40)
-            tip = f"<title>{value:.6g} {escape(unit)}</title>"
+            tip = f"<title>{decimal(value, 6)} {escape(unit)}</title>"
             parts.append(f'<circle cx="{x:.1f}" cy="{y}" r="5" fill="{colour}">{tip}</circle>')
     for tick in range(5):
         value = low + span * tick / 4
         x = LEFT + tick / 4 * (WIDTH - LEFT - 40)
-        parts.append(_text(x, 120, f"{value:.4g} {unit}", anchor="middle"))
+        parts.append(_text(x, 120, f"{decimal(value)} {unit}", anchor="middle"))
     return _svg(parts, "Median of each process", height=130)
 
 
@@ -91,7 +94,7 @@ def bars_svg(series: Series, title: str) -> str:
                 continue
             x, height = LEFT + i * step + k * width, value * scale
             y = HEIGHT - BOTTOM - height
-            tip = f"{name}, {x_name}: {value:.4g}"
+            tip = f"{name}, {x_name}: {decimal(value)}"
             parts.append(_rect(x, y, width - 2, height, _colour(k), tip))
             parts.append(_text(x + width / 2, y - 4, _short(value), anchor="middle"))
         parts.append(_label(LEFT + (i + 0.5) * step, x_name))
@@ -99,7 +102,7 @@ def bars_svg(series: Series, title: str) -> str:
 
 
 def rows_svg(series: Series, places: Sequence[str], title: str, *, is_stacked: bool) -> str:
-    """Draw horizontal bars, a row a place: side by side, or stacked as parts of a whole."""
+    """Draw horizontal bars, a row a place: side by side, or stacked; dots on a logarithmic axis."""
     names = [name for name in series if name]
     hidden, rows = places[MAX_BAR_ROWS:], places[:MAX_BAR_ROWS]
     known = [[series[n].get(row) or 0.0 for n in names] for row in rows]
@@ -119,10 +122,15 @@ def rows_svg(series: Series, places: Sequence[str], title: str, *, is_stacked: b
         for k, name in enumerate(names):
             value = series[name].get(row)
             length = scale * (math.log(value / least) if is_log and value else value or 0.0)
-            if value is not None:
-                parts.append(_rect(x, y, length, thick, _colour(k), f"{name}: {value:.4g}"))
+            tip = f"{name}: {decimal(value)}" if value is not None else ""
+            if tip and is_log:  # a bar's length from an arbitrary left end would mean nothing
+                parts.append(_dot(x + length, y + thick / 2, _colour(k), tip))
+            elif tip:
+                parts.append(_rect(x, y, length, thick, _colour(k), tip))
             if value is not None and not is_stacked:
-                parts.append(_text(x + length + 4, y + 9, _short(value), anchor="start"))
+                parts.append(
+                    _text(x + length + (8 if is_log else 4), y + 9, _short(value), anchor="start")
+                )
             x += length if is_stacked else 0.0
             y += 0 if is_stacked or value is None else thick + 1
         if not any(series[n].get(row) is not None for n in names):
@@ -151,21 +159,20 @@ def loglog_svg(series: Series, title: str) -> str:
             (
                 LEFT + (math.log10(x) - x_low) / x_span * (WIDTH - LEFT - 30),
                 HEIGHT - BOTTOM - (math.log10(y) - y_low) / y_span * (HEIGHT - TOP - BOTTOM),
-                f"{x:g}: {y:.4g}",
+                f"{decimal(x, 6)}: {decimal(y)}",
             )
             for x, y in line
         ]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in places)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{_colour(k)}"/>')
         for x, y, tip in places:
-            mark = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{_colour(k)}">'
-            parts.append(f"{mark}<title>{escape(tip)}</title></circle>")
+            parts.append(_dot(x, y, _colour(k), tip))
     for x in sorted({x for x, _ in flat}):
         place = LEFT + (math.log10(x) - x_low) / x_span * (WIDTH - LEFT - 30)
-        parts.append(_text(place, HEIGHT - BOTTOM + 18, f"{x:g}", anchor="middle"))
+        parts.append(_text(place, HEIGHT - BOTTOM + 18, decimal(x, 6), anchor="middle"))
     for y in (10**y_low, 10 ** (y_low + y_span)):
         place = HEIGHT - BOTTOM - (math.log10(y) - y_low) / y_span * (HEIGHT - TOP - BOTTOM)
-        parts.append(_text(LEFT - 8, place + 4, f"{y:.3g}", anchor="end"))
+        parts.append(_text(LEFT - 8, place + 4, decimal(y, 3), anchor="end"))
     return _svg(parts, title, legend=tuple(series))
 
 
@@ -202,7 +209,7 @@ def _x_names(series: Series) -> list[str]:
 
 
 def _short(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:.0f}" if abs(value) >= 100 else decimal(value, 3)
 
 
 def _log_range(values: Sequence[float]) -> tuple[float, float]:
@@ -227,6 +234,11 @@ def varied(palette: Sequence[str], index: int) -> str:
     mixed, share = ((0, 0.0), (255, 0.45), (0, 0.4))[index // len(palette) % 3]
     parts = [int(base[i : i + 2], 16) for i in (1, 3, 5)]
     return "#" + "".join(f"{round(p + share * (mixed - p)):02x}" for p in parts)
+
+
+def _dot(x: float, y: float, colour: str, tip: str) -> str:
+    mark = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}">'
+    return f"{mark}<title>{escape(tip)}</title></circle>"
 
 
 def _rect(x: float, y: float, width: float, height: float, colour: str, tip: str) -> str:

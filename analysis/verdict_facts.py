@@ -3,6 +3,7 @@
 from analysis.idle import idle_of_run
 from analysis.iterations import iteration_rows
 from analysis.runview import RunView
+from core.numbers import decimal
 from core.trace_rules import is_launch
 
 GRAPH_MODES = ("reduce-overhead", "max-autotune")
@@ -31,14 +32,15 @@ def milliseconds(ns: float) -> str:
     if 0 < ns < 1000:
         return f"{ns:.0f} ns"
     value = ns / 1e6
-    return f"{value:.0f} ms" if value >= 100 else f"{value:.3g} ms"
+    return f"{value:.0f} ms" if value >= 100 else f"{decimal(value, 3)} ms"
 
 
 def byte_size(num_bytes: float) -> str:
     """Return e.g. `80.0 MB` or `4.24 GB` (decimal units), three digits."""
     for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if num_bytes >= scale * 0.9995:
-            return f"{num_bytes / scale:#.3g} {unit}".replace(". ", " ")
+            size = num_bytes / scale
+            return f"{size:.{2 if size < 10 else 1 if size < 100 else 0}f} {unit}"
     return f"{num_bytes:.0f} B"
 
 

@@ -62,6 +62,8 @@ class Given:
     params: Mapping[str, Any] = field(default_factory=dict)
     "Describe files that do not say what they measured; `workload` among them names it."
     keep_private: bool = False
+    relabels: bool = True
+    "Whether name and params replace those of a run that these very files made before."
 
 
 def import_paths(
@@ -163,7 +165,9 @@ def _store(db: Any, data_dir: DataDir, run: AssembledRun, given: Given, source: 
 
 def _again(db: Any, known: str, given: Given, source: str) -> Imported:
     """Return a run whose files came again, with the name and params that were given now."""
-    if source == "imported":  # the examples again leave what the user made of them
+    if (
+        source == "imported" and given.relabels
+    ):  # the examples again leave what the user made of them
         fields = {k: v for k, v in given.params.items() if k != "workload"}
         _relabel(db, known, checked_name(given.name), given.params.get("workload"), fields)
     return _result(db, known, is_new=False)

@@ -219,6 +219,8 @@ class Stack:
         }
         state: dict[str, Any] = {"pid": os.getpid(), "url": self.url, "parts": parts}
         state |= {"worker": self._worker_note, "who": self._who}
+        if self._options.workers_host:
+            state["workers"] = f"{self._options.workers_host}:{self._options.workers_port}"
         text = json.dumps(state)
         if text == self._written:
             return

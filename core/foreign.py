@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.errors import UserError
+from core.numbers import decimal
 
 MAX_NAME_CHARS = 200
 MAX_TEXT_CHARS = 4_000
@@ -26,7 +27,7 @@ def checked_number(value: Any, where: str, low: float, high: float) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number and low <= value <= high:  # false for nan
         return float(value)
-    raise _wrong(where, value, f"a number from {low:g} to {high:g}")
+    raise _wrong(where, value, f"a number from {decimal(low, 6)} to {decimal(high, 6)}")
 
 
 def checked_int(value: Any, where: str, high: int = _MAX_INT - 1) -> int:

@@ -134,15 +134,22 @@ def worker_info(db: Database, gpu_model: str, device: str | None = None) -> dict
 
 
 def gpus(db: Database) -> pd.DataFrame:
-    """Return GPU_COLUMNS + is_online, num_runs, peaks (a dict of measured peaks; {} if none)."""
+    """Return GPU_COLUMNS + is_online, num_runs, num_own_runs, host, peaks.
+
+    num_runs: of its model, num_own_runs: of this very GPU. peaks: a dict of those measured, or {}.
+    """
     frame = select(
         db, f"SELECT {', '.join(GPU_COLUMNS)} FROM gpus ORDER BY model, id", (), GPU_COLUMNS
     )
     online = set(workers(db).query("is_online")["id"])
     counts = dict(db.execute("SELECT gpu_model, count(*) FROM runs GROUP BY gpu_model").fetchall())
+    own = dict(db.execute("SELECT gpu_id, count(*) FROM runs GROUP BY gpu_id").fetchall())
+    hosts = dict(db.execute("SELECT id, info ->> '$.host_label' FROM workers").fetchall())
     frame["info"] = frame["info"].map(json.loads)
     frame["is_online"] = frame["worker_id"].isin(online)
     frame["num_runs"] = [counts.get(model, 0) for model in frame["model"]]
+    frame["num_own_runs"] = [own.get(key, 0) for key in frame["id"]]
+    frame["host"] = [hosts.get(worker) for worker in frame["worker_id"]]
     frame["peaks"] = [gpu_peaks(db, key) for key in frame["id"]]
     return frame
 

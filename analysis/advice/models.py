@@ -22,6 +22,7 @@ from analysis.advice.constants import (
 )
 from analysis.advice.step_work import EAGER_PHASES, FUSIBLE, StepWork
 from analysis.classify import Category
+from core.numbers import decimal
 
 ELEMENT_BYTES: Mapping[str, int] = {
     "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1,
@@ -150,8 +151,10 @@ def other_dtype(step: StepWork, dtype: str, *, is_autocast: bool) -> Estimate | 
         latency_ns=max(gpu_ns, host_ns),
         host_decides=host_ns > gpu_ns,
         evidence=(
-            f"matrix products take {products_ns / 1e6:.3g} of {step.latency_ns / 1e6:.3g} ms",
-            f"measured rates: {old} {old_rate / 1e12:.3g}, {dtype} {rate / 1e12:.3g} TFLOP/s",
+            f"matrix products take {decimal(products_ns / 1e6, 3)} of "
+            f"{decimal(step.latency_ns / 1e6, 3)} ms",
+            f"measured rates: {old} {decimal(old_rate / 1e12, 3)}, {dtype} "
+            f"{decimal(rate / 1e12, 3)} TFLOP/s",
             *((f"about {num_casts:.0f} casts are added",) if casts else ()),
         ),
     )
@@ -195,8 +198,8 @@ def fused_attention(step: StepWork, name: str) -> Estimate | None:
         latency_ns=max(gpu_ns, host_ns),
         host_decides=host_ns > gpu_ns,
         evidence=(
-            f"naive attention takes {step.time_ns(naive) / 1e6:.3g} of "
-            f"{step.latency_ns / 1e6:.3g} ms in {step.count(naive):.0f} kernels",
+            f"naive attention takes {decimal(step.time_ns(naive) / 1e6, 3)} of "
+            f"{decimal(step.latency_ns / 1e6, 3)} ms in {step.count(naive):.0f} kernels",
             _rate(flops, share, rate),
         ),
     )
@@ -258,8 +261,9 @@ def fused_optimizer(step: StepWork) -> Estimate | None:
         latency_ns=step.latency_ns - now_ns + new_ns,
         host_decides=waits,
         evidence=(
-            f"the optimizer takes {now_ns / 1e6:.3g} of {step.latency_ns / 1e6:.3g} ms, "
-            f"{step.count(rows):.0f} kernels of {kernel_ns / 1e6:.3g} ms",
+            f"the optimizer takes {decimal(now_ns / 1e6, 3)} of "
+            f"{decimal(step.latency_ns / 1e6, 3)} ms, "
+            f"{step.count(rows):.0f} kernels of {decimal(kernel_ns / 1e6, 3)} ms",
         ),
     )
 
@@ -297,7 +301,7 @@ def _attention_flops(params: Mapping[str, Any]) -> float:
 
 def _gpu_evidence(step: StepWork) -> str:
     return (
-        f"{step.gpu_ns / 1e6:.3g} of {step.latency_ns / 1e6:.3g} ms are GPU time, "
+        f"{decimal(step.gpu_ns / 1e6, 3)} of {decimal(step.latency_ns / 1e6, 3)} ms are GPU time, "
         f"in {step.num_launches:.0f} operations"
     )
 
@@ -306,12 +310,15 @@ def _fused_evidence(step: StepWork) -> str:
     gpu_ns, launches = step.fused
     return (
         f"chains between products and attention leave {launches:.0f} operations and "
-        f"{gpu_ns / 1e6:.3g} ms once fused"
+        f"{decimal(gpu_ns / 1e6, 3)} ms once fused"
     )
 
 
 def _rate(flops: float, share: float, rate: float) -> str:
-    return f"{flops / 1e9:.3g} GFLOP at {share:.0%} of the measured {rate / 1e12:.3g} TFLOP/s"
+    return (
+        f"{decimal(flops / 1e9, 3)} GFLOP at {share:.0%} "
+        f"of the measured {decimal(rate / 1e12, 3)} TFLOP/s"
+    )
 
 
 def compiled_on_cpu(step: StepWork) -> Estimate | None:

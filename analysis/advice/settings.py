@@ -11,6 +11,7 @@ import pandas as pd
 
 from analysis.advice.models import Estimate
 from analysis.advice.step_work import StepWork
+from core.numbers import decimal
 
 MIN_SHARE = 0.01
 """A change that could save less than this share of the step is not worth a run."""
@@ -85,8 +86,8 @@ def _allocator(step: StepWork, api_calls: pd.DataFrame) -> Setting | None:
     """
     ns, count = _calls_ns(step, api_calls, _ALLOCATION)
     evidence = (
-        f"{count:.0f} calls of the driver's allocator take {ns / 1e6:.3g} ms of a "
-        f"{step.latency_ns / 1e6:.3g} ms step (profiled)"
+        f"{count:.0f} calls of the driver's allocator take {decimal(ns / 1e6, 3)} ms of a "
+        f"{decimal(step.latency_ns / 1e6, 3)} ms step (profiled)"
     )
     estimate = _saved(step, ns, evidence)
     return _setting(
@@ -114,8 +115,10 @@ def _tf32(step: StepWork) -> Setting | None:
     estimate = _saved(
         step,
         ns * (1 - fp32 / tf32),
-        f"fp32 products take {ns / 1e6:.3g} of {step.latency_ns / 1e6:.3g} ms; measured rates: "
-        f"fp32 {fp32 / 1e12:.3g}, tf32 {tf32 / 1e12:.3g} TFLOP/s. Ten bits of mantissa are left",
+        f"fp32 products take {decimal(ns / 1e6, 3)} of {decimal(step.latency_ns / 1e6, 3)} "
+        f"ms; measured rates: "
+        f"fp32 {decimal(fp32 / 1e12, 3)}, tf32 {decimal(tf32 / 1e12, 3)} TFLOP/s. Ten bits "
+        f"of mantissa are left",
     )
     return _setting(
         "tf32_override",
@@ -133,7 +136,9 @@ def _module_loading(step: StepWork, api_calls: pd.DataFrame) -> Setting | None:
     """
     ns, count = _calls_ns(step, api_calls, _LOADING)
     estimate = _saved(
-        step, ns, f"{count:.0f} calls that load code take {ns / 1e6:.3g} ms of a recorded step"
+        step,
+        ns,
+        f"{count:.0f} calls that load code take {decimal(ns / 1e6, 3)} ms of a recorded step",
     )
     return _setting(
         "module_loading",
@@ -167,8 +172,9 @@ def _pinned(step: StepWork, transfers: pd.DataFrame, peaks: Mapping[str, float])
     estimate = _saved(
         step,
         ns - num_bytes / rate * 1e9,
-        f"pageable copies of {num_bytes / 1e6:.3g} MB take {ns / 1e6:.3g} ms of a step, at "
-        f"{num_bytes / ns:.3g} GB/s; pinned ones reach {rate / 1e9:.3g} GB/s",
+        f"pageable copies of {decimal(num_bytes / 1e6, 3)} MB take {decimal(ns / 1e6, 3)} "
+        f"ms of a step, at "
+        f"{decimal(num_bytes / ns, 3)} GB/s; pinned ones reach {decimal(rate / 1e9, 3)} GB/s",
     )
     return _setting(
         "pinned_copies",

@@ -26,6 +26,7 @@ from analysis.compare.scoreboard import make_scoreboard
 from analysis.compare.waterfall import make_waterfall, representative
 from analysis.runview import RunView
 from core.errors import UserError
+from core.numbers import decimal
 from core.spec import NO_EFFECT, comparable_hash
 
 
@@ -52,7 +53,7 @@ def make_reason(result: PairResult, explained: Explanation, metric: Metric, devi
     if metric.name == "kernel_time":
         return result.reason  # opaque graphs: their time stands for kernels that nobody saw
     change = fall.total_b_ns / fall.total_a_ns - 1
-    totals = f"{fall.total_a_ns / 1e6:.4g} -> {fall.total_b_ns / 1e6:.4g} ms"
+    totals = f"{decimal(fall.total_a_ns / 1e6)} -> {decimal(fall.total_b_ns / 1e6)} ms"
     return f"{result.reason}; {WORDS[device].time} {totals} ({change:+.1%}) per {fall.per}"
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from analysis.compare.records import Comparison, Pair
+from core.numbers import decimal
 
 UNDECIDED = frozenset({"not_enough_samples", "not_comparable"})
 
@@ -54,7 +55,7 @@ def _check(name: str, what: Comparison | Pair, limit_pct: float, *, higher_is_be
     worse_pct = 100 * (ratio - 1)
     by = f"{shown} by {worse_pct:.2f} %"
     if worse_pct <= limit_pct:
-        reason = f"{by}, within the limit of {limit_pct:g} %"
+        reason = f"{by}, within the limit of {decimal(limit_pct, 6)} %"
         return Gate(answer=GateAnswer.PASSED, reason=reason)
-    reason = f"{by}, above the limit of {limit_pct:g} %. {what.reason}"
+    reason = f"{by}, above the limit of {decimal(limit_pct, 6)} %. {what.reason}"
     return Gate(answer=GateAnswer.REGRESSION, reason=reason)

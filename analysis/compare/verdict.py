@@ -27,6 +27,7 @@ from analysis.compare.statistics import (
     estimate,
     interval_within_processes,
 )
+from core.numbers import decimal
 
 ASSUMED_FLOOR_FRAC = 0.015
 """Smallest change that is called while the GPU's own noise floor is not measured.
@@ -263,14 +264,14 @@ def _reason_unclear(case: _Case) -> str:
         return f"{head} over {counts} reaches into the noise floor ({case.floor:.1%})"
     unknown = f"the noise floor of this {case.device} is not known"
     if case.is_few:
-        least = f"a change beyond a factor of {1 + FEW_FLOOR_FRAC:g}"
+        least = f"a change beyond a factor of {decimal(1 + FEW_FLOOR_FRAC, 6)}"
         return (
             f"not enough repeats: {head} over {counts}, and {unknown}: from fewer than "
             f"{MIN_PROCESSES} a side only {least} is called"
         )
     if not case.estimate.is_separated:
         return f"{head}, but processes of the two sides lie among each other, and {unknown}"
-    return f"{head}, p {_p(case)}: a call needs {case.estimate.level:g} where {unknown}"
+    return f"{head}, p {_p(case)}: a call needs {decimal(case.estimate.level, 6)} where {unknown}"
 
 
 def _reason_called(case: _Case) -> str:

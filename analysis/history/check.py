@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 from analysis.compare.gate import GateAnswer
 from analysis.compare.records import Difference
 from analysis.history.line import MIN_RUNS, Change, History, Line
+from core.numbers import decimal
 
 DEFAULT_NEW = 7
 """A change is new for so many runs: a check that missed a night still fails for it."""
@@ -64,13 +65,13 @@ def _check(line: Line, limit_pct: float | None, num_new: int) -> LineCheck:
         reason = f"{name}: {change.percent:+.1f} %, {way}, since {line.points[change.index].at}"
         if limit_pct is not None and change.percent > limit_pct:
             answer = GateAnswer.REGRESSION
-            reason += f"; above the limit of {limit_pct:g} %"
+            reason += f"; above the limit of {decimal(limit_pct, 6)} %"
     return LineCheck(line=line, answer=answer, reason=reason, change=change)
 
 
 def amount(line: Line, value: float) -> str:
     """Return a value of a line with its unit."""
-    return f"{value:.4g} {line.trend.unit}".rstrip()
+    return f"{decimal(value)} {line.trend.unit}".rstrip()
 
 
 def change_text(line: Line, change: Change) -> str:

@@ -13,11 +13,11 @@ STUDY = Study(
     tables=(
         Table(
             title="Memory",
-            rows=("gpu", "model", "compile", "dtype", "batch", "d_model"),
+            rows=("gpu", "model", "dtype", "batch", "d_model"),
             columns=("seq_len",),
             values=(BEFORE_BACKWARD, PEAK_MEMORY),
             sources=("cs336-a100-attention",),
-            chart=Chart(kind="loglog", x="seq_len", colour="compile", value="peak"),
+            chart=Chart(kind="loglog", x="seq_len", colour="model", value="peak"),
             fit=Fit(x="seq_len", value="peak"),
         ),
     ),

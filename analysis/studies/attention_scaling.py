@@ -30,11 +30,11 @@ STUDY = Study(
         ),
         Table(
             title="Forward and backward latency",
-            rows=("gpu", "model", "compile", "dtype", "batch", "d_model"),
+            rows=("gpu", "model", "dtype", "batch", "d_model"),
             columns=("seq_len",),
             values=(FORWARD_LATENCY, BACKWARD_LATENCY),
             sources=("cs336-a100-attention",),
-            chart=Chart(kind="loglog", x="seq_len", colour="compile", value="forward"),
+            chart=Chart(kind="loglog", x="seq_len", colour="model", value="forward"),
             fit=Fit(x="seq_len", value="forward"),
         ),
         Table(

@@ -17,7 +17,7 @@ STUDY = Study(
     tables=(
         Table(
             title="Attention",
-            rows=("compile", "d_model", "seq_len"),
+            rows=("model", "d_model", "seq_len"),
             columns=(),
             values=(
                 FORWARD_LATENCY,

@@ -12,6 +12,7 @@ from analysis.trace.gaps import DeviceUse
 from analysis.trace.model import OpKind, Trace
 from analysis.trace.phases import Phases
 from analysis.trace.ranges import PhaseRanges
+from core.numbers import decimal
 from core.trace_rules import is_wait
 
 LATE_NS = 1_000_000_000
@@ -93,9 +94,9 @@ def _graphs(trace: Trace, launches: Launches) -> Iterator[CaptureWarning]:
     kernel = int(duration[ops.kind == OpKind.KERNEL].sum())
     yield warn(
         "opaque_graphs",
-        f"{100 * opaque / max(opaque + kernel, 1):.5g} % of GPU time is in {int(is_graph.sum())} "
-        "CUDA graph launches whose kernels were not recorded: kernel shares cover only the "
-        "rest. Capture again with --cuda-graph-trace=node",
+        f"{decimal(100 * opaque / max(opaque + kernel, 1), 5)} % of GPU time is in "
+        f"{int(is_graph.sum())} CUDA graph launches whose kernels were not recorded: kernel "
+        "shares cover only the rest. Capture again with --cuda-graph-trace=node",
     )
 
 

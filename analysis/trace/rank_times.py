@@ -23,6 +23,7 @@ from analysis.trace.rank_clocks import (
     align_clocks,
     most_scatter_ns,
 )
+from core.numbers import decimal
 
 _RANK_IN_NAME = re.compile(r"(?i)(?<![a-z])(?:rank|worker|gpu)[ _\-=]?(\d{1,5})(?!\d)")
 
@@ -501,8 +502,9 @@ def _clock_warnings(
 ) -> list[CaptureWarning]:
     if scatter_ns is not None:
         message = (
-            f"collectives that should be the same end {scatter_ns / 1e6:.3g} ms apart on different "
-            "ranks: they were not recorded whole, so waiting for the slowest rank is not known"
+            f"collectives that should be the same end {decimal(scatter_ns / 1e6, 3)} ms apart on "
+            "different ranks: they were not recorded whole, so waiting for the slowest rank is "
+            "not known"
         )
         return [CaptureWarning(code="collectives_not_paired", message=message)]
     apart = sorted({r for r, c in zip(ranks["rank"], clocks, strict=True) if c.source == "none"})

@@ -16,6 +16,7 @@ import numpy as np
 
 from core.config import ROOT
 from core.errors import UserError
+from core.numbers import decimal
 from core.supervisor import supervised
 
 MAX_OUTPUT_BYTES = 64 << 20
@@ -71,7 +72,7 @@ def run_supervised(
             child.wait(timeout=timeout_s)
             duration_s = time.perf_counter() - started_s
     except subprocess.TimeoutExpired as error:
-        raise MeasureError(f"took over {timeout_s:g} s") from error
+        raise MeasureError(f"took over {decimal(timeout_s, 6)} s") from error
     finally:
         os.close(control_write)
         child.wait()

@@ -10,6 +10,7 @@ from app.charts.base import NARROW_CHARS, Chart, figure, name_rows, short, uniqu
 from app.charts.roofline import add_kernels
 from app.ui.colours import CATEGORY_COLOURS, NEUTRAL, RUN_A, RUN_B
 from app.ui.format import duration
+from core.numbers import decimal
 
 _LEAST_MS_NS = 2e6
 _WIDE = 30.0
@@ -102,7 +103,7 @@ def interval(ratio: float, ci95: tuple[float, float], noise_floor_frac: float | 
             "width": 8,
             "color": RUN_B,
         },
-        hovertext=[f"{ratio:.4g} ({low:.4g} to {high:.4g})"],
+        hovertext=[f"{decimal(ratio)} ({decimal(low)} to {decimal(high)})"],
         hoverinfo="text",
     )
     floor = noise_floor_frac or 0.0
@@ -139,7 +140,7 @@ def intervals(rows: Sequence[tuple[str, float, tuple[float, float] | None, str]]
             mode="markers",
             marker={"size": 11, "color": colour},
             error_x={"type": "data", "symmetric": False, "color": colour, **bar},
-            hovertext=[f"{label}: {ratio:.4g} ({low:.4g} to {high:.4g})"],
+            hovertext=[f"{label}: {decimal(ratio)} ({decimal(low)} to {decimal(high)})"],
             hoverinfo="text",
         )
     ends = [v for _, ratio, ci95, _ in rows for v in (ratio, *(ci95 or ()))]

@@ -11,6 +11,7 @@ from analysis.roofline import MEASURED
 from app.charts.base import Chart, figure, plain, short
 from app.ui.colours import HOST, NEUTRAL, RUN_B, category_colour
 from app.ui.format import duration, scaled
+from core.numbers import decimal
 
 SYMBOLS = {"A": "circle", "B": "square"}
 "Marker of a side of a comparison; colour is then the run's."
@@ -50,10 +51,12 @@ def roofline(
             mode="markers",
             name=f"{short(label, 30)}, cost model",
             marker={"symbol": "diamond", "size": 14, "color": colour, "line": {"width": 1.5}},
-            hovertext=[f"{plain(label)}: {scaled(flops, 'FLOP/s')} at {intensity:.3g} FLOP/B"],
+            hovertext=[
+                f"{plain(label)}: {scaled(flops, 'FLOP/s')} at {decimal(intensity, 3)} FLOP/B"
+            ],
             hoverinfo="text",
         )
-    fig.update_xaxes(type="log", dtick=1, tickformat="~g")
+    fig.update_xaxes(type="log", dtick=1, tickformat=".3~r")
     fig.update_yaxes(type="log", dtick=1, tickformat="~s")
     if ceilings.empty:  # a few points alone may lie between two decades, without a tick
         y_all = [*points["flops_per_s"].to_list(), *shaped["flops_per_s"], *(m[2] for m in models)]
@@ -114,7 +117,7 @@ _PASS_COLOURS = {"forward": "#009e73", "backward": "#cc79a7", "optimizer": "#a84
 
 
 def _told(row: Any) -> str:
-    return f"{scaled(row.flops_per_s, 'FLOP/s')} at {row.intensity:.3g} FLOP/B"
+    return f"{scaled(row.flops_per_s, 'FLOP/s')} at {decimal(row.intensity, 3)} FLOP/B"
 
 
 def add_kernels(

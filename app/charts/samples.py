@@ -20,7 +20,7 @@ def by_iteration(samples: pd.DataFrame) -> Chart:
             mode="lines+markers",
             marker={"size": 4},
             line={"width": 1, "color": _process_colour(process)},
-            hovertemplate="iteration %{x}: %{y:.4g} ms",
+            hovertemplate="iteration %{x}: %{y:.4~r} ms",
         )
     fig.update_yaxes(rangemode="tozero")
     return fig
@@ -51,7 +51,7 @@ def distribution(sides: Sequence[tuple[str, str, pd.DataFrame]]) -> Chart:
                 pointpos=0,
                 marker={"color": colour, "size": 3, "opacity": 0.55},
                 line={"color": colour, "width": 1.2},
-                hovertemplate="%{y:.4g} ms",
+                hovertemplate="%{y:.4~r} ms",
             )
     fig.update_xaxes(showticklabels=sum(s["process"].nunique() for _, _, s in sides) <= 12)
     return fig

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import pandas as pd
@@ -21,7 +21,7 @@ from analysis.studies.engine.drawn import (
     telling,
     value_title,
 )
-from analysis.studies.engine.fields import ORDER, sort_key
+from analysis.studies.engine.fields import following, sort_key
 from app.charts.base import (
     NARROW_CHARS,
     Chart,
@@ -32,13 +32,19 @@ from app.charts.base import (
     short,
     unique_labels,
 )
-from app.charts.study_marks import by_series, look, number, series_colour, whiskers, with_mark
-from app.ui.colours import (
-    CATEGORY_COLOURS,
-    ORIGIN_COLOURS,
-    category_colour,
-    origin_colour,
+from app.charts.study_marks import (
+    SeriesLook,
+    by_series,
+    dots,
+    look,
+    number,
+    series_looks,
+    value_colours,
+    whiskers,
+    with_mark,
 )
+from app.ui.colours import CATEGORY_COLOURS, NEUTRAL, ORIGIN_COLOURS
+from core.numbers import decimal
 
 PUBLISHED_DASH = "dot"
 _MOST_SERIES = 24
@@ -61,7 +67,8 @@ def draw(frame: pd.DataFrame, table: Table, pivot: Pivot) -> Chart | None:
     if is_by_row(chart, table):
         for row, label in zip(rows, row_labels(rows, pivot, chart), strict=True):
             row |= {"series": str(row[chart.colour]), "label": label}
-        return _by_row(_apart(rows, "label", "series"), table)
+        colours = value_colours(frame, chart.colour)
+        return _by_row(_apart(rows, "label", "series"), table, colours)
     known = dict.fromkeys([chart.colour, *pivot.row_fields, *table.columns])
     names = [n for n in known if n in frame and n not in (chart.x, "from")]
     if chart.kind == "heatmap":
@@ -70,8 +77,12 @@ def draw(frame: pd.DataFrame, table: Table, pivot: Pivot) -> Chart | None:
     for row, label in zip(rows, series_labels(rows, varying), strict=True):
         row["series"] = label
     keyed = _apart(rows, "series", chart.x)
-    draw_as = {"heatmap": _heatmap, "loglog": _lines}.get(chart.kind, _bars)
-    return draw_as(keyed, chart.x, value_title(table))
+    if chart.kind == "heatmap":
+        return _heatmap(keyed, chart.x, value_title(table))
+    x_fields = {chart.x, *table.columns}
+    looks = series_looks(frame, keyed, chart.colour, x_fields | following(x_fields))
+    draw_as = _lines if chart.kind == "loglog" else _bars
+    return draw_as(keyed, chart.x, value_title(table), looks)
 
 
 def _apart(rows: Sequence[Row], named: str, beside: str) -> list[Row]:
@@ -86,10 +97,13 @@ def _apart(rows: Sequence[Row], named: str, beside: str) -> list[Row]:
     return found
 
 
-def _lines(rows: Sequence[Row], x: str, title: str) -> Chart:
-    fig = figure(height=430, x_title=field_title(x), y_title=title)
+def _lines(rows: Sequence[Row], x: str, title: str, looks: Mapping[str, SeriesLook]) -> Chart:
+    num_series = min(_MOST_SERIES, len({row["series"] for row in rows}))
+    height = 380 + 12 * num_series  # a legend is a line for each on a narrow screen
+    fig = figure(height=height, x_title=field_title(x), y_title=title)
     shown = [row for row in rows if row["value"] is not None]
-    for i, (name, line) in enumerate(list(by_series(shown).items())[:_MOST_SERIES]):
+    for name, line in list(by_series(shown).items())[:_MOST_SERIES]:
+        look = looks[name]
         points = sorted(line, key=lambda row: _numeric(str(row[x])))
         is_published = any(row["provenance"] == "published" for row in points)
         fig.add(
@@ -98,21 +112,24 @@ def _lines(rows: Sequence[Row], x: str, title: str) -> Chart:
             y=[row["value"] for row in points],
             name=short(name, 48),
             mode="lines+markers",
-            line={
-                "color": series_colour(i),
-                "dash": PUBLISHED_DASH if is_published else "solid",
-            },
-            marker={"symbol": "circle-open" if is_published else "circle", "size": 8},
+            line={"color": look.colour, "dash": PUBLISHED_DASH if is_published else "solid"},
+            marker={"symbol": look.symbol + ("-open" if is_published else ""), "size": 9},
             error_y=whiskers(points),
-            hovertemplate=f"{short(name, 90)}<br>%{{x}}: %{{y:.4g}}<extra></extra>",
+            hovertext=[_at(row, x) for row in points],
+            hoverinfo="text",
         )
     _out_of_memory(fig, rows, x)
     known = sorted({v for row in rows if (v := number(row[x])) is not None})
     if len(known) <= _MOST_TICKS:
-        fig.update_xaxes(tickvals=known, ticktext=[f"{v:g}" for v in known])
+        fig.update_xaxes(tickvals=known, ticktext=[decimal(v, 6) for v in known])
     fig.update_xaxes(type="log")
     fig.update_yaxes(type="log", dtick=1, minor={"showgrid": True, "griddash": "dot"})
     return fig
+
+
+def _at(row: Row, x: str) -> str:
+    where = f"{plain(field_title(x))} {plain(row[x])}"
+    return f"{short(row['series'], 90)}<br>{where}: {plain(row['text'])} {plain(row['unit'])}"
 
 
 def _out_of_memory(fig: Chart, rows: Sequence[Row], x: str) -> None:
@@ -133,17 +150,17 @@ def _out_of_memory(fig: Chart, rows: Sequence[Row], x: str) -> None:
     )
 
 
-def _bars(rows: Sequence[Row], x: str, title: str) -> Chart:
+def _bars(rows: Sequence[Row], x: str, title: str, looks: Mapping[str, SeriesLook]) -> Chart:
     fig = figure(height=430, x_title=field_title(x), y_title=title, barmode="group")
     shown = with_mark(rows)
-    for i, (name, bars) in enumerate(list(by_series(shown).items())[:_MOST_SERIES]):
+    for name, bars in list(by_series(shown).items())[:_MOST_SERIES]:
         fig.add(
             "bar",
             x=[_place_text(row[x]) for row in bars],
             y=[row["value"] or 0.0 for row in bars],
             name=short(name, 60),
             error_y=whiskers(bars),
-            **look(bars, series_colour(i)),
+            **look(bars, looks[name].colour),
         )
     texts = dict.fromkeys(_place_text(row[x]) for row in shown)
     fig.update_xaxes(type="category", categoryarray=sorted(texts, key=_numeric))
@@ -154,8 +171,8 @@ def _place_text(value: object) -> str:
     return short("" if value is None else value, 34)
 
 
-def _by_row(rows: Sequence[Row], table: Table) -> Chart:
-    """Draw one bar, or group of bars, a row of the table."""
+def _by_row(rows: Sequence[Row], table: Table, colours: Mapping[str, str]) -> Chart:
+    """Draw one bar, or group of bars, a row of the table; dots where the axis is logarithmic."""
     assert table.chart is not None
     is_stacked = table.chart.kind == "stacked"
     shown = with_mark(rows)
@@ -165,38 +182,39 @@ def _by_row(rows: Sequence[Row], table: Table) -> Chart:
         labels = labels[:MAX_BAR_ROWS]
         shown = [row for row in shown if row["label"] in labels]
     drawn = by_series(shown)
-    names = [n for n in drawn if n]
-    names.sort(key=partial(_place, table.chart.colour))
+    names = sorted((n for n in drawn if n), key=partial(_place, table.chart.colour))
     fig = figure(x_title=title, barmode="stack" if is_stacked else "overlay")
     low = _log_axis(fig, [row["value"] for row in shown]) if not is_stacked else 0.0
     if low:
         fig.update_xaxes(title={"text": plain(f"{title}, logarithmic axis")})
     texts = dict(zip(labels, unique_labels(labels, 110, width=NARROW_CHARS), strict=True))
     most = max(Counter(row["label"] for row in shown if row["series"]).values(), default=1)
-    bars_px = 16 if is_stacked else 4 + _BAR_PX * most
+    bars_px = 16 if is_stacked or low else 4 + _BAR_PX * most
     pitch_px = row_pitch_px(list(texts.values()), bars_px)
     num_before: Counter[str] = Counter()
-    for i, name in enumerate(names):
-        bars = drawn[name]
-        fig.add(
-            "bar",
-            orientation="h",
-            y=[texts[row["label"]] for row in bars],
-            x=[row["value"] or low for row in bars],
-            name=short(name or value_title(table), 60),
-            error_x=None if is_stacked else whiskers(bars),
-            **({} if is_stacked else _beneath(bars, num_before, bars_px, pitch_px)),
-            **look(bars, _colour(table.chart.colour, name, i)),
-        )
+    for name in names:
+        marks = drawn[name]
+        colour = colours.get(name.partition(" #")[0], NEUTRAL)
+        shared = {
+            "y": [texts[row["label"]] for row in marks],
+            "x": [row["value"] or low for row in marks],
+            "name": short(name or value_title(table), 60),
+            "error_x": None if is_stacked else whiskers(marks),
+        }
+        if low:
+            fig.add("scatter", **shared, **dots(marks, colour))
+        else:
+            beneath = {} if is_stacked else _beneath(marks, num_before, bars_px, pitch_px)
+            fig.add("bar", orientation="h", **shared, **beneath, **look(marks, colour))
     for row in drawn.get("", []):
         if row["status"] == "oom":
-            place = {
-                "x": math.log10(low) if low else 0,
-                "y": texts[row["label"]],
-                "xanchor": "left",
-            }
-            fig.add_annotation(text="OOM", showarrow=False, **place)
+            x = math.log10(low) if low else 0
+            fig.add_annotation(
+                text="OOM", showarrow=False, x=x, y=texts[row["label"]], xanchor="left"
+            )
     name_rows(fig, list(texts.values()), bars_px=bars_px)
+    if low:
+        fig.update_yaxes(showgrid=True, griddash="dot")
     return fig
 
 
@@ -225,15 +243,6 @@ def _place(field: str, name: str) -> tuple[int, float, str]:
     """Order the values of a field: classes as in their legends, others as in tables."""
     known = {"origin": list(ORIGIN_COLOURS), "category": list(CATEGORY_COLOURS)}.get(field, [])
     return (-1, known.index(name), "") if name in known else sort_key(field, name)
-
-
-def _colour(field: str, name: str, index: int) -> str:
-    """Return the colour of a field's value: the same in each chart where the field has an order."""
-    own = {"origin": origin_colour, "category": category_colour}.get(field)
-    if own:
-        return own(name)
-    known = ORDER.get(field, ())
-    return series_colour(known.index(name) if name in known else len(known) + index)
 
 
 def _heatmap(cells: Sequence[Row], x: str, title: str) -> Chart:
@@ -275,7 +284,7 @@ def _heatmap(cells: Sequence[Row], x: str, title: str) -> Chart:
 def _stated(value: object) -> str:
     if value is None or value == "":
         return "not stated"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return decimal(value, 6) if isinstance(value, float) else str(value)
 
 
 def _numeric(text: str) -> tuple[int, float, str]:

@@ -7,6 +7,7 @@ from app.cli.command import Command, add_json
 from app.cli.output import note, print_json, print_table
 from core.config import DataDir
 from core.errors import UserError
+from core.numbers import decimal
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -50,7 +51,7 @@ def run(options: Namespace, data: DataDir) -> int:
 
 def _print_advice(advice: dict[str, Any]) -> None:
     latency = advice["latency_ms"]
-    shown = "unknown" if latency is None else f"{latency:.4g} ms"
+    shown = "unknown" if latency is None else f"{decimal(latency)} ms"
     print(f"{advice['name']} on {advice['gpu'] or 'an unknown GPU'}: {shown} now")
     if advice["note"]:
         note(advice["note"])
@@ -74,7 +75,7 @@ def _row(e: dict[str, Any]) -> dict[str, Any]:
         "predicted ms": None if e["status"] == "withheld" else predicted["median"],
         "interval": "-"
         if e["status"] == "withheld"
-        else f"{predicted['low']:.4g} to {predicted['high']:.4g}",
+        else f"{decimal(predicted['low'])} to {decimal(predicted['high'])}",
         "gain %": 100 * e["gain_frac"],
         "status": e["status"],
         "outcome": outcome_text(e),
@@ -86,9 +87,9 @@ def outcome_text(e: dict[str, Any]) -> str:
     if tried := e["tried"]:
         if "measured_ms" not in tried:
             return f"run {tried['run_id']}: {tried['status']}"
-        return f"{tried['measured_ms']:.4g} ms, {'hit' if tried['is_inside'] else 'missed'}"
+        return f"{decimal(tried['measured_ms'])} ms, {'hit' if tried['is_inside'] else 'missed'}"
     if found := e.get("measured"):
-        return f"{found['latency_ms']:.4g} ms, {'hit' if found['is_inside'] else 'missed'}"
+        return f"{decimal(found['latency_ms'])} ms, {'hit' if found['is_inside'] else 'missed'}"
     return "-"
 
 

@@ -4,6 +4,7 @@ from analysis.compare import Comparison, Difference, Pair, Waterfall
 from analysis.compare.fields import group_fields
 from analysis.compare.labels import WORDS, metric_text
 from analysis.definitions import COMPARED
+from core.numbers import decimal
 
 _TOP = 12
 
@@ -16,10 +17,12 @@ def compare_lines(result: Comparison) -> list[str]:
     if result.ratio is not None:
         interval = ""
         if result.ci95:
-            interval = f" ({result.ci95_name}: {result.ci95[0]:.4g} to {result.ci95[1]:.4g})"
+            interval = (
+                f" ({result.ci95_name}: {decimal(result.ci95[0])} to {decimal(result.ci95[1])})"
+            )
         is_told = result.higher_is_better or result.metric not in COMPARED
         way = f"; {_way(result)} is better" if is_told else ""
-        lines.append(f"ratio B/A {result.ratio:.4g}{interval}{way}")
+        lines.append(f"ratio B/A {decimal(result.ratio)}{interval}{way}")
     for name, side in (("A", result.a), ("B", result.b)):
         median = "-" if side.median is None else _amount(side.median, result.unit)
         samples = "1 sample" if side.n_samples == 1 else f"{side.n_samples} samples"
@@ -78,7 +81,7 @@ def _line(d: Difference) -> str:
 
 
 def _amount(value: float, unit: str) -> str:
-    return f"{value / 1e9:.4g} GB" if unit == "B" else f"{value:.4g} {unit}".rstrip()
+    return f"{decimal(value / 1e9)} GB" if unit == "B" else f"{decimal(value)} {unit}".rstrip()
 
 
 def _pair_lines(result: Comparison) -> list[str]:
@@ -88,8 +91,8 @@ def _pair_lines(result: Comparison) -> list[str]:
     rows += [
         (
             pair.b.label,
-            *("-" if s.median is None else f"{s.median:.4g}" for s in (pair.a, pair.b)),
-            "-" if pair.ratio is None else f"{pair.ratio:.4g}",
+            *("-" if s.median is None else decimal(s.median) for s in (pair.a, pair.b)),
+            "-" if pair.ratio is None else decimal(pair.ratio),
             _interval(pair),
             pair.verdict,
             pair.what or "nothing",
@@ -113,4 +116,4 @@ def _interval(pair: Pair) -> str:
     if pair.ci95 is None:
         return "-"
     mark = "*" if pair.ci95_basis == "samples" else ""
-    return f"{pair.ci95[0]:.4g} to {pair.ci95[1]:.4g}{mark}"
+    return f"{decimal(pair.ci95[0])} to {decimal(pair.ci95[1])}{mark}"

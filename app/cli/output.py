@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.console import note, print_json
+from core.numbers import decimal
 
 __all__ = ["megabytes", "milliseconds", "note", "one_line", "percent", "print_json", "print_table"]
 
@@ -27,7 +28,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return decimal(value)
     return one_line(str(value))
 
 
@@ -38,7 +39,7 @@ def one_line(text: str) -> str:
 
 def milliseconds(value_ns: float | None) -> str:
     """Return a time in ms with four digits, `-` when unknown."""
-    return "-" if value_ns is None else f"{value_ns / 1e6:.4g} ms"
+    return "-" if value_ns is None else f"{decimal(value_ns / 1e6)} ms"
 
 
 def percent(fraction: float | None) -> str:

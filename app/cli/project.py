@@ -5,6 +5,7 @@ from argparse import ArgumentParser, Namespace
 from app.cli.command import Command, add_json
 from app.cli.output import note, print_json
 from core.config import DataDir
+from core.numbers import decimal
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -25,10 +26,12 @@ def run(options: Namespace, data: DataDir) -> int:
     num_pairs = len(found["pairs"])
     band = f"learned from {num_pairs} jobs" if found["is_band_learned"] else "assumed"
     print(
-        f"projected latency on {found['gpu']}: {latency['median']:.4g} ms"
-        f" (error band {low:.4g} to {high:.4g} ms, {band})"
+        f"projected latency on {found['gpu']}: {decimal(latency['median'])} ms"
+        f" (error band {decimal(low)} to {decimal(high)} ms, {band})"
     )
-    print(f"measured on {found['source_gpu'] or 'an unknown GPU'}: {found['measured_ms']:.4g} ms")
+    print(
+        f"measured on {found['source_gpu'] or 'an unknown GPU'}: {decimal(found['measured_ms'])} ms"
+    )
     print(f"where its time goes: {found['basis']}")
     for text in found["notes"]:
         note(f"note: {text}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from app.cli.command import Command, add_json
 from app.cli.output import megabytes, milliseconds, note, one_line, percent, print_json, print_table
 from core.config import DataDir
+from core.numbers import decimal
 
 if TYPE_CHECKING:
     from analysis.compare.labels import Words
@@ -47,8 +48,8 @@ def _print(document: dict[str, Any], words: "Words") -> None:
     latency = summary.get("latency_ms")
     if latency:
         low, high = latency.get("ci95", (None, None))
-        interval = f" (95 % interval {low:.4g} to {high:.4g})" if low is not None else ""
-        print(f"latency {latency['median']:.4g} ms{interval}, {latency['n']} samples")
+        interval = f" (95 % interval {decimal(low)} to {decimal(high)})" if low is not None else ""
+        print(f"latency {decimal(latency['median'])} ms{interval}, {latency['n']} samples")
     print(
         f"{words.works} {summary.get('num_kernels', '-')},"
         f" {words.time} {milliseconds(summary.get('kernel_time_ns'))},"
@@ -93,7 +94,7 @@ def _own_lines(document: dict[str, Any]) -> list[str]:
         values = metric.get("process_values")
         if metric["pass"] != "clean" or not values:
             continue
-        name, value = metric["name"], f"{metric['value']:.6g} {metric['unit']}".rstrip()
+        name, value = metric["name"], f"{decimal(metric['value'], 6)} {metric['unit']}".rstrip()
         if name == "phase_latency":
             name, value = metric["phase"], milliseconds(metric["value"])
         elif metric["phase"]:

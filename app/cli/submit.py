@@ -7,6 +7,7 @@ from app.cli.command import Command, add_json
 from app.cli.output import note, print_json
 from core.assignments import parse_sweep
 from core.config import DataDir
+from core.numbers import decimal
 from core.spec import DEFAULT_NCU_SET, NCU_SETS
 
 EXIT_FAILED = 3
@@ -80,7 +81,7 @@ def _profilers(text: str | None) -> tuple[str, ...] | None:
 def _print(runs: list[dict[str, Any]]) -> None:
     for row in runs:
         latency = row.get("latency_ms")
-        shown = f"  {latency:.4g} ms" if latency is not None else ""
+        shown = f"  {decimal(latency)} ms" if latency is not None else ""
         error = f"  {row['error']}" if row.get("error") else ""
         print(f"{row['run_id']}  {row['status']}  {row['name']}{shown}{error}")
 

@@ -12,5 +12,5 @@ if frame.empty:
         "A worker registers its GPUs when it starts; a capture names the GPU it was made on.",
     )
 gpu_view.cards(frame)
-gpu_view.workers(data.fetch_workers())
+gpu_view.hosts(data.fetch_workers())
 gpu_view.how_to_add()

@@ -310,6 +310,6 @@ body{{font:16px system-ui,sans-serif;margin:18vh auto;max-width:26rem;padding:0 
 color:#1a2231;background:#fff}}
 a{{display:inline-block;background:#0067a3;color:#fff;padding:.55rem 1.1rem;border-radius:.5rem;
 text-decoration:none;margin-right:.5rem}}
-@media(prefers-color-scheme:dark){{body{{color:#e6eaf0;background:#11151c}}a{{background:#2f7fb5}}}}
+@media(prefers-color-scheme:dark){{body{{color:#e6eaf0;background:#11151c}}a{{background:#2b79ad}}}}
 </style></head><body><main><h1>Warpboard</h1><p>{text}</p><p>{links}</p></main></body></html>
 """

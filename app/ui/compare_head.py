@@ -17,6 +17,7 @@ from app.ui.colours import BAD, GOOD, NEUTRAL
 from app.ui.format import UNKNOWN, bytes_, duration, many, percent, significant
 from app.ui.shape import TELLING, device_text
 from app.ui.widgets import chart, linked_select, plain_markdown
+from core.numbers import decimal
 from db.repeats import Repeats
 
 _TITLES = {
@@ -144,7 +145,7 @@ def verdict(found: Comparison) -> None:
     if found.ratio and found.ci95:
         chart(
             interval(found.ratio, found.ci95, found.noise_floor_frac),
-            alt=f"Ratio {found.ratio:.3g} with its {found.ci95_name} and the noise floor",
+            alt=f"Ratio {decimal(found.ratio, 3)} with its {found.ci95_name} and the noise floor",
         )
 
 

@@ -9,7 +9,7 @@ from analysis.classify import distinct_labels
 from analysis.readers.ncu.details import HITS, MEMORY, SCHEDULER, TRAFFIC, WAITS
 from analysis.runview import RunView
 from app.ui import style
-from app.ui.format import bytes_, duration, percent
+from app.ui.format import bytes_, duration, percent, significant
 from app.ui.widgets import KERNEL_CHARS, show_table, table_height
 
 _TITLES = {
@@ -98,7 +98,7 @@ def _waits(rows: pd.DataFrame) -> None:
         {
             "reason": rows["name"],
             "share": [percent(v / whole) for v in rows["value"]],
-            unit: [f"{v:,.4g}" for v in rows["value"]],
+            unit: [significant(v, 4) for v in rows["value"]],
         }
     )
     show_table(table, alt="Why the warps of this launch wait, the longest first")
@@ -109,4 +109,4 @@ def _told(value: float, unit: str) -> str:
         return percent(value / 100)
     if unit == "byte":
         return bytes_(value)
-    return f"{value:,.4g} {unit}".rstrip()
+    return f"{significant(value, 4)} {unit}".rstrip()

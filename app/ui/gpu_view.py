@@ -1,11 +1,13 @@
-"""One GPU: what it is, what it reached, what its tools may do."""
+"""Physical GPUs by model, what each reached, and what the hosts' tools may do."""
 
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
+from app import second_host
 from app.ui import data, links
 from app.ui.colours import gpu_colour
 from app.ui.format import (
@@ -20,37 +22,69 @@ from app.ui.format import (
     scaled,
     when,
 )
-from app.ui.widgets import card_border, plain_markdown, said_plainly, show_table
+from app.ui.printed_table import Head, printed_table
+from app.ui.widgets import card_border, plain_markdown, said_plainly
 from core import gpus as gpu_table
 
 
 def cards(frame: pd.DataFrame) -> None:
-    """Draw one card a GPU, those online first, as many beside each other as the width takes."""
-    ordered = frame.sort_values("is_online", ascending=False, kind="stable")
-    if frame.empty:
-        return
-    with st.grid("auto", min_column_width=540, gap="small"):
-        for row in ordered.to_dict("records"):
-            _card(row)
+    """Draw the GPUs by model, those online first: what a model is, and a card for each of it."""
+    online = frame.groupby("model")["is_online"].transform("any")
+    ordered = frame.assign(model_online=online, is_cpu=frame["model"] == "cpu").sort_values(
+        ["is_cpu", "model_online", "model", "is_online", "host", "ordinal"],
+        ascending=[True, False, True, False, True, True],
+        kind="stable",
+    )
+    for model, group in ordered.groupby("model", sort=False):
+        rows = group.to_dict("records")
+        with card_border(str(model)):
+            _model_head(str(model), rows)
+        with st.grid("auto", min_column_width=480, gap="small"):
+            for row in rows:
+                _card(row)
+
+
+def _model_head(model: str, rows: list[dict[str, Any]]) -> None:
+    """Say what all GPUs of a model have in common, and lead to their runs."""
+    first = rows[0]
+    facts = [
+        f"compute capability {first['compute_capability']}" if first["compute_capability"] else "",
+        f"{count(first['num_sms'])} SMs" if pd.notna(first["num_sms"]) else "",
+        bytes_(first["memory_bytes"]) if pd.notna(first["memory_bytes"]) else "",
+    ]
+    chips = "".join(f'<span class="wb-chip">{escape(f)}</span>' for f in facts if f)
+    bar = st.container(horizontal=True, vertical_alignment="center")
+    bar.html(
+        f'<div class="wb-chips"><h2 class="wb-model"><span class="wb-dot" style="background:'
+        f'{gpu_colour(model)};border-radius:.15rem"></span>{escape(gpu_name(model))}</h2>'
+        f"{chips}</div>",
+        width="content",
+    )
+    bar.page_link(
+        links.RUNS,
+        label=many(first["num_runs"], "run"),
+        icon=":material/table_rows:",
+        query_params={"q": f'gpu:"{model}"'},
+    )
 
 
 def _card(row: dict[str, Any]) -> None:
     with st.container(border=True):
         with card_border(str(row["model"])):
             _head(row)
-            st.markdown("**Peaks**")
             _peaks(row)
-            st.markdown("**Tools**")
-            _tools(str(row["model"]), row["info"] or {})
-        bar = st.container(horizontal=True)
-        bar.page_link(
-            links.RUNS,
-            label=many(row["num_runs"], "run"),
-            icon=":material/table_rows:",
-            query_params={"q": f'gpu:"{row["model"]}"'},
-        )
         if not row["is_online"]:
-            _forget(bar, str(row["id"]))
+            _forget(st.container(horizontal=True), str(row["id"]))
+
+
+def name_of(row: dict[str, Any]) -> str:
+    """Return which GPU of its model this is: `node7, GPU 1`; a CPU by its host alone."""
+    if not row["worker_id"]:
+        return "As captures name it"
+    host = str(row["host"] or "unknown host")
+    if row["model"] == "cpu":
+        return host
+    return f"{host}, GPU {int(row['ordinal'])}" if pd.notna(row["ordinal"]) else host
 
 
 def _forget(place: Any, key: str) -> None:
@@ -67,20 +101,17 @@ def _head(row: dict[str, Any]) -> None:
     state = "online" if row["is_online"] else "offline" if row["worker_id"] else "from files only"
     dot = "#009e73" if row["is_online"] else "#8a94a6"
     facts = [
-        f"compute capability {row['compute_capability']}" if row["compute_capability"] else "",
-        f"{count(row['num_sms'])} SMs" if pd.notna(row["num_sms"]) else "",
-        bytes_(row["memory_bytes"]) if pd.notna(row["memory_bytes"]) else "",
         f"driver {row['driver']}" if row["driver"] else "",
         noise_floor(row["noise_floor_frac"], (row["info"] or {}).get("noise_floors") or {}),
+        many(row["num_own_runs"], "run") + " on it" if row["worker_id"] else "",
         f"seen {when(row['probed_at'])}" if row["probed_at"] else "",
     ]
     chips = "".join(f'<span class="wb-chip">{escape(f)}</span>' for f in facts if f)
+    uuid = f'<div class="wb-uuid">{escape(str(row["uuid"]))}</div>' if row["uuid"] else ""
     st.html(
-        f'<div style="font-size:1.15rem;font-weight:650;margin-bottom:.4rem">'
-        f'<span class="wb-dot" style="background:{gpu_colour(row["model"])};border-radius:.15rem">'
-        f'</span>{escape(gpu_name(row["model"]))} <span class="wb-muted" style="font-weight:400;'
-        f'font-size:.9rem"><span class="wb-dot" style="background:{dot};margin-left:.5rem"></span>'
-        f'{state}</span></div><div class="wb-chips">{chips}</div>'
+        f'<h3 class="wb-card">{escape(name_of(row))} <span class="wb-muted">'
+        f'<span class="wb-dot" style="background:{dot};margin-left:.5rem"></span>'
+        f'{state}</span></h3>{uuid}<div class="wb-chips">{chips}</div>'
     )
 
 
@@ -91,25 +122,25 @@ def _peaks(row: dict[str, Any]) -> None:
     if not names:
         st.caption("Neither measured nor in the table of datasheets: no MFU, MBU or roofline.")
         return
-    table = pd.DataFrame(
-        {
-            "peak": [_peak_label(n) for n in names],
-            "measured": [_peak(n, measured.get(n)) for n in names],
-            "datasheet": [_peak(n, sheet.get(n)) for n in names],
-            "reached": [_reached(measured.get(n), sheet.get(n), n) for n in names],
-        }
-    )
-    right = st.column_config.TextColumn(alignment="right")
-    show_table(
-        table,
-        column_config={c: right for c in ("measured", "datasheet", "reached")},
-        alt=f"Measured and datasheet peaks of {row['model']}",
-    )
     if not measured:
         st.caption(
             "Not measured on this GPU yet. On its host: "
             "`./warpboard doctor --measure`. Until then MFU and MBU are held against the datasheet."
         )
+        return
+    heads = [Head(text="peak", is_number=False)]
+    heads += [Head(text=text) for text in ("measured", "datasheet", "reached")]
+    rows = [
+        (
+            _peak_label(n),
+            _peak(n, measured.get(n)),
+            _peak(n, sheet.get(n)),
+            _reached(measured.get(n), sheet.get(n), n),
+        )
+        for n in names
+    ]
+    label = f"Measured and datasheet peaks of {row['model']}, {name_of(row)}"
+    printed_table(heads, rows, label=label)
 
 
 def _peak_label(name: str) -> str:
@@ -133,59 +164,75 @@ def _reached(measured: float | None, sheet: float | None, name: str) -> str:
     return percent(measured / sheet)
 
 
-def _tools(model: str, info: dict[str, Any]) -> None:
-    tools = info.get("tools") or {}
-    if model == "cpu":
-        st.caption("CPU jobs run under the PyTorch profiler, which comes with PyTorch.")
-        return
-    if not tools:
-        st.caption("No worker has looked at this GPU's host: nothing is known about its tools.")
-        return
-    rows = [_tool_row(name, found) for name, found in sorted(tools.items())]
-    show_table(
-        pd.DataFrame(rows, columns=["tool", "state", "what to do"]),
-        alt="Profiling tools and permissions of the host",
-    )
-
-
-def _tool_row(name: str, found: Any) -> tuple[str, str, str]:
-    if not isinstance(found, dict):
-        return (name, str(found) if found else "not found", "")
-    usable = found.get("usable", found.get("ok", found.get("available")))
-    state = str(found.get("version") or ("ready" if usable else found.get("why") or "not usable"))
-    if usable is False and found.get("version"):
-        state = f"{found['version']}, {found.get('why') or 'not usable'}"
-    return (name, state, str(found.get("remedy") or found.get("fix") or ""))
-
-
-def workers(frame: pd.DataFrame) -> None:
-    """List the workers that have ever registered."""
+def hosts(frame: pd.DataFrame) -> None:
+    """Draw the hosts of workers: what each has for profiling, what it may do, and the fix."""
     if frame.empty:
         return
-    st.subheader("Workers", anchor=False)
-    show_table(
-        pd.DataFrame(
-            {
-                "worker": frame["id"],
-                "state": ["online" if o else "offline" for o in frame["is_online"]],
-                "version": frame["version"],
-                "queues": [", ".join(map(str, q)) for q in frame["queues"]],
-                "last heard of": [ago(t) for t in frame["seen_at"]],
-            }
-        ),
-        alt="Workers and when they were last heard of",
+    st.subheader("Hosts", anchor=False)
+    with st.grid("auto", min_column_width=480, gap="small"):
+        for row in frame.to_dict("records"):
+            with st.container(border=True), card_border(str(row["id"])):
+                _host(row)
+
+
+def _host(row: dict[str, Any]) -> None:
+    info = row["info"] or {}
+    state = "online" if row["is_online"] else "offline"
+    dot = "#009e73" if row["is_online"] else "#8a94a6"
+    facts = [f"worker {row['id']}", f"version {row['version']}", f"heard of {ago(row['seen_at'])}"]
+    chips = "".join(f'<span class="wb-chip">{escape(f)}</span>' for f in facts)
+    st.html(
+        f'<h3 class="wb-card">{escape(str(info.get("host_label") or "unknown host"))} '
+        f'<span class="wb-muted"><span class="wb-dot" style="background:{dot};margin-left:.5rem">'
+        f'</span>{state}</span></h3><div class="wb-chips">{chips}</div>'
     )
+    rows = host_checks(info)
+    if not rows:
+        st.caption("This worker told nothing about its tools and permissions.")
+        return
+    names = ("what", "state", "found", "what to do")
+    num_columns = 4 if any(fix for *_, fix in rows) else 3
+    heads = [Head(text=name, is_number=False) for name in names[:num_columns]]
+    rows = [row[:num_columns] for row in rows]
+    printed_table(heads, rows, label=f"Tools and permissions of {info.get('host_label')}")
+
+
+def host_checks(info: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Return what a worker found on its host: name, ok or fault, what is there, the fix."""
+    checks = info.get("checks") or []
+    if checks:
+        return [
+            (
+                str(check.get("name") or "").replace("_", " "),
+                "ok" if check.get("is_ok") else "fault",
+                str(check.get("found") or ""),
+                str(check.get("fix") or ""),
+            )
+            for check in checks
+        ]
+    tools = info.get("tools") or {}
+    return [
+        (
+            name,
+            "fault" if tool.get("fault") or not tool.get("path") else "ok",
+            str(tool.get("version") or tool.get("fault") or "not found"),
+            "",
+        )
+        for name, tool in sorted(tools.items())
+    ]
 
 
 def how_to_add() -> None:
-    """Show the command that adds a GPU host."""
+    """Show, step by step with this dashboard's addresses, how another GPU host is added."""
     with st.expander("Add a GPU host", icon=":material/add:"):
-        st.text("On the host with the GPU, in a checkout of the same version:")
-        address = "http://DASHBOARD_HOST:8502"
-        st.code(
-            f"./warpboard worker --dashboard {address} --token-file worker.token"
-            " --broker-file broker.url",
-            language="bash",
-            wrap_lines=True,
+        for number, step in enumerate(second_host.steps(data.paths()), 1):
+            done = " :material/check_circle:" if step.is_done else ""
+            st.markdown(f"**{number}. {plain_markdown(step.title)}** on {step.where}{done}")
+            st.text(step.text)
+            if step.commands:
+                st.code(step.commands, language="bash", wrap_lines=True)
+        st.caption(
+            plain_markdown(
+                "More, and what happens when one of them is away: docs/second-gpu-host.md."
+            )
         )
-        st.caption(plain_markdown("Both files, and what must be opened: docs/second-gpu-host.md."))

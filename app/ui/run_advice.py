@@ -10,6 +10,7 @@ from app.ui import data, links, style
 from app.ui.format import UNKNOWN
 from app.ui.widgets import plain_markdown, show_table
 from core.errors import AppError
+from core.numbers import decimal
 from core.states import ACTIVE
 
 LIVE = "3s"
@@ -91,9 +92,10 @@ def prediction_text(experiment: dict[str, Any]) -> str:
         return "not predicted"
     shown = (experiment["tried"] or experiment)["predicted_ms"]
     if not experiment["is_worth_a_run"]:
-        return f"predicted {shown['median']:.4g} ms: no gain that could be told from noise"
+        return f"predicted {decimal(shown['median'])} ms: no gain that could be told from noise"
     return (
-        f"predicted {shown['median']:.4g} ms ({shown['low']:.4g} to {shown['high']:.4g} ms), "
+        f"predicted {decimal(shown['median'])} ms ({decimal(shown['low'])} to "
+        f"{decimal(shown['high'])} ms), "
         f"{experiment['gain_frac']:.0%} less"
         + (" a sequence" if "batch" in experiment["params"] else "")
     )
@@ -108,7 +110,7 @@ def outcome_text(experiment: dict[str, Any]) -> str:
         return "not tried"
     measured_ms = tried["measured_ms"] if tried else found["latency_ms"] if found else 0.0
     is_inside = (tried or found or {})["is_inside"]
-    return f"measured {measured_ms:.4g} ms: {'hit' if is_inside else 'missed'}"
+    return f"measured {decimal(measured_ms)} ms: {'hit' if is_inside else 'missed'}"
 
 
 def score() -> None:
@@ -153,7 +155,9 @@ def _pairs(pairs: list[dict[str, Any]]) -> pd.DataFrame:
             "change": [p["experiment"] for p in pairs],
             "before, ms": [p["base_ns"] / 1e6 for p in pairs],
             "predicted, ms": [p["predicted_ns"] / 1e6 for p in pairs],
-            "interval, ms": [f"{p['low_ns'] / 1e6:.4g} to {p['high_ns'] / 1e6:.4g}" for p in pairs],
+            "interval, ms": [
+                f"{decimal(p['low_ns'] / 1e6)} to {decimal(p['high_ns'] / 1e6)}" for p in pairs
+            ],
             "measured, ms": [p["measured_ns"] / 1e6 for p in pairs],
             "error": [f"{p['error_frac']:+.1%}" for p in pairs],
             "outcome": ["hit" if p["is_inside"] else "missed" for p in pairs],

@@ -12,7 +12,7 @@ from analysis.latency import why_no_clean
 from analysis.roofline import bytes_peak, flops_peak
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
-from app.ui.format import UNKNOWN, bytes_, count, duration, percent
+from app.ui.format import UNKNOWN, bytes_, count, duration, percent, significant
 from app.ui.widgets import Card
 from core.spec import PROGRAM_TIME
 from core.states import Pass
@@ -93,7 +93,7 @@ def own_cards(view: RunView) -> list[Card]:
         else:
             way = Metric(name=row.name, unit=row.unit, better=row.better)
             better = "higher" if way.higher_is_better else "lower"
-            card = Card(label=row.name, value=f"{row.value:,.5g}", definition=_PRINTED,
+            card = Card(label=row.name, value=significant(row.value, 5), definition=_PRINTED,
                         note=f"{spread}printed by the program; {better} is better")  # fmt: skip
         cards.append(card)
     return cards

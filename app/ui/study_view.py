@@ -1,33 +1,37 @@
 """One study: its charts, its tables as they would be printed, and the jobs that fill the gaps."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
-import pandas as pd
 import streamlit as st
 
 from analysis.studies import Pivot, StudyTable, Table, list_studies
 from analysis.studies.engine.cells import MEASURED
-from analysis.studies.engine.drawn import SPEAKING
+from analysis.studies.engine.drawn import field_title, value_text
 from analysis.studies.engine.fits import TAIL_POINTS
+from analysis.studies.engine.records import FitRow
 from app.charts import studies as charts
 from app.job_text import submit_command
 from app.ui import data, links, style
-from app.ui.format import UNKNOWN, significant
+from app.ui.format import UNKNOWN, gpu_name, significant
+from app.ui.printed_table import Head, printed_table
 from app.ui.widgets import (
     chart,
     export_buttons,
     linked_select,
     plain_markdown,
     said_plainly,
-    show_table,
-    table_height,
 )
 from core.errors import UserError
 from core.spec import JobSpec
 from workloads.registry import parse_params
 
 FIRST_STUDY = "decode-latency"
+MOST_ROWS = 60
+"Rows of a table that are shown at once; the others come with a press."
 
 
 def inputs() -> tuple[str, str, bool]:
@@ -128,71 +132,113 @@ def draw_table(found: StudyTable, table: Table, pivot: Pivot) -> None:
     fig = charts.draw(found.frame, table, pivot)
     if fig is not None and table.chart is not None:
         chart(fig, alt=f"{table.title}, as {table.chart.kind}")
-    right = st.column_config.TextColumn(alignment="right")
-    show_table(
-        cells(pivot, table),
-        column_config=dict.fromkeys(_labels(pivot, table), right),
-        key=f"study_{table.title}",
-        height=table_height(pivot.rows, 640),
-        alt=f"Table: {table.title}",
+    for part in printed_parts(pivot, table):
+        _draw_part(part, table)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One number of a table, laid out: what is printed together."""
+
+    name: str
+    heads: tuple[Head, ...]
+    rows: tuple[tuple[str, ...], ...]
+    theirs: tuple[int, ...]
+    "Places of the rows that are published figures."
+
+
+def _draw_part(part: Part, table: Table) -> None:
+    shown = len(part.rows)
+    key = f"all rows {table.title} {part.name}"
+    if shown > MOST_ROWS and not st.toggle(f"All {shown} rows", key=key):
+        shown = MOST_ROWS
+    label = f"Table: {table.title}" + (f", {part.name}" if part.name else "")
+    printed_table(part.heads, part.rows[:shown], label=label, muted=part.theirs)
+
+
+def printed_parts(pivot: Pivot, layout: Table) -> list[Part]:
+    """Return a table for each number that is laid out by a field, else one of all numbers.
+
+    Rows and columns without any cell are left out. Where all rows are our own nothing says so.
+    """
+    texts = [name.rpartition(" / ") for name in pivot.columns]
+    if not layout.columns or not pivot.columns:
+        places = tuple(range(len(pivot.columns)))
+        heads = [Head(text=name) for name in pivot.columns]
+        return [_part("", pivot, places, heads)]
+    fields = " / ".join(field_title(name) for name in layout.columns)
+    parts = []
+    for value in layout.values:
+        what = value_text(layout, value.key)
+        places = tuple(
+            i
+            for i, (_, _, name) in enumerate(texts)
+            if name == what and any(row[i].text for row in pivot.cells)
+        )
+        if places:
+            subs = tuple(texts[i][0] or "not stated" for i in places)
+            parts.append(_part(what, pivot, places, [Head(text=f"{what} by {fields}", subs=subs)]))
+    return parts
+
+
+def _part(name: str, pivot: Pivot, places: Sequence[int], heads: Sequence[Head]) -> Part:
+    """Return the columns at `places` after the fields, of rows that have a cell there."""
+    kept = [i for i, cells in enumerate(pivot.cells) if any(cells[p].text for p in places)]
+    fields = [i for i, field in enumerate(pivot.row_fields) if field != "from"]
+    has_theirs = any(pivot.rows[k][0] != MEASURED for k in kept)
+    source = (Head(text="from", is_number=False),) if has_theirs else ()
+    return Part(
+        name=name,
+        heads=(*(Head(text=pivot.row_fields[i], is_number=False) for i in fields), *heads, *source),
+        rows=tuple(
+            (
+                *(_field_text(pivot.row_fields[i], pivot.rows[k][i]) for i in fields),
+                *(_text(pivot.cells[k][p]) for p in places),
+                *(pivot.rows[k][:1] if has_theirs else ()),
+            )
+            for k in kept
+        ),
+        theirs=tuple(i for i, k in enumerate(kept) if pivot.rows[k][0] != MEASURED),
     )
 
 
-def cells(pivot: Pivot, layout: Table) -> pd.DataFrame:
-    """Return the pivot as texts: OOM where it ran out of memory, a dash where nothing is known."""
-    table: dict[str, list[str]] = {}
-    for i, name in enumerate(pivot.row_fields):
-        values = [row[i] for row in pivot.rows]
-        if name != "from" or set(values) != {MEASURED}:
-            table[name] = values
-    for j, label in enumerate(_labels(pivot, layout)):
-        table[label] = [_text(row[j]) for row in pivot.cells]
-    return pd.DataFrame(table)
-
-
-def _labels(pivot: Pivot, layout: Table) -> list[str]:
-    """Return the headings of the columns of values, apart from those of the rows' fields.
-
-    Of one value by one field, `seq_len 512 (%)`: what the value is stands over the table.
-    """
-    names = list(pivot.columns)
-    if len(layout.values) == 1 and len(layout.columns) == 1:
-        unit, field = layout.values[0].unit, layout.columns[0]
-        texts = [name.rpartition(" / ")[0] or "not stated" for name in names]
-        lead = "" if field in SPEAKING else f"{field} "
-        names = [f"{lead}{text} ({unit})" if unit else f"{lead}{text}" for text in texts]
-    return [f"{name} " if name in pivot.row_fields else name for name in names]
+def _field_text(name: str, text: str) -> str:
+    return gpu_name(text) if name == "gpu" and text else text
 
 
 def _text(cell: Any) -> str:
-    if cell.status == "oom":
-        return "OOM"
-    return cell.text or UNKNOWN
+    return "OOM" if cell.status == "oom" else str(cell.text or UNKNOWN)
 
 
 def fits(found: StudyTable) -> None:
-    """Draw the fitted exponents."""
+    """Draw the fitted exponents, a table for each table that was fitted."""
     if not found.fits:
         return
     st.subheader("Fitted growth", anchor=False)
-    rows = [
-        {
-            "table": f.table,
-            "series": f.label,
-            "from": f.provenance,
-            "exponent": significant(f.exponent),
-            "95 % interval": _interval(f.ci95),
-            "points": f.num_points,
-            f"largest {TAIL_POINTS} alone": (
-                UNKNOWN if f.tail_exponent is None else significant(f.tail_exponent)
-            ),
-            "its 95 % interval": _interval(f.tail_ci95),
-        }
-        for f in found.fits
+    for title, group in groupby(found.fits, key=attrgetter("table")):
+        rows = list(group)
+        what = f"{rows[0].of.partition(' (')[0]} in {field_title(rows[0].x).partition(' (')[0]}"
+        heads = (
+            Head(text="series", is_number=False),
+            Head(text="from", is_number=False),
+            Head(text=f"exponent of {what}", subs=("all points", "95 % interval", "points")),
+            Head(text=f"of the largest {TAIL_POINTS} alone", subs=("exponent", "95 % interval")),
+        )
+        st.markdown(f"**{plain_markdown(title)}**")
+        printed_table(heads, [_fit(row) for row in rows], label=f"Fitted exponents: {title}")
+
+
+def _fit(row: FitRow) -> list[str]:
+    tail = UNKNOWN if row.tail_exponent is None else significant(row.tail_exponent)
+    return [
+        row.label,
+        row.provenance,
+        significant(row.exponent),
+        _interval(row.ci95),
+        str(row.num_points),
+        tail,
+        _interval(row.tail_ci95),
     ]
-    show_table(
-        pd.DataFrame(rows), height=table_height(rows, 420), alt="Fitted exponents with intervals"
-    )
 
 
 def _interval(ci95: tuple[float, float] | None) -> str:

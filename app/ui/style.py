@@ -25,6 +25,7 @@ CSS = f"""<style>
 [data-testid="stHeadingWithActionElements"] a {{display:none}}
 [data-testid="stCaptionContainer"] {{color:inherit;opacity:.74}}
 [data-testid="stCaptionContainer"] code {{color:inherit;background:none;padding:0}}
+[data-testid="stButtonGroup"] [data-selected="true"] p {{color:light-dark(#005d94, #8cc6f0)}}
 [data-testid="stCode"] .token {{color:inherit !important}}
 [data-testid="stMetricValue"] > div {{white-space:normal;overflow:visible}}
 .wb-crumb {{font-size:.85rem;color:{_MUTED}}}
@@ -57,6 +58,25 @@ dl.wb-kv {{margin:.2rem 0 .6rem !important;padding:0;display:grid;
   font-size:.9rem;line-height:1.45}}
 .wb-said > * {{border-top:1px solid {_LINE};padding:.45rem 0;overflow-wrap:anywhere}}
 .wb-said b {{display:block;font-weight:600}}
+h2.wb-model {{font-size:1.25rem;font-weight:650;padding:0;margin:.3rem .4rem .3rem 0}}
+h3.wb-card {{font-size:1.05rem;font-weight:650;padding:0;margin:0 0 .3rem;overflow-wrap:anywhere}}
+h3.wb-card .wb-muted {{font-weight:400;font-size:.9rem}}
+.wb-uuid {{font-family:monospace;font-size:.8rem;color:{_MUTED};margin-bottom:.4rem;
+  overflow-wrap:anywhere}}
+.wb-printed {{overflow-x:auto;margin:.2rem 0 .4rem}}
+.wb-printed table {{border-collapse:collapse;font-size:.85rem;line-height:1.35;min-width:40%}}
+.wb-printed th {{text-align:left;font-weight:600;vertical-align:bottom;
+  border-bottom:1px solid {_LINE};padding:.25rem .6rem}}
+.wb-printed th[colspan] {{border-bottom-color:transparent;text-align:right}}
+.wb-printed td {{border-bottom:1px solid {_LINE};padding:.3rem .6rem;vertical-align:top;
+  white-space:nowrap}}
+.wb-printed td.wb-long {{white-space:normal;min-width:12rem;overflow-wrap:anywhere}}
+.wb-printed tr > :first-child {{padding-left:.1rem}}
+.wb-printed .wb-n {{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}}
+.wb-printed .wb-fault, .wb-printed .wb-oom {{font-weight:650;
+  color:color-mix(in srgb, #d55e00 70%, currentColor)}}
+.wb-printed tbody tr:hover {{background:color-mix(in srgb, currentColor 5%, transparent)}}
+.wb-printed .wb-theirs td {{color:{_MUTED};font-style:italic}}
 .wb-terms {{margin:.3rem 0;display:grid;gap:.9rem 2rem;
   grid-template-columns:repeat(auto-fill,minmax(min(100%,400px),1fr))}}
 .wb-terms > div {{border-top:1px solid {_LINE};padding-top:.55rem;overflow-wrap:anywhere}}

@@ -9,6 +9,7 @@ import streamlit as st
 from app.ui import data
 from app.ui.widgets import linked_select, plain_markdown
 from core.errors import UserError
+from core.numbers import decimal
 from core.spec import DEFAULT_NCU_SET, NCU_SETS, JobSpec
 from core.states import PROFILER_PASSES
 from db.devices import resolve_device
@@ -192,8 +193,8 @@ def shown_value(field: ParamField, value: Any) -> str:
 def _limits(field: ParamField) -> str:
     if field.minimum is None and field.maximum is None:
         return ""
-    low = f"{field.minimum:g}" if field.minimum is not None else ""
-    high = f"{field.maximum:g}" if field.maximum is not None else ""
+    low = decimal(field.minimum, 6) if field.minimum is not None else ""
+    high = decimal(field.maximum, 6) if field.maximum is not None else ""
     return f" ({low} to {high})" if high else f" (at least {low})"
 
 

@@ -1,5 +1,7 @@
 """Charts draw what the frame says and never read a name as markup."""
 
+from dataclasses import replace
+
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
@@ -8,7 +10,8 @@ from analysis.roofline import ceilings
 from analysis.studies import Pivot, Table
 from analysis.studies.engine.records import Chart, Value
 from app.charts import compare, kernels, memory, phases, roofline, studies
-from app.ui.colours import CATEGORY_COLOURS, category_colour, category_order
+from app.charts.study_marks import series_colour, value_colours
+from app.ui.colours import CATEGORY_COLOURS, category_colour, category_order, gpu_colour
 
 NAMES = [
     "void at::native::elementwise_kernel<4, MulFunctor<float>>(int)",
@@ -213,20 +216,26 @@ def study_table(kind: str, x: str, colour: str) -> Table:
     )
 
 
-def study_rows(**columns: object) -> pd.DataFrame:
-    fixed = {
+def study_base() -> dict[str, object]:
+    """What all cells of these studies have in common."""
+    return {
         "table": "Latency",
         "value_key": "latency",
-        "gpu": ["H100", "H100"],
-        "compile": ["none", "none"],
-        "value": [2.0, 3.0],
-        "text": ["2", "3"],
         "unit": "ms",
         "status": "ok",
         "provenance": "measured",
         "from": "measured",
     }
-    return pd.DataFrame(fixed | columns)
+
+
+def study_rows(**columns: object) -> pd.DataFrame:
+    fixed = {
+        "gpu": ["H100", "H100"],
+        "compile": ["none", "none"],
+        "value": [2.0, 3.0],
+        "text": ["2", "3"],
+    }
+    return pd.DataFrame(study_base() | fixed | columns)
 
 
 def drawn(rows: pd.DataFrame, table: Table, pivot: Pivot) -> go.Figure:
@@ -274,12 +283,43 @@ def test_a_column_of_a_heat_map_that_a_run_does_not_state_says_so() -> None:
 
 
 def test_every_series_of_a_study_has_a_colour_of_its_own() -> None:
-    assert len({studies.series_colour(i) for i in range(24)}) == 24
+    assert len({series_colour(i) for i in range(24)}) == 24
 
 
-def test_a_value_of_a_field_has_one_colour_whichever_others_are_drawn():
-    from app.charts.studies import _colour
+def test_a_value_of_a_field_has_one_colour_whichever_others_are_drawn() -> None:
+    all_modes = study_rows(compile=["default", "none"])
+    one_mode = study_rows(compile=["default", "default"])
+    colours = value_colours(all_modes, "compile")
+    assert value_colours(one_mode, "compile")["default"] == colours["default"]
+    assert colours["default"] != colours["none"]
 
-    assert _colour("compile", "default", 0) == _colour("compile", "default", 1)
-    assert _colour("compile", "default", 0) != _colour("compile", "none", 0)
-    assert _colour("context", "512", 0) != _colour("context", "512", 1)
+
+def test_a_gpu_has_the_colour_of_every_page_and_its_capped_self_a_shade_of_it() -> None:
+    names = ["NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3 capped at 16 GiB"]
+    colours = value_colours(study_rows(gpu=names), "gpu")
+    assert colours[names[0]] == gpu_colour(names[0])
+    assert colours[names[1]] not in (gpu_colour(names[0]), gpu_colour("cpu"))
+
+
+def test_a_series_has_one_colour_and_symbol_in_all_charts_of_a_study() -> None:
+    """The second table lacks the first of the series, which would shift all others."""
+    kinds = {"gpu": ["H100", "H200", "A100"], "compile": "none", "seq_len": ["1", "2", "4"]}
+    numbers = {"value": [1.0, 2.0, 3.0], "text": ["1", "2", "3"]}
+    first, second = (pd.DataFrame({**study_base(), **kinds, **numbers}) for _ in range(2))
+    second = second.iloc[1:].assign(table="Memory")
+    frame = pd.concat([first, second], ignore_index=True)
+    layout = study_table("loglog", "seq_len", "compile")
+    one = drawn(frame, layout, PIVOT)
+    two = drawn(frame, replace(layout, title="Memory"), PIVOT)
+    looks = [{t.name: (t.line.color, t.marker.symbol) for t in fig.data} for fig in (one, two)]
+    assert len(looks[0]) == 3 and len(looks[1]) == 2
+    assert {name: looks[0][name] for name in looks[1]} == looks[1]
+
+
+def test_values_on_a_logarithmic_axis_are_dots_and_not_bars() -> None:
+    near = drawn(study_rows(), study_table("bars", "gpu", "compile"), PIVOT)
+    wide = study_rows(value=[1.0, 500.0], text=["1", "500"], status=["ok", "ok"])
+    far = drawn(wide, study_table("bars", "gpu", "compile"), PIVOT)
+    assert {t.type for t in near.data} == {"bar"}
+    assert {(t.type, t.mode) for t in far.data} == {("scatter", "markers+text")}
+    assert far.layout.xaxis.type == "log"

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.console import note
+from core.numbers import decimal
 from core.spec import PROGRAM_TIME
 from worker.own_program import ALONE, TO_NEXT
 
@@ -75,7 +76,7 @@ class Progress:
         steps = clean[0]["steps"]
         return (
             f"warpboard: {manifest['status']} after {took}: {steps['title']}, "
-            f"{statistics.median(samples) / 1e6:.4g} ms {steps['latency']} "
+            f"{decimal(statistics.median(samples) / 1e6)} ms {steps['latency']} "
             f"(median of {len(samples)})"
         )
 
@@ -104,7 +105,7 @@ def _latency(result: Mapping[str, Any]) -> str:
     times = result["phase_samples_ns"]
     first = [name for name in (TO_NEXT, ALONE) if name in times]
     parts = [
-        f"{name} {statistics.median(times[name]) / 1e6:.4g} ms"
+        f"{name} {decimal(statistics.median(times[name]) / 1e6)} ms"
         for name in (*first, *(n for n in times if n not in first))
     ]
     left_out = f", the first {steps['num_skipped']} left out" if steps["num_skipped"] else ""
@@ -116,8 +117,8 @@ def _latency(result: Mapping[str, Any]) -> str:
 
 def _metric(metric: Mapping[str, Any]) -> str:
     if metric["name"] == PROGRAM_TIME:
-        return f"whole program {metric['value']:.4g} s"
-    return f"{metric['name']} {metric['value']:.5g}"
+        return f"whole program {decimal(metric['value'])} s"
+    return f"{metric['name']} {decimal(metric['value'], 5)}"
 
 
 def _time(seconds: float) -> str:

@@ -26,6 +26,7 @@ from analysis.tables import (
 )
 from captures.opening import read_text, reading
 from core.errors import CaptureError
+from core.numbers import decimal
 
 _NO_NUMBER = frozenset({"launch", "name", "short_name", "grid", "block", "registers", "path"})
 _MAX_SHOWN = 3
@@ -105,7 +106,7 @@ def _row(
     for name, value in numbers.items():
         limit = _LIMITS.get(name, 1e30)
         if not math.isnan(value) and not 0 <= value < limit:
-            where = f"launch {launch.id} (line {launch.line}): {name} would be {value:g}"
+            where = f"launch {launch.id} (line {launch.line}): {name} would be {decimal(value, 6)}"
             raise CaptureError(path, where, "The file is damaged: export it again")
     return numbers | {
         "launch": index,

@@ -1,6 +1,7 @@
 """From runs and published figures to one tidy frame of cells."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from statistics import median
 from typing import Any
 
@@ -8,9 +9,10 @@ import pandas as pd
 
 from analysis.published import Figure, load_figures
 from analysis.runview import RunView
-from analysis.studies.engine.fields import fields_of, following
+from analysis.studies.engine.fields import fields_of, following, with_one_name
 from analysis.studies.engine.measures import MEASURES, SEEN_BY, latency_over
 from analysis.studies.engine.records import Study, Table, Value
+from core.numbers import decimal
 
 MEASURED = "measured"
 CELL_COLUMNS = (
@@ -171,7 +173,7 @@ def _published(table: Table, value: Value, metrics: Sequence[str] = ()) -> list[
             continue
         matched, extra = _is_metric(figure, metrics or value.published)
         extra = names.get(figure.fields, extra)
-        fields = dict(figure.fields)
+        fields = with_one_name(dict(figure.fields))
         if value.published_field:
             extra = fields.pop(value.published_field, None)
         fields |= {value.extra: extra} if value.extra and extra else {}
@@ -182,7 +184,7 @@ def _published(table: Table, value: Value, metrics: Sequence[str] = ()) -> list[
 
 
 def _published_record(table: Table, value: Value, figure: Figure) -> Record:
-    texts = {"ok": figure.text, "oom": "OOM", "missing": "missing"}
+    texts = {"ok": _digits(figure.text), "oom": "OOM", "missing": "missing"}
     return {
         "table": table.title,
         "from": f"published: {figure.source}",
@@ -197,6 +199,12 @@ def _published_record(table: Table, value: Value, figure: Figure) -> Record:
         "ci_high": None,
         "run_ids": (),
     }
+
+
+def _digits(text: str) -> str:
+    """Return a printed number with the digits it was printed with, but without an exponent."""
+    mantissa, sign, _ = text.lower().partition("e-")
+    return f"{Decimal(text):f}" if sign and mantissa.replace(".", "").isdigit() else text
 
 
 def _is_metric(figure: Figure, metrics: Sequence[str]) -> tuple[bool, str | None]:
@@ -270,4 +278,4 @@ def number(value: float, unit: str = "") -> str:
         return f"{value:.0f}"
     size = abs(value)
     digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3
-    return f"{value:.{digits}f}" if size >= 0.1 else f"{value:.3g}"
+    return f"{value:.{digits}f}" if size >= 0.1 else decimal(value, 3)

@@ -42,7 +42,12 @@ def drawn_rows(frame: pd.DataFrame, table: Table, pivot: Pivot) -> list[Row]:
 def value_title(table: Table) -> str:
     """Return what the chart shows, with its unit: `latency (ms)`."""
     assert table.chart is not None
-    value = next(v for v in table.values if v.key == table.chart.value)
+    return value_text(table, table.chart.value)
+
+
+def value_text(table: Table, key: str) -> str:
+    """Return a value of a table by its label and unit."""
+    value = next(v for v in table.values if v.key == key)
     return f"{value.label} ({value.unit})" if value.unit else value.label
 
 
@@ -109,7 +114,9 @@ def series_labels(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
     """Return a text for each drawn cell that names its line: the fields, the first one bare."""
     kept = [n for n in names if rows and n in rows[0]]
     return [
-        _joined(_text(row[n]) if i == 0 else told(row[n], n) for i, n in enumerate(kept))
+        _joined(
+            _text(row[n]) if i == 0 and n != "gpu" else told(row[n], n) for i, n in enumerate(kept)
+        )
         + _source(row)
         for row in rows
     ]
@@ -126,6 +133,8 @@ def _source(row: Row) -> str:
 def told(value: object, name: str) -> str:
     """Return a field's value as a label says it: after its name where it needs one."""
     text = _text(value)
+    if name == "gpu":
+        return text.removeprefix("NVIDIA ")  # all of them share it
     return text if not text or name in SPEAKING else f"{name.replace('_', ' ')} {text}"
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from analysis.published import GPU_NOT_NAMED
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
+from core.numbers import decimal
 from core.spec import LATER_PARAMS
 
 LLAMA_SIZES: Mapping[str, Mapping[str, int]] = {
@@ -59,6 +60,8 @@ SAME_AS: Mapping[str, Mapping[str, str]] = {
 """Field -> the param of a workload that it is, where the two have different names."""
 MOE_MODES = {"route_sort": "route_regroup"}
 """Regrouping as publications name it: the plain way, by a sort."""
+ATTENTION_OF_COMPILE = {"naive": {"default": "compiled"}}
+"""Published implementation -> compile mode -> the implementation that this is."""
 NOT_FIELDS = frozenset(
     {"preset", "iterations", "warmup", "seed", "timeout_s", "memory_cap_gib"}  # the cap: in `gpu`
 )
@@ -121,6 +124,21 @@ def _ranks(params: Mapping[str, Any]) -> str:
     return f"{num_ranks}{scaling}"
 
 
+def with_one_name(fields: Mapping[str, str]) -> dict[str, str]:
+    """Return a publication's fields by the names that our runs have for the same code.
+
+    Compiled naive attention is `compiled` here; who wrote `naive` under `default` means that too. A
+    workload of one mode has no mode.
+    """
+    found = dict(fields)
+    if found.get("workload") == "attention" and found.get("model") in ATTENTION_OF_COMPILE:
+        compiled = found.pop("compile", "")
+        found["model"] = ATTENTION_OF_COMPILE[found["model"]].get(compiled, found["model"])
+    if found.get("mode") == found.get("workload"):
+        found.pop("mode", None)
+    return found
+
+
 def following(used: Set[str]) -> set[str]:
     """Return the fields whose value follows from those that are used."""
     same = [pair for names in SAME_AS.values() for pair in names.items()]
@@ -158,7 +176,7 @@ def job_for(
 
 def _capped(gpu: str, cap_gib: float | None) -> str:
     """Name the GPU with its cap: a run that was given less memory stands for a smaller GPU."""
-    return f"{gpu} capped at {cap_gib:g} GiB" if cap_gib else gpu
+    return f"{gpu} capped at {decimal(cap_gib, 6)} GiB" if cap_gib else gpu
 
 
 def _without_cap(gpu: str) -> tuple[str, float]:

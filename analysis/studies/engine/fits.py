@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.studies.engine.cells import CELL_COLUMNS, MEASURED
-from analysis.studies.engine.drawn import telling, told
+from analysis.studies.engine.drawn import telling, told, value_text
 from analysis.studies.engine.fields import following, sort_key
 from analysis.studies.engine.records import FitRow, Table
 
@@ -41,6 +41,8 @@ def fit_table(table: Table, frame: pd.DataFrame) -> tuple[FitRow, ...]:
             found.append(
                 FitRow(
                     table=table.title,
+                    of=value_text(table, fit.value),
+                    x=fit.x,
                     group=tuple((n, t) for n, t in texts if t and n != fit.x),
                     provenance=str(key[0]),
                     exponent=slope,

@@ -124,6 +124,10 @@ class FitRow:
     """The fitted exponent of one group."""
 
     table: str
+    of: str
+    "What grows, with its unit: `latency (ms)`."
+    x: str
+    "The field it grows with."
     group: tuple[tuple[str, str], ...]
     provenance: str
     exponent: float

@@ -17,6 +17,7 @@ from analysis.studies.engine.pivots import make_pivot
 from analysis.studies.engine.readings import latency
 from analysis.studies.engine.records import Pivot, Study, StudyTable
 from core.errors import UserError
+from core.numbers import decimal
 from core.spec import canonical_json
 
 FAR_FRAC = 0.1
@@ -95,7 +96,7 @@ def _disagreeing(frame: pd.DataFrame, views: Sequence[RunView]) -> Iterator[str]
         seen.add(tuple(ids))
         known = {i: ms for i in ids if (ms := latency(by_id[i], "median")) is not None}
         if len(known) > 1 and max(known.values()) > (1 + FAR_FRAC) * min(known.values()):
-            each = ", ".join(f"{by_id[i].run.name} {ms:.4g} ms" for i, ms in known.items())
+            each = ", ".join(f"{by_id[i].run.name} {decimal(ms)} ms" for i, ms in known.items())
             yield f"One cell of several runs that lie far apart: {each}."
 
 

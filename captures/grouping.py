@@ -1,0 +1,68 @@
+"""Guess from their names which files were made of one execution, and say why."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_ENDINGS: tuple[tuple[str, str], ...] = (
+    (r"(\.nsys-rep|\.qdrep|\.sqlite)$", "timeline"),
+    (r"\.ncu-rep$", "counter report"),
+    (r"(\.pickle|\.pkl)(\.gz)?$", "memory snapshot"),
+    (r"\.json(\.gz)?$", "trace"),
+    (r"\.(csv|tsv|txt|log)(\.gz)?$", "table"),
+)
+"""What a file seems to be, by the end of its name; only reading it tells."""
+_TOOL_WORDS = re.compile(
+    r"(?<![a-z0-9])(nsys|ncu|memory|mem|snapshot|trace|pt|details|raw|source|counters|latency"
+    r"|timeline|profile|report)(?![a-z0-9])"
+)
+_RANK = re.compile(r"(?<![a-z0-9])(rank|node|gpu|worker)[-_]?\d+(?![0-9])")
+_SEPARATORS = re.compile(r"[^a-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouping:
+    """A guess of the runs that files make."""
+
+    is_one: bool
+    reason: str
+    "Half a sentence, to follow `because`."
+    groups: tuple[tuple[int, ...], ...]
+    "The files of each run, by their place, if they are several runs."
+
+
+def guess_runs(names: Sequence[str]) -> Grouping:
+    """Return whether files of these names are one run or several."""
+    kinds = [_kind(name) for name in names]
+    stems = [_stem(name) for name in names]
+    by_stem: dict[str, list[int]] = {}
+    for place, stem in enumerate(stems):
+        by_stem.setdefault(stem, []).append(place)
+    groups = tuple(map(tuple, by_stem.values()))
+    if len(groups) == 1:
+        reason = "their names differ only in the kind of file"
+        if any(_RANK.search(name.lower()) for name in names):
+            reason = "their names differ only in the rank"
+        alone = tuple((place,) for place in range(len(names)))
+        return Grouping(is_one=True, reason=reason, groups=alone)
+    for place, kind in enumerate(kinds):
+        first = kinds.index(kind)
+        if stems[first] != stems[place]:
+            reason = f"{names[first]} and {names[place]} are each a {kind}, under different names"
+            return Grouping(is_one=False, reason=reason, groups=groups)
+    reason = "each is another kind of file, as the tools write of one program"
+    return Grouping(is_one=True, reason=reason, groups=groups)
+
+
+def _kind(name: str) -> str:
+    found = (kind for pattern, kind in _ENDINGS if re.search(pattern, name.lower()))
+    return next(found, "file of an unknown kind")
+
+
+def _stem(name: str) -> str:
+    """Return what a name says about the program: no ending, no tool, no rank."""
+    text = name.lower()
+    for pattern, _ in _ENDINGS:
+        text = re.sub(pattern, "", text)
+    text = _TOOL_WORDS.sub(" ", _RANK.sub(" ", text.replace("_", "-")))
+    return _SEPARATORS.sub("-", text).strip("-")

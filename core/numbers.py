@@ -1,0 +1,16 @@
+"""Numbers as digits: significant ones, and never in scientific notation."""
+
+import math
+
+
+def decimal(value: float, digits: int = 4, *, signed: bool = False) -> str:
+    """Return a number with so many significant digits, whole numbers whole, no zeros at the end.
+
+    Python's own `g` writes 16953 as 1.695e+04 and 0.0000167 as 1.67e-05.
+    """
+    sign = "+" if signed else ""
+    if not math.isfinite(value) or value == 0:
+        return f"{value:{sign}.0f}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:{sign}.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if decimals else text
