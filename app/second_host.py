@@ -125,11 +125,11 @@ def _broker(broker: str | None, host: str, is_container: bool) -> Step:
         text = "The step before publishes Redis too."
         return Step(title=title, where="this host", text=text, commands="")
     text = (
-        "The embedded broker serves this host alone. Start Redis with `requirepass PASSWORD` in its"
-        " configuration file, and the dashboard with the file that names it:"
+        "The embedded broker serves this host alone. Start Redis with the line 'requirepass"
+        " PASSWORD' in its configuration file, and the dashboard with the file that names it:"
     )
     commands = (
-        f"echo redis://:PASSWORD@{host}:{BROKER_PORT}/0 > broker.url; chmod 600 broker.url\n"
+        f"(umask 077; cat > broker.url)   # redis://:PASSWORD@{host}:{BROKER_PORT}/0, then Ctrl-D\n"
         f"WARPBOARD_BROKER_FILE=broker.url ./warpboard up --workers-host {host}"
     )
     return Step(title=title, where="this host", text=text, commands=commands)

@@ -161,7 +161,9 @@ def result() -> None:
             named = plain_markdown(f" of {', '.join(outcome.files)}" if outcome.files else "")
             st.caption(f"Nothing{named} was stored.")
     stored = [o.run_id for o in outcomes if o.run_id]
-    if len(stored) == 2 and st.button("Compare the two", icon=":material/compare_arrows:"):
+    if len(stored) == 2 and st.button(
+        "Compare the two", icon=":material/compare_arrows:", type="primary"
+    ):
         links.open_compare(stored[:1], stored[1:])
     for outcome in outcomes:
         if outcome.run_id:
@@ -182,7 +184,10 @@ def _show(outcome: Outcome, *, is_only: bool) -> None:
     st.success(plain_markdown(said), icon=":material/check_circle:")
     label = "Open the run" if is_only else f"Open {plain_markdown(view.run.name)}"
     if st.button(
-        label, key=f"open {outcome.run_id}", type="primary", icon=":material/open_in_new:"
+        label,
+        key=f"open {outcome.run_id}",
+        type="primary" if is_only else "secondary",
+        icon=":material/open_in_new:",
     ):
         links.open_run(outcome.run_id)
     show_table(_files(view), alt=f"Recognised files of {view.run.name}")
