@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlite_utils import Database
@@ -136,3 +137,46 @@ def resolve_base(db: Database, text: str, against: Sequence[str]) -> list[str]:
             " out); measure it again, or name the base"
         )
     return good[-int(number) :]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A comparison that someone began: two jobs that ran in turn, as one sweep."""
+
+    name: str
+    a: tuple[str, ...]
+    b: tuple[str, ...]
+    "Finished runs of each job."
+    num_waiting: int
+
+
+def begun_comparisons(db: Database, *, limit: int = 4) -> list[Begun]:
+    """Return the newest sweeps of exactly two jobs on the same GPU model, one finished run each."""
+    sweeps = db.execute(
+        "SELECT r.sweep_id, coalesce(s.name, '') FROM runs r JOIN sweeps s ON s.id = r.sweep_id"
+        " WHERE r.comparable_hash IS NOT NULL GROUP BY r.sweep_id"
+        " HAVING count(DISTINCT r.comparable_hash) = 2 AND count(DISTINCT r.gpu_model) = 1"
+        " AND count(DISTINCT CASE WHEN r.status = 'done' THEN r.comparable_hash END) = 2"
+        " ORDER BY max(r.created_at) DESC LIMIT ?",
+        [limit],
+    ).fetchall()
+    return [_begun(db, sweep_id, name) for sweep_id, name in sweeps]
+
+
+def _begun(db: Database, sweep_id: str, name: str) -> Begun:
+    rows = db.execute(
+        "SELECT id, comparable_hash, status FROM runs WHERE sweep_id = ?"
+        " ORDER BY created_at, rowid",
+        [sweep_id],
+    ).fetchall()
+    sides: dict[str, list[str]] = {}
+    for run_id, job, status in rows:
+        sides.setdefault(job, []).extend([run_id] if status == "done" else [])
+    a, b = sides.values()
+    waiting = ("queued", "claimed", "running", "ingesting")
+    return Begun(
+        name=name,
+        a=tuple(a),
+        b=tuple(b),
+        num_waiting=sum(status in waiting for *_, status in rows),
+    )

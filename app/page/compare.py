@@ -24,9 +24,10 @@ if not a or not b:
         "Each is one run, several runs of the same job separated by commas, or a filter.",
     )
     st.page_link(links.RUNS, label="Choose them in the table", icon=":material/table_rows:")
+    compare_head.offered()
     st.stop()
 with said_plainly():
-    sides = compare_head.repeats(data.resolve_side(a), data.resolve_side(b))
+    sides = compare_head.repeats(*data.resolve_sides(a, b))
     ids_a, ids_b = sides.a, sides.b
     views_a, views_b = data.fetch_views(ids_a), data.fetch_views(ids_b)
     found = data.fetch_comparison(ids_a, ids_b, metric)

@@ -15,6 +15,7 @@ from app.charts.compare import interval
 from app.ui import data, links, style
 from app.ui.colours import BAD, GOOD, NEUTRAL
 from app.ui.format import UNKNOWN, bytes_, duration, many, percent, significant
+from app.ui.overview_questions import link_of
 from app.ui.shape import TELLING, device_text
 from app.ui.widgets import chart, linked_select, plain_markdown
 from core.numbers import decimal
@@ -47,6 +48,18 @@ def inputs() -> tuple[str, str, str]:
         help="Latency comes from the clean pass; the others from the profiled one.",
     )
     return chosen[0], chosen[1], metric
+
+
+def offered() -> None:
+    """Offer, where no side is chosen, the stored runs that differ in one field."""
+    found = data.offered_comparisons()
+    if not found:
+        return
+    st.subheader("Runs that differ in one field", anchor=False)
+    grid = st.grid("auto", min_column_width=330, border=True, gap="small")
+    for offer in found:
+        with grid.cell(), st.container(gap="xxsmall"):
+            link_of(offer)
 
 
 def _metric(name: str, *, is_known: bool, device: RanOn) -> str:

@@ -13,6 +13,7 @@ import pandas as pd
 import streamlit as st
 from sqlite_utils import Database
 
+from analysis.compare.offered import MeasuredRun, Offer, offers
 from analysis.compare.records import Difference
 from analysis.history.line import MIN_RUNS, Change, History, Line
 from analysis.runview import Job, RunRow, RunView
@@ -26,6 +27,7 @@ from core.spec import JobSpec
 from db import fetch, history, runs, status, workers
 from db.connection import opened
 from db.devices import Device, devices
+from db.history import Begun
 from db.repeats import Repeats, find_repeats
 
 if TYPE_CHECKING:
@@ -226,6 +228,42 @@ def fetch_differences(change: Change) -> tuple[Difference, ...]:
     return _what_changed(change, (place, change.before[-1], change.after[0]))
 
 
+@st.cache_data(ttl=900, max_entries=4, show_spinner=False)
+def _begun(key: Stamp) -> list[Begun]:
+    with database() as db:
+        return history.begun_comparisons(db)
+
+
+def begun_comparisons() -> list[Begun]:
+    """Return the newest comparisons that someone began by running two jobs in turn."""
+    return _begun(stamp())
+
+
+MAX_OFFERED_FROM = 400
+
+
+@st.cache_data(ttl=900, max_entries=4, show_spinner=False)
+def _offers(limit: int, key: Stamp) -> tuple[Offer, ...]:
+    with database() as db:
+        rows = runs.list_rows(db, "status:done", limit=MAX_OFFERED_FROM)
+    measured = [
+        MeasuredRun(
+            run_id=row["id"],
+            workload=row["workload"],
+            gpu_model=row.get("gpu_model", ""),
+            params=row["params"],
+        )
+        for row in rows
+        if row.get("workload")
+    ]
+    return offers(measured, limit=limit)
+
+
+def offered_comparisons(limit: int = 12) -> tuple[Offer, ...]:
+    """Return the groups of stored runs that differ in one field."""
+    return _offers(limit, stamp())
+
+
 MAX_WATCHED_JOBS = 100
 
 
@@ -346,6 +384,13 @@ def resolve_side(text: str) -> tuple[str, ...]:
         return tuple(runs.resolve_runs(db, text))
 
 
+def resolve_sides(a: str, b: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the runs of both sides; side A may be `last:N`, good runs of B's job. UserError."""
+    side_b = resolve_side(b)
+    with database() as db:
+        return tuple(history.resolve_base(db, a, side_b)), side_b
+
+
 def fetch_views(run_ids: tuple[str, ...]) -> list[RunView]:
     """Return several runs with their measurements."""
     return [fetch_view(run_id) for run_id in run_ids]
@@ -370,7 +415,10 @@ def metric_names(a: str, b: str) -> "tuple[list[str], RanOn]":
     time under another name (`kernel_time_ns`) is left out.
     """
     try:
-        return _metric_names(tuple(resolve_side(text) for text in (a, b) if text), stamp())
+        ids = (
+            resolve_sides(a, b) if a and b else tuple(resolve_side(text) for text in (a, b) if text)
+        )
+        return _metric_names(ids, stamp())
     except AppError:
         return ["latency"], "gpu"
 

@@ -61,3 +61,51 @@ def test_without_a_repeated_job_the_page_says_what_makes_one(
     at = open_page()
 
     assert "No job was measured twice yet" in " ".join(str(h.proto.body) for h in at.get("html"))
+
+
+def texts(at: AppTest) -> str:
+    links_shown = [str(link.proto.label) for link in at.get("page_link")]
+    return "\n".join([*links_shown, *(str(c.value) for c in at.caption)]).replace("\\", "")
+
+
+def test_overview_starts_from_changes_and_from_runs_that_differ_in_one_field(
+    db: Database, data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WARPBOARD_DATA", str(data_dir.root))
+    slowed(db)
+    store_nights(db, [1.5], params={"compile": "default"}, name="compiled")
+
+    at = AppTest.from_file(str(ROOT / "app/main.py"), default_timeout=90).run()
+
+    assert not at.exception
+    assert "worse: nightly 25" in texts(at) and "compile: none \u2192 default" in texts(at)
+    assert "No experiment is predicted" in texts(at)
+
+
+def test_compare_without_sides_offers_what_differs_in_one_field(
+    db: Database, data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WARPBOARD_DATA", str(data_dir.root))
+    store_nights(db, [2.0])
+    store_nights(db, [1.5], params={"compile": "default"}, name="compiled")
+
+    at = AppTest.from_file(str(ROOT / "app/main.py"), default_timeout=90).run()
+    at.switch_page(links.COMPARE).run()
+
+    assert not at.exception and "compile: none \u2192 default" in texts(at)
+
+
+def test_side_a_of_compare_may_be_the_last_good_runs(
+    db: Database, data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WARPBOARD_DATA", str(data_dir.root))
+    ids = store_nights(db, [2.0, 2.0, 2.0, 2.1])
+
+    at = AppTest.from_file(str(ROOT / "app/main.py"), default_timeout=90).run()
+    at.switch_page(links.COMPARE)
+    at.query_params["a"], at.query_params["b"] = "last:2", ids[3]
+    at.run()
+
+    assert not at.exception and not at.error
+    html = " ".join(str(h.proto.body) for h in at.get("html"))
+    assert "nightly 1 (+1)" in html

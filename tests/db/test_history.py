@@ -9,8 +9,9 @@ from analysis.compare.engine import measurements
 from core.config import DataDir
 from core.errors import UserError
 from db.fetch import run_view
-from db.history import job_of, jobs, jobs_named, past_runs, resolve_base
+from db.history import begun_comparisons, job_of, jobs, jobs_named, past_runs, resolve_base
 from db.labels import set_tags
+from db.runs import insert_sweep
 from tests.history_runs import store_nights
 
 
@@ -82,3 +83,18 @@ def test_unfinished_runs_are_in_no_history(db: Database, make_run: Callable[...,
     make_run(compile="none")
 
     assert jobs(db, min_runs=1) == []
+
+
+def test_two_jobs_that_ran_in_turn_are_a_comparison_that_someone_began(db: Database) -> None:
+    sweep = insert_sweep(db, "graph or not")
+    ids = {}
+    for side, mode in (("a", "none"), ("b", "default")):
+        ids[side] = store_nights(db, [2.0, 2.1], params={"compile": mode})
+        marks = ",".join("?" * 2)
+        db.execute(f"UPDATE runs SET sweep_id = ? WHERE id IN ({marks})", [sweep, *ids[side]])
+    db.conn.commit()
+
+    (found,) = begun_comparisons(db)
+
+    assert (found.name, found.num_waiting) == ("graph or not", 0)
+    assert {found.a, found.b} == {tuple(ids["a"]), tuple(ids["b"])}

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from analysis.history.changes import MIN_BEFORE, find_steps, least_frac
+from bench.trend import SCENARIOS, measure
 
 NIGHTS, AT = 60, 33
 FLOOR = 0.024
@@ -84,3 +85,9 @@ def test_own_nights_stand_for_the_floor_once_there_are_enough() -> None:
     assert least_frac(0.02, 20, 0.34) == pytest.approx(0.0507, abs=1e-4)
     assert least_frac(0.02, 20, 0.024) == 0.024
     assert least_frac(0.0, 20, None) == 0.015
+
+
+def test_simulated_nights_meet_the_goals_of_the_bench() -> None:
+    row = measure(np.random.default_rng(2), SCENARIOS[0], 40)
+
+    assert row.found_frac >= 0.9 and row.false_per_1000 <= 1.0

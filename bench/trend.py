@@ -1,0 +1,182 @@
+"""Are slow-downs found in a nightly history, and how often is a quiet night called one?
+
+    python -m bench.trend [--histories 400] [--seed 1]
+
+Prints a table and, last, one JSON line. A history is 60 nights of one job; a night's number is the
+median over its processes, whose noise is that of the measured floors: a floor is the range of six
+processes (2.53 standard deviations), 2.4 % of GPU-bound and 34 % of launch-bound work on the H100
+and H200 of the example data. In half of the histories the job gets 8 % slower at a night from the
+21st to the 57th. Goals, of the rows that say so: found within 3 nights in at least 95 % of the
+histories (70 % of launch-bound work, where 50 processes a night are needed to see 8 % at all), and
+at most one false alarm in 1 000 quiet nights. Takes about two minutes on one core.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.history.changes import RANGE_OF_SIX, find_steps
+
+NIGHTS = 60
+SLOWER = 1.08
+FIRST_PLACE, LAST_PLACE = 20, 56
+WITHIN = 3
+GPU_FLOOR, LAUNCH_FLOOR = 0.024, 0.34
+MAX_FALSE_PER_1000 = 1.0
+Rng = np.random.Generator
+Nights = Callable[[Rng, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A kind of history."""
+
+    name: str
+    floor_frac: float
+    num_processes: int
+    between_nights: Nights | None = None
+    goal_found: float | None = None
+    "Share of slow-downs to be found within WITHIN nights; None: shown, no goal."
+
+
+def night_to_night(rng: Rng, nights: np.ndarray) -> np.ndarray:
+    """Add 1 % from night to night: another node, another temperature."""
+    return nights * np.exp(rng.normal(0.0, 0.01, len(nights)))
+
+
+def alike_nights(rng: Rng, nights: np.ndarray) -> np.ndarray:
+    """Add a level that wanders by 1 %: neighbouring nights are alike (autocorrelation 0.6)."""
+    level, levels = 0.0, []
+    for step in rng.normal(0.0, 0.008, len(nights)):
+        level = 0.6 * level + step
+        levels.append(level)
+    return nights * np.exp(levels)
+
+
+def odd_nights(rng: Rng, nights: np.ndarray) -> np.ndarray:
+    """Make one night in twenty 5 to 50 % slower: somebody else was on the machine."""
+    is_odd = rng.random(len(nights)) < 0.05
+    return nights * np.where(is_odd, rng.uniform(1.05, 1.5, len(nights)), 1.0)
+
+
+SCENARIOS = (
+    Scenario(name="GPU-bound, 5 processes", floor_frac=GPU_FLOOR, num_processes=5, goal_found=0.95),
+    Scenario(name="GPU-bound, 1 process", floor_frac=GPU_FLOOR, num_processes=1, goal_found=0.95),
+    Scenario(
+        name="GPU-bound, 5 processes, 1 % from night to night",
+        floor_frac=GPU_FLOOR,
+        num_processes=5,
+        between_nights=night_to_night,
+        goal_found=0.95,
+    ),
+    Scenario(
+        name="launch-bound, 50 processes",
+        floor_frac=LAUNCH_FLOOR,
+        num_processes=50,
+        goal_found=0.70,
+    ),
+    Scenario(name="launch-bound, 20 processes", floor_frac=LAUNCH_FLOOR, num_processes=20),
+    Scenario(name="launch-bound, 5 processes", floor_frac=LAUNCH_FLOOR, num_processes=5),
+    Scenario(
+        name="GPU-bound, 5 processes, neighbouring nights alike",
+        floor_frac=GPU_FLOOR,
+        num_processes=5,
+        between_nights=alike_nights,
+    ),
+    Scenario(
+        name="GPU-bound, 5 processes, one odd night in twenty",
+        floor_frac=GPU_FLOOR,
+        num_processes=5,
+        between_nights=odd_nights,
+    ),
+)
+
+
+def make_history(rng: Rng, scenario: Scenario, slower_at: int | None = None) -> np.ndarray:
+    """Return a number a night, in ms; `slower_at` is the first slow night."""
+    spread = scenario.floor_frac / RANGE_OF_SIX
+    processes = np.exp(rng.normal(0.0, spread, (NIGHTS, scenario.num_processes)))
+    nights = 2.3 * np.median(processes, axis=1)
+    if scenario.between_nights:
+        nights = scenario.between_nights(rng, nights)
+    if slower_at is not None:
+        nights[slower_at:] *= SLOWER
+    return nights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What came of one scenario."""
+
+    name: str
+    found_frac: float
+    "Share of slow-downs called within WITHIN nights."
+    ever_frac: float
+    median_nights: float | None
+    false_per_1000: float
+    goal_found: float | None
+
+    @property
+    def meets_goal(self) -> bool:
+        if self.goal_found is None:
+            return True
+        return self.found_frac >= self.goal_found and self.false_per_1000 <= MAX_FALSE_PER_1000
+
+
+def measure(rng: Rng, scenario: Scenario, histories: int) -> Row:
+    """Return the rates of one scenario; every alarm in a quiet history is a false one."""
+    num_false = sum(
+        len(find_steps(make_history(rng, scenario), scenario.floor_frac)) for _ in range(histories)
+    )
+    delays = [d for _ in range(histories) if (d := _delay(rng, scenario)) is not None]
+    return Row(
+        name=scenario.name,
+        found_frac=sum(d <= WITHIN for d in delays) / histories,
+        ever_frac=len(delays) / histories,
+        median_nights=float(np.median(delays)) if delays else None,
+        false_per_1000=1000 * num_false / (histories * NIGHTS),
+        goal_found=scenario.goal_found,
+    )
+
+
+def _delay(rng: Rng, scenario: Scenario) -> int | None:
+    """Return after how many slow nights the slow-down is called; None for never."""
+    at = int(rng.integers(FIRST_PLACE, LAST_PLACE + 1))
+    steps = find_steps(make_history(rng, scenario, at), scenario.floor_frac)
+    return next((s.found_index - at + 1 for s in steps if s.found_index >= at), None)
+
+
+def lines(rows: list[Row], histories: int) -> Iterator[str]:
+    yield f"{histories} histories of {NIGHTS} nights a row, and as many with an 8 % slow-down"
+    yield f"{'':52} in {WITHIN} nights  ever  median  false/1 000"
+    for row in rows:
+        median = f"{row.median_nights:.0f}" if row.median_nights else "-"
+        goal = "" if row.goal_found is None else f"  goal {row.goal_found:.0%}, 1"
+        yield (
+            f"{row.name:52} {row.found_frac:11.1%} {row.ever_frac:5.0%} {median:>7}"
+            f" {row.false_per_1000:12.2f}{goal}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Slow-downs found, and false alarms, by night.")
+    parser.add_argument("--histories", type=int, default=400)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    rng = np.random.default_rng(args.seed)
+    rows = [measure(rng, scenario, args.histories) for scenario in SCENARIOS]
+    print("\n".join(lines(rows, args.histories)))
+    document = {
+        "histories": args.histories,
+        "found_frac": {row.name: row.found_frac for row in rows},
+        "false_per_1000": {row.name: row.false_per_1000 for row in rows},
+        "meets_goals": all(row.meets_goal for row in rows),
+    }
+    print(json.dumps(document))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Which comparisons the stored runs offer: those that differ in one field."""
+
+from typing import Any
+
+from analysis.compare.offered import MeasuredRun, offers
+
+SIZES = {"context": 512, "dtype": "bf16"}
+
+
+def run(run_id: str, gpu: str = "H100", **params: Any) -> MeasuredRun:
+    return MeasuredRun(run_id=run_id, workload="decode", gpu_model=gpu, params={**SIZES, **params})
+
+
+def test_runs_that_differ_in_one_variable_are_offered_from_the_plain_value() -> None:
+    (found,) = offers([run("c", compile="max-autotune"), run("b", compile="default"),
+                       run("a", compile="none")])  # fmt: skip
+
+    assert (found.variable, found.a.run_id) == ("compile", "a")
+    assert [b.run_id for b in found.b] == ["c", "b"]
+    assert found.values == ("none", "max-autotune", "default") and found.same == SIZES
+
+
+def test_runs_that_differ_in_two_fields_or_in_a_size_are_not() -> None:
+    assert offers([run("a", compile="none"), run("b", compile="default", context=1024)]) == ()
+    assert offers([run("a", context=1), run("b", context=2)]) == ()
+
+
+def test_of_repeats_of_a_job_the_newest_is_taken() -> None:
+    found = offers([run("new", compile="none", seed=2), run("old", compile="none", seed=1),
+                    run("b", compile="default")])  # fmt: skip
+
+    assert [(f.a.run_id, [b.run_id for b in f.b]) for f in found] == [("new", ["b"])]
+
+
+def test_the_same_job_on_two_gpus_is_offered() -> None:
+    (found,) = offers([run("a", gpu="H200", compile="none"), run("b", compile="none")])
+
+    assert found.variable == "gpu" and set(found.values) == {"H100", "H200"}
+
+
+def test_the_parts_of_a_tile_are_one_variable() -> None:
+    (found,) = offers([run("a", tile_m=64, tile_n=64), run("b", tile_m=128, tile_n=32)])
+
+    assert found.variable == "tile"
+    assert set(found.values) == {"tile_m 64, tile_n 64", "tile_m 128, tile_n 32"}
+
+
+def test_no_variable_hides_the_others() -> None:
+    runs = [run(f"c{i}{m}", context=i, compile=m) for i in range(9) for m in ("none", "default")]
+    runs += [run("x", kernel="v1"), run("y", kernel="v2")]
+
+    assert [f.variable for f in offers(runs, limit=2)] == ["compile", "kernel"]
