@@ -276,8 +276,8 @@ def _heatmap(cells: Sequence[Row], x: str, title: str) -> Chart:
         ygap=2,
         hovertemplate="%{y}<br>%{x}: %{text}<extra></extra>",
     )
-    fig.update_xaxes(type="category")
-    fig.update_yaxes(autorange="reversed", type="category")
+    fig.update_xaxes(type="category", showgrid=False)
+    fig.update_yaxes(autorange="reversed", type="category", showgrid=False)
     return fig
 
 

@@ -21,7 +21,7 @@ def over_time(line: Line, colour: str) -> Chart:
         mode="markers",
         marker={"size": 7, "color": colour, "opacity": 0.75},
         hovertext=[f"{short(p.name, 70)}<br>{plain(when(p.at))}" for p in line.points],
-        hovertemplate="%{hovertext}<br>%{y:.4g}" + unit + "<extra></extra>",
+        hovertemplate="%{hovertext}<br>%{y:.4~r}" + unit + "<extra></extra>",
     )
     edges = [0, *(change.index for change in line.changes), len(line.points)]
     for i, level in enumerate(line.levels):

@@ -54,7 +54,8 @@ def make_frame(study: Study, views: Sequence[RunView], *, published: bool) -> pd
                 found += _published(table, value)
             if value.relative_to:
                 found = _relative(found, value)
-                printed = _published(table, value, value.published_ratio) if published else []
+                ratios = value.published_ratio if published else ()
+                printed = _published(table, value, ratios) if ratios else []
                 found = _with_printed(found, printed)
             records += found
     frame = pd.DataFrame(records)

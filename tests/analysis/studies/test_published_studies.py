@@ -146,3 +146,22 @@ def test_no_published_figure_is_shown_in_scientific_notation() -> None:
     texts = [cell.text for p in pivots for row in p.cells for cell in row]
     assert [t for t in texts if re.fullmatch(r"[\d.]+e-\d+", t)] == []
     assert "0.0009766" in texts
+
+
+def test_a_published_speed_up_is_a_ratio_of_published_latencies_and_no_latency() -> None:
+    """The source prints 117.40 ms in fp32 and 102.00 ms in bf16, and no ratio."""
+    latencies = {
+        r["dtype"]: float(r["value"])
+        for r in ROWS
+        if (r["source"], r["model"], r["mode"], r["metric"])
+        == ("cs336-a100", "small", "forward", "latency_median")
+        and r["dtype"] in ("fp32", "bf16")
+    }
+    pivot = run_study("precision", [], published=True).pivots[1]
+    row = next(
+        cells
+        for key, cells in zip(pivot.rows, pivot.cells, strict=True)
+        if {"published: cs336-a100", "small", "forward"} <= set(key)
+    )
+    wanted = f"{latencies['fp32'] / latencies['bf16']:.2f}"
+    assert [cell.text for cell in row if cell.text] == [wanted]
