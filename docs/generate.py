@@ -15,7 +15,7 @@ from analysis.definitions import DEFINITIONS, Definition
 from analysis.studies import Study, list_studies
 from analysis.trace.gaps import EVIDENCE
 from app.cli import main as cli
-from docs import kernel_rows, measured
+from docs import advice_rows, kernel_rows, measured
 from worker import main as worker_main
 from worker import run_bundle
 from worker.profile import command as profile_command
@@ -194,6 +194,10 @@ PARTS: dict[str, Callable[[], str]] = {
     "peaks": measured.measured_peaks,
     "overhead": measured.profiling_overhead,
     "projected": measured.projected_latencies,
+    "advice_constants": advice_rows.constant_rows,
+    "advice_record": advice_rows.record_rows,
+    "advice_not_offered": advice_rows.not_offered_rows,
+    "advice_models": advice_rows.model_rows,
     "kernel_goals": kernel_rows.kernel_goals,
     **{f"study_{name}": partial(measured.study_part, name) for name in measured.SHOWN},
     **{

@@ -208,13 +208,14 @@ def fused_attention(step: StepWork, name: str) -> Estimate | None:
 def larger_batch(step: StepWork, factor: int) -> Estimate | None:
     """`factor` times the batch: what is launched stays, what is computed grows.
 
-    kernel under 3 us             stays
-    product [ns]                  max(time, factor * FLOPs' time), all products together; FLOPs'
-                                  time is the cost model's FLOPs / measured rate of the dtype,
-                                  at most the time now; limited by arithmetic now: factor * time
-    any other kernel              factor * time
-    latency                       max(GPU + launches * gap, host time as it is)
+        kernel under 3 us    stays
+        product [ns]         max(time, factor * FLOPs' time), or factor * time where arithmetic
+                             limits it now (FLOPs' time is 30 % of it or more)
+        any other kernel     factor * time
+        latency              max(GPU time + launches * gap, host time as it is)
 
+    FLOPs' time: the cost model's FLOPs / measured rate of the dtype, at most the products' time.
+    The optimizer stays.
     """
     if step.operations.empty or not step.on_gpu:
         return None
@@ -340,8 +341,8 @@ def compiled_on_cpu(step: StepWork) -> Estimate | None:
         latency_ns=step.latency_ns * (1 - share + share * kept),
         host_decides=True,
         evidence=(
-            f"{share:.0%} of the operators' time is in {num_fusible:.0f} calls that can be fused "
-            f"into about {barriers + 1:.0f}",
+            f"{share:.0%} of the operators' time is in calls that can be fused, about "
+            f"{1 / kept:.0f} into one",
         ),
     )
 

@@ -37,10 +37,10 @@ def settings_for(
 ) -> list[Setting]:
     """Return what could be changed around or in a program of the user, largest gain first."""
     candidates = (
-        _allocator(step, api_calls),
-        _tf32(step),
-        _module_loading(step, api_calls),
-        _pinned(step, transfers, peaks),
+        expandable_segments(step, api_calls),
+        tf32_override(step),
+        eager_loading(step, api_calls),
+        pinned_copies(step, transfers, peaks),
     )
     found = [c for c in candidates if c and c.estimate.latency_ns <= step.latency_ns * 0.99]
     return sorted(found, key=lambda c: c.estimate.latency_ns)
@@ -50,6 +50,7 @@ def _saved(step: StepWork, ns: float, evidence: str) -> Estimate | None:
     """Return the step without a time, none where it is under `MIN_SHARE` of the step.
 
     latency [ns] = latency now - time of it in a step, at most 90 % of the step
+
     """
     if ns < MIN_SHARE * step.latency_ns:
         return None
@@ -79,10 +80,12 @@ def _calls_ns(step: StepWork, api_calls: pd.DataFrame, pattern: str) -> tuple[fl
     return float(rows["total_ns"].sum()) / step.num_steps, float(rows["count"].sum())
 
 
-def _allocator(step: StepWork, api_calls: pd.DataFrame) -> Setting | None:
+def expandable_segments(step: StepWork, api_calls: pd.DataFrame) -> Setting | None:
     """PYTORCH_CUDA_ALLOC_CONF: segments that grow, so that steps ask the driver for no memory.
 
-    latency [ns] = latency now - time in the driver's allocation calls of a step
+        latency [ns] = latency now - time in the driver's allocation calls of a step
+
+    Times of calls are those of the profiled capture.
     """
     ns, count = _calls_ns(step, api_calls, _ALLOCATION)
     evidence = (
@@ -99,10 +102,10 @@ def _allocator(step: StepWork, api_calls: pd.DataFrame) -> Setting | None:
     )
 
 
-def _tf32(step: StepWork) -> Setting | None:
+def tf32_override(step: StepWork) -> Setting | None:
     """NVIDIA_TF32_OVERRIDE: fp32 products by tensor cores, from outside.
 
-    latency [ns] = latency now - time of fp32 products * (1 - rate(fp32) / rate(tf32))
+        latency [ns] = latency now - time of fp32 products * (1 - rate(fp32) / rate(tf32))
 
     Products whose kernels' names say fp32 arithmetic; rates are the GPU's measured peaks. None
     where the host decides.
@@ -129,10 +132,12 @@ def _tf32(step: StepWork) -> Setting | None:
     )
 
 
-def _module_loading(step: StepWork, api_calls: pd.DataFrame) -> Setting | None:
+def eager_loading(step: StepWork, api_calls: pd.DataFrame) -> Setting | None:
     """CUDA_MODULE_LOADING=EAGER: kernels are loaded at the start, not when first launched.
 
-    latency [ns] = latency now - time in loading calls of a recorded step
+        latency [ns] = latency now - time in loading calls of a recorded step
+
+    What was loaded before the capture began is gone already.
     """
     ns, count = _calls_ns(step, api_calls, _LOADING)
     estimate = _saved(
@@ -149,11 +154,15 @@ def _module_loading(step: StepWork, api_calls: pd.DataFrame) -> Setting | None:
     )
 
 
-def _pinned(step: StepWork, transfers: pd.DataFrame, peaks: Mapping[str, float]) -> Setting | None:
+def pinned_copies(
+    step: StepWork, transfers: pd.DataFrame, peaks: Mapping[str, float]
+) -> Setting | None:
     """Copies from pinned memory, beside the kernels.
 
-    latency [ns] = latency now - time of pageable copies + their bytes / pinned rate
-    pinned rate  = `htod_bytes_per_s` of the GPU's peaks, else the run's own pinned copies' rate
+        latency [ns] = latency now - time of pageable copies + their bytes / pinned rate
+        pinned rate  = `htod_bytes_per_s` of the GPU's peaks, else the run's own pinned copies' rate
+
+    Of copies between pageable memory and the GPU.
     """
     if transfers.empty:
         return None

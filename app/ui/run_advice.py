@@ -93,11 +93,13 @@ def prediction_text(experiment: dict[str, Any]) -> str:
     shown = (experiment["tried"] or experiment)["predicted_ms"]
     if not experiment["is_worth_a_run"]:
         return f"predicted {decimal(shown['median'])} ms: no gain that could be told from noise"
-    return (
-        f"predicted {decimal(shown['median'])} ms ({decimal(shown['low'])} to "
-        f"{decimal(shown['high'])} ms), "
-        f"{experiment['gain_frac']:.0%} less"
-        + (" a sequence" if "batch" in experiment["params"] else "")
+    interval = (
+        f"{decimal(shown['median'])} ms ({decimal(shown['low'])} to {decimal(shown['high'])} ms)"
+    )
+    if experiment["tried"]:
+        return f"predicted {interval} when it was tried"
+    return f"predicted {interval}, {experiment['gain_frac']:.0%} less" + (
+        " a sequence" if "batch" in experiment["params"] else ""
     )
 
 

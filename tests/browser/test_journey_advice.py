@@ -19,6 +19,7 @@ def test_from_a_run_to_tried_experiments_and_their_score(page: Any, dashboard: s
     steps.verdict(page)
 
     page.goto(f"{page.url.split('&')[0]}&tab=Advice")
+    page.get_by_role("button", name="Try it").first.wait_for()
     for name in ("compile=default", "batch=4"):
         try_it(page, name)
     page.get_by_text(re.compile("measured .* ms: (hit|missed)")).nth(1).wait_for(
@@ -33,5 +34,9 @@ def try_it(page: Any, name: str) -> None:
     """Queue one experiment from the Advice tab."""
     key = re.sub(r"[^\w-]", "-", f"try_{name}")
     button = page.locator(f".st-key-{key} button")
-    button.click()
-    button.wait_for(state="detached")
+    steps.press_until(
+        page,
+        button.first,
+        "key => document.querySelectorAll(`.st-key-${key} button`).length === 0",
+        key,
+    )

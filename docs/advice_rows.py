@@ -1,0 +1,74 @@
+"""The generated parts of `docs/advice.md`: formulas from the models, the record that ships."""
+
+from collections.abc import Callable
+from typing import Any
+
+from analysis.advice import constants, models, settings
+from analysis.advice.experiments import NO_MODEL
+from analysis.advice.score import records_of, shipped_outcomes
+
+_MODELS: tuple[tuple[str, Callable[..., Any]], ...] = (
+    ("`graph`: `cuda_graph=true`", models.graph_replay),
+    ("`compile`: `compile=default`", models.compiled),
+    ("`compile_graph`: reduce-overhead, max-autotune, `kv_cache=buffer`", models.compiled_graph),
+    ("`dtype` and `tf32`", models.other_dtype),
+    ("`attention`: sdpa or Triton instead of naive", models.fused_attention),
+    ("`batch`: 2 and 4 times", models.larger_batch),
+    ("`optimizer`: `fused_optimizer=true`", models.fused_optimizer),
+    ("`compile` on a CPU", models.compiled_on_cpu),
+    ("`batch` on a CPU", models.larger_batch_on_cpu),
+    ("`setting`: the allocator of a program of yours", settings.expandable_segments),
+    ("`setting`: TF32 from outside", settings.tf32_override),
+    ("`setting`: when kernels are loaded", settings.eager_loading),
+    ("`setting`: pinned copies (two lines of the program)", settings.pinned_copies),
+)
+
+
+def model_rows() -> str:
+    """Return each model's formula, as its docstring says it."""
+    parts = []
+    for title, model in _MODELS:
+        lines = (model.__doc__ or "").rstrip().splitlines()
+        text = "\n".join([*lines[:1], *(line.removeprefix("    ") for line in lines[1:])])
+        parts.append(f"### {title}\n\n{text}")
+    return "\n\n".join(parts)
+
+
+def constant_rows() -> str:
+    """Return the constants with their values."""
+    names = [n for n in vars(constants) if n.isupper() and n not in ("WIDTH", "MODEL_VERSION")]
+    rows = [f"| `{n}` | {getattr(constants, n):g} |" for n in names]
+    width = constants.WIDTH
+    rows += [
+        f"| half width, kernels decide | {width.gpu:g} (ln) |",
+        f"| half width, host decides | {width.host:g} + variation of the base (ln) |",
+        f"| added without a record | {width.untried:g} (ln) |",
+    ]
+    return "\n".join(["| constant | value |", "| --- | --- |", *rows])
+
+
+def record_rows() -> str:
+    """Return the record of each kind on the held-out pairs, then the pairs."""
+    outcomes = shipped_outcomes()
+    lines = ["| kind | pairs | median error | inside the interval |", "| --- | --- | --- | --- |"]
+    lines += [
+        f"| {r.kind} | {r.num_outcomes} | {r.median_error_frac:.1%} | {r.inside_frac:.0%} |"
+        for r in records_of(outcomes).values()
+    ]
+    lines += [
+        "",
+        "| run | change | before, ms | predicted, ms | interval, ms | measured, ms | error |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    lines += [
+        f"| {x.base} | `{x.experiment}` | {x.base_ns / 1e6:.4g} | {x.predicted_ns / 1e6:.4g} | "
+        f"{x.low_ns / 1e6:.4g} to {x.high_ns / 1e6:.4g} | {x.measured_ns / 1e6:.4g} | "
+        f"{x.error_frac:+.1%}{'' if x.is_inside else ', missed'} |"
+        for x in sorted(outcomes, key=lambda x: (x.kind, x.base, x.experiment))
+    ]
+    return "\n".join(lines)
+
+
+def not_offered_rows() -> str:
+    """Return what no model reaches, with the reason."""
+    return "\n".join(f"- {name}: {reason}." for name, reason in NO_MODEL.items())
