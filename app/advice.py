@@ -34,6 +34,7 @@ from core.errors import UserError
 from core.spec import JobSpec
 from db.fetch import run_view
 from db.predictions import MeasuredJob, Tried, keep_prediction, measured_jobs, tried
+from db.status import gpus
 
 MIN_REPEATS = 3
 """Processes that measure an outcome: one process says little about the next."""
@@ -69,7 +70,7 @@ def tried_outcomes(db: Database) -> list[Outcome]:
 
 def advice_of(db: Database, data_dir: DataDir, run_id: str) -> dict[str, Any]:
     """Return the document of `advise --json`: what applies to a run and what came of it."""
-    view = run_view(db, data_dir, run_id)
+    view = _view(db, data_dir, run_id)
     found = _experiments(view, known_records(db))
     measured = {(j.gpu_model, j.comparable_hash): j for j in measured_jobs(db)}
     before = {t.experiment: t for t in reversed(tried(db, run_id))}
@@ -99,7 +100,7 @@ def try_experiments(
     `all` is every one that is offered or untried. UserError for a name that is not there, for a
     setting of a program that is not run here, and where no worker has the run's GPU.
     """
-    view = run_view(db, data_dir, run_id)
+    view = _view(db, data_dir, run_id)
     chosen = _chosen(_experiments(view, known_records(db)), names)
     target = _target(db, view.run)
     queued = []
@@ -172,7 +173,7 @@ def pair_outcomes(db: Database, data_dir: DataDir, *, held_out: bool = True) -> 
     done = {(t.run_id, t.experiment) for t in tried(db)}
     found = []
     for job in jobs:
-        view = run_view(db, data_dir, job.run_ids[0])
+        view = _view(db, data_dir, job.run_ids[0])
         is_out = is_held_out(view.run.gpu_model, view.run.workload, view.run.params)
         for experiment in _experiments(view, AssumedWidths()):
             after = by_key.get((job.gpu_model, _hash(view.run, experiment)))
@@ -181,6 +182,15 @@ def pair_outcomes(db: Database, data_dir: DataDir, *, held_out: bool = True) -> 
             if (is_out or not (job.is_example and after.is_example)) == held_out:
                 found.append(_outcome(view, experiment, after))
     return found
+
+
+def _view(db: Database, data_dir: DataDir, run_id: str) -> RunView:
+    """Return a run; without peaks of its own GPU it has those of another one of that model."""
+    view = run_view(db, data_dir, run_id)
+    if view.peaks:
+        return view
+    same = (g.peaks for g in gpus(db).itertuples() if g.model == view.run.gpu_model and g.peaks)
+    return dataclasses.replace(view, peaks=next(same, {}))
 
 
 def _outcome(view: RunView, experiment: Experiment, after: MeasuredJob) -> Outcome:
