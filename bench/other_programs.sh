@@ -19,7 +19,8 @@ profile() { # NAME PROGRAM ARGS...
   echo "$name" | grep -Eq "${ONLY:-.}" || return 0
   echo "== $name"
   PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" python3 -m worker.profile \
-    --name "$name" ${PASSES:+--passes "$PASSES"} --out "$out/$name" -- "$@" >"$out/$name.txt"
+    --name "$name" ${PASSES:+--passes "$PASSES"} --metric '(?P<lower>[0-9.]+) ms$' \
+    --out "$out/$name" -- "$@" >"$out/$name.txt"
   echo "   exit code $?"
 }
 

@@ -75,7 +75,7 @@ def _better(name: str, views: Sequence[RunView]) -> str | None:
     """Return which way whoever asked for the metric called better, if they did."""
     base = name.partition(":")[0]
     for view in views:
-        if len(view.metrics):
+        if "better" in view.metrics:
             said = view.metrics.loc[view.metrics["name"] == base, "better"].dropna()
             if len(said):
                 return str(said.iloc[0])
@@ -190,7 +190,7 @@ def _stored(view: RunView, name: str) -> list[np.ndarray]:
     rows = view.metrics[full == name]
     if not len(rows):
         return []
-    values = rows["process_values"].iloc[0]
+    values = rows["process_values"].iloc[0] if "process_values" in rows else None
     if isinstance(values, list) and values:
         return [np.array([float(v)]) for v in values]
     return [rows["value"].to_numpy(dtype=float)[:1]]

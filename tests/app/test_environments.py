@@ -102,6 +102,25 @@ def test_a_long_install_says_that_it_is_alive(
     assert "collecting pandas" in told[-1]
 
 
+@pytest.mark.parametrize("keeps_nothing", [True, False])
+def test_a_new_environment_is_compiled_at_once_where_python_keeps_nothing_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps_nothing: bool
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1" if keeps_nothing else "")
+    clone, folder = tmp_path / "clone", tmp_path / "venv"
+    for name in ("clone/room/__init__.py", "clone/room/page.py", "venv/lib/python3/dep.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x = 1\n")
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python").symlink_to(sys.executable)
+    monkeypatch.setattr(environments, "ROOT", clone)
+
+    environments._make(folder, [], None, None, lambda text: None)
+
+    compiled = {p.name.split(".")[0] for p in tmp_path.rglob("*.pyc")}
+    assert compiled == ({"__init__", "page", "dep"} if keeps_nothing else set())
+
+
 def test_locks_hold_no_torch_and_no_host() -> None:
     for lock in (ROOT / "requirements").glob("*.lock"):
         text = lock.read_text()

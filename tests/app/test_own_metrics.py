@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from analysis.studies.engine.measures import measure_of
+from core.config import DataDir
+from db.connection import opened
+from db.fetch import run_view
 from tests.app.conftest import Cli
 
 
@@ -98,3 +102,17 @@ def test_printed_numbers_are_shown_with_a_run_and_in_the_list(cli: Cli, tmp_path
     assert listed["metrics"] == {"tok/s": pytest.approx(100.24)}
     assert "tok/s" in table
     assert "100.2" in table
+
+
+def test_studies_read_a_printed_number_by_its_name(
+    cli: Cli, data_dir: DataDir, tmp_path: Path
+) -> None:
+    store(cli, tmp_path / "a", "a", SLOW)
+    [listed] = cli.json("runs")["runs"]
+    with opened(data_dir.db_path) as db:
+        view = run_view(db, data_dir, listed["id"])
+
+    [reading] = measure_of("metric:tok/s")(view)
+
+    assert reading.value == pytest.approx(sum(SLOW) / 5)
+    assert list(measure_of("metric:never printed")(view)) == []

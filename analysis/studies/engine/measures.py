@@ -360,3 +360,13 @@ SEEN_BY: Mapping[str, frozenset[str]] = {
     **{name: frozenset({"nsys", "trace"}) for name in MEASURES if name.startswith(_OF_KERNELS)},
 }
 """Profilers of what only they see: without one of them, running out of memory says nothing."""
+STORED = "metric:"
+"""Before the name of a number that the program printed: `metric:tok/s`."""
+
+
+def measure_of(name: str) -> Measure:
+    """Return the measure of this name, or the one that reads a stored metric: `metric:NAME`."""
+    if name.startswith(STORED):
+        base, _, phase = name.removeprefix(STORED).partition(":")
+        return lambda view: _one(stored(view, base, phase))
+    return MEASURES[name]

@@ -15,7 +15,7 @@ class Value:
     label: str
     unit: str
     measure: str
-    "A name in `measures.MEASURES`; empty for a figure that only publications have."
+    "A name in `measures.MEASURES`, or `metric:NAME`; empty for what only publications have."
     published: tuple[str, ...] = ()
     "Metrics of published figures that are this number; `name:*` puts what follows into `extra`."
     extra: str | None = None

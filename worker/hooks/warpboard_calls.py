@@ -1,0 +1,153 @@
+"""What runs at each call of a module and each step of an optimizer: how they are seen at all.
+
+Imported as torch arrives in the program. Standard library and the program's own torch only; Python
+3.8 and newer.
+"""
+
+import os
+import weakref
+
+from warpboard_hooks import CALL, FLUSH_EVERY_NS, GRAD, HOOK, clock_ns, get_ident, size_of
+
+
+def make_hooks(session, torch):
+    """Return the hook before the outermost call, and the one after it."""
+    is_compiling = torch.compiler.is_compiling
+
+    def before_call(module, args):
+        if is_compiling():
+            return
+        session.waiting.pop(HOOK, None)
+        try:
+            if session.begin_call(module):
+                module._forward_hooks[HOOK] = after_call
+                module._forward_hooks_with_kwargs[HOOK] = True
+                module._forward_hooks_always_called[HOOK] = True
+                return
+        except Exception:
+            if os.environ.get("WARPBOARD_HOOKS_DEBUG"):
+                raise
+        if not session.is_off:
+            session.waiting[HOOK] = before_call
+
+    def after_call(module, args, kwargs, result):
+        module._forward_hooks.pop(HOOK, None)
+        module._forward_hooks_with_kwargs.pop(HOOK, None)
+        module._forward_hooks_always_called.pop(HOOK, None)
+        session.waiting[HOOK] = before_call
+        try:
+            session.end_call(args, kwargs, result)
+            adopt(session, module, session.names[id(module)], torch)
+        except Exception:
+            if os.environ.get("WARPBOARD_HOOKS_DEBUG"):
+                raise
+
+    return before_call, after_call
+
+
+def adopt(session, module, number, torch):
+    """Time a module that is called again and again at its own entry, past PyTorch's slow path.
+
+    `_compiled_call_impl` is what a module calls in place of its hooks and its forward. The function
+    put there holds the module weakly, so that the program can free it as before.
+    """
+    count = session.num_calls[number] = session.num_calls.get(number, 0) + 1
+    own = vars(module)
+    if count < 2 or not session.is_lean or own.get("_compiled_call_impl") is not None:
+        return
+    if isinstance(module, torch.jit.ScriptModule):
+        return
+    own["_compiled_call_impl"] = make_timed(session, weakref.ref(module), number, torch)
+
+
+def make_timed(session, ref, number, torch):
+    """Return what calls a module and writes the call down: as little as can be."""
+    is_compiling, is_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
+    waiting, rows = session.waiting, session.rows
+    generation, thread = session.generation, session.thread
+    is_cuda_in_use = torch.cuda.is_initialized
+
+    def timed(*args, **kwargs):
+        module = ref()
+        if is_compiling():
+            return module._call_impl(*args, **kwargs)
+        if session.generation is not generation:  # in a forked child all begins anew
+            vars(module).pop("_compiled_call_impl", None)
+            return module(*args, **kwargs)
+        hook = waiting.pop(HOOK, None)
+        if hook is None:  # inside of an outermost call
+            return module._call_impl(*args, **kwargs)
+        try:
+            if get_ident() != thread:
+                return module._call_impl(*args, **kwargs)
+            flags = GRAD if is_grad_enabled() else 0
+            event = session.event() if is_cuda_in_use() else None
+            start_ns = clock_ns()
+            result = module._call_impl(*args, **kwargs)
+            end_ns = clock_ns()
+            end_event = session.event(starts=False) if event is not None else None
+            size = 0 if session.is_training and flags else size_of(args, kwargs)
+            rows.append((CALL, flags, number, size, start_ns, end_ns, event, end_event))
+            if end_ns - session.flushed_ns > FLUSH_EVERY_NS:
+                session.flush(end_ns)
+            return result
+        finally:
+            waiting[HOOK] = hook
+
+    return timed
+
+
+def make_optimizer_hooks(session, torch):
+    """Return what runs before and after each step of any optimizer."""
+    is_compiling = torch.compiler.is_compiling
+
+    def before(optimizer, args, kwargs):
+        if not is_compiling() and session.capture is not None:
+            session.capture.begin("optimizer")
+
+    def after(optimizer, args, kwargs):
+        if is_compiling():
+            return
+        if session.capture is not None:
+            session.capture.end("optimizer")
+        session.optimizer_stepped(optimizer)
+
+    return before, after
+
+
+def wrap_module_compile(session, module_class):
+    """Time modules that compile themselves (`module.compile()`): their hooks are compiled in."""
+    compile_module = module_class.compile
+
+    def compile(self, *args, **kwargs):
+        compile_module(self, *args, **kwargs)
+        call = self._compiled_call_impl
+        is_compiling = session.torch.compiler.is_compiling
+
+        def timed(*call_args, **call_kwargs):
+            if is_compiling() or HOOK not in session.waiting:
+                return call(*call_args, **call_kwargs)
+            return session.around(self, call, *call_args, **call_kwargs)
+
+        self._compiled_call_impl = timed
+
+    compile.__doc__ = compile_module.__doc__
+    compile.__wrapped__ = compile_module
+    module_class.compile = compile
+
+
+def wrap_graph_replay(session, torch):
+    """See the replay of a CUDA graph that the program captured itself as an outermost call."""
+    graph = getattr(torch.cuda, "CUDAGraph", None)
+    replay = getattr(graph, "replay", None)
+    if replay is None or "replay" not in vars(graph):
+        return
+
+    def timed(self):
+        if HOOK not in session.waiting:
+            return replay(self)
+        return session.around(self, replay, self)
+
+    timed.__doc__ = replay.__doc__
+    timed.__wrapped__ = replay
+    graph.replay = timed
