@@ -10,6 +10,8 @@ from core.spec import LATER_PARAMS, NO_EFFECT, canonical_json
 MAX_SIDES = 6
 _PLAIN = ("none", "naive", "eager", "base", "torch", "1", "false")
 """Values that a comparison starts from, where one of the runs has it."""
+_NOT_OFFERED = ("command", "ranks", "straggler")
+"""Other programs, and other numbers of GPUs, are no two ways of one job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +78,8 @@ def _job(run: MeasuredRun) -> str:
 
 def _variables(run: MeasuredRun) -> list[str]:
     fields = (VARIABLE_OF.get(name, name) for name in _params(run))
-    return list(dict.fromkeys(["gpu", *(name for name in fields if name in QUESTIONS)]))
+    offered = QUESTIONS - {*_NOT_OFFERED}
+    return list(dict.fromkeys(["gpu", *(name for name in fields if name in offered)]))
 
 
 def _rest(run: MeasuredRun, variable: str) -> str:

@@ -6,6 +6,7 @@ from analysis.studies.engine.values import BEFORE_BACKWARD, PEAK_MEMORY
 STUDY = Study(
     name="attention-memory",
     title="Attention: memory by sequence length",
+    question="How much memory does attention hold before its backward pass and at the peak?",
     about="Allocated memory before the backward pass and at the peak (GB = 1e9 bytes). A kernel "
     "that keeps the scores grows with the square of the sequence, one that recomputes them "
     "linearly; a cell that ran out of memory is a result.",

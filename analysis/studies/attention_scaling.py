@@ -12,6 +12,7 @@ from analysis.studies.engine.values import (
 STUDY = Study(
     name="attention-scaling",
     title="Attention: growth with sequence length",
+    question="How does each attention implementation scale with sequence length?",
     about="Latency of one attention by implementation with its speed-up on the naive one, on "
     "logarithmic axes; the exponent is the slope of a least-squares line through the "
     "logarithms, with its 95 % interval. 2 is what the work says; short sequences are "

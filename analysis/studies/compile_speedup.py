@@ -6,6 +6,7 @@ from analysis.studies.engine.values import LATENCY, latency_and_speedup
 STUDY = Study(
     name="compile-speedup",
     title="torch.compile: latency and speed-up on eager",
+    question="How much faster is each compile mode?",
     about="The same job in each compile mode. The speed-up divides the eager latency by the "
     "mode's, all other fields equal; below 1 compile made it slower. Jobs measured in "
     "one mode alone are left out where others were in several.",

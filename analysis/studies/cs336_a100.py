@@ -6,6 +6,7 @@ from analysis.studies.engine.values import ALLOCATED, RESERVED, TOKENS
 STUDY = Study(
     name="cs336-a100",
     title="cs336-a100: precision on an A100",
+    question="How did the course's models do on an A100?",
     about="Mean, spread, median, extremes, rate, allocated and reserved memory by model, mode "
     "and dtype; one cell ran out of memory.",
     filters={"workload": ("transformer",)},

@@ -11,6 +11,7 @@ from analysis.studies.engine.values import (
 STUDY = Study(
     name="cs336-a100-attention",
     title="cs336-a100-attention: attention by width and sequence",
+    question="What does naive attention cost on an A100, in time and memory?",
     about="Forward and backward latency, memory before the backward pass and at the peak, "
     "batch 8, fp32, on an A100.",
     filters={"workload": ("attention",)},

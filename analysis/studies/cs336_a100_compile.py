@@ -6,6 +6,7 @@ from analysis.studies.engine.values import LATENCY
 STUDY = Study(
     name="cs336-a100-compile",
     title="cs336-a100-compile: torch.compile of the large model",
+    question="What did torch.compile save on an A100?",
     about="Forward pass, training step, and its backward and optimizer part.",
     filters={"workload": ("transformer",)},
     tables=(

@@ -6,6 +6,7 @@ from analysis.studies.engine.values import MATMUL, SOFTMAX, longest_kernel
 STUDY = Study(
     name="cs336-nsys-new-base",
     title="cs336-nsys-new-base: model size by sequence length",
+    question="What do Nsight Systems captures of the course's models show?",
     about="Forward ranges, longest kernels, GEMM fraction, softmax against matmul, on a "
     "GPU that the source does not name.",
     filters={"workload": ("transformer",)},

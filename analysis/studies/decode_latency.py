@@ -6,6 +6,7 @@ from analysis.studies.engine.values import LATENCY
 STUDY = Study(
     name="decode-latency",
     title="Decode latency by GPU and compile mode",
+    question="How long does one decoded token take, by GPU and compile mode?",
     about="Median time of one decode step of Llama-sized layers. Launch-bound where the model is "
     "small: compile modes then change the number of launches more than the work.",
     filters={"workload": ("decode",)},

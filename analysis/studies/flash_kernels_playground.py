@@ -7,6 +7,7 @@ from analysis.studies.moe_routing import OVERHEAD, REGROUPING
 STUDY = Study(
     name="flash-kernels-playground",
     title="flash-kernels-playground: MoE routing and attention",
+    question="What did fused routing and a Triton attention save?",
     about="Routing with and without regrouping, and naive against Triton attention at one size.",
     filters={"workload": ("moe_routing", "attention")},
     tables=(

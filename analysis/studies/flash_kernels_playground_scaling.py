@@ -6,6 +6,7 @@ from analysis.studies.engine.values import LATENCY, SPEEDUP_ON_NAIVE
 STUDY = Study(
     name="flash-kernels-playground-scaling",
     title="flash-kernels-playground-scaling: attention by batch and sequence",
+    question="How did four attentions scale on a laptop GPU?",
     about="Latency and rate of a forward pass, fp16, on a laptop RTX 5090.",
     filters={"workload": ("attention",)},
     tables=(

@@ -6,6 +6,7 @@ from analysis.studies.engine.values import LATENCY_MEDIAN
 STUDY = Study(
     name="forward-time",
     title="Forward time by model size and sequence length",
+    question="How long does a forward pass take, on the clock and on the GPU?",
     about="Latency of a whole forward pass without a profiler, and the GPU projection of the "
     "forward range under it: from the first kernel's start to the last one's end. The "
     "range on the host ends when the last kernel is launched, not when it has run.",

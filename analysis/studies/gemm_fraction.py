@@ -5,6 +5,7 @@ from analysis.studies.engine.records import Chart, Study, Table, Value
 STUDY = Study(
     name="gemm-fraction",
     title="GEMM fraction by model size and sequence length",
+    question="How much of the kernel time is matrix products?",
     about="Kernel time of GEMM and GEMV kernels (split-K reductions included) over all kernel "
     "time; whole CUDA graphs whose kernels were not recorded count in the denominator.",
     filters={},

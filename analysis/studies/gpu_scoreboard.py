@@ -6,6 +6,7 @@ from analysis.studies.engine.values import LATENCY_MEDIAN, TOKENS
 STUDY = Study(
     name="gpu-scoreboard",
     title="GPU scoreboard",
+    question="How close does each GPU come to its own measured peaks?",
     about="The same job on each GPU: latency, and that latency as a share of the bandwidth and "
     "of the compute peak measured on that very GPU. Blank where a peak was not measured. Jobs "
     "measured on one GPU alone are left out where others were on several.",

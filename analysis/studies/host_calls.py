@@ -6,6 +6,7 @@ from analysis.studies.engine.values import api_table
 STUDY = Study(
     name="host-calls",
     title="Host calls: share, total, count and average",
+    question="Which CUDA calls does the host spend its time in?",
     about="The longest CUDA calls of the host under the profiler, over the whole capture, with "
     "their share of the time in calls. Waiting calls hold the time in which the GPU "
     "works.",

@@ -5,6 +5,7 @@ from analysis.studies.engine.records import Chart, Study, Table, Value
 STUDY = Study(
     name="kernel-origin",
     title="Kernel origin by GPU and compile mode",
+    question="Whose code are the kernels that take the time?",
     about="Share of kernel time by whose code the kernels are, and by what they compute. "
     "Unknown is the share that no rule recognises.",
     filters={},

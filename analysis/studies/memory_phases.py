@@ -6,6 +6,7 @@ from analysis.studies.engine.values import RESERVED
 STUDY = Study(
     name="memory-phases",
     title="Peak memory by phase",
+    question="In which phase does memory peak?",
     about="Peak of allocated memory inside forward, backward and optimizer, over the whole, and "
     "what the allocator had reserved (GB = 1e9 bytes).",
     filters={},

@@ -32,6 +32,7 @@ OVERHEAD = Table(
 STUDY = Study(
     name="moe-routing",
     title="MoE routing and regrouping",
+    question="What does routing tokens to experts cost, and what does a better way save?",
     about="Latency of choosing experts (route), and of choosing and regrouping the tokens by "
     "expert: the plain way by a sort (route_regroup), or by counting (route_fused). The "
     "overhead on routing alone is the price of contiguous expert batches.",

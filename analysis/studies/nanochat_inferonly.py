@@ -12,6 +12,7 @@ from analysis.studies.engine.values import (
 STUDY = Study(
     name="nanochat-inferonly",
     title="nanochat-inferonly: where decode time goes, and GEMM tiles",
+    question="Where does the time of a generation go on an RTX 4090?",
     about="Kernel time by class of a whole generation, copies and allocations, then one product "
     "with two tile sizes, on an RTX 4090.",
     filters={"workload": ("generate", "gemm")},

@@ -6,6 +6,7 @@ from analysis.studies.engine.values import LATENCY_MEDIAN, latency_and_speedup
 STUDY = Study(
     name="precision",
     title="Precision: latency and speed-up on fp32",
+    question="How much faster is a lower precision?",
     about="The same job at each dtype. The speed-up divides the fp32 latency by the dtype's, all "
     "other fields equal. Jobs measured at one dtype alone are left out where others were at "
     "several.",

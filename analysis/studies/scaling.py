@@ -9,6 +9,7 @@ _PARALLEL = {"workload": ("transformer",), "parallel": ("ddp", "fsdp2", "tensor"
 STUDY = Study(
     name="scaling",
     title="Scaling over GPUs of one host",
+    question="How well does a model scale over several GPUs?",
     about="The same model on 1, 2, 4, 8 ranks. Strong: the ranks share one batch; weak: it grows "
     "with them. Efficiency is GPU time a token on one rank over that on n: 1 is ideal. One job is "
     "one sample: a small difference needs several jobs.",

@@ -6,6 +6,7 @@ from analysis.studies.engine.values import MATMUL, SOFTMAX
 STUDY = Study(
     name="softmax-matmul",
     title="Softmax against matmul inside attention",
+    question="Does softmax cost more than its FLOPs say?",
     about="Kernel time of the softmax range over that of the score and output products, beside "
     "the ratio of their FLOPs (5 an element for softmax, 4 d_head for the products): the gap "
     "between the two is memory traffic.",

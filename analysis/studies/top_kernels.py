@@ -6,6 +6,7 @@ from analysis.studies.engine.values import longest_kernel
 STUDY = Study(
     name="top-kernels",
     title="Longest kernel and its share of kernel time",
+    question="Which kernel takes the most time?",
     about="The kernel with the largest total time, whole capture; for training steps also inside "
     "the forward and the backward phase.",
     filters={},

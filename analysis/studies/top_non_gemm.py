@@ -6,6 +6,7 @@ from analysis.studies.engine.values import longest_kernel
 STUDY = Study(
     name="top-non-gemm",
     title="Longest kernel besides matrix products",
+    question="What is left to gain beside the matrix products?",
     about="The longest kernel that is neither GEMM nor GEMV, and its share of all kernel time: "
     "what is left to gain where the products are near their peak.",
     filters={},

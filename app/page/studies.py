@@ -2,10 +2,13 @@
 
 import streamlit as st
 
-from app.ui import data, study_view
+from app.ui import data, study_gallery, study_view
 from app.ui.widgets import said_plainly
 
 st.title("Studies")
+if "name" not in st.query_params:
+    study_gallery.gallery()
+    st.stop()
 name, query, published = study_view.inputs()
 with said_plainly():
     found = data.fetch_study(name, query, published)

@@ -4,7 +4,7 @@ Reads that depend on the database carry its files' change times in the cache key
 makes the next read fresh. The timeline's key is the Parquet files instead.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -479,6 +479,53 @@ MAX_STUDY_RUNS = 1000
 def fetch_study(name: str, query: str, published: bool) -> Any:
     """Return a study of the newest runs that match (analysis.studies.StudyTable); UserError."""
     return _study(name, query, published, stamp())
+
+
+MAX_PICTURED_RUNS = 300
+
+
+@st.cache_resource
+def _thumbnails() -> dict[tuple[str, str, int, str], Any]:
+    """Return the pictures of studies that were made, by study and what the database held."""
+    return {}
+
+
+def _pictured(name: str) -> tuple[str, str, int, str]:
+    """Return what a study's picture depends on: the finished runs."""
+    with database() as db:
+        count, newest = db.execute(
+            "SELECT count(*), coalesce(max(finished_at), '') FROM runs"
+            " WHERE status IN ('done', 'oom')"
+        ).fetchone()
+    return (str(data_dir().db_path), name, int(count), str(newest))
+
+
+def kept_thumbnail(name: str) -> Any:
+    """Return the picture of a study where it was made already; None else."""
+    return _thumbnails().get(_pictured(name))
+
+
+def fetch_thumbnail(name: str, make: Callable[[Any], Any]) -> Any:
+    """Make the picture of a study from the newest runs, published figures beside; keep it."""
+    from analysis.studies import find_study, run_study
+
+    key = _pictured(name)
+    wanted = ",".join(find_study(name).filters.get("workload", ()))
+    terms = " ".join(t for t in (f"workload:{wanted}" if wanted else "", _ENDED) if t)
+    with database() as db:
+        ids = [row["id"] for row in runs.list_rows(db, terms, limit=MAX_PICTURED_RUNS)]
+    found = make(run_study(name, [_study_view(run_id) for run_id in ids], published=True))
+    kept = _thumbnails()
+    for old in [k for k in kept if k[:2] == key[:2]]:
+        kept.pop(old, None)
+    kept[key] = found
+    return found
+
+
+@st.cache_resource(ttl=900, max_entries=MAX_PICTURED_RUNS, show_spinner=False)
+def _study_view(run_id: str) -> RunView:
+    with database() as db:
+        return fetch.run_view(db, data_dir(), run_id, leave_out=fetch.NOT_IN_A_STUDY)
 
 
 def load_demo() -> int:

@@ -36,7 +36,8 @@ MOST_ROWS = 60
 
 def inputs() -> tuple[str, str, bool]:
     """Draw the choice of study, the filter of runs, and whether to lay published figures beside."""
-    known = {s.name: s for s in sorted(list_studies(), key=_place)}
+    known = {s.name: s for s in sorted(list_studies(), key=place_of)}
+    st.page_link(links.STUDIES, label="All studies", icon=":material/grid_view:")
     bar = st.columns([3, 3, 2], vertical_alignment="bottom")
     name = linked_select(
         bar[0],
@@ -51,16 +52,19 @@ def inputs() -> tuple[str, str, bool]:
         bind="query-params",
         placeholder="every run that fits, or gpu:H100 tag:paper",
     )
+    has_figures = any(table.sources for table in known[name].tables)
     published = bar[2].toggle(
         "Published figures beside",
+        value=True,
         key="published",
         bind="query-params",
+        disabled=not has_figures or known[name].is_publication,
         help="Figures of others, as printed there; always marked as published",
     )
-    return str(name), query or "", bool(published) or known[str(name)].is_publication
+    return name, query or "", has_figures and (bool(published) or known[name].is_publication)
 
 
-def _place(study: Any) -> tuple[bool, bool, str]:
+def place_of(study: Any) -> tuple[bool, bool, str]:
     """Order studies: the one most people come for first, publications last."""
     return (study.is_publication, study.name != FIRST_STUDY, study.title)
 

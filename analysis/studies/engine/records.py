@@ -80,6 +80,8 @@ class Study:
 
     name: str
     title: str
+    question: str
+    "What it answers, in one sentence."
     about: str
     filters: Mapping[str, tuple[str, ...]]
     "Field -> allowed values of the runs that take part."
