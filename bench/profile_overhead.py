@@ -146,9 +146,11 @@ class Bench:
         order = first if number % 2 else first[::-1]
         if self._own.seen is None:  # the clean pass tells which steps the others capture
             order = first[::-1]
-        self._rounds.append({name: self._run(name) for name in (*order, *profiled)})
+        found = {name: self._run(name) for name in (*order, *profiled)}
+        self._rounds.append({name: process for name, process in found.items() if process})
 
-    def _run(self, name: str) -> Process:
+    def _run(self, name: str) -> Process | None:
+        """Run one process; None where it failed, which is said and costs its round alone."""
         with tempfile.TemporaryDirectory() as folder:
             work = Path(folder)
             env = dict(os.environ)
@@ -161,9 +163,12 @@ class Bench:
             begin = time.monotonic()
             with open(out, "w") as stdout, open(err, "w") as stderr:
                 code = subprocess.run(command, stdout=stdout, stderr=stderr, env=env).returncode
-            if code:
-                sys.exit(f"{self.program.name} {name}: exit code {code}\n{err.read_text()[-2000:]}")
-            process = self._read(name, out.read_text())
+            printed = out.read_text()
+            if code or len(OWN_TIMER.findall(printed)) < 4:
+                said = f"{printed[-500:]}\n{err.read_text()[-1500:]}"
+                print(f"{self.program.name} {name}: exit code {code}: {said}", file=sys.stderr)
+                return None
+            process = self._read(name, printed)
             if name == "clean":
                 process.measured = self._measured(work, begin, code)
             return process
@@ -218,11 +223,13 @@ class Bench:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row for each pass, against the bare program."""
-        bare = [r["bare"].own_ms for r in self._rounds]
+        bare = [r["bare"].own_ms for r in self._rounds if "bare" in r]
+        if not bare:
+            return []
         base = {"program": self.program.name, "pass": "bare", "rounds": len(bare)}
         rows: list[dict[str, Any]] = [base | {"own_ms": statistics.median(bare)}]
         for name in PASSES:
-            pairs = [(r["bare"], r[name]) for r in self._rounds if name in r]
+            pairs = [(r["bare"], r[name]) for r in self._rounds if {"bare", name} <= set(r)]
             if not pairs:
                 continue
             row: dict[str, Any] = {"program": self.program.name, "pass": name}
