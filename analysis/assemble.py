@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.definitions import columns_of, unit_of
-from analysis.idle import idle_figures
+from analysis.idle import idle_figures, of_program
 from analysis.iterations import iteration_kernel_ns
 from analysis.latency import latency_ms
 from analysis.memory_figures import captured_memory, memory_document, memory_summary, pass_differs
@@ -52,7 +52,9 @@ def assemble(
     captured = captured_memory(by_pass)
     summary |= memory_summary(data.memory_peaks, captured)
     summary |= _latency(data)
-    summary |= _idle(by_pass.get(primary or "", ()), summary)
+    leading = leading_steps(by_pass.get(primary or "", ()))
+    facts = leading.tables.step_facts if leading else {}
+    summary |= _idle(by_pass.get(primary or "", ()), summary, facts)
     utilised, found = _utilisation(data, summary, peaks or {}, gpu_model)
     summary |= utilised
     summary |= summary_of(ranks.joined)
@@ -70,7 +72,7 @@ def assemble(
         warnings=_said_once(data.warnings + merge_warnings + found + ranks.warnings),
         ranks=ranks.document,
         peaks=dict(peaks or {}),
-        columns=columns_of(summary),
+        columns=columns_of(summary) | _columns_of_steps(summary, leading, classes),
     )
 
 
@@ -79,11 +81,38 @@ def _of_capture(summary: Mapping[str, Any]) -> dict[str, Any]:
     return {"profiled_idle_frac" if k == "idle_frac" else k: v for k, v in summary.items()}
 
 
-def _idle(captures: Sequence[RunCapture], summary: Mapping[str, Any]) -> dict[str, Any]:
+def leading_steps(captures: Sequence[RunCapture]) -> RunCapture | None:
+    """Return the capture whose steps stand for the run: the first that has some."""
+    in_order = sorted(captures, key=lambda c: c.process)
+    return next((c for c in in_order if "source" in c.tables.step_facts), None)
+
+
+def _columns_of_steps(
+    summary: Mapping[str, Any], leading: RunCapture | None, classes: Sequence[NamedClass]
+) -> dict[str, Any]:
+    """Return what lists say of a step instead of the whole capture, and which the idle share is."""
+    facts = leading.tables.step_facts if leading else {}
+    idle = of_program(summary, facts)
+    found: dict[str, Any] = {}
+    if idle is not None:
+        found = {"idle_frac": idle.frac, "idle_source": idle.source}
+    kernels = leading.tables.step_kernels if leading else None
+    if kernels is not None and len(kernels):
+        category = {c.name: c.category for c in classes}
+        kernels = kernels.assign(category=kernels["name"].map(category))
+        found |= {k: v for k, v in class_fractions(kernels).items() if k == "gemm_frac"}
+    return found
+
+
+def _idle(
+    captures: Sequence[RunCapture], summary: Mapping[str, Any], facts: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the idle share of the program itself (`analysis.idle`)."""
     frames = [c.tables.phases for c in captures if c.tables.phases is not None]
     known = [f for f in frames if len(f)]
-    kernel_ns = iteration_kernel_ns(pd.concat(known, ignore_index=True)) if known else None
+    kernel_ns = facts.get("kernel_ns")
+    if "source" not in facts and known:
+        kernel_ns = iteration_kernel_ns(pd.concat(known, ignore_index=True))
     figures = idle_figures(summary, kernel_ns)
     return figures | ({"iteration_kernel_ns": round(kernel_ns)} if figures and kernel_ns else {})
 

@@ -90,7 +90,8 @@ _SUMMARY_ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
     ("idle_frac", "Idle", "fraction",
      "Share of an iteration in which no kernel runs: that of the program itself where a clean pass "
      "measured it (idle_source clean), else that of the profiled capture (profiled), which the "
-     "profiler's own cost makes larger.",
+     "profiler's own cost makes larger. Pages and lists show the steps' own share "
+     "(steps.idle_frac) instead of the capture's where the capture was cut into steps.",
      "max(0, 1 - iteration_kernel_ns / latency_ms.median), else profiled_idle_frac",
      f"{CLEAN} and {KERNEL_PASS}"),
     ("idle_source", "Idle, source", "", "Which of the two the idle share is: clean or profiled.",
@@ -103,9 +104,10 @@ _SUMMARY_ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
     ("profiled_idle_frac", "Idle, profiled", "fraction",
      "Share of the profiled span in which no kernel ran; the profiler slows the host, so about the "
      "most the program itself can idle.", "1 - busy_ns / span_ns", KERNEL_PASS),
-    ("iteration_kernel_ns", "Kernel time an iteration", "ns",
-     "Kernel time that belongs to one iteration; those without a recorded kernel are left out.",
-     "median over iterations of the sum of (end - start)", KERNEL_PASS),
+    ("iteration_kernel_ns", "Kernel time a step", "ns",
+     "Kernel time that belongs to one step; those without a recorded kernel are left out.",
+     "median over the regular steps (without a timeline: over marked iterations) of the sum of "
+     "(end - start)", KERNEL_PASS),
     ("gemm_frac", "GEMM fraction", "fraction",
      "Share of kernel time in matrix products: GEMM and GEMV kernels, split-K reductions included, "
      "fused attention not.",

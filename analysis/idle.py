@@ -15,6 +15,8 @@ from typing import Any
 from analysis.runview import RunView
 
 CLEAN = "clean"
+MIN_STEPS = 2
+"""Fewer regular steps than these say nothing of the usual one."""
 PROFILED = "profiled"
 STEPS = "steps"
 """Of the regular steps alone: the capture holds start-up or other work beside them."""
@@ -98,14 +100,18 @@ def idle_of(summary: Mapping[str, Any]) -> Idle | None:
 def idle_of_run(view: RunView) -> Idle | None:
     """Return the idle share that says most about the program; None where it is unknown.
 
-    The clean pass's; else that of the regular steps where the capture holds much beside them
-    (start-up, compilation, warm-up); else the capture's own.
+    The clean pass's; else that of the regular steps, since a capture holds start-up, compilation
+    and warm-up beside them; else the capture's own.
     """
-    idle, facts = idle_of(view.summary), view.by_step.facts
-    step_frac = facts.get("idle_frac")
+    return of_program(view.summary, view.by_step.facts)
+
+
+def of_program(summary: Mapping[str, Any], step_facts: Mapping[str, Any]) -> Idle | None:
+    """Return the idle share by the best source of a run's summary and its steps."""
+    idle, step_frac = idle_of(summary), step_facts.get("idle_frac")
     if idle is None or idle.is_clean or step_frac is None:
         return idle
-    if facts["count"] - facts["num_excluded"] < 2 or abs(step_frac - idle.frac) <= SAME_FRAC:
+    if step_facts["count"] - step_facts["num_excluded"] < MIN_STEPS:
         return idle
     return Idle(
         frac=step_frac,

@@ -170,11 +170,13 @@ STEP_COLUMNS = (
 
 STEP_KERNEL_COLUMNS = (
     "name",  # str
+    "grid",  # str "x,y,z" or None
+    "block",  # str "x,y,z" or None
     "is_opaque",  # bool: whole CUDA graph launches
     "count",  # float64, per regular step
     "total_ns",  # float64, per regular step
 )
-"""The kernels of a regular step by name, longest first."""
+"""The kernels of a regular step by (name, grid, block), longest first."""
 
 OPERATOR_COLUMNS = (
     "name",  # str, without attributes

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import pandas as pd
 from sqlite_utils import Database
 
+from analysis.assemble import class_fractions
 from analysis.rundata import NamedClass
 from db.frames import select
 
@@ -47,13 +48,27 @@ def kernel_totals(db: Database) -> pd.DataFrame:
     )
 
 
+def _step_totals(db: Database, run_id: str) -> pd.DataFrame:
+    """Return GPU time of a step by category of the run's leading capture; empty without steps."""
+    return select(
+        db,
+        "SELECT n.category, sum(k.total_ns) AS total_ns, k.is_opaque FROM step_kernels k"
+        " JOIN kernel_names n ON n.name = k.name WHERE k.capture_id ="
+        " (SELECT c.id FROM captures c WHERE c.run_id = ? AND c.step_facts LIKE '%\"source\"%'"
+        " ORDER BY c.pass, c.process, c.id LIMIT 1) GROUP BY n.category, k.is_opaque",
+        (run_id,),
+        ("category", "total_ns", "is_opaque"),
+    )
+
+
 def update_fractions(db: Database, run_id: str, fractions: Mapping[str, float]) -> None:
     """Replace a run's GEMM, attention and unclassified shares; one not given becomes unknown."""
     row = db.execute("SELECT summary FROM runs WHERE id = ?", [run_id]).fetchone()
+    listed = class_fractions(_step_totals(db, run_id)) or fractions
     summary = {k: v for k, v in json.loads(row[0]).items() if k not in FRACTIONS}
     db.conn.execute(
         "UPDATE runs SET summary = ?, gemm_frac = ? WHERE id = ?",
-        (json.dumps(summary | dict(fractions)), fractions.get("gemm_frac"), run_id),
+        (json.dumps(summary | dict(fractions)), listed.get("gemm_frac"), run_id),
     )
     for name in FRACTIONS:
         if name in fractions:

@@ -9,7 +9,7 @@ import pandas as pd
 from sqlite_utils import Database
 
 from analysis import tables
-from analysis.runview import CLASSIFIED_KERNEL_COLUMNS, RunRow, RunView, StepView
+from analysis.runview import CLASSIFIED_KERNEL_COLUMNS, RunRow, RunView
 from analysis.tables import CaptureWarning
 from core.config import DataDir
 from core.errors import UserError
@@ -149,7 +149,7 @@ def run_view(
     """Return what is stored about a run; UserError when it does not exist.
 
     The frames named by `leave_out` come without rows: a study reads hundreds of runs, and needs
-    nothing of NOT_IN_A_STUDY.
+    nothing of NOT_IN_A_STUDY (of `by_step` what a step is made of stays, without its tables).
     """
     row, stored, info = _run_row(db, run_id)
     captures = captures_of(db, run_id)
@@ -177,7 +177,7 @@ def run_view(
         noise_floor_frac=noise_floor_frac,
         noise_floors=noise_floors,
         ranks={} if "ranks" in leave_out else _ranks(db, run_id),
-        by_step=StepView() if "by_step" in leave_out else step_view(db, run_id, primary),
+        by_step=step_view(db, run_id, primary, is_short="by_step" in leave_out),
         passes=tuple(info.get("passes", ())),
         **frames,
     )

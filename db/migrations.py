@@ -499,6 +499,55 @@ CREATE INDEX counter_sources_run ON counter_sources (run_id)
     )
 
 
+@migrations()
+def m020_launch_shapes_of_a_step(db: Database) -> None:
+    """Tell the kernels of a step apart by launch shape, as those of the whole capture are."""
+    for name in ("grid", "block"):
+        db.conn.execute(f"ALTER TABLE step_kernels ADD COLUMN {name} TEXT")
+
+
+@migrations()
+def m021_source_of_the_idle_share(db: Database) -> None:
+    """Name what the listed idle share is of; of a capture with steps, list that of the steps."""
+    db.conn.execute("ALTER TABLE runs ADD COLUMN idle_source TEXT")
+    rows = db.execute("SELECT id, summary FROM runs WHERE summary LIKE '%idle_frac%'").fetchall()
+    for run_id, text in rows:
+        summary = json.loads(text)
+        idle = (summary.get("idle_frac"), summary.get("idle_source") or "profiled")
+        facts = _step_facts(db, run_id) if idle[1] != "clean" else {}
+        regular = facts.get("count", 0) - facts.get("num_excluded", 0)
+        if facts.get("idle_frac") is not None and regular >= 2:
+            idle = (facts["idle_frac"], "steps")
+        db.conn.execute(
+            "UPDATE runs SET idle_frac = ?, idle_source = ? WHERE id = ?", (*idle, run_id)
+        )
+    db.conn.execute(_GEMM_OF_STEPS)
+
+
+_GEMM_OF_STEPS = """
+UPDATE runs SET gemm_frac = of_steps.share FROM (
+    SELECT c.run_id, sum(k.total_ns * (n.category IN ('gemm', 'gemv'))) / sum(k.total_ns) AS share
+    FROM captures c JOIN step_kernels k ON k.capture_id = c.id
+    JOIN kernel_names n ON n.name = k.name
+    WHERE c.id = (SELECT id FROM captures l WHERE l.run_id = c.run_id
+                  AND l.step_facts LIKE '%"source"%' ORDER BY l.pass, l.process, l.id LIMIT 1)
+    GROUP BY c.run_id
+    HAVING sum(k.total_ns) > 0 AND sum(k.total_ns * k.is_opaque) <= 0.5 * sum(k.total_ns)
+) AS of_steps WHERE of_steps.run_id = runs.id
+"""
+
+
+def _step_facts(db: Database, run_id: str) -> dict[str, Any]:
+    """Return what was found of the steps of a run's leading capture; {} where nothing was."""
+    rows = db.execute(
+        "SELECT step_facts FROM captures WHERE run_id = ? AND pass IN ('nsys', 'trace')"
+        " ORDER BY pass, process, id",
+        [run_id],
+    ).fetchall()
+    known = (json.loads(text) for (text,) in rows)
+    return next((facts for facts in known if "source" in facts), {})
+
+
 def _run(db: Database, script: str) -> None:
     """Execute statements one by one: `executescript` would commit the migration's transaction."""
     for statement in script.split(";\n"):

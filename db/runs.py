@@ -66,6 +66,7 @@ LIST_COLUMNS = (
     "num_samples",
     "kernel_time_ns",
     "idle_frac",
+    "idle_source",  # clean, steps or profiled
     "gemm_frac",
     "peak_memory_bytes",
     "tags",  # str, ", " between

@@ -13,9 +13,12 @@ from db.ingest import STEP_TABLES
 _FLAGS = frozenset({"is_regular", "is_opaque"})
 
 
-def step_view(db: Database, run_id: str, primary_pass: str | None) -> StepView:
+def step_view(
+    db: Database, run_id: str, primary_pass: str | None, *, is_short: bool = False
+) -> StepView:
     """Return the steps of the capture that leads a run: the first of its pass that has some.
 
+    `is_short`: the facts and kernels of a step alone.
     Several captures of a pass are ranks that run the same steps.
     """
     rows = db.execute(
@@ -26,7 +29,8 @@ def step_view(db: Database, run_id: str, primary_pass: str | None) -> StepView:
     if not known:
         return StepView()
     capture_id, facts = next((k for k in known if "source" in k[1]), known[0])
-    frames = {name: _fetch(db, name, columns, capture_id) for name, columns in STEP_TABLES.items()}
+    wanted = {k: v for k, v in STEP_TABLES.items() if k == "step_kernels" or not is_short}
+    frames = {name: _fetch(db, name, columns, capture_id) for name, columns in wanted.items()}
     classes = dict(
         db.execute(
             "SELECT name, category FROM kernel_names"

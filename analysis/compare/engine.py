@@ -24,6 +24,7 @@ from analysis.compare.records import (
 )
 from analysis.compare.scoreboard import make_scoreboard
 from analysis.compare.waterfall import make_waterfall, representative
+from analysis.per_step import common_basis
 from analysis.runview import RunView
 from core.errors import UserError
 from core.numbers import decimal
@@ -185,5 +186,6 @@ def compare(a: Sequence[RunView], b: Sequence[RunView], *, metric: str = "latenc
         marks=result.marks,
         **explained,
         scoreboard=make_scoreboard((*a, *b)),
+        metric_per=common_basis((*a, *b)) if chosen.name in metrics.OF_STEP else "capture",
         pairs=pairs,
     )

@@ -12,8 +12,8 @@ from analysis.compare.records import Difference, Mark, Side, Verdict
 from analysis.compare.statistics import Groups, Order
 from analysis.compare.verdict import ASSUMED_FLOOR_FRAC, Judgement, judge
 from analysis.idle import idle_of
-from analysis.iterations import num_iterations
 from analysis.pass_clocks import pass_clocks
+from analysis.per_step import Per, common_basis
 from analysis.runview import RunView
 from analysis.verdict import VerdictKind, run_verdict
 from core.states import Pass
@@ -75,13 +75,12 @@ def evaluate_pair(a: Sequence[RunView], b: Sequence[RunView], metric: metrics.Me
 def _sides(
     a: Sequence[RunView], b: Sequence[RunView], metric: metrics.Metric
 ) -> tuple[Side, Side, Groups, Groups]:
-    """Return both sides and their groups; per iteration where captures hold different numbers."""
-    counts = {num_iterations(v.phases) for v in (*a, *b)}
-    per_iteration = len(counts) > 1 and None not in counts
-    groups_a, unit_a = metrics.side_groups(a, metric, per_iteration=per_iteration)
-    groups_b, unit_b = metrics.side_groups(b, metric, per_iteration=per_iteration)
-    side_a = _side("A", a, groups_a, unit_a, metric, per_iteration)
-    side_b = _side("B", b, groups_b, unit_b, metric, per_iteration)
+    """Return both sides and their groups, of a step where captures hold more or other numbers."""
+    per = common_basis((*a, *b))
+    groups_a, unit_a = metrics.side_groups(a, metric, per=per)
+    groups_b, unit_b = metrics.side_groups(b, metric, per=per)
+    side_a = _side("A", a, groups_a, unit_a, metric, per)
+    side_b = _side("B", b, groups_b, unit_b, metric, per)
     return side_a, side_b, groups_a, groups_b
 
 
@@ -91,9 +90,9 @@ def _side(
     groups: Groups,
     unit: str,
     metric: metrics.Metric,
-    per_iteration: bool,
+    per: Per,
 ) -> Side:
-    raw = [metrics.groups(v, metric, per_iteration=per_iteration) for v in views]
+    raw = [metrics.groups(v, metric, per=per) for v in views]
     num_samples = sum(len(process) for run in raw for process in run)
     names = sorted({v.run.name for v in views})
     shown = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

@@ -16,7 +16,7 @@ from analysis.compare.alignment import HEAVY, Group, Unit, align, make_groups, t
 from analysis.compare.launches import Launch, Sequences, load_sequences
 from analysis.compare.records import KernelPair
 from analysis.compare.unmatched import Row, Rows, pair_unmatched
-from analysis.iterations import num_iterations
+from analysis.per_step import Per, common_basis, num_of
 from analysis.runview import RunView
 
 SPLIT_K_WORDS = ("splitkreduce", "splitk_reduce", "split_k_reduce")
@@ -26,10 +26,10 @@ MAX_NAMED = 4
 def match_kernels(a: RunView, b: RunView) -> tuple[KernelPair, ...]:
     """Return pairs, the largest change first; their sums are each side's whole kernel time.
 
-    Times are of the whole capture, or per iteration (rounded so that sums hold) where the two
-    captures hold different numbers of iterations. Counts are of the whole capture.
+    Times and counts are of what `common_basis` says; times are rounded so that sums hold.
     """
-    sequences_a, sequences_b = load_sequences(a), load_sequences(b)
+    per = common_basis((a, b))
+    sequences_a, sequences_b = (load_sequences(v, in_steps=per == "step") for v in (a, b))
     rows = Rows()
     groups = None
     if sequences_a is not None and sequences_b is not None:
@@ -38,9 +38,9 @@ def match_kernels(a: RunView, b: RunView) -> tuple[KernelPair, ...]:
         assert sequences_a is not None and sequences_b is not None
         _claim(groups, sequences_a, sequences_b, rows)
     else:
-        _claim_totals(a, b, rows)
+        _claim_totals(a, b, rows, per)
     pair_unmatched(rows)
-    return rows.as_pairs(num_iterations(a.phases), num_iterations(b.phases))
+    return rows.as_pairs(num_of(a, per), num_of(b, per))
 
 
 def _match_sequences(a: Sequences, b: Sequences) -> list[Group] | None:
@@ -197,10 +197,12 @@ def _claim_side(side: str, sequences: Sequences, place: dict[int, Row], rows: Ro
             rows.alone(side, name, category, path).add(side, total, count)
 
 
-def _claim_totals(a: RunView, b: RunView, rows: Rows) -> None:
+def _claim_totals(a: RunView, b: RunView, rows: Rows, per: Per) -> None:
     for side, view in (("a", a), ("b", b)):
-        grouped = view.kernels.groupby(["name", "category"], sort=False)[
-            ["total_ns", "count"]
-        ].sum()
+        kernels, num = (
+            (view.by_step.kernels, num_of(view, per)) if per == "step" else (view.kernels, 1)
+        )
+        grouped = kernels.groupby(["name", "category"], sort=False)[["total_ns", "count"]].sum()
         for (name, category), total, count in grouped.itertuples():
-            rows.alone(side, str(name), str(category), None).add(side, int(total), int(count))
+            row = rows.alone(side, str(name), str(category), None)
+            row.add(side, round(total * num), round(count * num))

@@ -8,9 +8,11 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from analysis.iterations import iteration_of, normalise
+from analysis.per_step import basis_of
 from analysis.runview import RunView
 
-COLUMNS = ["start_ns", "end_ns", "process", "device", "kind", "name", "grid", "block", "path"]
+COLUMNS = ["start_ns", "end_ns", "process", "device", "kind", "name", "grid", "block"]
+COLUMNS += ["path", "launch_start_ns"]
 MAX_LAUNCHES = 20_000
 """Longest iteration that is aligned; a capture without iterations may hold a million launches."""
 
@@ -41,14 +43,20 @@ class Sequences:
     "Category of every kernel name of the run."
 
 
-def load_sequences(view: RunView) -> Sequences | None:
-    """Read a run's span files.
+def load_sequences(view: RunView, *, in_steps: bool = False) -> Sequences | None:
+    """Read a run's span files; `in_steps`: what lies in its regular steps alone.
 
-    None without them, when they do not hold all its kernel time, or past MAX_LAUNCHES.
+    None without them, when they do not hold all that kernel time, or past MAX_LAUNCHES.
     """
     spans = _load_spans(view)
     if spans is None or spans["dur_ns"].sum() != view.kernels["total_ns"].sum():
         return None
+    if in_steps:
+        spans = _of_steps(spans, view)
+        basis = basis_of(view)
+        wanted = view.by_step.kernels["total_ns"].sum() * (basis.num if basis else 0)
+        if abs(spans["dur_ns"].sum() - wanted) > 0.5:
+            return None
     groups = spans.groupby(["process", "device", "iteration"], sort=False, observed=True).indices
     names = spans["name"].cat.codes.to_numpy()
     orders = {key: names[rows].tobytes() for key, rows in groups.items()}
@@ -84,6 +92,36 @@ def _launches(
         )
         for row in shown[["name", "path", "grid", "block", "dur_ns"]].itertuples(index=False)
     )
+
+
+def _of_steps(spans: pd.DataFrame, view: RunView) -> pd.DataFrame:
+    """Return the operations of the regular steps, by when they were launched, else by their start.
+
+    The step is the iteration that each belongs to.
+    """
+    steps = view.by_step.steps
+    own = steps[steps["is_regular"]]
+    own = own[own["process"] == own["process"].iloc[0]].sort_values("start_ns")
+    launched = spans["launch_start_ns"].notna().to_numpy()
+    step = np.where(
+        launched,
+        _place(spans["launch_start_ns"].fillna(0), own["start_ns"], own["end_ns"]),
+        _place(spans["start_ns"], own["gpu_start_ns"].fillna(0), own["gpu_end_ns"].fillna(0) + 1),
+    )
+    inside = step >= 0
+    if spans["process"].nunique() > 1:
+        inside &= spans["process"].to_numpy() == own["process"].iloc[0]
+    names = [f"step_{i}" for i in step[inside].tolist()]
+    kept = spans[inside].reset_index(drop=True)
+    return kept.assign(iteration=pd.Categorical(names))
+
+
+def _place(time_ns: pd.Series, start_ns: pd.Series, end_ns: pd.Series) -> np.ndarray:
+    """Return which of some stretches in order holds each time; -1 for none."""
+    times = time_ns.to_numpy(np.int64)
+    place = np.searchsorted(start_ns.to_numpy(np.int64), times, side="right") - 1
+    is_inside = (place >= 0) & (times < end_ns.to_numpy(np.int64)[np.maximum(place, 0)])
+    return np.where(is_inside, place, -1)
 
 
 def _load_spans(view: RunView) -> pd.DataFrame | None:

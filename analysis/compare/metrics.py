@@ -9,7 +9,8 @@ import numpy as np
 from analysis.compare.records import Side
 from analysis.compare.statistics import Groups, centre
 from analysis.definitions import COMPARED
-from analysis.iterations import at_path, iteration_of, normalise, num_iterations, tail
+from analysis.iterations import at_path, iteration_of, normalise, tail
+from analysis.per_step import Per, num_of
 from analysis.runview import RunView
 from core.errors import UserError
 
@@ -106,10 +107,11 @@ def common(a: Sequence[RunView], b: Sequence[RunView]) -> list[str]:
     return [*(n for n in TELLING if n in both), *sorted(both - set(TELLING))]
 
 
-def groups(view: RunView, metric: Metric, *, per_iteration: bool = False) -> list[np.ndarray]:
+def groups(view: RunView, metric: Metric, *, per: Per = "capture") -> list[np.ndarray]:
     """Return the samples of each process of one run, in order; [] when the run lacks them.
 
-    Times in ms. `per_iteration` divides whole-capture times by the capture's iterations.
+    Times in ms. `per`: what whole-capture times are brought to; of a step, each regular one is a
+    sample.
     """
     if metric.name == "latency":
         return [
@@ -117,13 +119,15 @@ def groups(view: RunView, metric: Metric, *, per_iteration: bool = False) -> lis
             for _, rows in view.samples.groupby("process", sort=True)
         ]
     if metric.name in COMPARED:
+        if per == "step" and (values := _step_values(view, metric.name)) is not None:
+            return [values]
         definition = COMPARED[metric.name]
         value = definition.value(view.summary)
         if value is None:
             return []
         scale = NS_PER_MS if definition.unit == "ns" else 1.0
-        if per_iteration and metric.name in ("kernel_time", "busy", "span"):
-            scale *= num_iterations(view.phases) or 1
+        if metric.name in OF_STEP and per != "step":
+            scale *= num_of(view, per)
         return [np.array([float(value) / scale])]
     if metric.name == PROFILED_ITERATION:
         values = _iteration_values(view)
@@ -132,6 +136,20 @@ def groups(view: RunView, metric: Metric, *, per_iteration: bool = False) -> lis
     if kind in PHASE_METRICS and (values := _phase_values(view, kind, path)) is not None:
         return [values]
     return _stored(view, metric.name)
+
+
+OF_STEP = {"kernel_time": "kernel_ns", "busy": "busy_ns", "span": "period_ns"}
+"""Totals of a capture that a step has too."""
+
+
+def _step_values(view: RunView, name: str) -> np.ndarray | None:
+    """Return the figure of each regular step of the leading process in ms."""
+    steps, column = view.by_step.steps, OF_STEP.get(name)
+    if column is None or steps.empty:
+        return None
+    own = steps[(steps["process"] == steps["process"].iloc[0]) & steps["is_regular"]]
+    values = own[column].dropna().to_numpy(float)
+    return values / NS_PER_MS if len(values) else None
 
 
 def profiled_iterations(view: RunView) -> tuple[np.ndarray, str] | None:
@@ -204,14 +222,14 @@ def _union(views: Sequence[RunView]) -> dict[str, str]:
 
 
 def side_groups(
-    views: Sequence[RunView], metric: Metric, *, per_iteration: bool
+    views: Sequence[RunView], metric: Metric, *, per: Per
 ) -> tuple[list[np.ndarray], str]:
     """Return the independent groups of one side and what one is: `process`, or `run`.
 
     The highest level that was repeated decides: with at least four runs of several processes a
     run is the unit, with the samples of all its processes.
     """
-    by_run = [groups(v, metric, per_iteration=per_iteration) for v in _in_time(views)]
+    by_run = [groups(v, metric, per=per) for v in _in_time(views)]
     by_run = [g for g in by_run if g]
     if len(by_run) >= MIN_RUNS_AS_GROUPS and any(len(g) > 1 for g in by_run):
         return [np.concatenate(run) for run in by_run], "run"

@@ -110,8 +110,9 @@ class KernelPair:
     "Normalised range path the pair was found in, None without ranges."
     a_ns: int
     b_ns: int
-    a_count: int
-    b_count: int
+    a_count: float
+    b_count: float
+    "Of what the times are of: the whole capture, a step or an iteration."
 
     @property
     def delta_ns(self) -> int:
@@ -184,6 +185,8 @@ class Comparison:
     kernels: tuple[KernelPair, ...]
     memory: tuple[MemoryGrowth, ...]
     scoreboard: tuple[ScoreRow, ...]
+    metric_per: str = "capture"
+    "Of what a time under the profiler is: the whole capture, a step or an iteration."
     pairs: tuple[Pair, ...]
     "Each measurement of B against its partner; empty with one measurement on each side."
 
@@ -205,6 +208,7 @@ class Comparison:
             "banner": self.banner,
             "metric": self.metric,
             "unit": self.unit,
+            "metric_per": self.metric_per,
             "device": self.device,
             "higher_is_better": self.higher_is_better,
             "verdict": self.verdict,

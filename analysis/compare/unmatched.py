@@ -52,6 +52,10 @@ class Row:
         self.add("b", other.b_ns, other.b_count)
 
 
+def _each(count: int, num: int) -> float:
+    return count // num if count % num == 0 else count / num
+
+
 class Rows:
     """The rows of one comparison, each key once."""
 
@@ -88,13 +92,12 @@ class Rows:
     def remove(self, row: Row) -> None:
         del self._rows[row.key]
 
-    def as_pairs(self, num_a: int | None, num_b: int | None) -> tuple[KernelPair, ...]:
-        """Return the finished pairs, largest change first; per iteration where counts differ."""
+    def as_pairs(self, num_a: int, num_b: int) -> tuple[KernelPair, ...]:
+        """Return the finished pairs, largest change first; totals hold so many of what is shown."""
         rows = list(self._rows.values())
         times_a = {i: r.a_ns for i, r in enumerate(rows)}
         times_b = {i: r.b_ns for i, r in enumerate(rows)}
-        if num_a and num_b and num_a != num_b:
-            times_a, times_b = per_iteration(times_a, num_a), per_iteration(times_b, num_b)
+        times_a, times_b = per_iteration(times_a, num_a), per_iteration(times_b, num_b)
         pairs = [
             KernelPair(
                 a=r.a,
@@ -105,8 +108,8 @@ class Rows:
                 path=r.path or None,
                 a_ns=times_a[i],
                 b_ns=times_b[i],
-                a_count=r.a_count,
-                b_count=r.b_count,
+                a_count=_each(r.a_count, num_a),
+                b_count=_each(r.b_count, num_b),
             )
             for i, r in enumerate(rows)
         ]

@@ -9,8 +9,10 @@ nothing is spread over the others.
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
+import pandas as pd
+
 from analysis.compare.records import Bar, Waterfall
-from analysis.iterations import num_iterations
+from analysis.per_step import basis_of, common_basis, num_of
 from analysis.runview import RunView
 
 K = TypeVar("K", bound=Hashable)
@@ -52,17 +54,17 @@ def representative(views: Sequence[RunView]) -> RunView | None:
 def make_waterfall(a: RunView, b: RunView, mode: str) -> Waterfall | None:
     """Return the steps of `span` or `kernel_time` from A to B, None where a total is unknown.
 
-    Whole captures are compared when both hold the same number of iterations (or one does not
-    say); otherwise both are divided by their iterations.
+    Of what `common_basis` says. A step lasts from its start on the GPU to the next one's, so the
+    idle time before the next is in it.
     """
-    parts_a, parts_b = _parts(a, mode), _parts(b, mode)
+    per = common_basis((a, b))
+    read = _step_parts if per == "step" else _parts
+    parts_a, parts_b = read(a, mode), read(b, mode)
     if parts_a is None or parts_b is None:
         return None
-    count_a, count_b = num_iterations(a.phases), num_iterations(b.phases)
-    per = "capture"
-    if count_a and count_b and count_a != count_b:
-        per = "iteration"
-        parts_a, parts_b = per_iteration(parts_a, count_a), per_iteration(parts_b, count_b)
+    parts_a, parts_b = (
+        per_iteration(parts, num_of(view, per)) for parts, view in ((parts_a, a), (parts_b, b))
+    )
     bars = [
         Bar(
             kind=kind,
@@ -86,7 +88,7 @@ def make_waterfall(a: RunView, b: RunView, mode: str) -> Waterfall | None:
 
 
 def _parts(view: RunView, mode: str) -> Parts | None:
-    kernels = _kernel_parts(view)
+    kernels = _kernel_parts(view.kernels)
     if mode == "kernel_time":
         return kernels or None
     span, busy = view.summary.get("span_ns"), view.summary.get("busy_ns")
@@ -102,10 +104,41 @@ def _parts(view: RunView, mode: str) -> Parts | None:
     return parts | {("other", "not explained by the capture"): int(span) - explained}
 
 
-def _kernel_parts(view: RunView) -> Parts:
-    if not len(view.kernels):
+def _step_parts(view: RunView, mode: str) -> Parts | None:
+    """Return the parts of all regular steps: `span` is the time from each one's start to the next.
+
+    Only steps with a known time count for `span`; of a program on several GPUs there is none, as a
+    step's time is not the sum over its GPUs.
+    """
+    basis, step = basis_of(view), view.by_step
+    assert basis is not None
+    num = basis.num
+    totals = step.kernels.assign(total_ns=step.kernels["total_ns"] * num)
+    kernels = _kernel_parts(totals)
+    if mode == "kernel_time":
+        return kernels or None
+    own = step.steps[step.steps["is_regular"]]
+    own = own[own["process"] == own["process"].iloc[0]].dropna(subset=["period_ns"])
+    if own.empty:
+        return None
+    span, busy = (round(float(own[c].mean()) * num) for c in ("period_ns", "busy_ns"))
+    if busy > span:
+        return None
+    parts = kernels | {("overlap", "running at the same time"): busy - sum(kernels.values())}
+    explained = busy
+    for row in step.facts.get("gaps", []):
+        kind = "transfer" if row["cause"] == "transfer" else "idle"
+        name = (kind, IDLE_NAMES.get(row["cause"], str(row["cause"])))
+        ns = round(row["total_ns"] * num)
+        parts[name] = parts.get(name, 0) + ns
+        explained += ns
+    return parts | {("other", "not explained by the capture"): span - explained}
+
+
+def _kernel_parts(kernels: pd.DataFrame) -> Parts:
+    if not len(kernels):
         return {}
-    is_opaque = view.kernels["is_opaque"].fillna(False).astype(bool)
-    names = view.kernels["category"].where(~is_opaque, OPAQUE_NAME)
-    sums = view.kernels.groupby(names)["total_ns"].sum()
-    return {("kernel", str(name)): int(total) for name, total in sums.items()}
+    is_opaque = kernels["is_opaque"].fillna(False).astype(bool)
+    names = kernels["category"].where(~is_opaque, OPAQUE_NAME)
+    sums = kernels.groupby(names)["total_ns"].sum()
+    return {("kernel", str(name)): round(total) for name, total in sums.items()}

@@ -62,7 +62,7 @@ STUDY = Study(
                 ),
                 Value(
                     key="allocations",
-                    label="driver allocations an iteration",
+                    label="driver allocations a step",
                     unit="",
                     measure="allocations",
                     published=("allocations_per_forward",),

@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.iterations import normalise
 from analysis.tables import STEP_KERNEL_COLUMNS
-from analysis.trace.aggregates import transfer_name
+from analysis.trace.aggregates import dims_text, transfer_name
 from analysis.trace.attribution import Attribution
 from analysis.trace.gaps import gaps_within
 from analysis.trace.idle_host import leading_windows
-from analysis.trace.model import Bools, OpKind, Trace
+from analysis.trace.model import MISSING, Bools, Int32s, Int64s, OpKind, Trace
 from analysis.trace.ranges import PhaseRanges
-from analysis.trace.stacks import stack_name
 from analysis.trace.steps import Steps
 from core.trace_rules import PATH_SEPARATOR
 
@@ -24,18 +24,21 @@ def step_kernels(trace: Trace, steps: Steps) -> pd.DataFrame:
     chosen &= (ops.kind == OpKind.KERNEL) | (ops.kind == OpKind.GRAPH)
     if not num or not chosen.any():
         return pd.DataFrame({name: [] for name in STEP_KERNEL_COLUMNS})
+    labels = [trace.labels[i] for i in ops.label[chosen].tolist()]
     frame = pd.DataFrame(
         {
-            "label": ops.label[chosen],
+            "name": [label.name for label in labels],
+            "grid": [dims_text(label.grid) for label in labels],
+            "block": [dims_text(label.block) for label in labels],
             "is_opaque": ops.kind[chosen] == OpKind.GRAPH,
             "ns": (ops.end_ns - ops.start_ns)[chosen],
         }
     )
-    sums = frame.groupby(["label", "is_opaque"])["ns"].agg(["size", "sum"]).reset_index()
-    sums["name"] = [trace.labels[i].name for i in sums["label"].tolist()]
-    sums = sums.groupby(["name", "is_opaque"], sort=False)[["size", "sum"]].sum().reset_index()
+    keys = ["name", "grid", "block", "is_opaque"]
+    sums = frame.groupby(keys, sort=False, dropna=False)["ns"].agg(["size", "sum"]).reset_index()
     sums = sums.rename(columns={"size": "count", "sum": "total_ns"})
     sums[["count", "total_ns"]] = sums[["count", "total_ns"]] / num
+    sums[["grid", "block"]] = sums[["grid", "block"]].astype(object).where(sums.notna(), None)
     sums = sums.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
     return sums[list(STEP_KERNEL_COLUMNS)]
 
@@ -52,15 +55,38 @@ def regular_ops(trace: Trace, steps: Steps) -> tuple[Bools, int]:
 def step_parts(
     trace: Trace, steps: Steps, ranges: PhaseRanges, given: Attribution
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return gaps, phases and transfers of a regular step, as means over those steps."""
+    """Return gaps, phases, calls and transfers of a regular step, as means over those steps."""
     chosen, num = regular_ops(trace, steps)
     if not num:
         return {}
     return {
         "gaps": _gaps(trace, steps),
-        "phases": _phases(trace, ranges, given, chosen, num),
+        "phases": _phases(trace, steps, ranges, given, chosen, num),
+        "api_calls": _calls(trace, steps, num),
         "transfers": _transfers(trace, chosen, num),
     }
+
+
+def _starts_in_step(steps: Steps, start_ns: Int64s, process: Int32s) -> Bools:
+    """Say which host events of the leading process began in one of its regular steps."""
+    own = steps.frame[(steps.frame["process"] == steps.process) & steps.frame["is_regular"]]
+    first, last = own["start_ns"].to_numpy(np.int64), own["end_ns"].to_numpy(np.int64)
+    place = np.searchsorted(first, start_ns, side="right") - 1
+    is_inside = (place >= 0) & (start_ns < last[np.maximum(place, 0)])
+    return np.asarray(is_inside & ((process == steps.process) | (steps.process == MISSING)))
+
+
+def _calls(trace: Trace, steps: Steps, num: int) -> list[dict[str, Any]]:
+    calls = trace.host_calls
+    if not len(calls):
+        return []
+    inside = _starts_in_step(steps, calls.start_ns, trace.thread_process()[calls.thread])
+    frame = pd.DataFrame({"name": calls.name, "ns": calls.end_ns - calls.start_ns})[inside]
+    sums = frame.groupby("name")["ns"].agg(["size", "sum"]).sort_values("sum", ascending=False)
+    return [
+        {"name": trace.names[name], "count": count / num, "total_ns": total / num}
+        for name, count, total in sums.itertuples()
+    ]
 
 
 def _gaps(trace: Trace, steps: Steps) -> list[dict[str, Any]]:
@@ -74,43 +100,96 @@ def _gaps(trace: Trace, steps: Steps) -> list[dict[str, Any]]:
 
 
 def _phases(
-    trace: Trace, ranges: PhaseRanges, given: Attribution, chosen: Bools, num: int
+    trace: Trace,
+    steps: Steps,
+    ranges: PhaseRanges,
+    given: Attribution,
+    chosen: Bools,
+    num: int,
 ) -> list[dict[str, Any]]:
-    """Return kernel time by path, running numbers as one; a path holds what lies in it."""
+    """Return the three kinds of time by path, running numbers as one; a path holds what is in it.
+
+    A range that began before the step, such as one around all steps, has kernel time alone.
+    """
     ops = trace.gpu_ops
+    sums: dict[str, dict[str, float]] = {}
+
+    def add(path: str, name: str, value: float) -> None:
+        found = sums.setdefault(path, dict.fromkeys(_PHASE_SUMS, 0.0))
+        found[name] += value
+
     is_kernel = chosen & (ops.kind == OpKind.KERNEL)
     path = ranges.path[given.phase[is_kernel]]
     has = path >= 0
     duration = (ops.end_ns - ops.start_ns)[is_kernel][has]
     ns = np.bincount(path[has], duration, minlength=len(ranges.paths))
     count = np.bincount(path[has], minlength=len(ranges.paths))
-    sums: dict[str, list[float]] = {}
     for code in np.flatnonzero(count).tolist():
-        parts = [stack_name(p) for p in ranges.paths[code].split(PATH_SEPARATOR)]
+        parts = normalise(ranges.paths[code]).split(PATH_SEPARATOR)
         for depth in range(len(parts)):
-            total = sums.setdefault(PATH_SEPARATOR.join(parts[: depth + 1]), [0.0, 0.0])
-            total[0] += float(count[code])
-            total[1] += float(ns[code])
+            around = PATH_SEPARATOR.join(parts[: depth + 1])
+            add(around, "num_kernels", float(count[code]))
+            add(around, "kernel_ns", float(ns[code]))
+    opaque = ranges.path[given.phase[chosen & (ops.kind == OpKind.GRAPH)]]
+    for code in np.unique(opaque[opaque >= 0]).tolist():  # a sum would look complete without them
+        parts = normalise(ranges.paths[code]).split(PATH_SEPARATOR)
+        for depth in range(len(parts)):
+            add(PATH_SEPARATOR.join(parts[: depth + 1]), "kernel_ns", np.nan)
+    host, projected_ns = ranges.ranges, _projections(trace, ranges, given, chosen)
+    rows = ranges.rows
+    inside = _starts_in_step(steps, host.start_ns[rows], trace.thread_process()[host.thread[rows]])
+    for row in rows[inside].tolist():
+        around = normalise(ranges.paths[ranges.path[row]])
+        add(around, "num_ranges", 1.0)
+        add(around, "host_ns", float(host.end_ns[row] - host.start_ns[row]))
+        add(around, "projected_ns", float(projected_ns[row]))
     return [
-        {"path": path, "num_kernels": n / num, "kernel_ns": total / num}
-        for path, (n, total) in sorted(sums.items())
+        {"path": path}
+        | {
+            k: v / num
+            for k, v in found.items()
+            if found["num_ranges"] or k in _KERNEL_SUMS
+            if v == v
+        }
+        for path, found in sorted(sums.items())
     ]
+
+
+_KERNEL_SUMS = ("num_kernels", "kernel_ns")
+_PHASE_SUMS = (*_KERNEL_SUMS, "num_ranges", "host_ns", "projected_ns")
+
+
+def _projections(trace: Trace, ranges: PhaseRanges, given: Attribution, chosen: Bools) -> Int64s:
+    """Return the time from the first start to the last end of the work of each range."""
+    ops = trace.gpu_ops
+    first = np.full(len(ranges.path), np.iinfo(np.int64).max)
+    last = np.full(len(ranges.path), np.iinfo(np.int64).min)
+    row, start, end = given.phase[chosen], ops.start_ns[chosen], ops.end_ns[chosen]
+    while len(row):
+        known = row >= 0
+        row, start, end = row[known], start[known], end[known]
+        np.minimum.at(first, row, start)
+        np.maximum.at(last, row, end)
+        row = ranges.parent[row]
+    return np.where(first <= last, last - first, 0)
 
 
 def _transfers(trace: Trace, chosen: Bools, num: int) -> list[dict[str, Any]]:
     ops = trace.gpu_ops
     moved = chosen & np.isin(ops.kind, (OpKind.MEMCPY, OpKind.MEMSET))
-    sums: dict[str, list[float]] = {}
-    for label, kind in {
+    sums: dict[tuple[str, str, str | None, str | None], list[float]] = {}
+    for number, code in {
         (int(a), int(b)) for a, b in zip(ops.label[moved], ops.kind[moved], strict=True)
     }:
-        rows = moved & (ops.label == label) & (ops.kind == kind)
-        name = transfer_name(trace.labels[label], OpKind(kind))
-        total = sums.setdefault(name, [0.0, 0.0, 0.0])
+        rows = moved & (ops.label == number) & (ops.kind == code)
+        label = trace.labels[number]
+        name = transfer_name(label, OpKind(code))
+        total = sums.setdefault((name, label.name, label.src, label.dst), [0.0, 0.0, 0.0])
         total[0] += float(rows.sum())
         total[1] += float(np.maximum(ops.num_bytes[rows], 0).sum())
         total[2] += float((ops.end_ns - ops.start_ns)[rows].sum())
     return [
-        {"name": name, "count": n / num, "bytes": size / num, "total_ns": ns / num}
-        for name, (n, size, ns) in sorted(sums.items(), key=lambda row: -row[1][2])
+        {"name": name, "kind": kind, "src": src, "dst": dst}
+        | {"count": n / num, "bytes": size / num, "total_ns": ns / num}
+        for (name, kind, src, dst), (n, size, ns) in sorted(sums.items(), key=lambda r: -r[1][2])
     ]

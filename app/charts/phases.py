@@ -88,7 +88,7 @@ def host_calls(calls: pd.DataFrame) -> Chart:
             orientation="h",
             marker={"color": colour},
             hovertext=[
-                f"{plain(r.name)}<br>{r.count} calls, {duration(r.total_ns)}"
+                f"{plain(r.name)}<br>{r.count:.4g} calls, {duration(r.total_ns)}"
                 for r in part.rename_axis(None).itertuples(index=False)
             ],
             hoverinfo="text",
@@ -108,7 +108,8 @@ def idle_causes(gaps: pd.DataFrame) -> Chart:
         orientation="h",
         marker={"color": HOST},
         hovertext=[
-            f"{r.cause}: {duration(r.total_ns)} in {r.count} gaps" for r in rows.itertuples()
+            f"{r.cause}: {duration(r.total_ns)}" + (f" in {r.count} gaps" if r.count else "")
+            for r in rows.itertuples()
         ],
         hoverinfo="text",
     )

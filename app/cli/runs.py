@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _SHOWN = (
     *("id", "name", "status", "workload", "gpu", "latency_ms", "gemm_frac", "idle_frac"),
+    "idle_source",
     *("tags", "created_at"),
 )
 MAX_LIMIT = 10**9

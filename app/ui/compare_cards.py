@@ -9,7 +9,7 @@ from analysis.compare import Comparison
 from analysis.compare.labels import WORDS
 from analysis.definitions import tooltip
 from analysis.idle import CLEAN
-from analysis.iterations import num_iterations
+from analysis.per_step import basis_of, kernel_time_of_one, num_kernels_of_one
 from analysis.runview import RunView
 from app.ui.format import UNKNOWN, bytes_, count, duration, percent, significant
 from app.ui.run_cards import OF_OPERATORS
@@ -33,8 +33,8 @@ def headline(found: Comparison, views_a: Sequence[RunView], views_b: Sequence[Ru
     of = "" if found.device == "gpu" else OF_OPERATORS
     shown = [
         _latency(found, a, b),
-        _per_iteration(a, b, "kernel_time_ns", f"{words.time.capitalize()} / iteration", of),
-        _per_iteration(a, b, "num_kernels", f"{words.calls.capitalize()} / iteration", of),
+        _of_one(a, b, "kernel_time_ns", words.time.capitalize(), of),
+        _of_one(a, b, "num_kernels", words.calls.capitalize(), of),
         _idle(a, b),
         _share(a, b, "gemm_frac", "GEMM and GEMV"),
         _memory(a, b),
@@ -43,11 +43,14 @@ def headline(found: Comparison, views_a: Sequence[RunView], views_b: Sequence[Ru
     cards(known or shown)
 
 
-def _per_iteration(a: RunView, b: RunView, key: str, label: str, of: str) -> Card:
-    shown, values = [], []
-    for view in (a, b):
-        value = _of_one(view, key)
-        values.append(value)
+_OF_ONE = {"kernel_time_ns": kernel_time_of_one, "num_kernels": num_kernels_of_one}
+
+
+def _of_one(a: RunView, b: RunView, key: str, label: str, of: str) -> Card:
+    """Return a figure of a step of both, by the median of the regular ones."""
+    values = [_OF_ONE[key](view) for view in (a, b)]
+    shown = []
+    for value in values:
         if value is None:
             shown.append(UNKNOWN)
         elif key.endswith("_ns"):
@@ -56,20 +59,10 @@ def _per_iteration(a: RunView, b: RunView, key: str, label: str, of: str) -> Car
             shown.append(count(int(value)) if value.is_integer() else significant(value))
     known = values[0] and values[1] is not None
     note = f"{significant(values[1] / values[0])} \u00d7" if known else "not known on both sides"  # type: ignore[operator]
+    bases = {basis.word for view in (a, b) if (basis := basis_of(view)) is not None}
+    one = " or ".join(sorted(bases)) or "step"
     text = of + tooltip(key)
-    return Card(label=label, value=" \u2192 ".join(shown), note=note, definition=text)
-
-
-_STEP_KEYS = {"kernel_time_ns": "kernel_ns", "num_kernels": "num_kernels"}
-
-
-def _of_one(view: RunView, key: str) -> float | None:
-    """Return the mean over marked iterations, else the median of the steps that were found."""
-    total, iterations = view.summary.get(key), num_iterations(view.phases)
-    if total is not None and iterations:
-        return float(total / iterations)
-    found = view.by_step.facts.get(_STEP_KEYS[key])
-    return None if found is None else float(found)
+    return Card(label=f"{label} / {one}", value=" \u2192 ".join(shown), note=note, definition=text)
 
 
 def _share(a: RunView, b: RunView, key: str, label: str) -> Card:

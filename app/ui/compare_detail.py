@@ -9,6 +9,7 @@ from analysis.classify import cut_middle, distinct_labels
 from analysis.compare import Comparison, Waterfall
 from analysis.compare.labels import WORDS
 from analysis.iterations import num_iterations
+from analysis.per_step import basis_of
 from analysis.runview import RunView
 from app.charts.base import Chart
 from app.charts.compare import waterfall
@@ -93,17 +94,23 @@ def _draw_fall(fall: Waterfall, found: Comparison, views: Sequence[RunView]) -> 
         "kernel_time": time,
         "operators": f"{time} by operator",
     }[fall.mode]
-    each = _same_iterations(fall, views) if fall.per == "capture" else 1
-    per = "iteration" if each > 1 else fall.per
+    each, word = _same_steps(fall, views)
+    per = word if each > 1 else fall.per
     st.caption(f"{what}, {'whole capture' if per == 'capture' else f'per {per}'}")
     chart(_fall(fall, found, what, each), alt=f"Steps from A to B of the {what}")
 
 
-def _same_iterations(fall: Waterfall, views: Sequence[RunView]) -> int:
-    """Return how many iterations both captures hold; 1 where they differ or it is not known."""
+def _same_steps(fall: Waterfall, views: Sequence[RunView]) -> tuple[int, str]:
+    """Return how many steps both whole captures consist of; 1 where that is not known."""
     named = {v.run.id: v for v in views}
-    left, right = (num_iterations(named[i].phases) for i in (fall.run_a, fall.run_b))
-    return left if left and left == right else 1
+    a, b = named[fall.run_a], named[fall.run_b]
+    basis = basis_of(a)
+    if fall.per != "capture" or basis is None or basis_of(b) is None:
+        return 1, fall.per
+    if basis.is_of_steps:
+        return a.by_step.facts["count"], "step"
+    left, right = (num_iterations(v.phases) for v in (a, b))
+    return (left, "iteration") if left and left == right else (1, fall.per)
 
 
 def _fall(fall: Waterfall, found: Comparison, what: str, each: int) -> Chart:
@@ -121,8 +128,7 @@ def kernel_pairs(found: Comparison, views: Sequence[RunView]) -> None:
     words = WORDS[found.device]
     st.subheader(f"{words.work.capitalize()} matching", anchor=False)
     fall = found.kernel_waterfall
-    is_per_iteration = fall is not None and fall.per == "iteration"
-    each = _same_iterations(fall, views) if fall else 1
+    each, word = _same_steps(fall, views) if fall else (1, "capture")
     names = {n for v in views if len(v.kernels) for n in v.kernels["name"]}
     used = sorted({n for k in found.kernels for n in (k.a, k.b) if n in names})
     labels = distinct_labels(used, KERNEL_CHARS)
@@ -168,10 +174,8 @@ def kernel_pairs(found: Comparison, views: Sequence[RunView]) -> None:
         alt=f"{words.works.capitalize()} of A and B that do the same work",
     )
     of = f"Times and {words.calls} are of the whole capture."
-    if each > 1:
-        of = f"Times and {words.calls} are per iteration."
-    elif is_per_iteration:
-        of = f"Times are per iteration, {words.calls} of the whole capture."
+    if word != "capture":
+        of = f"Times and {words.calls} are per {word}."
     st.caption(f"{of} A dash has no partner: the {words.work} is gone, new, or fused into another.")
 
 

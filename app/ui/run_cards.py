@@ -7,10 +7,11 @@ import numpy as np
 from analysis.compare.metrics import Metric, profiled_iterations
 from analysis.definitions import tooltip
 from analysis.idle import idle_of_run
-from analysis.iterations import num_iterations
 from analysis.latency import why_no_clean
+from analysis.per_step import basis_of, kernel_time_of_one, num_kernels_of_one
 from analysis.roofline import bytes_peak, flops_peak
 from analysis.runview import RunView
+from analysis.step_document import step_fractions
 from analysis.verdict import is_cpu_run
 from app.ui.format import UNKNOWN, bytes_, count, duration, percent, significant
 from app.ui.widgets import Card
@@ -129,21 +130,16 @@ def _kernel_time(view: RunView) -> Card:
         passes = "trace pass" if is_cpu else "nsys or trace pass"
         why = f"no {what} in the capture" if is_there else f"no {passes}"
         return Card(label=label, value=UNKNOWN, note=why, definition=text)
-    iterations = num_iterations(view.phases)
-    if iterations:
+    basis, one_ns = basis_of(view), kernel_time_of_one(view)
+    if basis is not None and one_ns is not None:
+        article = "an" if basis.word == "iteration" else "a"
+        note = f"{what}: {count(num_kernels_of_one(view))} {article} {basis.word}, "
+        note += f"{'median' if basis.is_of_steps else 'mean'} of {basis.told}"
         return Card(
-            label=f"{label} / iteration",
-            value=duration(total / iterations),
-            note=f"{what}: {count(round(num / iterations)) if num else UNKNOWN} "
-            f"an iteration; {duration(total)} in all",
+            label=f"{label} / {basis.word}",
+            value=duration(one_ns),
+            note=f"{note}; whole capture {duration(total)}",
             definition=text,
-        )
-    facts = view.by_step.facts
-    if facts.get("kernel_ns"):
-        note = f"{what}: {count(facts['num_kernels'])} a step, median of "
-        note += f"{facts['count'] - facts['num_excluded']}; {duration(total)} in all"
-        return Card(
-            label=f"{label} / step", value=duration(facts["kernel_ns"]), note=note, definition=text
         )
     note = f"{what}: {count(num)}"
     return Card(label=label, value=duration(total), note=note, definition=text)
@@ -186,14 +182,18 @@ def _busy(view: RunView) -> Card:
 
 
 def _gemm(view: RunView) -> Card:
-    frac = view.summary.get("gemm_frac")
+    whole = view.summary.get("gemm_frac")
+    of_step = step_fractions(view.by_step)
+    figures = of_step if "gemm_frac" in of_step else view.summary
+    frac = figures.get("gemm_frac")
     text = _of_operators(view) + tooltip("gemm_frac")
     if frac is None:
         why = f"no classified {'operators' if is_cpu_run(view) else 'kernels'}"
         return Card(label="GEMM fraction", value=UNKNOWN, note=why, definition=text)
-    attention = view.summary.get("attention_frac")
-    unknown = view.summary.get("unclassified_frac")
+    attention, unknown = figures.get("attention_frac"), figures.get("unclassified_frac")
     note = f"attention {percent(attention)} apart; not recognised {percent(unknown)}"
+    if figures is of_step:
+        note += f"; of a step, whole capture {percent(whole)}"
     return Card(label="GEMM fraction", value=percent(frac), note=note, definition=text)
 
 

@@ -5,6 +5,7 @@ import re
 import pandas as pd
 import streamlit as st
 
+from analysis.per_step import Basis, basis_of, calls_of_one, transfers_of_one
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
 from app.charts import phases as phase_charts
@@ -22,46 +23,60 @@ def host(view: RunView) -> None:
         why = why if is_cpu_run(view) else "The capture holds no API or copy table."
         style.empty_state("No host calls recorded", why)
         return
+    basis = basis_of(view)
+    calls, moved = calls_of_one(view), transfers_of_one(view)
+    if basis is not None and (len(calls) or len(moved)):
+        st.caption(f"Of a {basis.word}, mean of {basis.told}; the whole capture is below.")
+    drawn = view.api_calls
+    if len(calls):
+        waits = view.api_calls.set_index("name")["is_sync"]
+        drawn = calls.assign(is_sync=calls["name"].map(waits).fillna(False).astype(bool))
     left, right = st.columns(2, gap="large")
     with left:
         st.markdown("**Host calls**")
         if view.api_calls.empty:
             st.caption("Not recorded.")
         else:
-            chart(phase_charts.host_calls(view.api_calls.head(14)), alt="Time in host API calls")
+            chart(phase_charts.host_calls(drawn.head(14)), alt="Time in host API calls")
     with right:
         st.markdown("**Why the GPU was idle**")
         if view.gaps.empty:
             st.caption("Not known: the capture has no gaps between kernels or no launches.")
         else:
-            chart(phase_charts.idle_causes(view.gaps), alt="Idle time by cause")
+            of_step = pd.DataFrame(view.by_step.facts.get("gaps") or []).assign(count=0)
+            shown = of_step if len(of_step) else view.gaps
+            chart(phase_charts.idle_causes(shown), alt="Idle time by cause")
             gaps = zip(view.gaps["cause"], view.gaps["evidence"], strict=True)
             style.facts([(cause, with_micro(_ONE.sub("1 gap", why))) for cause, why in gaps])
-    _transfers(view.transfers)
+    _transfers(view.transfers, moved, basis)
     if not view.api_calls.empty:
         with st.expander("All host calls"):
-            calls = _call_table(view.api_calls)
+            table = _call_table(view.api_calls, calls, basis)
+            times = [c for c in table if c.endswith("\u00b5s") or c == "total ms"]
             show_table(
-                calls,
+                table,
                 column_config={
-                    c: st.column_config.NumberColumn(format=fixed_format(calls[c]))
-                    for c in ("total ms", "longest \u00b5s")
+                    c: st.column_config.NumberColumn(format=fixed_format(table[c])) for c in times
                 },
                 alt="Host API calls",
             )
 
 
-def _transfers(transfers: pd.DataFrame) -> None:
+def _transfers(transfers: pd.DataFrame, moved: pd.DataFrame, basis: Basis | None) -> None:
     st.markdown("**Transfers**")
     if transfers.empty:
         st.caption("None recorded.")
         return
+    keys = ["kind", "src", "dst"]
+    of_one = {tuple(row[:3]): row[3:] for row in moved.itertuples(index=False, name=None)}
+    mine = [of_one.get(tuple(row), (0, 0, 0)) for row in transfers[keys].itertuples(index=False)]
     seconds = transfers["total_ns"] / 1e9
     table = pd.DataFrame(
         {
             "kind": transfers["kind"],
             "from": transfers["src"],
             "to": transfers["dst"],
+            **_of_one(mine, basis if len(moved) else None),
             "count": transfers["count"],
             "size": [bytes_(b) for b in transfers["bytes"]],
             "time": [duration(t) for t in transfers["total_ns"]],
@@ -72,14 +87,30 @@ def _transfers(transfers: pd.DataFrame) -> None:
         }
     )
     right = st.column_config.TextColumn(alignment="right")
-    config = {c: right for c in ("size", "time", "rate")}
+    config = {c: right for c in table if c.startswith(("size", "time", "rate"))}
     show_table(table, column_config=config, alt="Transfers by kind")
 
 
-def _call_table(calls: pd.DataFrame) -> pd.DataFrame:
+def _of_one(mine: list[tuple[float, ...]], basis: Basis | None) -> dict[str, list[str]]:
+    """Return the columns of what a step moves; {} where it is not known."""
+    if basis is None:
+        return {}
+    one = basis.word
+    return {
+        f"count / {one}": [f"{row[0]:.4g}" for row in mine],
+        f"size / {one}": [bytes_(row[1]) for row in mine],
+        f"time / {one}": [duration(row[2]) for row in mine],
+    }
+
+
+def _call_table(calls: pd.DataFrame, of_one: pd.DataFrame, basis: Basis | None) -> pd.DataFrame:
+    mine = of_one.set_index("name").reindex(calls["name"]).fillna(0)
+    one = basis.word if basis is not None and len(of_one) else None
     return pd.DataFrame(
         {
             "call": calls["name"],
+            **({f"count / {one}": mine["count"].to_numpy(float)} if one else {}),
+            **({f"\u00b5s / {one}": mine["total_ns"].to_numpy(float) / 1e3} if one else {}),
             "count": calls["count"],
             "total ms": calls["total_ns"] / 1e6,
             "longest \u00b5s": calls["max_ns"] / 1e3,

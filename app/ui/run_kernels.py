@@ -4,7 +4,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis.classify import distinct_labels, label
-from analysis.iterations import num_iterations
+from analysis.per_step import Basis, basis_of, kernels_of_one
 from analysis.runview import RunView
 from analysis.tables import CaptureKind
 from analysis.verdict import is_cpu_run
@@ -37,22 +37,24 @@ def kernels(view: RunView) -> None:
         style.empty_state(f"No {_what(view)} recorded", why_no_kernels(view))
         return
     what = _what(view)
-    shares = kernel_shares(view.kernels)
+    basis = basis_of(view)
+    shares = kernel_shares(kernels_of_one(view))
     chosen = kernel_table(
         shares,
-        num_iterations(view.phases),
+        basis,
         is_cpu=is_cpu_run(view),
         is_chosen=open_kernel(shares),
         key="kernel_table",
     )
-    st.caption(_recognised(view))
+    st.caption(f"{_of_what(basis)} {_recognised(view)}")
     if chosen is not None:
         kernel_detail(view, chosen)
+    shown = _of_one(shares)
     left, right = st.columns([3, 2], gap="large")
     with left:
         st.markdown(f"**Longest {what}**")
         chart(
-            kernel_charts.top_kernels(shares.head(_TOP), of=_time(view)),
+            kernel_charts.top_kernels(shown.head(_TOP), of=_time(view)),
             alt=f"The {min(_TOP, len(shares))} {what} with most total time",
         )
     with right:
@@ -60,9 +62,23 @@ def kernels(view: RunView) -> None:
             "Share by", ["category", "origin"], default="category", key="share_by", required=True
         )
         chart(
-            kernel_charts.shares(class_shares(view.kernels, str(by)), by=str(by), of=_time(view)),
+            kernel_charts.shares(class_shares(shown, str(by)), by=str(by), of=_time(view)),
             alt=f"Share of {_time(view)} by {by}",
         )
+
+
+def _of_one(shares: pd.DataFrame) -> pd.DataFrame:
+    """Return the kernels that a step has, with its figures for totals; all where not known."""
+    if shares["one_ns"].isna().any():
+        return shares
+    own = shares[shares["one_count"] > 0]
+    return own.assign(total_ns=own["one_ns"], count=own["one_count"])
+
+
+def _of_what(basis: Basis | None) -> str:
+    if basis is None:
+        return "Shares are of the whole capture: no steps are known."
+    return f"Shares and charts are of a {basis.word}, mean of {basis.told}."
 
 
 def _what(view: RunView) -> str:
@@ -96,7 +112,7 @@ def _recognised(view: RunView) -> str:
 
 def kernel_table(
     shares: pd.DataFrame,
-    iterations: int | None,
+    basis: Basis | None,
     *,
     key: str = "kernels",
     height: int | None = None,
@@ -108,13 +124,14 @@ def kernel_table(
     With `is_chosen`, which says of each row whether it is chosen at first, a row can be chosen;
     return it.
     """
+    one = basis.word if basis else ""
     table = pd.DataFrame(
         {
             "kernel": shares["name"].map(distinct_labels(tuple(shares["name"]), KERNEL_CHARS)),
             "category": [[c] for c in shares["category"]],
             "share": 100 * shares["share_frac"],
-            "\u00b5s / iteration": shares["total_ns"] / 1e3 / (iterations or 1),
-            "launches / iteration": shares["count"] / (iterations or 1),
+            f"\u00b5s / {one}": shares["one_ns"].astype("Float64") / 1e3,
+            f"launches / {one}": shares["one_count"].astype("Float64"),
             "mean \u00b5s": shares["mean_ns"] / 1e3,
             "min \u00b5s": shares["min_ns"] / 1e3,
             "max \u00b5s": shares["max_ns"] / 1e3,
@@ -130,8 +147,8 @@ def kernel_table(
             "full name": shares["name"],
         }
     )
-    if not iterations:
-        table = table.drop(columns=["\u00b5s / iteration", "launches / iteration"])
+    if basis is None:
+        table = table.drop(columns=[f"\u00b5s / {one}", f"launches / {one}"])
     if is_cpu:
         table = table.drop(columns=_OF_LAUNCHES).rename(columns=_CPU_LABELS)
     looks = {"height": height or table_height(table, 560), "column_config": _kernel_columns(table)}
@@ -146,6 +163,7 @@ _OF_LAUNCHES = ["grid", "block", "registers", "shared B"]
 _CPU_LABELS = {
     "kernel": "operator",
     "launches / iteration": "calls / iteration",
+    "launches / step": "calls / step",
     "launches": "calls",
 }
 
@@ -154,7 +172,9 @@ def _kernel_columns(table: pd.DataFrame) -> dict[str, object]:
     number = st.column_config.NumberColumn
     is_cpu = "operator" in table
     said = _CPU_HELP if is_cpu else _HELP
-    times = [c for c in table if c.endswith("\u00b5s") or c in ("total ms", "\u00b5s / iteration")]
+    times = [
+        c for c in table if c.endswith("\u00b5s") or c == "total ms" or c.startswith("\u00b5s / ")
+    ]
     return {
         "operator" if is_cpu else "kernel": kernel_column(),
         "category": category_column(c[0] for c in table["category"]),
@@ -167,18 +187,21 @@ def _kernel_columns(table: pd.DataFrame) -> dict[str, object]:
             help="The longest bar is the largest share",
         ),
         **{c: number(format=fixed_format(table[c], most=2), help=said.get(c)) for c in times},
-        "calls / iteration" if is_cpu else "launches / iteration": number(format="%.4g"),
+        **{c: number(format="%.4g") for c in table if c.startswith(("calls / ", "launches / "))},
         "confidence": number(format="%.2f", help="How sure the rule is of the class"),
         "full name": st.column_config.TextColumn(width="small"),
     }
 
 
 _HELP = {
-    "\u00b5s / iteration": "Sum of this kernel's durations over the measured iterations",
+    "\u00b5s / step": "This kernel's time in a regular step, mean over the steps",
+    "\u00b5s / iteration": "This kernel's time over the iterations that ranges mark",
+    "total ms": "Of the whole capture",
     "mean \u00b5s": "Mean duration of one launch under the profiler",
 }
 _CPU_HELP = {
-    "\u00b5s / iteration": "Sum of this operator's own time over the measured iterations",
+    "\u00b5s / step": "This operator's own time in a regular step, mean over the steps",
+    "\u00b5s / iteration": "This operator's own time over the iterations that ranges mark",
     "mean \u00b5s": "Mean of one call's own time, without the operators it calls",
 }
 
@@ -270,11 +293,11 @@ def _timeline_part(view: RunView, kept: data.KeptTimeline) -> None:
         asked=asked,
         beside=beside,
     )
-    rows = kernel_shares(view.kernels)
+    rows = kernel_shares(kernels_of_one(view))
     if selected is not None and selected in set(rows["name"]):
         rows = rows[rows["name"] == selected]
         st.markdown(f"**Selected:** {plain_markdown(label(str(rows['name'].iloc[0])))}")
     else:
         rows = rows.head(_TOP)
         st.caption("Click a kernel to see its figures here.")
-    kernel_table(rows, num_iterations(view.phases), key="timeline_kernels")
+    kernel_table(rows, basis_of(view), key="timeline_kernels")

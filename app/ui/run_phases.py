@@ -4,6 +4,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis.definitions import tooltip
+from analysis.per_step import basis_of, phases_of_one
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
 from app.charts import phases as phase_charts
@@ -16,16 +17,17 @@ from app.ui.widgets import chart, show_table, table_height
 
 
 def phases(view: RunView) -> None:
-    """Draw the three kinds of phase time, and how kernels were given to phases."""
+    """Draw the three kinds of phase time of a step and of the whole, and who has which kernels."""
     if view.phases.empty:
         has_pass = view.primary_pass is not None
         why = "The program marked no NVTX or profiler ranges." if has_pass else why_no_kernels(view)
         style.empty_state("No ranges recorded", why)
         phase_kernels(view)
         return
-    merged = merged_phases(view.phases)
-    depth = merged["path"].str.count("/")
-    shown = merged[depth <= 3].head(16)
+    basis, merged = basis_of(view), merged_phases(view.phases)
+    of_one = _of_one(merged, view)
+    drawn = merged if basis is None else of_one
+    shown = drawn[drawn["path"].str.count("/") <= 3].head(16)
     is_cpu = is_cpu_run(view)
     what = "operator" if is_cpu else "kernel"
     shown = shown.assign(label=shown["path"].str.rsplit("/").str[-1])
@@ -35,9 +37,27 @@ def phases(view: RunView) -> None:
     )
     used = sorted(set(merged["attribution"]))
     rules = _CPU_ATTRIBUTION if is_cpu else _ATTRIBUTION
-    st.caption(" ".join(rules[a] for a in used if a in rules))
-    _phase_table(merged, what)
+    of = f"Of a {basis.word}, mean of {basis.told}. " if basis else "Of the whole capture. "
+    st.caption(of + " ".join(rules[a] for a in used if a in rules))
+    if basis is None:
+        _phase_table(merged, what)
+    else:
+        _phase_table(of_one, what)
+        with st.expander("The whole capture"):
+            _phase_table(merged, what)
     phase_kernels(view)
+
+
+def _of_one(merged: pd.DataFrame, view: RunView) -> pd.DataFrame:
+    """Return the phases that a step has, with its figures."""
+    of_one = phases_of_one(view)
+    if of_one.empty:
+        return merged
+    path = of_one["path"].str.replace("iteration_*", "iteration")
+    figures = of_one.assign(path=path).groupby("path").sum(min_count=1)
+    own = merged[merged["path"].isin(figures.index)].drop_duplicates("path")
+    mine = figures.reindex(own["path"])
+    return own.assign(**{c: mine[c].to_numpy() for c in figures.columns}).reset_index(drop=True)
 
 
 def _phase_table(merged: pd.DataFrame, what: str) -> None:

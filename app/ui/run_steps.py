@@ -166,8 +166,8 @@ def _parts(found: StepView) -> None:
             pd.DataFrame(
                 {
                     "phase": [p["path"] for p in facts["phases"]],
-                    "kernels": [p["num_kernels"] for p in facts["phases"]],
-                    "kernel sum ms": [p["kernel_ns"] / 1e6 for p in facts["phases"]],
+                    "kernels": [p.get("num_kernels") for p in facts["phases"]],
+                    "kernel sum ms": [p.get("kernel_ns", 0) / 1e6 for p in facts["phases"]],
                 }
             ),
             height=table_height(facts["phases"], 320),

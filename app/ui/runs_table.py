@@ -32,6 +32,7 @@ COLUMNS = [
     "samples",
     "kernel time ms",
     "idle %",
+    "idle of",
     "GEMM %",
     "peak memory GB",
     "tags",
@@ -51,6 +52,7 @@ DEFAULT_COLUMNS = [
     "\u00b1 %",
     "kernel time ms",
     "idle %",
+    "idle of",
     "GEMM %",
     "peak memory GB",
     "parameters",
@@ -226,7 +228,9 @@ def _do(action: object, said: str) -> None:
 def open_table(frame: pd.DataFrame, *, key: str) -> None:
     """Draw a short table of runs whose rows open the run."""
     table = run_table(frame)
-    shown = table[["status", "name", "GPU", "latency ms", "idle %", "peak memory GB", "age"]]
+    shown = table[
+        ["status", "name", "GPU", "latency ms", "idle %", "idle of", "peak memory GB", "age"]
+    ]
     shown = shown[[c for c in shown if _has_value(shown[c])]]
     shown.insert(0, "open", ":material/open_in_full:")
     key = f"{key}_{rows_key(frame['id'])}"

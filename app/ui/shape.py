@@ -58,6 +58,7 @@ def run_table(frame: pd.DataFrame) -> pd.DataFrame:
             "workload": frame["workload"].fillna(""),
             "GPU": [gpu_name(m) if pd.notna(m) else None for m in frame["gpu_model"]],
             **listed,
+            "idle of": frame["idle_source"].map(_IDLE_OF),
             "samples": frame["num_samples"],
             "\u00b1 %": 100 * half / frame["latency_ms"],
             "tags": frame["tags"],
@@ -69,6 +70,9 @@ def run_table(frame: pd.DataFrame) -> pd.DataFrame:
             "error": frame["error"].fillna(""),
         }
     )
+
+
+_IDLE_OF = {"clean": "clean pass", "steps": "its steps", "profiled": "whole capture"}
 
 
 def status_text(status: str) -> str:
@@ -102,11 +106,18 @@ def device_text(view: RunView) -> str:
 
 
 def kernel_shares(kernels: pd.DataFrame) -> pd.DataFrame:
-    """Return kernels with share_frac (of all kernel time) and mean_ns."""
-    total = float(kernels["total_ns"].sum()) or 1.0
-    return kernels.assign(
-        share_frac=kernels["total_ns"] / total, mean_ns=kernels["total_ns"] / kernels["count"]
+    """Return kernels with share_frac and mean_ns, the longest first.
+
+    Shares are of a step where `one_ns` is known (`analysis.per_step`), else of all kernel time.
+    """
+    is_known = "one_ns" in kernels and not kernels["one_ns"].isna().any()
+    times = kernels["one_ns"].astype(float) if is_known else kernels["total_ns"]
+    shares = kernels.assign(
+        share_frac=times / (float(times.sum()) or 1.0),
+        mean_ns=kernels["total_ns"] / kernels["count"],
     )
+    order = ["share_frac", "total_ns"]
+    return shares.sort_values(order, ascending=False, kind="stable", ignore_index=True)
 
 
 def class_shares(kernels: pd.DataFrame, by: str) -> pd.DataFrame:

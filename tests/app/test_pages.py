@@ -118,9 +118,9 @@ def test_run_page_shows_the_numbers_of_the_capture(
 ) -> None:
     at = open_page(monkeypatch, runs["data"], "run", run_id=runs["eager"])
     shown = {m.label: m.value for m in at.metric}
-    assert shown["GPU busy"] == "17.3\u00a0%"
+    assert shown["GPU busy"] == "18.3\u00a0%"
     assert shown["GEMM fraction"] == "76.1\u00a0%"
-    assert shown["Kernel time / iteration"] == "437\u00a0\u00b5s"
+    assert shown["Kernel time / step"] == "437\u00a0\u00b5s"
     assert shown["MFU"] == "\u2014"
 
 

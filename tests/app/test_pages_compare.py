@@ -40,11 +40,11 @@ def test_a_gpu_without_a_worker_is_named_as_the_reason(views: Callable[..., obje
 
 
 def test_launches_of_an_iteration_are_counted_in_whole_numbers() -> None:
-    from app.ui.compare_cards import _per_iteration
+    from app.ui.compare_cards import _of_one
     from tests.analysis.run_views import nsys_view
 
     view = nsys_view("decode_eager")  # 5 iterations
     many = replace(view, summary={**view.summary, "num_kernels": 5980})
     some = replace(view, summary={**view.summary, "num_kernels": 3976})
-    shown = _per_iteration(many, some, "num_kernels", "Launches / iteration", "").value
+    shown = _of_one(many, some, "num_kernels", "Launches", "").value
     assert shown == "1\u202f196 \u2192 795"

@@ -12,9 +12,10 @@ import pandas as pd
 from analysis.classify import label
 from analysis.compare.scoreboard import make_scoreboard
 from analysis.compare.waterfall import OPAQUE_NAME
-from analysis.iterations import num_iterations
 from analysis.latency import latency_ms
+from analysis.per_step import calls_of_one, transfers_of_one
 from analysis.runview import RunView
+from analysis.step_document import step_fractions
 from analysis.studies.engine.readings import (
     GEMM_CATEGORIES,
     NS_PER_MS,
@@ -99,26 +100,25 @@ def _calls(view: RunView, what: str) -> list[Reading]:
 
 def _copy_us_per_token(view: RunView, kind: str) -> list[Reading]:
     """Return the device time of one kind of copy for each token of the profiled iterations."""
-    tokens, iterations = view.cost.get("num_tokens"), num_iterations(view.phases)
-    if not tokens or not iterations or not len(view.transfers):
+    tokens, moved = view.cost.get("num_tokens"), transfers_of_one(view)
+    rows = moved[moved["kind"] == kind]
+    if not tokens or not len(rows):
         return []
-    rows = view.transfers[view.transfers["kind"] == kind]
-    if not len(rows):
-        return []
-    return _one(float(rows["total_ns"].sum()) / 1e3 / iterations / float(tokens))
+    return _one(float(rows["total_ns"].sum()) / 1e3 / float(tokens))
 
 
 def _allocations(view: RunView) -> list[Reading]:
-    """Return the driver allocations of an iteration: none where a caching allocator is warm."""
-    iterations = num_iterations(view.phases)
-    if not iterations or not len(view.api_calls):
+    """Return the driver allocations of a step: none where a caching allocator is warm."""
+    calls = calls_of_one(view)
+    if not len(calls):
         return []
-    is_one = view.api_calls["name"].str.contains(r"^(?:cudaMalloc|cuMemAlloc)", regex=True)
-    return _one(float(view.api_calls.loc[is_one, "count"].sum()) / iterations)
+    is_one = calls["name"].str.contains(r"^(?:cudaMalloc|cuMemAlloc)", regex=True)
+    return _one(float(calls.loc[is_one, "count"].sum()))
 
 
 def _gemm_fraction(view: RunView) -> list[Reading]:
-    share = view.summary.get("gemm_frac")
+    of_step = step_fractions(view.by_step)
+    share = (of_step or view.summary).get("gemm_frac")
     return _one(None if share is None else 100 * float(share))
 
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from analysis.iterations import at_path, num_iterations
+from analysis.per_step import kernels_of_one, phases_of_one
 from analysis.runview import RunView
 
 NS_PER_MS = 1e6
@@ -44,14 +45,16 @@ def stored(view: RunView, name: str, phase: str = "") -> float | None:
 
 
 def phase_ns(view: RunView, tail: str, column: str) -> float | None:
-    """Return a phase's time per iteration in ns, summed over its ranges; None if unknown."""
-    if not len(view.phases):
-        return None
-    rows = view.phases[at_path(view.phases["path"].to_list(), tail)]
-    values = rows[column].dropna()
-    if not len(values):
-        return None
-    return float(values.sum()) / (num_iterations(view.phases) or 1)
+    """Return a phase's time per step in ns, summed over its ranges; None if unknown."""
+    for frame, num in (
+        (phases_of_one(view), 1),
+        (view.phases, num_iterations(view.phases) or 1),  # steps stored before they had the column
+    ):
+        if len(frame):
+            values = frame[at_path(frame["path"].to_list(), tail)][column].dropna()
+            if len(values):
+                return float(values.sum()) / num
+    return None
 
 
 def phase_top(view: RunView, phase: str) -> tuple[str, float, float, int] | None:
@@ -76,11 +79,14 @@ def phase_top(view: RunView, phase: str) -> tuple[str, float, float, int] | None
 
 
 def kernel_shares(view: RunView, by: str) -> pd.Series:
-    """Return the share of kernel time by a column of the kernels, opaque launches counted."""
-    if not len(view.kernels):
-        return pd.Series(dtype=float)
-    total = float(view.kernels["total_ns"].sum())
+    """Return the share of a step's kernel time by a column of the kernels.
+
+    Opaque launches are counted; where no steps are known, the share is of the whole capture.
+    """
+    kernels = kernels_of_one(view)
+    times = "total_ns" if kernels["one_ns"].isna().any() else "one_ns"
+    total = float(kernels[times].sum()) if len(kernels) else 0.0
     if total <= 0:
         return pd.Series(dtype=float)
-    sums = view.kernels.groupby(by)["total_ns"].sum().sort_values(ascending=False)
-    return sums / total
+    sums = kernels.groupby(by)[times].sum().astype(float).sort_values(ascending=False)
+    return sums[sums > 0] / total

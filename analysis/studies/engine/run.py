@@ -10,8 +10,8 @@ import pandas as pd
 
 import analysis.studies as package
 from analysis.runview import RunView
-from analysis.studies.engine.cells import MEASURED, allowed, make_frame
-from analysis.studies.engine.fields import fields_of
+from analysis.studies.engine.cells import CELL_COLUMNS, MEASURED, allowed, make_frame
+from analysis.studies.engine.fields import OF_MODEL, fields_of
 from analysis.studies.engine.fits import fit_table
 from analysis.studies.engine.pivots import make_pivot
 from analysis.studies.engine.readings import latency
@@ -66,10 +66,29 @@ def run_study(name: str, views: Sequence[RunView], *, published: bool = False) -
         jobs=_jobs(study, pivots),
         notes=(
             *_notes(study, published=published),
+            *_fixed(study, frame, pivots),
             *_left_out(study, mine),
             *_disagreeing(frame, mine),
         ),
     )
+
+
+def _fixed(study: Study, frame: pd.DataFrame, pivots: Sequence[Pivot]) -> Iterator[str]:
+    """State what all our rows of each table share beside what is laid out: nothing is implied."""
+    told: dict[str, list[str]] = {}
+    for table, pivot in zip(study.tables, pivots, strict=True):
+        ours = frame[(frame["table"] == table.title) & (frame["from"] == MEASURED)]
+        laid_out = {*pivot.row_fields, *table.columns, *CELL_COLUMNS, "workload"}
+        implied = OF_MODEL if ours.get("model", pd.Series(dtype=str)).any() else frozenset()
+        names = [name for name in ours if name not in laid_out | implied]
+        fixed = [n for n in names if ours[n].nunique() == 1 and ours[n].iloc[0]]
+        if fixed:
+            shown = ", ".join(f"{n.replace('_', ' ')} {ours[n].iloc[0]}" for n in fixed)
+            told.setdefault(shown, []).append(table.title)
+    for shown, titles in told.items():
+        where = "in all tables" if len(titles) == len(study.tables) > 1 else "; ".join(titles)
+        lead = "Fixed" if len(study.tables) == 1 else f"Fixed ({where})"
+        yield f"{lead}: every measured row has {shown}."
 
 
 def _left_out(study: Study, views: Sequence[RunView]) -> Iterator[str]:

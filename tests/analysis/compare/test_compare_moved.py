@@ -111,7 +111,7 @@ def test_guesses_of_one_kind_are_never_largest_gain_and_largest_loss() -> None:
 
     pair_unmatched(rows)
 
-    found = rows.as_pairs(None, None)
+    found = rows.as_pairs(1, 1)
     assert sorted(p.delta_ns for p in found) == [0, 5]
     assert [p.a for p in found if p.delta_ns == 5] == [None]
     assert max(p.confidence for p in found) <= 0.75
@@ -126,6 +126,6 @@ def test_a_pool_of_pools_names_kernels_and_counts_the_others() -> None:
 
     pair_unmatched(rows)
 
-    (pair,) = rows.as_pairs(None, None)
+    (pair,) = rows.as_pairs(1, 1)
     assert pair.a == "aten::aaaaaa + aten::bbbbbb + aten::cccccc + 2 more"
     assert pair.b == "aten::pppppp + aten::qqqqqq + aten::rrrrrr + 2 more"

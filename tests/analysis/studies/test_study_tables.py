@@ -123,3 +123,17 @@ def test_a_cell_of_several_runs_has_the_latency_of_all_their_samples() -> None:
     assert cell.value == pytest.approx(np.median(samples))
     assert cell.run_ids == ("a", "b")
     assert any("far apart: a 0.1" in note and ", b 0.3" in note for note in table.notes)
+
+
+def test_a_table_states_what_all_its_rows_share() -> None:
+    """What a reader cannot see in the rows or columns is told: no field is implied."""
+    params = {"preset": "small", "mode": "forward", "dtype": "bf16", "batch": 8}
+    views = [
+        timed(f"r{length}", "transformer", params | {"seq_len": length}, 5.0)
+        for length in (128, 256)
+    ]
+
+    notes = run_study("forward-time", views).notes
+
+    stated = next(note for note in notes if note.startswith("Fixed"))
+    assert "batch 8" in stated and "128" not in stated

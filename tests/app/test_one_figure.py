@@ -1,0 +1,156 @@
+"""One latency and one memory figure of a run, wherever it is shown: over all example runs."""
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis.compare import compare
+from analysis.runview import RunView
+from analysis.studies import list_studies, run_study
+from analysis.studies.engine.measures import LATENCY_STATISTICS
+from app.show import show_document
+from app.ui.format import bytes_, duration
+from app.ui.run_cards import run_cards
+from core.config import DataDir
+from db.connection import open_read_only
+from db.fetch import NOT_IN_A_STUDY, run_view
+from db.runs import list_rows
+
+MEMORY = {
+    "peak_memory": "peak_memory_bytes",
+    "requested_memory": "requested_bytes",
+    "reserved_memory": "reserved_bytes",
+    "driver_memory": "driver_bytes",
+}
+IN_STUDIES = {
+    "peak_memory": "peak_memory_bytes",
+    "memory_allocated": "allocated_bytes",
+    "memory_reserved": "reserved_bytes",
+}
+
+
+@pytest.fixture(scope="module")
+def views(example_data: Path) -> dict[str, RunView]:
+    data = DataDir(root=example_data)
+    db = open_read_only(data.db_path)
+    ids = [r[0] for r in db.execute("SELECT id FROM runs").fetchall()]
+    return {i: run_view(db, data, i) for i in ids}
+
+
+@pytest.fixture(scope="module")
+def samples_ms(example_data: Path) -> Mapping[str, np.ndarray]:
+    """The clean samples of each run, read by themselves."""
+    with sqlite3.connect(f"file:{example_data}/warpboard.db?mode=ro", uri=True) as db:
+        rows = db.execute("SELECT run_id, latency_ns FROM samples WHERE pass = 'clean'").fetchall()
+    found: dict[str, list[float]] = {}
+    for run_id, ns in rows:
+        found.setdefault(run_id, []).append(ns / 1e6)
+    return {run_id: np.array(values) for run_id, values in found.items()}
+
+
+def test_a_latency_is_the_median_of_its_samples_on_card_list_json_and_comparison(
+    example_data: Path, views: dict[str, RunView], samples_ms: Mapping[str, np.ndarray]
+) -> None:
+    listed = {
+        row["id"]: row
+        for row in list_rows(open_read_only(example_data / "warpboard.db"), limit=999)
+    }
+    assert len(samples_ms) > 100
+
+    for run_id, values in samples_ms.items():
+        view, median = views[run_id], float(np.median(values))
+        assert view.summary["latency_ms"]["median"] == pytest.approx(median), view.run.name
+        assert listed[run_id]["latency_ms"] == pytest.approx(median)
+        shown = show_document(view)
+        assert shown["summary"]["latency_ms"]["median"] == pytest.approx(median)
+        each = [row["latency_ns"] / 1e6 for row in shown["samples"]]
+        assert np.median(each) == pytest.approx(median)
+        assert _card(view, "Latency") == duration(view.summary["latency_ms"]["median"] * 1e6)
+        compared = compare([view], [view])
+        assert compared.a.median == pytest.approx(median)
+        assert compared.ratio == 1
+
+
+def test_a_memory_figure_is_one_on_card_list_json_and_comparison_and_holds_the_smaller(
+    example_data: Path, views: dict[str, RunView]
+) -> None:
+    listed = {
+        row["id"]: row
+        for row in list_rows(open_read_only(example_data / "warpboard.db"), limit=999)
+    }
+    num = 0
+    for run_id, view in views.items():
+        summary = view.summary
+        peak = summary.get("peak_memory_bytes")
+        if peak is None:
+            assert _card(view, "Peak memory") == "\u2014"
+            continue
+        num += 1
+        assert listed[run_id]["peak_memory_bytes"] == peak
+        assert _card(view, "Peak memory") == bytes_(peak)
+        for metric, key in MEMORY.items():
+            if key in summary:
+                assert compare([view], [view], metric=metric).a.median == summary[key]
+                assert key in summary["memory_sources"]
+        order = [summary[k] for k in _INSIDE_OUT if k in summary]
+        assert order == sorted(order), view.run.name
+        if (
+            len(view.memory_points)
+            and summary["memory_sources"].get("allocated_bytes") == "snapshot"
+        ):
+            assert view.memory_points["allocated_bytes"].max() == summary["allocated_bytes"]
+    assert num > 90
+
+
+_INSIDE_OUT = ("requested_bytes", "allocated_bytes", "reserved_bytes", "driver_bytes")
+
+
+def _card(view: RunView, label: str) -> str:
+    return next(card.value for card in run_cards(view) if card.label == label)
+
+
+def test_every_latency_and_memory_cell_of_a_study_is_the_runs_own(
+    example_data: Path, views: dict[str, RunView], samples_ms: Mapping[str, np.ndarray]
+) -> None:
+    data = DataDir(root=example_data)
+    db = open_read_only(data.db_path)
+    short = [run_view(db, data, run_id, leave_out=NOT_IN_A_STUDY) for run_id in views]
+
+    num = {"latency": 0, "memory": 0}
+    for measure, ids, value in _cells(short):
+        if LATENCY_STATISTICS.get(measure) == "median" and all(i in samples_ms for i in ids):
+            pooled = np.concatenate([samples_ms[i] for i in ids])
+            assert value == pytest.approx(float(np.median(pooled)))
+            num["latency"] += 1
+        elif measure in IN_STUDIES:
+            known = [views[i].summary.get(IN_STUDIES[measure]) for i in ids]
+            assert value == pytest.approx(np.median([b for b in known if b is not None]) / 1e9)
+            num["memory"] += 1
+    assert min(num.values()) > 100
+
+
+def _cells(views: list[RunView]) -> Iterator[tuple[str, tuple[str, ...], float]]:
+    """Yield (measure, runs, value) of every cell of ours that was measured and is no ratio."""
+    for study in list_studies():
+        frame = run_study(study.name, views).frame
+        for table in study.tables:
+            for value in (v for v in table.values if not v.relative_to):
+                is_here = (frame["table"] == table.title) & (frame["value_key"] == value.key)
+                rows = frame[is_here & (frame["from"] == "measured") & (frame["status"] == "ok")]
+                for row in rows.itertuples():
+                    yield value.measure, tuple(row.run_ids), float(row.value)
+
+
+def test_the_json_of_a_run_has_no_second_latency(views: dict[str, RunView]) -> None:
+    """Every `latency` in the document is that of the summary, or of one process or sample."""
+    for view in views.values():
+        document: dict[str, Any] = json.loads(json.dumps(show_document(view), default=str))
+        median = (document["summary"].get("latency_ms") or {}).get("median")
+        for metric in document["metrics"]:
+            if metric["name"] == "latency_ms" and not metric.get("phase"):
+                assert metric["value"] == pytest.approx(median)
