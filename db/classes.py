@@ -6,7 +6,6 @@ from collections.abc import Mapping
 import pandas as pd
 from sqlite_utils import Database
 
-from analysis.assemble import class_fractions
 from analysis.rundata import NamedClass
 from db.frames import select
 
@@ -48,7 +47,7 @@ def kernel_totals(db: Database) -> pd.DataFrame:
     )
 
 
-def _step_totals(db: Database, run_id: str) -> pd.DataFrame:
+def step_totals(db: Database, run_id: str) -> pd.DataFrame:
     """Return GPU time of a step by category of the run's leading capture; empty without steps."""
     return select(
         db,
@@ -61,10 +60,15 @@ def _step_totals(db: Database, run_id: str) -> pd.DataFrame:
     )
 
 
-def update_fractions(db: Database, run_id: str, fractions: Mapping[str, float]) -> None:
-    """Replace a run's GEMM, attention and unclassified shares; one not given becomes unknown."""
+def update_fractions(
+    db: Database, run_id: str, fractions: Mapping[str, float], of_step: Mapping[str, float]
+) -> None:
+    """Replace a run's GEMM, attention and unclassified shares; one not given becomes unknown.
+
+    Lists show that of a step, where the run has steps.
+    """
+    listed = of_step or fractions
     row = db.execute("SELECT summary FROM runs WHERE id = ?", [run_id]).fetchone()
-    listed = class_fractions(_step_totals(db, run_id)) or fractions
     summary = {k: v for k, v in json.loads(row[0]).items() if k not in FRACTIONS}
     db.conn.execute(
         "UPDATE runs SET summary = ?, gemm_frac = ? WHERE id = ?",
