@@ -75,7 +75,7 @@ MEMORY_POINT_COLUMNS = (
 )
 """The curve after each change."""
 
-MEMORY_AT_PEAK_COLUMNS = ("device", "site", "phase", "bytes", "count")
+MEMORY_AT_PEAK_COLUMNS = ("device", "site", "phase", "role", "bytes", "count")
 """What lived at the peak, by allocation site ("file:line function", innermost user frame)."""
 
 COUNTER_COLUMNS = (

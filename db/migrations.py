@@ -548,6 +548,12 @@ def _step_facts(db: Database, run_id: str) -> dict[str, Any]:
     return next((facts for facts in known if "source" in facts), {})
 
 
+@migrations()
+def m022_role_of_memory_at_the_peak(db: Database) -> None:
+    """Keep what live memory is for: parameters, gradients, state, activations, workspace."""
+    db.conn.execute("ALTER TABLE memory_at_peak ADD COLUMN role TEXT")
+
+
 def _run(db: Database, script: str) -> None:
     """Execute statements one by one: `executescript` would commit the migration's transaction."""
     for statement in script.split(";\n"):

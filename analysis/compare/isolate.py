@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.compare.fields import NO_EFFECT, VARIABLE_OF
+from analysis.compare.fields import VARIABLE_OF
 from analysis.compare.records import Difference
 from analysis.runview import RunRow
-from core.spec import LATER_PARAMS
+from core.spec import LATER_PARAMS, NO_EFFECT
 
 _FEWEST = 2
 _SIZES = frozenset({"d_model", "ff", "heads", "kv_heads", "layers", "vocab", "head_dim"})

@@ -104,11 +104,25 @@ def memory_overlay(curves: Sequence[tuple[str, str, pd.DataFrame]]) -> Chart:
     return fig
 
 
-def at_peak(sites: pd.DataFrame) -> Chart:
-    """Draw what lived at the peak as a treemap of phase and site; wants site, phase, bytes."""
+_ROLE_COLOURS = {
+    "parameters": "#0072b2",
+    "optimizer state": "#a8429a",
+    "gradients": "#8a6a00",
+    "activations": "#00795a",
+    "workspace": "#b35900",
+}
+
+
+def at_peak(sites: pd.DataFrame, *, by: str = "phase") -> Chart:
+    """Draw what lived at the peak as a treemap of phase or role and site.
+
+    Wants site, bytes and the column that `by` names.
+    """
     rows = sites.nlargest(150, "bytes")
-    phases = rows["phase"].fillna("no phase").astype(str).str.split("/").str[0]
+    phases = rows[by].fillna(f"no {by}").astype(str).str.split("/").str[0]
     known = phase_colours(phases)
+    if by == "role":
+        known = {p: _ROLE_COLOURS.get(p, NEUTRAL) for p in phases}
     totals = rows.groupby(phases)["bytes"].sum()
     labels = [plain(p) for p in totals.index] + [short(s, 60) for s in rows["site"]]
     colours = [known[str(p)] for p in totals.index] + [

@@ -10,8 +10,9 @@ from analysis.tables import CaptureKind
 from analysis.verdict import is_cpu_run
 from app.charts import kernels as kernel_charts
 from app.ui import data, style
-from app.ui.format import count, fixed_format, percent
+from app.ui.format import count, fixed_format, many, percent
 from app.ui.kernel_detail import kernel_detail, open_kernel
+from app.ui.memory_overlay import laid_over
 from app.ui.perfetto import open_or_download
 from app.ui.shape import class_shares, kernel_shares
 from app.ui.timeline import Beside, draw_timeline, host_window
@@ -259,7 +260,15 @@ def _beside(view: RunView, kept: data.KeptTimeline, asked: tuple[float, float] |
     own = steps[steps["process"] == steps["process"].iloc[0]] if len(steps) else None
     # A memory pass is another process, on a clock of its own.
     is_own_memory = "memory" not in set(view.captures["pass"])
-    memory = view.memory_points if is_own_memory and len(view.memory_points) else None
+    memory = view.memory_points if len(view.memory_points) else None
+    if memory is not None and not is_own_memory:
+        memory, num_steps = laid_over(memory, own if own is not None else steps)
+        memory = memory if num_steps else None
+        if num_steps:
+            st.caption(
+                f"Memory is that of the memory pass, another execution: {many(num_steps, 'step')} "
+                "of it, each stretched over a step here."
+            )
     num = data.count_host_rows(view)
     is_wanted = num > 0 and st.toggle(
         "Host threads",

@@ -2,18 +2,20 @@
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import streamlit as st
 
 from analysis.definitions import tooltip
 from analysis.iterations import top_phase
+from analysis.readers.memory.sites import EARLIER
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
 from app.charts import memory as memory_charts
 from app.charts import samples as sample_charts
 from app.ui import style
 from app.ui.colours import NEUTRAL
-from app.ui.format import UNKNOWN, bytes_, duration, percent, ratio
+from app.ui.format import UNKNOWN, bytes_, duration, many, percent, ratio
 from app.ui.widgets import Card, cards, chart, show_table, table_height
 from core.states import Pass
 
@@ -31,7 +33,7 @@ def memory(view: RunView) -> None:
     _figures(view)
     if view.memory_points["time_ns"].nunique() > 1:
         device = _device(view.memory_points)
-        points = view.memory_points[view.memory_points["device"] == device]
+        points = _shown_part(view.memory_points[view.memory_points["device"] == device])
         chart(
             memory_charts.memory_timeline(
                 points,
@@ -42,9 +44,90 @@ def memory(view: RunView) -> None:
             alt="Memory over time, peak marked",
         )
     if not view.memory_at_peak.empty:
-        st.markdown("**What lived at the peak**, by phase and allocation site")
-        chart(memory_charts.at_peak(view.memory_at_peak), alt="Treemap of live memory at the peak")
-        _peak_table(view.memory_at_peak)
+        _at_peak(view.memory_at_peak)
+
+
+def _shown_part(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the points of the steps, or of the whole recording where the reader wants that."""
+    start_ns, end_ns = steps_window(points)
+    inside = points["time_ns"].between(start_ns, end_ns)
+    if inside.all():
+        return points
+    what = st.segmented_control(
+        "Show", ["Steps", "Whole recording"], default="Steps", key="memory_part", required=True
+    )
+    return points[inside] if what == "Steps" else points
+
+
+_LEAST_ZOOM = 0.9
+
+
+def steps_window(points: pd.DataFrame) -> tuple[int, int]:
+    """Return the stretch that the phases of the steps take, with a margin.
+
+    All of the recording where that is most of it, or where it has no phases.
+    """
+    times = points["time_ns"].to_numpy(np.int64)
+    first, last = int(times.min()), int(times.max())
+    has_phase = np.array(
+        [isinstance(p, str) and top_phase(p) not in ("", EARLIER) for p in points["phase"]], bool
+    )
+    if not has_phase.any():
+        return first, last
+    start, end = int(times[has_phase].min()), int(times[has_phase].max())
+    if end - start > _LEAST_ZOOM * (last - first):
+        return first, last
+    margin = (end - start) // 50
+    return max(first, start - margin), min(last, end + margin)
+
+
+def _at_peak(sites: pd.DataFrame) -> None:
+    st.markdown("**What lived at the peak**")
+    by = "phase"
+    if sites["role"].notna().any():
+        _role_cards(role_sums(sites))
+        by = st.segmented_control(
+            "By site, in", ["role", "phase"], default="role", key="peak_by", required=True
+        )
+    chart(
+        memory_charts.at_peak(sites, by=str(by)),
+        alt=f"Treemap of live memory at the peak by {by} and site",
+    )
+    _peak_table(sites)
+
+
+NO_ROLE = "not known"
+_ROLE_WORDS = {
+    "parameters": "From before the recording or the model's construction; of blocks without a "
+    "stack, as many of a size as there are gradients of it.",
+    "optimizer state": "Allocated in the optimizer's step and kept after it.",
+    "gradients": "Allocated in the backward pass and kept after it.",
+    "activations": "Allocated in the forward pass and kept for the backward pass or later layers.",
+    "workspace": "Freed in the phase that allocated it.",
+    NO_ROLE: "Neither a stack nor a phase tells it: data, buffers, library workspaces.",
+}
+
+
+def role_sums(sites: pd.DataFrame) -> pd.DataFrame:
+    """Return role, bytes and count of what lived at the peak, largest first."""
+    named = sites.assign(role=sites["role"].fillna(NO_ROLE))
+    sums = named.groupby("role", as_index=False)[["bytes", "count"]].sum()
+    return sums.sort_values("bytes", ascending=False, ignore_index=True)
+
+
+def _role_cards(roles: pd.DataFrame) -> None:
+    whole = float(roles["bytes"].sum()) or 1.0
+    cards(
+        [
+            Card(
+                label=str(r["role"]).capitalize(),
+                value=bytes_(r["bytes"]),
+                note=f"{percent(r['bytes'] / whole)} of the peak, {many(r['count'], 'block')}",
+                definition=_ROLE_WORDS.get(str(r["role"]), ""),
+            )
+            for r in roles.to_dict("records")
+        ]
+    )
 
 
 def is_driver(view: RunView) -> bool:
@@ -115,7 +198,11 @@ def _bands(points: pd.DataFrame) -> list[tuple[str, float, float]]:
         .agg(name=("phase", "first"), start=("time_ns", "min"), end=("time_ns", "max"))
     )
     spans = spans[spans["name"] != ""]
-    return [(str(r.name_), r.start, r.end) for r in _renamed(spans)] if len(spans) <= 40 else []
+    is_few = len(spans) <= _MAX_BANDS
+    return [(str(r.name_), r.start, r.end) for r in _renamed(spans)] if is_few else []
+
+
+_MAX_BANDS = 120
 
 
 def _renamed(spans: pd.DataFrame) -> Any:
@@ -137,6 +224,7 @@ def _peak_table(sites: pd.DataFrame) -> None:
         pd.DataFrame(
             {
                 "site": sites["site"],
+                "role": sites["role"].fillna(NO_ROLE),
                 "phase": sites["phase"],
                 "MB": sites["bytes"] / 1e6,
                 "blocks": sites["count"],

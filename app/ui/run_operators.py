@@ -7,6 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis.classify import distinct_labels
+from analysis.iterations import num_iterations
 from analysis.roofline import flops_peak
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
@@ -14,7 +15,9 @@ from app.charts import steps as step_charts
 from app.ui import style
 from app.ui.format import duration
 from app.ui.kernel_detail import kernel_link, open_operator
+from app.ui.run_kernels import kernel_table
 from app.ui.run_steps import why_no_steps
+from app.ui.shape import kernel_shares
 from app.ui.widgets import (
     KERNEL_CHARS,
     category_column,
@@ -179,6 +182,27 @@ def stacks(view: RunView) -> None:
     whole = f"{chosen} {a_step}: {duration(float(own['self_ns'].sum()))}"
     chart(step_charts.flame(own, whole=whole), alt=f"{chosen} by stack")
     st.caption("Width is time. A click on a box opens it; the bar above leads back.")
+    if looked and chosen == "GPU time":
+        _kernels_of_stacks(view, own)
+
+
+def _kernels_of_stacks(view: RunView, nodes: pd.DataFrame) -> None:
+    """List the kernels under the stacks that the reader looks at."""
+    names = set(nodes["name"][(nodes["kind"] == "kernel") & (nodes["self_ns"] > 0)])
+    rows = kernel_shares(view.kernels)
+    rows = rows[rows["name"].isin(names)]
+    if rows.empty:
+        return
+    st.markdown("**Kernels under these stacks**, all of their launches")
+    chosen = kernel_table(
+        rows,
+        num_iterations(view.phases),
+        key="stack_kernels",
+        height=table_height(rows, 420),
+        is_chosen=pd.Series(False, index=rows.index),
+    )
+    if chosen is not None:
+        kernel_link(str(chosen["name"]), "Open it in the table of kernels", key="kernel_of_stack")
 
 
 def _within(nodes: pd.DataFrame, text: str) -> pd.DataFrame:

@@ -7,15 +7,25 @@ history. Memory stays busy from `alloc` to `free_completed`; `free_requested` ch
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from analysis.readers.memory.checks import LIVE, contradictions
-from analysis.readers.memory.sites import EARLIER, UNKNOWN_SITE, PhaseFinder, site_of_stack
+from analysis.readers.memory.roles import Block, gradient_sizes, kind_of_phase, with_roles
+from analysis.readers.memory.sites import (
+    EARLIER,
+    UNKNOWN_SITE,
+    PhaseFinder,
+    is_optimizer_stack,
+    site_of_stack,
+)
 
 MAX_POINTS = 5000
 Point = tuple[int, int, int, int | None, str | None, int]
 """time_ns, device, allocated_bytes, reserved_bytes, phase, requested_bytes."""
+
+AtPeak = tuple[int, str, str | None, str | None, int, int]
+"""device, site, phase, role, bytes, count."""
 
 _ALLOCATED = {"alloc": 1, "free_completed": -1}
 _RESERVED = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
@@ -45,7 +55,7 @@ class DeviceHistory:
     is_partial: bool = False
     oom: dict[str, Any] | None = None
     points: list[Point] = field(default_factory=list)
-    at_peak: list[tuple[int, str, str | None, int, int]] = field(default_factory=list)
+    at_peak: list[AtPeak] = field(default_factory=list)
     warnings: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -225,34 +235,68 @@ def _live_at_peak(
 ) -> None:
     """Fill `at_peak`, and judge the history's wholeness on the way."""
     before = _live_before(history, events, final)
-    live: dict[int, tuple[int, str, str | None]] = {
-        addr: (size, site_of_stack(frames) if frames else UNKNOWN_SITE, EARLIER)
+    live: dict[int, Block] = {
+        addr: Block(
+            size=size,
+            site=site_of_stack(frames) if frames else UNKNOWN_SITE,
+            phase=EARLIER,
+            is_earlier=True,
+            is_of_optimizer=is_optimizer_stack(frames),
+        )
         for addr, (size, frames) in before.items()
     }
-    if history.peak_bytes != history.baseline_bytes:
-        level, finder_phases = history.baseline_bytes or 0, iter(history.points)
-        for event in events:
-            action = event["action"]
-            if action not in _ALLOCATED and action not in _RESERVED:
-                continue
-            phase = next(finder_phases)[4]
-            if action == "alloc":
-                live[event["addr"]] = (
-                    event["size"],
-                    site_of_stack(event.get("frames") or ()),
-                    phase,
-                )
-            elif action == "free_completed":
-                live.pop(event["addr"], None)
-            level += _ALLOCATED.get(action, 0) * event.get("size", 0)
-            if level == history.peak_bytes:
-                break
-    grouped: dict[tuple[str, str | None], list[int]] = defaultdict(list)
-    for size, site, phase in live.values():
-        grouped[site, phase].append(size)
-    rows = [(history.device, s, p, sum(v), len(v)) for (s, p), v in grouped.items()]
-    history.at_peak = sorted(rows, key=lambda row: -row[3])
+    phases = _phases_of(history, events)
+    last = _peak_index(history, events)
+    is_building = True
+    for event, phase in zip(events[: last + 1], phases, strict=False):
+        is_building &= kind_of_phase(phase) is None
+        if event["action"] == "alloc":
+            frames = event.get("frames") or ()
+            live[event["addr"]] = Block(
+                size=event["size"],
+                site=site_of_stack(frames),
+                phase=phase,
+                is_of_optimizer=is_optimizer_stack(frames),
+                is_building=is_building,
+            )
+        elif event["action"] == "free_completed":
+            live.pop(event["addr"], None)
+    freed: dict[int, str | None] = {}
+    for event, phase in zip(events[last + 1 :], phases[last + 1 :], strict=True):
+        if event["action"] == "free_completed" and event["addr"] in live:
+            freed.setdefault(event["addr"], kind_of_phase(phase))
+    blocks = [
+        replace(b, freed_in=freed.get(addr), is_building=b.is_building and addr not in freed)
+        for addr, b in live.items()
+    ]
+    grouped: dict[tuple[str, str | None, str | None], list[int]] = defaultdict(list)
+    gradients = gradient_sizes(events, phases)
+    for block in with_roles(blocks, gradients, is_whole_step=history.oom is None):
+        grouped[block.site, block.phase, block.role].append(block.size)
+    rows = [(history.device, *key, sum(v), len(v)) for key, v in grouped.items()]
+    history.at_peak = sorted(rows, key=lambda row: -row[4])
     _judge(history, rows)
+
+
+def _phases_of(history: DeviceHistory, events: Sequence[Mapping[str, Any]]) -> list[str | None]:
+    """Return the phase of each event; those that change no memory have none."""
+    points = iter(history.points)
+    return [
+        next(points)[4] if e["action"] in _ALLOCATED or e["action"] in _RESERVED else None
+        for e in events
+    ]
+
+
+def _peak_index(history: DeviceHistory, events: Sequence[Mapping[str, Any]]) -> int:
+    """Return the event that made the peak; -1 where the recording began at it."""
+    level = history.baseline_bytes or 0
+    if level == history.peak_bytes:
+        return -1
+    for index, event in enumerate(events):
+        level += _ALLOCATED.get(event["action"], 0) * event.get("size", 0)
+        if event["action"] in _ALLOCATED and level == history.peak_bytes:
+            return index
+    return len(events) - 1
 
 
 def _live_before(
@@ -297,8 +341,8 @@ def _live_before(
     return before
 
 
-def _judge(history: DeviceHistory, rows: Sequence[tuple[int, str, str | None, int, int]]) -> None:
-    total = sum(row[3] for row in rows)
+def _judge(history: DeviceHistory, rows: Sequence[AtPeak]) -> None:
+    total = sum(row[4] for row in rows)
     if total != history.peak_bytes:
         text = f"{total} B can be told apart at the peak of {history.peak_bytes} B."
         history.warnings.append(("inconsistent_snapshot", text))

@@ -14,6 +14,17 @@ EARLIER = "(before the recording)"
 _LIBRARY = re.compile(
     r"(site|dist)-packages[/\\]|[/\\]lib[/\\]python3|^<(?:frozen|eval_with_key)|torch[/\\](nn|_|optim)"
 )
+_BARE_LIBRARY = re.compile(
+    r"^(?:(?:_device|_tensor|_ops|_jit_internal|_contextlib|functional|module|container|linear"
+    r"|sparse|normalization|conv|dropout|activation|loss|batchnorm|wrappers|parameter)"
+    r"\.py (?:__torch_function__|__init__|forward|_call_impl|_wrapped_call_impl|_apply|to|to_empty"
+    r"|convert|extend|__iadd__|_fn|backward|decorate_context|wrapper|[a-z_]*norm|cross_entropy"
+    r"|softmax|relu|gelu|silu|linear|dropout|embedding|scaled_dot_product_attention|<lambda>)"
+    r"|optimizer\.py \w+|__init__\.py (?:empty_like|_make_grads|backward)"
+    r"|(?:adamw?|sgd|lion|adagrad|rmsprop)\.py (?:_init_group|step|_multi_tensor_\w+))$"
+)
+"""Frames of PyTorch in snapshots whose paths were cut to the file's name: `file function`."""
+_OPTIMIZER_SITE = re.compile(r"\b(?:_init_group|_multi_tensor_\w+|_single_tensor_\w+)$")
 _PYTHON = re.compile(r"\.py$|^<[^<>]+>$")
 """Files of Python frames; code from a string or a notebook's cell has a name in angle brackets."""
 _ATEN_CALL = re.compile(r"at::_ops::(\w+)::call")
@@ -39,6 +50,8 @@ class PhaseFinder:
         self._next = 0
         self._open: list[str] = []
         self._by_stack: dict[int, str | None] = {}
+        self._has_forward = False
+        "A forward pass with a Python stack was seen: what has none since is autograd's thread."
 
     def phase(self, event: Mapping[str, Any]) -> str | None:
         """Return the phase of an event. Call in order of time."""
@@ -59,9 +72,18 @@ class PhaseFinder:
             return clean_text("/".join(self._open))
         frames = event.get("frames") or ()
         key = id(frames)
+        if not frames:
+            # Python's stack is that of the thread that allocates, and autograd's thread has none.
+            return "backward" if self._has_forward and event.get("action") == "alloc" else None
         if key not in self._by_stack:
             self._by_stack[key] = phase_of_stack(frames)
-        return self._by_stack[key]
+        found = self._by_stack[key]
+        self._has_forward |= found == "forward" and _has_python(frames)
+        return found
+
+
+def _has_python(frames: Sequence[Mapping[str, Any]]) -> bool:
+    return any(_is_python(str(f.get("filename", ""))) for f in frames)
 
 
 def phase_of_stack(frames: Sequence[Mapping[str, Any]]) -> str | None:
@@ -100,10 +122,21 @@ def _is_library(file: str) -> bool:
     return _LIBRARY.search(file) is not None
 
 
+@lru_cache(maxsize=_KEPT_FRAMES)
+def _is_library_frame(file: str, name: str) -> bool:
+    is_bare = "/" not in file and "\\" not in file
+    return _is_library(file) or (is_bare and _BARE_LIBRARY.match(f"{file} {name}") is not None)
+
+
+def is_optimizer_stack(frames: Sequence[Mapping[str, Any]]) -> bool:
+    """Say whether the stack is that of an optimizer that sets up or updates its state."""
+    return any(_OPTIMIZER_SITE.search(str(f.get("name", ""))) for f in frames)
+
+
 def site_of_stack(frames: Sequence[Mapping[str, Any]]) -> str:
     """Return "file:line function" of the innermost user frame, else the operator, else unknown."""
     python = [f for f in frames if _is_python(str(f.get("filename", "")))]
-    own = [f for f in python if not _is_library(str(f["filename"]))]
+    own = [f for f in python if not _is_library_frame(str(f["filename"]), str(f.get("name")))]
     chosen = (own or python)[:1]
     for frame in chosen:
         file = short_path(str(frame["filename"]))

@@ -8,7 +8,7 @@ import pytest
 
 from analysis.readers import read
 from analysis.readers.memory.replay import thin
-from analysis.readers.memory.sites import phase_of_stack
+from analysis.readers.memory.sites import phase_of_stack, site_of_stack
 from analysis.tables import MEMORY_AT_PEAK_COLUMNS, MEMORY_POINT_COLUMNS, CaptureTables
 from core.errors import CaptureError
 
@@ -80,6 +80,82 @@ def test_what_lived_at_the_peak_adds_up_to_it() -> None:
     assert tables.memory_at_peak["bytes"].sum() == 2_876_290_056
 
 
+def test_roles_at_the_peak_of_a_training_step_fit_its_optimizer() -> None:
+    sites = read(MEMORY / "train_fp32.pickle").memory_at_peak
+    roles = sites.groupby("role")["bytes"].sum()
+
+    assert roles["optimizer state"] == 2 * roles["parameters"]  # AdamW: two moments a parameter
+    assert roles["activations"] > roles["parameters"] > roles["workspace"]
+    assert (sites[sites["role"] == "activations"]["phase"] == "forward").all()
+
+
+def test_a_recording_that_ends_in_the_first_forward_does_not_tell_state_from_parameters(
+    tmp_path: Path,
+) -> None:
+    trace = [
+        _event("alloc", 0, 40, 1, user_metadata="forward"),
+        _event("oom", 0, 900, 2, user_metadata="forward"),
+    ]
+    blocks = [_block(i * 512, 512, "active_allocated", size) for i, size in ((0, 40), (1, 16))]
+    made = {"segments": [_segment(0, 0, blocks)], "device_traces": [trace]}
+    sites = _read(tmp_path, **made).memory_at_peak
+    assert dict(zip(sites["bytes"], sites["role"].fillna(""), strict=True)) == {
+        40: "activations",
+        16: "",
+    }
+
+
+def test_roles_follow_from_where_a_block_is_freed(tmp_path: Path) -> None:
+    def event(action: str, addr: int, size: int, time_us: int, phase: str) -> dict:
+        return _event(action, addr, size, time_us, user_metadata=phase)
+
+    trace = [
+        event("alloc", 0, 40, 1, "forward"),
+        event("alloc", 512, 8, 2, "forward"),
+        event("free_completed", 512, 8, 3, "forward"),
+        event("alloc", 512, 16, 4, "backward"),
+        event("alloc", 1024, 64, 5, "backward"),
+        event("free_completed", 1024, 64, 6, "backward"),
+        event("free_completed", 0, 40, 7, "backward"),
+        event("free_completed", 512, 16, 9, "optimizer"),
+    ]
+    blocks = [_block(i * 512, 512, "active_allocated", 16) for i in (3, 4, 5)]
+    tables = _read(tmp_path, segments=[_segment(0, 0, blocks)], device_traces=[trace])
+    rows = tables.memory_at_peak.groupby("role")[["bytes", "count"]].sum()
+    assert rows["bytes"].to_dict() == {
+        "activations": 40,
+        "gradients": 16,
+        "workspace": 64,
+        "parameters": 16,
+        "optimizer state": 32,
+    }
+
+
+@pytest.mark.parametrize(
+    ("frames", "site"),
+    [
+        (
+            [
+                ("_device.py", "__torch_function__"),
+                ("linear.py", "__init__"),
+                ("gpt.py", "__init__"),
+            ],
+            "gpt.py:1 __init__",
+        ),
+        (
+            [("/opt/x/site-packages/torch/utils/_device.py", "__torch_function__"), ("a.py", "f")],
+            "a.py:1 f",
+        ),
+        ([("linear.py", "my_own_function")], "linear.py:1 my_own_function"),
+    ],
+)
+def test_a_site_is_the_user_s_frame_and_not_pytorch_s(
+    frames: list[tuple[str, str]], site: str
+) -> None:
+    stack = [{"filename": file, "line": 1, "name": name} for file, name in frames]
+    assert site_of_stack(stack) == site
+
+
 def test_what_lived_before_the_recording_is_a_phase_of_its_own() -> None:
     tables = read(MEMORY / "train_fp32.pickle")
     by_phase = tables.memory_at_peak.groupby("phase")["bytes"].sum()
@@ -90,7 +166,8 @@ def test_what_lived_before_the_recording_is_a_phase_of_its_own() -> None:
 
 def test_code_from_a_string_has_sites_and_phases_too() -> None:
     tables = read(MEMORY / "train_oom.pickle")
-    top = tables.memory_at_peak.iloc[1]
+    sites = tables.memory_at_peak
+    top = sites[sites["phase"] == "forward"].iloc[0]
     assert (top["site"], top["phase"]) == ("<string>:36 forward", "forward")
     assert tables.memory["oom"]["phase"] == tables.memory["peak_phase"] == "forward"
 
