@@ -187,8 +187,15 @@ def _device(points: pd.DataFrame) -> int:
 
 
 def _bands(points: pd.DataFrame) -> list[tuple[str, float, float]]:
-    """Return the stretches of equal phase inside an iteration; none where too many to read."""
-    phase = points["phase"].map(top_phase)
+    """Return the stretches of equal phase inside an iteration; none where too many to read.
+
+    Points without a phase (a free has no stack) between two of one phase belong to it.
+    """
+    told = pd.Series([top_phase(p) if isinstance(p, str) else "" for p in points["phase"]])
+    named = told.where(told != "")
+    before, after = named.ffill(), named.bfill()
+    phase = told.where(before.isna() | (before != after), before)
+    phase.index = points.index
     if not (phase != "").any():
         return []
     block = (phase != phase.shift()).cumsum()

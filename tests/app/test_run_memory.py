@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from app.ui.run_memory import role_sums, steps_window
+from app.ui.run_memory import _bands, role_sums, steps_window
 
 
 def points(times: list[int], phases: list[str | None]) -> pd.DataFrame:
@@ -31,3 +31,11 @@ def test_roles_add_up_and_what_has_none_says_so() -> None:
     found = role_sums(sites)
     assert found["role"].tolist() == ["gradients", "parameters", "not known"]
     assert found["bytes"].sum() == 17
+
+
+def test_frees_without_a_phase_do_not_cut_the_band_they_lie_in() -> None:
+    curve = points(
+        [0, 10, 20, 30, 40, 50, 60],
+        [None, "forward", None, "forward", None, "backward", None],
+    )
+    assert _bands(curve) == [("forward", 10, 30), ("backward", 50, 50)]

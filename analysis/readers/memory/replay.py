@@ -11,7 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from analysis.readers.memory.checks import LIVE, contradictions
-from analysis.readers.memory.roles import Block, gradient_sizes, kind_of_phase, with_roles
+from analysis.readers.memory.roles import (
+    Block,
+    gradient_sizes,
+    kind_of_phase,
+    kinds_over_time,
+    with_roles,
+)
 from analysis.readers.memory.sites import (
     EARLIER,
     UNKNOWN_SITE,
@@ -262,9 +268,10 @@ def _live_at_peak(
         elif event["action"] == "free_completed":
             live.pop(event["addr"], None)
     freed: dict[int, str | None] = {}
-    for event, phase in zip(events[last + 1 :], phases[last + 1 :], strict=True):
+    kinds = kinds_over_time(phases)
+    for event, kind in zip(events[last + 1 :], kinds[last + 1 :], strict=True):
         if event["action"] == "free_completed" and event["addr"] in live:
-            freed.setdefault(event["addr"], kind_of_phase(phase))
+            freed.setdefault(event["addr"], kind)
     blocks = [
         replace(b, freed_in=freed.get(addr), is_building=b.is_building and addr not in freed)
         for addr, b in live.items()

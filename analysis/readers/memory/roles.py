@@ -58,6 +58,19 @@ _KINDS: Mapping[str, Sequence[str]] = {
 }
 
 
+def kinds_over_time(phases: Sequence[str | None]) -> list[str | None]:
+    """Return the kind of phase at each event: where none is told, that of the events before.
+
+    A free has no stack of its own, so that most of those in a backward pass tell none.
+    """
+    found: list[str | None] = []
+    last = None
+    for phase in phases:
+        last = kind_of_phase(phase) or last
+        found.append(last)
+    return found
+
+
 def with_roles(
     blocks: Sequence[Block], gradients: Counter[int], *, is_whole_step: bool = True
 ) -> list[Block]:
@@ -117,12 +130,13 @@ def gradient_sizes(
     """Return how many blocks of each size one step's gradients have: the most alive at once."""
     born: dict[int, tuple[int, str | None]] = {}
     kept: list[tuple[int, int, int]] = []
+    now = kinds_over_time(phases)
     for index, (event, phase) in enumerate(zip(events, phases, strict=True)):
         if event["action"] == "alloc":
             born[event["addr"]] = (index, kind_of_phase(phase))
         elif event["action"] == "free_completed" and event["addr"] in born:
             start, kind = born.pop(event["addr"])
-            if kind == "backward" and kind_of_phase(phase) != "backward":
+            if kind == "backward" and now[index] != "backward":
                 kept.append((start, index, event["size"]))
     alive = [(i, events[i]["size"]) for i, kind in born.values() if kind == "backward"]
     return _most_at_once([*kept, *((i, len(events), size) for i, size in alive)])

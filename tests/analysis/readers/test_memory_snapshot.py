@@ -115,7 +115,7 @@ def test_roles_follow_from_where_a_block_is_freed(tmp_path: Path) -> None:
         event("free_completed", 512, 8, 3, "forward"),
         event("alloc", 512, 16, 4, "backward"),
         event("alloc", 1024, 64, 5, "backward"),
-        event("free_completed", 1024, 64, 6, "backward"),
+        _event("free_completed", 1024, 64, 6),  # a free has no stack
         event("free_completed", 0, 40, 7, "backward"),
         event("free_completed", 512, 16, 9, "optimizer"),
     ]
