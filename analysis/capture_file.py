@@ -7,7 +7,7 @@ from pathlib import Path
 
 from analysis.rundata import RunCapture
 from analysis.tables import CaptureKind, CaptureTables
-from captures.contents import content_sha256, file_sha256
+from captures.contents import content_sha256, file_sha256, state
 from captures.private import PrivateWords
 from core.errors import CaptureError
 from core.states import Pass
@@ -44,7 +44,8 @@ def read_capture(
     stored = staging.folder / name
     removed: tuple[str, ...] = ()
     with ThreadPoolExecutor(max_workers=1) as beside:
-        before = beside.submit(content_sha256, path)
+        before = state(path)
+        hashing = beside.submit(content_sha256, path)
         kind = kind or CaptureKind(readers.detect(path))
         if staging.keep_private:
             _copy_whole(path, kind, stored)
@@ -52,8 +53,12 @@ def read_capture(
             from captures.scrub import scrub
 
             removed = scrub(path, kind, stored, PrivateWords(salt=staging.salt))
-        raw_sha256 = before.result()
-        hashes = beside.submit(lambda: (content_sha256(path), file_sha256(stored)))
+        source_sha256 = hashing.result()
+        if state(path) != before:
+            raise CaptureError(
+                path, "it changed while it was read", "Import it once it is complete"
+            )
+        hashing = beside.submit(file_sha256, stored)
         is_own_copy = not staging.keep_private
         tables = readers.read(
             stored,
@@ -62,9 +67,7 @@ def read_capture(
             scratch=staging.folder,
             words=PrivateWords(salt=staging.salt),
         )
-        source_sha256, stored_sha256 = hashes.result()
-    if source_sha256 != raw_sha256:
-        raise CaptureError(path, "it changed while it was read", "Import it once it is complete")
+        stored_sha256 = hashing.result()
     return RunCapture(
         pass_name=pass_name or str(PASS_OF_KIND[kind]),
         process=0,
@@ -73,7 +76,7 @@ def read_capture(
         path=stored,
         num_bytes=stored.stat().st_size,
         sha256=stored_sha256,
-        source_sha256=raw_sha256,
+        source_sha256=source_sha256,
         private_removed=removed,
     )
 

@@ -36,14 +36,26 @@ def overlap_ns(starts: Ints, ends: Ints, window_start: Ints, window_end: Ints) -
     """Return, for each window, how much of it the disjoint sorted intervals cover [ns]."""
     if len(starts) == 0:
         return np.zeros(len(window_start), np.int64)
-    done = np.concatenate(([0], np.cumsum(ends - starts)))
+    done = np.cumsum(ends - starts)
+    covered = _covered_until(starts, ends, done, window_end)
+    covered -= _covered_until(starts, ends, done, window_start)
+    return np.maximum(covered, 0, out=covered)
 
-    def covered_until(time_ns: Ints) -> Ints:
-        index = np.searchsorted(starts, time_ns, side="right")
-        inside = np.minimum(time_ns, ends[index - 1]) - starts[index - 1]
-        return np.asarray(np.where(index > 0, done[index - 1] + inside, 0), np.int64)
 
-    covered: Ints = np.maximum(covered_until(window_end) - covered_until(window_start), 0)
+def overlap_between_ns(starts: Ints, ends: Ints, times_ns: Ints) -> Ints:
+    """Return, from each of some ascending times to the next, how much the intervals cover [ns]."""
+    if len(starts) == 0:
+        return np.zeros(max(len(times_ns) - 1, 0), np.int64)
+    return np.diff(_covered_until(starts, ends, np.cumsum(ends - starts), times_ns))
+
+
+def _covered_until(starts: Ints, ends: Ints, done: Ints, time_ns: Ints) -> Ints:
+    """Return how much the intervals cover before some times; `done`: until each one's end."""
+    last = np.searchsorted(starts, time_ns, side="right")
+    last -= 1
+    covered = done[last]
+    covered -= np.maximum(ends[last] - time_ns, 0)
+    covered[last < 0] = 0
     return covered
 
 

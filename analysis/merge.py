@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from analysis.clocks import are_aligned, on_one_clock, session_starts
 from analysis.rundata import PassWarning, RunCapture
 from analysis.span_file import SpanFile
-from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
+from analysis.tables import FRAMES, CaptureKind, CaptureTables, CaptureWarning
 from analysis.trace.rank_clocks import Clock
 from core.states import Pass
 
@@ -31,26 +31,6 @@ SUMMED = (
     "num_graph_launches",
     "num_launches_without_kernel",
     "num_kernels_without_launch",
-)
-FRAMES = (
-    "kernels",
-    "phases",
-    "api_calls",
-    "transfers",
-    "gaps",
-    "memory_points",
-    "memory_at_peak",
-    "counters",
-    "rules",
-    "counter_details",
-    "counter_sources",
-    "samples",
-    "steps",
-    "step_kernels",
-    "operators",
-    "operator_kernels",
-    "idle_host",
-    "flame",
 )
 _REPORT_KINDS = frozenset({CaptureKind.NSYS_CSV})
 

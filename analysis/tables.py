@@ -297,6 +297,29 @@ class CaptureTables:
     warnings: tuple[CaptureWarning, ...] = ()
 
 
+FRAMES = (
+    "kernels",
+    "phases",
+    "api_calls",
+    "transfers",
+    "gaps",
+    "memory_points",
+    "memory_at_peak",
+    "counters",
+    "rules",
+    "counter_details",
+    "counter_sources",
+    "samples",
+    "steps",
+    "step_kernels",
+    "operators",
+    "operator_kernels",
+    "idle_host",
+    "flame",
+)
+"""The tables of `CaptureTables` that are frames, but for those of ranks, which a run joins."""
+
+
 def empty(columns: tuple[str, ...]) -> pd.DataFrame:
     """Return a frame with these columns and no rows."""
     import pandas as pd

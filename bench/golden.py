@@ -9,6 +9,7 @@ an older dump, alike ones together; the exit code is 1 where there are any.
 """
 
 import argparse
+import dataclasses
 import hashlib
 import importlib
 import json
@@ -27,18 +28,6 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests" / "data"
 EXAMPLES = ROOT / "app" / "demo" / "data"
 CAPTURES = (".sqlite", ".csv", ".gz", ".log", ".pickle", ".nsys-rep")
-FRAMES = (
-    "kernels",
-    "phases",
-    "api_calls",
-    "transfers",
-    "gaps",
-    "memory_points",
-    "memory_at_peak",
-    "counters",
-    "rules",
-    "samples",
-)
 COPIES = {".sqlite": 24, ".gz": 4}
 """Damaged copies a file, by suffix."""
 OTHER_COPIES = 3
@@ -62,15 +51,16 @@ def dump(path: Path, *, is_short: bool = False) -> dict[str, Any]:
         "environment": dict(tables.environment),
         "summary": dict(tables.summary),
         "memory": dict(tables.memory),
+        "step_facts": dict(tables.step_facts),
         "warnings": sorted([w.code, w.message] for w in tables.warnings),
     }
-    for name in FRAMES:
+    for name in (f.name for f in dataclasses.fields(tables)):
         frame = getattr(tables, name)
-        if frame is not None:
+        if hasattr(frame, "to_dict"):
             rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
             texts = sorted(json.dumps(row, sort_keys=True, default=_plain) for row in rows)
             found[name] = _digest(texts) if is_short else [json.loads(text) for text in texts]
-    for name in ("spans", "ranges"):
+    for name in ("spans", "ranges", "host"):
         table = getattr(tables, name)
         if table is not None:
             found[name] = _columns(table)
@@ -91,6 +81,7 @@ def _columns(table: Any) -> dict[str, str]:
     if not hasattr(table, "to_pylist"):  # a file of records
         table = importlib.import_module("pyarrow").concat_tables(table.batches())
     keys = ("start_ns", "end_ns", "device", "stream", "thread", "depth", "name", "path", "bytes")
+    keys += ("row", "kind")
     rows = table.to_pylist()
     rows.sort(key=lambda row: [str(row.get(key)) for key in keys])
     return {name: _digest([str(row[name]) for row in rows]) for name in table.column_names}

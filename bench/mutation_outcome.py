@@ -21,24 +21,12 @@ from typing import Any
 import pandas as pd
 
 from analysis.readers import read
-from analysis.tables import CaptureTables
+from analysis.tables import FRAMES, CaptureTables
 from bench.mutation_kinds import READ_COLUMNS
 from captures.pickle_data import load_data
 from core.errors import CaptureError, ToolUnavailableError
 
 MAX_MEMORY_BYTES = 6 << 30
-_FRAMES = [
-    "kernels",
-    "phases",
-    "api_calls",
-    "transfers",
-    "gaps",
-    "memory_points",
-    "memory_at_peak",
-    "counters",
-    "rules",
-    "samples",
-]
 _STRUCTURAL = frozenset({"cat", "ph", "action", "state", "stage"})
 """Fields whose value says what a record is, so that another value is another structure."""
 
@@ -118,7 +106,7 @@ def fingerprint(tables: CaptureTables) -> str:
     """Return a hash of every number that the product would show."""
     digest = hashlib.sha256()
     digest.update(json.dumps([dict(tables.summary), dict(tables.memory)], default=str).encode())
-    for name in _FRAMES:
+    for name in FRAMES:
         frame: pd.DataFrame | None = getattr(tables, name)
         if frame is not None:
             digest.update(name.encode() + frame.to_csv(index=False).encode("utf-8", "replace"))

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,9 +94,22 @@ def file_sha256(path: Path) -> str:
 
 def content_sha256(path: Path) -> str:
     """Return the file's SHA-256, of a database together with its write-ahead log if it has one."""
-    beside = [path.with_name(path.name + end) for end in ("-wal", "-journal")]
-    hashes = [file_sha256(p) for p in (path, *beside) if p == path or _has_content(p)]
+    hashes = [file_sha256(p) for p in _with_logs(path) if p == path or _has_content(p)]
     return hashes[0] if len(hashes) == 1 else hash_of(hashes)
+
+
+def state(path: Path) -> tuple[tuple[int, int, int], ...]:
+    """Return what changes when the file, or a database's log beside it, is written or replaced."""
+    found = []
+    for place in _with_logs(path):
+        with suppress(OSError):
+            seen = place.stat()
+            found.append((seen.st_size, seen.st_mtime_ns, seen.st_ino))
+    return tuple(found)
+
+
+def _with_logs(path: Path) -> list[Path]:
+    return [path, *(path.with_name(path.name + end) for end in ("-wal", "-journal"))]
 
 
 def _has_content(path: Path) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from analysis.readers.detect import detect
 from analysis.tables import CaptureKind, CaptureTables
+from captures.contents import state
 from captures.opening import reading
 from captures.private import PrivateWords
 from core.errors import CaptureError
@@ -27,7 +28,7 @@ def read(
     Raises CaptureError (file, place, remedy) for anything that cannot be read right, and
     ToolUnavailableError where a report needs a tool that this host lacks.
     """
-    before = _state(path)
+    before = state(path)
     chosen = kind or detect(path)
     if chosen is CaptureKind.BUNDLE:
         raise CaptureError(path, "this is a bundle of captures", "Import the folder as a whole")
@@ -36,20 +37,11 @@ def read(
             tables = _read_report(path, chosen, words)
         else:
             tables = _reader(chosen, is_own_copy, scratch)(path)
-    if _state(path) != before:
+    if state(path) != before:
         raise CaptureError(
             path, "the file changed while it was being read", "Import it once it is complete"
         )
     return tables
-
-
-def _state(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes when a file is written to or replaced."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_size, found.st_mtime_ns, found.st_ino
 
 
 def _read_report(path: Path, kind: CaptureKind, words: PrivateWords) -> CaptureTables:

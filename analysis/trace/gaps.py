@@ -20,7 +20,7 @@ from analysis.intervals import merge, overlap_ns
 from analysis.tables import GAP_COLUMNS, empty
 from analysis.trace.attribution import launching_thread
 from analysis.trace.calls import of_launch
-from analysis.trace.host_time import NOTHING, HostTime, Spans, host_time, united
+from analysis.trace.host_time import NOTHING, HostTime, Spans, united
 from analysis.trace.model import Int32s, Int64s, OpKind, Trace
 
 EVIDENCE = {
@@ -63,10 +63,9 @@ class _Gaps:
     thread: Int32s
 
 
-def device_use(trace: Trace) -> tuple[DeviceUse, ...]:
+def device_use(trace: Trace, host: HostTime | None) -> tuple[DeviceUse, ...]:
     """Return the use of each device that ran kernels or graphs, in order of device."""
     ops = trace.gpu_ops
-    host = host_time(trace)
     runs = (ops.kind == OpKind.KERNEL) | (ops.kind == OpKind.GRAPH)
     thread = launching_thread(trace)
     devices = np.unique(ops.device[runs]).tolist()
@@ -136,7 +135,7 @@ def _device(
     )
 
 
-def gaps_within(trace: Trace, device: int, windows: Spans) -> dict[str, int]:
+def gaps_within(trace: Trace, host: HostTime | None, device: int, windows: Spans) -> dict[str, int]:
     """Return the idle time of a device by cause [ns] inside disjoint windows in order."""
     ops = trace.gpu_ops
     is_here = ops.device == device
@@ -153,7 +152,6 @@ def gaps_within(trace: Trace, device: int, windows: Spans) -> dict[str, int]:
         launch_ns=of_launch(trace.host_calls.start_ns, ops.launch[mine[row + 1]], NO_TIME),
         thread=launching_thread(trace)[mine[row + 1]],
     )
-    host = host_time(trace)
     waits = NOTHING if host is None else host.waits_of(_owners(trace, mine))
     copies = merge(ops.start_ns[beside], ops.end_ns[beside])
     return {cause: int(ns.sum()) for cause, ns in _split(found, copies, waits, host).items()}

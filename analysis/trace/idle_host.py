@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.intervals import merge, overlap_ns
+from analysis.intervals import merge, overlap_between_ns, overlap_ns
 from analysis.tables import IDLE_COLUMNS
 from analysis.trace.attribution import launching_thread
 from analysis.trace.calls import of_launch
@@ -173,7 +173,7 @@ def _pieces(trace: Trace, gaps: _Gaps, done: Int64s, is_late: Any) -> tuple[Int6
         for first in range(0, len(starts), PART_GAPS):
             low, high = starts[first : first + PART_GAPS], ends[first : first + PART_GAPS]
             time_ns, row, call = timeline.until(int(low[0]), int(high[-1]))
-            spent = overlap_ns(low, high, time_ns, np.append(time_ns[1:], high[-1]))
+            spent = overlap_between_ns(low, high, np.append(time_ns, high[-1]))
             found.append(_summed(row, call, spent, len(trace.names)))
     if not found:
         nothing = np.empty(0, np.int64)

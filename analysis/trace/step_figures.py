@@ -10,6 +10,7 @@ from analysis.tables import STEP_KERNEL_COLUMNS
 from analysis.trace.aggregates import dims_text, transfer_name
 from analysis.trace.attribution import Attribution
 from analysis.trace.gaps import gaps_within
+from analysis.trace.host_time import HostTime
 from analysis.trace.idle_host import leading_windows
 from analysis.trace.model import MISSING, Bools, Int32s, Int64s, OpKind, Trace
 from analysis.trace.ranges import PhaseRanges
@@ -53,14 +54,18 @@ def regular_ops(trace: Trace, steps: Steps) -> tuple[Bools, int]:
 
 
 def step_parts(
-    trace: Trace, steps: Steps, ranges: PhaseRanges, given: Attribution
+    trace: Trace,
+    steps: Steps,
+    ranges: PhaseRanges,
+    given: Attribution,
+    host: HostTime | None,
 ) -> dict[str, list[dict[str, Any]]]:
     """Return gaps, phases, calls and transfers of a regular step, as means over those steps."""
     chosen, num = regular_ops(trace, steps)
     if not num:
         return {}
     return {
-        "gaps": _gaps(trace, steps),
+        "gaps": _gaps(trace, steps, host),
         "phases": _phases(trace, steps, ranges, given, chosen, num),
         "api_calls": _calls(trace, steps, num),
         "transfers": _transfers(trace, chosen, num),
@@ -89,11 +94,11 @@ def _calls(trace: Trace, steps: Steps, num: int) -> list[dict[str, Any]]:
     ]
 
 
-def _gaps(trace: Trace, steps: Steps) -> list[dict[str, Any]]:
+def _gaps(trace: Trace, steps: Steps, host: HostTime | None) -> list[dict[str, Any]]:
     device, windows, num = leading_windows(trace, steps)
     if not num:
         return []
-    found = gaps_within(trace, device, windows)
+    found = gaps_within(trace, host, device, windows)
     rows = [(cause, ns) for cause, ns in found.items() if ns > 0]
     rows.sort(key=lambda row: -row[1])
     return [{"cause": cause, "total_ns": ns / num} for cause, ns in rows]

@@ -14,6 +14,7 @@ from analysis.trace.calls import Launches, launches_of
 from analysis.trace.flame import flame_table
 from analysis.trace.gaps import DeviceUse, device_use, gap_table
 from analysis.trace.host_rows import host_table
+from analysis.trace.host_time import HostTime, host_time
 from analysis.trace.idle_host import idle_host
 from analysis.trace.model import OpKind, Trace
 from analysis.trace.operators import operator_table
@@ -47,7 +48,8 @@ def tables_of(
     phases = phase_table(trace, ranges, given)
     spans = span_table(trace, ranges, given, scratch)
     launches = launches_of(trace)
-    devices = device_use(trace)
+    host = host_time(trace)
+    devices = device_use(trace, host)
     api_calls = call_table(trace)
     memory = memory_use(trace.allocations, memory_source)
     main = max(devices, key=lambda use: use.num_ops).device if devices else 0
@@ -73,7 +75,7 @@ def tables_of(
         host=host_table(trace),
         ranks=ranks.ranks if devices else None,
         collectives=ranks.collectives if devices else None,
-        **_by_step(trace, steps, ranges, given),
+        **_by_step(trace, steps, ranges, given, host),
         warnings=(
             *warnings,
             *coverage.coverage_warnings(trace, launches, devices),
@@ -84,7 +86,9 @@ def tables_of(
     )
 
 
-def _by_step(trace: Trace, steps: Steps, ranges: PhaseRanges, given: Attribution) -> dict[str, Any]:
+def _by_step(
+    trace: Trace, steps: Steps, ranges: PhaseRanges, given: Attribution, host: HostTime | None
+) -> dict[str, Any]:
     """Return the tables that are about steps: steps, operators, the host's part, stacks."""
     if not len(trace.gpu_ops):
         return {"step_facts": steps_document(steps)}
@@ -93,7 +97,7 @@ def _by_step(trace: Trace, steps: Steps, ranges: PhaseRanges, given: Attribution
     flame = flame_table(trace, given, steps, idle)
     return {
         "steps": steps.frame if len(steps.frame) else None,
-        "step_facts": steps_document(steps) | step_parts(trace, steps, ranges, given),
+        "step_facts": steps_document(steps) | step_parts(trace, steps, ranges, given, host),
         "step_kernels": step_kernels(trace, steps),
         "operators": None if operators is None else operators.frame,
         "operator_kernels": None if operators is None else operators.kernels,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import captures.scrub
 from analysis.assemble import assemble
 from analysis.bundle import load_paths
 from analysis.capture_file import Staging
@@ -221,6 +222,23 @@ def test_opaque_time_leaves_the_gemm_share_unknown(staging: Staging) -> None:
     assert run.summary["opaque_graph_ns"] == 2_330_627
     assert run.summary["unclassified_frac"] == 1.0
     assert "gemm_frac" not in run.summary
+
+
+def test_a_file_that_is_written_to_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "eager.sqlite"
+    shutil.copyfile(EAGER, path)
+    copy = captures.scrub.scrub
+
+    def written_meanwhile(source, kind, stored, *words):
+        removed = copy(source, kind, stored, *words)
+        with path.open("ab") as file:
+            file.write(b"more")
+        return removed
+
+    monkeypatch.setattr(captures.scrub, "scrub", written_meanwhile)
+    (tmp_path / "staging").mkdir()
+    with pytest.raises(CaptureError, match="changed while it was read"):
+        load_paths([path], Staging(folder=tmp_path / "staging"))
 
 
 def test_mfu_needs_a_known_peak(bundle: Path, staging: Staging) -> None:

@@ -1,6 +1,9 @@
-import numpy as np
+import itertools
 
-from analysis.intervals import SliceMin, merge, overlap_ns, union_ns
+import numpy as np
+import pytest
+
+from analysis.intervals import SliceMin, merge, overlap_between_ns, overlap_ns, union_ns
 
 
 def ints(*values):
@@ -37,3 +40,16 @@ def test_slice_minimum_agrees_with_numpy_on_random_slices():
 def test_slice_minimum_of_an_empty_slice_is_the_largest_integer():
     found = SliceMin.of(ints(3, 1)).query(np.array([1]), np.array([1]))
     assert found.tolist() == [np.iinfo(np.int64).max]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_overlap_between_times_is_the_time_that_is_covered(seed):
+    rng = np.random.default_rng(seed)
+    starts, ends = merge(*np.sort(rng.integers(0, 200, (2, 12)), axis=0))
+    is_covered = np.zeros(220, bool)
+    for start, end in zip(starts, ends, strict=True):
+        is_covered[start:end] = True
+    times = np.unique(rng.integers(0, 220, 30))
+    expected = [is_covered[a:b].sum() for a, b in itertools.pairwise(times)]
+    assert overlap_between_ns(starts, ends, times).tolist() == expected
+    assert overlap_between_ns(*merge(ints(), ints()), times).tolist() == [0] * (len(times) - 1)
