@@ -26,12 +26,6 @@ def merge(start_ns: Ints, end_ns: Ints) -> tuple[Ints, Ints]:
     return starts[first], reach[last]
 
 
-def union_ns(start_ns: Ints, end_ns: Ints) -> int:
-    """Return the length of the union of the intervals [ns]; overlaps count once."""
-    starts, ends = merge(start_ns, end_ns)
-    return int((ends - starts).sum())
-
-
 def overlap_ns(starts: Ints, ends: Ints, window_start: Ints, window_end: Ints) -> Ints:
     """Return, for each window, how much of it the disjoint sorted intervals cover [ns]."""
     if len(starts) == 0:

@@ -143,18 +143,6 @@ def _open_styles(seen: _Evidence, group: str) -> tuple[NumberStyle, ...]:
     return (NumberStyle(decimal=mark), NumberStyle(decimal=other, group=mark))
 
 
-def infer_style(tokens: Iterable[str]) -> NumberStyle:
-    """Return the one style that the tokens prove; AmbiguousNumberError otherwise."""
-    kept = list(tokens)
-    styles = candidate_styles(kept)
-    if len(styles) == 1:
-        return styles[0]
-    shown = next((t for t in kept if looks_numeric(t) and re.search(r"[.,]", t)), "")
-    raise AmbiguousNumberError(
-        f"{shown!r} can be read with a decimal or a thousands mark, and no other number decides"
-    )
-
-
 @lru_cache(maxsize=_KEPT_TOKENS)
 def parse_number(token: str, style: NumberStyle) -> float:
     """Return the value, NaN for a missing one; ValueError where the token breaks the style."""

@@ -6,8 +6,6 @@ from analysis.assemble import class_fractions
 from analysis.runview import StepView
 from analysis.trace.operators import operators_document
 
-_PARTS = ("gaps", "phases", "transfers")
-
 
 def steps_of(view: StepView) -> dict[str, Any] | None:
     """Return `steps` of `show --json` with the fractions of a step; None where there are none."""

@@ -19,7 +19,6 @@ _WAIT = re.compile(
 _CAPTURE_BEGIN = re.compile(r"^(?:cuda|cu|hip)StreamBeginCapture")
 _CAPTURE_END = re.compile(r"^(?:cuda|cu|hip)StreamEndCapture")
 _ITERATION = re.compile(r"(?:iteration|iter|step|ProfilerStep)[ _#]?\d+", re.IGNORECASE)
-_PROFILER_STEP = re.compile(r"ProfilerStep#\d+")
 
 
 def api_name(recorded: str) -> str:
@@ -55,11 +54,6 @@ def begins_capture(call: str) -> bool:
 def ends_capture(call: str) -> bool:
     """Say whether this call ends the capture of a CUDA graph."""
     return _CAPTURE_END.match(call) is not None
-
-
-def is_profiler_step(name: str) -> bool:
-    """Say whether a range is a step of PyTorch's profiler."""
-    return _PROFILER_STEP.fullmatch(name) is not None
 
 
 def is_iteration(name: str) -> bool:

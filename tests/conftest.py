@@ -5,6 +5,7 @@ import importlib
 import importlib.metadata
 import json
 import os
+import random
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -82,7 +83,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByFileOrDashboard(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    words = "run files, and the tests of each file, in a random order: the same for the same seed"
+    parser.addoption("--shuffle", type=int, metavar="SEED", help=words)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Start with what takes longest; the first journey wants an empty dashboard."""
 
     def place(item: pytest.Item) -> int:
@@ -90,6 +96,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next(found, len(SLOW_FIRST))
 
     items.sort(key=place)
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        items[:] = _shuffled(items, seed)
+
+
+def _shuffled(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
+    """Return the tests in a random order; the journeys, which tell one story, stay in front."""
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    journeys = [path for path in files if path.parent.name == "browser"]
+    others = sorted(path for path in files if path not in journeys)
+    rng = random.Random(seed)
+    rng.shuffle(others)
+    for path in others:
+        rng.shuffle(files[path])
+    return [item for path in (*journeys, *others) for item in files[path]]
 
 
 @pytest.fixture(scope="session")

@@ -37,7 +37,6 @@ MAX_SHAPES = 5
 _BACKWARD = re.compile(r"^autograd::engine::evaluate_function|Backward\d*$")
 _OPTIMIZER = re.compile(r"^(Optimizer\.step#.*|optimi[sz]er([._ ]?step)?|opt[._ ]step)$", re.I)
 _OTHER = re.compile(r"^(Optimizer\.zero_grad#.*|enumerate\(DataLoader\).*)$")
-_ENGINE_NODE = "autograd::engine::evaluate_function: "
 OfCall = Callable[[str, Sequence[Any] | None], float | None]
 
 

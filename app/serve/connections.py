@@ -13,8 +13,6 @@ HEAD_S = 10.0
 "So long may the head of a request take."
 MAX_CONNECTIONS = 800
 MAX_OF_CLIENT = 256
-KEPT_FILES = 200
-"File descriptors that are left for the database, captures and workers' processes."
 
 
 def raise_file_limit() -> int:
