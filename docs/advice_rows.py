@@ -1,11 +1,19 @@
 """The generated parts of `docs/advice.md`: formulas from the models, the record that ships."""
 
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from analysis.advice import constants, models, settings
 from analysis.advice.experiments import NO_MODEL
-from analysis.advice.score import records_of, shipped_outcomes
+from analysis.advice.score import (
+    LATER,
+    SHIPPED,
+    Outcome,
+    read_outcomes,
+    records_of,
+    shipped_outcomes,
+)
 
 _MODELS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("`graph`: `cuda_graph=true`", models.graph_replay),
@@ -48,22 +56,45 @@ def constant_rows() -> str:
 
 
 def record_rows() -> str:
-    """Return the record of each kind on the held-out pairs, then the pairs."""
-    outcomes = shipped_outcomes()
-    lines = ["| kind | pairs | median error | inside the interval |", "| --- | --- | --- | --- |"]
-    lines += [
-        f"| {r.kind} | {r.num_outcomes} | {r.median_error_frac:.1%} | {r.inside_frac:.0%} |"
-        for r in records_of(outcomes).values()
+    """Return the record of each kind, over all outcomes that come with the program."""
+    lines = [
+        "| kind | outcomes | median error | inside the interval | |",
+        "| --- | --- | --- | --- | --- |",
     ]
     lines += [
-        "",
-        "| run | change | before, ms | predicted, ms | interval, ms | measured, ms | error |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        f"| {r.kind} | {r.num_outcomes} | {r.median_error_frac:.1%} | {r.inside_frac:.0%} | "
+        f"{'withheld' if r.is_poor else 'offered' if r.is_known else 'too few'} |"
+        for r in records_of(shipped_outcomes()).values()
+    ]
+    return "\n".join(lines)
+
+
+def held_out_rows() -> str:
+    """Return the held-out pairs of the example data."""
+    return _pairs(read_outcomes(SHIPPED))
+
+
+def later_rows() -> str:
+    """Return the pairs that were measured after the models were written, with their sum."""
+    outcomes = read_outcomes(LATER)
+    error = statistics.median(abs(x.error_frac) for x in outcomes)
+    inside = sum(x.is_inside for x in outcomes)
+    return (
+        f"{len(outcomes)} pairs: median error {error:.1%}, {inside} inside the stated interval "
+        f"({inside / len(outcomes):.0%}).\n\n{_pairs(outcomes)}"
+    )
+
+
+def _pairs(outcomes: Sequence[Outcome]) -> str:
+    lines = [
+        "| kind | run | change | before, ms | predicted, ms | interval, ms | measured, ms | error "
+        "|",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     lines += [
-        f"| {x.base} | `{x.experiment}` | {x.base_ns / 1e6:.4g} | {x.predicted_ns / 1e6:.4g} | "
-        f"{x.low_ns / 1e6:.4g} to {x.high_ns / 1e6:.4g} | {x.measured_ns / 1e6:.4g} | "
-        f"{x.error_frac:+.1%}{'' if x.is_inside else ', missed'} |"
+        f"| {x.kind} | {x.base} | `{x.experiment}` | {x.base_ns / 1e6:.4g} | "
+        f"{x.predicted_ns / 1e6:.4g} | {x.low_ns / 1e6:.4g} to {x.high_ns / 1e6:.4g} | "
+        f"{x.measured_ns / 1e6:.4g} | {x.error_frac:+.1%}{'' if x.is_inside else ', missed'} |"
         for x in sorted(outcomes, key=lambda x: (x.kind, x.base, x.experiment))
     ]
     return "\n".join(lines)

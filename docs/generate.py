@@ -196,6 +196,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "projected": measured.projected_latencies,
     "advice_constants": advice_rows.constant_rows,
     "advice_record": advice_rows.record_rows,
+    "advice_held_out": advice_rows.held_out_rows,
+    "advice_later": advice_rows.later_rows,
     "advice_not_offered": advice_rows.not_offered_rows,
     "advice_models": advice_rows.model_rows,
     "kernel_goals": kernel_rows.kernel_goals,

@@ -73,7 +73,7 @@ def test_the_optimizer_stays_as_it_is_when_the_model_is_compiled() -> None:
 
 def test_a_training_step_whose_host_decides_is_not_predicted_compiled() -> None:
     optimizer = ("adam", "optimizer", 10.0, "optimizer")
-    made = step(2000, [gemm(10), optimizer], phase_ns={"optimizer": 100_000.0})
+    made = step(2000, [gemm(10), gemm(10), optimizer], phase_ns={"optimizer": 100_000.0})
 
     assert models.compiled(made) is None
 
@@ -134,7 +134,7 @@ def test_a_native_dtype_halves_what_is_limited_by_bytes() -> None:
 
 def test_fused_attention_is_its_arithmetic_at_a_share_of_the_measured_rate() -> None:
     # 445 GFLOP at 0.89 x 500 TFLOP/s = 1 ms.
-    made = step(9000, [], params={"dtype": "fp16"}, cost={"flops": 445e9})
+    made = step(9000, [], params={"dtype": "fp16", "head_dim": 128}, cost={"flops": 445e9})
 
     found = models.fused_attention(made, "sdpa")
 
@@ -143,9 +143,28 @@ def test_fused_attention_is_its_arithmetic_at_a_share_of_the_measured_rate() -> 
 
 
 def test_attention_so_short_that_the_host_decides_is_not_predicted() -> None:
-    made = step(90, [], params={"dtype": "fp16"}, cost={"flops": 4e9})
+    made = step(90, [], params={"dtype": "fp16", "head_dim": 128}, cost={"flops": 4e9})
 
     assert models.fused_attention(made, "sdpa") is None
+
+
+def test_attention_with_narrow_heads_is_not_predicted() -> None:
+    params = {"dtype": "fp16", "head_dim": 64}
+
+    assert (
+        models.fused_attention(step(9000, [], params=params, cost={"flops": 4e11}), "sdpa") is None
+    )
+
+
+def test_a_step_of_one_kernel_does_not_wait_for_its_host() -> None:
+    # 800 us of a product by 1000 us of clean passes: it is the product that takes the time.
+    made = step(1000, [gemm(800)], params={"dtype": "fp32"})
+
+    found = models.other_dtype(made, "tf32", is_autocast=False)
+
+    assert found is not None
+    assert not found.host_decides
+    assert found.latency_ns == pytest.approx(100_000 + 200_000)
 
 
 def test_attention_inside_a_model_replaces_its_naive_kernels() -> None:
@@ -159,7 +178,14 @@ def test_attention_inside_a_model_replaces_its_naive_kernels() -> None:
             gemm(290),
             elementwise(200),
         ],
-        params={"dtype": "bf16", "d_model": 1112.5, "batch": 1, "seq_len": 1000, "layers": 10},
+        params={
+            "dtype": "bf16",
+            "d_model": 1112.5,
+            "heads": 8,
+            "batch": 1,
+            "seq_len": 1000,
+            "layers": 10,
+        },
     )
 
     found = models.fused_attention(made, "sdpa")
@@ -169,7 +195,9 @@ def test_attention_inside_a_model_replaces_its_naive_kernels() -> None:
 
 
 def test_a_larger_batch_of_a_step_whose_host_decides_costs_nothing_more() -> None:
-    made = step(1000, [gemm(40), elementwise(10)], cost={"flops": 1e6, "flops_dtype": "bf16"})
+    made = step(
+        1000, [gemm(40), gemm(40), elementwise(10)], cost={"flops": 1e6, "flops_dtype": "bf16"}
+    )
 
     found = models.larger_batch(made, 2)
 

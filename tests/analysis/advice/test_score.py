@@ -76,11 +76,10 @@ def test_where_the_host_decides_the_bases_own_variation_widens_the_interval() ->
 def test_outcomes_are_read_as_they_were_written(tmp_path: Path) -> None:
     score.write_outcomes([OUTCOME], tmp_path / "record.csv")
 
-    assert score.shipped_outcomes(tmp_path / "record.csv") == [OUTCOME]
+    assert score.read_outcomes(tmp_path / "record.csv") == [OUTCOME]
 
 
-def test_every_kind_of_the_shipped_record_is_inside_the_limits() -> None:
+def test_kinds_whose_shipped_record_is_poor_are_those_that_the_docs_name() -> None:
     records = score.records_of(score.shipped_outcomes())
 
-    assert records
-    assert [k for k, r in records.items() if r.is_poor] == []
+    assert {k for k, r in records.items() if r.is_poor} == {"attention_triton", "compile_host"}
