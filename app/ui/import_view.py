@@ -44,7 +44,8 @@ def form() -> None:
         key=f"files_{turn}",
         help="Files over 200 MB: `./warpboard import PATH` on the dashboard's host.",
     )
-    groups = _groups([item.name for item in uploaded], turn)
+    with st.container():  # there without a question too: what is typed below must not move
+        groups = _groups([item.name for item in uploaded], turn)
     left, right = st.columns(2)
     name = left.text_input(
         "Name",
