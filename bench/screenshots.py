@@ -27,7 +27,11 @@ MIN_HEIGHT, MAX_HEIGHT = 900, 4200
 MAX_DOCS_BYTES = 300_000
 LOAD_LIMIT_MS = 60_000
 EMPTY_PAGES = {"overview": ""} | {
-    p: p for p in ("submit", "queue", "runs", "compare", "studies", "gpus", "import", "definitions")
+    p: p
+    for p in (
+        *("submit", "queue", "runs", "compare", "studies", "trends", "gpus", "import"),
+        "definitions",
+    )
 }
 _POLL_MS = 300
 _IS_CALM = """() => {

@@ -90,7 +90,7 @@ def _rest(run: MeasuredRun, variable: str) -> str:
 
 
 def _offer(variable: str, group: Sequence[MeasuredRun]) -> Offer:
-    texts = {run.run_id: _value(run, variable) for run in group}
+    texts = _values(group, variable)
     first = next((run for run in group if texts[run.run_id] in _PLAIN), group[-1])
     others = tuple(run for run in group if run is not first)[:MAX_SIDES]
     shared = {k: v for k, v in _params(first).items() if VARIABLE_OF.get(k, k) != variable}
@@ -105,13 +105,24 @@ def _offer(variable: str, group: Sequence[MeasuredRun]) -> Offer:
     )
 
 
-def _value(run: MeasuredRun, variable: str) -> str:
+def _values(group: Sequence[MeasuredRun], variable: str) -> dict[str, str]:
+    """Return the variable's value of each run; of one that has parts, the parts that differ."""
     if variable == "gpu":
-        return run.gpu_model
-    fields = {k: v for k, v in _params(run).items() if VARIABLE_OF.get(k, k) == variable}
-    if list(fields) == [variable]:
-        return _text(fields[variable])
-    return ", ".join(f"{k} {_text(v)}" for k, v in sorted(fields.items()))
+        return {run.run_id: run.gpu_model for run in group}
+    parts = {
+        run.run_id: {
+            k: _text(v) for k, v in _params(run).items() if VARIABLE_OF.get(k, k) == variable
+        }
+        for run in group
+    }
+    names = sorted({name for fields in parts.values() for name in fields})
+    told = [n for n in names if len({fields.get(n) for fields in parts.values()}) > 1]
+    if told == [variable]:
+        return {run_id: fields.get(variable, "unknown") for run_id, fields in parts.items()}
+    return {
+        run_id: ", ".join(f"{n} {fields[n]}" for n in told if n in fields)
+        for run_id, fields in parts.items()
+    }
 
 
 def _text(value: Any) -> str:

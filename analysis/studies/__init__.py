@@ -1,7 +1,7 @@
 """Studies: the tables that people publish, one declarative file each, filled from runs."""
 
 from analysis.studies.engine.records import Cell, FitRow, Pivot, Study, StudyTable, Table
-from analysis.studies.engine.run import find_study, list_studies, run_study
+from analysis.studies.engine.run import find_study, list_studies, run_study, study_cells
 
 __all__ = [
     "Cell",
@@ -13,4 +13,5 @@ __all__ = [
     "find_study",
     "list_studies",
     "run_study",
+    "study_cells",
 ]

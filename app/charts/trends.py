@@ -36,7 +36,10 @@ def over_time(line: Line, colour: str) -> Chart:
         )
     for change in line.changes:
         _mark(fig, change, places, colour=BAD if change.is_worse else GOOD)
-    fig.update_yaxes(rangemode="normal")
+    values = [point.value for point in line.points]
+    low, high = min(values), max(values)
+    margin = 0.08 * (high - low) or 0.02 * high
+    fig.update_yaxes(range=[low - margin, high + 3 * margin])  # room for the marks' texts
     return fig
 
 

@@ -32,6 +32,7 @@ from db.repeats import Repeats, find_repeats
 
 if TYPE_CHECKING:
     from analysis.compare.labels import RanOn
+    from analysis.studies import Study
 
 Stamp = tuple[str, int, int]
 KeptTimeline = tuple[Timeline, Window]
@@ -505,16 +506,16 @@ def kept_thumbnail(name: str) -> Any:
     return _thumbnails().get(_pictured(name))
 
 
-def fetch_thumbnail(name: str, make: Callable[[Any], Any]) -> Any:
+def fetch_thumbnail(name: str, make: "Callable[[Study, pd.DataFrame], Any]") -> Any:
     """Make the picture of a study from the newest runs, published figures beside; keep it."""
-    from analysis.studies import find_study, run_study
+    from analysis.studies import find_study, study_cells
 
-    key = _pictured(name)
-    wanted = ",".join(find_study(name).filters.get("workload", ()))
+    key, study = _pictured(name), find_study(name)
+    wanted = ",".join(study.filters.get("workload", ()))
     terms = " ".join(t for t in (f"workload:{wanted}" if wanted else "", _ENDED) if t)
     with database() as db:
         ids = [row["id"] for row in runs.list_rows(db, terms, limit=MAX_PICTURED_RUNS)]
-    found = make(run_study(name, [_study_view(run_id) for run_id in ids], published=True))
+    found = make(study, study_cells(name, [_study_view(run_id) for run_id in ids]))
     kept = _thumbnails()
     for old in [k for k in kept if k[:2] == key[:2]]:
         kept.pop(old, None)

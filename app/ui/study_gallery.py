@@ -1,5 +1,6 @@
 """All studies at a glance: a small picture, the question in a sentence, how many runs feed it."""
 
+import base64
 import math
 import time
 from collections.abc import Sequence
@@ -7,9 +8,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+import pandas as pd
 import streamlit as st
 
-from analysis.studies import Study, StudyTable, list_studies
+from analysis.studies import Study, list_studies
 from app.charts.study_marks import series_colour
 from app.ui import data, links
 from app.ui.colours import category_colour, gpu_colour, origin_colour
@@ -65,13 +67,23 @@ def _grid(studies: Sequence[Study]) -> None:
 
 
 def _card(study: Study, found: Thumbnail | None) -> None:
-    picture = found.svg if found else ""
-    st.html(f'<div style="height:{HEIGHT}px">{picture}</div>')
+    st.html(f'<div style="height:{HEIGHT}px">{_picture(found.svg) if found else ""}</div>')
     st.page_link(
         links.STUDIES, label=plain_markdown(study.title), query_params={"name": study.name}
     )
     fed = "\u2026" if found is None else _fed(study, found.num_runs)
     st.caption(plain_markdown(f"{study.question} {fed}"))
+
+
+def _picture(svg: str) -> str:
+    """Return a picture as HTML; the page takes no SVG as it is."""
+    if not svg:
+        return ""
+    text = base64.b64encode(svg.encode()).decode()
+    return (
+        f'<img alt="" src="data:image/svg+xml;base64,{text}"'
+        f' style="width:100%;height:{HEIGHT}px;display:block">'
+    )
 
 
 def _fed(study: Study, num_runs: int) -> str:
@@ -81,14 +93,16 @@ def _fed(study: Study, num_runs: int) -> str:
     return "Published figures only." if has_figures else "No run feeds it yet."
 
 
-def thumbnail(found: StudyTable) -> Thumbnail:
-    """Return the picture of a study's first table that has values, our runs before others'."""
-    frame = found.frame
+def thumbnail(study: Study, frame: pd.DataFrame) -> Thumbnail:
+    """Return the picture of a study's first table that has values, our runs before others'.
+
+    `frame`: its tidy cells (`analysis.studies.study_cells`).
+    """
     known = frame[frame["value"].notna()]
     ours = known[known["provenance"] == "measured"]
     ids = {run_id for run_ids in ours["run_ids"] for run_id in run_ids}
     for rows in (ours, known):
-        for table in found.study.tables:
+        for table in study.tables:
             value = table.chart.value if table.chart else table.values[0].key
             mine = rows[(rows["table"] == table.title) & (rows["value_key"] == value)]
             if len(mine):
@@ -162,8 +176,8 @@ def _lines(rows: Sequence[dict[str, Any]], x: str, field: str) -> str:
 
 def _svg(marks: Sequence[str]) -> str:
     return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="100%" height="{HEIGHT}"'
-        f' preserveAspectRatio="none" aria-hidden="true">{"".join(marks)}</svg>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}"'
+        f' preserveAspectRatio="none">{"".join(marks)}</svg>'
     )
 
 

@@ -6,10 +6,11 @@ import pytest
 from sqlite_utils import Database
 from streamlit.testing.v1 import AppTest
 
-from analysis.studies import list_studies, run_study
+from analysis.runview import RunView
+from analysis.studies import find_study, list_studies, study_cells
 from app.ui import data, links
 from app.ui.colours import gpu_colour
-from app.ui.study_gallery import thumbnail
+from app.ui.study_gallery import Thumbnail, thumbnail
 from core.config import DataDir
 from db.fetch import run_view
 from tests.history_runs import GPU, store_nights
@@ -27,21 +28,25 @@ def feeding(db: Database, data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
+def picture(name: str, views: list[RunView]) -> Thumbnail:
+    return thumbnail(find_study(name), study_cells(name, views))
+
+
 def test_a_picture_counts_the_runs_that_feed_the_study(
     feeding: list[str], db: Database, data_dir: DataDir
 ) -> None:
     views = [run_view(db, data_dir, run_id) for run_id in feeding]
 
-    found = thumbnail(run_study("decode-latency", views))
+    found = picture("decode-latency", views)
 
     assert found.num_runs == 2 and found.svg.count("<rect") == 2
 
 
 def test_a_study_without_runs_shows_published_figures_where_there_are_some() -> None:
-    found = thumbnail(run_study("decode-latency", [], published=True))
+    found = picture("decode-latency", [])
 
     assert found.num_runs == 0 and found.svg.startswith("<svg")
-    assert thumbnail(run_study("moe-routing", [])).svg == ""
+    assert picture("scaling", []).svg == ""
 
 
 def test_gpus_have_their_colour_in_pictures(
@@ -49,7 +54,7 @@ def test_gpus_have_their_colour_in_pictures(
 ) -> None:
     views = [run_view(db, data_dir, run_id) for run_id in feeding]
 
-    assert gpu_colour(GPU) in thumbnail(run_study("gpu-scoreboard", views)).svg
+    assert gpu_colour(GPU) in picture("gpu-scoreboard", views).svg
 
 
 def test_every_study_has_a_question_in_one_sentence() -> None:

@@ -91,6 +91,13 @@ def _fixed(study: Study, frame: pd.DataFrame, pivots: Sequence[Pivot]) -> Iterat
         yield f"{lead}: every measured row has {shown}."
 
 
+def study_cells(name: str, views: Sequence[RunView]) -> pd.DataFrame:
+    """Return the tidy cells of a study, published ones beside, without its tables and fits."""
+    study = find_study(name)
+    mine = [v for v in views if allowed(fields_of(v), study.filters)]
+    return make_frame(study, mine, published=True)
+
+
 def _left_out(study: Study, views: Sequence[RunView]) -> Iterator[str]:
     """Say what each table fixes beside the workload, and how many of our runs differ in it."""
     for table in study.tables:
