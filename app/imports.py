@@ -102,10 +102,10 @@ def import_several(
         for number, given in enumerate(runs):
             try:
                 known = _known(db, given)
-                found.append(_again(db, known, given, source) if known else None)
                 if known is None:
                     job = file_job(given.paths, keep_private=given.keep_private)
                     jobs.append((number, job))
+                found.append(_again(db, known, given, source) if known else None)
             except AppError as exc:
                 found.append(exc)
         if jobs:

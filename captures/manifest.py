@@ -1,13 +1,12 @@
 """Read and check `manifest.json` of a bundle: what `docs/architecture.md` calls a bundle."""
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from core.errors import CaptureError, UserError
-from core.foreign import checked_gpu
+from core.foreign import bounded_json, checked_gpu
 from core.spec import JobSpec
 from core.states import Pass
 
@@ -29,8 +28,8 @@ def load_manifest(folder: Path) -> dict[str, Any]:
     if path.stat().st_size > MAX_MANIFEST_BYTES:
         raise CaptureError(path, f"it is larger than {MAX_MANIFEST_BYTES} bytes", _REMEDY)
     try:
-        data = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as exc:
+        data = bounded_json(path.read_bytes())
+    except ValueError as exc:
         raise CaptureError(path, f"it is no JSON ({exc})", _REMEDY) from exc
     return check_manifest(data, path)
 

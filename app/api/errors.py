@@ -1,6 +1,5 @@
 """Failures as JSON answers, and bodies that are not read past a limit."""
 
-import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from core.errors import AppError, UserError
+from core.foreign import bounded_json
 from db.tokens import NotYours
 
 LOG = logging.getLogger("warpboard.api")
@@ -76,6 +76,10 @@ async def read_chunks(request: Request) -> AsyncIterator[bytes]:
 
 async def read_json(request: Request, limit_bytes: int = MAX_JSON_BYTES) -> dict[str, Any]:
     """Return the body as a JSON object; ApiError 413 past the limit, 400 when it is none."""
+    too_large = ApiError(413, f"the body is larger than {limit_bytes} bytes")
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and (len(announced) > 15 or int(announced) > limit_bytes):
+        raise too_large
     chunks: list[bytes] = []
     size = 0
     begin_s = time.monotonic()
@@ -84,12 +88,12 @@ async def read_json(request: Request, limit_bytes: int = MAX_JSON_BYTES) -> dict
         if time.monotonic() - begin_s > MAX_JSON_S:
             raise ApiError(408, f"the body took longer than {MAX_JSON_S:.0f} s")
         if size > limit_bytes:
-            raise ApiError(413, f"the body is larger than {limit_bytes} bytes")
+            raise too_large
         chunks.append(chunk)
     try:
         # A thread: what is as large as a manifest may be takes tenths of a second.
-        value = await anyio.to_thread.run_sync(json.loads, b"".join(chunks) or b"{}")
-    except (ValueError, RecursionError) as exc:
+        value = await anyio.to_thread.run_sync(bounded_json, b"".join(chunks) or b"{}")
+    except ValueError as exc:
         raise ApiError(400, f"the body is no JSON: {exc}") from exc
     if not isinstance(value, dict):
         raise ApiError(400, "the body is no JSON object")

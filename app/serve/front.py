@@ -84,8 +84,8 @@ class Front:
         try:
             if not path.startswith(API):
                 self._check(scope, path)
-            elif scope["type"] == "websocket":
-                raise Refused(404, "the API has no WebSocket")
+            else:
+                self._check_api(scope)
             inner = self._inner_scope(scope, path)
         except Refused as refusal:
             await _refuse(scope, receive, send, refusal)
@@ -147,6 +147,17 @@ class Front:
         allowed = (*reading, "PUT", "DELETE") if path.startswith(UPLOAD) else reading
         if scope["type"] == "http" and scope["method"] not in allowed:
             raise Refused(405, "pages take no such request")
+
+    def _check_api(self, scope: Scope) -> None:
+        """Raise Refused for what no worker sends; a website's tries shall not count as its host's.
+
+        Any Host is taken: workers name the dashboard as their network does, and have a token.
+        """
+        if scope["type"] == "websocket":
+            raise Refused(404, "the API has no WebSocket")
+        origin, host = _header(scope, b"origin"), _header(scope, b"host")
+        if origin is not None and not self._is_origin(origin, host or ""):
+            raise Refused(403, "not served to pages of another origin")
 
     def _is_host(self, host: str) -> bool:
         try:

@@ -94,7 +94,7 @@ _PRIVATE_TEXTS = {
 _MAX_LEARNED_BYTES = 8 << 20
 _MAX_NAMES = 1 << 14
 "A table with more names than this is cleaned row by row."
-_ALLOWED_FUNCTIONS = frozenset({"count", "max", "length", "cleaned", "hashed", "is_kept"})
+_ALLOWED_FUNCTIONS = frozenset({"count", "max", "length", "cleaned", "hashed", "is_kept", "typeof"})
 
 
 def scrub_nsys_sqlite(
@@ -191,9 +191,11 @@ class _Copy:
         conn.text_factory = lambda raw: raw.decode("utf-8", "replace")
 
     def _cleaned(self, value: Any) -> Any:
+        value = _decoded(value)
         return self._cleaner.text(value) if isinstance(value, str) else value
 
     def _hashed(self, value: Any) -> Any:
+        value = _decoded(value)
         if not isinstance(value, str) or not value:
             return value
         new = self._cleaner.words.device(value)
@@ -203,6 +205,7 @@ class _Copy:
 
     def _is_kept(self, table: str, key: Any, value: Any) -> int:
         """Say whether a row of metadata or of the system's description stays."""
+        key, value = _decoded(key), _decoded(value)
         if table == _SYSTEM:
             what = None if _KEPT_SYSTEM.match(str(key)) else "system description"
         else:
@@ -243,7 +246,7 @@ class _Copy:
             chosen = "*"  # these very columns in this order: SQLite then copies record by record
         where = ""
         if table in _METADATA or table == _SYSTEM:
-            where = f' WHERE is_kept(\'{table}\', "name", "value")'
+            where = f" WHERE is_kept('{table}', {_bytes_of('name')}, {_bytes_of('value')})"
         conn.execute(
             f'INSERT INTO main."{table}" SELECT {chosen} FROM source."{table}" NOT INDEXED{where}'
         )
@@ -265,7 +268,7 @@ class _Copy:
         conn.execute("CREATE TEMP TABLE used (id INTEGER PRIMARY KEY)")
         conn.executemany("INSERT INTO temp.used VALUES (?)", ((i,) for i in used))
         conn.execute(
-            'INSERT INTO main."StringIds" SELECT s."id", cleaned(s."value")'
+            f'INSERT INTO main."StringIds" SELECT s."id", cleaned({_bytes_of("value")})'
             ' FROM source."StringIds" s NOT INDEXED WHERE s."id" IN (SELECT id FROM temp.used)'
         )
         counts = [
@@ -286,11 +289,22 @@ def _type(table: str, column: str) -> str:
 
 def _expression(table: str, column: str) -> str:
     if column == "uuid":
-        return f'hashed("{column}")'
+        return f"hashed({_bytes_of(column)})"
     is_public = column in ("utcTime", "localTime", "busLocation") or table.startswith("ENUM_")
     if _type(table, column) != "TEXT" or is_public:
         return f'"{column}"'
-    return f'cleaned("{column}")'
+    return f"cleaned({_bytes_of(column)})"
+
+
+def _bytes_of(column: str) -> str:
+    """Give a text as its bytes: one that is not UTF-8 would not come through to our functions."""
+    text = f"typeof(\"{column}\") = 'text'"
+    return f'CASE WHEN {text} THEN CAST("{column}" AS BLOB) ELSE "{column}" END'
+
+
+def _decoded(value: Any) -> Any:
+    """Return what `_bytes_of` gave as a text again, and a blob as one."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def _known_tables(conn: sqlite3.Connection) -> dict[str, tuple[str, ...]]:

@@ -2,6 +2,8 @@
 
 import gzip
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -135,3 +137,44 @@ def test_values_of_the_wrong_kind_are_named(api: httpx.Client, make_run: MakeRun
     for where, body, field in bad:
         found = api.post(where, json=body)
         assert (found.status_code, field in found.json()["error"]) == (400, True), where
+
+
+@pytest.mark.parametrize("path", ["/workers", "/runs/RUN/events", "/runs/RUN/finish"])
+@pytest.mark.parametrize("is_announced", [True, False], ids=["announced", "chunked"])
+def test_a_body_of_60_mb_is_refused_quickly_and_nobody_waits(
+    api: httpx.Client, make_run: MakeRun, path: str, is_announced: bool
+) -> None:
+    body = b'{"samples":[' + b"1," * (30 << 20) + b"1]}"
+    pieces = (body[i : i + 2**20] for i in range(0, len(body), 2**20))
+    path = path.replace("RUN", make_run())
+    with asked_meanwhile(api) as slowest:
+        began_s = time.monotonic()
+        try:
+            found = api.post(path, content=body if is_announced else pieces)
+            assert found.status_code == 413 and "larger than" in found.json()["error"]
+        except httpx.TransportError:  # closed while the rest was sent
+            pass
+        assert time.monotonic() - began_s < 5
+    assert max(slowest) < 1
+
+
+@contextmanager
+def asked_meanwhile(api: httpx.Client) -> Iterator[list[float]]:
+    """Ask the health route again and again from another connection; give the seconds it took."""
+    taken, stop = [0.0], threading.Event()
+
+    def ask() -> None:
+        with httpx.Client(base_url=api.base_url, trust_env=False, timeout=30) as client:
+            while len(taken) < 2 or not stop.wait(0.05):
+                began_s = time.monotonic()
+                assert client.get("/health").status_code == 200
+                taken.append(time.monotonic() - began_s)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield taken
+    finally:
+        stop.set()
+        thread.join()
+    assert len(taken) > 1

@@ -1,6 +1,7 @@
 """Bundles by the command line: a folder of several, read again later, projected."""
 
 import json
+import os
 import shutil
 import sqlite3
 from pathlib import Path
@@ -8,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from app.imports import Given, import_several
 from captures.contents import file_sha256
 from core.config import DataDir
+from core.errors import AppError
 from tests.app.conftest import Cli
 from tests.conftest import H100
 
@@ -154,3 +157,24 @@ def test_projection_needs_a_latency(cli: Cli) -> None:
 
     assert cli("project", run_id, "--gpu", "4090") == 2
     assert "no clean latency" in cli.err
+
+
+def test_each_of_several_files_gets_its_own_answer(data_dir: DataDir, tmp_path: Path) -> None:
+    """Also after one that is refused before anything is read."""
+    os.mkfifo(tmp_path / "pipe.sqlite")
+    paths = [
+        tmp_path / "pipe.sqlite",
+        EAGER,
+        tmp_path / "none.json",
+        H100.parent / "README.md",
+        EAGER,
+    ]
+    found = import_several(data_dir, [Given(paths=[path]) for path in paths])
+    shown = [str(entry) if isinstance(entry, AppError) else "imported" for entry in found]
+    assert [text.split(":")[0].split("/")[-1] for text in shown] == [
+        "pipe.sqlite",
+        "imported",
+        "none.json",
+        "README.md",
+        "imported",
+    ]

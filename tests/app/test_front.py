@@ -127,6 +127,17 @@ def test_foreign_origins_reach_neither_socket_nor_upload_nor_file(opened: int, o
     assert ask(opened, "/static/x.js", **headers).status_code == 403
 
 
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost:3000"])
+@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS", "PUT"])
+def test_foreign_origins_do_not_reach_the_api(
+    opened: int, guarded: int, origin: str, method: str
+) -> None:
+    """Their wrong tokens would count against the workers of the same address."""
+    for port in (opened, guarded):
+        found = ask(port, "/api/v1/workers", method, Host=f"localhost:{port}", Origin=origin)
+        assert found.status_code == 403
+
+
 def test_own_origin_is_served_and_http_behind_it_sees_none(opened: int) -> None:
     """Streamlit would ask a public service for this host's address to judge an origin."""
     own = {"Host": f"localhost:{opened}", "Origin": f"http://localhost:{opened}"}

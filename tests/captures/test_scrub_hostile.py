@@ -107,3 +107,22 @@ def test_a_tree_of_pages_that_repeats_itself_ends(tmp_path):
     with pytest.raises(CaptureError):
         scrub_nsys_sqlite(path, tmp_path / "copy.sqlite")
     assert not (tmp_path / "copy.sqlite").exists()
+
+
+@pytest.mark.parametrize("cast", ["TEXT", "BLOB"])
+def test_texts_that_are_not_utf8_are_read_and_cleaned(tmp_path, cast):
+    """NVTX takes any bytes of a program: Latin-1 in a range's name is no damage."""
+    planted = b"caf\xe9 of /home/alicesecret/x"
+    statements = [
+        f"UPDATE StringIds SET value = CAST(x'{planted.hex()}' AS {cast}) WHERE rowid % 2",
+        f"UPDATE NVTX_EVENTS SET text = CAST(x'{planted.hex()}' AS {cast})",
+        f"UPDATE TARGET_INFO_GPU SET name = CAST(x'{planted.hex()}' AS {cast})",
+        f"INSERT INTO META_DATA_CAPTURE VALUES (CAST(x'{planted.hex()}' AS {cast}), 'x')",
+        f"INSERT INTO META_DATA_CAPTURE VALUES ('HOSTNAME', CAST(x'{planted.hex()}' AS {cast}))",
+    ]
+    source = edited("decode_eager.sqlite", tmp_path, statements)
+    copy = tmp_path / "copy.sqlite"
+    scrub_nsys_sqlite(source, copy)
+    assert b"alicesecret" not in copy.read_bytes()
+    assert "caf\ufffd of ".encode() in copy.read_bytes()
+    assert read_nsys_sqlite(copy).summary["num_kernels"] > 0
