@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,16 @@ _MAX_INT = 2**63
 STATUSES = ("done", "oom", "failed", "cancelled")
 _REMEDY = "The bundle is not one that `warpboard run` leaves, or it was changed; make it again"
 _MAX_SAMPLE_NS = 2**62
+_MAX_PROCESSES = 1 << 20
+_MAX_JOB_CHARS = 300
+_TEXTS: Mapping[str, tuple[str, ...]] = {
+    "manifest": ("error", "run_id", "worker_id", "log"),
+    "pass": ("status", "outcome", "error"),
+    "capture": ("tool", "tool_version"),
+    "metric": ("unit", "phase", "better"),
+}
+"""Fields that may be absent or null; each is a text otherwise."""
+_TIMES = ("started_at", "finished_at")
 
 
 def load_manifest(folder: Path) -> dict[str, Any]:
@@ -49,16 +60,60 @@ def check_manifest(data: Any, path: Path | str = MANIFEST) -> dict[str, Any]:
         JobSpec.from_dict(job)
     except (KeyError, TypeError, ValueError, AttributeError, UserError) as exc:
         raise CaptureError(path, f"job cannot be read ({exc!r})", _REMEDY) from exc
+    _check_job(path, job)
     for name in ("gpu", "environment", "oom"):
         _expect(path, name, data.get(name), dict, type(None))
     try:
         checked_gpu(data.get("gpu"))
     except UserError as exc:
         raise CaptureError(path, str(exc), _REMEDY) from exc
+    _check_texts(path, "manifest", "", data)
+    _check_flat(path, "oom", data.get("oom"))
     _check_warnings(path, "warnings", data.get("warnings"))
+    names: set[str] = set()
     for i, entry in enumerate(_expect(path, "passes", data.get("passes"), list)):
-        _check_pass(path, f"passes[{i}]", entry)
+        _check_pass(path, f"passes[{i}]", entry, names)
     return dict(data)
+
+
+def _check_job(path: Path | str, job: Mapping[str, Any]) -> None:
+    for name in ("workload", "gpu"):
+        text = _expect(path, f"job.{name}", job.get(name) or "", str)
+        if len(text) > _MAX_JOB_CHARS:
+            raise _wrong(path, f"job.{name}", text, f"at most {_MAX_JOB_CHARS} characters")
+    _expect(path, "job.params", job.get("params") or {}, dict)
+
+
+def _check_texts(path: Path | str, kind: str, where: str, record: Mapping[str, Any]) -> None:
+    for name in _TEXTS[kind]:
+        _expect(path, f"{where}{name}", record.get(name), str, type(None))
+    for name in _TIMES:
+        if record.get(name) is not None:
+            _check_time(path, f"{where}{name}", record[name])
+
+
+def _check_time(path: Path | str, where: str, value: Any) -> None:
+    try:
+        datetime.fromisoformat(value)
+    except (TypeError, ValueError) as exc:
+        raise _wrong(path, where, value, "a time such as 2026-01-31T12:00:00Z") from exc
+
+
+def _check_flat(path: Path | str, where: str, record: Any) -> None:
+    """Refuse sizes that are none among single values: `..._bytes`, `num_...`, `flops`, `bytes`."""
+    for name, value in (_expect(path, where, record, dict, type(None)) or {}).items():
+        at = f"{where}.{name[:40]}"
+        if value is None:
+            continue
+        if name.endswith("_bytes") or name.startswith("num_"):
+            _expect(path, at, value, int)
+        elif name in ("flops", "bytes"):
+            _expect(path, at, value, int, float)
+        else:
+            _expect(path, at, value, str, bool, int, float)
+            continue
+        if value < 0:
+            raise _wrong(path, at, value, "a number from 0")
 
 
 def _check_values(path: Path | str, data: dict[str, Any]) -> None:
@@ -87,11 +142,20 @@ def _can_be_stored(value: Any) -> bool:
     return True
 
 
-def _check_pass(path: Path | str, where: str, entry: Any) -> None:
+def _check_pass(path: Path | str, where: str, entry: Any, names: set[str]) -> None:
     _expect(path, where, entry, dict)
     if entry.get("pass") not in tuple(Pass):
         raise _wrong(path, f"{where}.pass", entry.get("pass"), ", ".join(Pass))
-    _expect(path, f"{where}.process", entry.get("process", 0), int)
+    process = _expect(path, f"{where}.process", entry.get("process", 0), int)
+    if not 0 <= process < _MAX_PROCESSES:
+        raise _wrong(path, f"{where}.process", process, f"a number from 0 to {_MAX_PROCESSES}")
+    _check_texts(path, "pass", f"{where}.", entry)
+    for name in ("clocks", "notes"):
+        _expect(path, f"{where}.{name}", entry.get(name), dict, type(None))
+    _expect(path, f"{where}.command", entry.get("command"), list, str, type(None))
+    duration_s = _expect(path, f"{where}.duration_s", entry.get("duration_s", 0) or 0, int, float)
+    if duration_s < 0:
+        raise _wrong(path, f"{where}.duration_s", duration_s, "a number from 0")
     _check_warnings(path, f"{where}.warnings", entry.get("warnings"))
     result = _expect(path, f"{where}.result", entry.get("result"), dict, type(None)) or {}
     _check_result(path, f"{where}.result", result)
@@ -103,6 +167,13 @@ def _check_pass(path: Path | str, where: str, entry: Any) -> None:
         if capture["bytes"] < 0:
             raise _wrong(path, f"{at}.bytes", capture["bytes"], "a size")
         check_file_name(path, f"{at}.file", capture["file"])
+        if capture["file"] in names:
+            raise _wrong(path, f"{at}.file", capture["file"], "a name that no other capture has")
+        names.add(capture["file"])
+        _check_texts(path, "capture", f"{at}.", capture)
+        removed = _expect(path, f"{at}.private_removed", capture.get("private_removed") or [], list)
+        for text in removed:
+            _expect(path, f"{at}.private_removed", text, str)
 
 
 def check_file_name(path: Path | str, where: str, name: str) -> str:
@@ -132,8 +203,10 @@ def _check_result(path: Path | str, where: str, result: Mapping[str, Any]) -> No
         value = _expect(path, f"{at}.value", metric.get("value"), int, float)
         if not math.isfinite(value):
             raise _wrong(path, f"{at}.value", value, "a finite number")
-    for name in ("cost", "memory", "device", "environment", "compile", "oom"):
-        _expect(path, f"{where}.{name}", result.get(name), dict, type(None))
+        _check_texts(path, "metric", f"{at}.", metric)
+    _expect(path, f"{where}.environment", result.get("environment"), dict, type(None))
+    for name in ("cost", "memory", "device", "compile", "oom"):
+        _check_flat(path, f"{where}.{name}", result.get(name))
     _check_warnings(path, f"{where}.warnings", result.get("warnings"))
 
 

@@ -49,6 +49,66 @@ def test_a_wrong_value_in_a_pass_is_named(field, value):
         check_manifest(document)
 
 
+def with_capture(**fields):
+    document = manifest()
+    capture = {"file": "a", "kind": "log", "sha256": "0", "bytes": 1}
+    document["passes"][0]["captures"] = [capture | fields]
+    return document
+
+
+def with_result(**fields):
+    document = manifest()
+    document["passes"][0]["result"] |= fields
+    return document
+
+
+def with_pass(**fields):
+    document = manifest()
+    document["passes"][0] |= fields
+    return document
+
+
+def with_job(**fields):
+    return {**manifest(), "job": manifest()["job"] | fields}
+
+
+def with_two_captures_of_one_name():
+    document = with_capture()
+    document["passes"].append({**document["passes"][0], "pass": "nsys"})
+    return document
+
+
+WRONG_PLACES = {
+    "error": {**manifest(), "error": 5},
+    "run_id": {**manifest(), "run_id": ["x"]},
+    "worker_id": {**manifest(), "worker_id": 7},
+    "started_at": {**manifest(), "started_at": "yesterday"},
+    "finished_at": {**manifest(), "finished_at": {}},
+    "oom.requested_bytes": {**manifest(), "oom": {"requested_bytes": "x"}},
+    r"passes\[0\].process": with_pass(process=-1),
+    r"passes\[0\].outcome": with_pass(outcome={}),
+    r"passes\[0\].clocks": with_pass(clocks=[1]),
+    r"passes\[0\].command": with_pass(command=5),
+    r"passes\[0\].duration_s": with_pass(duration_s="long"),
+    "result.cost.flops": with_result(cost={"flops": "x"}),
+    "result.cost.num_tokens": with_result(cost={"num_tokens": -1}),
+    "result.memory.peak_allocated_bytes": with_result(memory={"peak_allocated_bytes": 1.5}),
+    r"metrics\[0\].unit": with_result(metrics=[{"name": "x", "value": 1, "unit": 5}]),
+    "private_removed": with_capture(private_removed=[1, None]),
+    r"captures\[0\].tool": with_capture(tool=[]),
+    r"passes\[1\].captures\[0\].file": with_two_captures_of_one_name(),
+    "job.workload": with_job(workload=5),
+    "job.gpu": with_job(gpu="x" * 1_000_000),
+    "job.params": with_job(params=[1]),
+}
+
+
+@pytest.mark.parametrize(("place", "document"), WRONG_PLACES.items(), ids=WRONG_PLACES)
+def test_what_a_page_or_a_table_could_not_take_is_refused_by_its_place(place, document):
+    with pytest.raises(CaptureError, match=place):
+        check_manifest(document)
+
+
 def test_a_deep_value_is_refused():
     with pytest.raises(CaptureError, match="nested too deeply"):
         check_manifest({**manifest(), "extra": deep(900)})
