@@ -56,11 +56,11 @@ def check_manifest(data: Any, path: Path | str = MANIFEST) -> dict[str, Any]:
     if data.get("status") not in STATUSES:
         raise _wrong(path, "status", data.get("status"), " or ".join(STATUSES))
     job = _expect(path, "job", data.get("job"), dict)
+    _check_job(path, job)
     try:
         JobSpec.from_dict(job)
     except (KeyError, TypeError, ValueError, AttributeError, UserError) as exc:
         raise CaptureError(path, f"job cannot be read ({exc!r})", _REMEDY) from exc
-    _check_job(path, job)
     for name in ("gpu", "environment", "oom"):
         _expect(path, name, data.get(name), dict, type(None))
     try:
