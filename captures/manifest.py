@@ -100,7 +100,7 @@ def _check_time(path: Path | str, where: str, value: Any) -> None:
 
 
 def _check_flat(path: Path | str, where: str, record: Any) -> None:
-    """Refuse sizes that are none among single values: `..._bytes`, `num_...`, `flops`, `bytes`."""
+    """Refuse sizes that are none: `..._bytes`, `num_...`, `flops`, `bytes`."""
     for name, value in (_expect(path, where, record, dict, type(None)) or {}).items():
         at = f"{where}.{name[:40]}"
         if value is None:
@@ -110,7 +110,6 @@ def _check_flat(path: Path | str, where: str, record: Any) -> None:
         elif name in ("flops", "bytes"):
             _expect(path, at, value, int, float)
         else:
-            _expect(path, at, value, str, bool, int, float)
             continue
         if value < 0:
             raise _wrong(path, at, value, "a number from 0")
