@@ -105,9 +105,9 @@ def _check_flat(path: Path | str, where: str, record: Any) -> None:
         at = f"{where}.{name[:40]}"
         if value is None:
             continue
-        if name.endswith("_bytes") or name.startswith("num_"):
+        if name.endswith("_bytes"):
             _expect(path, at, value, int)
-        elif name in ("flops", "bytes"):
+        elif name.startswith("num_") or name in ("flops", "bytes"):
             _expect(path, at, value, int, float)
         else:
             continue
