@@ -105,7 +105,8 @@ def _texts(run: RunRow, fields: Sequence[str]) -> str:
 
 def _text(run: RunRow, field: str, is_named: bool) -> str:
     value = run.gpu_model if field == "gpu" else run.params.get(field, LATER_PARAMS.get(field))
-    return f"{field} {value}" if is_named else str(value)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"{field} {text}" if is_named else text
 
 
 def _key(run: RunRow) -> tuple[Any, ...]:

@@ -61,7 +61,9 @@ def versions(view: RunView) -> tuple[list[tuple[str, str]], list[tuple[str, str]
     for tool, version, name in zip(
         found["tool"], found["tool_version"], found["pass"], strict=True
     ):
-        passes = tools.setdefault((str(tool), str(version or "not stated")), [])
+        passes = tools.setdefault(
+            (str(tool), version if isinstance(version, str) and version else "not stated"), []
+        )
         passes.extend([str(name)] if name not in passes else [])
     of_tools = [
         (_TOOL_NAMES.get(tool, tool), f"{version} ({', '.join(passes)})")
