@@ -129,7 +129,8 @@ class Row:
 def measure(rng: Rng, scenario: Scenario, histories: int) -> Row:
     """Return the rates of one scenario; every alarm in a quiet history is a false one."""
     num_false = sum(
-        len(find_steps(make_history(rng, scenario), scenario.floor_frac)) for _ in range(histories)
+        len(find_steps(make_history(rng, scenario).tolist(), scenario.floor_frac))
+        for _ in range(histories)
     )
     delays = [d for _ in range(histories) if (d := _delay(rng, scenario)) is not None]
     return Row(
@@ -145,7 +146,7 @@ def measure(rng: Rng, scenario: Scenario, histories: int) -> Row:
 def _delay(rng: Rng, scenario: Scenario) -> int | None:
     """Return after how many slow nights the slow-down is called; None for never."""
     at = int(rng.integers(FIRST_PLACE, LAST_PLACE + 1))
-    steps = find_steps(make_history(rng, scenario, at), scenario.floor_frac)
+    steps = find_steps(make_history(rng, scenario, at).tolist(), scenario.floor_frac)
     return next((s.found_index - at + 1 for s in steps if s.found_index >= at), None)
 
 

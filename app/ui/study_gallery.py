@@ -162,11 +162,11 @@ def _lines(rows: Sequence[dict[str, Any]], x: str, field: str) -> str:
     (x0, x1), (y0, y1) = ((min(v), max(v)) for v in zip(*every, strict=True))
     colours = _colours(rows, field)
     marks = []
-    for name, line in list(lines.items())[:MAX_LINES]:
+    for name, places in list(lines.items())[:MAX_LINES]:
         path = " ".join(
             f"{4 + (WIDTH - 8) * (px - x0) / ((x1 - x0) or 1):.1f},"
             f"{HEIGHT - 4 - (HEIGHT - 8) * (py - y0) / ((y1 - y0) or 1):.1f}"
-            for px, py in line
+            for px, py in places
         )
         marks.append(
             f'<polyline points="{path}" fill="none" stroke="{colours[name]}" stroke-width="2.5"/>'

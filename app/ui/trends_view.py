@@ -1,5 +1,7 @@
 """The same job over time: which job, its lines, and what changed where they moved."""
 
+from collections.abc import Sequence
+
 import pandas as pd
 import streamlit as st
 
@@ -93,35 +95,41 @@ def lines(found: History) -> None:
 def changes(found: History) -> None:
     """Draw each change with what differs there, and the way to its comparison."""
     st.subheader("What changed", anchor=False)
-    told = found.changes[:MAX_CHANGES]
-    if not told:
+    places: dict[tuple[str, str], list[tuple[Line, Change]]] = {}
+    for line, change in found.changes:
+        places.setdefault((change.before[-1], change.after[0]), []).append((line, change))
+    if not places:
         st.caption("No change: every line is level within its own noise.")
         return
-    for number, (line, change) in enumerate(told):
+    for number, moved in enumerate(list(places.values())[:MAX_CHANGES]):
         with st.container(border=True, gap="xxsmall"):
-            _change(line, change, number)
-    if more := len(found.changes) - len(told):
+            _place(moved, number)
+    if (more := len(places) - MAX_CHANGES) > 0:
         st.caption(f"{many(more, 'older change')}: `warpboard trend` lists all of them.")
 
 
-def _change(line: Line, change: Change, number: int) -> None:
+def _place(moved: Sequence[tuple[Line, Change]], number: int) -> None:
+    """Draw what moved between two runs, what differs between them, and the ways on."""
+    line, change = moved[0]
     first, last = line.points[change.index], line.points[change.index - 1]
-    word, colour = ("worse", BAD) if change.is_worse else ("better", GOOD)
-    dot = f'<span class="wb-dot" style="background:{colour}"></span>'
-    st.html(
-        f"<b>{dot}{line.trend.label} {change.percent:+.1f} %, {word}</b> "
-        f'<span class="wb-muted">{when(first.at)}</span>'
-    )
+    texts = [_moved(*one) for one in moved]
+    st.html(f'{" ".join(texts)} <span class="wb-muted">{when(first.at)}</span>')
     differs = data.fetch_differences(change)
-    texts = [difference_text(d).replace(" -> ", " \u2192 ") for d in differs[:MAX_TOLD]]
+    told = [difference_text(d).replace(" -> ", " \u2192 ") for d in differs[:MAX_TOLD]]
     more = f" and {len(differs) - MAX_TOLD} more" if len(differs) > MAX_TOLD else ""
-    what = f"{'; '.join(texts)}{more}" if texts else "nothing that was recorded differs"
+    what = f"{'; '.join(told)}{more}" if told else "nothing that was recorded differs"
     st.caption(plain_markdown(f"From {last.name} to {first.name}: {what}."))
     bar = st.container(horizontal=True)
     if bar.button("Compare both sides", key=f"compare_{number}", icon=":material/compare_arrows:"):
         links.open_compare(change.before, change.after)
     if bar.button("First run after it", key=f"after_{number}", icon=":material/query_stats:"):
         links.open_run(change.after[0])
+
+
+def _moved(line: Line, change: Change) -> str:
+    word, colour = ("worse", BAD) if change.is_worse else ("better", GOOD)
+    dot = f'<span class="wb-dot" style="background:{colour}"></span>'
+    return f"{dot}<b>{line.trend.label} {change.percent:+.1f} %, {word}</b> "
 
 
 def runs(found: History) -> None:
