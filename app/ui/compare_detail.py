@@ -130,7 +130,7 @@ def kernel_pairs(found: Comparison, views: Sequence[RunView]) -> None:
     fall = found.kernel_waterfall
     each, word = _same_steps(fall, views) if fall else (1, "capture")
     names = {n for v in views if len(v.kernels) for n in v.kernels["name"]}
-    used = sorted({n for k in found.kernels for n in (k.a, k.b) if n in names})
+    used = sorted({n for k in found.kernels for n in (k.a, k.b) if n is not None and n in names})
     labels = distinct_labels(used, KERNEL_CHARS)
     rows = [
         {

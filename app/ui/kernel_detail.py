@@ -41,9 +41,11 @@ def kernel_detail(view: RunView, kernel: pd.Series) -> None:
     """Draw the whole name of a kernel, to copy, and who launched it, with links."""
     name = str(kernel["name"])
     st.code(name, language=None, wrap_lines=True)
+    every = view.kernels[view.kernels["name"] == name]
+    sums = f"{count(every['count'].sum())}, {duration(every['total_ns'].sum())}"
     facts = [
         ("class", f"{kernel['category']}, {kernel['origin']}, by rule {kernel['rule']}"),
-        ("launches", f"{count(kernel['count'])}, {duration(kernel['total_ns'])} in all"),
+        ("whole capture", f"{sums} in launches of every shape"),
     ]
     phases, _ = data.fetch_phase_kernels(view)
     own = phases[(phases["name"] == name) & (phases["phase"] != "")]

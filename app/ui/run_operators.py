@@ -7,7 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis.classify import distinct_labels
-from analysis.iterations import num_iterations
+from analysis.per_step import basis_of, kernels_of_one
 from analysis.roofline import flops_peak
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
@@ -189,14 +189,14 @@ def stacks(view: RunView) -> None:
 def _kernels_of_stacks(view: RunView, nodes: pd.DataFrame) -> None:
     """List the kernels under the stacks that the reader looks at."""
     names = set(nodes["name"][(nodes["kind"] == "kernel") & (nodes["self_ns"] > 0)])
-    rows = kernel_shares(view.kernels)
+    rows = kernel_shares(kernels_of_one(view))
     rows = rows[rows["name"].isin(names)]
     if rows.empty:
         return
     st.markdown("**Kernels under these stacks**, all of their launches")
     chosen = kernel_table(
         rows,
-        num_iterations(view.phases),
+        basis_of(view),
         key="stack_kernels",
         height=table_height(rows, 420),
         is_chosen=pd.Series(False, index=rows.index),
