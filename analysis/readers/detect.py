@@ -50,6 +50,7 @@ _NSYS_CSV = re.compile(
     r'^"?(Time ?\(%\)|Total ?\([KMGT]?i?B\)|Total,Operations|(API |Projected )?Start ?\(\w+\)|Range'
     r"|GridXYZ|NVTX Range|PID,TID,DevId|Virtual Address|CPU Page Faults|Total HtoD Migration Size"
     r'|Name"?,"?Projected Start|Duration ?\(\w+\)"?,"?Start)"?([,;\t ]|$)'
+    r"|^(?=.*\bTotal Time ?\(\S+\))(?=.*\b(Instances|Num Calls|Count)\b).*[,;\t]"  # in any order
     r"|^SKIPPED: .*|^Processing \[.*(sqlite|stats)|^ ?\*\* .*\([a-z0-9_]+(:\w+)*\):",
     re.MULTILINE,
 )

@@ -341,3 +341,18 @@ def test_json_of_nsys_stats_is_refused_by_name(tmp_path):
     text = '[\n  {"Time (%)": 100.0, "Total Time (ns)": 5, "Instances": 1, "Name": "k"}\n]\n'
     with pytest.raises(CaptureError, match="nsys stats as JSON"):
         read(written(tmp_path, text, "report.json"))
+
+
+def test_a_report_is_told_by_its_columns_in_whatever_order_they_stand(tmp_path: Path) -> None:
+    file = tmp_path / "sorted by me.csv"
+    file.write_text(
+        "Operation,Category,Instances,Total Time (us),Time (%),Min (us),Max (us),Avg (us)\n"
+        "[CUDA memset],MEMORY_OPER,4,20,20,5,5,5\n"
+        "a_gemm,CUDA_KERNEL,8,80,80,10,10,10\n"
+    )
+
+    found = read(file)
+
+    assert found.kernels is not None and found.transfers is not None
+    assert found.kernels[["name", "count", "total_ns"]].values.tolist() == [["a_gemm", 8, 80_000]]
+    assert found.transfers[["kind", "count", "total_ns"]].values.tolist() == [["memset", 4, 20_000]]
