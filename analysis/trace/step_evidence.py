@@ -16,6 +16,7 @@ import numpy as np
 from analysis.trace.launches import LaunchSequence
 from analysis.trace.model import Int64s, RangeKind, Trace
 from analysis.trace.repetition import (
+    MIN_ALIKE,
     Block,
     MicroSteps,
     find_block,
@@ -42,6 +43,10 @@ _ENGINE = re.compile(r"^(execute_|step\[)")
 `step[DECODE bs=32]`. Its numbers are sizes."""
 MIN_COVERED = 0.5
 MIN_GRAPH = 0.5
+MIN_IN_MICRO = 0.75
+"""Share of what a step launches before its optimizer that repeated passes cover."""
+MAX_MICRO = 256
+MAX_TRIED = 4
 """Share of the steps' GPU time in CUDA graphs to say that replays are what repeats."""
 
 
@@ -122,7 +127,7 @@ def _by_numbered(trace: Trace, sequence: LaunchSequence, rows: Int64s) -> StepCu
         start_ns=chosen.start_ns,
         end_ns=chosen.end_ns,
         block=_typical_block(sequence, first, last),
-        micro=None,
+        micro=_micro_steps(sequence, first, last),
         confidence=1.0,
     )
 
@@ -207,7 +212,7 @@ def _by_optimizer(trace: Trace, sequence: LaunchSequence, rows: Int64s) -> StepC
         start_ns=sequence.time_ns[first],
         end_ns=_end_on_host(sequence, first, last),
         block=_typical_block(sequence, first, last),
-        micro=None,
+        micro=_micro_steps(sequence, first, last),
         confidence=0.95,
     )
 
@@ -279,3 +284,30 @@ def _typical_block(sequence: LaunchSequence, first: Int64s, last: Int64s) -> Blo
         return None
     row = int(np.argsort(sizes, kind="stable")[len(sizes) // 2])
     return find_block(sequence, int(first[row]), int(last[row]))
+
+
+def _micro_steps(sequence: LaunchSequence, first: Int64s, last: Int64s) -> MicroSteps | None:
+    """Return the passes whose gradients a typical training step accumulates; None for one alone.
+
+    A pass holds forward and backward, so its repetition covers most of what precedes the optimizer:
+    that of the layers covers one of the two at most.
+    """
+    sizes = last - first
+    if not len(sizes):
+        return None
+    row = int(np.argsort(sizes, kind="stable")[len(sizes) // 2])
+    step = np.arange(int(first[row]), int(last[row]))
+    step = step[sequence.num_ops[step] > 0]
+    updates = sequence.is_optimizer[step]
+    if not updates.any():
+        return None
+    code = sequence.code[step[~updates]]
+    _, of, times = np.unique(code, return_inverse=True, return_counts=True)
+    for count in np.unique(times[times > 1]).tolist():  # the fewest, so the longest turn, first
+        for one in np.flatnonzero(times == count)[:MAX_TRIED].tolist():
+            size = int(np.median(np.diff(np.flatnonzero(of == one))))
+            if count > MAX_MICRO or count * size < MIN_IN_MICRO * len(code):
+                continue
+            if (code[size:] == code[:-size]).mean() >= MIN_ALIKE:
+                return MicroSteps(num_entries=size, count=count)
+    return None

@@ -204,3 +204,24 @@ def test_each_step_range_of_a_serving_engine_is_a_step_whatever_its_sizes() -> N
     document = found(run(TOKEN * 3, ranges=ranges))
 
     assert (document["source"], document["count"]) == ("ranges", 3)
+
+
+@pytest.mark.parametrize("name", ["step {}", "Optimizer.step#AdamW.step"])
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_accumulated_gradients_are_told_where_ranges_mark_the_steps(name: str, count: int) -> None:
+    passes = [*FORWARD, *BACKWARD] * count
+    size = len(passes) + len(OPTIMIZER)
+    begin = 0 if "{}" in name else len(passes)
+    ranges = [(name.format(i), size * i + begin, size * i + size) for i in range(5)]
+
+    document = found(run([*passes, *OPTIMIZER] * 5, ranges=ranges))
+
+    assert document["source"] == ("ranges" if "{}" in name else "optimizer")
+    assert document["micro_steps"] == (count if count > 1 else None)
+
+
+def test_the_layers_of_a_forward_pass_are_no_micro_steps_of_marked_ones() -> None:
+    size = len(TOKEN)
+    ranges = [(f"step {i}", size * i, size * i + size) for i in range(5)]
+
+    assert found(run(TOKEN * 5, ranges=ranges))["micro_steps"] is None
