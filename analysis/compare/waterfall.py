@@ -117,6 +117,8 @@ def _step_parts(view: RunView, mode: str) -> Parts | None:
     kernels = _kernel_parts(totals)
     if mode == "kernel_time":
         return kernels or None
+    if view.summary.get("span_ns") is None:  # operators of a CPU
+        return None
     own = step.steps[step.steps["is_regular"]]
     own = own[own["process"] == own["process"].iloc[0]].dropna(subset=["period_ns"])
     if own.empty:

@@ -31,6 +31,10 @@ def steps(view: RunView) -> None:
         return
     _how_found(found)
     cards(_cards(view))
+    if is_cpu_run(view):
+        _parts(found, is_cpu=True)
+        _all_steps(found.steps, is_cpu=True)
+        return
     _ruler(found)
     left, right = st.columns(2, gap="large")
     with left:
@@ -43,8 +47,6 @@ def steps(view: RunView) -> None:
 
 def why_no_steps(view: RunView) -> str:
     """Return why a run has no steps, and what to do about it."""
-    if is_cpu_run(view):
-        return "Steps are cut from work on a GPU; this run has none."
     reason = view.by_step.facts.get("reason")
     if reason:
         return f"{reason[0].upper()}{reason[1:]}."
@@ -77,6 +79,8 @@ def _cards(view: RunView) -> list[Card]:
     fractions = step_fractions(view.by_step)
     gpu_ns = facts.get("kernel_ns", 0) + facts.get("graph_ns", 0)
     whole = "whole capture: "
+    if is_cpu_run(view):
+        return _cpu_cards(view)
     return [
         Card(
             label="GPU work a step",
@@ -120,6 +124,30 @@ def _cards(view: RunView) -> list[Card]:
     ]
 
 
+def _cpu_cards(view: RunView) -> list[Card]:
+    facts, whole = view.by_step.facts, "whole capture: "
+    return [
+        Card(
+            label="Operator time a step",
+            value=duration(facts.get("kernel_ns")),
+            note=whole + duration(view.summary.get("kernel_time_ns")),
+            definition="Sum of the operators' own time; median of the regular steps.",
+        ),
+        Card(
+            label="Operators a step",
+            value=count(facts.get("num_kernels")),
+            note=whole + count(view.summary.get("num_kernels")),
+            definition="Calls of operators; median of the regular steps.",
+        ),
+        Card(
+            label="Time a step",
+            value=duration(facts.get("period_ns")),
+            note="under the profiler",
+            definition="From a step's first operator to the next step's, under the profiler.",
+        ),
+    ]
+
+
 def _ruler(found: StepView) -> None:
     own = found.steps[found.steps["process"] == found.steps["process"].iloc[0]]
     chart(step_charts.step_ruler(own), alt="Time of each step, GPU busy and idle")
@@ -151,12 +179,15 @@ def _kinds(found: StepView) -> None:
     )
 
 
-def _parts(found: StepView) -> None:
+def _parts(found: StepView, *, is_cpu: bool = False) -> None:
     facts = found.facts
     period = facts.get("period_ns")
-    st.markdown("**A step's idle time by cause**")
     gaps = facts.get("gaps")
-    if gaps:
+    if not is_cpu:
+        st.markdown("**A step's idle time by cause**")
+    if is_cpu:
+        pass
+    elif gaps:
         style.facts([(g["cause"], _of(g["total_ns"], period)) for g in gaps])
     else:
         st.caption("Not known.")
@@ -208,7 +239,7 @@ def _host(found: StepView) -> None:
     )
 
 
-def _all_steps(frame: pd.DataFrame) -> None:
+def _all_steps(frame: pd.DataFrame, *, is_cpu: bool = False) -> None:
     with st.expander(f"All steps ({len(frame)})"):
         table = pd.DataFrame(
             {
@@ -225,6 +256,9 @@ def _all_steps(frame: pd.DataFrame) -> None:
                 "left out": frame["reason"],
             }
         )
+        if is_cpu:
+            table = table.drop(columns=["launches", "busy ms", "copied", "API calls"])
+            table = table.rename(columns={"kernels": "operators", "kernel ms": "operators ms"})
         if table["process"].nunique() < 2:
             table = table.drop(columns="process")
         if not table["graph ms"].any():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.readers.torch_trace.cpu import operators_as_work
+from analysis.readers.torch_trace.cpu import cpu_steps, operators_as_work
 from analysis.readers.torch_trace.header import environment_of
 from analysis.readers.torch_trace.load import LoadedTrace, load_trace
 from analysis.tables import CPU_OPERATORS, CaptureKind, CaptureTables, CaptureWarning
@@ -71,7 +71,8 @@ def _cpu_tables(
     """Return operators' own time as kernels, and no figure of a GPU."""
     work = operators_as_work(trace)
     ranges = phase_ranges(work)
-    phases = phase_table(work, ranges, attribute(work, ranges)).frame
+    given = attribute(work, ranges)
+    phases = phase_table(work, ranges, given).frame
     phases["projected_ns"] = pd.array([pd.NA] * len(phases), dtype="Int64")
     text = "No GPU work was recorded: the numbers are those of CPU operators, each its own time."
     if len(trace.host_calls):
@@ -87,6 +88,7 @@ def _cpu_tables(
         phases=phases,
         api_calls=call_table(trace),
         ranges=range_table(trace, ranges),
+        **cpu_steps(work, ranges, given),
         warnings=(*notes, warn(CPU_OPERATORS, text)),
     )
 

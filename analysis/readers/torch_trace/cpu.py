@@ -5,10 +5,13 @@ and phases hold for operators too.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from analysis.readers.torch_trace.quarantine import ROUNDING_NS
+from analysis.trace.attribution import Attribution
 from analysis.trace.model import (
     GpuOps,
     HostCalls,
@@ -20,6 +23,9 @@ from analysis.trace.model import (
     make_columns,
 )
 from analysis.trace.nesting import parents
+from analysis.trace.ranges import PhaseRanges
+from analysis.trace.step_figures import step_kernels, step_parts
+from analysis.trace.steps import find_steps, steps_document
 
 
 def operators_as_work(trace: Trace) -> Trace:
@@ -56,6 +62,31 @@ def operators_as_work(trace: Trace) -> Trace:
             OpLabel(name=trace.names[n], short_name=trace.names[n]) for n in names.tolist()
         ),
     )
+
+
+def cpu_steps(work: Trace, ranges: PhaseRanges, given: Attribution) -> dict[str, Any]:
+    """Return the tables that are about steps, by `CaptureTables`' names, without a GPU's figures.
+
+    A step's kernels are its operators, each its own time; nothing is idle, launched or copied.
+    """
+    steps = find_steps(work)
+    facts = {k: v for k, v in steps_document(steps).items() if k not in _OF_A_GPU}
+    if not len(steps.frame):
+        return {"step_facts": facts}
+    phases = step_parts(work, steps, ranges, given).get("phases", [])
+    told = [{k: v for k, v in row.items() if k != "projected_ns"} for row in phases]
+    unknown = pd.array([pd.NA] * len(steps.frame), "Int64")
+    return {
+        "steps": steps.frame.assign(num_api_calls=unknown, api_ns=unknown),
+        "step_facts": facts | ({"phases": told} if told else {}),
+        "step_kernels": step_kernels(work, steps),
+    }
+
+
+_OF_A_GPU = frozenset(
+    {"num_launches", "num_graph_launches", "graph_ns", "busy_ns", "idle_frac", "num_transfers"}
+    | {"transfer_bytes", "transfer_ns", "num_api_calls", "api_ns", "kinds"}
+)
 
 
 def _own_time(start_ns: Int64s, end_ns: Int64s, parent: Int32s) -> Int64s:

@@ -358,3 +358,25 @@ def test_number_of_thousands_of_digits_is_refused(tmp_path: Path) -> None:
     path.write_text('{"traceEvents": [{"ts": ' + "7" * 5000 + "}]}")
     with pytest.raises(CaptureError, match="too long at byte"):
         read(path)
+
+
+def test_a_cpu_trace_has_steps_of_operators_and_no_figure_of_a_gpu(tmp_path: Path) -> None:
+    events = [_x("cpu_op", "aten::rand", 0, 40)]
+    for start in range(100, 4100, 1000):
+        events += [
+            _x("user_annotation", f"iteration_{start // 1000}", start, 900),
+            _x("user_annotation", "forward", start + 1, 800),
+            _x("cpu_op", "aten::linear", start + 10, 300),
+            _x("cpu_op", "aten::mm", start + 20, 250),
+        ]
+
+    tables = _read(tmp_path, events)
+
+    facts = tables.step_facts
+    assert (facts["source"], facts["count"], facts["num_kernels"]) == ("ranges", 4, 2)
+    assert facts["kernel_ns"] == 300_000
+    assert not {"idle_frac", "busy_ns", "num_launches", "gaps", "transfers"} & set(facts)
+    own = dict(zip(tables.step_kernels["name"], tables.step_kernels["total_ns"], strict=True))
+    assert own == {"aten::mm": 250_000, "aten::linear": 50_000}
+    forward = next(p for p in facts["phases"] if p["path"].endswith("forward"))
+    assert (forward["host_ns"], forward["kernel_ns"]) == (800_000, 300_000)
