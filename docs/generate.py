@@ -204,7 +204,14 @@ PARTS: dict[str, Callable[[], str]] = {
     **{f"study_{name}": partial(measured.study_part, name) for name in measured.SHOWN},
     **{
         f"kernels_{name}": partial(kernel_rows.kernel_table, name)
-        for name in ("attention_forward", "attention_backward", "gemm", "moe", "rms_norm")
+        for name in (
+            "attention_forward",
+            "attention_backward",
+            "attention_decode",
+            "gemm",
+            "moe",
+            "rms_norm",
+        )
     },
 }
 

@@ -7,8 +7,12 @@ from typing import Any
 
 from docs.measured import RESULTS, number, table
 
-FILES = {"H100": RESULTS / "kernels-h100.json", "H200": RESULTS / "kernels-h200.json"}
-REPLACED = {"H200": ("attention_forward", "moe")}
+FILES = {"kernels-h100": "H100", "kernels-h200": "H200", "attention-h200": "H200"}
+"""Files of results/ that `bench/kernels.py` left, and their GPU."""
+REPLACED = {
+    "kernels-h100": ("attention_backward",),
+    "kernels-h200": ("attention_forward", "attention_backward", "moe"),
+}
 """Sections of a file that measured kernels which are not those of today."""
 
 
@@ -50,14 +54,15 @@ def kernel_goals() -> str:
 
 def _kept(part: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the GPU and each row or goal that is of the kernels of today."""
-    for gpu in FILES:
-        for row in _kernels(gpu)[part]:
+    for file, gpu in FILES.items():
+        for row in _kernels(file)[part]:
             name = str(row.get("section") or row["goal"])
-            if not name.startswith(REPLACED.get(gpu, ("-",))):
+            if not name.startswith(REPLACED.get(file, ("-",))):
                 yield gpu, row
 
 
 @cache
-def _kernels(gpu: str) -> Mapping[str, Any]:
-    found: dict[str, Any] = json.loads(FILES[gpu].read_text(encoding="utf-8"))
+def _kernels(file: str) -> Mapping[str, Any]:
+    path = RESULTS / f"{file}.json"
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
