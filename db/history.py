@@ -77,8 +77,13 @@ def _job(db: Database, key: str, gpu_model: str, num_runs: int, newest_at: str) 
 
 
 def jobs_named(db: Database, text: str) -> list[Job]:
-    """Return the jobs that a run, several, or a filter names; UserError where none fits."""
-    found = [job_of(db, run_id) for run_id in resolve_runs(db, text)]
+    """Return the jobs that a run, several, or a filter names; UserError where none fits.
+
+    A name that several runs have names the jobs of all of them.
+    """
+    rows = db.execute("SELECT id FROM runs WHERE name = ? AND status = 'done'", [text.strip()])
+    named = [run_id for (run_id,) in rows.fetchall()]
+    found = [job_of(db, run_id) for run_id in named or resolve_runs(db, text)]
     return list({(job.key, job.gpu_model): job for job in found}.values())
 
 

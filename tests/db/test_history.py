@@ -52,6 +52,16 @@ def test_jobs_with_one_run_have_no_history_and_a_filter_names_several(db: Databa
     assert {job.name for job in jobs_named(db, "workload:decode")} == {"a 1", "b 0"}
 
 
+def test_a_name_that_several_runs_have_names_their_job(db: Database) -> None:
+    ids = store_nights(db, [2.0, 2.1])
+    db.execute("UPDATE runs SET name = 'nightly', comparable_hash = NULL, workload = NULL")
+    db.conn.commit()
+
+    (job,) = jobs_named(db, "nightly")
+
+    assert job.num_runs == 2 and [r.run_id for r in past_runs(db, job)] == ids
+
+
 def test_last_n_names_the_newest_good_runs_before_the_other_side(db: Database) -> None:
     ids = store_nights(db, [2.0] * 6)
     set_tags(db, ids[3], ["bad"])
