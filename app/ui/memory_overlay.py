@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.iterations import iteration_of, top_phase
+from analysis.readers.memory.roles import kind_of_phase
 from analysis.readers.memory.sites import EARLIER
 
 
@@ -41,7 +42,11 @@ def laid_over(points: pd.DataFrame, steps: pd.DataFrame) -> tuple[pd.DataFrame, 
 
 
 def _edges(points: pd.DataFrame) -> list[int]:
-    """Return where the steps begin, and the end of the last: one where nothing numbers them."""
+    """Return where the steps begin, and the end of the last.
+
+    Numbered ranges tell, else the first forward pass after an optimizer's step; without either it
+    is one step.
+    """
     times = points["time_ns"].to_numpy(np.int64)
     end = int(times[-1]) + 1
     names = [iteration_of(p) for p in points["phase"]]
@@ -50,4 +55,14 @@ def _edges(points: pd.DataFrame) -> list[int]:
         for t, name, before in zip(times, names, ["", *names[:-1]], strict=True)
         if name and name != before
     ]
-    return [*(begins or [int(times[0])]), end]
+    return [*(begins or [int(times[0]), *_after_optimizer(points, times)]), end]
+
+
+def _after_optimizer(points: pd.DataFrame, times: np.ndarray) -> list[int]:
+    begins, is_after = [], False
+    for phase, time_ns in zip(points["phase"], times.tolist(), strict=True):
+        kind = kind_of_phase(phase)
+        if kind == "forward" and is_after:
+            begins.append(int(time_ns))
+        is_after = kind == "optimizer" or (is_after and kind != "forward")
+    return begins

@@ -35,3 +35,17 @@ def test_a_curve_without_numbers_is_one_step_and_without_phases_none() -> None:
     assert num == 1 and found["time_ns"].iloc[0] == 300 and found["time_ns"].iloc[-1] < 500
     assert laid_over(points([(1, 1, None)]), steps((0, 9, True)))[1] == 0
     assert laid_over(curve, steps((0, 9, False)))[1] == 0
+
+
+def test_steps_without_numbers_begin_at_the_forward_pass_after_an_optimizer() -> None:
+    phases = [
+        "forward",
+        "backward",
+        "Optimizer.step#AdamW.step",
+        "Optimizer.zero_grad#A",
+        "forward",
+    ]
+    curve = points([(10 * i, i, phase) for i, phase in enumerate(phases)])
+    found, num = laid_over(curve, steps((100, 300, True), (300, 500, True)))
+    assert num == 2
+    assert found["time_ns"].tolist() == [100, 150, 200, 250, 300]
