@@ -265,6 +265,16 @@ def offered_comparisons(limit: int = 12) -> tuple[Offer, ...]:
     return _offers(limit, stamp())
 
 
+@st.cache_resource(ttl=900, max_entries=16, show_spinner=False)
+def _advice_lately(run_id: str, place: str) -> dict[str, Any]:
+    return fetch_advice(run_id)
+
+
+def fetch_advice_lately(run_id: str) -> dict[str, Any]:
+    """Return the experiments of a run, up to a quarter of an hour old: for a page of many."""
+    return _advice_lately(run_id, str(data_dir().db_path))
+
+
 MAX_WATCHED_JOBS = 100
 
 

@@ -18,20 +18,32 @@ ADVISED_RUNS = 3
 _SHOWN = ("preset", "mode", "dtype", "batch", "context", "seq_len", "compile", "attention")
 
 
-def questions() -> None:
-    """Draw a card for each question that the stored runs can answer."""
-    cards: list[tuple[str, str, Callable[[], bool]]] = [
-        ("Did anything change?", ":material/timeline:", _changes),
-        ("What would make it faster?", ":material/target:", _experiments),
-        ("Which is faster?", ":material/compare_arrows:", _comparisons),
-    ]
+def questions() -> Callable[[], None]:
+    """Draw a card for each question that the stored runs can answer.
+
+    Return what fills the card of experiments, to be called last: predictions take a second the
+    first time, and the page is there meanwhile.
+    """
     st.subheader("Start from a question", anchor=False)
     grid = st.grid("auto", min_column_width=330, border=True, gap="small")
-    for title, icon, draw in cards:
-        with grid.cell(), card_border(title), st.container(gap="xxsmall"):
-            st.markdown(f"{icon} **{title}**")
-            if not draw():
-                st.caption(_NOTHING[title])
+    with grid.cell():
+        _card("Did anything change?", ":material/timeline:", _changes)
+    place = grid.cell()
+    with grid.cell():
+        _card("Which is faster?", ":material/compare_arrows:", _comparisons)
+
+    def experiments() -> None:
+        with place:
+            _card("What would make it faster?", ":material/target:", _experiments)
+
+    return experiments
+
+
+def _card(title: str, icon: str, draw: Callable[[], bool]) -> None:
+    with card_border(title), st.container(gap="xxsmall"):
+        st.markdown(f"{icon} **{title}**")
+        if not draw():
+            st.caption(_NOTHING[title])
 
 
 _NOTHING = {
@@ -65,7 +77,7 @@ def _experiments() -> bool:
     newest, _ = data.list_runs("status:done -gpu:cpu", limit=ADVISED_RUNS)
     found: list[tuple[str, str, Mapping[str, Any]]] = []
     for row in newest.to_dict("records"):
-        advice = data.fetch_advice(str(row["id"]))
+        advice = data.fetch_advice_lately(str(row["id"]))
         found += [
             (str(row["id"]), str(row["name"]), e)
             for e in advice.get("experiments", ())
