@@ -10,6 +10,7 @@ from sqlite_utils import Database
 
 from app import advice
 from app.imports import import_paths
+from app.submit import ANY_CPU
 from core.config import DataDir
 from core.errors import UserError
 from db.connection import opened
@@ -119,6 +120,25 @@ def test_nothing_is_kept_where_no_worker_has_the_gpu(stored: dict[str, Any], db:
         advice.try_experiments(db, stored["data"], stored["decode_eager"], [GRAPH])
 
     assert tried(db) == []
+
+
+def test_what_is_tried_is_queued_with_repeats_and_kept_as_predicted(
+    stored: dict[str, Any], db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(advice, "_target", lambda *_: ANY_CPU)
+    said = named(advice.advice_of(db, stored["data"], stored["decode_eager"]), GRAPH)
+
+    [(_, queued)] = advice.try_experiments(db, stored["data"], stored["decode_eager"], [GRAPH])
+
+    row = db.execute("SELECT status, params, repeats FROM runs WHERE id = ?", [queued]).fetchone()
+    before = db.execute("SELECT params FROM runs WHERE id = ?", [stored["decode_eager"]]).fetchone()
+    expected = json.loads(before[0]) | {"compile": "reduce-overhead"}
+    assert row[0] == "queued"
+    assert {k: json.loads(row[1])[k] for k in expected} == expected
+    assert row[2] >= 3
+    [kept] = tried(db)
+    assert kept.predicted_ns / 1e6 == pytest.approx(said["predicted_ms"]["median"])
+    assert (kept.outcome_run_id, kept.measured_ms) == (queued, None)
 
 
 def keep(db: Database, stored: dict[str, Any], *, predicted_ns: float) -> None:
