@@ -120,8 +120,10 @@ def score() -> None:
     found = data.fetch_score()
     limits = found["limits"]
     st.caption(
-        f"A kind is offered while its median error is at most {limits['median_error_frac']:.0%} "
-        f"and at least {limits['inside_frac']:.0%} of the outcomes lie inside the stated interval."
+        "The record over all pairs in this database. A kind is offered while, over the pairs that "
+        "came with Warpboard and what was tried here, its median error is at most "
+        f"{limits['median_error_frac']:.0%} and at least {limits['inside_frac']:.0%} of the "
+        "outcomes lie inside the stated interval."
     )
     if not found["pairs"]:
         style.empty_state("No prediction was measured yet", "Try an experiment on a run's page.")
@@ -142,8 +144,7 @@ def _kinds(kinds: list[dict[str, Any]]) -> pd.DataFrame:
             "median error": [f"{k['median_error_frac']:.1%}" for k in kinds],
             "inside the interval": [f"{k['inside_frac']:.0%}" for k in kinds],
             "record": [
-                "poor: not offered" if k["is_poor"] else "good" if k["is_known"] else UNKNOWN
-                for k in kinds
+                "poor" if k["is_poor"] else "good" if k["is_known"] else UNKNOWN for k in kinds
             ],
         }
     )
