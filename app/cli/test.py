@@ -8,7 +8,8 @@ from core.errors import UserError
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("rest", nargs=REMAINDER, help="passed to pytest")
+    words = "passed to pytest; `--shuffle SEED`: in random order"
+    parser.add_argument("rest", nargs=REMAINDER, help=words)
 
 
 def run(options: Namespace, data: DataDir) -> int:
