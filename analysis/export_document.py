@@ -160,7 +160,7 @@ def _kernels(c: Comparison) -> list[DocumentTable]:
             k.b or "-",
             k.match,
             f"{k.confidence:.2f}",
-            f"{k.a_count:.4g} -> {k.b_count:.4g}",
+            f"{decimal(k.a_count)} -> {decimal(k.b_count)}",
             f"{k.a_ns}",
             f"{k.b_ns}",
             f"{k.delta_ns:+d}",

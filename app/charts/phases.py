@@ -5,6 +5,7 @@ import pandas as pd
 from app.charts.base import NARROW_CHARS, Chart, bar_height, figure, name_rows, plain, unique_labels
 from app.ui.colours import HOST, KERNEL_SUM, PROJECTED, category_colour, category_order
 from app.ui.format import duration
+from core.numbers import decimal
 
 KINDS = (
     ("host_ns", "host range", HOST),
@@ -88,7 +89,7 @@ def host_calls(calls: pd.DataFrame) -> Chart:
             orientation="h",
             marker={"color": colour},
             hovertext=[
-                f"{plain(r.name)}<br>{r.count:.4g} calls, {duration(r.total_ns)}"
+                f"{plain(r.name)}<br>{decimal(r.count)} calls, {duration(r.total_ns)}"
                 for r in part.rename_axis(None).itertuples(index=False)
             ],
             hoverinfo="text",

@@ -12,6 +12,7 @@ from app.charts import phases as phase_charts
 from app.ui import style
 from app.ui.format import bytes_, duration, fixed_format, scaled, with_micro
 from app.ui.widgets import chart, show_table
+from core.numbers import decimal
 
 _ONE = re.compile(r"\b1 gaps")
 
@@ -97,7 +98,7 @@ def _of_one(mine: list[tuple[float, ...]], basis: Basis | None) -> dict[str, lis
         return {}
     one = basis.word
     return {
-        f"count / {one}": [f"{row[0]:.4g}" for row in mine],
+        f"count / {one}": [decimal(row[0]) for row in mine],
         f"size / {one}": [bytes_(row[1]) for row in mine],
         f"time / {one}": [duration(row[2]) for row in mine],
     }
