@@ -22,6 +22,11 @@ SLOWEST_MS = 120_000
 PAGES_ARE_SHORT_LIVED = "--js-flags=--no-opt --no-maglev"
 """Optimising the scripts of a page costs more than a journey gains from it."""
 
+COUNT_PRESSES = """addEventListener('pointerdown', event => {
+  if (event.isTrusted) sessionStorage.presses = 1 + Number(sessionStorage.presses ?? 0)
+}, true)"""
+"""Each press of the mouse is counted for its tab: a journey has a budget of them."""
+
 
 def chromium_path() -> str | None:
     return os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
@@ -43,6 +48,7 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             reduced_motion="reduce",
         )
         found.set_default_timeout(SLOWEST_MS)
+        found.add_init_script(COUNT_PRESSES)
         yield found
         found.close()
 

@@ -1,13 +1,33 @@
 """Steps that several journeys take."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from sqlite_utils import Database
+
+from db.runs import list_runs, request_cancel
 
 H100 = Path(__file__).parents[1] / "data/h100"
 RUN_MS = 420_000
 AGAIN_MS = 10_000
 PRESS_MS = 30_000
+
+
+@contextmanager
+def presses_at_most(page: Any, budget: int) -> Iterator[None]:
+    """Fail when what is done inside takes more presses of the mouse than that."""
+    before = _num_presses(page)
+    yield
+    needed = _num_presses(page) - before
+    print(f"{needed} presses of {budget}")
+    assert needed <= budget
+
+
+def _num_presses(page: Any) -> int:
+    return int(page.evaluate("Number(sessionStorage.presses ?? 0)"))
 
 
 def submit_form(page: Any, dashboard: str, workload: str) -> None:
@@ -22,7 +42,7 @@ def submit_form(page: Any, dashboard: str, workload: str) -> None:
 
 
 def choose(page: Any, field: str, *values: str) -> None:
-    """Pick values in one of the sweep's multi-selects; numbers may be new ones."""
+    """Pick values in one of the sweep's multi-selects; a number is typed, and is that number."""
     from playwright.sync_api import TimeoutError
 
     box = page.get_by_role("combobox", name=re.compile(rf"{field}\b"))
@@ -34,7 +54,8 @@ def choose(page: Any, field: str, *values: str) -> None:
             box.click()
             box.fill(value)
             try:
-                option.click(timeout=AGAIN_MS)
+                option.wait_for(timeout=AGAIN_MS)
+                page.keyboard.press("Enter")
                 chosen.wait_for(state="attached", timeout=AGAIN_MS)
             except TimeoutError:
                 page.keyboard.press("Escape")
@@ -122,6 +143,12 @@ def cancel_first(page: Any, *, left: int) -> None:
             .filter(b => b.innerText.includes('Cancel')).length <= left""",
         left,
     )
+
+
+def cancel_all(db: Database) -> None:
+    """Cancel what waits and runs: what follows when they end needs no jobs to see."""
+    for run_id in list_runs(db, "status:queued,running", limit=100)["id"]:
+        request_cancel(db, run_id)
 
 
 def verdict(page: Any) -> str:

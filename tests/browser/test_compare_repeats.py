@@ -8,7 +8,7 @@ import pytest
 
 from core.config import DataDir
 from db.connection import opened
-from db.runs import delete_runs, list_runs, request_cancel
+from db.runs import delete_runs, list_runs
 from tests.browser import steps
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -38,16 +38,10 @@ def test_one_press_queues_repeats_in_turn_and_the_link_waits_for_them(
 
     steps.go(page, dashboard, link)
     page.get_by_text(re.compile(r"\d+ repeats of these jobs wait or run")).wait_for()
-    cancel_all(DataDir(root=dashboard_data))
+    with opened(DataDir(root=dashboard_data).db_path) as db:
+        steps.cancel_all(db)
     steps.go(page, dashboard, "queue")
     steps.wait_until_done(page)
-
-
-def cancel_all(data: DataDir) -> None:
-    """Cancel what waits and runs: what follows when they end needs no ten jobs to see."""
-    with opened(data.db_path) as db:
-        for run_id in list_runs(db, "status:queued,running", limit=100)["id"]:
-            request_cancel(db, run_id)
 
 
 def run_of(page: Any, implementation: str) -> str:

@@ -13,8 +13,9 @@ def test_example_data_is_one_press_away_and_says_what_limits_a_run(
     page: Any, dashboard: str
 ) -> None:
     page.goto(f"{dashboard}/")
-    page.get_by_role("button", name="Load the example data").click()
-    page.get_by_role("heading", name="Newest runs").wait_for()
+    with steps.presses_at_most(page, 1):
+        page.get_by_role("button", name="Load the example data").click()
+        page.get_by_role("heading", name="Newest runs").wait_for()
 
     steps.go(page, dashboard, "run?run_id=decode 2 layers, reduce-overhead")
     seen = steps.verdict(page)

@@ -1,0 +1,84 @@
+"""In a real browser: no page has a serious fault by axe-core, and none asks for what is not there.
+
+Each page once in the light theme, once in the dark one.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.imports import import_paths
+from core.config import DataDir
+from db.connection import opened
+from db.runs import list_rows
+from tests.browser import steps
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
+PAGES = (
+    "",
+    "submit?workload=attention",
+    "queue",
+    "runs",
+    "compare?a=seen-a&b=seen-b&metric=kernel_time",
+    "studies?name=attention-scaling&published=true",
+    "studies?name=decode-latency&published=true",
+    "gpus",
+    "import",
+    "definitions",
+    "run?run_id=seen-a",
+    "run?run_id=seen-a&tab=Phases",
+    "run?run_id=seen-a&tab=Timeline",
+    "run?run_id=seen-a&tab=Counters+and+roofline",
+)
+SERIOUS = """() => axe.run(document, {resultTypes: ['violations']}).then(found => found.violations
+  .filter(fault => ['serious', 'critical'].includes(fault.impact))
+  .flatMap(fault => fault.nodes.map(node => `${fault.id}: ${node.html.slice(0, 160)}`)))"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_runs(dashboard: str, dashboard_data: Path) -> None:
+    """Two runs with a timeline and counters, on whatever else there is."""
+    data = DataDir(root=dashboard_data)
+    files = {
+        "seen-a": ("nsys/decode_eager.sqlite", "ncu/decode_eager.details.csv.gz"),
+        "seen-b": ("nsys/decode_max_autotune.sqlite",),
+    }
+    for name, names in files.items():
+        import_paths(data, [steps.H100 / n for n in names], name=name)
+    with opened(data.db_path) as db:
+        assert {"seen-a", "seen-b"} <= {row["name"] for row in list_rows(db)}
+
+
+@pytest.fixture
+def missing(page: Any) -> Iterator[list[str]]:
+    """Collect what the page asked for in vain while a test runs."""
+    found: list[str] = []
+
+    def look(response: Any) -> None:
+        if response.status >= 400:
+            found.append(f"{response.status} {response.url}")
+
+    page.on("response", look)
+    yield found
+    page.remove_listener("response", look)
+
+
+def test_no_page_has_a_serious_fault_or_asks_for_what_is_missing(
+    page: Any, dashboard: str, missing: list[str]
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.base").AXE_SCRIPT
+    faults: dict[str, list[str]] = {}
+    for path in PAGES:
+        page.goto(f"{dashboard}/{path}")
+        page.get_by_role("heading").first.wait_for()
+        steps.calm(page)
+        page.evaluate(axe)
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme=theme)
+            steps.calm(page)
+            if hits := page.evaluate(SERIOUS):
+                faults[f"{path} {theme}"] = hits
+    assert faults == {}
+    assert missing == []

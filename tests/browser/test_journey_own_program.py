@@ -1,0 +1,64 @@
+"""In a real browser: an own program, profiled twice without a change to it, and compared."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.config import ROOT, DataDir
+from tests.app.conftest import Cli
+from tests.browser import steps
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
+PROGRAM = """
+import sys
+
+import torch
+
+torch.set_num_threads(1)
+width = int(sys.argv[1])
+net = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.ReLU())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(24):
+    loss = net(torch.ones(64, width)).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def profile(data: Path, name: str, program: Path, width: int) -> None:
+    command = [sys.executable, "-m", "app.cli", "--data", str(data), "profile", "--name", name]
+    command += ["--passes", "clean,trace", "--steps", "12", "--quiet", "--"]
+    command += [sys.executable, str(program), str(width)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_own_program_is_profiled_and_compared_with_its_slower_self(
+    page: Any,
+    dashboard: str,
+    dashboard_data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    program = tmp_path / "own.py"
+    program.write_text(PROGRAM)
+    for name, width in (("own-narrow", 128), ("own-wide", 1024)):
+        profile(dashboard_data, name, program, width)
+
+    page.goto(f"{dashboard}/run?run_id=own-wide")
+    assert "CPU run" in steps.verdict(page)
+    with steps.presses_at_most(page, 2):
+        page.get_by_role("button", name="Compare with").click()
+        page.get_by_role("button", name="Compare", exact=True).click()
+        page.wait_for_url(re.compile(r"/compare\?.*a=.*b="))
+        seen = steps.verdict(page)
+    assert "own-wide" in seen or "A:" in seen
+    assert Cli(DataDir(root=dashboard_data), capsys)("show", "own-narrow") == 0
+    steps.no_fault(page)
