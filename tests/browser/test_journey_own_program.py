@@ -14,7 +14,11 @@ from tests.app.conftest import Cli
 from tests.browser import steps
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
-PROGRAM = """
+
+
+def write_program(path: Path) -> None:
+    """Write a training loop that knows nothing of profiling; its argument is its width."""
+    path.write_text("""
 import sys
 
 import torch
@@ -28,7 +32,7 @@ for _ in range(24):
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
-"""
+""")
 
 
 def profile(data: Path, name: str, program: Path, width: int) -> None:
@@ -48,7 +52,7 @@ def test_an_own_program_is_profiled_and_compared_with_its_slower_self(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     program = tmp_path / "own.py"
-    program.write_text(PROGRAM)
+    write_program(program)
     for name, width in (("own-narrow", 128), ("own-wide", 1024)):
         profile(dashboard_data, name, program, width)
 
