@@ -1,6 +1,7 @@
 """Steps that several journeys take."""
 
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ def presses_at_most(page: Any, budget: int) -> Iterator[None]:
     before = _num_presses(page)
     yield
     needed = _num_presses(page) - before
-    print(f"{needed} presses of {budget}")
+    print(f"{needed} presses of {budget}", file=sys.stderr)  # stdout is the command line's
     assert needed <= budget
 
 
