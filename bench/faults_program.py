@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-TRACE = Path(__file__).resolve().parent.parent / "app/demo/data/train_bf16_small.trace.json.gz"
+TRACE = Path(__file__).resolve().parent.parent / "tests/data/h100/kineto/train_bf16.json.gz"
 
 
 def main(argv: list[str]) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from sqlite_utils import Database
 
-from app.demo.load import load_demo
+from app.demo.load import CAPTURES, load_demo, unpack
 from core.config import DataDir
 from core.config import data_dir as make_data_dir
 from core.spec import JobSpec
@@ -113,6 +113,12 @@ def _shuffled(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
     for path in others:
         rng.shuffle(files[path])
     return [item for path in (*journeys, *others) for item in files[path]]
+
+
+@pytest.fixture(scope="session")
+def example_captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the captures that `demo.toml` names: read them, never write there."""
+    return unpack(CAPTURES, tmp_path_factory.mktemp("example-captures"))
 
 
 @pytest.fixture(scope="session")

@@ -35,7 +35,7 @@ def examples_read_once(copy_examples: Callable[..., list[Any]]) -> Iterator[None
 def bundles() -> Iterator[dict[str, Path]]:
     """The folder of each example run that is a bundle, those of archives included."""
     with unpacked() as entries:
-        yield {e["name"]: DATA / e["bundle"] for e in entries if "bundle" in e}
+        yield {e["name"]: e["bundle"] for e in entries if "bundle" in e}
 
 
 def test_kernels_are_those_of_the_capture(bundles: dict[str, Path]) -> None:

@@ -23,6 +23,8 @@ from db.runs import set_notes, set_tags
 
 FOLDER = Path(__file__).resolve().parent
 DATA = FOLDER / "data"
+CAPTURES = "captures.tar.xz"
+"""What the entries of `demo.toml` name: single captures, and bundles that were named by hand."""
 MAX_CHILDREN = 4
 BATCH = 20
 """Examples that one child reads: its start costs as much as reading ten of them."""
@@ -57,7 +59,7 @@ def _batches(entries: Iterator[Mapping[str, Any]]) -> Iterator[list[Mapping[str,
 def unpacked() -> Iterator[Iterator[Mapping[str, Any]]]:
     """Give the example runs: the entries of `demo.toml`, then one a bundle of its archives.
 
-    An archive is unpacked when its turn comes; its bundles are folders that are gone afterwards.
+    An archive is unpacked when its turn comes; files and folders are gone afterwards.
     """
     with tempfile.TemporaryDirectory() as scratch:
         yield _entries(Path(scratch))
@@ -65,11 +67,10 @@ def unpacked() -> Iterator[Iterator[Mapping[str, Any]]]:
 
 def _entries(scratch: Path) -> Iterator[Mapping[str, Any]]:
     found = tomllib.loads((FOLDER / "demo.toml").read_text(encoding="utf-8"))
-    yield from found["run"]
+    captures = unpack(CAPTURES, scratch)
+    yield from (_placed(entry, captures) for entry in found["run"])
     for group in found["archive"]:
-        folder = scratch / group["file"]
-        with tarfile.open(DATA / group["file"]) as archive:
-            archive.extractall(folder, filter="data")
+        folder = unpack(group["file"], scratch)
         for bundle in sorted(folder.iterdir()):
             yield {
                 "name": f"{group['prefix']}{bundle.name.replace('-', ' ')}",
@@ -77,6 +78,25 @@ def _entries(scratch: Path) -> Iterator[Mapping[str, Any]]:
                 "tags": [*group["tags"], bundle.name.split("-")[0]],
                 "notes": group["notes"],
             }
+
+
+def unpack(name: str, scratch: Path) -> Path:
+    """Unpack one archive of the example data into a folder of its name under `scratch`."""
+    folder = scratch / name
+    with tarfile.open(DATA / name) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def _placed(entry: Mapping[str, Any], captures: Path) -> dict[str, Any]:
+    """Return an entry of `demo.toml` with the paths of its files."""
+    placed = dict(entry)
+    for key in ("bundle", "samples"):
+        if key in entry:
+            placed[key] = captures / entry[key]
+    if "files" in entry:
+        placed["files"] = [captures / name for name in entry["files"]]
+    return placed
 
 
 def _load(
@@ -104,16 +124,16 @@ def _load(
 
 def _paths(entry: Mapping[str, Any], scratch: Path) -> list[Path]:
     if "bundle" in entry:
-        return [DATA / entry["bundle"]]
+        return [entry["bundle"]]
     if "files" in entry:
-        return [DATA / name for name in entry["files"]]
+        return list(entry["files"])
     (scratch / MANIFEST).write_text(json.dumps(_samples_manifest(entry)))
     return [scratch]
 
 
 def _samples_manifest(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return a manifest for latencies (`lat_ms`, one line a process) measured by hand."""
-    lines = [json.loads(line) for line in (DATA / entry["samples"]).read_text().splitlines()]
+    lines = [json.loads(line) for line in entry["samples"].read_text().splitlines()]
     chosen = [x for x in lines if all(x[k] == v for k, v in entry["where"].items())]
     params = {k: v for k, v in entry["params"].items() if k != "workload"}
     workload = entry["params"]["workload"]

@@ -16,17 +16,19 @@ from core.errors import UserError
 from db.connection import opened
 from db.predictions import keep_prediction, tried
 
-H200 = Path(__file__).parents[2] / "app/demo/data/h200"
 GRAPH = "compile=reduce-overhead"
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def stored(
+    tmp_path_factory: pytest.TempPathFactory, example_captures: Path
+) -> Iterator[dict[str, Any]]:
     """A decode step as it is, and compiled with CUDA graphs, both measured on one GPU."""
     data = DataDir(root=tmp_path_factory.mktemp("advice")).ensure()
     made: dict[str, Any] = {"data": data}
     for name in ("decode_eager", "decode_reduce_overhead"):
-        made[name] = import_paths(data, [H200 / name], name=name).run_id
+        made[name] = import_paths(data, [example_captures / "h200" / name], name=name).run_id
+    made["reduced"] = example_captures / "h200" / "decode_reduce_overhead"
     yield made
 
 
@@ -42,8 +44,8 @@ def named(document: dict[str, Any], name: str) -> dict[str, Any]:
     return next(e for e in document["experiments"] if e["name"] == name)
 
 
-def clean_median_ms(bundle: str) -> float:
-    manifest = json.loads((H200 / bundle / "manifest.json").read_text())
+def clean_median_ms(bundle: Path) -> float:
+    manifest = json.loads((bundle / "manifest.json").read_text())
     samples = sorted(
         x for p in manifest["passes"] if p["pass"] == "clean" for x in p["result"]["samples_ns"]
     )
@@ -58,7 +60,7 @@ def test_a_prediction_stands_beside_what_the_changed_job_took(
     found = named(advice.advice_of(db, stored["data"], stored["decode_eager"]), GRAPH)
 
     measured_ms = found["measured"]["latency_ms"]
-    assert measured_ms == pytest.approx(clean_median_ms("decode_reduce_overhead"), rel=1e-3)
+    assert measured_ms == pytest.approx(clean_median_ms(stored["reduced"]), rel=1e-3)
     assert found["predicted_ms"]["low"] < measured_ms < found["predicted_ms"]["high"]
     assert found["measured"]["is_inside"]
 
@@ -79,7 +81,7 @@ def test_a_tried_prediction_is_kept_as_it_was_made(stored: dict[str, Any], db: D
 
     found = named(advice.advice_of(db, stored["data"], stored["decode_eager"]), GRAPH)["tried"]
 
-    measured_ms = clean_median_ms("decode_reduce_overhead")
+    measured_ms = clean_median_ms(stored["reduced"])
     assert found["predicted_ms"]["median"] == 1.0
     assert found["model_version"] == 7
     assert found["error_frac"] == pytest.approx(1 / measured_ms - 1, rel=1e-3)

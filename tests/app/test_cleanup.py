@@ -93,10 +93,12 @@ def test_folder_that_is_no_data_directory_yet_keeps_its_rights(tmp_path: Path) -
     assert tmp_path.stat().st_mode & 0o777 == 0o755
 
 
-def test_what_a_command_stores_is_its_owners_alone(cli: Cli, data_dir: DataDir) -> None:
+def test_what_a_command_stores_is_its_owners_alone(
+    cli: Cli, data_dir: DataDir, example_captures: Path
+) -> None:
     before = os.umask(0o022)
     try:
-        capture = Path(__file__).parents[2] / "app/demo/data/decode_eager.sqlite"
+        capture = example_captures / "decode_eager.sqlite"
         assert cli("import", str(capture)) == 0
     finally:
         os.umask(before)

@@ -13,26 +13,30 @@ from analysis.bundle import load_paths
 from analysis.capture_file import Staging
 from analysis.readers.ncu.csv import read_ncu_csv
 from analysis.readers.ncu.details import HITS, TRAFFIC, WAITS, details_of
-from app.demo.load import DATA
-
-EAGER = DATA / "h200" / "decode_eager"
 
 
-def _raw_values(launch: str, names: list[str]) -> dict[str, float]:
+@pytest.fixture(scope="module")
+def eager(example_captures: Path) -> Path:
+    """A bundle with both pages of a real report."""
+    return example_captures / "h200" / "decode_eager"
+
+
+def _raw_values(eager: Path, launch: str, names: list[str]) -> dict[str, float]:
     """Return metrics of one launch as the file prints them, read without product code."""
-    with gzip.open(EAGER / "ncu-0.raw.csv.gz", "rt", newline="") as file:
+    with gzip.open(eager / "ncu-0.raw.csv.gz", "rt", newline="") as file:
         rows = list(csv.DictReader(file))
     row = next(r for r in rows if r["ID"] == launch)
     return {name: float(row[name].replace(",", "")) for name in names}
 
 
-def test_figures_of_a_real_report_are_those_that_its_page_prints() -> None:
-    found = read_ncu_csv(EAGER / "ncu-0.raw.csv.gz").counter_details
+def test_figures_of_a_real_report_are_those_that_its_page_prints(eager: Path) -> None:
+    found = read_ncu_csv(eager / "ncu-0.raw.csv.gz").counter_details
     assert found is not None
 
     mine = found[found["launch"] == 5].set_index(["group", "name"])["value"]
 
     printed = _raw_values(
+        eager,
         "5",
         ["l1tex__t_sector_hit_rate.pct", "dram__bytes_read.sum",
          "smsp__pcsamp_warps_issue_stalled_long_scoreboard"],
@@ -62,9 +66,9 @@ def test_what_was_not_collected_is_absent() -> None:
 
 
 @pytest.mark.parametrize("page", ["raw", "details"])
-def test_both_pages_agree_on_what_both_hold(page: str) -> None:
-    one = read_ncu_csv(EAGER / f"ncu-0.{page}.csv.gz").counter_details
-    raw = read_ncu_csv(EAGER / "ncu-0.raw.csv.gz").counter_details
+def test_both_pages_agree_on_what_both_hold(eager: Path, page: str) -> None:
+    one = read_ncu_csv(eager / f"ncu-0.{page}.csv.gz").counter_details
+    raw = read_ncu_csv(eager / "ncu-0.raw.csv.gz").counter_details
     assert one is not None and raw is not None
 
     both = one.merge(raw, on=["launch", "group", "name"])
@@ -74,8 +78,8 @@ def test_both_pages_agree_on_what_both_hold(page: str) -> None:
     assert (both["unit_x"] == both["unit_y"]).all()
 
 
-def test_figures_of_both_pages_of_one_report_are_counted_once(tmp_path: Path) -> None:
-    pages = [EAGER / f"ncu-0.{page}.csv.gz" for page in ("raw", "details")]
+def test_figures_of_both_pages_of_one_report_are_counted_once(eager: Path, tmp_path: Path) -> None:
+    pages = [eager / f"ncu-0.{page}.csv.gz" for page in ("raw", "details")]
 
     run = assemble(load_paths(pages, Staging(folder=tmp_path)))
 
