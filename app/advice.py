@@ -27,6 +27,7 @@ from analysis.advice.score import (
     shipped_outcomes,
 )
 from analysis.runview import RunRow, RunView
+from analysis.verdict import is_cpu_run
 from app.job_text import submit_command
 from app.submit import CPU, Target, plan_jobs, resolve_gpus, submit_jobs
 from core.config import DataDir
@@ -85,7 +86,10 @@ def advice_of(db: Database, data_dir: DataDir, run_id: str) -> dict[str, Any]:
         "not_offered": [
             {"name": name, "reason": reason}
             for name, reason in not_offered(
-                view.run.workload, view.run.params, _choices(view.run.workload)
+                view.run.workload,
+                view.run.params,
+                _choices(view.run.workload),
+                is_cpu=is_cpu_run(view),
             ).items()
         ],
         "note": None if found else _why_none(view),

@@ -246,7 +246,11 @@ def has_narrow_heads(params: Mapping[str, Any]) -> bool:
 
 
 def not_offered(
-    workload: str | None, params: Mapping[str, Any], choices: Mapping[str, Sequence[Any]]
+    workload: str | None,
+    params: Mapping[str, Any],
+    choices: Mapping[str, Sequence[Any]],
+    *,
+    is_cpu: bool = False,
 ) -> dict[str, str]:
     """Return the changes that a run could get and that no model reaches, with the reason."""
     is_training = params.get("mode") in ("forward_backward", "train_step")
@@ -258,6 +262,6 @@ def not_offered(
         "compile=default of a training step whose host decides": is_training and eager,
         "compile=reduce-overhead of a training step": is_training and eager,
         "fused attention with heads narrower than 128": has_narrow_heads(params),
-        "CUBLAS_WORKSPACE_CONFIG": workload in (None, "command"),
+        "CUBLAS_WORKSPACE_CONFIG": workload in (None, "command") and not is_cpu,
     }
     return {name: reason for name, reason in NO_MODEL.items() if concerns[name]}

@@ -33,8 +33,8 @@ def _listed(view: RunView, waited: bool) -> None:
     if waited and not _waits(found):
         st.rerun()
     st.caption(
-        "Predicted from this run's own kernels and this GPU's measured peaks. An interval should "
-        "hold 4 of 5 outcomes."
+        "Predicted from what this run itself did and what was measured of this device. An interval "
+        "should hold 4 of 5 outcomes."
     )
     if not found["experiments"]:
         style.empty_state("No experiment to offer", found["note"] or "")

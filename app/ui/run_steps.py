@@ -54,7 +54,7 @@ def why_no_steps(view: RunView) -> str:
         return why_no_kernels(view)
     if view.span_paths:
         return "It was stored before steps were found: `warpboard reparse` reads it again."
-    return "Its captures hold sums of kernels and no timeline."
+    return "Its captures hold sums and no timeline."
 
 
 def _how_found(found: StepView) -> None:

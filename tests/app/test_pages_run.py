@@ -12,12 +12,15 @@ from db.runs import list_runs
 
 
 def whole_page(run_id: str) -> None:
-    """Draw one run as the page does, with every tab open at once."""
+    """Draw one run as the page does, with every tab open at once; its links lead nowhere."""
+    from unittest.mock import patch
+
     import streamlit as st
 
     from app.ui import data, run_head, run_tabs, widgets
 
-    with widgets.page_border():
+    link = "streamlit.delta_generator.DeltaGenerator.page_link"
+    with widgets.page_border(), patch(link), patch("streamlit.page_link"):
         view = data.fetch_view(run_id)
         run_head.title(view)
         run_head.answer(view)

@@ -73,7 +73,7 @@ def cpu_steps(work: Trace, ranges: PhaseRanges, given: Attribution) -> dict[str,
     facts = {k: v for k, v in steps_document(steps).items() if k not in _OF_A_GPU}
     if not len(steps.frame):
         return {"step_facts": facts}
-    phases = step_parts(work, steps, ranges, given).get("phases", [])
+    phases = step_parts(work, steps, ranges, given, None).get("phases", [])
     told = [{k: v for k, v in row.items() if k != "projected_ns"} for row in phases]
     unknown = pd.array([pd.NA] * len(steps.frame), "Int64")
     return {
