@@ -8,8 +8,6 @@ from streamlit.testing.v1 import AppTest
 from app.imports import import_paths
 from core.config import data_dir
 
-TRACE = Path(__file__).resolve().parents[2] / "app/demo/data/train_bf16_small.trace.json.gz"
-
 
 def detail_and_stacks(run_id: str) -> None:
     import streamlit as st
@@ -23,10 +21,11 @@ def detail_and_stacks(run_id: str) -> None:
 
 
 def test_a_kernel_names_its_launches_and_operators_and_stacks_their_kernels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, example_captures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WARPBOARD_DATA", str(tmp_path))
-    run_id = import_paths(data_dir(tmp_path), [TRACE], name="small").run_id
+    trace = example_captures / "train_bf16_small.trace.json.gz"
+    run_id = import_paths(data_dir(tmp_path), [trace], name="small").run_id
     at = AppTest.from_function(
         detail_and_stacks, default_timeout=60, kwargs={"run_id": run_id}
     ).run()

@@ -23,6 +23,12 @@ ANNOTATED = (
     "forward_fp32",
     "train_bf16",
 )
+NOT_TOLD = {
+    "advice-attn-base",  # 17 of 18 kernels: the step's first is cut off
+    "advice-decode8-base",  # 8 equal layers and one launch a step: a layer is taken for the step
+    "advice-gemm-fp32-base",  # five launches of one kernel are no evidence
+}
+"""Example captures whose steps nothing but their ranges tells, of 90."""
 LAUNCHED = """
 SELECT n.start, (SELECT count(*) FROM {table} k JOIN CUPTI_ACTIVITY_KIND_RUNTIME r
     ON r.correlationId = k.correlationId AND (r.globalTid >> 24) = (k.globalPid >> 24)
@@ -63,7 +69,7 @@ def test_without_its_ranges_a_capture_has_the_same_steps(name: str) -> None:
     assert is_found(H100 / "nsys" / f"{name}.sqlite")
 
 
-@pytest.mark.parametrize("archive", ["h100", "h200"])
+@pytest.mark.parametrize("archive", ["h100", "h200", "h200-more"])
 def test_without_their_ranges_the_example_captures_have_the_same_steps(
     archive: str, tmp_path: Path
 ) -> None:
@@ -73,7 +79,7 @@ def test_without_their_ranges_the_example_captures_have_the_same_steps(
     paths = sorted(tmp_path.glob("*/nsys-0.sqlite"))
 
     assert len(paths) >= 11
-    assert [p.parent.name for p in paths if not is_found(p)] == []
+    assert {p.parent.name for p in paths if not is_found(p)} <= NOT_TOLD
 
 
 @pytest.mark.parametrize("name", ANNOTATED)
