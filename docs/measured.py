@@ -76,6 +76,7 @@ SHOWN: Mapping[str, Shown] = {
     "training": Shown(study="precision", query="mode:train_step dtype:fp32 tag:matrix"),
     "memory": Shown(study="memory-phases", query="mode:train_step tag:matrix"),
     "moe": Shown(study="moe-routing", is_published=True),
+    "scaling": Shown(study="scaling", query="tag:ranks"),
     "tiles": Shown(study="gemm-tiles", is_published=True),
     "scoreboard": Shown(study="gpu-scoreboard", is_drawn=True),
     "origin": Shown(study="kernel-origin", query="workload:decode layers:1 gpu:H200"),

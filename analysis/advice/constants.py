@@ -44,4 +44,4 @@ class Width:
 
 
 WIDTH = Width()
-"""Assumed before any outcome was seen; a kind's own record can only widen them."""
+"""Assumed, not fitted, by people who had seen the example runs; a kind's record widens them."""

@@ -218,13 +218,18 @@ def as_text(value: Any) -> str:
     return str(value)
 
 
+BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
 def sort_key(name: str, text: str) -> tuple[int, float, str]:
     """Order texts of a field: the field's own order, then numbers, then words."""
     known = ORDER.get(name, ())
     if text in known:
         return (0, known.index(text), "")
-    number, _, rest = text.partition(" ") if name == "ranks" else (text, "", "")
+    number, _, rest = text.partition(" ") if name in ("ranks", "size") else (text, "", "")
     try:
+        if name == "size":
+            return (1, float(number) * 1024 ** BINARY_UNITS.index(rest), "")
         return (1, float(number), rest)
     except ValueError:
         return (2, 0.0, text)

@@ -1,10 +1,12 @@
 """Runs over several ranks: what a study and a comparison make of them."""
 
+from functools import partial
+
 import pandas as pd
 
 from analysis.compare import fields
 from analysis.compare.metrics import Metric
-from analysis.studies.engine.fields import fields_of
+from analysis.studies.engine.fields import fields_of, sort_key
 from analysis.studies.engine.measures import MEASURES
 from tests.analysis.studies.studied_runs import transformer
 
@@ -50,3 +52,11 @@ def test_a_run_from_before_ranks_is_compared_as_one_of_a_single_gpu():
     )
 
     assert differences == ()
+
+
+def test_sizes_stand_in_the_order_of_their_bytes() -> None:
+    sizes = ["1 GiB", "1 KiB", "128 KiB", "2 MiB", "512 B"]
+
+    assert sorted(sizes, key=partial(sort_key, "size")) == [
+        "512 B", "1 KiB", "128 KiB", "2 MiB", "1 GiB",
+    ]  # fmt: skip
