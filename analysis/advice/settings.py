@@ -15,8 +15,8 @@ from core.numbers import decimal
 
 MIN_SHARE = 0.01
 """A change that could save less than this share of the step is not worth a run."""
-_ALLOCATION = r"(?i)^(cuda|cu)(Malloc|MemAlloc|Free|MemFree|MemCreate|MemMap|MemUnmap)"
-_LOADING = r"(?i)(ModuleLoad|LibraryLoad|ModuleGetFunction|LibraryGetKernel)"
+_ALLOCATION = r"(?i)^(?:cuda|cu)(?:Malloc|MemAlloc|Free|MemFree|MemCreate|MemMap|MemUnmap)"
+_LOADING = r"(?i)(?:ModuleLoad|LibraryLoad|ModuleGetFunction|LibraryGetKernel)"
 _FP32_PRODUCT = r"(?i)sgemm|ffma|_f32f32_|gemmSN|f32f32_f32f32"
 
 

@@ -14,7 +14,7 @@ STUDY = Study(
     tables=(
         Table(
             title="Tiles",
-            rows=("gpu", "model", "m"),
+            rows=("gpu", "model", "m", "n"),
             values=(
                 BLOCKS,
                 WAVES,

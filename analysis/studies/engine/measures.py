@@ -260,6 +260,8 @@ def _longest_product(view: RunView, column: str) -> list[Reading]:
 def _tile_blocks(view: RunView) -> float | None:
     """Return M / tile x N / tile, both rounded up, times the parts that K is split into."""
     params = view.run.params
+    if params.get("implementation", "triton") != "triton":  # its tiles are its own
+        return None
     sizes = [s for k in ("m", "n", "tile_m", "tile_n") if isinstance(s := params.get(k), int)]
     if len(sizes) < 4 or min(sizes) <= 0:
         return None

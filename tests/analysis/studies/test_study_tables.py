@@ -91,6 +91,15 @@ def test_blocks_of_a_product_are_tiles_of_its_sizes(tile_m, blocks, waves) -> No
     assert float(found["waves per SM"]) == pytest.approx(waves, rel=1e-3)
 
 
+def test_tiles_of_a_library_are_not_those_of_our_kernel() -> None:
+    params = {"m": 64, "n": 11008, "k": 4096, "tile_m": 16, "tile_n": 64}
+    view = timed("a", "gemm", params | {"implementation": "cublas"}, 0.1)
+
+    found = {column for _, column in shown(run_study("gemm-tiles", [view]).pivots[0])}
+
+    assert "latency (ms)" in found and not {"grid (blocks)", "waves per SM"} & found
+
+
 def test_host_calls_have_share_total_count_and_average() -> None:
     rows = [("cudaLaunchKernel", 100, 3_000_000), ("cudaMemcpyAsync", 10, 1_000_000)]
     calls = pd.DataFrame(rows, columns=["name", "count", "total_ns"])
