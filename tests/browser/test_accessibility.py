@@ -39,11 +39,14 @@ SERIOUS = """() => axe.run(document, {resultTypes: ['violations']}).then(found =
 
 @pytest.fixture(scope="module", autouse=True)
 def two_runs(dashboard: str, dashboard_data: Path) -> None:
-    """Two runs with a timeline and counters, on whatever else there is."""
+    """Two runs with a timeline and counters, on whatever else there is.
+
+    Of other files than the journeys import: what is here already keeps its name.
+    """
     data = DataDir(root=dashboard_data)
     files = {
-        "seen-a": ("nsys/decode_eager.sqlite", "ncu/decode_eager.details.csv.gz"),
-        "seen-b": ("nsys/decode_max_autotune.sqlite",),
+        "seen-a": ("nsys/decode_eager.sqlite", "ncu/decode_eager.raw.csv"),
+        "seen-b": ("nsys/decode_reduce_overhead.sqlite",),
     }
     for name, names in files.items():
         import_paths(data, [steps.H100 / n for n in names], name=name)
