@@ -73,10 +73,15 @@ def keep() -> None:
 
 
 def _clear(spec: WorkloadSpec) -> None:
-    keys = [*_OF_ALL, *(field_key(spec, f) for f in spec.fields)]
-    for key in keys:
+    """Empty the form: a field is set, since a browser keeps what a forgotten one had."""
+    for key in _OF_ALL:
         st.session_state.pop(key, None)
         st.session_state[_KEPT].pop(key, None)
+    for field in spec.fields:
+        key = field_key(spec, field)
+        st.session_state[_KEPT].pop(key, None)
+        if st.session_state.get(key):
+            st.session_state[key] = []
     st.session_state[_NOTES].pop(spec.name, None)
 
 
