@@ -6,9 +6,9 @@ Prints a table and, last, one JSON line. A history is 60 nights of one job; a ni
 median over its processes, whose noise is that of the measured floors: a floor is the range of six
 processes (2.53 standard deviations), 2.4 % of GPU-bound and 34 % of launch-bound work on the H100
 and H200 of the example data. In half of the histories the job gets 8 % slower at a night from the
-21st to the 57th. Goals, of the rows that say so: found within 3 nights in at least 95 % of the
-histories (70 % of launch-bound work, where 50 processes a night are needed to see 8 % at all), and
-at most one false alarm in 1 000 quiet nights. Takes about two minutes on one core.
+21st to the 57th. The goal of every row: found within 3 nights in at least 95 % of the histories,
+and at most one false alarm in 1 000 quiet nights. Rows that miss it say so. The constants of the
+method were chosen on trial runs of this simulation. Takes about two minutes on one core.
 """
 
 import argparse
@@ -26,6 +26,8 @@ FIRST_PLACE, LAST_PLACE = 20, 56
 WITHIN = 3
 GPU_FLOOR, LAUNCH_FLOOR = 0.024, 0.34
 MAX_FALSE_PER_1000 = 1.0
+GOAL_FOUND = 0.95
+"""Share of slow-downs to be found within WITHIN nights."""
 Rng = np.random.Generator
 Nights = Callable[[Rng, np.ndarray], np.ndarray]
 
@@ -38,8 +40,6 @@ class Scenario:
     floor_frac: float
     num_processes: int
     between_nights: Nights | None = None
-    goal_found: float | None = None
-    "Share of slow-downs to be found within WITHIN nights; None: shown, no goal."
 
 
 def night_to_night(rng: Rng, nights: np.ndarray) -> np.ndarray:
@@ -63,20 +63,18 @@ def odd_nights(rng: Rng, nights: np.ndarray) -> np.ndarray:
 
 
 SCENARIOS = (
-    Scenario(name="GPU-bound, 5 processes", floor_frac=GPU_FLOOR, num_processes=5, goal_found=0.95),
-    Scenario(name="GPU-bound, 1 process", floor_frac=GPU_FLOOR, num_processes=1, goal_found=0.95),
+    Scenario(name="GPU-bound, 5 processes", floor_frac=GPU_FLOOR, num_processes=5),
+    Scenario(name="GPU-bound, 1 process", floor_frac=GPU_FLOOR, num_processes=1),
     Scenario(
         name="GPU-bound, 5 processes, 1 % from night to night",
         floor_frac=GPU_FLOOR,
         num_processes=5,
         between_nights=night_to_night,
-        goal_found=0.95,
     ),
     Scenario(
         name="launch-bound, 50 processes",
         floor_frac=LAUNCH_FLOOR,
         num_processes=50,
-        goal_found=0.70,
     ),
     Scenario(name="launch-bound, 20 processes", floor_frac=LAUNCH_FLOOR, num_processes=20),
     Scenario(name="launch-bound, 5 processes", floor_frac=LAUNCH_FLOOR, num_processes=5),
@@ -117,13 +115,10 @@ class Row:
     ever_frac: float
     median_nights: float | None
     false_per_1000: float
-    goal_found: float | None
 
     @property
     def meets_goal(self) -> bool:
-        if self.goal_found is None:
-            return True
-        return self.found_frac >= self.goal_found and self.false_per_1000 <= MAX_FALSE_PER_1000
+        return self.found_frac >= GOAL_FOUND and self.false_per_1000 <= MAX_FALSE_PER_1000
 
 
 def measure(rng: Rng, scenario: Scenario, histories: int) -> Row:
@@ -139,7 +134,6 @@ def measure(rng: Rng, scenario: Scenario, histories: int) -> Row:
         ever_frac=len(delays) / histories,
         median_nights=float(np.median(delays)) if delays else None,
         false_per_1000=1000 * num_false / (histories * NIGHTS),
-        goal_found=scenario.goal_found,
     )
 
 
@@ -155,7 +149,7 @@ def lines(rows: list[Row], histories: int) -> Iterator[str]:
     yield f"{'':52} in {WITHIN} nights  ever  median  false/1 000"
     for row in rows:
         median = f"{row.median_nights:.0f}" if row.median_nights else "-"
-        goal = "" if row.goal_found is None else f"  goal {row.goal_found:.0%}, 1"
+        goal = "" if row.meets_goal else "  misses the goal"
         yield (
             f"{row.name:52} {row.found_frac:11.1%} {row.ever_frac:5.0%} {median:>7}"
             f" {row.false_per_1000:12.2f}{goal}"
