@@ -176,7 +176,7 @@ def names_of(folder: Path) -> dict[str, str]:
     from db.runs import list_runs
 
     with opened(data_dir(folder).db_path) as db:
-        frame = list_runs(db, limit=200)
+        frame = list_runs(db, limit=1000)
     return dict(zip(frame["name"], frame["id"], strict=True))
 
 

@@ -33,7 +33,7 @@ _ACCENTS = {"faster": GOOD, "slower": BAD}
 
 def inputs() -> tuple[str, str, str]:
     """Draw the two sides and the metric; all three are in the address."""
-    recent, _ = data.list_runs("status:done,oom", limit=200)
+    recent, _ = data.list_runs("status:done,oom", limit=500)
     names = dict(zip(recent["id"], recent["name"], strict=True))
     bar = st.columns([4, 4, 2], vertical_alignment="bottom")
     chosen = [_side(bar[i], names, key) for i, key in enumerate(("a", "b"))]
