@@ -11,8 +11,6 @@ import pytest
 
 from app.imports import import_paths
 from core.config import DataDir
-from db.connection import opened
-from db.runs import list_rows
 from tests.browser import steps
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -21,37 +19,37 @@ PAGES = (
     "submit?workload=attention",
     "queue",
     "runs",
-    "compare?a=seen-a&b=seen-b&metric=kernel_time",
+    "compare?a={a}&b={b}&metric=kernel_time",
     "studies?name=attention-scaling&published=true",
     "studies?name=decode-latency&published=true",
     "gpus",
     "import",
     "definitions",
-    "run?run_id=seen-a",
-    "run?run_id=seen-a&tab=Phases",
-    "run?run_id=seen-a&tab=Timeline",
-    "run?run_id=seen-a&tab=Counters+and+roofline",
+    "run?run_id={a}",
+    "run?run_id={a}&tab=Phases",
+    "run?run_id={a}&tab=Timeline",
+    "run?run_id={a}&tab=Counters+and+roofline",
 )
 SERIOUS = """() => axe.run(document, {resultTypes: ['violations']}).then(found => found.violations
   .filter(fault => ['serious', 'critical'].includes(fault.impact))
   .flatMap(fault => fault.nodes.map(node => `${fault.id}: ${node.html.slice(0, 160)}`)))"""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def two_runs(dashboard: str, dashboard_data: Path) -> None:
-    """Two runs with a timeline and counters, on whatever else there is.
+@pytest.fixture(scope="module")
+def two_runs(dashboard: str, dashboard_data: Path) -> dict[str, str]:
+    """Run ids of two runs with a timeline, the first with counters too.
 
-    Of other files than the journeys import: what is here already keeps its name.
+    By id: another test that imports the same files gives these runs names of its own.
     """
     data = DataDir(root=dashboard_data)
     files = {
-        "seen-a": ("nsys/decode_eager.sqlite", "ncu/decode_eager.raw.csv"),
-        "seen-b": ("nsys/decode_reduce_overhead.sqlite",),
+        "a": ("nsys/decode_eager.sqlite", "ncu/decode_eager.raw.csv"),
+        "b": ("nsys/decode_reduce_overhead.sqlite",),
     }
-    for name, names in files.items():
-        import_paths(data, [steps.H100 / n for n in names], name=name)
-    with opened(data.db_path) as db:
-        assert {"seen-a", "seen-b"} <= {row["name"] for row in list_rows(db)}
+    return {
+        side: import_paths(data, [steps.H100 / n for n in names]).run_id
+        for side, names in files.items()
+    }
 
 
 @pytest.fixture
@@ -69,11 +67,11 @@ def missing(page: Any) -> Iterator[list[str]]:
 
 
 def test_no_page_has_a_serious_fault_or_asks_for_what_is_missing(
-    page: Any, dashboard: str, missing: list[str]
+    page: Any, dashboard: str, missing: list[str], two_runs: dict[str, str]
 ) -> None:
     axe = pytest.importorskip("axe_playwright_python.base").AXE_SCRIPT
     faults: dict[str, list[str]] = {}
-    for path in PAGES:
+    for path in (page_path.format_map(two_runs) for page_path in PAGES):
         page.goto(f"{dashboard}/{path}")
         page.get_by_role("heading").first.wait_for()
         steps.calm(page)
