@@ -29,6 +29,9 @@ OPTIMIZER = re.compile(
 )
 """Kernels that only an optimizer launches."""
 
+UNIFIED = "unified "
+"""How the names of moves of managed memory begin (`tables.COPY_KINDS`)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSequence:
@@ -60,7 +63,9 @@ class LaunchSequence:
 def launch_sequence(trace: Trace, process: int | None = None) -> LaunchSequence:
     """Return what a process launched; everything if `process` is None."""
     ops, calls = trace.gpu_ops, trace.host_calls
-    chosen = np.arange(len(ops)) if process is None else np.flatnonzero(ops.process == process)
+    own = np.arange(len(ops)) if process is None else np.flatnonzero(ops.process == process)
+    is_moved = _is_migration(trace, own)
+    chosen, moved = own[~is_moved], own[is_moved]
     launch = ops.launch[chosen]
     has_launch = launch >= 0
     # Launch calls first, then the operations without one, then the calls that wait.
@@ -79,6 +84,9 @@ def launch_sequence(trace: Trace, process: int | None = None) -> LaunchSequence:
     waiting = place[num - len(waits) :]
     code = _sums(entry, _label_codes(trace)[ops.label[chosen]], num)
     code[waiting] = _random(len(trace.names), seed=2)[calls.name[waits]]
+    # Pages of unified memory move when they are used: with what was launched last before.
+    during = np.searchsorted(time_ns[order], ops.start_ns[moved], side="right") - 1
+    moved, during = moved[during >= 0], during[during >= 0]
     return LaunchSequence(
         code=code,
         time_ns=time_ns[order],
@@ -86,9 +94,15 @@ def launch_sequence(trace: Trace, process: int | None = None) -> LaunchSequence:
         num_ops=np.bincount(entry, minlength=num).astype(np.int64),
         is_wait=_flags(waiting, num),
         **_kinds_of_entries(trace, chosen, entry, num),
-        ops=chosen,
-        op_entry=entry,
+        ops=np.concatenate([chosen, moved]),
+        op_entry=np.concatenate([entry, during]),
     )
+
+
+def _is_migration(trace: Trace, ops: Int64s) -> Bools:
+    """Tell which operations no host launched: moves of unified memory's pages."""
+    texts = [x.name.startswith(UNIFIED) for x in trace.labels]
+    return np.array(texts, bool)[trace.gpu_ops.label[ops]]
 
 
 def _kinds_of_entries(trace: Trace, ops: Int64s, entry: Int64s, num: int) -> dict[str, Bools]:

@@ -19,6 +19,8 @@ from analysis.trace.model import Bools, Int64s
 
 MIN_ENTRIES = 8
 """Fewer launches than this are no loop, unless some are graphs."""
+MIN_OF_ONE_NAME = 4
+"""Fewer launches of one name and nothing else are no loop."""
 MIN_ALIKE = 0.9
 """Share of their launches that two turns of one loop have in common."""
 MIN_COVERED = 0.5
@@ -43,6 +45,8 @@ MIN_IN_BLOCK = 0.4
 MAX_IN_BLOCK = 20_000
 MAX_FEW = 4
 """So few turns of a finer loop with anything more are one step, not steps that log now and then."""
+MIN_EXACT = 3
+"""So many equal turns of a coarser loop make a single launch that each adds to layers a step's."""
 MAX_MICRO = 256
 MIN_IN_MICRO = 0.8
 MIN_REPEATS = 1.5
@@ -84,6 +88,8 @@ class Repetition:
     micro: "MicroSteps | None"
     covered: float
     "Share of the launches from the first step on that regular steps explain."
+    varies: bool = False
+    "Steps launch the same in other numbers."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,10 +144,31 @@ class _Marks:
 
 
 def find_repetition(sequence: LaunchSequence) -> Repetition | None:
-    """Return the steps of the sequence; None where nothing repeats."""
+    """Return the steps of the sequence; None where nothing repeats.
+
+    Where no turns are alike because each launches something another number of times in a row
+    (chunks, experts), runs of equal launches are taken as one.
+    """
     start = _after_autotuning(sequence)
     work = _cut(sequence, start)
-    if len(work) < (2 if work.is_graph.any() else MIN_ENTRIES) or not work.num_ops.any():
+    found, at = _find(work), np.arange(len(work) + 1)
+    if found is None and len(work):
+        heads = np.flatnonzero(np.append(True, work.code[1:] != work.code[:-1]))
+        found, at = _find(_merged(work, heads)), np.append(heads, len(work))
+        found = found and replace(found, varies=True, block=None)
+    return found and replace(found, first=at[found.first] + start, last=at[found.last] + start)
+
+
+def _merged(work: LaunchSequence, heads: Int64s) -> LaunchSequence:
+    """Return the sequence with each stretch from head to head as one entry."""
+    sums = {n: np.add.reduceat(getattr(work, n), heads) for n in ("gpu_ns", "num_ops")}
+    return replace(
+        work, **{n: getattr(work, n)[heads] for n in ("code", "time_ns", *_FLAGS)}, **sums
+    )
+
+
+def _find(work: LaunchSequence) -> Repetition | None:
+    if len(work) < _fewest(work) or not work.num_ops.any():
         return None
     marks = _Marks.of(work)
     loops = [
@@ -153,13 +180,15 @@ def find_repetition(sequence: LaunchSequence) -> Repetition | None:
         return None
     step, micro = _outermost(work, _one_of_each(loops))
     found = _turns(work, marks.buckets, step, _turning_point(work, step))
-    return replace(
-        found,
-        first=found.first + start,
-        last=found.last + start,
-        block=find_block(work, *_typical(found)),
-        micro=micro,
-    )
+    return replace(found, block=find_block(work, *_typical(found)), micro=micro)
+
+
+def _fewest(work: LaunchSequence) -> int:
+    """Return how many entries a loop needs at least: fewer where each is a graph or the same."""
+    if work.is_graph.any():
+        return 2
+    is_one = len(np.unique(work.code[work.num_ops > 0])) == 1
+    return MIN_OF_ONE_NAME if is_one else MIN_ENTRIES
 
 
 def _after_autotuning(sequence: LaunchSequence) -> int:
@@ -177,20 +206,21 @@ def _cut(sequence: LaunchSequence, start: int) -> LaunchSequence:
 
 def _anchors(code: Int64s) -> list[Int64s]:
     """Return the places of runs of launches that come at regular distances, most frequent first."""
-    best: dict[int, list[tuple[float, int, Int64s]]] = {}
+    best: dict[tuple[int, int], list[tuple[float, int, Int64s]]] = {}
     for length in ANCHOR_LENGTHS:
         if len(code) < 2 * length:
             continue
         places, bounds = _places(_runs(code, length))
         count = np.diff(bounds)
-        regular = _regularity(places, bounds)
+        regular, distance = _regularity(places, bounds)
         for row in np.flatnonzero((count >= 2) & (regular >= 0.5)).tolist():
-            here = best.setdefault(int(count[row]), [])
+            alike = int(count[row]), int(np.log2(distance[row]))
+            here = best.setdefault(alike, [])
             here.append((-regular[row], length, places[bounds[row] : bounds[row + 1]]))
     chosen = []
     for often in sorted(best, reverse=True):
         ranked = sorted(best[often], key=lambda found: found[:2])
-        chosen += [(found[0], -often, found[2]) for found in ranked[:MAX_PER_COUNT]]
+        chosen += [(found[0], -often[0], found[2]) for found in ranked[:MAX_PER_COUNT]]
     if len(chosen) > MAX_TRIED:
         chosen = sorted(chosen, key=lambda found: found[:2])[:MAX_TRIED]
     return [places for _, _, places in sorted(chosen, key=lambda found: found[1])]
@@ -213,8 +243,8 @@ def _places(run: Int64s) -> tuple[Int64s, Int64s]:
     return order, np.append(np.flatnonzero(is_new), len(run))
 
 
-def _regularity(places: Int64s, bounds: Int64s) -> NDArray[np.float64]:
-    """Return, for each run, the share of its distances within a tenth of their median."""
+def _regularity(places: Int64s, bounds: Int64s) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return, for each run, the share of its distances within a tenth of their median, and that."""
     gap = np.diff(places)
     group = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))[1:]
     is_inner = np.diff(np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))) == 0
@@ -226,7 +256,7 @@ def _regularity(places: Int64s, bounds: Int64s) -> NDArray[np.float64]:
     median = np.ones(len(num))
     median[has] = gap[order][begin[has] + num[has] // 2]
     near = np.abs(gap - median[group]) <= np.maximum(median[group] * 0.1, 1)
-    return np.bincount(group, near, minlength=len(num)) / np.maximum(num, 1)
+    return np.bincount(group, near, minlength=len(num)) / np.maximum(num, 1), median
 
 
 def _loop(work: LaunchSequence, marks: _Marks, cuts: Int64s) -> _Loop | None:
@@ -372,7 +402,9 @@ def _takes(work: LaunchSequence, outer: _Loop, inner: _Loop) -> bool:
     """Tell whether the turns of `outer` are the steps, and those of `inner` parts of them."""
     repeats = _repeats(outer, inner)
     if repeats < MIN_REPEATS:
-        return outer.covered > inner.covered + 0.1
+        # Two cuts of one loop: the one that leaves less between its turns.
+        is_whole = outer.exact == 1.0 and outer.num_turns >= inner.num_turns
+        return outer.covered > inner.covered + (MIN_EXTRA if is_whole else 0.1)
     extra = outer.size - repeats * inner.size
     if _adds_optimizer(work, outer, inner):
         return True
@@ -383,12 +415,21 @@ def _takes(work: LaunchSequence, outer: _Loop, inner: _Loop) -> bool:
     waits = _share_with(work.is_copy_back | work.is_wait, outer) > 0.9
     if waits or repeats <= MAX_FEW:
         return extra >= 1
+    if outer.exact == 1.0 and outer.num_turns >= MIN_EXACT and _is_plain(work, inner):
+        return extra >= 1
     return extra >= max(MIN_EXTRA * inner.size, 2)
+
+
+def _is_plain(work: LaunchSequence, loop: _Loop) -> bool:
+    """Tell whether a turn repeats nothing inside itself: a layer may, a step of layers does."""
+    row = int(np.flatnonzero(loop.is_alike)[0])
+    return find_block(work, int(loop.cuts[row]), int(loop.cuts[row + 1])) is None
 
 
 def _repeats(outer: _Loop, inner: _Loop) -> float:
     """Return how many usual turns of `inner` a usual turn of `outer` holds."""
     starts = inner.cuts[:-1][inner.is_alike]
+    starts = np.append(starts, inner.cuts[-1]) if inner.wraps else starts
     held = np.diff(np.searchsorted(starts, outer.cuts))[outer.is_alike]
     return float(np.median(held)) if len(held) else 0.0
 

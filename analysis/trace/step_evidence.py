@@ -17,6 +17,7 @@ from analysis.trace.launches import LaunchSequence
 from analysis.trace.model import Int64s, RangeKind, Trace
 from analysis.trace.repetition import (
     MIN_ALIKE,
+    MIN_BLOCK,
     Block,
     MicroSteps,
     find_block,
@@ -43,11 +44,16 @@ _ENGINE = re.compile(r"^(execute_|step\[)")
 `step[DECODE bs=32]`. Its numbers are sizes."""
 MIN_COVERED = 0.5
 MIN_GRAPH = 0.5
+"""Share of the steps' GPU time in CUDA graphs to say that replays are what repeats."""
 MIN_IN_MICRO = 0.75
 """Share of what a step launches before its optimizer that repeated passes cover."""
 MAX_MICRO = 256
+MAX_LAYER = 300
+"""A layer hardly launches more."""
 MAX_TRIED = 4
-"""Share of the steps' GPU time in CUDA graphs to say that replays are what repeats."""
+GRAPHS = "CUDA graph replays"
+REPEATED = "repetition of the launch sequence"
+MAY_BE_LAYERS = f"{REPEATED}; the host never waits in it, so these may be layers of one step"
 
 
 class StepSource(StrEnum):
@@ -77,6 +83,8 @@ class StepCuts:
     block: Block | None
     micro: MicroSteps | None
     confidence: float
+    varies: bool = False
+    "Steps launch the same in other numbers."
 
 
 def find_cuts(trace: Trace, sequence: LaunchSequence, process: int | None) -> StepCuts | None:
@@ -257,17 +265,27 @@ def _by_repetition(sequence: LaunchSequence) -> StepCuts | None:
     in_graphs = gpu_ns[sequence.is_graph[entries]].sum()
     by_graph = bool(in_graphs > MIN_GRAPH * gpu_ns.sum())
     num = int(found.is_alike.sum())
+    may_be_layers = not by_graph and found.block is None and _is_unmarked(sequence, entries, num)
     return StepCuts(
         source=StepSource.GRAPH if by_graph else StepSource.REPETITION,
-        evidence="CUDA graph replays" if by_graph else "repetition of the launch sequence",
+        evidence=GRAPHS if by_graph else MAY_BE_LAYERS if may_be_layers else REPEATED,
         first=found.first,
         last=found.last,
         start_ns=sequence.time_ns[found.first],
         end_ns=_end_on_host(sequence, found.first, found.last),
         block=found.block,
         micro=found.micro,
-        confidence=round(found.covered * num / (num + 1), 3),
+        confidence=round(found.covered * num / (num + 1) * (0.5 if may_be_layers else 1), 3),
+        varies=found.varies,
     )
+
+
+def _is_unmarked(sequence: LaunchSequence, entries: Int64s, num_steps: int) -> bool:
+    """Tell whether steps of several launches hold nothing that layers do not hold."""
+    if not MIN_BLOCK * num_steps <= len(entries) <= MAX_LAYER * num_steps:
+        return False
+    marks = sequence.is_wait | sequence.is_copy_back | sequence.is_optimizer | sequence.is_graph
+    return not marks[entries].any()
 
 
 def _end_on_host(sequence: LaunchSequence, first: Int64s, last: Int64s) -> Int64s:

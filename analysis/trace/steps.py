@@ -22,6 +22,8 @@ from analysis.trace.step_evidence import StepCuts, StepSource, find_cuts
 
 MAX_SLOW = 1.5
 """A step that takes so many times the median, and stands out of the spread, was held up."""
+MAX_HELD_UP = 0.2
+"""Share of the steps that can be outliers: where more wait (for their data), waiting is usual."""
 MAX_WARM_UP = 64
 MIN_STEPS_TO_JUDGE = 4
 MIN_OF_ONE_KIND = 0.45
@@ -201,7 +203,7 @@ def _measured(
         }
     )
     frame["period_ns"] = _periods(frame, cuts)
-    kind = _kinds_of(sequence, entry_step, num)
+    kind = _kinds_of(sequence, entry_step, num, once=cuts.varies)
     frame["kind"] = kind
     frame["reason"] = _exclusions(frame, sequence, cuts, kind)
     frame["is_regular"] = frame["reason"].isna()
@@ -323,15 +325,23 @@ def _periods(frame: pd.DataFrame, cuts: StepCuts) -> pd.arrays.IntegerArray:
     return period.astype("Int64").where(period > 0).array
 
 
-def _kinds_of(sequence: LaunchSequence, entry_step: Int64s, num: int) -> NDArray[np.int64]:
-    """Return the kind of each step: 0 the most frequent, then what else is alike."""
+def _kinds_of(
+    sequence: LaunchSequence, entry_step: Int64s, num: int, *, once: bool
+) -> NDArray[np.int64]:
+    """Return the kind of each step: 0 the most frequent, then what else is alike.
+
+    Steps without GPU work are the usual ones only where there are no others. `once`: how often a
+    step launches something does not tell kinds apart.
+    """
     inside = (entry_step >= 0) & (sequence.num_ops > 0)
     key = entry_step[inside] * NUM_BUCKETS + sequence.code[inside] % NUM_BUCKETS
     content = np.bincount(key, minlength=num * NUM_BUCKETS).reshape(num, NUM_BUCKETS).astype(float)
+    if once:
+        content = np.minimum(content, 1)
     size = content.sum(axis=1)
     kind = np.full(num, MISSING, np.int64)
     for number in range(MAX_KINDS):
-        left = np.flatnonzero(kind < 0)
+        left = np.flatnonzero((kind < 0) & (size > 0))
         if not len(left):
             break
         usual = _commonest(content[left])
@@ -393,7 +403,10 @@ def _mark_slow(frame: pd.DataFrame, reasons: list[str | None]) -> None:
     allocated = frame["num_allocations"].fillna(0).to_numpy()
     is_rare = np.median(allocated) == 0
     warm_up = _warm_up(period, counted)
-    slow = counted & ((period > limit) | warm_up)
+    held_up = counted & ~warm_up & (period > limit)
+    if held_up.sum() > MAX_HELD_UP * counted.sum():
+        held_up[:] = False
+    slow = held_up | warm_up
     usual = float(np.median(period[counted & ~slow]))
     for i in np.flatnonzero(slow).tolist():
         when = "warm-up" if warm_up[i] else "outlier"

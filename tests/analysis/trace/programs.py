@@ -26,7 +26,13 @@ from analysis.trace.ranges import nested
 
 HOST_NS, GPU_NS = 10_000, 5_000
 Entry = str | tuple[str, ...]
-KINDS = {"DtoH": OpKind.MEMCPY, "memset": OpKind.MEMSET, "graph": OpKind.GRAPH}
+KINDS = {
+    "DtoH": OpKind.MEMCPY,
+    "HtoD": OpKind.MEMCPY,
+    "unified HtoD": OpKind.MEMCPY,
+    "memset": OpKind.MEMSET,
+    "graph": OpKind.GRAPH,
+}
 
 
 def run(

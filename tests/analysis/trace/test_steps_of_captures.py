@@ -23,12 +23,6 @@ ANNOTATED = (
     "forward_fp32",
     "train_bf16",
 )
-NOT_TOLD = {
-    "advice-attn-base",  # 17 of 18 kernels: the step's first is cut off
-    "advice-decode8-base",  # 8 equal layers and one launch a step: a layer is taken for the step
-    "advice-gemm-fp32-base",  # five launches of one kernel are no evidence
-}
-"""Example captures whose steps nothing but their ranges tells, of 90."""
 LAUNCHED = """
 SELECT n.start, (SELECT count(*) FROM {table} k JOIN CUPTI_ACTIVITY_KIND_RUNTIME r
     ON r.correlationId = k.correlationId AND (r.globalTid >> 24) = (k.globalPid >> 24)
@@ -79,7 +73,7 @@ def test_without_their_ranges_the_example_captures_have_the_same_steps(
     paths = sorted(tmp_path.glob("*/nsys-0.sqlite"))
 
     assert len(paths) >= 11
-    assert {p.parent.name for p in paths if not is_found(p)} <= NOT_TOLD
+    assert [p.parent.name for p in paths if not is_found(p)] == []
 
 
 @pytest.mark.parametrize("name", ANNOTATED)

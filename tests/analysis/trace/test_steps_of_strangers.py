@@ -57,6 +57,27 @@ def test_a_forward_pass_run_twice_is_two_steps() -> None:
     assert document["num_kernels"] == 39
 
 
+def test_passes_over_layers_that_nobody_marked_are_three_steps() -> None:
+    path = PUBLIC / "normalization_layers.trace.json.gz"
+    num_kernels = sum(e.get("cat") == "kernel" for e in events(path))
+
+    document = steps_document(find_steps(load_trace(path).trace))
+
+    assert (document["source"], document["count"]) == ("repetition", 3)
+    # The first pass accumulates no gradients yet and launches fewer.
+    assert document["num_kernels"] == pytest.approx(num_kernels / 3, abs=5)
+
+
+def test_the_profilers_last_step_without_work_is_not_the_usual_one() -> None:
+    path = PUBLIC / "toy_training_mi250.trace.json.gz"
+
+    document = steps_document(find_steps(load_trace(path).trace))
+
+    assert (document["source"], document["count"]) == ("profiler_step", 2)
+    assert [document["num_kernels"], 0] == launched_in(events(path), "ProfilerStep")
+    assert document["excluded"] == [{"reason": "no GPU work", "count": 1}]
+
+
 def test_own_kernel_time_of_operators_is_what_the_trace_itself_says() -> None:
     path = H100 / "kineto" / "train_bf16.json.gz"
     found = events(path)

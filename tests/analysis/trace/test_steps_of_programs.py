@@ -1,0 +1,212 @@
+"""Steps of made-up programs of many kinds, from nothing but what they launch."""
+
+import random
+from typing import Any
+
+import pytest
+from programs import run
+
+from analysis.trace.steps import find_steps, steps_document
+
+LAYER = ["norm", "qkv_gemm", "attention", "out_gemm", "mlp_up", "act", "mlp_down"]
+HEAD = ["final_norm", "lm_head"]
+READ = ["DtoH", "wait"]
+TOKEN = ["embed", *LAYER * 8, *HEAD, "argmax", *READ]
+FORWARD = ["embed", *[f"f_{k}" for k in LAYER] * 6, "loss"]
+BACKWARD = ["loss_grad", *[f"b_{k}_{i}" for k in LAYER for i in "dw"] * 6, "embed_grad"]
+ADAM = "multi_tensor_apply_kernel<Adam>"
+OPTIMIZER = [ADAM] * 4
+MICRO = [*FORWARD, *BACKWARD]
+TRAIN = [*MICRO, *OPTIMIZER]
+START_UP = ["fill", "fill", "normal", "copy"] * 20
+JAX = ["loop_add_fusion", "gemm_fusion_dot_1", "loop_multiply_fusion_3", "wrapped_tanh"]
+
+
+def found(program: list[Any]) -> dict[str, Any]:
+    return steps_document(find_steps(run(program)))
+
+
+def prefill(bucket: int) -> list[str]:
+    """Return a prompt's pass; its length decides which kernels are chosen."""
+    layer = [x for k in LAYER for x in (f"big{bucket}_{k}", *["split"] * (bucket % 2))]
+    return ["embed", *layer * 8, *TOKEN[-5:]]
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+@pytest.mark.parametrize("num_steps", [2, 6])
+@pytest.mark.parametrize("per_micro", [[], READ], ids=["", "loss read each pass"])
+@pytest.mark.parametrize("before", [[], ["zero"] * 10], ids=["", "gradients set to zero"])
+def test_accumulated_gradients(
+    count: int, num_steps: int, per_micro: list[str], before: list[str]
+) -> None:
+    step = [*before, *[*MICRO, *per_micro] * count, *OPTIMIZER]
+
+    document = found([*START_UP, *step * num_steps])
+
+    assert (document["count"], document["micro_steps"]) == (num_steps, count)
+    assert document["num_kernels"] == len(before) + count * len(MICRO) + len(OPTIMIZER)
+
+
+@pytest.mark.parametrize("lengths", [(5, 9, 3, 12, 7), (2, 3, 2, 2, 3, 2)])
+@pytest.mark.parametrize("buckets", [(1,), (1, 2, 3)])
+def test_requests_of_several_lengths(lengths: tuple[int, ...], buckets: tuple[int, ...]) -> None:
+    program = [*START_UP]
+    for i, length in enumerate(lengths):
+        program += [*prefill(buckets[i % len(buckets)]), *TOKEN * length]
+
+    document = found(program)
+
+    assert document["count"] == len(lengths) + sum(lengths)
+    assert document["num_kernels"] == len(TOKEN) - len(READ)
+
+
+@pytest.mark.parametrize(
+    "drafts", [[4] * 10, [4, 4, 3, 4, 5, 4, 4, 4, 3, 4]], ids=["even", "uneven"]
+)
+def test_speculative_decoding_steps_by_what_is_verified(drafts: list[int]) -> None:
+    draft = ["embed", *[f"d_{k}" for k in LAYER] * 2, *HEAD, "argmax"]
+    verify = ["embed", *[f"v_{k}" for k in LAYER] * 8, *HEAD, "accept", *READ]
+
+    document = found([*START_UP, *[x for n in drafts for x in [*draft * n, *verify]]])
+
+    assert document["count"] == len(drafts)
+    assert document["num_kernels"] == 4 * len(draft) + len(verify) - len(READ)
+
+
+@pytest.mark.parametrize(
+    ("step", "source"),
+    [
+        (["graph"], "graph"),
+        (["graph", "wait"], "graph"),
+        ([tuple(LAYER * 8), "argmax", *READ], "graph"),
+        ([*[tuple(LAYER[:2]), "attention", tuple(LAYER[3:])] * 8, "argmax", *READ], "graph"),
+    ],
+    ids=["whole", "whole, waited for", "by node", "in pieces"],
+)
+def test_graphs(step: list[Any], source: str) -> None:
+    document = found(step * 12)
+
+    assert (document["source"], document["count"]) == (source, 12)
+
+
+def test_steps_that_launch_the_same_in_other_numbers() -> None:
+    chosen = random.Random(4)
+    chunks = [
+        ["norm", "qkv_gemm", *["attention"] * chosen.randint(1, 4), "out_gemm"] for _ in "x" * 16
+    ]
+
+    document = found([*START_UP, *[x for c in chunks for x in ["embed", *c * 8, *HEAD, *READ]]])
+
+    assert (document["count"], document["num_excluded"]) == (16, 0)
+
+
+def test_experts_of_another_number_each_layer() -> None:
+    chosen = random.Random(4)
+
+    def layer() -> list[str]:
+        return [*LAYER[:4], "router", "topk", *["expert"] * chosen.randint(3, 8), "combine"]
+
+    step = lambda: ["embed", *[x for _ in range(8) for x in layer()], *HEAD, *READ]  # noqa: E731
+
+    assert found([*START_UP, *[x for _ in range(14) for x in step()]])["count"] == 14
+
+
+def test_trials_of_an_autotuner_of_triton_are_no_steps() -> None:
+    trials = [*["cache_clear", "mm_config_a"] * 10, *["cache_clear", "mm_config_b"] * 10] * 3
+
+    document = found([*START_UP, *trials, *TOKEN * 10])
+
+    assert (document["count"], document["num_kernels"]) == (10, len(TOKEN) - len(READ))
+
+
+@pytest.mark.parametrize(
+    "evaluation", [["embed", *[f"e_{k}" for k in LAYER] * 6, "loss", *READ], [*FORWARD, *READ]]
+)
+def test_evaluation_between_epochs_is_another_kind_of_step(evaluation: list[str]) -> None:
+    document = found([*START_UP, *[*TRAIN * 10, *evaluation * 4] * 3])
+
+    assert document["num_kernels"] == len(TRAIN)
+    assert [kind["count"] for kind in document["kinds"]] == [30, 12]
+
+
+@pytest.mark.parametrize(
+    "now_and_then",
+    [[*["DtoH"] * 60, "wait"], ["reduce_loss", *READ]],
+    ids=["checkpoint", "log"],
+)
+def test_checkpoints_and_logs_are_no_steps(now_and_then: list[str]) -> None:
+    document = found([*START_UP, *[*TRAIN * 8, *now_and_then] * 3])
+
+    assert (document["count"], document["num_kernels"]) == (24, len(TRAIN))
+
+
+def test_two_optimizers_that_take_turns_are_one_step() -> None:
+    critic = [*[f"g_{k}" for k in LAYER] * 3, *[f"d_{k}" for k in LAYER] * 4, *[ADAM] * 2]
+    generator = [*critic[:-2], *[f"gb_{k}" for k in LAYER] * 3, *[ADAM] * 3]
+
+    document = found([*START_UP, *[*critic, *generator] * 8])
+
+    assert (document["count"], document["num_kernels"]) == (8, len(critic) + len(generator))
+
+
+@pytest.mark.parametrize(("step", "num"), [(TRAIN, 8), (TOKEN, 12)], ids=["training", "decode"])
+def test_captures_that_begin_and_end_within_a_step(step: list[str], num: int) -> None:
+    document = found((step * num)[50:-50])
+
+    assert document["num_kernels"] == len([x for x in step if x not in READ])
+    assert document["count"] == num - 2
+
+
+@pytest.mark.parametrize(
+    ("step", "num"),
+    [
+        ([*JAX, "input_reduce_fusion", *READ], 15),
+        (["wrapped_gather", *JAX * 12, "loop_subtract_fusion", "input_reduce_fusion"], 9),
+        (["triton_add_kernel"], 30),
+        (["a_kernel", "b_kernel", "c_kernel"], 10),
+        (["HtoD", *READ], 10),
+        (["gemm"], 5),
+    ],
+    ids=["jitted", "scanned layers", "one kernel", "three kernels", "only copies", "five launches"],
+)
+def test_programs_of_few_names(step: list[str], num: int) -> None:
+    assert found(step * num)["count"] == num
+
+
+@pytest.mark.parametrize("num_layers", [8, 32])
+def test_one_launch_that_every_step_adds_to_its_layers_tells_them_apart(num_layers: int) -> None:
+    document = found(["embed", *LAYER * num_layers] * 4)
+
+    assert (document["count"], document["num_kernels"]) == (4, 1 + 7 * num_layers)
+    assert document["block"] == {"num_kernels": 7, "count": num_layers}
+
+
+def test_layers_of_a_single_pass_are_named_as_what_they_may_be() -> None:
+    document = found([*START_UP, "embed", *LAYER * 12, *HEAD])
+
+    assert "may be layers" in document["evidence"]
+    assert document["confidence"] < 0.5
+
+
+def test_pages_of_unified_memory_that_move_are_no_launches() -> None:
+    moves = ["unified HtoD"] * 48
+
+    assert "reason" in found(["add", *moves])
+    assert found(["add", *moves[:3], "wait"] * 6)["count"] == 6
+
+
+def test_where_every_third_step_waits_for_its_data_waiting_is_no_outlier() -> None:
+    late = {len(TOKEN) * i: 5_000_000 for i in range(0, 24, 3)}
+
+    document = steps_document(find_steps(run(TOKEN * 24, pauses=late)))
+
+    assert (document["count"], document["num_excluded"]) == (24, 0)
+
+
+def test_a_profilers_step_without_work_is_left_out_and_not_the_usual_one() -> None:
+    ranges = [("ProfilerStep#1", 0, len(LAYER)), ("ProfilerStep#2", len(LAYER), len(LAYER) + 1)]
+
+    document = steps_document(find_steps(run([*LAYER, "wait", "wait"], ranges=ranges)))
+
+    assert (document["count"], document["num_excluded"]) == (2, 1)
+    assert document["num_kernels"] == len(LAYER)
