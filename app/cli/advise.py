@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from app.cli.command import Command, add_json
+from app.cli.options import add_json, add_run
 from app.cli.output import note, print_json, print_table
 from core.config import DataDir
 from core.errors import UserError
@@ -11,7 +11,7 @@ from core.numbers import decimal
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("id", metavar="RUN", nargs="?", help="id, start of an id, or name")
+    add_run(parser, nargs="?")
     parser.add_argument(
         "--try",
         dest="names",
@@ -126,6 +126,3 @@ def _print_score(score: dict[str, Any]) -> None:
         ["kind", "base", "change", "predicted ms", "low", "high", "measured ms", "error %",
          "inside"],
     )  # fmt: skip
-
-
-COMMAND = Command(help="changes worth trying, with predicted latency", arguments=arguments, run=run)

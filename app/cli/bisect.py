@@ -8,8 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.cli.command import Command, add_json
-from app.cli.compare import UNDECIDED_EXIT
+from app.cli.options import UNDECIDED_EXIT, add_json
 from app.cli.output import note, one_line, print_json
 from core.config import DataDir
 from core.console import seconds, whole_number, word
@@ -185,8 +184,3 @@ def _lines(program: "Program", found: "Found") -> list[str]:
         return [f"no commit changed it{ratio}: {found.reason}"]
     lines = [f"cannot decide{ratio}: {found.reason}"]
     return lines + [f"  {commit.short} {commit.subject}" for commit in found.candidates[:20]]
-
-
-COMMAND = Command(
-    help="find the commit that made a program slower or faster", arguments=arguments, run=run
-)

@@ -3,7 +3,7 @@
 import sys
 from argparse import ArgumentParser, Namespace
 
-from app.cli.command import Command, add_json
+from app.cli.options import add_json
 from app.cli.output import print_json, print_table
 from core.config import DataDir
 
@@ -38,6 +38,3 @@ def run(options: Namespace, data: DataDir) -> int:
     else:
         print_table(rows, ("category", "origin", "confidence", "rule", "short_name"))
     return 0
-
-
-COMMAND = Command(help="name the class of kernel names", arguments=arguments, run=run)

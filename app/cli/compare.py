@@ -1,19 +1,13 @@
 """`warpboard compare A B`: which is faster, is it real, why. With a limit: a check for CI."""
 
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from app.cli.command import Command
+from app.cli.options import add_check, exit_code_of
 from app.cli.output import note, one_line
 from core.config import DataDir
 from core.console import flushed, stop_writing
 from core.errors import UserError
-
-if TYPE_CHECKING:
-    from analysis.compare import GateAnswer
-
-UNDECIDED_EXIT = 4
-"""Exit code of a check that could not decide, where `--on-inconclusive fail` asks for one."""
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -32,31 +26,9 @@ def arguments(parser: ArgumentParser) -> None:
         default="latency",
         help="latency, kernel_time, busy, span, peak_memory, host:RANGE, kernel:RANGE, ...",
     )
-    parser.add_argument(
-        "--fail-above",
-        type=percentage,
-        metavar="PCT",
-        help="exit with 1 when B is really worse than A by more than PCT percent",
-    )
-    parser.add_argument(
-        "--on-inconclusive",
-        choices=("pass", "fail"),
-        default="pass",
-        help="with --fail-above: what a check that cannot decide does; fail exits with 4",
-    )
+    add_check(parser, "B is really worse than A", "a check that cannot decide")
     parser.add_argument("--format", choices=("text", "md", "json", "html"), default="text")
     parser.add_argument("--json", action="store_true", help="same as --format json")
-
-
-def percentage(text: str) -> float:
-    """Read a percentage of 0 or more, as the `type` of an argument."""
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise ValueError(text)
-    return value
-
-
-percentage.__name__ = "percentage of 0 or more"  # argparse names the type by it
 
 
 def run(options: Namespace, data: DataDir) -> int:
@@ -86,13 +58,6 @@ def run(options: Namespace, data: DataDir) -> int:
     return flushed(code)
 
 
-def exit_code_of(answer: "GateAnswer", on_inconclusive: str) -> int:
-    """Return the exit code of a check."""
-    if answer == "regression":
-        return 1
-    return UNDECIDED_EXIT if answer == "undecided" and on_inconclusive == "fail" else 0
-
-
 def _print(result: Any, chosen: str) -> None:
     if chosen == "text":
         from app.cli.compare_text import compare_lines
@@ -103,6 +68,3 @@ def _print(result: Any, chosen: str) -> None:
 
     make = {"md": export.to_markdown, "html": export.to_html, "json": export.to_json}[chosen]
     print(make(result).rstrip("\n"))
-
-
-COMMAND = Command(help="compare two runs or groups of runs", arguments=arguments, run=run)

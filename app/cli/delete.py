@@ -2,13 +2,13 @@
 
 from argparse import ArgumentParser, Namespace
 
-from app.cli.command import Command, add_json
+from app.cli.options import add_json, add_run
 from app.cli.output import print_json
 from core.config import DataDir
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("ids", nargs="+", metavar="RUN", help="id, start of an id, or name")
+    add_run(parser, nargs="+")
     add_json(parser)
 
 
@@ -25,6 +25,3 @@ def run(options: Namespace, data: DataDir) -> int:
     else:
         print(f"deleted {', '.join(run_ids)}")
     return 0
-
-
-COMMAND = Command(help="delete runs", arguments=arguments, run=run)

@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 
-from app.cli.command import Command, add_json
+from app.cli.options import add_json
 from app.cli.output import note, print_json
 from core.config import DataDir
 
@@ -21,6 +21,3 @@ def run(options: Namespace, data: DataDir) -> int:
         new = sum(r.is_new for r in loaded)
         print(f"{len(loaded)} example runs, {new} of them new")
     return 0
-
-
-COMMAND = Command(help="load the example runs", arguments=arguments, run=run)

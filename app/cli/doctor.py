@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import Any
 
-from app.cli.command import Command, add_json
+from app.cli.options import add_json
 from app.cli.output import note, print_json
 from core.config import ROOT, DataDir
 from core.console import MAX_PORT, whole_number
@@ -140,8 +140,3 @@ def _print(checks: list[dict[str, Any]]) -> None:
         print(f"{mark}  {check['name']}: {check['found']}")
         if check.get("fix"):
             print(f"       {'note' if check['is_ok'] else 'fix'}: {check['fix']}")
-
-
-COMMAND = Command(
-    help="check GPUs, tools, permissions and the broker", arguments=arguments, run=run
-)

@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 
-from app.cli.command import Command, add_json
+from app.cli.options import add_json
 from app.cli.output import note, print_json
 from core.config import DataDir
 from core.console import word
@@ -34,6 +34,3 @@ def run(options: Namespace, data: DataDir) -> int:
     for row in rows if not options.json else ():
         print(f"{row['id']}  {row['model']}  {row['worker_id'] or 'from files'}")
     return 0
-
-
-COMMAND = Command(help="list known GPUs, or forget one", arguments=arguments, run=run)

@@ -1,13 +1,13 @@
 """`warpboard import PATH...`: files of one run, or a bundle."""
 
+import json
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.cli.command import Command, add_json
+from app.cli.options import add_json
 from app.cli.output import note, print_json
-from app.cli.values import scalar
 from core.assignments import parse_assignments
 from core.config import DataDir
 from core.errors import AppError, UserError
@@ -56,6 +56,15 @@ def run(options: Namespace, data: DataDir) -> int:
     return 0
 
 
+def scalar(text: str) -> Any:
+    """Return a number or truth value when the text is one, else the text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, int | float | bool) else text
+
+
 def _run_several(
     options: Namespace, data: DataDir, folders: Sequence[Path], given: Mapping[str, Any]
 ) -> int:
@@ -94,6 +103,3 @@ def _print(result: "Imported") -> None:
             note(f"may remain in a stored report: {what.removeprefix(MAY_REMAIN)}")
     how = "imported as" if result.is_new else "these files are already here as"
     print(f"{how} {result.run_id} ({result.status})")
-
-
-COMMAND = Command(help="store capture files or a bundle as a run", arguments=arguments, run=run)

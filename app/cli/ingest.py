@@ -2,7 +2,6 @@
 
 from argparse import ArgumentParser, Namespace
 
-from app.cli.command import Command
 from core.config import DataDir
 
 
@@ -14,6 +13,3 @@ def run(options: Namespace, data: DataDir) -> int:
     from app.ingest_worker import main
 
     return main(["--data", str(data.root), *(["--check"] if options.check else [])])
-
-
-COMMAND = Command(help="read finished runs", arguments=arguments, run=run, has_json=False)

@@ -11,7 +11,6 @@ import traceback
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Sequence
 
-from app.cli.command import Command
 from core import VERSION
 from core.config import DataDir, data_dir
 from core.console import (
@@ -55,10 +54,14 @@ COMMANDS = {
     "ingest": "start the process that reads finished runs",
     "test": "run the test suite",
 }
-"""Every command, in the order of the help; `app/cli/NAME.py` (or `NAME_.py`) holds it."""
+"""Every command, in the order of the help; `app/cli/NAME.py` holds it, or the one named below."""
+_HELD_BY = {
+    "import": "import_",
+    **dict.fromkeys(("cancel", "retry", "pin", "tag"), "edit"),
+    **dict.fromkeys(("run", "worker", "profile", "test"), "pass_on"),
+}
 WRITES_DATA = ("up", "submit", "import", "reparse", "reclassify", "demo", "ingest", "token")
 """Commands that write the data directory and nothing else: what they make is its owner's alone."""
-_KEYWORDS = {"import": "import_"}
 _PASSED_ON = ("run", "worker", "profile")
 """Commands whose words another program reads: nothing after them is ours."""
 _WITH_PROGRAM = ("bisect",)
@@ -153,7 +156,7 @@ def _refused(exc: Exception, data: DataDir) -> str | None:
     if type(exc) is sqlite3.DatabaseError:
         return f"{data.db_path}: damaged ({exc}); restore a copy, or choose another --data folder"
     if isinstance(exc, UnicodeEncodeError) and exc.reason == "surrogates not allowed":
-        return f"{exc.object[:100]!r}: is no text in UTF-8"
+        return f"{exc.object[:100]!r}: not valid UTF-8"
     return refusal(exc)
 
 
@@ -183,7 +186,6 @@ def _parser(wanted: str | None) -> ArgumentParser:
 
 
 def _add(parser: ArgumentParser, name: str) -> None:
-    module = importlib.import_module(f"app.cli.{_KEYWORDS.get(name, name)}")
-    command: Command = module.COMMAND
+    command = importlib.import_module(f"app.cli.{_HELD_BY.get(name, name)}")
     command.arguments(parser)
     parser.set_defaults(run=command.run)

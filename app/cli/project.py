@@ -2,14 +2,14 @@
 
 from argparse import ArgumentParser, Namespace
 
-from app.cli.command import Command, add_json
+from app.cli.options import add_json, add_run
 from app.cli.output import note, print_json
 from core.config import DataDir
 from core.numbers import decimal
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("id", metavar="RUN", help="id, start of an id, or name")
+    add_run(parser)
     parser.add_argument("--gpu", required=True, metavar="NAME", help="the GPU to project to")
     add_json(parser)
 
@@ -36,6 +36,3 @@ def run(options: Namespace, data: DataDir) -> int:
     for text in found["notes"]:
         note(f"note: {text}")
     return 0
-
-
-COMMAND = Command(help="project a run's latency to another GPU", arguments=arguments, run=run)

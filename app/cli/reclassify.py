@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 
-from app.cli.command import Command, add_json
+from app.cli.options import add_json
 from app.cli.output import print_json
 from core.config import DataDir
 
@@ -23,6 +23,3 @@ def run(options: Namespace, data: DataDir) -> int:
             f" {result['num_changed']} names have another class now"
         )
     return 0
-
-
-COMMAND = Command(help="apply the present kernel rules to all runs", arguments=arguments, run=run)

@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 
-from app.cli.command import Command, add_json
+from app.cli.options import add_json
 from app.cli.output import note, print_json
 from core.config import DataDir
 from core.errors import UserError
@@ -36,6 +36,3 @@ def run(options: Namespace, data: DataDir) -> int:
         runs = "1 run" if num_read == 1 else f"{num_read} runs"
         print(f"{runs} read again; with other numbers now: {num_changed}")
     return 2 if any(r.error for r in results) else 0
-
-
-COMMAND = Command(help="read stored captures again", arguments=arguments, run=run)

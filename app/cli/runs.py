@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from app.cli.command import Command, add_json
+from app.cli.options import add_json
 from app.cli.output import note, print_json, print_table
 from core.config import DataDir
 from core.console import whole_number
@@ -78,6 +78,3 @@ def _gpu(row: Mapping[str, Any], known: Sequence["Device"]) -> str | None:
     from db.devices import device_name
 
     return device_name(known, row["device_id"]) if row.get("device_id") else row.get("gpu_model")
-
-
-COMMAND = Command(help="list runs", arguments=arguments, run=run)

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from app.cli.command import Command, add_json
+from app.cli.options import add_json, add_run
 from app.cli.output import megabytes, milliseconds, note, one_line, percent, print_json, print_table
 from core.config import DataDir
 from core.numbers import decimal
@@ -15,7 +15,7 @@ _TOP = 15
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("id", metavar="RUN", help="id, start of an id, or name")
+    add_run(parser)
     add_json(parser)
 
 
@@ -150,6 +150,3 @@ def _phase_row(phase: dict[str, Any], words: "Words") -> dict[str, Any]:
     ):
         row[shown] = phase[stored] / 1e6 if stored in phase else None
     return row
-
-
-COMMAND = Command(help="show one run", arguments=arguments, run=run)

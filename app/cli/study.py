@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from app.cli.command import Command, add_json
+from app.cli.options import add_json
 from app.cli.output import note, print_json, print_table
 from app.job_text import submit_command
 from core.config import DataDir
@@ -75,6 +75,3 @@ def _print(result: Any, chosen: str) -> None:
         "json": export.to_json,
     }[chosen]
     print(make(result).rstrip("\n"))
-
-
-COMMAND = Command(help="print a study's table", arguments=arguments, run=run)

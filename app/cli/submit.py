@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from app.cli.command import Command, add_json
+from app.cli.options import add_json
 from app.cli.output import note, print_json
 from core.assignments import parse_sweep
 from core.config import DataDir
@@ -84,8 +84,3 @@ def _print(runs: list[dict[str, Any]]) -> None:
         shown = f"  {decimal(latency)} ms" if latency is not None else ""
         error = f"  {row['error']}" if row.get("error") else ""
         print(f"{row['run_id']}  {row['status']}  {row['name']}{shown}{error}")
-
-
-COMMAND = Command(
-    help="queue a workload, or a sweep of several values", arguments=arguments, run=run
-)

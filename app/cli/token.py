@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from app.cli.command import Command, add_json
+from app.cli.options import add_json
 from app.cli.output import note, print_json
 from core.config import DataDir
 from core.console import word
@@ -76,6 +76,3 @@ def _revoke(db: "Database", label: str, *, is_json: bool) -> None:
         print_json({"revoked": label})
     else:
         note(f"the token {label} is not taken any more")
-
-
-COMMAND = Command(help="make, list or revoke tokens of workers", arguments=arguments, run=run)

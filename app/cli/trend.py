@@ -4,8 +4,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.cli.command import Command, add_json
-from app.cli.compare import exit_code_of, percentage
+from app.cli.options import add_check, add_json, exit_code_of
 from app.cli.output import note, one_line, print_json
 from core.config import DataDir
 from core.console import whole_number
@@ -28,24 +27,13 @@ def arguments(parser: ArgumentParser) -> None:
         choices=_WORDS,
         help="what is followed; a job without a latency: the first that it has",
     )
-    parser.add_argument(
-        "--fail-above",
-        type=percentage,
-        metavar="PCT",
-        help="exit with 1 when the job got worse by more than PCT percent lately",
-    )
+    add_check(parser, "the job got worse lately", "a history that is too short")
     parser.add_argument(
         "--new",
         type=whole_number(1, 1000),
         default=7,
         metavar="N",
         help="lately: called within the newest N runs",
-    )
-    parser.add_argument(
-        "--on-inconclusive",
-        choices=("pass", "fail"),
-        default="pass",
-        help="with --fail-above: what a history that is too short does; fail exits with 4",
     )
     parser.add_argument(
         "--markdown", metavar="FILE", type=Path, help="write a report, e.g. for a pull request"
@@ -163,6 +151,3 @@ def _lines(checks: list["JobCheck"], differs: Any) -> list[str]:
         if not check.lines:
             lines.append("  no number that two of its runs have")
     return lines
-
-
-COMMAND = Command(help="follow a job over time", arguments=arguments, run=run)

@@ -4,7 +4,6 @@ import signal
 import threading
 from argparse import ArgumentParser, Namespace
 
-from app.cli.command import Command
 from app.cli.output import note
 from core.config import DataDir
 from core.console import MAX_PORT, whole_number
@@ -67,8 +66,3 @@ def run(options: Namespace, data: DataDir) -> int:
     finally:
         stack.stop()
     return 0
-
-
-COMMAND = Command(
-    help="start the dashboard, its workers and the queue", arguments=arguments, run=run
-)

@@ -291,7 +291,7 @@ def test_words_of_run_and_worker_reach_their_program_untouched(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     seen: list[list[str]] = []
-    monkeypatch.setattr("app.cli.run.os.execve", lambda _, words, env: seen.append(words))
+    monkeypatch.setattr("app.cli.pass_on.os.execve", lambda _, words, env: seen.append(words))
     monkeypatch.setenv("WARPBOARD_PYTHON", "/usr/bin/python3")
     cli(command, "--out", "x", "decode", "--set", "a=1")
     assert seen[0][3:] == ["--out", "x", "decode", "--set", "a=1"]

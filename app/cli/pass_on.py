@@ -1,0 +1,46 @@
+"""`warpboard run`, `worker`, `profile` without the bootstrap script: become another program."""
+
+import os
+import subprocess
+import sys
+from argparse import REMAINDER, ArgumentParser, Namespace
+
+from core.config import ROOT, DataDir
+from core.errors import UserError
+
+MODULES = {"run": "worker.run_bundle", "worker": "worker", "profile": "worker.profile"}
+
+
+def arguments(parser: ArgumentParser) -> None:
+    command = parser.prog.split()[-1]
+    words = "passed to pytest; `--shuffle SEED`: in random order"
+    if command in MODULES:
+        words = f"see `python -m {MODULES[command]} --help`"
+    parser.add_argument("rest", nargs=REMAINDER, help=words)
+
+
+def run(options: Namespace, data: DataDir) -> int:
+    """Become the module in the Python that it needs; does not return.
+
+    Its help needs no torch, so nobody waits for an installation to read it: that one does return.
+    """
+    if options.command == "test":
+        raise UserError("test: start it as `./warpboard test`, which makes the test environment")
+    is_profile = options.command == "profile"
+    module = MODULES[options.command]
+    paths = [str(ROOT)]
+    if is_profile:  # the measured program keeps its own import path
+        paths += filter(None, [os.environ.get("PYTHONPATH")])
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "WARPBOARD_DATA": str(data.root),
+    }
+    if {"-h", "--help"} & set(options.rest[:1] if is_profile else options.rest):
+        return subprocess.call([sys.executable, "-m", module, "--help"], env=environment)
+    python = sys.executable
+    if not is_profile:
+        from app.pythons import torch_python
+
+        python = torch_python()
+    os.execve(python, [python, "-m", module, *options.rest], environment)
