@@ -10,8 +10,66 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.definitions_ranks import RANK_ROWS
 from analysis.definitions_tables import TABLE_ROWS
+
+_PASS = "nsys capture, else PyTorch trace"
+_JOINED = "captures of several ranks on one time axis"
+_SIZED = "PyTorch trace, or an nsys capture with NCCL's payloads"
+
+RANK_ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
+    ("num_ranks", "Ranks", "", "Processes of the job, each with a GPU, that captures hold.",
+     "count(process, GPU)", _PASS),
+    ("communication_frac", "Communication", "fraction",
+     "Time in communication kernels, of a rank's span; mean over ranks.",
+     "mean(communication_ns / span_ns)", _PASS),
+    ("exposed_communication_frac", "Exposed communication", "fraction",
+     "Communication that no compute kernel of the same GPU covers, of a rank's span; mean.",
+     "mean(exposed_ns / span_ns)", _PASS),
+    ("overlap_frac", "Overlap", "fraction",
+     "Communication that compute kernels of the same GPU cover, of all communication.",
+     "1 - sum(exposed_ns) / sum(communication_ns)", _PASS),
+    ("step_skew_ns", "Skew of a step", "ns", "How far apart ranks are; median over steps.",
+     "median(rank_steps.skew_ns)", _JOINED),
+    ("ranks.compute_ns", "Compute", "ns", "Time in which a kernel that does not communicate ran.",
+     "length of the union of those kernels", _PASS),
+    ("ranks.communication_ns", "Communication", "ns", "Time in which a communication kernel ran.",
+     "length of the union of those kernels", _PASS),
+    ("ranks.exposed_ns", "Exposed communication", "ns",
+     "Communication that no compute kernel of the same GPU covers.",
+     "communication_ns - overlap of the two unions", _PASS),
+    ("ranks.bubble_ns", "Pipeline bubble", "ns",
+     "Of a rank that sends or receives: its GPU was idle, or in a transfer that nothing covered.",
+     "idle_ns + exposed time of sends and receives", _PASS),
+    ("ranks.wait_ns", "Waiting", "ns",
+     "Time in collectives before the last rank had begun the same one.",
+     "sum(clip(last start - own start, 0, duration))", _JOINED),
+    ("ranks.late_ns", "Late", "ns", "Time that all other ranks waited for this rank alone.",
+     "sum(own start - last but one start) over collectives that it begins last", _JOINED),
+    ("ranks.offset_ns", "Clock offset", "ns", "What puts a file's clock on the first one's.",
+     "median difference of shared collectives' ends, else of the stated UTC times", _JOINED),
+    ("ranks.residual_ns", "Clock residual", "ns",
+     "How far the ends of shared collectives lie apart after the fit.",
+     "median(|end - end on the first clock|)", _JOINED),
+    ("collectives.num_bytes", "Size", "B", "The larger of a rank's input and output.",
+     "max(elements in, elements out) x bytes of an element", _SIZED),
+    ("collectives.algorithm_gbps", "Algorithm bandwidth", "GB/s",
+     "Size over the median duration of the kernel, waiting included.",
+     "num_bytes / median_ns", _SIZED),
+    ("collectives.bus_gbps", "Bus bandwidth", "GB/s",
+     "What a link carries, whatever the number n of ranks; NCCL's own definition.",
+     "algorithm bandwidth x 2 (n - 1) / n for all-reduce, x (n - 1) / n for all-gather, "
+     "reduce-scatter and all-to-all, x 1 else", _SIZED),
+    ("collectives.transfer_bus_gbps", "Bus bandwidth of the transfer", "GB/s",
+     "Bus bandwidth without the time that waits for the slowest rank.",
+     "bus bandwidth of the median of duration - wait_ns", _JOINED),
+    ("rank_steps.skew_ns", "Skew", "ns",
+     "Largest time between the first and the last rank's arrival at a collective of the step.",
+     "max(last start - first start)", _JOINED),
+    ("rank_steps.waited_ns", "Waited for the straggler", "ns",
+     "Time in the step that all others waited for the rank that was latest.",
+     "late_ns of that rank in the step", _JOINED),
+)  # fmt: skip
+
 
 CLEAN = "clean pass (CUDA events, on a CPU its clock; no profiler)"
 KERNEL_PASS = "nsys capture, else PyTorch trace"

@@ -19,8 +19,13 @@ def projection_document(data_dir: DataDir, run_text: str, gpu_name: str) -> dict
 
     UserError when the run or the GPU is unknown, or when the run lacks what a projection needs.
     """
-    from analysis.projection import ASSUMED_BAND_FRAC, is_host_bound, project
-    from analysis.projection_band import check_pairs, learned_band
+    from analysis.projection import (
+        ASSUMED_BAND_FRAC,
+        check_pairs,
+        is_host_bound,
+        learned_band,
+        project,
+    )
     from db.connection import opened
     from db.fetch import run_view
     from db.runs import resolve_run

@@ -15,7 +15,7 @@ from analysis.export import to_markdown
 from analysis.export_document import study_document
 from analysis.export_svg import as_file
 from analysis.iterations import num_iterations
-from analysis.projection_band import CheckedPair, check_pairs
+from analysis.projection import CheckedPair, check_pairs
 from analysis.runview import RunView
 from analysis.studies import run_study
 from analysis.studies.engine.records import StudyTable

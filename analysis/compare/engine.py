@@ -7,11 +7,12 @@ have no median worth a ratio; measurement by measurement they do.
 from collections.abc import Sequence
 from typing import TypedDict
 
+import pandas as pd
+
 from analysis.compare import fields, metrics
 from analysis.compare.evaluate import PairResult, evaluate_pair
 from analysis.compare.kernels import match_kernels
 from analysis.compare.labels import WORDS, RanOn, device_of
-from analysis.compare.memory import compare_memory
 from analysis.compare.metrics import Metric
 from analysis.compare.operators import operator_waterfall
 from analysis.compare.records import (
@@ -189,3 +190,29 @@ def compare(a: Sequence[RunView], b: Sequence[RunView], *, metric: str = "latenc
         metric_per=common_basis((*a, *b)) if chosen.name in metrics.OF_STEP else "capture",
         pairs=pairs,
     )
+
+
+def compare_memory(a: RunView, b: RunView) -> tuple[MemoryGrowth, ...]:
+    """Return every site alive at either peak, the largest change first; () without snapshots.
+
+    Bytes of all devices together, as the snapshot counts them (requested sizes).
+    """
+    if not len(a.memory_at_peak) or not len(b.memory_at_peak):
+        return ()
+    at_a, at_b = _by_site(a.memory_at_peak), _by_site(b.memory_at_peak)
+    rows = [
+        MemoryGrowth(
+            site=site,
+            a_bytes=at_a.get(site, (0, 0))[0],
+            b_bytes=at_b.get(site, (0, 0))[0],
+            a_count=at_a.get(site, (0, 0))[1],
+            b_count=at_b.get(site, (0, 0))[1],
+        )
+        for site in {**at_a, **at_b}
+    ]
+    return tuple(sorted(rows, key=lambda r: (-abs(r.delta_bytes), r.site)))
+
+
+def _by_site(frame: pd.DataFrame) -> dict[str, tuple[int, int]]:
+    sums = frame.groupby("site", sort=True)[["bytes", "count"]].sum()
+    return {str(site): (int(size), int(count)) for site, size, count in sums.itertuples()}

@@ -1,12 +1,16 @@
-"""One side compared with another by one metric: comparability, statistics, verdict."""
+"""Compare one side with another by one metric: comparability, statistics, verdict.
+
+With it: the order in which the processes of both sides ran, as far as the runs say, and flags for
+samples that look odd, which are counted and never dropped.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 import numpy as np
 
-from analysis.compare import fields, metrics, order
-from analysis.compare.flags import find_flags
+from analysis.compare import fields, metrics
 from analysis.compare.labels import WORDS, device_of
 from analysis.compare.records import Difference, Mark, Side, Verdict
 from analysis.compare.statistics import Groups, Order
@@ -55,7 +59,7 @@ def evaluate_pair(a: Sequence[RunView], b: Sequence[RunView], metric: metrics.Me
     differs = fields.find_differences(a, b, metric)
     side_a, side_b, groups_a, groups_b = _sides(a, b, metric)
     floor = _noise_floor(a, b) if metric.name == "latency" else None
-    when = order.find_order(a, b, len(groups_a), len(groups_b))
+    when = find_order(a, b, len(groups_a), len(groups_b))
     judgement = _judge(a, b, groups_a, groups_b, when, floor, metric)
     if {v.run.id for v in a} == {v.run.id for v in b}:
         reason = f"both sides are the same: {judgement.reason}"
@@ -116,13 +120,13 @@ def _judge(
         if min(float(np.median(g)) for g in groups) <= 0:
             why = f"{metric.name} is zero on side {label}: no ratio"
             return _missing(why, _instead(a, b, metric))
-    if when == "block" and order.ran_first(a, b) == "b":
+    if when == "block" and ran_first(a, b) == "b":
         groups_a, groups_b = groups_a[::-1], groups_b[::-1]  # A then B, with time running backwards
     return judge(
         groups_a,
         groups_b,
         order=when,
-        lead=order.order_bias(a, b) if when == "paired" else 1.0,
+        lead=order_bias(a, b) if when == "paired" else 1.0,
         noise_floor_frac=floor,
         assumed_floor_frac=ASSUMED_FLOOR_FRAC if metric.is_noisy else 0.0,
         higher_is_better=metric.higher_is_better,
@@ -199,3 +203,137 @@ def _marks(a: Groups, b: Groups, when: Order) -> tuple[Mark, ...]:
         )
         marks = (*marks, Mark(code="block_order", side="A, B", message=text, count=1))
     return marks
+
+
+MIN_FOR_DRIFT = 12
+DRIFT_FRAC = 0.03
+OUTLIER_SIGMAS = 5.0
+SPREAD_FACTOR = 3.0
+LEVEL_FRAC = 0.05
+SIGMA_PER_MAD = 1.4826  # normal distribution
+
+
+def find_flags(groups: Groups, side: str) -> tuple[Mark, ...]:
+    """Return drift, outliers, noisy_process and trend marks of one side's processes.
+
+    A group is the samples of one process in the order they were taken. Drift: the first and the
+    last quarter's medians differ by over 3 % and over three standard errors. Outlier: over five
+    robust standard deviations from its process's median. Noisy: a spread three times the others',
+    or a level over five robust deviations and 5 % from theirs.
+    """
+    marks: list[Mark] = []
+    if drifts := [d for d in map(_drift_frac, groups) if d is not None]:
+        text = (
+            f"{len(drifts)} of {len(groups)} processes drift from their first to their last "
+            f"quarter, at most {max(drifts, key=abs):+.1%}"
+        )
+        marks.append(Mark(code="drift", side=side, count=len(drifts), message=text))
+    if num_outliers := sum(int(_outliers(g).sum()) for g in groups):
+        text = (
+            f"{num_outliers} of {sum(map(len, groups))} samples lie over {OUTLIER_SIGMAS:.0f} "
+            "robust standard deviations from their process's median; they are kept"
+        )
+        marks.append(Mark(code="outliers", side=side, count=num_outliers, message=text))
+    if noisy := _noisy_processes(groups):
+        named = ", ".join(map(str, noisy))
+        text = f"process {named} of {len(groups)} differs in level or spread"
+        marks.append(Mark(code="noisy_process", side=side, count=len(noisy), message=text))
+    return tuple(marks)
+
+
+def _drift_frac(samples: np.ndarray) -> float | None:
+    if len(samples) < MIN_FOR_DRIFT:
+        return None
+    quarter = len(samples) // 4
+    first, last = samples[:quarter], samples[-quarter:]
+    level = float(np.median(first))
+    change = float(np.median(last)) - level
+    sigma = max(_sigma(first), _sigma(last))
+    error = 1.2533 * sigma * np.sqrt(2.0 / quarter)  # standard error of two medians
+    if level <= 0 or abs(change) <= DRIFT_FRAC * level or abs(change) <= 3 * error:
+        return None
+    return change / level
+
+
+def _sigma(samples: np.ndarray) -> float:
+    return SIGMA_PER_MAD * float(np.median(np.abs(samples - np.median(samples))))
+
+
+def _outliers(samples: np.ndarray) -> np.ndarray:
+    centre = float(np.median(samples))
+    sigma = max(_sigma(samples), 1e-3 * abs(centre))
+    return np.abs(samples - centre) > OUTLIER_SIGMAS * sigma
+
+
+def _noisy_processes(groups: Groups) -> list[int]:
+    if len(groups) < 3:
+        return []
+    medians = np.array([np.median(g) for g in groups])
+    spreads = np.array([_sigma(g) / abs(np.median(g)) if np.median(g) else 0.0 for g in groups])
+    level, sigma = float(np.median(medians)), _sigma(medians)
+    far = np.abs(medians - level) > max(OUTLIER_SIGMAS * sigma, LEVEL_FRAC * abs(level))
+    typical = float(np.median(spreads))
+    wide = (spreads > SPREAD_FACTOR * typical) & (spreads > 0.02)
+    return [int(i) for i in np.flatnonzero(far | wide)]
+
+
+def find_order(a: Sequence[RunView], b: Sequence[RunView], n_a: int, n_b: int) -> Order:
+    """Return `paired` for runs taken in turn (one group a run), `block` for one side first.
+
+    Times of imported files say when they were imported, if anything, so only runs with both a
+    start and an end that differ count; `unknown` otherwise. n_a, n_b: groups a side.
+    """
+    windows_a, windows_b = _windows(a), _windows(b)
+    if windows_a is None or windows_b is None:
+        return "unknown"
+    if len(windows_a) == len(windows_b) == n_a == n_b and _alternates(windows_a, windows_b):
+        return "paired"
+    last_a, last_b = max(w[1] for w in windows_a), max(w[1] for w in windows_b)
+    first_a, first_b = min(w[0] for w in windows_a), min(w[0] for w in windows_b)
+    return "block" if last_a <= first_b or last_b <= first_a else "unknown"
+
+
+def ran_first(a: Sequence[RunView], b: Sequence[RunView]) -> str:
+    """Return the side whose first run started first: `a` or `b`."""
+    starts = [min(v.run.started_at or v.run.created_at for v in side) for side in (a, b)]
+    return "a" if starts[0] <= starts[1] else "b"
+
+
+def order_bias(a: Sequence[RunView], b: Sequence[RunView]) -> float:
+    """Return the share of A/B pairs in which A ran first minus the share in which B did."""
+    pairs = zip(_starts(a), _starts(b), strict=True)
+    return sum(1 if start_a <= start_b else -1 for start_a, start_b in pairs) / len(a)
+
+
+def _starts(views: Sequence[RunView]) -> list[str]:
+    return sorted(v.run.started_at or v.run.created_at for v in views)
+
+
+def _windows(views: Sequence[RunView]) -> list[tuple[datetime, datetime]] | None:
+    windows = []
+    for view in views:
+        run = view.run
+        if run.source == "imported" or not run.started_at or not run.finished_at:
+            return None
+        start, end = _parse(run.started_at), _parse(run.finished_at)
+        if start is None or end is None or end <= start:
+            return None
+        windows.append((start, end))
+    return windows or None
+
+
+def _parse(text: str) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found.replace(tzinfo=None) if found.tzinfo else found
+
+
+def _alternates(
+    a: Sequence[tuple[datetime, datetime]], b: Sequence[tuple[datetime, datetime]]
+) -> bool:
+    """True when the runs in time order split into neighbours, one of each side."""
+    tagged = sorted([(start, "a") for start, _ in a] + [(start, "b") for start, _ in b])
+    sides = [side for _, side in tagged]
+    return all(set(pair) == {"a", "b"} for pair in zip(sides[::2], sides[1::2], strict=True))

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.projection import project
-from analysis.projection_band import CheckedPair, learned_band
+from analysis.projection import CheckedPair, learned_band, project
 from core.gpus import find_gpu
 from tests.analysis.run_views import empty_view, nsys_view
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis import row_limits
+from analysis import read_job
 from analysis.readers import detect, read
 from app.imports import import_paths
 from app.reading import file_job, read_one
@@ -82,7 +82,7 @@ def test_packed_data_that_grows_a_thousandfold_is_refused(tmp_path):
 
 
 def test_a_capture_of_more_rows_than_are_kept_is_refused(data_dir, monkeypatch):
-    monkeypatch.setattr(row_limits, "MAX_ROWS", 3)
+    monkeypatch.setattr(read_job, "MAX_ROWS", 3)
     with (
         opened(data_dir.ensure().db_path) as db,
         pytest.raises(CaptureError, match="more than the 3 kept"),
@@ -99,7 +99,7 @@ def test_rows_that_are_kept_in_files_beside_the_database_are_not_counted(data_di
         carried = _num_rows(run.captures[0].tables)
     in_database = max(n for name, n in carried.items() if name not in ("spans", "ranges", "host"))
     assert carried["host"] > in_database
-    monkeypatch.setattr(row_limits, "MAX_ROWS", in_database)
+    monkeypatch.setattr(read_job, "MAX_ROWS", in_database)
     with (
         opened(data_dir.db_path) as db,
         read_one(data_dir, db, file_job([TRACE])) as again,
@@ -127,7 +127,7 @@ def trace_of(folder, names, **args):
 def test_a_capture_that_would_fill_the_database_with_names_is_refused(
     data_dir, tmp_path, monkeypatch, limit, value, message
 ):
-    monkeypatch.setattr(row_limits, limit, value)
+    monkeypatch.setattr(read_job, limit, value)
     path = trace_of(tmp_path, [f"kernel_{i}_{'x' * 100}" for i in range(21)])
     with pytest.raises(CaptureError, match=message) as caught:
         import_paths(data_dir, [path])

@@ -9,7 +9,7 @@ from sqlite_utils import Database
 
 from analysis.assemble import assemble
 from analysis.compare import Comparison, compare
-from analysis.compare.order import find_order
+from analysis.compare.evaluate import find_order
 from analysis.rundata import RunData
 from bench.verdicts import load_real
 from core.config import DataDir

@@ -3,6 +3,8 @@
 Replaying from an empty set gives a curve that is too low by whatever lived before the recording
 began. The live set at the end is known exactly, so baseline = final live bytes - net change of the
 history. Memory stays busy from `alloc` to `free_completed`; `free_requested` changes nothing.
+
+What a snapshot says twice (totals of segments, the same fields in like records) is checked first.
 """
 
 from collections import defaultdict
@@ -10,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from analysis.readers.memory.checks import LIVE, contradictions
 from analysis.readers.memory.roles import (
     Block,
     gradient_sizes,
@@ -25,6 +26,48 @@ from analysis.readers.memory.sites import (
     is_optimizer_stack,
     site_of_stack,
 )
+
+LIVE = frozenset({"active_allocated", "active_pending_free", "active_awaiting_free"})
+"""States of blocks that hold memory in use."""
+
+
+def contradictions(
+    events: Sequence[Mapping[str, Any]], segments: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Return what is odd, one sentence each; KeyError or TypeError where fields are missing."""
+    return [*_totals(segments), *_fields(events, segments)]
+
+
+def _totals(segments: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Compare the totals that each segment states with its own blocks."""
+    bad = 0
+    for segment in segments:
+        blocks = segment["blocks"]
+        live = [b for b in blocks if b["state"] in LIVE]
+        active = sum(b["size"] for b in live)
+        asked = sum(b.get("requested_size", 0) for b in live)
+        bad += (
+            sum(b["size"] for b in blocks) != segment["total_size"]
+            or active != segment.get("active_size", active)
+            or asked != segment.get("requested_size", asked)
+        )
+    return [f"{bad} segments do not add up to the totals they state."] if bad else []
+
+
+def _fields(
+    events: Sequence[Mapping[str, Any]], segments: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """PyTorch gives all records of a kind the same fields."""
+    seen: dict[str, set[frozenset[Any]]] = {}
+    for event in events:
+        seen.setdefault(str(event["action"]), set()).add(frozenset(event))
+    for segment in segments:
+        seen.setdefault("segment", set()).add(frozenset(segment))
+        for block in segment["blocks"]:
+            seen.setdefault("block", set()).add(frozenset(block))
+    uneven = sorted(kind[:40] for kind, fields in seen.items() if len(fields) > 1)
+    return [f"records of one kind have different fields: {', '.join(uneven)}."] if uneven else []
+
 
 MAX_POINTS = 5000
 Point = tuple[int, int, int, int | None, str | None, int]

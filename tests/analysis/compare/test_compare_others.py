@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.compare.flags import find_flags
-from analysis.compare.memory import compare_memory
+from analysis.compare.engine import compare_memory
+from analysis.compare.evaluate import find_flags
 from analysis.compare.scoreboard import make_scoreboard
 from tests.analysis.compare.views import build_view
 

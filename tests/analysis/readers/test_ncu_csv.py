@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from analysis.readers import read
-from analysis.readers.ncu.units import unit_scale
+from analysis.readers.ncu.table import unit_scale
 from analysis.tables import COUNTER_COLUMNS, RULE_COLUMNS, CaptureTables
 from core.errors import CaptureError
 
