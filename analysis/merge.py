@@ -179,9 +179,18 @@ def _has(tables: CaptureTables, name: str) -> bool:
 def _same_content(a: CaptureTables, b: CaptureTables) -> bool:
     if _has(a, "counters") and _has(b, "counters"):
         return _launches(a) == _launches(b)
+    if _has(a, "ranks") and _has(b, "ranks") and _rank_places(a) != _rank_places(b):
+        return False
     fields = ("num_kernels", "kernel_time_ns", "span_ns", "busy_ns")
     own = [a.summary.get(f) for f in fields]
     return None not in own and bool(own[0]) and own == [b.summary.get(f) for f in fields]
+
+
+def _rank_places(tables: CaptureTables) -> list[tuple[int | None, int]]:
+    """Return (rank, GPU) of a capture's ranks: two ranks of a job may do the very same."""
+    assert tables.ranks is not None
+    ranks = [None if pd.isna(rank) else int(rank) for rank in tables.ranks["rank"]]
+    return list(zip(ranks, tables.ranks["device"].tolist(), strict=True))
 
 
 def _launches(tables: CaptureTables) -> list[tuple[Any, ...]]:

@@ -65,20 +65,33 @@ class Measurement:
     peak_bytes: int
 
 
-def grow(target: Path, copies: int) -> dict[str, int]:
-    """Write the grown capture and return the rows of each table."""
-    shutil.copyfile(CAPTURE, target)
+def grow(
+    target: Path, copies: int, *, capture: Path = CAPTURE, period_ns: int | None = None
+) -> dict[str, int]:
+    """Write the grown capture and return the rows of each table.
+
+    A copy begins `period_ns` after the one before: 1 ms after its end if not given.
+    """
+    shutil.copyfile(capture, target)
     with closing(sqlite3.connect(target, isolation_level=None)) as conn:
         conn.execute("PRAGMA journal_mode=OFF")
         conn.execute("PRAGMA synchronous=OFF")
         conn.execute("BEGIN")
-        (length,) = conn.execute("SELECT max(duration) FROM ANALYSIS_DETAILS").fetchone()
+        if period_ns is None:
+            (length,) = conn.execute("SELECT max(duration) FROM ANALYSIS_DETAILS").fetchone()
+            period_ns = length + 1_000_000
         ids = "SELECT max(correlationId) + 1 FROM CUPTI_ACTIVITY_KIND_RUNTIME"
         (num_ids,) = conn.execute(ids).fetchone()
-        for table in COLUMNS:
-            _copy_rows(conn, table, copies, length + 1_000_000, num_ids)
+        tables = [name for name in COLUMNS if _has_table(conn, name)]
+        for table in tables:
+            _copy_rows(conn, table, copies, period_ns, num_ids)
         conn.execute("COMMIT")
-        return {t: conn.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in COLUMNS}
+        return {t: conn.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in tables}
+
+
+def _has_table(conn: sqlite3.Connection, name: str) -> bool:
+    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+    return conn.execute(query, [name]).fetchone() is not None
 
 
 def _copy_rows(
@@ -103,6 +116,8 @@ def scan(path: Path) -> None:
     """Decode every needed cell inside SQLite."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as conn:
         for table, columns in COLUMNS.items():
+            if not _has_table(conn, table):
+                continue
             counted = ", ".join(f'count("{c}")' for c in columns.split())
             conn.execute(f"SELECT {counted} FROM {table}").fetchall()
 

@@ -17,6 +17,10 @@ _TOOL_WORDS = re.compile(
     r"|timeline|profile|report)(?![a-z0-9])"
 )
 _RANK = re.compile(r"(?<![a-z0-9])(rank|node|gpu|worker)[-_]?\d+(?![0-9])")
+_PARALLEL_RANK = re.compile(r"(?<![a-z0-9])(tp|pp|dp|ep|dcp)[-_]?(\d+)(?![0-9])")
+"""How servers name files by rank; a rank only where one is 0: `tp2` and `tp4` are settings."""
+_STAMP = re.compile(r"\.\d+(?=\.pt\.trace)")
+"""When PyTorch wrote a trace: each rank at another millisecond."""
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
 
 
@@ -34,14 +38,14 @@ class Grouping:
 def guess_runs(names: Sequence[str]) -> Grouping:
     """Return whether files of these names are one run or several."""
     kinds = [_kind(name) for name in names]
-    stems = [_stem(name) for name in names]
+    stems = [_stem(name) for name in _of_one_job(names)]
     by_stem: dict[str, list[int]] = {}
     for place, stem in enumerate(stems):
         by_stem.setdefault(stem, []).append(place)
     groups = tuple(map(tuple, by_stem.values()))
     if len(groups) == 1:
         reason = "their names differ only in the kind of file"
-        if any(_RANK.search(name.lower()) for name in names):
+        if any(_ranks_in(name) for name in names):
             reason = "their names differ only in the rank"
         alone = tuple((place,) for place in range(len(names)))
         return Grouping(is_one=True, reason=reason, groups=alone)
@@ -52,6 +56,22 @@ def guess_runs(names: Sequence[str]) -> Grouping:
             return Grouping(is_one=False, reason=reason, groups=groups)
     reason = "each is another kind of file, as the tools write of one program"
     return Grouping(is_one=True, reason=reason, groups=groups)
+
+
+def _of_one_job(names: Sequence[str]) -> list[str]:
+    """Return the names without parallel ranks, and without times where each is another rank."""
+    found = [name.lower() for name in names]
+    ranks = [_ranks_in(name) for name in found]
+    if all(ranks) and len(set(ranks)) == len(ranks):
+        found = [_STAMP.sub("", name) for name in found]
+    if any(number == "0" for name in found for _, number in _PARALLEL_RANK.findall(name)):
+        found = [_PARALLEL_RANK.sub(" ", name.replace("_", "-")) for name in found]
+    return found
+
+
+def _ranks_in(name: str) -> tuple[str, ...]:
+    text = name.lower().replace("_", "-")
+    return tuple(m[0] for pattern in (_RANK, _PARALLEL_RANK) for m in pattern.finditer(text))
 
 
 def _kind(name: str) -> str:

@@ -226,6 +226,8 @@ class Sources:
     "Device -> name, uuid hash, SMs, ... as far as the capture says."
     utc_origin_ns: int | None = None
     "UTC time [ns since 1970] of the capture's time 0; None where it does not say."
+    world_size: int | None = None
+    "Ranks of the job, of which the capture may hold one; None where it does not say."
     session_start_ns: int = 0
     session_end_ns: int | None = None
     "When the recording began and ended, on the capture's clock; None where it does not say."

@@ -57,7 +57,7 @@ def innermost(ranges: HostRanges, thread: Int32s, times_ns: Int64s) -> Int32s:
     row = np.full(len(times_ns), MISSING, np.int64)
     order = np.argsort(thread, kind="stable")
     threads, begin = np.unique(thread[order], return_index=True)
-    ends = np.append(begin[1:], len(order))
+    ends = np.append(begin[1:], len(order))[: len(begin)]
     for one, low, high in zip(threads.tolist(), begin.tolist(), ends.tolist(), strict=True):
         if one < 0:
             continue

@@ -19,6 +19,8 @@ MIN_PAIRS = 3
 MIN_PAIRS_FOR_DRIFT = 16
 MAX_DRIFT = 1e-3
 """A faster drift is no clock's: the collectives were paired wrongly."""
+MAX_STATED_ERROR_NS = 60_000_000_000
+"""Hosts' clocks are set better than this: files further apart are not of one moment."""
 MAX_RESIDUAL_NS = 100_000
 MAX_RESIDUAL_OF_DURATION = 0.25
 """Ends that scatter by more than both are not those of the same collectives."""
@@ -146,7 +148,8 @@ def _fit(
     y = (apart - offset).astype(np.float64)
     slope, level = _line(x, y)
     residual = float(np.median(np.abs(y - slope * x - level)))
-    if residual > limit_ns or abs(slope) > MAX_DRIFT:
+    error_ns = None if stated is None else stated - offset
+    if residual > limit_ns or abs(slope) > MAX_DRIFT or abs(error_ns or 0) > MAX_STATED_ERROR_NS:
         return None
     return Clock(
         source=ClockSource.COLLECTIVES,
@@ -155,7 +158,7 @@ def _fit(
         origin_ns=origin,
         residual_ns=residual,
         num_pairs=len(shared),
-        stated_error_ns=None if stated is None else stated - offset,
+        stated_error_ns=error_ns,
     )
 
 

@@ -25,7 +25,11 @@ from analysis.trace.rank_clocks import (
 )
 from core.numbers import decimal
 
-_RANK_IN_NAME = re.compile(r"(?i)(?<![a-z])(?:rank|worker|gpu)[ _\-=]?(\d{1,5})(?!\d)")
+_RANK_IN_NAME = tuple(
+    re.compile(rf"(?i)(?<![a-z])(?:{words})[ _\-=]?(\d{{1,5}})(?!\d)")
+    for words in ("rank", "worker|gpu", "tp")
+)
+"""What names call a rank, the clearest first: servers name files by tensor-parallel rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +124,8 @@ class JoinedRanks:
 
 
 def rank_in_name(file_name: str) -> int | None:
-    """Return the rank that a file's name says (`rank0`, `rank-1`, `worker2`); None if none."""
-    found = _RANK_IN_NAME.findall(file_name)
+    """Return the rank that a file's name says (`rank0`, `worker2`, `TP-3`); None if none."""
+    found = next((names for p in _RANK_IN_NAME if (names := p.findall(file_name))), None)
     return int(found[-1]) if found else None
 
 
@@ -134,12 +138,14 @@ def join_ranks(parts: Sequence[RankPart]) -> JoinedRanks | None:
         [p.ranks.assign(part=i, file_name=p.file_name) for i, p in enumerate(parts)],
         ignore_index=True,
     )
+    ranks["stated_rank"] = ranks["rank"]
     ranks["rank"], warnings = _numbered(ranks, parts)
     ranks = ranks.sort_values(["rank", "device"], kind="stable", ignore_index=True)
     missing, said = _missing(ranks)
     calls = _calls(parts, ranks)
     paired = _pair(calls, len(ranks))
-    clocks = _clocks(ranks, calls, paired)
+    strangers = _of_several_jobs(ranks)
+    clocks = _apart(ranks) if strangers else _clocks(ranks, calls, paired)
     calls = _on_one_axis(calls, ranks, clocks)
     is_joined = all(clock.source != ClockSource.NONE for clock in clocks)
     waits = _waits(calls, paired) if is_joined and len(ranks) > 1 else None
@@ -148,12 +154,15 @@ def join_ranks(parts: Sequence[RankPart]) -> JoinedRanks | None:
         waits = None
     return JoinedRanks(
         ranks=_rank_table(ranks, clocks, waits, calls),
-        collectives=_kind_table(calls, waits, len(ranks)),
+        collectives=_kind_table(calls, waits, 0 if strangers else len(ranks) + len(missing)),
         steps=_step_table(waits),
         exposed_by_kind=_exposed_by_kind(calls, ranks),
         missing=missing,
         clocks=_file_clocks(ranks, clocks),
-        warnings=(*warnings, *said, *_clock_warnings(ranks, clocks, scatter)),
+        warnings=(
+            *([] if strangers else [*warnings, *said]),
+            *(strangers or _clock_warnings(ranks, clocks, scatter)),
+        ),
     )
 
 
@@ -175,6 +184,10 @@ def _numbered(
     if len(known) == len(found) and len(set(known)) == len(known):
         return np.array(found, np.int64), []
     warnings = []
+    by_gpu = _by_gpu(ranks) if not known else None
+    if by_gpu is not None:
+        message = f"no capture says its rank: the {len(ranks)} ranks are numbered as their GPUs are"
+        return by_gpu, [CaptureWarning(code="ranks_assumed", message=message)]
     if len(ranks) > 1:
         twice = sorted({r for r in known if known.count(r) > 1})
         why = f"rank {twice[0]} is met twice" if twice else "not every capture says its rank"
@@ -183,10 +196,54 @@ def _numbered(
     return np.arange(len(ranks), dtype=np.int64), warnings
 
 
+def _by_gpu(ranks: pd.DataFrame) -> Int64s | None:
+    """Return the GPUs of captures that each hold another one, from 0 on; None for others."""
+    device = ranks["device"].to_numpy(np.int64)
+    if ranks["part"].nunique() < 2 or sorted(device.tolist()) != list(range(len(device))):
+        return None
+    return device
+
+
+def _of_several_jobs(ranks: pd.DataFrame) -> list[CaptureWarning]:
+    """Say that captures are not of one job at one time; [] as far as they may be.
+
+    One rank that two captures claim to hold, or jobs of different sizes.
+    """
+    sizes = ranks.dropna(subset=["world_size"]).drop_duplicates("world_size")
+    claims = ranks.drop_duplicates(["part", "stated_rank"]).dropna(subset=["stated_rank"])
+    twice = claims[claims.duplicated("stated_rank", keep=False)].sort_values("stated_rank")
+    if len(twice):
+        rank = int(twice["stated_rank"].iloc[0])
+        names = twice[twice["stated_rank"] == rank]["file_name"].tolist()
+        what = f"{names[0]} and {names[1]} both hold rank {rank}"
+    elif len(sizes) > 1:
+        first, second = sizes.to_dict("records")[:2]
+        what = (
+            f"{first['file_name']} is of a job of {first['world_size']} ranks and "
+            f"{second['file_name']} of one of {second['world_size']}"
+        )
+    else:
+        return []
+    message = (
+        f"{what}: these are several jobs, or several recordings of one. No number that needs two "
+        "ranks is given; import the files of each as a run of its own"
+    )
+    return [CaptureWarning(code="several_jobs", message=message)]
+
+
+def _apart(ranks: pd.DataFrame) -> list[Clock]:
+    """Return clocks that have nothing to do with each other, but for the ranks of one capture."""
+    first = ranks["part"].iloc[0]
+    return [
+        Clock(source=ClockSource.SAME if part == first else ClockSource.NONE)
+        for part in ranks["part"].tolist()
+    ]
+
+
 def _missing(ranks: pd.DataFrame) -> tuple[tuple[int, ...], list[CaptureWarning]]:
     """Return the ranks of the job that no capture holds."""
     known = set(ranks["rank"].tolist())
-    sizes = [int(s) for s in ranks["world_size"].dropna().tolist()]
+    sizes = [int(s) for s in pd.concat([ranks["world_size"], ranks["largest_group"]]).dropna()]
     size = max([*sizes, max(known) + 1])
     if len(ranks) == 1 and size == 1:
         return (), []

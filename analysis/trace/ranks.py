@@ -34,6 +34,7 @@ RANK_COLUMNS = (
     "exposed_ns",  # int64, of that, what no compute kernel of the device covers
     "utc_origin_ns",  # Int64, UTC of the capture's time 0
     "world_size",  # Int64, ranks of the job, as the capture says
+    "largest_group",  # Int64, ranks of the largest process group that it recorded
 )
 """One row a process and GPU that ran kernels."""
 
@@ -66,8 +67,7 @@ def rank_tables(trace: Trace, op_step: Int64s | None = None) -> RankTables:
         _use(trace, process, device, mine, talks)
         for process, device, mine in _places(trace, np.flatnonzero(runs))
     ]
-    world_size = _world_size(trace)
-    rows = [use.row | _identity(trace, use.process, use.device, world_size) for use in uses]
+    rows = [use.row | _identity(trace, use.process, use.device) for use in uses]
     return RankTables(
         ranks=pd.DataFrame(rows, columns=list(RANK_COLUMNS)).astype(_NULLABLE),
         collectives=_collectives(trace, uses, op_step),
@@ -82,7 +82,9 @@ def steps_of_ops(trace: Trace) -> Int64s:
     return found
 
 
-_NULLABLE: Any = {name: "Int64" for name in ("rank", "utc_origin_ns", "world_size")}
+_NULLABLE: Any = {
+    name: "Int64" for name in ("rank", "utc_origin_ns", "world_size", "largest_group")
+}
 
 
 def _places(trace: Trace, runs: Int64s) -> list[tuple[int, int, Int64s]]:
@@ -100,23 +102,18 @@ def _places(trace: Trace, runs: Int64s) -> list[tuple[int, int, Int64s]]:
     ]
 
 
-def _identity(trace: Trace, process: int, device: int, world_size: int | None) -> dict[str, Any]:
+def _identity(trace: Trace, process: int, device: int) -> dict[str, Any]:
     sources = trace.sources
+    largest = int(trace.collectives.group_size.max(initial=0))
     return {
         "process": process,
         "device": device,
         "rank": sources.processes[process].rank if process >= 0 else None,
         "gpu": sources.devices.get(device, {}).get("name"),
         "utc_origin_ns": sources.utc_origin_ns,
-        "world_size": world_size,
+        "world_size": sources.world_size,
+        "largest_group": largest if largest > 0 else None,
     }
-
-
-def _world_size(trace: Trace) -> int | None:
-    """Return the size of the largest process group that was recorded."""
-    sizes = trace.collectives.group_size
-    largest = int(sizes.max()) if len(sizes) else 0
-    return largest if largest > 0 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

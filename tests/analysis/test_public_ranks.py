@@ -10,6 +10,7 @@ import pytest
 
 from analysis.readers import read
 from analysis.trace.rank_times import RankPart, join_ranks
+from tests.analysis.plain_intervals import common_ns, length_ns, union
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "ranks"
 HTA_OVERLAP_PCT = {"hta_sampled_rank-0": 14.95, "hta_sampled_rank-1": 19.93}
@@ -27,31 +28,6 @@ def kernels(name: str) -> list[tuple[int, int, str, dict]]:
             length = int((Decimal(event["dur"]) * 1000).to_integral_value())
             found.append((start, start + length, event["name"], event["args"]))
     return found
-
-
-def union(intervals: list[tuple[int, int]]) -> list[list[int]]:
-    merged: list[list[int]] = []
-    for start, end in sorted(intervals):
-        if merged and start <= merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], end)
-        else:
-            merged.append([start, end])
-    return merged
-
-
-def common_ns(a: list[list[int]], b: list[list[int]]) -> int:
-    total = i = j = 0
-    while i < len(a) and j < len(b):
-        total += max(0, min(a[i][1], b[j][1]) - max(a[i][0], b[j][0]))
-        if a[i][1] < b[j][1]:
-            i += 1
-        else:
-            j += 1
-    return total
-
-
-def length_ns(merged: list[list[int]]) -> int:
-    return sum(end - start for start, end in merged)
 
 
 @pytest.mark.parametrize("name", ("hta_sampled_rank-0", "hta_sampled_rank-1", "hta_nccl_arguments"))
@@ -108,4 +84,5 @@ def test_sampled_ranks_are_joined_and_their_collectives_are_not_paired() -> None
     assert joined.ranks["rank"].tolist() == [0, 1]
     assert set(joined.collectives["kind"]) == {"all_to_all", "all_reduce", "all_gather"}
     assert joined.ranks["wait_ns"].isna().all()
-    assert [w.code for w in joined.warnings] == ["collectives_not_paired"]
+    assert [w.code for w in joined.warnings] == ["ranks_missing", "collectives_not_paired"]
+    assert joined.missing == tuple(range(2, 128))

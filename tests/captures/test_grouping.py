@@ -41,3 +41,31 @@ def test_ranks_of_one_job_are_named_as_the_reason() -> None:
 def test_files_that_seem_one_run_are_each_a_run_when_the_user_says_several() -> None:
     found = guess_runs(("decode.sqlite", "decode.ncu-rep"))
     assert found.groups == ((0,), (1,))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        (
+            "dp0_pp0_tp0_ep0_rank0.170.pt.trace.json.gz",
+            "dp0_pp0_tp1_ep1_rank1.171.pt.trace.json.gz",
+        ),
+        ("1700000000.1-TP-0.trace.json.gz", "1700000000.1-TP-1.trace.json.gz"),
+        ("worker0.1623143089861.pt.trace.json", "worker1.1623143089870.pt.trace.json"),
+    ],
+)
+def test_names_that_servers_and_pytorch_give_the_ranks_of_one_job(names: tuple[str, str]) -> None:
+    found = guess_runs(names)
+
+    assert found.is_one and found.reason == "their names differ only in the rank"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("serve-tp2.sqlite", "serve-tp4.sqlite"),
+        ("worker0.1623143089861.pt.trace.json", "worker0.1623143566756.pt.trace.json"),
+    ],
+)
+def test_settings_and_two_recordings_of_one_rank_are_several_runs(names: tuple[str, str]) -> None:
+    assert not guess_runs(names).is_one

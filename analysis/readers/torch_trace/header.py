@@ -78,7 +78,17 @@ def base_ns(header: Mapping[str, Any]) -> int | None:
 
 def rank_of(header: Mapping[str, Any]) -> int | None:
     """Return the rank that `distributedInfo` names."""
+    return _distributed(header, "rank", 0)
+
+
+def world_size_of(header: Mapping[str, Any]) -> int | None:
+    """Return how many ranks the job has, by `distributedInfo`."""
+    return _distributed(header, "world_size", 1)
+
+
+def _distributed(header: Mapping[str, Any], name: str, lowest: int) -> int | None:
     info = header.get("distributedInfo")
-    rank = info.get("rank") if isinstance(info, dict) else None
-    is_rank = isinstance(rank, int) and not isinstance(rank, bool) and 0 <= rank < 1 << 31
-    return rank if is_rank else None
+    value = info.get(name) if isinstance(info, dict) else None
+    if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value < 1 << 31:
+        return None
+    return value

@@ -20,7 +20,7 @@ from analysis.readers.torch_trace.columns import (
     Column,
     EventColumns,
 )
-from analysis.readers.torch_trace.header import base_ns, gpu_facts, rank_of
+from analysis.readers.torch_trace.header import base_ns, gpu_facts, rank_of, world_size_of
 from analysis.readers.torch_trace.quarantine import ROUNDING_NS, impossible
 from analysis.readers.torch_trace.ranks import Places, places_of
 from analysis.readers.torch_trace.stream import TraceStream
@@ -293,6 +293,7 @@ class _Assembly:
             processes=places.processes,
             threads=self._mark_autograd(places),
             devices=devices,
+            world_size=world_size_of(self._header),
             utc_origin_ns=base_ns(self._header) or (0 if first in _EPOCH_NS else None),
             session_start_ns=self._window[0] if self._window else 0,
             session_end_ns=self._window[1] if self._window else None,

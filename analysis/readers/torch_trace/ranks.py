@@ -292,13 +292,16 @@ def _only_number(mark: Hashable) -> int | None:
 
 
 def _ranks_by_offset(num_processes: int, process: Int64s, offsets: Int64s) -> list[int | None]:
-    """Return offset / step where each process that launches has an offset of its own."""
+    """Return offset / step where each process that launches has an offset of its own.
+
+    Unknown where none is 0: whether a tool counted from 1 or left rank 0 out cannot be told.
+    """
     pairs = np.unique(np.stack([process, offsets])[:, process >= 0], axis=1)
     steps = pairs[1][pairs[1] > 0]
     ranks: list[int | None] = [None] * num_processes
     step = int(steps.min()) if len(steps) else 0
     is_one_each = len(np.unique(pairs[0])) == len(np.unique(pairs[1])) == pairs.shape[1]
-    if step and is_one_each and not (pairs[1] % step).any():
+    if step and is_one_each and not (pairs[1] % step).any() and (pairs[1] == 0).any():
         for row, offset in pairs.T.tolist():
             ranks[row] = offset // step
     return ranks

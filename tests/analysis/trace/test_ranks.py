@@ -211,8 +211,11 @@ def test_rank_in_a_files_name(name, rank):
     assert rank_in_name(name) == rank
 
 
-def test_two_captures_of_one_rank_are_numbered_and_said():
-    joined = join_ranks([lockstep(0), lockstep(0)])
+def test_two_captures_whose_names_give_one_rank_are_numbered_and_said():
+    kernels = [(0, 100, GEMM)]
+    parts = [part(kernels, "rank0.json", rank=None) for _ in range(2)]
+
+    joined = join_ranks(parts)
 
     assert joined.ranks["rank"].tolist() == [0, 1]
     assert joined.warnings[0].code == "ranks_assumed"
