@@ -1,7 +1,7 @@
 """Time by stack: what a flame graph shows, of GPU time and of idle time, as a tree of few nodes.
 
-GPU time lies under the ranges around each launch (modules or Python frames, ranges, operators) with
-the kernel's name as the leaf. Idle time lies under the ranges that the host was in, with the API
+GPU time lies under what was around each launch (ranges, modules or frames, operators) with
+the kernel's name as the leaf. Idle time lies under what the host was in, with the API
 call as the leaf. Nodes that are too narrow to see are added to what holds them.
 """
 
@@ -14,7 +14,7 @@ from analysis.tables import FLAME_COLUMNS
 from analysis.trace.attribution import Attribution
 from analysis.trace.idle_host import GROUPS, IdleHost
 from analysis.trace.model import MISSING, Bools, Int64s, OpKind, RangeKind, Trace
-from analysis.trace.stacks import Stacks, range_stacks
+from analysis.trace.stacks import Stacks, range_stacks, with_frames
 from analysis.trace.steps import Steps
 
 MIN_FRAC = 0.001
@@ -52,10 +52,14 @@ def _gpu(trace: Trace, stacks: Stacks, given: Attribution, steps: Steps) -> pd.D
         chosen &= np.append(regular & own, False)[steps.op_step]
     texts = {n: i for i, n in enumerate(dict.fromkeys(x.name for x in trace.labels))}
     code = np.array([texts[x.name] for x in trace.labels], np.int64)
+    stack = stacks.of_range[given.innermost[chosen]]
+    if trace.backtraces is not None:
+        frame = trace.backtraces.of_call[ops.launch[chosen]]
+        stacks, stack = with_frames(trace, stacks, stack, frame)
     return _tree(
         "gpu",
         stacks,
-        stacks.of_range[given.innermost[chosen]],
+        stack,
         code[ops.label[chosen]] if len(code) else np.empty(0, np.int64),
         list(texts),
         ((ops.end_ns - ops.start_ns)[chosen] / max(num, 1)),
@@ -67,7 +71,7 @@ def _idle(trace: Trace, stacks: Stacks, idle: IdleHost) -> pd.DataFrame:
     names = [*trace.names, NO_CALL, *GROUPS.values()]
     no_call = len(trace.names)
     leaf = np.where(idle.call >= 0, idle.call, no_call)
-    stack = stacks.of_range[idle.stack]
+    stacks, stack = with_frames(trace, stacks, stacks.of_range[idle.stack], idle.frame_of)
     others = idle.frame[idle.frame["group"].isin(("latency", "queued", "unknown", "transfer"))]
     extra = [no_call + 1 + list(GROUPS).index(g) for g in others["group"]]
     return _tree(

@@ -7,6 +7,7 @@ the operation was launched before the gap the host is not to blame: it was queue
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from analysis.tables import IDLE_COLUMNS
 from analysis.trace.attribution import launching_thread
 from analysis.trace.calls import of_launch
 from analysis.trace.gaps import clipped
-from analysis.trace.model import MISSING, HostRanges, Int64s, OpKind, RangeKind, Trace
+from analysis.trace.model import MISSING, HostRanges, Int32s, Int64s, OpKind, RangeKind, Trace
 from analysis.trace.ranges import levels
 from analysis.trace.steps import Steps
 from core.trace_rules import is_launch, is_wait
@@ -58,6 +59,8 @@ class IdleHost:
     "Range of each piece of host-caused idle time; MISSING outside of any."
     call: Int64s
     "Row of `Trace.names` of the call in it; MISSING outside of calls."
+    frame_of: Int64s
+    "Innermost frame of the host's call stack (`Trace.backtraces`); MISSING where none is known."
     piece_ns: Int64s
 
 
@@ -97,14 +100,15 @@ def idle_host(trace: Trace, steps: Steps) -> IdleHost | None:
             totals[group, GROUPS[group], None] = total
     if copies := _copies(trace, device, windows):
         totals["transfer", GROUPS["transfer"], None] = copies
-    ranges, names, pieces = _pieces(trace, gaps, done, is_late)
-    _add_pieces(trace, totals, ranges, names, pieces)
+    ranges, names, frames, pieces = _pieces(trace, gaps, done, is_late)
+    _add_pieces(trace, totals, ranges, names, frames, pieces)
     return IdleHost(
         frame=_frame(totals, num_steps, time_ns),
         num_steps=num_steps,
         time_ns=time_ns,
         stack=ranges,
         call=names,
+        frame_of=frames,
         piece_ns=pieces,
     )
 
@@ -162,8 +166,8 @@ def _copies(trace: Trace, device: int, windows: tuple[Int64s, Int64s]) -> int:
     return covered(here) - covered(kernels)
 
 
-def _pieces(trace: Trace, gaps: _Gaps, done: Int64s, is_late: Any) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the range and the call of each piece of host time in a gap, and its length."""
+def _pieces(trace: Trace, gaps: _Gaps, done: Int64s, is_late: Any) -> tuple[Int64s, ...]:
+    """Return range, call and frame of each piece of host time in a gap, and its length."""
     thread = launching_thread(trace)[gaps.op]
     found = []
     for number in np.flatnonzero(np.bincount(thread[is_late])).tolist():
@@ -172,27 +176,26 @@ def _pieces(trace: Trace, gaps: _Gaps, done: Int64s, is_late: Any) -> tuple[Int6
         timeline = _Timeline(trace, number)
         for first in range(0, len(starts), PART_GAPS):
             low, high = starts[first : first + PART_GAPS], ends[first : first + PART_GAPS]
-            time_ns, row, call = timeline.until(int(low[0]), int(high[-1]))
+            time_ns, *inside = timeline.until(int(low[0]), int(high[-1]))
             spent = overlap_between_ns(low, high, np.append(time_ns, high[-1]))
-            found.append(_summed(row, call, spent, len(trace.names)))
+            found.append(_summed(inside, spent))
     if not found:
-        nothing = np.empty(0, np.int64)
-        return nothing, nothing, nothing
-    rows, codes, spent = (np.concatenate(part) for part in zip(*found, strict=True))
-    return rows, codes, spent
+        return (np.empty(0, np.int64),) * 4
+    return tuple(np.concatenate(part) for part in zip(*found, strict=True))
 
 
-def _summed(
-    row: Int64s, call: Int64s, spent: Int64s, num_names: int
-) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the time spent in each range and call, of those with any."""
+def _summed(inside: Sequence[Int64s], spent: Int64s) -> tuple[Int64s, ...]:
+    """Return the time spent in each range, call and frame, of those with any."""
     kept = np.flatnonzero(spent > 0)
-    key = (row[kept] + 1) * (num_names + 1) + call[kept] + 1
-    order = np.argsort(key, kind="stable")
-    key, spent = key[order], spent[kept[order]]
-    firsts = np.flatnonzero(np.diff(key, prepend=-1))
-    total = np.add.reduceat(spent, firsts) if len(firsts) else spent
-    return key[firsts] // (num_names + 1) - 1, key[firsts] % (num_names + 1) - 1, total
+    order = kept[np.lexsort([codes[kept] for codes in reversed(inside)])]
+    sorted_codes = [codes[order] for codes in inside]
+    is_new = np.zeros(len(order), bool)
+    is_new[:1] = True
+    for codes in sorted_codes:
+        is_new[1:] |= codes[1:] != codes[:-1]
+    firsts = np.flatnonzero(is_new)
+    total = np.add.reduceat(spent[order], firsts) if len(firsts) else spent[:0]
+    return (*(codes[firsts] for codes in sorted_codes), total)
 
 
 class _Timeline:
@@ -202,13 +205,15 @@ class _Timeline:
         self._calls, self._thread = trace.host_calls, thread
         rows = np.flatnonzero(trace.host_ranges.thread == thread)
         self._changes, self._inside = _changes(trace.host_ranges, rows)
+        self._turns, self._frames = _sampled(trace, thread)
         self._next = 0
         self._open_until = -_FAR
         self._name = MISSING
 
-    def until(self, low: int, high: int) -> tuple[Int64s, Int64s, Int64s]:
+    def until(self, low: int, high: int) -> tuple[Int64s, Int64s, Int64s, Int64s]:
         """Return when what the thread is in changes between two times, the first of which comes
-        with it, and the innermost range and call from then on. Stretches follow one another."""
+        with it, and the innermost range, call and frame from then on. Stretches follow one another.
+        """
         stop = int(np.searchsorted(self._calls.start_ns, high))
         part = slice(self._next, stop)
         own = np.flatnonzero(self._calls.thread[part] == self._thread)
@@ -217,8 +222,10 @@ class _Timeline:
         end = np.maximum.accumulate(np.append(self._open_until, ends))
         name = np.append(self._name, self._calls.name[part][own]).astype(np.int64)
         first, last = np.searchsorted(self._changes, (low, high))
+        turn, last_turn = np.searchsorted(self._turns, (low, high))
+        turns = self._turns[turn:last_turn]
         time_ns = np.concatenate(
-            [[low, self._open_until], self._changes[first:last], start[1:], ends]
+            [[low, self._open_until], self._changes[first:last], start[1:], ends, turns]
         )
         time_ns = time_ns[(time_ns >= low) & (time_ns <= high)]
         time_ns.sort(kind="stable")
@@ -229,7 +236,29 @@ class _Timeline:
         at = np.searchsorted(start, time_ns, side="right") - 1
         call = np.where(end[at] > time_ns, name[at], MISSING)
         self._next, self._open_until, self._name = stop, int(end[-1]), int(name[-1])
-        return time_ns, row, call
+        frame = self._frames[np.searchsorted(self._turns, time_ns, side="right")]
+        return time_ns, row, call, frame
+
+
+def _sampled(trace: Trace, thread: int) -> tuple[Int64s, Int64s]:
+    """Return when the sample that tells a thread's stack changes, and the frame before and after.
+
+    A moment's stack is that of the nearest sample, if that is not far for samples of this thread.
+    """
+    found = trace.backtraces
+    nothing = np.empty(0, np.int64), np.full(1, MISSING, np.int64)
+    if found is None:
+        return nothing
+    mine = np.flatnonzero(found.sample_thread == thread)
+    if len(mine) < 2:
+        return nothing
+    at, frame = found.sample_ns[mine], found.sample_frame[mine]
+    reach = int(np.median(np.diff(at)))
+    begin = np.maximum(at - reach, np.append(at[0] - reach, (at[:-1] + at[1:]) // 2))
+    end = np.minimum(at + reach, np.append((at[:-1] + at[1:]) // 2, at[-1] + reach))
+    turns = np.stack([begin, end], axis=1).ravel()
+    frames = np.stack([frame, np.full(len(frame), MISSING)], axis=1).ravel()
+    return turns, np.append(MISSING, frames)
 
 
 def _changes(ranges: HostRanges, rows: Int64s) -> tuple[Int64s, Int64s]:
@@ -248,32 +277,60 @@ def _add_pieces(
     totals: dict[tuple[str, str, str | None], int],
     ranges: Int64s,
     calls: Int64s,
+    frames: Int64s,
     pieces: Int64s,
 ) -> None:
     """Add the host's pieces by group, activity and call."""
-    marks = _marks(trace)
+    marks = _marks(trace)[ranges]
+    functions, frame_marks = _functions(trace)
+    marks = np.where(marks > 0, marks, frame_marks[frames])
     name = np.append(trace.host_ranges.name, MISSING)[ranges].astype(np.int64)
     kind = np.append(trace.host_ranges.kind, MISSING)[ranges].astype(np.int64)
     table = pd.DataFrame(
-        {"name": name, "kind": kind, "mark": marks[ranges], "call": calls, "ns": pieces}
+        {"name": name, "kind": kind, "mark": marks, "call": calls, "ns": pieces}
+        | {"function": np.where((name < 0) & (calls < 0), functions[frames], MISSING)}
     )
-    for (code, range_kind, mark, call), ns in (
-        table.groupby(["name", "kind", "mark", "call"])["ns"].sum().items()
-    ):
+    by = ["name", "kind", "mark", "call", "function"]
+    for (code, range_kind, mark, call, function), ns in table.groupby(by)["ns"].sum().items():
         called = trace.names[call] if call >= 0 else None
         group = _group(called, int(range_kind), int(mark))
-        activity = trace.names[code] if code >= 0 else called or GROUPS["outside"]
+        outside = trace.names[function] if function >= 0 else GROUPS["outside"]
+        activity = trace.names[code] if code >= 0 else called or outside
         key = (group, activity, called)
         totals[key] = totals.get(key, 0) + int(ns)
+
+
+def _functions(trace: Trace) -> tuple[Int64s, Int64s]:
+    """Return the innermost named function of each frame, and its mark as `_marks` has them.
+
+    One more at the end, for no frame.
+    """
+    found = trace.backtraces
+    if found is None:
+        return np.full(1, MISSING), np.zeros(1, np.int64)
+    by_name = _marks_of_names(trace, found.name)
+    function, marks = np.full(len(found.name) + 1, MISSING), np.zeros(len(found.name) + 1, np.int64)
+    for row, (above, name) in enumerate(
+        zip(found.parent.tolist(), found.name.tolist(), strict=True)
+    ):
+        is_named = not trace.names[name].startswith(("[", "("))
+        function[row] = name if is_named else function[above]
+        marks[row] = max(by_name[name], marks[above])
+    return function, marks
+
+
+def _marks_of_names(trace: Trace, codes: Int64s | Int32s) -> Int64s:
+    by_name = np.zeros(len(trace.names), np.int64)
+    for code in np.unique(codes).tolist():
+        name = trace.names[code]
+        by_name[code] = 1 if _LOADER.search(name) else 2 if _OPTIMIZER.search(name) else 0
+    return by_name
 
 
 def _marks(trace: Trace) -> Int64s:
     """Return 1 for ranges in a data loader, 2 in an optimizer, else 0; one more at the end."""
     ranges = trace.host_ranges
-    by_name = np.zeros(len(trace.names), np.int64)
-    for code in np.unique(ranges.name).tolist():
-        name = trace.names[code]
-        by_name[code] = 1 if _LOADER.search(name) else 2 if _OPTIMIZER.search(name) else 0
+    by_name = _marks_of_names(trace, ranges.name)
     marks = np.append(by_name[ranges.name], 0)
     for members in levels(ranges):
         marks[members] = np.maximum(marks[members], marks[ranges.parent[members]])

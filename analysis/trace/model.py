@@ -234,6 +234,22 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Backtraces:
+    """Call stacks of the host as a tree of frames, where the capture recorded any."""
+
+    parent: Int64s
+    "Row of the frame that called it; MISSING at the top. A parent comes before what it calls."
+    name: Int64s
+    "Row of `Trace.names`."
+    of_call: Int64s
+    "The innermost frame of each host call, MISSING without; one more, MISSING, at the end."
+    sample_ns: Int64s
+    "When a thread was sampled, in order."
+    sample_thread: Int32s
+    sample_frame: Int64s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """Everything that one capture's timeline holds."""
 
@@ -245,6 +261,8 @@ class Trace:
     names: tuple[str, ...]
     sources: Sources
     collectives: Collectives = field(default_factory=lambda: empty_columns(Collectives))
+    backtraces: Backtraces | None = None
+    "None where no call stacks were recorded."
 
     def text(self, codes: Int32s) -> list[str | None]:
         """Return the texts of some codes into `names`; None for MISSING."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.trace.model import MISSING, Int32s, Int64s, Trace
+from analysis.trace.model import MISSING, Int32s, Int64s, RangeKind, Trace
 from analysis.trace.ranges import levels
 
 _NUMBER = re.compile(r"(?<=[A-Za-z_#: ])\d+$|(?<=#)\d+")
@@ -59,6 +59,62 @@ def range_stacks(trace: Trace) -> Stacks:
         kind=_joined(kinds),
         of_range=of_range,
     )
+
+
+def with_frames(
+    trace: Trace, stacks: Stacks, stack: Int64s, frame: Int64s
+) -> tuple[Stacks, Int64s]:
+    """Return stacks with the frames of backtraces in them, and the new stack of each pair.
+
+    The program's own ranges lie outside the frames, operators inside: a frame calls the operator.
+    """
+    known = trace.backtraces
+    if known is None or not (frame >= 0).any():
+        return stacks, stack
+    parent, name, kind = stacks.parent.tolist(), list(stacks.name), stacks.kind.tolist()
+    rows: dict[tuple[int, str], int] = {}
+
+    def below(above: int, text: str, of_kind: int) -> int:
+        row = rows.setdefault((above, text), len(parent))
+        if row == len(parent):
+            parent.append(above)
+            name.append(text)
+            kind.append(of_kind)
+        return row
+
+    pairs, which = np.unique(np.stack([stack, frame]), axis=1, return_inverse=True)
+    found = np.empty(pairs.shape[1], np.int64)
+    for i, (row, innermost) in enumerate(pairs.T.tolist()):
+        ranges = [(stacks.name[r], int(stacks.kind[r])) for r in _up(stacks.parent, row)]
+        frames = [trace.names[int(known.name[r])] for r in _up(known.parent, innermost)]
+        inner = next((n for n, (_, k) in enumerate(ranges) if k == RangeKind.OPERATOR), len(ranges))
+        calls = [(stack_name(f), int(RangeKind.PYTHON)) for f in _told(frames)]
+        at = MISSING
+        for text, of_kind in (*ranges[:inner], *calls, *ranges[inner:]):
+            at = below(at, text, of_kind)
+        found[i] = at
+    grown = Stacks(
+        parent=np.array(parent, np.int64),
+        name=tuple(name),
+        kind=np.array(kind, np.int64),
+        of_range=stacks.of_range,
+    )
+    return grown, found[which.reshape(-1)]
+
+
+def _up(parent: Int64s, row: int) -> list[int]:
+    """Return the rows from the top down to one."""
+    found: list[int] = []
+    while row >= 0:
+        found.append(row)
+        row = int(parent[row])
+    return found[::-1]
+
+
+def _told(frames: list[str]) -> list[str]:
+    """Leave out remarks of the profiler (`[Broken backtraces]`), and repeats one after another."""
+    named = [f for f in frames if not f.startswith("[")]
+    return [f for i, f in enumerate(named) if not i or f != named[i - 1]]
 
 
 def stack_name(name: str) -> str:

@@ -18,7 +18,7 @@ _FOUND_BY = {
     "profiler_step": "PyTorch's profiler steps",
     "optimizer": "the end of each optimizer step, `{}`",
     "graph": "replays of CUDA graphs",
-    "repetition": "the repetition of the launch sequence alone: no range marks them",
+    "repetition": "the {} (no range marks them)",
 }
 _TOP = 14
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.readers.nsys.backtraces import FoundBacktraces, frame_name
 from analysis.readers.nsys.columns import MISSING, Codes, DroppedRows, Ints
 from analysis.readers.nsys.facts import Facts
 from analysis.readers.nsys.operations import (
@@ -22,6 +23,7 @@ from analysis.readers.nsys.ranges import NvtxRanges
 from analysis.trace.calls import join_launches
 from analysis.trace.model import (
     Allocations,
+    Backtraces,
     GpuOps,
     HostCalls,
     HostRanges,
@@ -51,6 +53,7 @@ class ExportTables:
     calls: Calls
     ranges: NvtxRanges
     allocations: Allocations
+    backtraces: FoundBacktraces
     names: dict[int, str]
 
 
@@ -58,12 +61,13 @@ def assemble(path: Path, tables: ExportTables) -> tuple[Trace, int]:
     """Return the trace, and how many calls repeat a correlation id of their process."""
     names: dict[str, int] = {}
     owners = _Owners(tables)
-    calls = _host_calls(tables, names, owners)
+    calls, stack_ids = _host_calls(tables, names, owners)
     ops, num_repeats = _gpu_ops(tables, owners, calls)
     if float(np.sum(ops.end_ns - ops.start_ns, dtype=np.float64)) > MAX_SUM_NS:
         where = "durations of GPU operations add up to over 146 years"
         raise CaptureError(path, where, DAMAGED)
     ranges = _host_ranges(tables.ranges, names, owners)
+    backtraces = _backtraces(tables, names, owners, stack_ids)
     trace = Trace(
         gpu_ops=ops,
         host_calls=calls,
@@ -72,6 +76,7 @@ def assemble(path: Path, tables: ExportTables) -> tuple[Trace, int]:
         labels=tuple(x for part in tables.operations for x in labels_of(part, tables.names)),
         names=tuple(names),
         sources=_sources(tables, owners),
+        backtraces=backtraces,
     )
     return trace, num_repeats
 
@@ -113,7 +118,10 @@ def _sources(tables: ExportTables, owners: _Owners) -> Sources:
     )
 
 
-def _host_calls(tables: ExportTables, names: dict[str, int], owners: _Owners) -> HostCalls:
+def _host_calls(
+    tables: ExportTables, names: dict[str, int], owners: _Owners
+) -> tuple[HostCalls, Ints | None]:
+    """Return the calls, and the id of each one's stack where stacks were recorded."""
     calls = tables.calls
     known = (tables.names.get(i, UNKNOWN_CALL.format(i)) for i in calls.kinds[:, 0].tolist())
     name_of = np.array([names.setdefault(api_name(n), len(names)) for n in known], np.int32)
@@ -122,13 +130,38 @@ def _host_calls(tables: ExportTables, names: dict[str, int], owners: _Owners) ->
     start_ns = calls.columns.take("start")
     order = _order(start_ns)
     kind = calls.columns.take("kind")[order]
-    return HostCalls(
+    stack_ids = calls.columns.take("stack")[order] if calls.columns.has("stack") else None
+    found = HostCalls(
         start_ns=start_ns[order],
         end_ns=calls.columns.take("end")[order],
         name=name_of[kind],
         thread=thread_of[kind],
         correlation=_ids(calls.columns.take("correlation")[order]),
         is_failed=is_failed[kind],
+    )
+    return found, stack_ids
+
+
+def _backtraces(
+    tables: ExportTables, names: dict[str, int], owners: _Owners, stack_ids: Ints | None
+) -> Backtraces | None:
+    found = tables.backtraces
+    if not len(found.symbol):
+        return None
+    texts = [frame_name(symbol, tables.names) for symbol in found.symbol.tolist()]
+    of_call = np.full(tables.calls.columns.num_rows + 1, MISSING, np.int64)
+    if stack_ids is not None and len(found.chain_ids):
+        place = np.minimum(np.searchsorted(found.chain_ids, stack_ids), len(found.chain_ids) - 1)
+        known = found.chain_ids[place] == stack_ids
+        of_call[:-1] = np.where(known, found.chain_frames[place], MISSING)
+    is_ours = np.isin(found.sample_thread, owners.threads)
+    return Backtraces(
+        parent=found.parent,
+        name=np.array([names.setdefault(t, len(names)) for t in texts], np.int64),
+        of_call=of_call,
+        sample_ns=found.sample_ns[is_ours],
+        sample_thread=owners.thread_rows(found.sample_thread[is_ours]),
+        sample_frame=found.sample_frame[is_ours],
     )
 
 

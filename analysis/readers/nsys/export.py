@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.readers.nsys.assemble import ExportTables, assemble
+from analysis.readers.nsys.backtraces import OF_CALLS, load_backtraces
 from analysis.readers.nsys.columns import DroppedRows, num_of_other_types
 from analysis.readers.nsys.facts import load_facts
 from analysis.readers.nsys.names import load_names
@@ -72,18 +73,20 @@ def _read(database: NsysDatabase) -> ExportTables:
     with_nodes = _launches_graphs(database)
     with ThreadPoolExecutor(max_workers=1) as beside:
         # The large tables are read two at a time; both readings release the GIL.
-        reading_calls = beside.submit(load_calls, database, notes)
+        with_stacks = database.num_rows(OF_CALLS) > 0
+        reading_calls = beside.submit(load_calls, database, notes, with_stacks=with_stacks)
         reading_memory = beside.submit(load_allocations, database, facts.device_of, notes)
         operations = tuple(
             load_operations(database, kind, notes, with_nodes=with_nodes) for kind in OpKind
         )
         ranges = load_ranges(database, notes)
+        backtraces = load_backtraces(database, notes)
         calls, allocations = reading_calls.result(), reading_memory.result()
     notes.note_odd("StringIds", num_of_other_types(database, "StringIds", ["value"], "text"))
     notes.note_odd(
         "ANALYSIS_DETAILS", num_of_other_types(database, "ANALYSIS_DETAILS", ["duration"])
     )
-    wanted = {*calls.kinds[:, 0].tolist()}
+    wanted = {*calls.kinds[:, 0].tolist(), *backtraces.symbol.tolist()}
     for row in operations[OpKind.KERNEL].details:
         wanted.update(row[:2])
     return ExportTables(
@@ -93,6 +96,7 @@ def _read(database: NsysDatabase) -> ExportTables:
         calls=calls,
         ranges=ranges,
         allocations=allocations,
+        backtraces=backtraces,
         names=load_names(database, wanted),
     )
 

@@ -199,7 +199,7 @@ class Calls:
     """CUDA calls of the host in the order of the file."""
 
     columns: Accumulated
-    "start, end, correlation, kind (row of `kinds`)."
+    "start, end, correlation, kind (row of `kinds`), stack (an id) where stacks were recorded."
     kinds: Ints
     "Distinct (name's id in StringIds, result, globalTid); a result is OK, MISSING or an error."
 
@@ -211,26 +211,30 @@ class Calls:
         return np.asarray((result != OK) & (result != MISSING) & ~is_answer)
 
 
-def load_calls(database: NsysDatabase, notes: DroppedRows) -> Calls:
+def load_calls(database: NsysDatabase, notes: DroppedRows, *, with_stacks: bool) -> Calls:
     """Read the CUDA runtime and driver calls; an absent table gives none."""
     batches = ColumnBatches(
         database=database,
         table=CALLS,
         required=("start", "end", "globalTid"),
         optional=("correlationId", "nameId", "returnValue"),
+        extra=("callchainId",) if with_stacks else (),
     )
+    stacks = {"stack": np.int64} if with_stacks else {}
     found = Accumulated(
         batches.num_expected(),
         start=np.int64,
         end=np.int64,
         correlation=np.uint32,
         kind=np.int32,
+        **stacks,
     )
     encoder = LaunchConfigEncoder()
     for batch in batches.sound():
         kind = encoder.encode([batch["nameId"], _result(batch["returnValue"]), batch["globalTid"]])
         ids = correlation_ids(batch["correlationId"])
-        found.append(start=batch["start"], end=batch["end"], correlation=ids, kind=kind)
+        stack = {"stack": batch["callchainId"]} if with_stacks else {}
+        found.append(start=batch["start"], end=batch["end"], correlation=ids, kind=kind, **stack)
     batches.note_in(notes)
     kinds = np.array(list(encoder.codes), np.int64).reshape(-1, 3)
     return Calls(columns=found, kinds=kinds)
