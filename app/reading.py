@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from analysis.rundata import AssembledRun
 from analysis.transfer import read_run
 from captures.contents import check_paths
 from captures.sandbox import limits_for, run_limited
-from core.config import DataDir
+from core.config import DataDir, ReadingSettings
 from core.errors import AppError, CaptureError, ToolUnavailableError, UserError
 from core.ids import new_id
 
@@ -69,13 +70,15 @@ def read_jobs(
     surroundings: Mapping[str, Any],
     place: Path,
     *,
+    settings: ReadingSettings | None = None,
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> Iterator[list[AssembledRun | AppError]]:
     """Do what `read_runs` does, by given rules and peaks, in a scratch folder below `place`."""
     folder = place / new_id("i")
     folder.mkdir()
+    runner = _Runner(surroundings, settings, is_cancelled)
     try:
-        yield _read_all(jobs, surroundings, folder, is_cancelled)
+        yield _read_all(jobs, runner, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -108,14 +111,32 @@ def _surroundings(data_dir: DataDir, db: Any) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class _Runner:
+    """Reads jobs in a child, all by the same rules and limits."""
+
+    surroundings: Mapping[str, Any]
+    settings: ReadingSettings | None
+    is_cancelled: Callable[[], bool]
+
+    def run(self, jobs: Sequence[Mapping[str, Any]], scratch: Path) -> None:
+        scratch.mkdir()
+        paths = [Path(p) for job in jobs for p in job["paths"]]
+        run_limited(
+            _JOB_MODULE,
+            {**self.surroundings, "jobs": list(jobs)},
+            scratch,
+            limits_for(paths, self.settings),
+            subject=_subject(jobs[0]),
+            is_cancelled=self.is_cancelled,
+        )
+
+
 def _read_all(
-    jobs: Sequence[Mapping[str, Any]],
-    request: Mapping[str, Any],
-    folder: Path,
-    is_cancelled: Callable[[], bool],
+    jobs: Sequence[Mapping[str, Any]], runner: _Runner, folder: Path
 ) -> list[AssembledRun | AppError]:
     try:
-        _run(jobs, request, folder / "all", is_cancelled)
+        runner.run(jobs, folder / "all")
         died = None
     except CaptureError as exc:
         died = exc
@@ -123,8 +144,7 @@ def _read_all(
     for number, job in enumerate(jobs):
         place = folder / "all" / str(number)
         if not (place / _DONE).exists() and died is not None and len(jobs) > 1:
-            place = folder / f"alone-{number}"
-            found.append(_read_alone(job, request, place, is_cancelled))
+            found.append(_read_alone(job, runner, folder / f"alone-{number}"))
         elif not (place / _DONE).exists():
             found.append(died or CaptureError(_subject(job), "it was not read", _REMEDY))
         else:
@@ -132,35 +152,12 @@ def _read_all(
     return found
 
 
-def _read_alone(
-    job: Mapping[str, Any],
-    request: Mapping[str, Any],
-    scratch: Path,
-    is_cancelled: Callable[[], bool],
-) -> AssembledRun | AppError:
+def _read_alone(job: Mapping[str, Any], runner: _Runner, scratch: Path) -> AssembledRun | AppError:
     try:
-        _run([job], request, scratch, is_cancelled)
+        runner.run([job], scratch)
     except CaptureError as exc:
         return exc
     return _taken(job, scratch / "0")
-
-
-def _run(
-    jobs: Sequence[Mapping[str, Any]],
-    request: Mapping[str, Any],
-    scratch: Path,
-    is_cancelled: Callable[[], bool],
-) -> None:
-    scratch.mkdir()
-    paths = [Path(p) for job in jobs for p in job["paths"]]
-    run_limited(
-        _JOB_MODULE,
-        {**request, "jobs": list(jobs)},
-        scratch,
-        limits_for(paths),
-        subject=_subject(jobs[0]),
-        is_cancelled=is_cancelled,
-    )
 
 
 def _subject(job: Mapping[str, Any]) -> Path:

@@ -17,6 +17,7 @@ does, in a child under the runner's limits: each must be read or refused, within
 import argparse
 import json
 import random
+import resource
 import sys
 import tempfile
 import time
@@ -111,7 +112,8 @@ def main() -> int:
         "--structures", action="store_true", help="well-formed files that mean harm instead"
     )
     options = parser.parse_args()
-    files = [f for f in captures() if options.only in str(f)]
+    everything = captures(DATA.parent) if options.structures else captures()
+    files = [f for f in everything if options.only in str(f)]
     if options.structures:
         return _structures(files, options.count, options.seed)
     started = time.monotonic()
@@ -146,7 +148,10 @@ def _structures(files: list[Path], count: int, seed: int) -> int:
     print("| " + " | ".join(outcomes) + " |\n|" + " ---: |" * len(outcomes))
     print("| " + " | ".join(str(total[o]) for o in outcomes) + " |")
     took = round(time.monotonic() - started, 1)
-    print(json.dumps({"count": total.total(), "seconds": took, **{o: total[o] for o in outcomes}}))
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = {"seconds": took, "cpu_s": round(used.ru_utime + used.ru_stime, 1)}
+    spent |= {"largest_child_mb": round(used.ru_maxrss / 1e3)}
+    print(json.dumps({"count": total.total(), **spent, **{o: total[o] for o in outcomes}}))
     return 1 if any(total[o] for o in STRUCTURE_FAILURES) else 0
 
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from analysis.trace.nesting import depths, nesting_order, parents
+from analysis.trace.model import HostRanges, empty_columns
+from analysis.trace.nesting import depths, innermost, nesting_order, parents
 
 
 def _by_stack(rows: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
@@ -55,3 +56,8 @@ def test_a_callee_that_ends_late_by_rounding_is_a_child_and_the_next_call_is_not
     parent = parents(end, thread, start_ns=start, rounding_ns=2)
 
     assert parent.tolist() == [-1, 0, -1, 2]
+
+
+def test_no_times_lie_in_no_range():
+    nothing = np.empty(0, np.int32)
+    assert innermost(empty_columns(HostRanges), nothing, nothing.astype(np.int64)).tolist() == []
