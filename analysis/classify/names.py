@@ -16,8 +16,6 @@ MAX_WORDS_CHARS = 160
 
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}|_GLOBAL__N__\w*?(?=::)")
 _CAST = re.compile(r"\((?:bool|char|short|int|long|unsigned \w+|unsigned)\)(?=-?[\w])")
-_ELLIPSIS = re.compile(r"\s*(?:\u2026|\.\.\.)\s*$")
-_CLONE = re.compile(r"(?:\s*\[clone [^\]]*\]|\.kd)+\s*$")
 _OPERATOR_CALL = re.compile(r"operator\s*\(\s*\)")
 _QUALIFIER = re.compile(r"^(?:(?:void|static|inline|const|extern|__global__)\s+)+")
 _COLONS = re.compile(r"(?:::\s*){2,}")
@@ -123,8 +121,24 @@ def to_words(text: str) -> str:
     return _KERNEL_NUMBER.sub("_kernel", framed)
 
 
+def _without_marks(raw: str) -> str:
+    """Return a name without what tools put at its end: an ellipsis, ".kd", "[clone ...]"."""
+    text = raw.rstrip()
+    cut = text.removesuffix("\u2026").removesuffix("...").rstrip()
+    text = cut if cut != text else raw
+    while True:
+        end = text.rstrip()
+        clone = end.rfind("[clone ")
+        if end.endswith(".kd"):
+            text = end.removesuffix(".kd")
+        elif clone >= 0 and end.find("]", clone) == len(end) - 1:
+            text = end[:clone].rstrip()
+        else:
+            return text
+
+
 def _clean(raw: str) -> str:
-    text = _CLONE.sub("", _ELLIPSIS.sub("", raw))
+    text = _without_marks(raw)
     if text.startswith(("_Z", "__Z")):
         text = _demangle(text[text.index("_Z") :])
     text = _ANONYMOUS.sub("", text)

@@ -121,7 +121,7 @@ MAX_COMPARED = 200
 GUESS = 0.75
 """Confidence up to which a pair is a guess: by likeness or category alone."""
 WORD = re.compile(r"[a-z]+|\d+")
-_MORE = re.compile(r"(\d+) more")
+_MORE = re.compile(r"(\d{1,9}) more")
 
 
 def pair_unmatched(rows: Rows) -> None:

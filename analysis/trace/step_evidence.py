@@ -26,7 +26,7 @@ from analysis.trace.repetition import (
 )
 
 PROFILER_STEP = "ProfilerStep#"
-_NUMBERED = re.compile(r"^(?P<family>.*?[A-Za-z][A-Za-z_ ]*?)[\s_#:=.\-(\[]*(?P<number>\d+)\b")
+_NUMBERED = re.compile(r"(?P<last>[A-Za-z])[\s_#:=.\-(\[]*(?P<number>\d{1,18})\b")
 _STEP_WORDS = re.compile(
     r"iter(ation)?s?(?![a-z])|step|batch|token|decode|sampl|frame|request|forward|train|loop"
     r"|(run|rep|pass)(?![a-z])|repeat|trial|episode|generat",
@@ -165,8 +165,8 @@ def _family_of(name: str) -> tuple[str, int | None] | None:
     """Return the family and number of a range; no number where each range is a step."""
     if engine := _ENGINE.match(name):
         return engine[0], None
-    found = _NUMBERED.match(name)
-    if not found or _PART_WORDS.search(found["family"]):
+    found = _NUMBERED.search(name)
+    if not found or _PART_WORDS.search(name[: found.end("last")]):
         return None
     return name[: found.start("number")], int(found["number"])
 

@@ -26,6 +26,7 @@ _SAMPLES = (
     "Samples",
 )
 _EXECUTED = ("Instructions Executed", "# Instructions Executed")
+_MAX_NUMBER = 1e18
 _STALL = "stall_"
 _REMEDY = "Export it again with `ncu --import FILE --csv --page source`"
 
@@ -88,9 +89,10 @@ def _add(table: _Table, row: dict[str, str]) -> None:
 
 def _number(text: str | None) -> float | None:
     try:
-        return float((text or "").replace(",", ""))
+        value = float((text or "").replace(",", ""))
     except ValueError:
         return None
+    return value if 0 <= value < _MAX_NUMBER else None
 
 
 def _most_sampled(number: int, table: _Table) -> Iterator[tuple[object, ...]]:

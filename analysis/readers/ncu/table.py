@@ -100,8 +100,8 @@ _REMEDY = "Export it again with `ncu --import FILE --csv --page raw`"
 NO_KERNELS = "No kernels were profiled"
 _MAX_RECORD_LINES = 2000
 _DIMS = re.compile(r"\(?\s*(\d+)\s*[,;]\s*(\d+)\s*[,;]\s*(\d+)\s*\)?")
-_INSTANCES = re.compile(r"([^(\s][^(]*?)\s+\(.*\)")
 """`12.5 (12; 13)`: a value with those of its instances (--print-metric-instances)."""
+_MAX_RANGES_CHARS = 1 << 13
 _RANGE = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
@@ -374,8 +374,8 @@ def _total(token: str) -> str:
     """Return the value alone where those of its instances follow it; texts stay as they are."""
     if not token.endswith(")"):
         return token
-    found = _INSTANCES.fullmatch(token)
-    return found[1] if found and looks_numeric(found[1]) else token
+    value, _, _ = token.partition("(")
+    return value.rstrip() if value[-1:].isspace() and looks_numeric(value) else token
 
 
 def _dims(text: str | None) -> str | None:
@@ -389,7 +389,7 @@ def _nvtx_path(row: dict[str, str], columns: Iterable[str]) -> str | None:
     for column in columns:
         if _NVTX in column and (text := row.get(column)):
             names = []
-            for entry in _RANGE.findall(text):
+            for entry in _RANGE.findall(text[:_MAX_RANGES_CHARS]):
                 fields = entry.split(":")
                 domain, name = fields[0], ":".join(fields[1:-6] or fields[1:])
                 names.append(name if domain == "<default domain>" else f"{domain}:{name}")

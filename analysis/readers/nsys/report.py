@@ -25,10 +25,10 @@ from core.errors import CaptureError
 Version = tuple[int, ...]
 EXPORT_LIMIT_S = 1800
 SCAN_BYTES = 64 << 20
-_HEADER_VERSION = re.compile(rb"Report (\d{4})@(\d+)@(\d+)(?:@(\d+))?")
-_BODY_VERSION = re.compile(rb"(20\d\d)\.(\d+)\.(\d+)\.(\d+)-\d+v\d")
-_TOOL_VERSION = re.compile(r"version (\d{4})\.(\d+)\.(\d+)(?:\.(\d+))?")
-_TOO_NEW = re.compile(r"version \((20\d\d\.\d+\.\d+)[^)]*\)[^.]*newer than")
+_HEADER_VERSION = re.compile(rb"Report (\d{4})@(\d{1,9})@(\d{1,9})(?:@(\d{1,9}))?")
+_BODY_VERSION = re.compile(rb"(20\d\d)\.(\d{1,9})\.(\d{1,9})\.(\d{1,9})-\d{1,18}v\d")
+_TOOL_VERSION = re.compile(r"version (\d{4})\.(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
+_TOO_NEW = re.compile(r"version \((20\d\d\.\d{1,9}\.\d{1,9})[^)]{0,200}\)[^.]*newer than")
 TOOL_GLOBS = (
     "/opt/nvidia/nsight-systems*/*/bin/nsys",
     "/opt/nvidia/nsight-systems*/bin/nsys",

@@ -88,6 +88,7 @@ _MAX = 1 << 58
 """9 years in ns, and more bytes and calls than any capture holds; sums still fit 64 bits."""
 _GROUPED = re.compile(r"^\d{1,3}(,\d{3})+(\.\d+)?$")
 _NUMBER = re.compile(r"^\d+(\.\d+)?$")
+_MAX_UNIT_CHARS = 80
 _UNIT = re.compile(r"\s*[(\[]([^)\]]*)[)\]]\s*$")
 _TITLE = re.compile(r"^\s*\*\*\s.*?\(([a-z0-9_]+)(?:[:=][^)]*)?\):?\s*$")
 _SCRIPT = re.compile(r"^Processing \[.*\] with \[(?:.*[/\\])?([a-z0-9_]+)\.py")
@@ -153,7 +154,9 @@ def _cells(line: str) -> list[str]:
 def _is_header(cells: Sequence[str]) -> bool:
     """Say whether a line names columns: several, and some with a unit or a well-known name."""
     names = {_base(c) for c in cells}
-    has_figures = bool(names & _COUNTS) or "start" in names or any(_UNIT.search(c) for c in cells)
+    has_figures = (
+        bool(names & _COUNTS) or "start" in names or any(_unit(c) is not None for c in cells)
+    )
     is_text = not any(_NUMBER.match(c) for c in cells)
     return len(cells) >= 3 and has_figures and is_text and len(names) == len(cells)
 
@@ -216,11 +219,12 @@ def _shown(header: Sequence[str]) -> str:
 
 def _base(header: str) -> str:
     """Return a column's name without its unit, in lower case: "Total Time (ns)" -> "total time"."""
-    return " ".join(_UNIT.sub("", header).lower().split())
+    body, tail = header[:-_MAX_UNIT_CHARS], header[-_MAX_UNIT_CHARS:]
+    return " ".join((body + _UNIT.sub("", tail)).lower().split())
 
 
 def _unit(header: str) -> str | None:
-    found = _UNIT.search(header)
+    found = _UNIT.search(header[-_MAX_UNIT_CHARS:])
     return found[1].strip() if found else None
 
 

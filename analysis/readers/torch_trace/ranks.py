@@ -16,7 +16,8 @@ import numpy as np
 from analysis.readers.torch_trace.columns import Column, EventColumns
 from analysis.trace.model import MISSING, Int32s, Int64s, Process, Thread
 
-_RANK = re.compile(r"(?i)rank\W*(\d+)")
+_RANK = re.compile(r"(?i)rank\W*(\d{1,9})(?!\d)")
+_MAX_ID = (1 << 63) - 1
 _DIGITS = re.compile(r"\d+")
 _CLOCK_SLACK_NS = 1_000_000
 _MIN_CAUSAL_FRAC = 0.9
@@ -113,7 +114,7 @@ def _first_times(num_threads: int, tables: tuple[dict[str, Column], ...]) -> Int
 
 
 def _id(value: Hashable) -> int | str:
-    return value if isinstance(value, int) else str(value)
+    return value if isinstance(value, int) and abs(value) <= _MAX_ID else str(value)
 
 
 def _written_marks(
@@ -146,7 +147,8 @@ def _text_mark(pid: Hashable) -> str:
 def _offsets(streams: Sequence[tuple[Any, Any, Any, Any]]) -> list[int]:
     """Return what was added to the GPU's process id of each stream, which was the device's."""
     return [
-        pid - device if isinstance(pid, int) and device >= 0 else 0 for device, _, pid, _ in streams
+        pid - device if isinstance(pid, int) and device >= 0 and abs(pid) < 1 << 62 else 0
+        for device, _, pid, _ in streams
     ]
 
 

@@ -21,7 +21,7 @@ _MAX_VALUE_CHARS = 64 << 20
 _BLANK = re.compile(r"[ \t\r\n]*")
 _COMMA = re.compile(r"[ \t\r\n]*,[ \t\r\n]*(?=[^ \t\r\n])")
 _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|(\\)')
-_OPEN_ESCAPE = re.compile(r"\\+u?[0-9a-fA-F]{0,3}$")
+_OPEN_ESCAPE = re.compile(r"\\u?[0-9a-fA-F]{0,3}$")
 _NO_NUMBER = re.compile(
     r'"(?:[^"\\]|\\.)*+(?:"|\Z)'
     r"|(?<![\w.])([+-]?(?:inf(?:inity)?|nan(?:\(\w*\))?|1\.#\w+)(?=[\s,\]}]))",
@@ -159,8 +159,8 @@ class TraceStream:
     def _repair(self) -> bool:
         """Double the backslashes that start no escape; False where there is none to mend."""
         rest = self._text[self._at :]
-        cut = _OPEN_ESCAPE.search(rest)
-        tail = rest[cut.start() :] if cut else ""
+        cut = _OPEN_ESCAPE.search(rest, max(0, len(rest) - 5))
+        tail = rest[len(rest[: cut.start()].rstrip("\\")) :] if cut else ""
         body = rest[: len(rest) - len(tail)]
         mended = _ESCAPE.sub(lambda m: "\\\\" if m[1] else m[0], body)
         if mended == body:

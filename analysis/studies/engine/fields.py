@@ -72,7 +72,7 @@ OF_MODEL = frozenset({name for sizes in LLAMA_SIZES.values() for name in sizes})
 }  # fmt: skip
 """Params that a model's name stands for."""
 CAP = re.compile(r"(.+) capped at (\d+(?:\.\d+)?) GiB")
-TILE = re.compile(r"^tile-(\d+)x(\d+)$")
+TILE = re.compile(r"^tile-(\d{1,6})x(\d{1,6})$")
 ORDER: Mapping[str, tuple[str, ...]] = {
     "model": (
         "small",

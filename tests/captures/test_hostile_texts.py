@@ -1,0 +1,158 @@
+"""Names and numbers in captures that cost a reader much more than their bytes, or end it."""
+
+import gzip
+import json
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.bundle import load_paths
+from analysis.capture_file import Staging
+from analysis.classify.names import short_name
+from analysis.readers.ncu.source import read_ncu_source
+from analysis.readers.ncu.table import _total
+from analysis.readers.nsys.report import _TOOL_VERSION
+from analysis.readers.nsys.stats_rows import _base, _unit
+from analysis.readers.torch_trace.ranks import _text_mark
+from analysis.studies.engine.fields import TILE
+from analysis.trace.step_evidence import _family_of
+from core.errors import CaptureError
+from tests.conftest import H100
+
+TRACE = H100 / "kineto" / "train_bf16.json.gz"
+DIGITS = "9" * 5000
+"""More than Python turns into a number."""
+
+
+def trace_with(path: Path, **changes: Any) -> Path:
+    """Write the small part of a real trace, with some fields of its kernels replaced."""
+    document = json.loads(gzip.decompress(TRACE.read_bytes()))
+    events = [e for e in document["traceEvents"] if e.get("ph") == "X"]
+    events = sorted(events, key=lambda event: event["ts"])[5000:7000]
+    for number, event in enumerate(events):
+        if number % 3 == 0:
+            event.update(changes)
+    document["traceEvents"] = events
+    path.write_text(json.dumps(document))
+    return path
+
+
+def outcome(path: Path, folder: Path) -> str:
+    """Read a file as an import does, staged below a folder; anything but an answer or a sentence fails the test."""
+    staged = folder / "staged"
+    staged.mkdir()
+    begin_s = time.process_time()
+    try:
+        load_paths([path], Staging(folder=staged, keep_private=False, salt=b"s" * 16))
+    except CaptureError:
+        found = "refused"
+    else:
+        found = "read"
+    assert time.process_time() - begin_s < 8
+    return found
+
+
+LONG = 60_000
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (_family_of, f"step {DIGITS}"),
+        (_family_of, "a_ " * LONG),
+        (_family_of, "a" * LONG),
+        (short_name, "k" + "\t" * LONG + "x"),
+        (short_name, "k" + ".kd" * LONG + "x"),
+        (short_name, "k" + "[clone " * LONG),
+        (short_name, "\n \t" * LONG + "\u2026x"),
+        (_text_mark, f"rank{DIGITS}"),
+        (_base, "[" * LONG),
+        (_unit, "x" + " (" * LONG),
+        (_total, "1" + " " * LONG + ")"),
+        (TILE.match, f"tile-{DIGITS}x{DIGITS}"),
+        (_TOOL_VERSION.search, f"version 2024.{DIGITS}.1"),
+    ],
+    ids=str,
+)
+def test_what_a_name_is_costs_no_more_than_its_length(
+    read: Callable[[str], object], text: str
+) -> None:
+    begin_s = time.process_time()
+    read(text)
+    assert time.process_time() - begin_s < 1
+
+
+def test_a_trace_of_backslashes_that_are_no_escapes_is_looked_at_once(tmp_path: Path) -> None:
+    path = trace_with(tmp_path / "t.json", name="PLACE")
+    path.write_text(path.read_text().replace("PLACE", "\\x" + "\\\\" * 50_000 + "x", 1))
+
+    assert outcome(path, tmp_path) in ("read", "refused")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tid": 2**70},
+        {"pid": 2**70},
+        {"pid": -(2**63) - 1, "tid": -(2**64)},
+        {"pid": f"rank{DIGITS}"},
+        {"cat": "user_annotation", "name": f"ProfilerStep#{DIGITS}"},
+    ],
+    ids=lambda changes: str(changes)[:50],
+)
+def test_numbers_of_any_size_name_processes_threads_and_steps(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    assert outcome(trace_with(tmp_path / "t.json", **changes), tmp_path) == "read"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["\t" * 32_000 + "x", "step " + DIGITS, "a " * 16_000, "[clone a] " * 3000, "(" * 32_000],
+)
+def test_names_of_an_nsys_database_cost_no_more_than_their_length(
+    tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / "n.sqlite"
+    path.write_bytes((H100 / "nsys" / "decode_eager.sqlite").read_bytes())
+    with closing(sqlite3.connect(path)) as conn, conn:
+        conn.execute("UPDATE StringIds SET value = value || ? || id", (name,))
+        conn.execute("UPDATE NVTX_EVENTS SET text = text || ?", (name,))
+
+    assert outcome(path, tmp_path) in ("read", "refused")
+
+
+@pytest.mark.parametrize("cell", ["inf", "-inf", "nan", "1e400", "-5", DIGITS, "1e300"])
+def test_numbers_of_an_ncu_source_page_are_whole_counts_or_absent(
+    tmp_path: Path, cell: str
+) -> None:
+    path = tmp_path / "source.csv"
+    rows = [f"{cell},FFMA,0x10,{cell},{cell},{cell}", "2,EXIT,0x20,10,64,3"]
+    header = "#,Source,Address,# Samples,Instructions Executed,stall_wait"
+    path.write_text("\n".join(['"Kernel Name","k"', header, *rows]) + "\n")
+
+    found = read_ncu_source(path).counter_sources
+
+    assert found is not None
+    assert found["instruction"].tolist() == ["EXIT"]
+    assert found["share_frac"].tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("step 12", ("step ", 12)),
+        ("Train_Step#7", ("Train_Step#", 7)),
+        ("iter[3]", ("iter[", 3)),
+        ("layer", None),
+        ("12", None),
+        ("step 12b", None),
+    ],
+)
+def test_a_numbered_range_has_its_family_and_number(name: str, family: Any) -> None:
+    assert _family_of(name) == family
