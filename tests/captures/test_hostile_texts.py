@@ -43,7 +43,7 @@ def trace_with(path: Path, **changes: Any) -> Path:
 
 
 def outcome(path: Path, folder: Path) -> str:
-    """Read a file as an import does, staged below a folder; anything but an answer or a sentence fails the test."""
+    """Read a file as an import does; what is neither an answer nor a sentence fails the test."""
     staged = folder / "staged"
     staged.mkdir()
     begin_s = time.process_time()
