@@ -42,7 +42,10 @@ def ranks_of(captures: Sequence[RunCapture]) -> RunRanks:
     table, of_pass = joined.collectives, primary
     if not table["num_bytes"].notna().any():
         for name in map(str, KERNEL_PASS_ORDER):
-            other = join_ranks(by_pass[Pass(name)]) if name != primary else None
+            parts = by_pass[Pass(name)]
+            if name == primary or not any(p.collectives["num_bytes"].notna().any() for p in parts):
+                continue
+            other = join_ranks(parts)
             if other is not None and other.collectives["num_bytes"].notna().any():
                 table, of_pass = other.collectives, name
     document = {
@@ -78,7 +81,7 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
         {
             name: value.item() if hasattr(value, "item") else value
             for name, value in zip(columns, row, strict=True)
-            if not pd.isna(value)
+            if not (value is None or value is pd.NA or value != value)
         }
         for row in zip(*columns.values(), strict=True)
     ]

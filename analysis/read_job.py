@@ -67,10 +67,11 @@ def _check_capture(capture: RunCapture) -> None:
     num_bytes = 0
     for table, frame in _stored_tables(capture):
         _at_most(capture.file_name, len(frame), MAX_ROWS, f"rows of {table}")
-        for column in (c for c in frame.columns if _holds_texts(frame[c])):
-            lengths = frame[column].map(len, na_action="ignore")
-            num_bytes += int(pd.to_numeric(lengths, errors="coerce").sum())
-            if column in _NAMES:
+        dtypes = zip(frame.columns, frame.dtypes.tolist(), strict=True)
+        for column in (name for name, dtype in dtypes if len(frame) and _holds_texts(dtype)):
+            texts = (value for value in frame[column].tolist() if isinstance(value, str))
+            num_bytes += sum(map(len, texts))
+            if column in _NAMES and len(frame) > MAX_NAMES:
                 num_names = frame[column].nunique()
                 what = f"different names in {table}, column {column}"
                 _at_most(capture.file_name, num_names, MAX_NAMES, what)
@@ -89,8 +90,9 @@ def _stored_tables(capture: RunCapture) -> Iterator[tuple[str, pd.DataFrame]]:
             yield name, table
 
 
-def _holds_texts(column: "pd.Series[Any]") -> bool:
-    return column.dtype == object or isinstance(column.dtype, pd.StringDtype | pd.CategoricalDtype)
+def _holds_texts(dtype: Any) -> bool:
+    is_object = getattr(dtype, "kind", "") == "O"
+    return is_object or isinstance(dtype, pd.StringDtype | pd.CategoricalDtype)
 
 
 def _at_most(file_name: str, count: int, limit: int, what: str) -> None:

@@ -114,7 +114,9 @@ def _encoded_table(value: Any, folder: Path, numbers: Iterator[int]) -> dict[str
     import pandas as pd
 
     if isinstance(value, pd.DataFrame):
-        return {"columns": {str(name): _values(value[name]) for name in value.columns}}
+        if not len(value):
+            return {"columns": {str(name): [] for name in value.columns}}
+        return {"columns": {str(name): _values(column) for name, column in value.items()}}
     name = f"table-{next(numbers)}.parquet"
     _write_parquet(value, folder / name)
     return {"parquet": name, "num_rows": value.num_rows}
@@ -124,6 +126,8 @@ def _values(column: "pd.Series[Any]") -> list[Any]:
     """Return Python values with None for what is missing."""
     import pandas as pd
 
+    if column.dtype.kind in "iub" and not pd.api.types.is_extension_array_dtype(column.dtype):
+        return column.tolist()
     values = (None if v is pd.NA or v != v else v for v in column.tolist())
     return [_text(v) if isinstance(v, str) else v for v in values]
 

@@ -38,5 +38,5 @@ def keep_manifest(
             if w.pass_name == entry["pass"]
         ]
         passes.append({**entry, "captures": kept, "warnings": [*entry.get("warnings", ()), *lost]})
-    text = json.dumps({**manifest, "passes": passes}, indent=1)
+    text = json.dumps({**manifest, "passes": passes})
     (folder / MANIFEST).write_text(text + "\n")

@@ -190,6 +190,7 @@ _WORD_ALONE = re.compile(r"\w{0,1000}", _A)
 """A name of this form holds no path, address or secret unless it is a key."""
 
 
+@lru_cache(maxsize=1 << 12)
 def private_field(name: str) -> str | None:
     """Return what a metadata field of this name tells ("host", "paths", ...), None if nothing."""
     return next((what for what, pattern in _FIELDS if pattern.search(name)), None)

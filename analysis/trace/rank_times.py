@@ -8,6 +8,7 @@ that needs two ranks is absent where their clocks could not be joined.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -441,6 +442,8 @@ def _per_rank(waits: pd.DataFrame | None, name: str, num_ranks: int) -> Any:
 
 def _kind_table(calls: pd.DataFrame, waits: pd.DataFrame | None, num_ranks: int) -> pd.DataFrame:
     """Return the collectives by kind, group and size."""
+    if calls.empty:
+        return _no_kinds().copy()
     rows = []
     of_group = ["kind", "group", "group_size", "num_bytes"]
     grouped = {}
@@ -480,6 +483,11 @@ _KIND_TYPES: Any = {
     **dict.fromkeys(("algorithm_gbps", "bus_gbps", "transfer_bus_gbps"), "Float64"),
     **dict.fromkeys(("num_calls", "total_ns", "exposed_ns"), "int64"),
 }
+
+
+@cache
+def _no_kinds() -> pd.DataFrame:
+    return pd.DataFrame([], columns=list(KIND_COLUMNS)).astype(_KIND_TYPES)
 
 
 def _plain(key: tuple[Any, ...]) -> tuple[Any, ...]:

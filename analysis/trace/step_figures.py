@@ -25,23 +25,23 @@ def step_kernels(trace: Trace, steps: Steps) -> pd.DataFrame:
     chosen &= (ops.kind == OpKind.KERNEL) | (ops.kind == OpKind.GRAPH)
     if not num or not chosen.any():
         return pd.DataFrame({name: [] for name in STEP_KERNEL_COLUMNS})
-    labels = [trace.labels[i] for i in ops.label[chosen].tolist()]
-    frame = pd.DataFrame(
-        {
-            "name": [label.name for label in labels],
-            "grid": [dims_text(label.grid) for label in labels],
-            "block": [dims_text(label.block) for label in labels],
-            "is_opaque": ops.kind[chosen] == OpKind.GRAPH,
-            "ns": (ops.end_ns - ops.start_ns)[chosen],
-        }
+    is_opaque = ops.kind[chosen] == OpKind.GRAPH
+    codes = 2 * ops.label[chosen].astype(np.int64) + is_opaque
+    code, first, group, count = np.unique(
+        codes, return_index=True, return_inverse=True, return_counts=True
     )
-    keys = ["name", "grid", "block", "is_opaque"]
-    sums = frame.groupby(keys, sort=False, dropna=False)["ns"].agg(["size", "sum"]).reset_index()
-    sums = sums.rename(columns={"size": "count", "sum": "total_ns"})
-    sums[["count", "total_ns"]] = sums[["count", "total_ns"]] / num
-    sums[["grid", "block"]] = sums[["grid", "block"]].astype(object).where(sums.notna(), None)
-    sums = sums.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
-    return sums[list(STEP_KERNEL_COLUMNS)]
+    total = np.zeros(len(code), np.int64)
+    np.add.at(total, group, (ops.end_ns - ops.start_ns)[chosen])
+    sums: dict[tuple[str, str | None, str | None, bool], tuple[int, int]] = {}
+    for i in np.argsort(first).tolist():  # two labels may differ in what is not shown here
+        label = trace.labels[int(code[i]) // 2]
+        key = (label.name, dims_text(label.grid), dims_text(label.block), bool(code[i] % 2))
+        before = sums.get(key, (0, 0))
+        sums[key] = (before[0] + int(count[i]), before[1] + int(total[i]))
+    rows = [(*key, n / num, ns / num) for key, (n, ns) in sums.items()]
+    rows.sort(key=lambda row: -row[-1])
+    frame = pd.DataFrame(rows, columns=["name", "grid", "block", "is_opaque", "count", "total_ns"])
+    return frame[list(STEP_KERNEL_COLUMNS)].astype({"grid": object, "block": object})
 
 
 def regular_ops(trace: Trace, steps: Steps) -> tuple[Bools, int]:

@@ -120,15 +120,17 @@ def steps_document(steps: Steps) -> dict[str, Any]:
 def medians(regular: pd.DataFrame) -> dict[str, float]:
     """Return the median of each figure over some steps; unknown ones are absent."""
     found: dict[str, float] = {}
-    has_kernels = bool((regular["num_kernels"] > 0).any())
+    figures = {name: regular[name].to_numpy(np.float64, na_value=np.nan) for name in _FIGURES}
+    has_kernels = bool((figures["num_kernels"] > 0).any())
     for name in _FIGURES:
-        values = regular[name].dropna().astype(float)
+        values = figures[name][~np.isnan(figures[name])]
         if len(values) and (has_kernels or name not in ("num_kernels", "kernel_ns")):
-            found[name] = float(values.median())
-    shown = regular.dropna(subset=["period_ns"])
-    if len(shown):
-        period = shown["period_ns"].astype(float)
-        found["idle_frac"] = float((1 - shown["busy_ns"] / period).clip(lower=0).median())
+            found[name] = float(np.median(values))
+    period = figures["period_ns"]
+    if (~np.isnan(period)).any():
+        with np.errstate(divide="ignore", invalid="ignore"):
+            idle = np.maximum(1 - figures["busy_ns"] / period, 0)
+        found["idle_frac"] = float(np.nanmedian(idle))
     whole = {k: int(v) for k, v in found.items() if k != "idle_frac" and v == int(v)}
     return found | whole
 

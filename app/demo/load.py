@@ -26,7 +26,7 @@ DATA = FOLDER / "data"
 CAPTURES = "captures.tar.xz"
 """What the entries of `demo.toml` name: single captures, and bundles that were named by hand."""
 MAX_CHILDREN = 4
-BATCH = 20
+BATCH = 40
 """Examples that one child reads: its start costs as much as reading ten of them."""
 
 
@@ -111,14 +111,15 @@ def _load(
         for entry in entries
     ]
     loaded = []
-    for entry, found in zip(entries, import_several(data_dir, runs, source="demo"), strict=True):
-        if isinstance(found, AppError):
-            raise found
-        if found.is_new:
-            with opened(data_dir.db_path) as db:
+    with opened(data_dir.db_path) as db:
+        imported = import_several(data_dir, runs, source="demo")
+        for entry, found in zip(entries, imported, strict=True):
+            if isinstance(found, AppError):
+                raise found
+            if found.is_new:
                 set_tags(db, found.run_id, entry.get("tags", []))
                 set_notes(db, found.run_id, entry.get("notes", ""))
-        loaded.append((entry["name"], found))
+            loaded.append((entry["name"], found))
     return loaded
 
 

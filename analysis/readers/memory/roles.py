@@ -15,6 +15,7 @@ of before it ends are taken as kept.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from analysis.readers.memory.sites import UNKNOWN_SITE
@@ -42,6 +43,7 @@ class Block:
     role: str | None = None
 
 
+@lru_cache(maxsize=1 << 10)
 def kind_of_phase(phase: str | None) -> str | None:
     """Return forward, backward or optimizer: what a phase's name says, the first part first."""
     for part in (phase or "").lower().split("/"):

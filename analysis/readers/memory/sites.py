@@ -130,7 +130,12 @@ def _is_library_frame(file: str, name: str) -> bool:
 
 def is_optimizer_stack(frames: Sequence[Mapping[str, Any]]) -> bool:
     """Say whether the stack is that of an optimizer that sets up or updates its state."""
-    return any(_OPTIMIZER_SITE.search(str(f.get("name", ""))) for f in frames)
+    return any(_is_optimizer(str(f.get("name", ""))) for f in frames)
+
+
+@lru_cache(maxsize=_KEPT_FRAMES)
+def _is_optimizer(name: str) -> bool:
+    return _OPTIMIZER_SITE.search(name) is not None
 
 
 def site_of_stack(frames: Sequence[Mapping[str, Any]]) -> str:
