@@ -2,8 +2,8 @@
 
 import pandas as pd
 
-from app.charts.base import NARROW_CHARS, Chart, figure, name_rows, plain, short, unique_labels
-from app.ui.colours import HOST, IDLE, KERNEL_SUM, SERIES_COLOURS
+from app.charts.base import NARROW_CHARS, Chart, figure, name_rows, plain, unique_labels
+from app.ui.colours import IDLE, KERNEL_SUM, SERIES_COLOURS
 from app.ui.format import duration, percent
 
 MAX_SHOWN = 2_000
@@ -76,86 +76,3 @@ def idle_activities(rows: pd.DataFrame) -> Chart:
         )
     name_rows(fig, labels, bars_px=14)
     return fig
-
-
-_NODE_COLOURS = {
-    "range": HOST,
-    "operator": "#56b4e9",
-    "python": "#009e73",
-    "library": "#7a68c8",
-    "kernel": "#e69f00",
-    "call": "#d55e00",
-    "other": "#6b7280",
-}
-
-
-def flame(nodes: pd.DataFrame, *, whole: str, depth: int = 12) -> Chart:
-    """Draw time by stack from the top down: a box is as wide as the time under it.
-
-    Wants FLAME_COLUMNS of one metric; `whole` names the box over all.
-    """
-    parents = nodes["parent"].fillna(-1).astype(int)
-    fig = figure(height=640, legend=False)
-    fig.add(
-        "icicle",
-        ids=["-1", *nodes["node"].astype(str)],
-        parents=["", *parents.astype(str)],
-        labels=[plain(whole), *(short(n, 60) for n in nodes["name"])],
-        values=[0.0, *(nodes["self_ns"] / 1e6)],
-        branchvalues="remainder",
-        maxdepth=depth,
-        tiling={"orientation": "v"},
-        marker={"colors": [HOST, *(_NODE_COLOURS.get(k, HOST) for k in nodes["kind"])]},
-        hovertext=["", *(plain(n) for n in nodes["name"])],
-        hovertemplate="%{hovertext}<br>%{value:.3f} ms, %{percentRoot:.1%} of all<extra></extra>",
-        textposition="middle left",
-        leaf={"opacity": 1.0},
-        pathbar={"visible": True},
-        sort=True,
-    )
-    return fig
-
-
-def flame_difference(rows: pd.DataFrame, *, labels: tuple[str, str]) -> Chart:
-    """Draw two runs' time by stack in one: width is the longer of both, colour what changed.
-
-    Wants STACK_DIFF_COLUMNS. Blue took less in B, orange more; grey is the same.
-    """
-    fig = figure(height=640, legend=False)
-    wide = rows[["a_self_ns", "b_self_ns"]].max(axis=1)
-    shares = [_change(a, b) for a, b in zip(rows["a_ns"], rows["b_ns"], strict=True)]
-    told = [
-        f"{plain(r.name_)}<br>{plain(labels[0])} {duration(r.a_ns)}, "
-        f"{plain(labels[1])} {duration(r.b_ns)}"
-        for r in rows.rename(columns={"name": "name_"}).itertuples()
-    ]
-    fig.add(
-        "icicle",
-        ids=["-1", *rows["node"].astype(str)],
-        parents=["", *rows["parent"].astype(str)],
-        labels=["a step", *(short(n, 60) for n in rows["name"])],
-        values=[0.0, *(wide / 1e6)],
-        branchvalues="remainder",
-        maxdepth=12,
-        tiling={"orientation": "v"},
-        leaf={"opacity": 1.0},
-        marker={"colors": [HOST, *map(_diverging, shares)]},
-        hovertext=["", *told],
-        hovertemplate="%{hovertext}<extra></extra>",
-        textposition="middle left",
-        pathbar={"visible": True},
-    )
-    return fig
-
-
-def _change(a_ns: float, b_ns: float) -> float:
-    """Return -1 (only in A) to 1 (only in B)."""
-    return (b_ns - a_ns) / (a_ns + b_ns) if a_ns + b_ns else 0.0
-
-
-def _diverging(share: float) -> str:
-    """Return grey at 0, blue towards -1, orange towards 1; a tenth of change is seen."""
-    grey, end = (138, 148, 166), (213, 94, 0) if share > 0 else (0, 114, 178)
-    strength = min(1.0, abs(share) ** 0.5) if abs(share) > 0.01 else 0.0
-    mixed = (round(g + (e - g) * strength) for g, e in zip(grey, end, strict=True))
-    return f"rgb({','.join(map(str, mixed))})"

@@ -7,8 +7,9 @@ import streamlit as st
 from analysis.compare import Comparison
 from analysis.compare.stacks import stack_difference
 from analysis.runview import RunView
-from app.charts.steps import flame_difference
-from app.ui.widgets import chart
+from app.charts.flame import difference_tree, flame_difference
+from app.ui.stack_choice import click, open_stack
+from app.ui.widgets import choose_point
 
 _METRICS = {"GPU time": "gpu", "Idle time": "idle"}
 
@@ -30,8 +31,18 @@ def stacks(found: Comparison, views: Sequence[RunView]) -> None:
     chosen = st.segmented_control(
         "Show", known, default=known[0], key="flame_diff_of", required=True
     )
-    chart(
-        flame_difference(tables[str(chosen)], labels=(found.a.label, found.b.label)),
+    rows = tables[str(chosen)]
+    tree = difference_tree(rows)
+    place = f"{a.run.id}_{b.run.id}_{chosen}"
+    root = open_stack(tree, place)
+    clicked = choose_point(
+        flame_difference(rows, root, labels=(found.a.label, found.b.label)),
         alt=f"Difference of {chosen} by stack",
+        key=f"flame_{place}_{root}",
     )
-    st.caption("Width is the longer of both, a step. Blue took less in B, orange more.")
+    if clicked is not None:
+        click(tree, place, clicked, root)
+    st.caption(
+        "Width is the longer of both, a step. Blue took less in B, orange more. "
+        "A click on a box opens it."
+    )

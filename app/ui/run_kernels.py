@@ -15,6 +15,7 @@ from app.ui.kernel_detail import kernel_detail, open_kernel
 from app.ui.memory_overlay import laid_over
 from app.ui.perfetto import open_or_download
 from app.ui.shape import class_shares, kernel_shares
+from app.ui.stack_choice import kept_kernels
 from app.ui.timeline import Beside, draw_timeline, host_window
 from app.ui.timeline_load import Timeline
 from app.ui.widgets import (
@@ -40,11 +41,14 @@ def kernels(view: RunView) -> None:
     what = _what(view)
     basis = basis_of(view)
     shares = kernel_shares(kernels_of_one(view))
+    marked = kept_kernels(view)
+    wanted = shares["name"].isin(marked) | open_kernel(shares)
+    rows = shares[wanted] if marked else shares
     chosen = kernel_table(
-        shares,
+        rows,
         basis,
         is_cpu=is_cpu_run(view),
-        is_chosen=open_kernel(shares),
+        is_chosen=open_kernel(rows),
         key="kernel_table",
     )
     st.caption(f"{_of_what(basis)} {_recognised(view)}")
@@ -292,6 +296,7 @@ def _timeline_part(view: RunView, kept: data.KeptTimeline) -> None:
     asked = (float(raw[0]), float(raw[1])) if raw else None
     whole = asked is None or asked[1] - asked[0] >= 0.999 * found.extent_ns
     asked = None if whole else asked
+    marked = kept_kernels(view)
     beside = _beside(view, kept, asked)
     _, selected = draw_timeline(
         found,
@@ -301,8 +306,10 @@ def _timeline_part(view: RunView, kept: data.KeptTimeline) -> None:
         key=key,
         asked=asked,
         beside=beside,
+        marked=marked,
     )
     rows = kernel_shares(kernels_of_one(view))
+    rows = rows[rows["name"].isin(marked)] if marked else rows
     if selected is not None and selected in set(rows["name"]):
         rows = rows[rows["name"] == selected]
         st.markdown(f"**Selected:** {plain_markdown(label(str(rows['name'].iloc[0])))}")

@@ -7,21 +7,14 @@ import pandas as pd
 import streamlit as st
 
 from analysis.classify import distinct_labels
-from analysis.per_step import basis_of, kernels_of_one
 from analysis.roofline import flops_peak
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
-from app.charts import steps as step_charts
 from app.ui import style
-from app.ui.format import duration
 from app.ui.kernel_detail import kernel_link, open_operator
-from app.ui.run_kernels import kernel_table
-from app.ui.run_steps import why_no_steps
-from app.ui.shape import kernel_shares
 from app.ui.widgets import (
     KERNEL_CHARS,
     category_column,
-    chart,
     choose_row,
     kernel_column,
     plain_markdown,
@@ -158,72 +151,3 @@ def _kernels_of(view: RunView, row: pd.Series) -> None:
     if place is not None:
         name = str(shown["kernel"].iloc[place])
         kernel_link(name, "Open this kernel in the table of kernels", key="kernel_of_operator")
-
-
-_METRICS = {"GPU time": "gpu", "Idle time": "idle"}
-
-
-def stacks(view: RunView) -> None:
-    """Draw GPU time by stack, and idle time by what the host was in."""
-    nodes = view.by_step.flame
-    if not len(nodes):
-        style.empty_state("No stacks recorded", why_no_steps(view))
-        return
-    known = [label for label, metric in _METRICS.items() if (nodes["metric"] == metric).any()]
-    chosen = st.segmented_control("Show", known, default=known[0], key="flame_of", required=True)
-    own = nodes[nodes["metric"] == _METRICS[str(chosen)]]
-    looked = st.text_input("Only stacks with", key="flame_find", placeholder="attention, aten::mm")
-    if looked:
-        own = _within(own, looked)
-    if own.empty:
-        st.caption("No stack has a name with that text.")
-        return
-    a_step = "a step" if "source" in view.by_step.facts else "in all"
-    whole = f"{chosen} {a_step}: {duration(float(own['self_ns'].sum()))}"
-    chart(step_charts.flame(own, whole=whole), alt=f"{chosen} by stack")
-    st.caption("Width is time. A click on a box opens it; the bar above leads back.")
-    if looked and chosen == "GPU time":
-        _kernels_of_stacks(view, own)
-
-
-def _kernels_of_stacks(view: RunView, nodes: pd.DataFrame) -> None:
-    """List the kernels under the stacks that the reader looks at."""
-    names = set(nodes["name"][(nodes["kind"] == "kernel") & (nodes["self_ns"] > 0)])
-    rows = kernel_shares(kernels_of_one(view))
-    rows = rows[rows["name"].isin(names)]
-    if rows.empty:
-        return
-    st.markdown("**Kernels under these stacks**, all of their launches")
-    chosen = kernel_table(
-        rows,
-        basis_of(view),
-        key="stack_kernels",
-        height=table_height(rows, 420),
-        is_chosen=pd.Series(False, index=rows.index),
-    )
-    if chosen is not None:
-        kernel_link(str(chosen["name"]), "Open it in the table of kernels", key="kernel_of_stack")
-
-
-def _within(nodes: pd.DataFrame, text: str) -> pd.DataFrame:
-    """Return the nodes with the text in their name, with what is around and inside them."""
-    parent = nodes["parent"].fillna(-1).astype(int).to_numpy()
-    place = {int(n): i for i, n in enumerate(nodes["node"])}
-    above = [place.get(p, -1) for p in parent.tolist()]
-    hit = nodes["name"].str.contains(text, case=False, regex=False).to_list()
-    inside = list(hit)
-    order = sorted(range(len(nodes)), key=lambda i: _depth(i, above))
-    for i in order:
-        inside[i] = inside[i] or (above[i] >= 0 and inside[above[i]])
-    kept = list(inside)
-    for i in reversed(order):
-        if kept[i] and above[i] >= 0:
-            kept[above[i]] = True
-    return nodes.assign(self_ns=nodes["self_ns"].where(inside, 0.0))[kept]
-
-
-def _depth(row: int, above: list[int]) -> int:
-    depth = 0
-    while above[row] >= 0:
-        row, depth = above[row], depth + 1
-    return depth

@@ -6,9 +6,10 @@ from app.ui.run_files import environment, files, reproduce
 from app.ui.run_host import host
 from app.ui.run_kernels import kernels, timeline
 from app.ui.run_memory import memory, samples
-from app.ui.run_operators import operators, stacks
+from app.ui.run_operators import operators
 from app.ui.run_phases import phases
 from app.ui.run_ranks import ranks
+from app.ui.run_stacks import stacks
 from app.ui.run_steps import steps
 
 __all__ = [

@@ -108,7 +108,8 @@ function draw(s) {
     const { colour } = meta.palette[meta.classes[spans.name[i]]]
     g.fillStyle = colour
     const y = box.y[lane], high = box.heights[lane]
-    g.globalAlpha = Math.min(1, 0.25 + 0.75 * spans.fill[i])
+    const isPale = meta.marked && lane < meta.numStreams && !meta.marked[spans.name[i]]
+    g.globalAlpha = Math.min(1, 0.25 + 0.75 * spans.fill[i]) * (isPale ? 0.12 : 1)
     g.fillRect(Math.max(a, -1), y, Math.min(b, width + 1) - Math.max(a, -1), high)
     g.globalAlpha = 1
     if (spans.name[i] === s.selected) {

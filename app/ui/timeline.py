@@ -70,10 +70,12 @@ def draw_timeline(
     key: str,
     asked: tuple[float, float] | None,
     beside: Beside,
+    marked: frozenset[str] = frozenset(),
 ) -> tuple[tuple[float, float] | None, str | None]:
     """Draw one window; return the window the reader zoomed to, and the kernel clicked, or None.
 
     `categories` and `short_names` map full kernel names; a transfer is coloured as what it is.
+    All but the `marked` kernels are pale, if there are any.
     """
     kinds = zip(timeline.names, timeline.kinds, strict=True)
     classes = [_KIND_CATEGORY.get(k) or categories.get(n, "unknown") for n, k in kinds]
@@ -105,6 +107,7 @@ def draw_timeline(
         "total": view.num_spans,
         "rangeNames": ranges["name"].to_list(),
         "memory": _memory(timeline, beside.memory),
+        "marked": [n in marked for n in timeline.names] if marked else None,
     }
     result = _COMPONENT(
         key=key,

@@ -87,6 +87,28 @@ def chart(fig: Chart, *, alt: str, key: str | None = None) -> None:
     st.plotly_chart(fig.to_plotly(), key=key or f"chart {alt}", config=CONFIG, alt=alt)
 
 
+def choose_point(fig: Chart, *, alt: str, key: str) -> int | None:
+    """Draw a chart of which one point can be clicked; return that point's customdata.
+
+    The key must change with what is drawn: a choice belongs to one drawing.
+    """
+    found = st.plotly_chart(
+        fig.to_plotly(),
+        key=key,
+        config=CONFIG,
+        alt=alt,
+        on_select="rerun",
+        selection_mode="points",
+    )
+    points = found.selection.points
+    return _customdata(points[0].get("customdata")) if points else None
+
+
+def _customdata(value: Any) -> int | None:
+    first = value[0] if isinstance(value, list) and value else value
+    return int(first) if isinstance(first, int | float) else None
+
+
 def show_table(frame: pd.DataFrame, **options: Any) -> Any:
     """Draw a table without row numbers; an empty cell shows the sign for what is not known.
 

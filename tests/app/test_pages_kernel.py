@@ -12,12 +12,12 @@ from core.config import data_dir
 def detail_and_stacks(run_id: str) -> None:
     import streamlit as st
 
-    from app.ui import data, kernel_detail, run_operators
+    from app.ui import data, kernel_detail, run_stacks
 
     view = data.fetch_view(run_id)
     kernel_detail.kernel_detail(view, view.kernels.iloc[0])
     st.session_state["flame_find"] = "optimizer"
-    run_operators.stacks(view)
+    run_stacks.stacks(view)
 
 
 def test_a_kernel_names_its_launches_and_operators_and_stacks_their_kernels(
