@@ -148,6 +148,21 @@ def check_run(
         raise NotYours(f"run {run_id} was not claimed for the GPU {gpu_uuid}")
 
 
+def check_reading(db: Database, label: str, run_id: str | None = None) -> None:
+    """Raise NotYours when a worker's token reads a run that is not its own, or all (None).
+
+    A token that no worker registered with is a program's, which may read.
+    """
+    row = db.execute("SELECT worker_id FROM worker_tokens WHERE label = ?", [label]).fetchone()
+    if row is None or row[0] is None:
+        return
+    owner = db.execute(
+        "SELECT worker_id, json_extract(progress, '$.token') FROM runs WHERE id = ?", [run_id]
+    ).fetchone()
+    if owner is None or (owner[0] != row[0] and (owner[0] is not None or owner[1] != label)):
+        raise NotYours(f"the token {label!r} is a worker's: it reads that worker's runs alone")
+
+
 def _owner(db: Database, worker_id: Any) -> str | None:
     """Return the label of the token that has a worker, while that token is accepted."""
     row = db.execute(

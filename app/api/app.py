@@ -57,7 +57,13 @@ def routes(box: Box) -> list[Route]:
 
         return found
 
-    return [Route(path, with_state(handler), methods=[m]) for m, path, handler in _routes()]
+    known = [Route(path, with_state(handler), methods=[m]) for m, path, handler in _routes()]
+    return [*known, Route(PREFIX + "/{rest:path}", nothing_here), Route(PREFIX, nothing_here)]
+
+
+async def nothing_here(_: Request) -> Response:
+    """Answer below the API's prefix for what is no route: pages must not."""
+    return JSONResponse({"error": "the API has no such route"}, status_code=404)
 
 
 def _routes() -> list[tuple[str, str, Handler]]:

@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from app.api.errors import ApiError
 from app.api.state import ApiState, in_thread, state_of
+from app.serve.addresses import client_of
 from core.config import DataDir
 from core.errors import UserError
 from db.tokens import EMBEDDED, note_use, token_digests
@@ -59,7 +60,7 @@ async def check_token(request: Request) -> str:
     guesses tokens shall not cut off the workers of the same host.
     """
     state = state_of(request)
-    address = request.client.host if request.client else "unknown"
+    address = client_of(request.client.host) if request.client else "unknown"
     presented = _digest(request)
     if (address, presented) not in state.proven and _num_failures(address) >= MAX_FAILURES:
         raise ApiError(429, "too many wrong tokens from this address; wait a minute")

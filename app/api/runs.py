@@ -25,7 +25,7 @@ from db import queue as db_queue
 from db.fetch import gpu_facts, run_view
 from db.runs import count_runs, expect_run, list_rows, resolve_run
 from db.status import has_capture
-from db.tokens import NotYours, check_run, check_worker
+from db.tokens import NotYours, check_reading, check_run, check_worker
 from db.workers import gpu_id, gpu_model_of
 
 LOG = logging.getLogger("warpboard.api")
@@ -225,7 +225,7 @@ async def expected(request: Request) -> Response:
 @route
 async def listed(request: Request) -> Response:
     """Return runs that a filter matches."""
-    await check_token(request)
+    await in_thread(request, check_reading, await check_token(request))
     query = request.query_params.get("filter", "")
     limit = _number(request, "limit", 100, MAX_LISTED)
     offset = _number(request, "offset", 0, 10**9)
@@ -240,7 +240,7 @@ async def listed(request: Request) -> Response:
 @route
 async def shown(request: Request) -> Response:
     """Return one run: the document of `show --json`."""
-    await check_token(request)
+    label = await check_token(request)
     data_dir = state_of(request).data_dir
 
     def work(db: Database) -> dict[str, Any]:
@@ -248,6 +248,7 @@ async def shown(request: Request) -> Response:
             run_id = resolve_run(db, request.path_params["run_id"])
         except UserError as exc:
             raise ApiError(404, str(exc)) from exc
+        check_reading(db, label, run_id)
         return show_document(run_view(db, data_dir, run_id), gpu_facts(db, run_id))
 
     return JSONResponse(await in_thread(request, work))

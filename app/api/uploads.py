@@ -5,6 +5,7 @@ import hashlib
 import os
 import re
 import shutil
+import time
 from pathlib import Path
 from typing import IO
 
@@ -25,6 +26,8 @@ from db.tokens import check_run
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _RUN_ID = re.compile(r"[a-z0-9]{4,40}\Z")
 DEFAULT_MAX_CAPTURE_BYTES = 8 * 2**30
+RECHECK_S = 5.0
+"How often an upload that goes on is asked whether its token still holds."
 KEEP_FREE_BYTES = 256 * 2**20
 "Room that is left on the disk for the database, whatever is uploaded."
 
@@ -105,8 +108,12 @@ async def _append(request: Request, partial: Path, offset: int) -> int:
         have = file.tell()
         if have != offset:
             raise ApiError(409, f"the next byte is at offset {have}", expected=have)
+        checked_s = time.monotonic()
         try:
             async for chunk in read_chunks(request):
+                if time.monotonic() - checked_s > RECHECK_S:
+                    await check_token(request)  # it may have been revoked meanwhile
+                    checked_s = time.monotonic()
                 have += len(chunk)
                 if have > limit:
                     raise ApiError(413, f"captures are limited to {limit} bytes")

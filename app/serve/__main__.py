@@ -86,6 +86,8 @@ def serve(options: argparse.Namespace) -> None:
         log_level=logging.WARNING,
         access_log=False,
         server_header=False,
+        # Who forwards may say for whom; without a proxy that the operator named, nobody forwards.
+        proxy_headers=bool(policy.named),
         timeout_graceful_shutdown=STOP_S,
     )
     uvicorn.Server(config).run(sockets=sockets)

@@ -46,6 +46,22 @@ def is_address(host: str) -> bool:
     return True
 
 
+def client_of(address: str) -> str:
+    """Return whom limits count a peer as: its address, or its network's of IPv6 (/64).
+
+    One host has a whole such network, and an address of it for every request.
+    """
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, 64), strict=False))
+
+
 def named_hosts() -> tuple[str, ...]:
     """Return the host names of WARPBOARD_HOSTS: those of a proxy in front, for example."""
     chosen = os.environ.get("WARPBOARD_HOSTS", "").split(",")

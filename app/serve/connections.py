@@ -9,6 +9,8 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from app.serve.addresses import client_of
+
 HEAD_S = 10.0
 "So long may the head of a request take."
 MAX_CONNECTIONS = 800
@@ -32,20 +34,28 @@ class Connections:
         self._limit = limit
         self._of_client = of_client
         self._open: dict[asyncio.Transport, Any] = {}
+        self._of_peer: dict[str, dict[asyncio.Transport, Any]] = {}
 
     def admit(self, protocol: "GuardedProtocol") -> None:
         """Count a new connection; where that is one too many an idle one goes, else the new one."""
         transport = protocol.transport
         self._open[transport] = protocol
-        same = [p for p in self._open.values() if p.peer == protocol.peer]
+        same = self._of_peer.setdefault(protocol.peer, {})
+        same[transport] = protocol
         if len(same) > self._of_client:
-            self._close_one(same, protocol)
+            self._close_one(same.values(), protocol)
         elif len(self._open) > self._limit:
             self._close_one(self._open.values(), protocol)
 
     def forget(self, transport: asyncio.Transport) -> None:
         """Notice that a connection has ended."""
-        self._open.pop(transport, None)
+        protocol = self._open.pop(transport, None)
+        if protocol is None:
+            return
+        same = self._of_peer[protocol.peer]
+        del same[transport]
+        if not same:
+            del self._of_peer[protocol.peer]
 
     def _close_one(
         self, candidates: Iterable["GuardedProtocol"], newest: "GuardedProtocol"
@@ -61,12 +71,9 @@ OPEN = Connections()
 class GuardedProtocol(H11Protocol):
     """uvicorn's HTTP with a limit for heads that do not come, and a place in `OPEN`."""
 
+    peer = ""
     _head_timer: asyncio.TimerHandle | None = None
     _is_upgraded = False
-
-    @property
-    def peer(self) -> str:
-        return self.client[0] if self.client else ""
 
     @property
     def is_idle(self) -> bool:
@@ -75,6 +82,7 @@ class GuardedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
+        self.peer = client_of(self.client[0]) if self.client else ""
         OPEN.admit(self)
         self._await_head()
 

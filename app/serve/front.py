@@ -1,5 +1,6 @@
 """What every request passes before pages and API see it: host, origin, session, upload, headers."""
 
+import re
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
@@ -11,7 +12,7 @@ import anyio
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.serve.addresses import LOOPBACK, is_address
+from app.serve.addresses import LOOPBACK, client_of, is_address
 from app.serve.login import Login
 
 API = "/api/v1/"
@@ -23,9 +24,16 @@ LOGIN_STEPS = ("/auth/login", "/auth/logout", "/oauth2callback")
 OURS = ("/api/", "/perfetto/")
 """Paths that are not Streamlit's: they lie below no base path inside the server."""
 
+_HOST = re.compile(
+    r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[\w.-]+))(?::\d{0,5})?\Z", re.ASCII
+)
+_ODD_PATH = re.compile(r"(?!/)|.*(?:[\x00-\x1f\x7f\\]|//|/\.{1,2}(?:/|\Z))", re.DOTALL)
+"""A path that two servers may read in two ways: `..`, `//`, a whole address, a backslash."""
+
 MAX_SESSIONS = 300
 MAX_SESSIONS_OF_CLIENT = 100
 MAX_UPLOADS_OF_CLIENT = 2
+MAX_UPLOADS = 12
 UPLOAD_WINDOW_S = 600.0
 MAX_UPLOADED = 5
 "So many times the largest upload may one client send in a window."
@@ -82,6 +90,8 @@ class Front:
         path = self._inner_path(scope["path"])
         send = _with_headers(send)
         try:
+            if _ODD_PATH.match(scope["path"]):
+                raise Refused(400, "the path is no plain one")
             if not path.startswith(API):
                 self._check(scope, path)
             else:
@@ -95,7 +105,7 @@ class Front:
             await _answer(scope, receive, send, answer)
             return
         scope = inner
-        client = scope["client"][0] if scope.get("client") else ""
+        client = client_of(scope["client"][0]) if scope.get("client") else ""
         if scope["type"] == "websocket":
             await self._stream(scope, receive, send, client)
         elif path.startswith(UPLOAD) and scope["method"] == "PUT":
@@ -160,13 +170,10 @@ class Front:
             raise Refused(403, "not served to pages of another origin")
 
     def _is_host(self, host: str) -> bool:
-        try:
-            parts = urlsplit(f"//{host}")
-            name, _ = (parts.hostname or "").rstrip("."), parts.port
-        except ValueError:
+        written = _HOST.match(host)
+        if written is None:
             return False
-        if not name or parts.path or parts.query or "@" in host:
-            return False
+        name = (written["address"] or written["name"]).rstrip(".").lower()
         policy = self._policy
         is_named = "*" in policy.hosts or name in policy.hosts
         return is_named or (policy.is_any_address and is_address(name))
@@ -210,14 +217,15 @@ class Front:
     async def _upload(self, scope: Scope, receive: Receive, send: Send, client: str) -> None:
         """Let an upload through while its client has not sent too much, or too many at once."""
         limit = self._policy.max_upload_bytes + MULTIPART_BYTES
-        recent = self._uploaded[client]
-        while recent and recent[0][0] < time.monotonic() - UPLOAD_WINDOW_S:
-            recent.popleft()
+        self._forget_old_uploads()
+        recent = self._uploaded.get(client, ())
         announced = _header(scope, b"content-length") or "0"
         num_bytes = int(announced) if announced.isdigit() and len(announced) < 15 else limit + 1
         refusal = None
         if num_bytes > limit:
             refusal = Refused(413, f"uploads are limited to {self._policy.max_upload_bytes} bytes")
+        elif self._uploads.total() >= MAX_UPLOADS:
+            refusal = Refused(503, "too many uploads are going on")
         elif self._uploads[client] >= MAX_UPLOADS_OF_CLIENT:
             refusal = Refused(429, "other uploads of yours are going on")
         elif sum(n for _, n in recent) + num_bytes > MAX_UPLOADED * limit:
@@ -231,7 +239,15 @@ class Front:
             await self._app(scope, entry, send)
         finally:
             _one_less(self._uploads, client)
-            recent.append((time.monotonic(), entry.num_bytes))
+            self._uploaded[client].append((time.monotonic(), entry.num_bytes))
+
+    def _forget_old_uploads(self) -> None:
+        limit_s = time.monotonic() - UPLOAD_WINDOW_S
+        for client, recent in list(self._uploaded.items()):
+            while recent and recent[0][0] < limit_s:
+                recent.popleft()
+            if not recent:
+                del self._uploaded[client]
 
 
 class _Body:

@@ -6,6 +6,7 @@ that the provider knows may enter.
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,11 +15,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from app.serve.addresses import is_loopback
 from core.config import ROOT
 from core.errors import UserError
 
 PROVIDER_FIELDS = ("client_id", "client_secret", "server_metadata_url")
 MIN_COOKIE_SECRET_CHARS = 32
+_EMAIL = re.compile(r"[^@\s]+@[^@\s]+\Z")
+_DOMAIN = re.compile(r"(?:[\w-]+\.)*[\w-]+\Z")
 DEFAULT = "default"
 """Streamlit's name for a provider that stands in `[auth]` itself."""
 
@@ -38,11 +42,15 @@ class Access:
             return False
         if self.is_anyone:
             return True
-        email = str(claims.get("email") or "").lower()
-        if not email or claims.get("email_verified") is False:
+        email = claims.get("email")
+        is_unverified = str(claims.get("email_verified", True)).lower() in ("false", "0", "none")
+        if not isinstance(email, str) or is_unverified:
             return False
-        name, at, domain = email.rpartition("@")
-        return email in self.users or bool(name and at and domain in self.domains)
+        # Letters beyond ASCII may become ASCII ones in lower case (the Kelvin sign a k).
+        email = email.lower() if email.isascii() else email
+        return email in self.users or (
+            bool(_EMAIL.match(email)) and (email.rpartition("@")[2] in self.domains)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,12 +130,21 @@ def _checked(secrets: Mapping[str, Any], base_path: str) -> Login:
     if not providers or not all(_is_provider(section) for section in named.values()):
         fields = ", ".join(PROVIDER_FIELDS)
         raise UserError(f"[auth] names no complete provider: each needs {fields}")
+    for section in (auth, *named.values()):
+        _check_metadata(section.get("server_metadata_url"))
     access = _access(secrets.get("access"))
     return Login(providers=tuple(providers), cookie_secret=secret, access=access)
 
 
 def _is_provider(section: Mapping[str, Any]) -> bool:
     return all(isinstance(section.get(f), str) and section[f] for f in PROVIDER_FIELDS)
+
+
+def _check_metadata(url: Any) -> None:
+    """Refuse a provider over plain HTTP: who is on the way would say who may enter."""
+    parts = urlsplit(url) if isinstance(url, str) else None
+    if parts and parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+        raise UserError("[auth] server_metadata_url must begin with https://")
 
 
 def _text(section: Mapping[str, Any], name: str) -> str:
@@ -140,11 +157,16 @@ def _text(section: Mapping[str, Any], name: str) -> str:
 def _access(section: Any) -> Access:
     section = section if isinstance(section, dict) else {}
     lists: list[frozenset[str]] = []
-    for name in ("users", "domains"):
+    forms = {"users": (_EMAIL, "an address"), "domains": (_DOMAIN, "a domain")}
+    for name, (form, what) in forms.items():
         values = section.get(name, [])
         if not isinstance(values, list) or not all(isinstance(v, str) and v for v in values):
             raise UserError(f"[access] {name} must be a list of texts")
-        lists.append(frozenset(v.lower().lstrip("@") for v in values))
+        plain = [v.strip().removeprefix("@" if name == "domains" else "").lower() for v in values]
+        for value in plain:
+            if not form.match(value):
+                raise UserError(f"[access] {name}: {value!r} is not {what}, so it lets nobody in")
+        lists.append(frozenset(plain))
     is_anyone = section.get("anyone") is True
     if not (lists[0] or lists[1] or is_anyone):
         remedy = "users = [...], domains = [...], or anyone = true for all whom the provider knows"

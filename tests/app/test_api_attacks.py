@@ -91,7 +91,7 @@ def test_offset_is_a_whole_number(api: httpx.Client, make_run: MakeRun, where: s
 )
 def test_no_path_leads_out_of_the_routes(api: httpx.Client, path: str) -> None:
     for method in ("GET", "HEAD", "PUT", "POST"):
-        with raw(api, f"{method} {api.base_url.path.rstrip('/')}{path} HTTP/1.1\r\n") as peer:
+        with raw(api, f"{method} {api.base_url.path.rstrip('/')}{path} HTTP/1.1") as peer:
             code = answer(peer).split()[1]
         assert code in ("400", "404", "405")
 
@@ -178,3 +178,11 @@ def asked_meanwhile(api: httpx.Client) -> Iterator[list[float]]:
         stop.set()
         thread.join()
     assert len(taken) > 1
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/", "", "/runs/a/b/c/d", "/static/x.js"])
+def test_no_page_is_served_below_the_api(api: httpx.Client, path: str) -> None:
+    with raw(api, f"GET /api/v1{path} HTTP/1.1") as peer:
+        head = answer(peer)
+    assert head.split()[1] == "404"
+    assert "application/json" in head

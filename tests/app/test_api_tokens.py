@@ -2,13 +2,15 @@
 
 import json
 import sqlite3
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 from sqlite_utils import Database
 
-from app.api import auth
+from app.api import auth, uploads
 from core.config import DataDir
 from core.foreign import checked_gpu
 from db.fetch import run_row
@@ -36,7 +38,13 @@ class Host:
     def post(self, where: str, **body: Any) -> httpx.Response:
         return self._api.post(where, json=body, headers=self._headers)
 
-    def put(self, where: str, data: bytes) -> httpx.Response:
+    def get(self, where: str) -> int:
+        return self._api.get(where, headers=self._headers).status_code
+
+    def head(self, where: str) -> int:
+        return self._api.head(where, headers=self._headers).status_code
+
+    def put(self, where: str, data: bytes | Iterator[bytes]) -> httpx.Response:
         params: dict[str, Any] = {"file": "t.gz", "offset": 0}
         return self._api.put(where, params=params, content=data, headers=self._headers)
 
@@ -255,3 +263,56 @@ def test_stored_tokens_are_hashes(victim: Host, data_dir: DataDir) -> None:
         dump = "\n".join(db.iterdump())
 
     assert "token of host-a" not in dump
+
+
+def test_a_workers_token_reads_its_own_runs_alone(
+    victim: Host, stranger: Host, api: httpx.Client, db: Database, make_run: MakeRun
+) -> None:
+    claimed, waiting = make_run(gpu=MODEL), make_run(gpu=MODEL)
+    assert victim.post(f"/runs/{claimed}/claim", worker_id="w1", gpu=GPU).status_code == 200
+    program = Host(api, db, "ci")
+
+    reads = {
+        who: [host.get(where) for where in (f"/runs/{claimed}", f"/runs/{waiting}", "/runs")]
+        for who, host in {"victim": victim, "stranger": stranger, "program": program}.items()
+    }
+
+    assert reads == {
+        "victim": [200, 403, 403],
+        "stranger": [403, 403, 403],
+        "program": [200, 200, 200],
+    }
+
+
+def test_a_strangers_captures_are_not_asked_for(
+    victim: Host, stranger: Host, make_run: MakeRun
+) -> None:
+    run_id = make_run(gpu=MODEL)
+    assert victim.post(f"/runs/{run_id}/claim", worker_id="w1", gpu=GPU).status_code == 200
+
+    assert stranger.head(upload_path(run_id)) == 403
+    assert victim.head(upload_path(run_id)) == 404
+
+
+def test_a_token_that_is_revoked_while_a_capture_comes_ends_the_upload(
+    victim: Host,
+    db: Database,
+    data_dir: DataDir,
+    make_run: MakeRun,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run_id = make_run(gpu=MODEL)
+    victim.post(f"/runs/{run_id}/claim", worker_id="w1", gpu=GPU)
+    monkeypatch.setattr(uploads, "RECHECK_S", 0.0)
+    monkeypatch.setattr(auth, "TOKENS_AGE_S", 0.0)
+
+    def body() -> Iterator[bytes]:
+        yield b"x" * 1000
+        revoke_token(db, "host-a")
+        for _ in range(20):
+            time.sleep(0.05)
+            yield b"x" * 1000
+
+    assert victim.put(upload_path(run_id), body()).status_code == 401
+    (part,) = data_dir.uploads.rglob("*.part")
+    assert part.stat().st_size < 20_000

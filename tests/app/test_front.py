@@ -20,6 +20,7 @@ from starlette.websockets import WebSocket
 from streamlit.web.server.starlette.starlette_app_utils import create_signed_value
 
 from app.serve import connections, front
+from app.serve.addresses import client_of
 from app.serve.connections import Connections, GuardedProtocol
 from app.serve.front import Front, Policy
 from app.serve.login import Access, Login
@@ -108,9 +109,110 @@ def test_foreign_names_are_not_served(opened: int, path: str, host: str) -> None
 
 
 @pytest.mark.parametrize(
+    "host",
+    [
+        "LOCALHOST:{port}",
+        "localhost.:{port}",
+        "[::1]:{port}",
+        "127.0.0.1:{port}",
+    ],
+)
+def test_own_names_are_served_however_they_are_written(opened: int, host: str) -> None:
+    name = host.format(port=opened)
+    assert ask(opened, "/", Host=name).status_code == 200
+    assert " 101 " in handshake(opened, Host=name, Origin=f"http://{name}")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        ":8501",
+        "localhost@evil.example",
+        "evil.example@localhost",
+        "localhost/evil",
+        "localhost?.evil.example",
+        "localhost#.evil.example",
+        "localhost:port",
+        "[::1",
+        "[::1].evil.example",
+        "[::ffff:10.0.0.5]",
+        "127.0.0.1.evil.example",
+        "2130706433",
+        "0",
+        "0.0.0.0",
+        "localhost, evil.example",
+    ],
+)
+def test_names_that_only_look_like_our_own_are_not_served(opened: int, host: str) -> None:
+    forwarded = {"X-Forwarded-Host": "localhost", "Forwarded": "host=localhost"}
+    assert ask(opened, "/", Host=host, **forwarded).status_code in (400, 421)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/api/v1/../runs",
+        "/api/v1/..",
+        "/api/v1/%2e%2e/static/x.js",
+        "/api/v1/..%2f..%2fmedia%2fx.png",
+        "/_stcore/health/../stream",
+        "/auth/login/../../media/x.png",
+        "//evil.example/",
+        "/static//x.js",
+        "/static/./x.js",
+        "/static/..\\x.js",
+        "/static/%5c%2e%2e%5cx.js",
+        "/media/x%00.png",
+        "/media/x%0d%0aSet-Cookie:a",
+        "http://evil.example/",
+        "http://localhost/api/v1/health",
+        "*",
+    ],
+)
+def test_no_path_is_read_in_two_ways(opened: int, guarded: int, target: str) -> None:
+    """By one rule to see whether a session is wanted, by another to find what is served."""
+    for port in (opened, guarded):
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as peer:
+            peer.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert b" 400 " in peer.recv(99)
+
+
+@pytest.mark.parametrize("second", ["Origin: http://localhost:1", "Origin: null", "Host: evil"])
+def test_a_header_that_decides_comes_once(opened: int, second: str) -> None:
+    own = f"Host: localhost:{opened}\r\nOrigin: http://localhost:{opened}"
+    with socket.create_connection(("127.0.0.1", opened), timeout=20) as peer:
+        peer.sendall(f"GET / HTTP/1.1\r\n{own}\r\n{second}\r\n\r\n".encode())
+        assert b" 400 " in peer.recv(99)
+
+
+@pytest.mark.parametrize(
+    ("address", "client"),
+    [
+        ("10.0.0.5", "10.0.0.5"),
+        ("::ffff:10.0.0.5", "10.0.0.5"),
+        ("2001:db8:1:2:aaaa::1", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:bbbb::2", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("testclient", "testclient"),
+    ],
+)
+def test_addresses_of_one_host_are_one_client(address: str, client: str) -> None:
+    assert client_of(address) == client
+
+
+@pytest.mark.parametrize(
     "origin",
     [
         "http://evil.example",
+        "http://user@localhost:{port}",
+        "http://localhost:{port}@evil.example",
+        "http://localhost.:{port}",
+        "ws://localhost:{port}",
+        "chrome-extension://localhost:{port}",
+        "http://[::1]:{port}",
+        "http://localhost:{port} http://evil.example",
+        "",
         "http://localhost:3000",
         "http://localhost",
         "null",
@@ -271,6 +373,27 @@ def test_uploads_are_limited_in_size_and_number() -> None:
         where = f"http://localhost:{port}/_stcore/upload_file/s/f"
         sent = [httpx.put(where, content=b"x" * n, trust_env=False) for n in sizes]
     assert [answer.status_code for answer in sent] == [200, 413, 200, 200, 200, 200, 200, 429]
+
+
+def test_uploads_that_go_on_are_limited_over_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front, "MAX_UPLOADS", 1)
+    head = "PUT /_stcore/upload_file/s/f HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n12"
+    with served(Policy()) as port, socket.create_connection(("127.0.0.1", port), 20) as peer:
+        peer.sendall(head.encode())
+        time.sleep(0.3)
+        where = f"http://localhost:{port}/_stcore/upload_file/s/g"
+        assert httpx.put(where, content=b"x", trust_env=False).status_code == 503
+
+
+def test_uploads_of_the_past_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    guard = Front(Starlette(), Policy())
+    for number in range(100):
+        guard._uploaded[f"2001:db8:{number:x}::/64"].append((time.monotonic(), 1))
+    monkeypatch.setattr(front, "UPLOAD_WINDOW_S", -1.0)
+
+    guard._forget_old_uploads()
+
+    assert not guard._uploaded
 
 
 def test_body_that_stops_coming_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

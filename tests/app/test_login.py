@@ -79,6 +79,22 @@ def test_configured_login_shows_a_button_and_nothing_else(secrets: Path) -> None
         (SECRETS.replace("client_secret", "client"), "no complete provider"),
         (SECRETS.partition("[access]")[0], "who may enter"),
         (SECRETS.replace('["Ada@example.com"]', "7"), "users must be a list"),
+        (SECRETS.replace('["Ada@example.com"]', '[["a@b.c"]]'), "users must be a list"),
+        (SECRETS.replace("Ada@example.com", "ada"), "'ada' is not an address"),
+        (SECRETS.replace("Ada@example.com", "*@lab.example, x"), "is not an address"),
+        (SECRETS.replace('"lab.example"', '"*.lab.example"'), "is not a domain"),
+        (SECRETS.replace('"lab.example"', '"@"'), "is not a domain"),
+        (SECRETS.replace('"lab.example"', '" "'), "is not a domain"),
+        (SECRETS.replace("https://id.example", "http://id.example"), "must begin with https"),
+        (SECRETS.replace("https://id.example", "ftp://id.example"), "must begin with https"),
+        (SECRETS.replace('client_secret = "secret"', "client_secret = 7"), "no complete provider"),
+        (SECRETS.replace('client_id = "id"', "client_id = ''"), "no complete provider"),
+        (SECRETS.replace("[access]", "[acess]"), "who may enter"),
+        ("access = 'all'\n" + SECRETS.partition("[access]")[0], "who may enter"),
+        (SECRETS.partition("[access]")[0] + "[access]\nanyone = 'true'", "who may enter"),
+        (SECRETS.partition("[access]")[0] + "[access]\nanyone = 1", "who may enter"),
+        (SECRETS + "[auth]\n", "mend it"),
+        ("\ufeff[[auth]]\nclient_id = 'x'", "mend it"),
         (SECRETS.replace("[access]", "[auth.google]\nclient_id = 'x'\n[access]"), "no complete"),
     ],
 )
@@ -117,11 +133,25 @@ def test_a_complete_file_is_a_login(secrets: Path) -> None:
         ({"is_logged_in": True, "email": "bob@evil.lab.example"}, False),
         ({"is_logged_in": True, "email": "bob@lab.example@evil.example"}, False),
         ({"is_logged_in": True, "email": "lab.example"}, False),
+        ({"is_logged_in": True, "email": "bob@lab.example", "email_verified": "false"}, False),
+        ({"is_logged_in": True, "email": "bob@lab.example", "email_verified": 0}, False),
+        ({"is_logged_in": True, "email": "@lab.example"}, False),
+        ({"is_logged_in": True, "email": "bob@lab.example."}, False),
+        ({"is_logged_in": True, "email": "eve@evil.example@lab.example"}, False),
+        ({"is_logged_in": True, "email": "eve@evil.example\n@lab.example"}, False),
+        ({"is_logged_in": True, "email": '"eve evil" <x@lab.example'}, False),
+        ({"is_logged_in": True, "email": "bo\u212a@kit.example"}, False),
+        ({"is_logged_in": True, "email": ["ada@example.com"]}, False),
+        ({"is_logged_in": True, "email": "ada@example.com\u200b"}, False),
+        ({"is_logged_in": True, "name": "ada@example.com"}, False),
+        ({"is_logged_in": "", "email": "ada@example.com"}, False),
         ({"is_logged_in": True}, False),
         ({"is_logged_in": False, "email": "ada@example.com"}, False),
         ({}, False),
     ],
 )
 def test_only_the_allowed_enter(claims: dict[str, Any], may_enter: bool) -> None:
-    access = Access(users=frozenset({"ada@example.com"}), domains=frozenset({"lab.example"}))
+    access = Access(
+        users=frozenset({"ada@example.com", "bok@kit.example"}), domains=frozenset({"lab.example"})
+    )
     assert access.allows(claims) is may_enter
