@@ -308,6 +308,8 @@ def test_a_token_that_is_revoked_while_a_capture_comes_ends_the_upload(
 
     def body() -> Iterator[bytes]:
         yield b"x" * 1000
+        while not list(data_dir.uploads.rglob("*.part")):
+            time.sleep(0.02)
         revoke_token(db, "host-a")
         for _ in range(20):
             time.sleep(0.05)
