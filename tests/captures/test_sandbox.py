@@ -2,16 +2,19 @@
 
 import contextlib
 import json
+import marshal
 import os
+import py_compile
 import re
 import subprocess
 import sys
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
 
 from app.reading import file_job, read_runs
-from captures import sandbox
+from captures import confined, sandbox
 from captures.sandbox import Limits, limits_for, run_limited
 from core.config import ReadingSettings
 from core.errors import AppError, CaptureError
@@ -247,3 +250,26 @@ def test_nothing_heavy_is_loaded_to_have_a_file_read():
     code += "print({'pandas', 'pyarrow'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "set()", done.stderr
+
+
+def test_what_readers_import_is_kept_compiled_and_anew_after_an_update(tmp_path, monkeypatch):
+    room, library = tmp_path / "core" / "page.py", tmp_path / "lib" / "depends" / "inner.py"
+    for path in (room, library, library.with_name("__init__.py")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x = 1\n")
+    py_compile.compile(str(room))
+    later = room.stat().st_mtime + 60
+    room.write_text("x = 2\n")
+    os.utime(room, (later, later))
+    monkeypatch.setattr(confined, "ROOT", tmp_path)
+    monkeypatch.setattr(confined, "_LIBRARIES", ("depends.inner", "not_installed"))
+    monkeypatch.syspath_prepend(tmp_path / "lib")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "lib"))
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+
+    confined._keep_bytecode()
+
+    assert Path(cache_from_source(str(library))).exists()
+    code = marshal.loads(Path(cache_from_source(str(room))).read_bytes()[16:])
+    assert 2 in code.co_consts
+    assert "depends" not in sys.modules
