@@ -256,3 +256,22 @@ def test_marked_phases_are_timed_in_each_step_and_summed_where_they_recur(hooked
     assert min(times["decode"]) >= 6_000_000
     for number, alone in enumerate(steps.alone_ns[1:]):
         assert times["prefill"][number] + times["decode"][number] <= alone
+
+
+@pytest.mark.parametrize(
+    ("kind", "passes", "calls"),
+    [("inference", 1, 5), ("training", 1, 6), ("training", 4, 6)],
+)
+def test_a_step_costs_few_calls_of_cuda_however_many_passes_it_accumulates(
+    hooked, kind, passes, calls
+):
+    output, [process] = hooked(PROGRAMS / "counted_cuda.py", kind, passes)
+    counted = json.loads(output)
+
+    assert sum(counted.values()) == pytest.approx(calls, abs=0.2)
+    assert "synchronize" not in counted
+    steps = find_steps(process)[0]
+    assert steps.kind == kind and steps.on_gpu
+    # The first passes come before it is known that an optimizer follows.
+    assert len(steps) >= 218
+    assert all(ns > 0 for ns in steps.alone_ns)

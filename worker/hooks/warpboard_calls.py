@@ -81,12 +81,17 @@ def make_timed(session, ref, number, torch):
             if get_ident() != thread:
                 return module._call_impl(*args, **kwargs)
             flags = GRAD if is_grad_enabled() else 0
-            event = session.event() if is_cuda_in_use() else None
+            # A training step is over with its optimizer: of its calls only the first's start tells.
+            is_part = flags and session.is_training
+            is_inner = is_part and not session.is_between
+            if is_part:
+                session.is_between = False
+            event = None if is_inner or not is_cuda_in_use() else session.event()
             start_ns = clock_ns()
             result = module._call_impl(*args, **kwargs)
             end_ns = clock_ns()
-            end_event = session.event(starts=False) if event is not None else None
-            size = 0 if session.is_training and flags else size_of(args, kwargs)
+            size = 0 if is_part else size_of(args, kwargs)
+            end_event = None if event is None or is_part else session.event(starts=False)
             rows.append((CALL, flags, number, size, start_ns, end_ns, event, end_event))
             if end_ns - session.flushed_ns > FLUSH_EVERY_NS:
                 session.flush(end_ns)

@@ -40,6 +40,8 @@ CHUNK_BYTES = 65_536 * RECORD.size
 """A whole number of records and of pages of any size."""
 MAX_RECORDS = 2_000_000
 MAX_PENDING = 4096
+MOST_AT_ONCE = 64
+"""Events that are asked for by the last of them."""
 HOOK = 0x57415250
 """Our key in PyTorch's tables of hooks, far from the numbers that it hands out."""
 FLUSH_EVERY_NS = 5_000_000
@@ -260,6 +262,10 @@ class Session:
         self.waiting = module._global_forward_pre_hooks
         self.is_grad_enabled = torch.is_grad_enabled
         self.is_capturing = torch.cuda.is_current_stream_capturing
+        self.new_event = torch.cuda.Event
+        # Past the method in Python, which only fills in the current stream.
+        base = getattr(torch._C, "_CudaEventBase", None)
+        self.record_event = getattr(base, "record", None) or torch.cuda.Event.record
         global is_cuda_in_use
         is_cuda_in_use = torch.cuda.is_initialized
         calls = importlib.import_module("warpboard_calls")
@@ -368,11 +374,12 @@ class Session:
         if number < 0 or get_ident() != self.thread:
             return False
         with_grad = self.is_grad_enabled()
+        is_inner = self.is_training and with_grad and not self.is_between
         if not self.is_marked:
             self._boundary(number, with_grad)
         if self.capture is not None:
             self.capture.begin("forward", module)
-        event = self.event() if self.is_timed and is_cuda_in_use() else None
+        event = self.event() if self.is_timed and not is_inner and is_cuda_in_use() else None
         self.call = number, GRAD if with_grad else 0, event, clock_ns()
         return True
 
@@ -380,10 +387,12 @@ class Session:
         """Write down an outermost call that has returned, or raised."""
         end_ns = clock_ns()
         number, flags, event, start_ns = self.call
-        end_event = self.event(starts=False) if event is not None else None
+        # A training step is over with its optimizer: when the model's call ended tells nothing.
+        is_part = self.is_training and flags
+        end_event = self.event(starts=False) if event is not None and not is_part else None
         if result is None:
             flags |= RAISED
-        size = 0 if self.is_training and flags else size_of(args, kwargs)
+        size = 0 if is_part else size_of(args, kwargs)
         self._row((CALL, flags, number, size, start_ns, end_ns, event, end_event))
         if self.capture is not None:
             self.capture.end("forward")
@@ -436,8 +445,8 @@ class Session:
         try:
             if starts and self.is_capturing():
                 return None
-            event = self.pool.pop() if self.pool else self.torch.cuda.Event(enable_timing=True)
-            event.record(self.stream())
+            event = self.pool.pop() if self.pool else self.new_event(enable_timing=True)
+            self.record_event(event, self.stream())
         except Exception:
             return None
         return event
@@ -459,15 +468,32 @@ class Session:
 
     def read_events(self, limit):
         """Read the times of events that the GPU has passed, at most `limit`; never waits."""
-        while limit and self.pending:
-            place, before, start, end = self.pending[0]
-            last = end if end is not None else start
-            if not last.query():
+        while limit > 0 and self.pending:
+            count = self._num_passed(min(limit, len(self.pending), MOST_AT_ONCE))
+            if not count:
                 if len(self.pending) > MAX_PENDING:
                     self.pending.popleft()
                 return
-            self.pending.popleft()
-            limit -= 1
+            limit -= count
+            self._read(count)
+
+    def _num_passed(self, count):
+        """Return how many of the oldest events are past, at most `count`, asking for few.
+
+        On one stream what was recorded before a past event is past as well.
+        """
+        if len(self.streams) > 1:
+            count = 1
+        while count:
+            _, _, start, end = self.pending[count - 1]
+            if (end if end is not None else start).query():
+                break
+            count //= 2
+        return count
+
+    def _read(self, count):
+        for _ in range(count):
+            place, before, start, end = self.pending.popleft()
             try:
                 call_ms = start.elapsed_time(end) if end is not None else 0.0
                 distance_ms = before.elapsed_time(start) if before is not None else UNKNOWN
