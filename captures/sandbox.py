@@ -201,7 +201,7 @@ def _watch(
     rounds = 0
     while not child.has_ended(_POLL_S):
         rounds += 1
-        resident_bytes, cpu_s = _usage(child.pid)
+        resident_bytes, cpu_s = tree_usage(child.pid)
         if resident_bytes > limits.memory_bytes:
             return _used_up("memory", limits)
         if cpu_s > _PROCESSES * (limits.cpu_s + 1):
@@ -240,7 +240,7 @@ def _why_it_died(code: int, limits: Limits, scratch: Path) -> tuple[str, str]:
     return f"its reader died ({how})", "The file is damaged, or the reader: report it with the file"
 
 
-def _usage(pid: int) -> tuple[int, float]:
+def tree_usage(pid: int) -> tuple[int, float]:
     """Return the resident bytes of a process and of those below it, and their processor seconds."""
     resident, ticks, waiting, num_seen = 0, 0, [pid], 0
     while waiting and num_seen < 1000:

@@ -4,10 +4,12 @@ One `nvidia-smi` in loop mode a pass, not one a sample: starting it costs tens o
 CPU, which a launch-bound measurement would feel.
 """
 
+import contextlib
 import csv
 import ctypes
 import os
 import re
+import resource
 import signal
 import statistics
 import subprocess
@@ -32,6 +34,7 @@ RENAMED_FIELD = ("clocks_throttle_reasons.active", "clocks_event_reasons.active"
 """The old name, and the one that drivers from 535 on know."""
 
 INTERVAL_MS = 1000
+MAX_SAMPLES_BYTES = 64 << 20
 _LIBC = ctypes.CDLL(None)  # loaded here: nothing may be imported between fork and exec
 THROTTLE_REASONS: dict[int, str] = {
     0x1: "gpu_idle",
@@ -127,7 +130,7 @@ class ClockMonitor:
             stdin=subprocess.DEVNULL,
             stdout=self._file,
             stderr=subprocess.DEVNULL,
-            preexec_fn=die_with_parent,
+            preexec_fn=_bounded,
         )
 
     def stop(self) -> dict[str, Any]:
@@ -135,19 +138,25 @@ class ClockMonitor:
         if self._loop is None or self._file is None:
             return {}
         self._loop.terminate()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._loop.wait(timeout=3)
-        except subprocess.TimeoutExpired:
-            self._loop.kill()
-            self._loop.wait()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._loop.pid, signal.SIGKILL)  # it leads a session
+        self._loop.wait()
         self._file.seek(0)
-        lines = self._file.read().decode(errors="replace").splitlines()
+        lines = self._file.read(MAX_SAMPLES_BYTES).decode(errors="replace").splitlines()
         self._file.close()
         samples = [s for s in map(parse_sample, lines) if s is not None]
         self._loop = self._file = None
         record = {"before": self._before, "after": self._once(), "during": summarise(samples)}
         record = {k: v for k, v in record.items() if v}
         return record | {"source": "nvidia-smi", "at": time.time()} if self._before else {}
+
+
+def _bounded() -> None:
+    """Before exec, in the child: `die_with_parent`, and no more on disk than samples take."""
+    die_with_parent()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_SAMPLES_BYTES, MAX_SAMPLES_BYTES))
 
 
 def die_with_parent() -> None:

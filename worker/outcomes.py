@@ -140,6 +140,9 @@ def judge(
         return Outcome(code=_C.CANCELLED, message="cancelled")
     if result.timed_out:
         return Outcome(code=_C.TIMEOUT, message=f"no end after {result.duration_s:.0f} s")
+    if result.killed_by == "output":
+        message = f"it wrote without end and was stopped after {result.duration_s:.0f} s"
+        return Outcome(code=_C.TIMEOUT, message=message)
     if result.error is not None:
         return Outcome(code=_C.TOOL_MISSING, message=result.error)
     if tool == "ncu" and _COUNTERS.search(text):

@@ -20,13 +20,14 @@ from worker.outcomes import Outcome, OutcomeCode, judge
 from worker.own_program import OwnProgram, public_words
 from worker.process import LineCallback, ProcessLimits, ProcessResult, run_process
 from worker.profilers import PROFILERS
-from worker.profilers.spec import Capture, Collected, PassContext, ProfilerSpec
+from worker.profilers.spec import Capture, Collected, PassContext, ProfilerSpec, ToolEndedError
 from worker.ranks import RESULT_FILE, STOPPED
 from worker.results import load_result, tail_text
 from worker.tools import Tool
 from workloads.spec import ALL_RANKS, parse_ranks
 
 EXPORT_LIMIT_S = 900.0
+MAX_TOOL_OUTPUT_BYTES = 4 << 30
 SCRATCH = ".work"
 
 
@@ -142,15 +143,22 @@ class PassRunner:
             """Run a helper of the tool; return the file with its stdout."""
             out = work_dir / name
             self._log_command(f"{profiler.name} {process}", command)
-            run_process(
+            limits = ProcessLimits(
+                soft_s=EXPORT_LIMIT_S, grace_s=self._grace_s, output_bytes=MAX_TOOL_OUTPUT_BYTES
+            )
+            ended = run_process(
                 command,
                 stdout_path=out,
                 stderr_path=work_dir / f"{name}.err",
                 cwd=work_dir,
                 env=child_environment(self._gpu) | {"LC_ALL": "C"},
-                limits=ProcessLimits(soft_s=EXPORT_LIMIT_S, grace_s=self._grace_s),
+                limits=limits,
                 should_cancel=self._should_cancel,
             )
+            if ended.killed_by in ("timeout", "output", "supervisor lost"):
+                why = "wrote without end" if ended.killed_by == "output" else "did not end"
+                what = f"{Path(command[0]).name} {command[1]}"
+                raise ToolEndedError(f"{what} {why} and was stopped after {ended.duration_s:.0f} s")
             return out
 
         return PassContext(
@@ -262,7 +270,13 @@ class PassRunner:
         outcome = _say_how_far(self._check_device(outcome, result), process.stderr_path)
         collected = Collected()
         if outcome.code not in (OutcomeCode.CANCELLED, OutcomeCode.TOOL_MISSING):
-            collected = _collect(profiler, ranks) if ranks else profiler.captures(context, result)
+            try:
+                collected = (
+                    _collect(profiler, ranks) if ranks else profiler.captures(context, result)
+                )
+            except ToolEndedError as exc:
+                stopped = Outcome(code=OutcomeCode.TOOL_CRASHED, message=str(exc))
+                collected = Collected(outcome=stopped)
         if outcome.is_ok and collected.outcome is not None:
             outcome = collected.outcome
         if profiler.name == "nsys" and collected.captures:

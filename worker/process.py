@@ -23,6 +23,8 @@ MAX_LINE_BYTES = 16_384
 """A longer line is handed on in pieces."""
 TICK_S = 0.1
 CANCEL_GRACE_S = 0.7
+MAX_OUTPUT_BYTES = 4 << 30
+"""Of stdout or stderr: a child that writes without end is stopped before the disk is full."""
 
 LineCallback = Callable[[str, str], None]
 EventCallback = Callable[[dict[str, Any]], None]
@@ -36,6 +38,8 @@ class ProcessLimits:
     "SIGTERM to the whole tree after this many seconds; None is no limit."
     grace_s: float = 15.0
     "SIGKILL this many seconds after the SIGTERM."
+    output_bytes: int = MAX_OUTPUT_BYTES
+    "SIGTERM once stdout or stderr has more; nothing beyond is kept."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +53,7 @@ class ProcessResult:
     duration_s: float
     timed_out: bool = False
     killed_by: str | None = None
-    "`timeout`, `cancel`, `supervisor lost`, or `signal N` of someone else; None: it ended itself."
+    "`timeout`, `output`, `cancel`, `supervisor lost`, `signal N` (a stranger's); None: itself."
     error: str | None = None
     "Why it could not be started."
     num_memory_kills: int | None = None
@@ -61,6 +65,7 @@ class _Stream:
     name: str
     file: IO[bytes]
     rest: bytes = b""
+    num_bytes: int = 0
 
 
 def run_process(
@@ -240,6 +245,11 @@ class _Child:
             self._pid = message.get("pid", self._pid)
 
     def _read_output(self, stream: _Stream, data: bytes) -> None:
+        stream.num_bytes += len(data)
+        if stream.num_bytes > self._limits.output_bytes:
+            if self._kill_at is None:
+                self._stop("output", self._limits.grace_s)
+            return
         stream.file.write(data)
         stream.file.flush()
         *lines, stream.rest = (stream.rest + data).split(b"\n")

@@ -1,12 +1,19 @@
 """Where the NVIDIA tools of this host are, which versions, and why one cannot be used."""
 
+import contextlib
 import glob
 import os
 import re
 import shutil
+import signal
 import subprocess
+import tempfile
+import time
 from dataclasses import dataclass
 from functools import cache
+from typing import IO
+
+from captures.sandbox import tree_usage
 
 NSYS_PATTERNS = (
     "/opt/nvidia/nsight-systems*/*/bin/nsys",
@@ -15,6 +22,8 @@ NSYS_PATTERNS = (
     "/opt/nvidia/nsight-compute/*/host/target-linux-x64/nsys",
 )
 NCU_PATTERNS = ("/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda*/bin/ncu")
+MAX_SAID_BYTES = 16 << 20
+MAX_PROBE_BYTES = 16 << 30
 OLDEST = {"nsys": (2022, 4), "ncu": (2022, 4)}
 """What came with CUDA 12.0; older ones lack options of the passes and were never tried."""
 
@@ -36,21 +45,49 @@ class Tool:
 
 
 def run_quietly(command: list[str], timeout_s: float = 20.0) -> tuple[int | None, str]:
-    """Return (exit code, stdout and stderr); the code is None if it could not run or hung."""
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return None, f"no answer within {timeout_s:.0f} s"
-    except OSError as error:
-        return None, str(error)
-    return done.returncode, done.stdout.decode(errors="replace")
+    """Return (exit code, stdout and stderr); the code is None if it could not run or was ended.
+
+    That is when it hangs, writes more than MAX_SAID_BYTES or takes more than MAX_PROBE_BYTES of
+    memory. What it started in its session ends with it.
+    """
+    with tempfile.TemporaryFile() as said:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            return None, str(error)
+        try:
+            why = _watch(process, said, timeout_s)
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if why is not None:
+            return None, why
+        said.seek(0)
+        return process.returncode, said.read(MAX_SAID_BYTES).decode(errors="replace")
+
+
+def _watch(process: "subprocess.Popen[bytes]", said: IO[bytes], timeout_s: float) -> str | None:
+    """Wait for the end of a process; return why it must be ended, once it must."""
+    deadline_s = time.monotonic() + timeout_s
+    pause_s = 0.01
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(pause_s)
+            return None
+        pause_s = min(2 * pause_s, 0.2)
+        if os.fstat(said.fileno()).st_size > MAX_SAID_BYTES:
+            return f"it wrote more than {MAX_SAID_BYTES >> 20} MiB"
+        if tree_usage(process.pid)[0] > MAX_PROBE_BYTES:
+            return f"it took more than {MAX_PROBE_BYTES >> 30} GiB of memory"
+        if time.monotonic() > deadline_s:
+            return f"no answer within {timeout_s:.0f} s"
 
 
 def _candidates(name: str, patterns: tuple[str, ...]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from core.spec import JobSpec
+from worker import passes
 from worker.execute import JobLimits, execute, warnings_of
 from worker.passes import GpuTarget
 
@@ -132,6 +133,8 @@ def test_clocks_are_recorded_with_the_throttle_reason(tmp_path: Path, fake_pytho
         ("FAKE_NSYS_FAULT", "no_libdw", "tool_missing", "libdw1"),
         ("FAKE_NSYS_FAULT", "qdstrm", "tool_crashed", "Importer error"),
         ("FAKE_NSYS_FAULT", "no_export", "tool_crashed", "export wrote nothing"),
+        ("FAKE_NSYS_FAULT", "hangs", "tool_crashed", "nsys export did not end and was stopped"),
+        ("FAKE_NCU_FAULT", "floods", "tool_crashed", "ncu --import wrote without end"),
         ("FAKE_NSYS_CAPTURE", "no_gpu_work.sqlite", "no_kernels_profiled", "no GPU activity"),
     ],
 )
@@ -145,6 +148,8 @@ def test_profiler_fault_is_named_and_keeps_the_clean_numbers(
     words: str,
 ) -> None:
     monkeypatch.setenv(variable, fault)
+    monkeypatch.setattr(passes, "EXPORT_LIMIT_S", 5.0)
+    monkeypatch.setattr(passes, "MAX_TOOL_OUTPUT_BYTES", 16 << 20)
     tool = "ncu" if "NCU" in variable else "nsys"
     manifest = run(tmp_path, fake_python, profilers=(tool,))
     assert manifest["status"] == "done"

@@ -1,5 +1,7 @@
 """What a host has and lacks, each fault with its fix."""
 
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from worker.clocks import parse_sample, summarise
 from worker.permissions import counter_permission
 from worker.probe import Gpu, _torch_checks, parse_gpu, probe_gpus
 from worker.targets import find_targets
+from worker.tools import run_quietly
 
 
 @pytest.mark.usefixtures("gpu_host")
@@ -126,3 +129,42 @@ def test_clock_that_the_gpu_does_not_tell_is_absent() -> None:
     summary = summarise([sample])
     assert summary["is_throttled"] is True
     assert "power_w" not in summary
+
+
+@pytest.mark.parametrize(
+    ("acts", "said"),
+    [
+        ("exec sleep 60", "no answer within 2 s"),
+        ("exec yes", "wrote more than"),
+        ("sleep 60 & sleep 60", "no answer within 2 s"),
+        ("trap '' TERM; while :; do sleep 1; done", "no answer within 2 s"),
+    ],
+)
+def test_a_tool_that_does_not_end_is_ended_and_named(tmp_path: Path, acts: str, said: str) -> None:
+    tool = tmp_path / "tool"
+    tool.write_text(f"#!/bin/sh\n{acts}\n")
+    tool.chmod(0o755)
+
+    code, text = run_quietly([str(tool)], timeout_s=2)
+
+    assert code is None
+    assert said in text
+
+
+def test_what_a_tool_leaves_running_neither_delays_nor_outlives_it(tmp_path: Path) -> None:
+    tool, mark = tmp_path / "tool", tmp_path / "pid"
+    tool.write_text(f"#!/bin/sh\nsleep 60 &\necho $! > {mark}\necho version 1\n")
+    tool.chmod(0o755)
+
+    assert run_quietly([str(tool)], timeout_s=20) == (0, "version 1\n")
+
+    time.sleep(0.2)
+    stat = Path(f"/proc/{mark.read_text().strip()}/stat")
+    assert not stat.exists() or stat.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+
+
+def test_a_tool_that_eats_memory_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools, "MAX_PROBE_BYTES", 200 << 20)
+    code = "import time; x = bytearray(b'1' * (400 << 20)); time.sleep(60)"
+
+    assert run_quietly([sys.executable, "-c", code])[0] is None

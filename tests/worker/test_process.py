@@ -165,3 +165,13 @@ def test_death_of_the_worker_leaves_no_process(tmp_path: Path, number: int) -> N
     worker.wait()
     pids = [int(m.read_text()) for m in marks]
     assert wait_for(lambda: not any(map(is_alive, pids)))
+
+
+def test_a_child_that_writes_without_end_is_stopped_and_keeps_no_more(tmp_path: Path) -> None:
+    code = "import sys\nwhile True: sys.stdout.write('x' * 65536)"
+    limits = ProcessLimits(soft_s=60, grace_s=0.5, output_bytes=1 << 20)
+
+    result = run(tmp_path, code, limits=limits)
+
+    assert result.killed_by == "output"
+    assert (tmp_path / "out").stat().st_size <= 1 << 20

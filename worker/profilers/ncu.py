@@ -28,7 +28,13 @@ from worker.profilers.ncu_choice import (
     launch_limit,
     time_shares,
 )
-from worker.profilers.spec import Capture, Collected, PassContext, ProfilerSpec
+from worker.profilers.spec import (
+    Capture,
+    Collected,
+    PassContext,
+    ProfilerSpec,
+    ToolEndedError,
+)
 from worker.tools import find_ncu
 
 SECTIONS = (
@@ -94,7 +100,10 @@ def extra_metrics(context: PassContext) -> tuple[str, ...]:
     """
     assert context.tool is not None and context.tool.path is not None
     assert context.run_tool is not None
-    listed = context.run_tool([context.tool.path, "--query-metrics"], "metrics.txt")
+    try:
+        listed = context.run_tool([context.tool.path, "--query-metrics"], "metrics.txt")
+    except ToolEndedError:  # the counters of every GPU are measured all the same
+        return ()
     text = listed.read_text(errors="replace")
     names = re.findall(r"^(sm__ops_path_tensor_src_(?!int)[a-z0-9_]+?)\s", text, re.M)
     whole = [n for n in names if "_sparsity_" not in n]

@@ -13,6 +13,10 @@ from worker.own_program import OwnProgram
 from worker.tools import Tool
 
 
+class ToolEndedError(Exception):
+    """Report a helper command of a tool that had to be stopped: what it wrote is not whole."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassContext:
     """One pass that is about to run, or has run."""
@@ -38,7 +42,7 @@ class PassContext:
     "Keep the tools' own reports beside what is read from them."
     ncu_set: str = DEFAULT_NCU_SET
     run_tool: Callable[[list[str], str], Path] | None = None
-    "Runs a helper command of the tool, its stdout to a file of that name in work_dir; see execute."
+    "Runs a helper command of the tool, its stdout to that file in work_dir; ToolEndedError."
     rank: int | None = None
     "Of a job over several GPUs: whose context this is; None where the job has one process."
     is_profiled: bool = True

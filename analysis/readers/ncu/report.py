@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from analysis.readers.ncu.csv import read_ncu_text, tables_of
 from analysis.readers.ncu.table import NcuLaunch, NcuRule, NcuTable, unit_scale
 from analysis.readers.report_privacy import without_private
+from analysis.readers.tool_end import check_end
 from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
 from captures.opening import reading
 from captures.private import PrivateWords
@@ -253,6 +254,7 @@ def _run(path: Path, command: list[str]) -> str:
         )
     except subprocess.TimeoutExpired as exc:
         raise CaptureError(path, f"its reader did not end in {_TIMEOUT_S} s", _DAMAGED) from exc
+    check_end(path, done.returncode)
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         why = said[-1][:200] if said else f"exit status {done.returncode}"

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from analysis.readers.nsys.export import read_nsys_sqlite
 from analysis.readers.nsys.facts import without_paths
+from analysis.readers.tool_end import check_end
 from analysis.tables import CaptureKind, CaptureTables
 from captures.nsys_database import LFS_MAGIC, REPORT_MAGIC
 from captures.private import PrivateWords
@@ -164,6 +165,7 @@ def _export(path: Path, tool: NsysTool, target: Path, made_by: Version | None) -
         raise CaptureError(
             path, f"nsys export took longer than {EXPORT_LIMIT_S} s", "Export it by hand"
         ) from None
+    check_end(path, done.returncode)
     said = done.stdout + "\n" + done.stderr
     if too_new := _TOO_NEW.search(said):
         needed = tuple(int(n) for n in too_new.group(1).split("."))
