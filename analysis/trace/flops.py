@@ -10,7 +10,7 @@ once. Shapes do not say how large an element is.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
+from math import inf, prod
 from typing import Any
 
 Shape = Sequence[int]
@@ -34,9 +34,10 @@ def _applied(rules: Rules, name: str, shapes: Sequence[Any] | None) -> float | N
     if rule is None or not shapes:
         return None
     try:
-        return float(rule(shapes))
-    except (ValueError, IndexError, TypeError):
+        found = float(rule(shapes))
+    except (ValueError, LookupError, TypeError, OverflowError):  # a file may hold any value here
         return None
+    return found if 0 <= found < inf else None
 
 
 def _product(a: Shape, b: Shape) -> float:

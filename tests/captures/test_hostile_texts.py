@@ -20,6 +20,7 @@ from analysis.readers.nsys.report import _TOOL_VERSION
 from analysis.readers.nsys.stats_rows import _base, _unit
 from analysis.readers.torch_trace.ranks import _text_mark
 from analysis.studies.engine.fields import TILE
+from analysis.trace.flops import operator_elements, operator_flops
 from analysis.trace.step_evidence import _family_of
 from core.errors import CaptureError
 from tests.conftest import H100
@@ -58,6 +59,7 @@ def outcome(path: Path, folder: Path) -> str:
 
 
 LONG = 60_000
+ATTENTION = "_scaled_dot_product_flash_attention_backward"
 
 
 @pytest.mark.parametrize(
@@ -125,6 +127,19 @@ def test_names_of_an_nsys_database_cost_no_more_than_their_length(
         conn.execute("UPDATE NVTX_EVENTS SET text = text || ?", (name,))
 
     assert outcome(path, tmp_path) in ("read", "refused")
+
+
+@pytest.mark.parametrize(
+    "odd", [{"a": {}}, "x", None, -1, [2**70] * 40, [-1, 4], [1e308, 1e308], [[4, 4]], {"0": 1}]
+)
+@pytest.mark.parametrize("name", ["mm", "addmm", "convolution_backward", ATTENTION])
+def test_shapes_of_any_kind_give_a_number_or_none(name: str, odd: Any) -> None:
+    for at in range(4):
+        shapes: list[Any] = [[4, 4], [4, 4], [4, 4], [4, 4]]
+        shapes[at] = odd
+        for count in (operator_flops, operator_elements):
+            found = count(f"aten::{name}", shapes)
+            assert found is None or 0 <= found < 1e300
 
 
 @pytest.mark.parametrize("cell", ["inf", "-inf", "nan", "1e400", "-5", DIGITS, "1e300"])
