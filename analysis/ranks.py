@@ -76,7 +76,9 @@ def _parts(captures: Sequence[RunCapture]) -> list[RankPart]:
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows as plain values; what is unknown is left out."""
-    columns = {name: frame[name].astype(object).tolist() for name in frame.columns}
+    if frame.empty:
+        return []
+    columns = {name: frame[name].tolist() for name in frame.columns}
     return [
         {
             name: value.item() if hasattr(value, "item") else value

@@ -7,6 +7,7 @@ from analysis.tables import HOST_COLUMNS
 from analysis.trace.attribution import launching_thread
 from analysis.trace.model import MISSING, Int64s, RangeKind, Trace
 from analysis.trace.ranges import levels
+from analysis.trace.spans import coded
 
 MAX_DEPTH = 8
 MAX_ROWS = 1_500_000
@@ -73,8 +74,6 @@ def _table(trace: Trace, columns: dict[str, np.ndarray]) -> pa.Table:
     ids = np.array(
         [t.tid if isinstance(t.tid, int) else i for i, t in enumerate(threads)], np.int64
     )
-    used, name = np.unique(columns["name"], return_inverse=True)
-    texts = pa.array([trace.names[i] for i in used.tolist()], pa.string())
     arrays = {
         "start_ns": pa.array(columns["start_ns"]),
         "end_ns": pa.array(columns["end_ns"]),
@@ -84,6 +83,6 @@ def _table(trace: Trace, columns: dict[str, np.ndarray]) -> pa.Table:
         "kind": pa.DictionaryArray.from_arrays(
             pa.array(columns["kind"].astype(np.int32)), pa.array(KINDS)
         ),
-        "name": pa.DictionaryArray.from_arrays(pa.array(name.astype(np.int32)), texts),
+        "name": coded(columns["name"], trace.names),
     }
     return pa.table({column: arrays[column] for column in HOST_COLUMNS})

@@ -210,6 +210,8 @@ def _of_several_jobs(ranks: pd.DataFrame) -> list[CaptureWarning]:
 
     One rank that two captures claim to hold, or jobs of different sizes.
     """
+    if len(ranks) == 1:
+        return []
     sizes = ranks.dropna(subset=["world_size"]).drop_duplicates("world_size")
     claims = ranks.drop_duplicates(["part", "stated_rank"]).dropna(subset=["stated_rank"])
     twice = claims[claims.duplicated("stated_rank", keep=False)].sort_values("stated_rank")

@@ -51,11 +51,11 @@ def _batches(trace: Trace, ranges: PhaseRanges, given: Attribution) -> Iterator[
             "device": pa.array(ops.device),
             "stream": pa.array(ops.stream),
             "process": pa.array(ops.process),
-            "kind": _coded(ops.kind.astype(np.int32), list(KIND_NAMES.values())),
-            "name": _coded(names[0][ops.label], names[1]),
-            "grid": _coded(grids[0][ops.label], grids[1]),
-            "block": _coded(blocks[0][ops.label], blocks[1]),
-            "path": _coded(ranges.path[phase[part]], ranges.paths),
+            "kind": coded(ops.kind.astype(np.int32), list(KIND_NAMES.values())),
+            "name": coded(names[0][ops.label], names[1]),
+            "grid": coded(grids[0][ops.label], grids[1]),
+            "block": coded(blocks[0][ops.label], blocks[1]),
+            "path": coded(ranges.path[phase[part]], ranges.paths),
             "launch_start_ns": pa.array(
                 of_launch(trace.host_calls.start_ns, ops.launch, 0), mask=ops.launch < 0
             ),
@@ -85,13 +85,13 @@ def range_table(trace: Trace, ranges: PhaseRanges) -> pa.Table | None:
         "process": pa.array(trace.thread_process()[table.thread[rows]]),
         "thread": pa.array(ids[table.thread[rows]]),
         "depth": pa.array(depth[rows]),
-        "name": _coded(table.name[rows], trace.names),
-        "path": _coded(ranges.path[rows], ranges.paths),
+        "name": coded(table.name[rows], trace.names),
+        "path": coded(ranges.path[rows], ranges.paths),
     }
     return pa.table({name: columns[name] for name in RANGE_COLUMNS})
 
 
-def _coded(codes: Int32s, texts: Sequence[str | None]) -> pa.DictionaryArray:
+def coded(codes: Int32s, texts: Sequence[str | None]) -> pa.DictionaryArray:
     """Return a dictionary column of the texts in use, each once; negative codes are null."""
     used = np.flatnonzero(np.bincount(codes[codes >= 0], minlength=1)).tolist() if texts else []
     place = {text: i for i, text in enumerate(dict.fromkeys(texts[code] for code in used))}

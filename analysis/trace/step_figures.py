@@ -86,11 +86,12 @@ def _calls(trace: Trace, steps: Steps, num: int) -> list[dict[str, Any]]:
     if not len(calls):
         return []
     inside = _starts_in_step(steps, calls.start_ns, trace.thread_process()[calls.thread])
-    frame = pd.DataFrame({"name": calls.name, "ns": calls.end_ns - calls.start_ns})[inside]
-    sums = frame.groupby("name")["ns"].agg(["size", "sum"]).sort_values("sum", ascending=False)
+    name, ns = calls.name[inside], (calls.end_ns - calls.start_ns)[inside]
+    count, total = np.bincount(name), np.bincount(name, ns)
+    order = np.argsort(-total, kind="stable")
     return [
-        {"name": trace.names[name], "count": count / num, "total_ns": total / num}
-        for name, count, total in sums.itertuples()
+        {"name": trace.names[i], "count": int(count[i]) / num, "total_ns": int(total[i]) / num}
+        for i in order[count[order] > 0].tolist()
     ]
 
 
@@ -143,11 +144,15 @@ def _phases(
     host, projected_ns = ranges.ranges, _projections(trace, ranges, given, chosen)
     rows = ranges.rows
     inside = _starts_in_step(steps, host.start_ns[rows], trace.thread_process()[host.thread[rows]])
-    for row in rows[inside].tolist():
-        around = normalise(ranges.paths[ranges.path[row]])
-        add(around, "num_ranges", 1.0)
-        add(around, "host_ns", float(host.end_ns[row] - host.start_ns[row]))
-        add(around, "projected_ns", float(projected_ns[row]))
+    began = rows[inside]
+    path, length = ranges.path[began], host.end_ns[began] - host.start_ns[began]
+    num_ranges, host_ns = np.bincount(path), np.bincount(path, length)
+    projected = np.bincount(path, projected_ns[began])
+    for code in np.flatnonzero(num_ranges).tolist():
+        around = normalise(ranges.paths[code])
+        add(around, "num_ranges", float(num_ranges[code]))
+        add(around, "host_ns", float(host_ns[code]))
+        add(around, "projected_ns", float(projected[code]))
     return [
         {"path": path}
         | {

@@ -6,7 +6,7 @@ columns there are depends on the version and on what was collected.
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,9 +36,19 @@ class _Table:
     """The instructions of one launch."""
 
     kernel: str
-    header: Sequence[str]
+    header: list[str]
     rows: list[tuple[int, str, float, float | None, str | None]] = field(default_factory=list)
     "Number, instruction, samples, executed, reason that most samples give."
+    place: dict[str, int] = field(init=False)
+    "Column -> its place; the last of several that have one name."
+
+    def __post_init__(self) -> None:
+        self.place = {name: i for i, name in enumerate(self.header)}
+
+    def cell(self, cells: list[str], name: str) -> str | None:
+        """Return a row's cell of that column, None without the column."""
+        place = self.place.get(name)
+        return None if place is None else cells[place]
 
 
 def read_ncu_source(path: Path) -> CaptureTables:
@@ -67,21 +77,22 @@ def _tables(text: str) -> Iterator[_Table]:
             table = _Table(kernel, cells)
             yield table
         elif table is not None and len(cells) == len(table.header):
-            _add(table, dict(zip(table.header, cells, strict=True)))
+            _add(table, cells)
 
 
-def _add(table: _Table, row: dict[str, str]) -> None:
-    samples = next((n for s in _SAMPLES if (n := _number(row.get(s))) is not None), None)
+def _add(table: _Table, cells: list[str]) -> None:
+    samples = next((n for s in _SAMPLES if (n := _number(table.cell(cells, s))) is not None), None)
     if not samples:
         return
-    stalls = {k: _number(v) or 0.0 for k, v in row.items() if k.startswith(_STALL)}
+    stalls = {k: _number(cells[i]) or 0.0 for k, i in table.place.items() if k.startswith(_STALL)}
     worst = max(stalls, key=lambda k: stalls[k], default=None)
+    executed = (_number(table.cell(cells, name)) for name in _EXECUTED)
     table.rows.append(
         (
-            int(_number(row.get("#")) or len(table.rows) + 1),
-            row["Source"].strip()[:500],
+            int(_number(table.cell(cells, "#")) or len(table.rows) + 1),
+            cells[table.place["Source"]].strip()[:500],
             samples,
-            next((n for s in _EXECUTED if (n := _number(row.get(s))) is not None), None),
+            next((n for n in executed if n is not None), None),
             worst.removeprefix(_STALL).replace("_", " ") if worst and stalls[worst] else None,
         )
     )
