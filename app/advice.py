@@ -2,7 +2,7 @@
 
 import dataclasses
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from sqlite_utils import Database
@@ -33,13 +33,14 @@ from app.submit import CPU, Target, plan_jobs, resolve_gpus, submit_jobs
 from core.config import DataDir
 from core.errors import UserError
 from core.spec import JobSpec
-from db.fetch import run_view
+from db.fetch import NOT_IN_A_STUDY, run_views
 from db.predictions import MeasuredJob, Tried, keep_prediction, measured_jobs, tried
 from db.status import gpus
 
 MIN_REPEATS = 3
 """Processes that measure an outcome: one process says little about the next."""
 ALL = "all"
+_NOT_NEEDED = NOT_IN_A_STUDY | {"samples", "profiled_samples", "phases", "counters"}
 Key = tuple[str, str]
 """GPU model and comparable hash: names a job on a GPU."""
 
@@ -176,12 +177,13 @@ def pair_outcomes(db: Database, data_dir: DataDir, *, held_out: bool = True) -> 
     by_key = {(j.gpu_model, j.comparable_hash): j for j in jobs}
     done = {(t.run_id, t.experiment) for t in tried(db)}
     found = []
-    for job in jobs:
-        view = _view(db, data_dir, job.run_ids[0])
+    views = _views(db, data_dir, [job.run_ids[0] for job in jobs])
+    for job, view in zip(jobs, views, strict=True):
         is_out = is_held_out(view.run.gpu_model, view.run.workload, view.run.params)
-        for experiment in _experiments(view, AssumedWidths()):
-            after = by_key.get((job.gpu_model, _hash(view.run, experiment)))
-            if after is None or (view.run.id, experiment.name) in done:
+        measured = {h: after for (model, h), after in by_key.items() if model == job.gpu_model}
+        for experiment in _experiments(view, AssumedWidths(), measured):
+            after = measured[_hash(view.run, experiment.params)]
+            if (view.run.id, experiment.name) in done:
                 continue
             if (is_out or not (job.is_example and after.is_example)) == held_out:
                 found.append(_outcome(view, experiment, after))
@@ -189,12 +191,22 @@ def pair_outcomes(db: Database, data_dir: DataDir, *, held_out: bool = True) -> 
 
 
 def _view(db: Database, data_dir: DataDir, run_id: str) -> RunView:
-    """Return a run; without peaks of its own GPU it has those of another one of that model."""
-    view = run_view(db, data_dir, run_id)
-    if view.peaks:
-        return view
-    same = (g.peaks for g in gpus(db).itertuples() if g.model == view.run.gpu_model and g.peaks)
-    return dataclasses.replace(view, peaks=next(same, {}))
+    (view,) = _views(db, data_dir, [run_id])
+    return view
+
+
+def _views(db: Database, data_dir: DataDir, run_ids: Sequence[str]) -> list[RunView]:
+    """Return runs; one without peaks of its own GPU has those of another one of that model."""
+    known: dict[str, Any] = {}
+    for gpu in gpus(db).itertuples():
+        if gpu.peaks:
+            known.setdefault(gpu.model, gpu.peaks)
+    return [
+        view
+        if view.peaks
+        else dataclasses.replace(view, peaks=known.get(view.run.gpu_model or "", {}))
+        for view in run_views(db, data_dir, run_ids, leave_out=_NOT_NEEDED)
+    ]
 
 
 def _outcome(view: RunView, experiment: Experiment, after: MeasuredJob) -> Outcome:
@@ -212,13 +224,18 @@ def _outcome(view: RunView, experiment: Experiment, after: MeasuredJob) -> Outco
     )
 
 
-def _experiments(view: RunView, records: Mapping[str, Record]) -> list[Experiment]:
-    return experiments_of(
-        view,
-        _choices(view.run.workload),
-        records,
-        lambda params: _checked(view.run, params) is not None,
-    )
+def _experiments(
+    view: RunView, records: Mapping[str, Record], measured: Container[str] | None = None
+) -> list[Experiment]:
+    """Return the experiments of a run; with `measured`, those to jobs of these hashes alone."""
+
+    def is_wanted(params: Mapping[str, Any]) -> bool:
+        if measured is None:
+            return _checked(view.run, params) is not None
+        return _hash(view.run, params) in measured
+
+    found = experiments_of(view, _choices(view.run.workload), records, is_wanted)
+    return found if measured is None else [e for e in found if e.params]
 
 
 def _choices(workload: str | None) -> dict[str, tuple[Any, ...]]:
@@ -238,10 +255,11 @@ def _checked(run: RunRow, params: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
 
 
-def _hash(run: RunRow, experiment: Experiment) -> str:
-    if not experiment.params:
+def _hash(run: RunRow, change: Mapping[str, Any]) -> str:
+    """Return the hash of a run's job with other params; "" where nothing changes."""
+    if not change:
         return ""
-    params = _checked(run, {**run.params, **experiment.params}) or {}
+    params = _checked(run, {**run.params, **change}) or {}
     return JobSpec(workload=str(run.workload), params=params).comparable_hash
 
 
@@ -299,7 +317,7 @@ def _document(
         job = {"workload": run.workload, "params": params, "gpu": run.gpu_model}
         document["command"] = submit_command(job)
     document["tried"] = None if before is None else _tried_document(before)
-    job_runs = measured.get((run.gpu_model or CPU, _hash(run, experiment)))
+    job_runs = measured.get((run.gpu_model or CPU, _hash(run, experiment.params)))
     if before is None and job_runs is not None:
         measured_ms = statistics.median(job_runs.latencies_ms)
         document["measured"] = {

@@ -31,7 +31,8 @@ def load_history(db: Database, data: DataDir, job: Job) -> History:
 
 def what_changed(db: Database, data: DataDir, change: Change) -> tuple[Difference, ...]:
     """Return what differs between the last run before a change and the first after it."""
-    before, after = (_view(db, data, run_id) for run_id in (change.before[-1], change.after[0]))
+    pair = (change.before[-1], change.after[0])
+    before, after = fetch.run_views(db, data, pair, leave_out=fetch.NOT_IN_A_STUDY)
     facts_before, facts_after = (_facts(db, view) for view in (before, after))
     found = [
         Difference(field=name, a=facts_before.get(name), b=facts_after.get(name), effect="noted")
@@ -41,10 +42,6 @@ def what_changed(db: Database, data: DataDir, change: Change) -> tuple[Differenc
     known = {difference.field for difference in found}
     others = find_differences([before], [after], LATENCY)
     return (*found, *(d for d in others if d.field not in known))
-
-
-def _view(db: Database, data: DataDir, run_id: str) -> RunView:
-    return fetch.run_view(db, data, run_id, leave_out=fetch.NOT_IN_A_STUDY)
 
 
 def _facts(db: Database, view: RunView) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Read runs with their measurements back. Read-only; merging of several captures is by sum."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from core.config import DataDir
 from core.errors import UserError
 from core.gpus import is_one_gpu
 from core.states import KERNEL_PASS_ORDER
-from db.frames import build, select
+from db.frames import build, select_parts
 from db.status import events, gpus, last_events, queue, workers
 from db.step_tables import step_view
 
@@ -31,6 +31,7 @@ __all__ = [
     "queue",
     "run_row",
     "run_view",
+    "run_views",
     "warnings_of",
     "workers",
 ]
@@ -56,86 +57,96 @@ _COUNTERS = ", ".join(
     "n.short_name" if c == "short_name" else f"c.{c}" for c in tables.COUNTER_COLUMNS
 )
 _PROFILED_COLUMNS = (*tables.SAMPLE_COLUMNS, "pass")
+_WANTED = (
+    "WITH wanted(run, run_id, primary_pass) AS"
+    " (SELECT key, json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:wanted)) "
+)
+"""The runs that are read, as a JSON list of [run id, primary pass]; `run` is the place in it."""
+
+
+def _rows(table: str, columns: Sequence[str], order: str, where: str = "") -> str:
+    names = ", ".join(f't."{c}"' for c in columns)
+    return (
+        f"SELECT w.run, {names} FROM wanted w CROSS JOIN {table} t ON t.run_id = w.run_id {where}"
+        f" ORDER BY w.run, {order}"
+    )
+
+
+_OF_PRIMARY = "AND t.pass = w.primary_pass"
 _FRAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "kernels": (
-        "SELECT k.name, n.short_name, k.grid, k.block, k.registers, k.shared_bytes,"
+        "SELECT w.run, k.name, n.short_name, k.grid, k.block, k.registers, k.shared_bytes,"
         " sum(k.count), sum(k.total_ns), min(k.min_ns), max(k.max_ns), max(k.is_opaque),"
-        f" {_CLASSES} FROM kernels k JOIN kernel_names n ON n.name = k.name"
-        " WHERE k.run_id = :run_id AND k.pass = :primary"
-        " GROUP BY k.name, k.grid, k.block, k.registers, k.shared_bytes, k.is_opaque"
-        " ORDER BY sum(k.total_ns) DESC, k.name",
+        f" {_CLASSES} FROM wanted w"
+        " CROSS JOIN kernels k ON k.run_id = w.run_id AND k.pass = w.primary_pass"
+        " JOIN kernel_names n ON n.name = k.name"
+        " GROUP BY w.run, k.name, k.grid, k.block, k.registers, k.shared_bytes, k.is_opaque"
+        " ORDER BY w.run, sum(k.total_ns) DESC, k.name",
         tables.KERNEL_COLUMNS + CLASSIFIED_KERNEL_COLUMNS,
     ),
     "phases": (
-        f"SELECT {', '.join(tables.PHASE_COLUMNS)} FROM phases"
-        " WHERE run_id = :run_id AND pass = :primary ORDER BY process, first_start_ns, path",
+        _rows("phases", tables.PHASE_COLUMNS, "process, first_start_ns, path", _OF_PRIMARY),
         tables.PHASE_COLUMNS,
     ),
     "api_calls": (
-        "SELECT name, sum(count), sum(total_ns), min(min_ns), max(max_ns),"
-        " sum(num_failed), max(is_sync) FROM api_calls WHERE run_id = :run_id AND pass = :primary"
-        " GROUP BY name ORDER BY sum(total_ns) DESC, name",
+        "SELECT w.run, name, sum(count), sum(total_ns), min(min_ns), max(max_ns),"
+        " sum(num_failed), max(is_sync) FROM wanted w"
+        f" CROSS JOIN api_calls t ON t.run_id = w.run_id {_OF_PRIMARY}"
+        " GROUP BY w.run, name ORDER BY w.run, sum(total_ns) DESC, name",
         tables.API_CALL_COLUMNS,
     ),
     "transfers": (
-        "SELECT kind, src, dst, sum(count), sum(bytes), sum(total_ns) FROM transfers"
-        " WHERE run_id = :run_id AND pass = :primary GROUP BY kind, src, dst"
-        " ORDER BY sum(total_ns) DESC, kind",
+        "SELECT w.run, kind, src, dst, sum(count), sum(bytes), sum(total_ns) FROM wanted w"
+        f" CROSS JOIN transfers t ON t.run_id = w.run_id {_OF_PRIMARY}"
+        " GROUP BY w.run, kind, src, dst ORDER BY w.run, sum(total_ns) DESC, kind",
         tables.TRANSFER_COLUMNS,
     ),
     "gaps": (
-        "SELECT cause, sum(count), sum(total_ns), group_concat(DISTINCT evidence) FROM gaps"
-        " WHERE run_id = :run_id AND pass = :primary GROUP BY cause ORDER BY sum(total_ns) DESC",
+        "SELECT w.run, cause, sum(count), sum(total_ns), group_concat(DISTINCT evidence)"
+        f" FROM wanted w CROSS JOIN gaps t ON t.run_id = w.run_id {_OF_PRIMARY}"
+        " GROUP BY w.run, cause ORDER BY w.run, sum(total_ns) DESC",
         tables.GAP_COLUMNS,
     ),
     "samples": (
-        f"SELECT {', '.join(tables.SAMPLE_COLUMNS)} FROM samples WHERE run_id = :run_id"
-        " AND pass = 'clean' ORDER BY pass, process, iteration",
+        _rows("samples", tables.SAMPLE_COLUMNS, "process, iteration", "AND t.pass = 'clean'"),
         tables.SAMPLE_COLUMNS,
     ),
     "profiled_samples": (
-        f"SELECT {', '.join(_PROFILED_COLUMNS)} FROM samples WHERE run_id = :run_id"
-        " AND pass <> 'clean' ORDER BY pass, process, iteration",
+        _rows("samples", _PROFILED_COLUMNS, "pass, process, iteration", "AND t.pass <> 'clean'"),
         _PROFILED_COLUMNS,
     ),
     "memory_points": (
-        f"SELECT {', '.join(tables.MEMORY_POINT_COLUMNS)} FROM memory_points WHERE run_id = :run_id"
-        " AND pass = (SELECT pass FROM memory_points WHERE run_id = :run_id"
-        " ORDER BY CASE pass WHEN 'memory' THEN 0 WHEN 'nsys' THEN 1 ELSE 2 END LIMIT 1)"
-        " ORDER BY capture_id, device, rowid",
+        _rows(
+            "memory_points",
+            tables.MEMORY_POINT_COLUMNS,
+            "capture_id, device, t.rowid",
+            "AND t.pass = (SELECT pass FROM memory_points WHERE run_id = w.run_id"
+            " ORDER BY CASE pass WHEN 'memory' THEN 0 WHEN 'nsys' THEN 1 ELSE 2 END LIMIT 1)",
+        ),
         tables.MEMORY_POINT_COLUMNS,
     ),
     "memory_at_peak": (
-        f"SELECT {', '.join(tables.MEMORY_AT_PEAK_COLUMNS)} FROM memory_at_peak"
-        " WHERE run_id = :run_id ORDER BY bytes DESC, site",
+        _rows("memory_at_peak", tables.MEMORY_AT_PEAK_COLUMNS, "bytes DESC, site"),
         tables.MEMORY_AT_PEAK_COLUMNS,
     ),
     "counters": (
-        f"SELECT {_COUNTERS}, n.category, n.origin FROM counters c"
-        " JOIN kernel_names n ON n.name = c.name WHERE c.run_id = :run_id ORDER BY c.launch",
+        f"SELECT w.run, {_COUNTERS}, n.category, n.origin FROM wanted w"
+        " CROSS JOIN counters c ON c.run_id = w.run_id JOIN kernel_names n ON n.name = c.name"
+        " ORDER BY w.run, c.launch",
         (*tables.COUNTER_COLUMNS, "category", "origin"),
     ),
-    "rules": (
-        "SELECT launch, kernel, rule, kind, message, estimated_speedup_pct FROM rules"
-        " WHERE run_id = :run_id ORDER BY rowid",
-        tables.RULE_COLUMNS,
-    ),
+    "rules": (_rows("rules", tables.RULE_COLUMNS, "t.rowid"), tables.RULE_COLUMNS),
     "counter_details": (
-        'SELECT launch, "group", name, value, unit FROM counter_details WHERE run_id = :run_id'
-        " ORDER BY rowid",
+        _rows("counter_details", tables.COUNTER_DETAIL_COLUMNS, "t.rowid"),
         tables.COUNTER_DETAIL_COLUMNS,
     ),
     "counter_sources": (
-        f"SELECT {', '.join(tables.COUNTER_SOURCE_COLUMNS)} FROM counter_sources"
-        " WHERE run_id = :run_id ORDER BY rowid",
+        _rows("counter_sources", tables.COUNTER_SOURCE_COLUMNS, "t.rowid"),
         tables.COUNTER_SOURCE_COLUMNS,
     ),
-    "metrics": (
-        f"SELECT {', '.join(METRIC_COLUMNS)} FROM metrics WHERE run_id = :run_id",
-        METRIC_COLUMNS,
-    ),
+    "metrics": (_rows("metrics", METRIC_COLUMNS, "pass, phase, name"), METRIC_COLUMNS),
 }
-"""Each frame of a RunView: its SELECT and its columns."""
+"""Each frame of a RunView: its SELECT, after _WANTED and with the run first, and its columns."""
 NOT_IN_A_STUDY = frozenset(
     {"gaps", "profiled_samples", "memory_points", "memory_at_peak"}
     | {"rules", "counter_details", "counter_sources", "by_step"}
@@ -143,44 +154,65 @@ NOT_IN_A_STUDY = frozenset(
 """Frames that no study reads."""
 
 
-def run_view(
-    db: Database, data_dir: DataDir, run_id: str, *, leave_out: frozenset[str] = frozenset()
-) -> RunView:
-    """Return what is stored about a run; UserError when it does not exist.
+def run_view(db: Database, data_dir: DataDir, run_id: str) -> RunView:
+    """Return what is stored about a run; UserError when it does not exist."""
+    (view,) = run_views(db, data_dir, [run_id])
+    return view
+
+
+def run_views(
+    db: Database,
+    data_dir: DataDir,
+    run_ids: Sequence[str],
+    *,
+    leave_out: frozenset[str] = frozenset(),
+) -> list[RunView]:
+    """Return what is stored about runs, in their order; UserError when one does not exist.
 
     The frames named by `leave_out` come without rows: a study reads hundreds of runs, and needs
     nothing of NOT_IN_A_STUDY (of `by_step` what a step is made of stays, without its tables).
     """
-    row, stored, info = _run_row(db, run_id)
-    captures = captures_of(db, run_id)
-    primary = primary_pass(captures)
-    key = {"run_id": run_id, "primary": primary or ""}
+    rows = [_run_row(db, run_id) for run_id in run_ids]
+    captures = _captures(db, run_ids)
+    primaries = [primary_pass(c) for c in captures]
+    wanted = json.dumps([[i, p or ""] for i, p in zip(run_ids, primaries, strict=True)])
     frames = {
-        name: build((), columns) if name in leave_out else select(db, sql, key, columns)
+        name: [build((), columns) for _ in run_ids]
+        if name in leave_out
+        else select_parts(db, _WANTED + sql, {"wanted": wanted}, columns, len(run_ids))
         for name, (sql, columns) in _FRAMES.items()
     }
-    if "num_kernels" not in stored:  # a summary of ranges counts no kernels: that is not 0
-        frames["phases"] = frames["phases"].assign(num_kernels=None)
-    by_process = frames["metrics"]["process_values"]
-    frames["metrics"]["process_values"] = by_process.map(lambda t: json.loads(t) if t else None)
-    noise_floor_frac, noise_floors = _noise_floors(db, row.gpu_id, info)
-    return RunView(
-        run=row,
-        summary=stored,
-        primary_pass=primary,
-        memory=info.get("memory", {}),
-        captures=captures,
-        span_paths=_span_paths(captures, data_dir, primary),
-        warnings=warnings_of(db, run_id),
-        cost=info.get("cost", {}),
-        peaks=_peaks(db, row.gpu_id, info),
-        noise_floor_frac=noise_floor_frac,
-        noise_floors=noise_floors,
-        ranks={} if "ranks" in leave_out else _ranks(db, run_id),
-        by_step=step_view(db, run_id, primary, is_short="by_step" in leave_out),
-        passes=tuple(info.get("passes", ())),
-        **frames,
-    )
+    views = []
+    for place, (row, stored, info) in enumerate(rows):
+        mine = {name: parts[place] for name, parts in frames.items()}
+        if "num_kernels" not in stored:  # a summary of ranges counts no kernels: that is not 0
+            mine["phases"] = mine["phases"].assign(num_kernels=None)
+        metrics = mine["metrics"]
+        metrics["process_values"] = metrics["process_values"].map(
+            lambda t: json.loads(t) if t else None
+        )
+        noise_floor_frac, noise_floors = _noise_floors(db, row.gpu_id, info)
+        primary = primaries[place]
+        views.append(
+            RunView(
+                run=row,
+                summary=stored,
+                primary_pass=primary,
+                memory=info.get("memory", {}),
+                captures=captures[place],
+                span_paths=_span_paths(captures[place], data_dir, primary),
+                warnings=warnings_of(db, row.id),
+                cost=info.get("cost", {}),
+                peaks=_peaks(db, row.gpu_id, info),
+                noise_floor_frac=noise_floor_frac,
+                noise_floors=noise_floors,
+                ranks={} if "ranks" in leave_out else _ranks(db, row.id),
+                by_step=step_view(db, row.id, primary, is_short="by_step" in leave_out),
+                passes=tuple(info.get("passes", ())),
+                **mine,
+            )
+        )
+    return views
 
 
 def _ranks(db: Database, run_id: str) -> dict[str, Any]:
@@ -240,14 +272,17 @@ def gpu_facts(db: Database, run_id: str) -> dict[str, Any]:
 
 def captures_of(db: Database, run_id: str) -> pd.DataFrame:
     """Return CAPTURE_COLUMNS; `private_removed` is a tuple of str, `spans_path` relative."""
-    frame = select(
-        db,
-        f"SELECT {', '.join(CAPTURE_COLUMNS)} FROM captures WHERE run_id = ? ORDER BY id",
-        (run_id,),
-        CAPTURE_COLUMNS,
-    )
-    frame["private_removed"] = frame["private_removed"].map(lambda t: tuple(json.loads(t)))
-    return frame
+    (captures,) = _captures(db, [run_id])
+    return captures
+
+
+def _captures(db: Database, run_ids: Sequence[str]) -> list[pd.DataFrame]:
+    wanted = json.dumps([[run_id, ""] for run_id in run_ids])
+    sql = _WANTED + _rows("captures", CAPTURE_COLUMNS, "t.id")
+    parts = select_parts(db, sql, {"wanted": wanted}, CAPTURE_COLUMNS, len(run_ids))
+    for part in parts:
+        part["private_removed"] = part["private_removed"].map(lambda t: tuple(json.loads(t)))
+    return parts
 
 
 def primary_pass(captures: pd.DataFrame) -> str | None:
@@ -265,8 +300,8 @@ def warnings_of(db: Database, run_id: str) -> tuple[CaptureWarning, ...]:
 
 
 def _span_paths(captures: pd.DataFrame, data_dir: DataDir, primary: str | None) -> tuple[Path, ...]:
-    kept = captures[(captures["pass"] == primary) & captures["spans_path"].notna()]
-    return tuple(data_dir.spans / p for p in kept["spans_path"])
+    kept = zip(captures["pass"], captures["spans_path"], strict=True)
+    return tuple(data_dir.spans / path for of, path in kept if of == primary and path)
 
 
 def _peaks(db: Database, gpu_id: str | None, info: dict[str, Any]) -> dict[str, float]:

@@ -74,7 +74,7 @@ BOOL = frozenset({"is_opaque", "is_sync", "is_baseline", "cancel_requested"})
 def build(rows: Sequence[Sequence[Any]], columns: Sequence[str]) -> pd.DataFrame:
     """Return a frame: Int64 where NULL is possible, int64, float64, bool, else object with None."""
     if not rows:
-        return _empty(tuple(columns)).copy()
+        return _empty(tuple(columns)).copy(deep=False)  # a write to it makes it one of its own
     values = zip(*rows, strict=True)
     # With one index given pandas need not find what is common to all columns, which takes longer.
     index = pd.RangeIndex(len(rows))
@@ -99,6 +99,28 @@ def select(
     cursor = db.conn.execute(sql, params if isinstance(params, Mapping) else tuple(params))
     names = list(columns) or [d[0] for d in cursor.description]
     return build(cursor.fetchall(), names)
+
+
+def select_parts(
+    db: Database, sql: str, params: Mapping[str, Any], columns: Sequence[str], num_parts: int
+) -> list[pd.DataFrame]:
+    """Run one SELECT for several runs; return a frame of `columns` for each of `num_parts`.
+
+    Its first column is the part's number, from 0, and orders the rows. Making one large frame and
+    cutting it costs a tenth of making a frame for every run.
+    """
+    rows = db.conn.execute(sql, params).fetchall()
+    whole = build([row[1:] for row in rows], columns)
+    if num_parts == 1:
+        return [whole]
+    counts = np.bincount([row[0] for row in rows], minlength=num_parts)
+    parts, start = [], 0
+    for end in np.cumsum(counts).tolist():
+        part = whole.iloc[start:end]
+        part.index = pd.RangeIndex(end - start)
+        parts.append(part)
+        start = end
+    return parts
 
 
 def _array(name: str, values: Sequence[Any], index: pd.RangeIndex) -> Any:

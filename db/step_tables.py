@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from sqlite_utils import Database
 
@@ -49,14 +50,20 @@ def _fetch(db: Database, table: str, columns: Sequence[str], capture_id: int) ->
         f"SELECT {names} FROM {table} WHERE capture_id = ? ORDER BY rowid", [capture_id]
     ).fetchall()
     values = list(zip(*rows, strict=True)) or [()] * len(columns)
-    return pd.DataFrame({c: _column(c, v) for c, v in zip(columns, values, strict=True)})
+    index = pd.RangeIndex(len(rows))
+    arrays = {c: _column(c, v, index) for c, v in zip(columns, values, strict=True)}
+    return pd.DataFrame(arrays, index=index, copy=False)
 
 
-def _column(name: str, values: Sequence[Any]) -> pd.Series:
+def _column(name: str, values: Sequence[Any], index: pd.RangeIndex) -> Any:
     """Return a column whose whole numbers stay whole where some are missing."""
     if name in _FLAGS:
-        return pd.Series([bool(v) for v in values], dtype=bool)
+        return np.array([bool(v) for v in values], dtype=np.bool_)
     known = [v for v in values if v is not None]
     if known and all(isinstance(v, int) for v in known):
-        return pd.Series(values, dtype="Int64" if len(known) < len(values) else "int64")
-    return pd.Series(values, dtype="float64" if known and isinstance(known[0], float) else object)
+        if len(known) < len(values):
+            return pd.array(list(values), dtype="Int64")
+        return np.array(values, dtype=np.int64)
+    if known and isinstance(known[0], float):
+        return np.array(values, dtype=np.float64)
+    return pd.Series(values, index=index, dtype=object)

@@ -4,6 +4,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from core.errors import UserError
@@ -139,7 +140,7 @@ class Cost:
         return {k: v for k, v in dataclasses.asdict(self).items() if v is not None}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class WorkloadSpec:
     """What the product knows of one workload. `error` says why a broken one cannot be used."""
 
@@ -166,7 +167,7 @@ class WorkloadSpec:
     "Device memory needed, the CUDA context left out; None when it cannot be known."
     error: str = ""
 
-    @property
+    @cached_property
     def fields(self) -> tuple[ParamField, ...]:
         """Return the params in form order: basics first, then the rest, each as declared."""
         found = [_as_field(f, self) for f in dataclasses.fields(self.params)]

@@ -8,6 +8,7 @@ decides; on a CPU with ` (CPU)` behind it.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from analysis.advice import models
@@ -88,7 +89,8 @@ class _Change:
     kind: str
     title: str
     params: Mapping[str, Any]
-    estimate: Estimate | None
+    model: Callable[[], Estimate | None]
+    "Makes the estimate: only of a change that is wanted, since it looks at every operation."
     factor: int = 1
 
     @property
@@ -111,9 +113,9 @@ def experiments_of(
     if step is None:
         return []
     found = [
-        _experiment(step, change, records)
+        _experiment(step, change, estimate, records)
         for change in _changes(step, choices)
-        if change.estimate and is_valid({**step.params, **change.params})
+        if is_valid({**step.params, **change.params}) and (estimate := change.model())
     ]
     if view.run.workload in (None, "command"):
         found += [
@@ -134,37 +136,36 @@ def _changes(step: StepWork, choices: Mapping[str, Sequence[Any]]) -> Iterable[_
     yield from _compile_changes(step, choices)
     for dtype in _SMALLER.get(str(params.get("dtype")), ()):
         if dtype in choices.get("dtype", ()):
-            estimate = models.other_dtype(step, dtype, is_autocast="mlp" in params)
+            model = partial(models.other_dtype, step, dtype, is_autocast="mlp" in params)
             kind = "tf32" if dtype == "tf32" else "dtype"
-            yield _Change(kind=kind, title=f"dtype {dtype}", params={"dtype": dtype},
-                          estimate=estimate)  # fmt: skip
+            yield _Change(kind=kind, title=f"dtype {dtype}", params={"dtype": dtype}, model=model)
     for name in ("attention", "implementation"):
         for choice in ("sdpa", "triton") if params.get(name) == "naive" else ():
             if choice in choices.get(name, ()):
                 kind = "attention" if choice == "sdpa" else "attention_triton"
                 yield _Change(kind=kind, title=f"attention by {choice}",
                               params={name: choice},
-                              estimate=models.fused_attention(step, choice))  # fmt: skip
+                              model=partial(models.fused_attention, step, choice))  # fmt: skip
     if params.get("fused_optimizer") is False and "fused_optimizer" in choices:
         yield _Change(kind="optimizer", title="fused optimizer",
                       params={"fused_optimizer": True},
-                      estimate=models.fused_optimizer(step))  # fmt: skip
-    model = models.larger_batch if step.on_gpu else models.larger_batch_on_cpu
+                      model=partial(models.fused_optimizer, step))  # fmt: skip
+    larger = models.larger_batch if step.on_gpu else models.larger_batch_on_cpu
     for factor in BATCH_FACTORS if isinstance(params.get("batch"), int) else ():
         yield _Change(kind="batch", title=f"{factor} times the batch", factor=factor,
                       params={"batch": params["batch"] * factor},
-                      estimate=model(step, factor))  # fmt: skip
+                      model=partial(larger, step, factor))  # fmt: skip
 
 
 def _graph_changes(step: StepWork, choices: Mapping[str, Sequence[Any]]) -> Iterable[_Change]:
     params = step.params
     if params.get("cuda_graph") is False and "cuda_graph" in choices:
         yield _Change(kind="graph", title="CUDA graph", params={"cuda_graph": True},
-                      estimate=models.graph_replay(step))  # fmt: skip
+                      model=partial(models.graph_replay, step))  # fmt: skip
     if params.get("kv_cache") == "argument" and params.get("compile") in GRAPH_MODES:
         yield _Change(kind="compile_graph", title="KV cache that lets CUDA graphs be used",
                       params={"kv_cache": "buffer"},
-                      estimate=models.compiled_graph(step, is_compiled=True))  # fmt: skip
+                      model=partial(models.compiled_graph, step, is_compiled=True))  # fmt: skip
 
 
 def _compile_changes(step: StepWork, choices: Mapping[str, Sequence[Any]]) -> Iterable[_Change]:
@@ -176,16 +177,15 @@ def _compile_changes(step: StepWork, choices: Mapping[str, Sequence[Any]]) -> It
         if mode == "default" and now == "none":
             model = models.compiled if step.on_gpu else models.compiled_on_cpu
             yield _Change(kind="compile", title=title, params={"compile": mode},
-                          estimate=model(step))  # fmt: skip
+                          model=partial(model, step))  # fmt: skip
         if mode in GRAPH_MODES and step.params.get("kv_cache") != "argument":
-            estimate = models.compiled_graph(step, is_compiled=now != "none")
-            yield _Change(kind="compile_graph", title=title, params={"compile": mode},
-                          estimate=estimate)  # fmt: skip
+            graph = partial(models.compiled_graph, step, is_compiled=now != "none")
+            yield _Change(kind="compile_graph", title=title, params={"compile": mode}, model=graph)
 
 
-def _experiment(step: StepWork, change: _Change, records: Mapping[str, Record]) -> Experiment:
-    estimate = change.estimate
-    assert estimate is not None
+def _experiment(
+    step: StepWork, change: _Change, estimate: Estimate, records: Mapping[str, Record]
+) -> Experiment:
     return _experiment_of(
         step, change.name, change.kind, change.title, estimate, records,
         params=change.params,

@@ -4,12 +4,13 @@ A step is an iteration of a workload or a regular step of a program. Everything 
 itself: clean latency, kernels in order with their class, launches, phases, measured peaks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from analysis.advice.constants import EAGER_LAUNCH_RATIO
@@ -42,9 +43,7 @@ class StepWork:
     cv: float
     "Its standard deviation over its mean."
     on_gpu: bool
-    operations: pd.DataFrame
-    """GPU operations of all recorded steps in order: name, category, duration_ns, path; on a CPU
-    operators by total."""
+    read_operations: Callable[[], pd.DataFrame]
     num_steps: float
     "Steps that `operations` holds."
     params: Mapping[str, Any]
@@ -53,6 +52,14 @@ class StepWork:
     gpu_model: str | None
     phase_ns: Mapping[str, float]
     "Clean latency of the phases that were timed."
+
+    @cached_property
+    def operations(self) -> pd.DataFrame:
+        """GPU operations of all recorded steps in order: name, category, duration_ns, path.
+
+        On a CPU, operators by total. Read when a model asks: most runs have no change to model.
+        """
+        return self.read_operations()
 
     @cached_property
     def gpu_ns(self) -> float:
@@ -111,8 +118,9 @@ class StepWork:
 
     def in_phase(self, *names: str) -> pd.Series:
         """Which operations were launched inside a range of one of these names."""
-        parts = self.operations["path"].str.split("/")
-        return parts.map(lambda p: any(n in p for n in names)).astype(bool)
+        codes, paths = pd.factorize(self.operations["path"])
+        is_inside = np.array([not set(names).isdisjoint(p.split("/")) for p in paths], dtype=bool)
+        return pd.Series(is_inside[codes], index=self.operations.index)
 
     def flops_rate(self, dtype: str) -> float | None:
         peak = flops_peak(self.peaks, self.gpu_model, dtype)
@@ -151,12 +159,11 @@ def step_work(view: RunView) -> StepWork | None:
     if not latency.get("median"):
         return None
     on_gpu = (view.run.gpu_model or CPU) != CPU
-    operations = _operations(view.span_paths, view.kernels, on_gpu=on_gpu)
     return StepWork(
         latency_ns=float(latency["median"]) * 1e6,
         cv=float(latency.get("cv") or 0.0),
         on_gpu=on_gpu,
-        operations=operations,
+        read_operations=partial(_operations, view.span_paths, view.kernels, on_gpu=on_gpu),
         num_steps=_num_steps(view),
         params=view.run.params,
         cost=view.cost,

@@ -41,13 +41,13 @@ def run(options: Namespace, data: DataDir) -> int:
 def _result(options: Namespace, data: DataDir) -> Any:
     from analysis.studies import run_study
     from db.connection import opened
-    from db.fetch import NOT_IN_A_STUDY, run_view
+    from db.fetch import NOT_IN_A_STUDY, run_views
     from db.runs import list_runs
 
     with opened(data.db_path, is_reader=True) as db:
         frame = list_runs(db, options.filter, limit=5000)
         ended = frame[frame["status"].isin(("done", "oom", "failed"))]
-        views = [run_view(db, data, run_id, leave_out=NOT_IN_A_STUDY) for run_id in ended["id"]]
+        views = run_views(db, data, ended["id"].to_list(), leave_out=NOT_IN_A_STUDY)
     return run_study(options.name, views, published=options.published)
 
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from analysis.studies import Study
 
 Stamp = tuple[str, int, int]
+Finished = tuple[str, int, str]
+"""A database, how many finished runs it holds, when the newest of them finished."""
 KeptTimeline = tuple[Timeline, Window]
 
 
@@ -475,11 +477,8 @@ def _study(name: str, query: str, published: bool, key: Stamp) -> Any:
     wanted = ",".join(find_study(name).filters.get("workload", ()))
     terms = " ".join(t for t in (query, f"workload:{wanted}" if wanted else "", _ENDED) if t)
     with database() as db:
-        found = runs.list_runs(db, terms, limit=MAX_STUDY_RUNS)["id"].to_list()
-        views = [
-            fetch.run_view(db, data_dir(), run_id, leave_out=fetch.NOT_IN_A_STUDY)
-            for run_id in found
-        ]
+        ids = [row["id"] for row in runs.list_rows(db, terms, limit=MAX_STUDY_RUNS)]
+        views = fetch.run_views(db, data_dir(), ids, leave_out=fetch.NOT_IN_A_STUDY)
     return run_study(name, views, published=published)
 
 
@@ -496,47 +495,48 @@ MAX_PICTURED_RUNS = 300
 
 
 @st.cache_resource
-def _thumbnails() -> dict[tuple[str, str, int, str], Any]:
+def _thumbnails() -> dict[tuple[str, Finished], Any]:
     """Return the pictures of studies that were made, by study and what the database held."""
     return {}
 
 
-def _pictured(name: str) -> tuple[str, str, int, str]:
-    """Return what a study's picture depends on: the finished runs."""
+def _finished() -> Finished:
+    """Return what the pictures of studies depend on: the finished runs."""
     with database() as db:
         count, newest = db.execute(
             "SELECT count(*), coalesce(max(finished_at), '') FROM runs"
             " WHERE status IN ('done', 'oom')"
         ).fetchone()
-    return (str(data_dir().db_path), name, int(count), str(newest))
+    return (str(data_dir().db_path), int(count), str(newest))
 
 
-def kept_thumbnail(name: str) -> Any:
-    """Return the picture of a study where it was made already; None else."""
-    return _thumbnails().get(_pictured(name))
+def kept_thumbnails() -> dict[str, Any]:
+    """Return the pictures that were made already, by study."""
+    now = _finished()
+    return {name: picture for (name, at), picture in _thumbnails().items() if at == now}
 
 
 def fetch_thumbnail(name: str, make: "Callable[[Study, pd.DataFrame], Any]") -> Any:
     """Make the picture of a study from the newest runs, published figures beside; keep it."""
     from analysis.studies import find_study, study_cells
 
-    key, study = _pictured(name), find_study(name)
-    wanted = ",".join(study.filters.get("workload", ()))
-    terms = " ".join(t for t in (f"workload:{wanted}" if wanted else "", _ENDED) if t)
-    with database() as db:
-        ids = [row["id"] for row in runs.list_rows(db, terms, limit=MAX_PICTURED_RUNS)]
-    found = make(study, study_cells(name, [_study_view(run_id) for run_id in ids]))
+    now, study = _finished(), find_study(name)
+    wanted = study.filters.get("workload", ())
+    views = [v for v in _pictured(now) if not wanted or v.run.workload in wanted]
+    picture = make(study, study_cells(name, views))
     kept = _thumbnails()
-    for old in [k for k in kept if k[:2] == key[:2]]:
+    for old in [k for k in kept if k[0] == name]:
         kept.pop(old, None)
-    kept[key] = found
-    return found
+    kept[name, now] = picture
+    return picture
 
 
-@st.cache_resource(ttl=900, max_entries=MAX_PICTURED_RUNS, show_spinner=False)
-def _study_view(run_id: str) -> RunView:
+@st.cache_resource(ttl=900, max_entries=1, show_spinner=False)
+def _pictured(key: Finished) -> list[RunView]:
+    """Return the newest finished runs, as far as studies read them."""
     with database() as db:
-        return fetch.run_view(db, data_dir(), run_id, leave_out=fetch.NOT_IN_A_STUDY)
+        ids = [row["id"] for row in runs.list_rows(db, _ENDED, limit=MAX_PICTURED_RUNS)]
+        return fetch.run_views(db, data_dir(), ids, leave_out=fetch.NOT_IN_A_STUDY)
 
 
 def load_demo() -> int:

@@ -45,25 +45,32 @@ def gallery() -> None:
 
 
 def _cards(studies: Sequence[Study], *, key: str) -> None:
-    """Draw the cards; while pictures are missing, again every second."""
-    waits = any(data.kept_thumbnail(study.name) is None for study in studies)
-    st.fragment(_grid, run_every="1s" if waits else None)(studies)
+    """Draw the cards at once; while pictures are missing, again every second with more of them."""
+    is_first = True
+
+    def draw() -> None:
+        nonlocal is_first
+        _grid(studies, budget_s=0 if is_first else BUDGET_S)
+        is_first = False
+
+    kept = data.kept_thumbnails()
+    waits = any(study.name not in kept for study in studies)
+    st.fragment(draw, run_every="1s" if waits else None)()
 
 
-def _grid(studies: Sequence[Study]) -> None:
-    end_s = time.monotonic() + BUDGET_S
+def _grid(studies: Sequence[Study], *, budget_s: float) -> None:
+    end_s = time.monotonic() + budget_s
     grid = st.grid("auto", min_column_width=260, border=True, gap="small")
-    missing = 0
-    was_missing = any(data.kept_thumbnail(study.name) is None for study in studies)
+    kept = data.kept_thumbnails()
+    pictures = {study.name: kept.get(study.name) for study in studies}
     for study in studies:
-        found = data.kept_thumbnail(study.name)
-        if found is None and time.monotonic() < end_s:
-            found = data.fetch_thumbnail(study.name, thumbnail)
-        missing += found is None
+        if pictures[study.name] is None and time.monotonic() < end_s:
+            pictures[study.name] = data.fetch_thumbnail(study.name, thumbnail)
         with grid.cell(), st.container(gap="xxsmall"):
-            _card(study, found)
-    if was_missing and not missing:
-        st.rerun()
+            _card(study, pictures[study.name])
+    if None in pictures.values() or all(name in kept for name in pictures):
+        return
+    st.rerun()
 
 
 def _card(study: Study, found: Thumbnail | None) -> None:

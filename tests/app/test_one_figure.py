@@ -18,7 +18,7 @@ from app.ui.format import bytes_, duration
 from app.ui.run_cards import run_cards
 from core.config import DataDir
 from db.connection import open_read_only
-from db.fetch import NOT_IN_A_STUDY, run_view
+from db.fetch import NOT_IN_A_STUDY, run_view, run_views
 from db.runs import list_rows
 
 MEMORY = {
@@ -119,7 +119,7 @@ def test_every_latency_and_memory_cell_of_a_study_is_the_runs_own(
 ) -> None:
     data = DataDir(root=example_data)
     db = open_read_only(data.db_path)
-    short = [run_view(db, data, run_id, leave_out=NOT_IN_A_STUDY) for run_id in views]
+    short = run_views(db, data, list(views), leave_out=NOT_IN_A_STUDY)
 
     num = {"latency": 0, "memory": 0}
     for measure, ids, value in _cells(short):

@@ -27,7 +27,7 @@ def step(latency_us: float, operations: Sequence[Operation], **fields: Any) -> S
         "latency_ns": latency_us * 1000.0,
         "cv": 0.0,
         "on_gpu": True,
-        "operations": frame,
+        "read_operations": lambda: frame,
         "num_steps": 1.0,
         "params": {},
         "cost": {},
