@@ -244,7 +244,10 @@ _USES: Mapping[str, Mapping[str, Any]] = {
         "metric": "kernel_time",
         "is_profiled": True,
         "column": "kernel_time_ns",
-        "list_title": "kernel time ms",
+    },
+    "iteration_kernel_ns": {
+        "column": "step_kernel_ns",
+        "list_title": "kernel ms / step",
         "list_scale": 1e-6,
     },
     "busy_ns": {"metric": "busy", "is_profiled": True},

@@ -63,6 +63,7 @@ FLOAT = frozenset(
         "latency_ms",
         "latency_lo_ms",
         "latency_hi_ms",
+        "step_kernel_ns",
         "idle_frac",
         "gemm_frac",
         "noise_floor_frac",

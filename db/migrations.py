@@ -554,6 +554,15 @@ def m022_role_of_memory_at_the_peak(db: Database) -> None:
     db.conn.execute("ALTER TABLE memory_at_peak ADD COLUMN role TEXT")
 
 
+@migrations()
+def m023_kernel_time_of_a_step(db: Database) -> None:
+    """List the kernel time of a step: a capture's total says how long somebody recorded."""
+    db.conn.execute("ALTER TABLE runs ADD COLUMN step_kernel_ns REAL")
+    db.conn.execute(
+        "UPDATE runs SET step_kernel_ns = json_extract(summary, '$.iteration_kernel_ns')"
+    )
+
+
 def _run(db: Database, script: str) -> None:
     """Execute statements one by one: `executescript` would commit the migration's transaction."""
     for statement in script.split(";\n"):

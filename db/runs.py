@@ -64,7 +64,8 @@ LIST_COLUMNS = (
     "latency_lo_ms",
     "latency_hi_ms",
     "num_samples",
-    "kernel_time_ns",
+    "kernel_time_ns",  # of the whole capture
+    "step_kernel_ns",  # of a step
     "idle_frac",
     "idle_source",  # clean, steps or profiled
     "gemm_frac",

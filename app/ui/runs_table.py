@@ -30,7 +30,7 @@ COLUMNS = [
     "latency ms",
     "\u00b1 %",
     "samples",
-    "kernel time ms",
+    "kernel ms / step",
     "idle %",
     "idle of",
     "GEMM %",
@@ -50,7 +50,7 @@ DEFAULT_COLUMNS = [
     "GPU",
     "latency ms",
     "\u00b1 %",
-    "kernel time ms",
+    "kernel ms / step",
     "idle %",
     "idle of",
     "GEMM %",
@@ -91,7 +91,7 @@ def _config(table: pd.DataFrame, key: str) -> dict[str, object]:
     }
 
 
-_WIDTHS = {"latency ms": 92, "kernel time ms": 112, "idle %": 66, "GEMM %": 76}
+_WIDTHS = {"latency ms": 92, "kernel ms / step": 120, "idle %": 66, "GEMM %": 76}
 _FORMATS = {"%": "%.1f", "GB": "%.2f", "samples": "%d"}
 
 

@@ -1,5 +1,6 @@
 """One latency and one memory figure of a run, wherever it is shown: over all example runs."""
 
+import dataclasses
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from analysis.compare import compare
@@ -132,6 +134,26 @@ def test_every_latency_and_memory_cell_of_a_study_is_the_runs_own(
             assert value == pytest.approx(np.median([b for b in known if b is not None]) / 1e9)
             num["memory"] += 1
     assert min(num.values()) > 100
+
+
+def test_runs_that_are_read_together_are_as_each_read_alone(
+    example_data: Path, views: dict[str, RunView]
+) -> None:
+    data = DataDir(root=example_data)
+
+    together = run_views(open_read_only(data.db_path), data, list(views))
+
+    num_rows = 0
+    for one, alone in zip(together, views.values(), strict=True):
+        for field in dataclasses.fields(RunView):
+            a, b = getattr(one, field.name), getattr(alone, field.name)
+            if isinstance(a, pd.DataFrame):
+                pd.testing.assert_frame_equal(a, b)
+                num_rows += len(a)
+            elif field.name != "by_step":
+                assert a == b
+        pd.testing.assert_frame_equal(one.by_step.kernels, alone.by_step.kernels)
+    assert num_rows > 10_000
 
 
 def _cells(views: list[RunView]) -> Iterator[tuple[str, tuple[str, ...], float]]:

@@ -78,6 +78,6 @@ def test_studies_open_as_a_gallery_and_a_link_opens_one(feeding: list[str]) -> N
 def test_pictures_are_kept_until_a_run_is_added(feeding: list[str], db: Database) -> None:
     made = data.fetch_thumbnail("decode-latency", thumbnail)
 
-    assert data.kept_thumbnail("decode-latency") is made
+    assert data.kept_thumbnails() == {"decode-latency": made}
     store_nights(db, [3.0], first=9)
-    assert data.kept_thumbnail("decode-latency") is None
+    assert data.kept_thumbnails() == {}
