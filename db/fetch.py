@@ -59,7 +59,8 @@ _COUNTERS = ", ".join(
 _PROFILED_COLUMNS = (*tables.SAMPLE_COLUMNS, "pass")
 _WANTED = (
     "WITH wanted(run, run_id, primary_pass) AS"
-    " (SELECT key, json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:wanted)) "
+    " (SELECT key, json_extract(value, '$[0]'), json_extract(value, '$[1]')"
+    " FROM json_each(:wanted)) "
 )
 """The runs that are read, as a JSON list of [run id, primary pass]; `run` is the place in it."""
 
