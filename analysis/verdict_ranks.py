@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from analysis.runview import RunView
@@ -16,6 +17,8 @@ MIN_STEPS = 3
 """Fewer steps are not told apart from the ranks' entry into the recording."""
 MIN_EXPOSED_FRAC = 0.15
 """Less exposed communication than this limits nothing."""
+MAX_SPEEDUP = 1.25
+"""A clean iteration that takes so many profiled steps is another thing than a step."""
 _KIND_WORDS = {"send_recv": "send and receive", "unknown": "communication"}
 
 Rows = Sequence[Mapping[str, Any]]
@@ -45,8 +48,13 @@ def _late_rank(view: RunView, rows: Rows) -> BusyLimit | None:
     (late_ns, rank), (next_ns, _) = late[:2]
     if late_ns < MIN_LATE_FRAC * span_ns or late_ns < MIN_LATE_RATIO * next_ns:
         return None
+    clean = _clean_room(view, [row for row in rows if row["rank"] != rank])
+    if clean is not None and not clean.can_hold_a_late_rank:
+        return None
     mine = [step for step in steps if step["straggler"] == rank]
     each = f"{milliseconds(late_ns / len(steps))} a step" if mine else milliseconds(late_ns)
+    if clean is not None and clean.room_ns < late_ns / len(steps):
+        each = f"up to {milliseconds(clean.room_ns)} a step"
     cause, where = _usual_cause(mine)
     place = f", in {place_words(where)}" if where else ""
     place = ", in its kernels" if cause == "compute" else place
@@ -57,12 +65,59 @@ def _late_rank(view: RunView, rows: Rows) -> BusyLimit | None:
         )
     if cause == "host":
         evidence.append("its GPU is idle meanwhile")
+    if clean is not None:
+        evidence.append(f"{clean.words}, so others can wait for {milliseconds(clean.room_ns)}")
     return BusyLimit(
         kind="straggler",
         headline=f"Rank {rank} is late by {each}{place}",
         evidence=(*evidence, *_shares(view, rows)),
         next_steps=(_LATE_STEPS.get(cause or "", _LATE_STEPS[""]),),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CleanRoom:
+    """What the clean pass leaves for waiting: a profiler slows hosts, not all of them alike."""
+
+    latency_ns: float
+    period_ns: float
+    "Of a step under the profiler."
+    compute_ns: float
+    "Of a step, on the rank that computes longest."
+
+    @property
+    def room_ns(self) -> float:
+        return max(0.0, self.latency_ns - self.compute_ns)
+
+    @property
+    def can_hold_a_late_rank(self) -> bool:
+        """Whether a late rank seen under the profiler may be one without it too.
+
+        Not where the profiler itself made the step longer by more than ranks can wait without it.
+        """
+        enough = self.room_ns >= MIN_LATE_FRAC * self.latency_ns
+        return enough and self.period_ns - self.latency_ns < self.room_ns
+
+    @property
+    def words(self) -> str:
+        return (
+            f"clean pass: an iteration of {milliseconds(self.latency_ns)} holds "
+            f"{milliseconds(self.compute_ns)} of compute"
+        )
+
+
+def _clean_room(view: RunView, rows: Rows) -> _CleanRoom | None:
+    """Return what a clean iteration leaves these ranks; None where none was measured."""
+    median_ms = (view.summary.get("latency_ms") or {}).get("median")
+    period_ns = view.by_step.facts.get("period_ns")
+    steps = view.ranks.get("steps", [])
+    if not median_ms or not period_ns or len(steps) < MIN_STEPS or not rows:
+        return None
+    latency_ns = median_ms * 1e6
+    if latency_ns > MAX_SPEEDUP * period_ns:
+        return None
+    compute_ns = max(row["compute_ns"] for row in rows) / len(steps)
+    return _CleanRoom(latency_ns=latency_ns, period_ns=period_ns, compute_ns=compute_ns)
 
 
 def _lateness(view: RunView, rows: Rows) -> tuple[list[tuple[int, int]], int, Rows] | None:
@@ -105,6 +160,9 @@ def _usual_cause(steps: Rows) -> tuple[str | None, str | None]:
 def _exposed(view: RunView, rows: Rows) -> BusyLimit | None:
     known = [row["exposed_frac"] for row in rows if "exposed_frac" in row]
     exposed = sum(known) / len(known) if known else 0.0
+    clean = _clean_room(view, rows)
+    most_exposed = clean.room_ns / clean.latency_ns if clean is not None else 1.0
+    is_cut, exposed = exposed > most_exposed, min(exposed, most_exposed)
     idle = sum(row["idle_ns"] / row["span_ns"] for row in rows) / len(rows) if rows else 0.0
     if exposed < MIN_EXPOSED_FRAC or exposed < idle:
         return None
@@ -114,9 +172,9 @@ def _exposed(view: RunView, rows: Rows) -> BusyLimit | None:
     step = "step" if view.ranks.get("steps") else "time"
     return BusyLimit(
         kind="communication_bound",
-        headline=f"Communication-bound: {percent(share)} of the {step} is exposed "
-        f"{kind_words(most)}",
-        evidence=_shares(view, rows),
+        headline=f"Communication-bound: {'up to ' if is_cut else ''}{percent(share)} of the {step} "
+        f"is exposed {kind_words(most)}",
+        evidence=(*_shares(view, rows), *([clean.words] if clean is not None else [])),
         next_steps=(
             "Overlap it with compute: smaller buckets or earlier launches (ddp: bucket_cap_mb, "
             "fsdp2: prefetch), or less of it: bf16 gradients, a larger batch a rank",
