@@ -78,6 +78,7 @@ COLLECTIVE_COLUMNS = (
     "group",  # str or None: the process group, with its ranks where recorded
     "group_size",  # Int64
     "sequence",  # Int64, number of the collective in its group
+    "peer",  # Int64, the rank that a send goes to or a receive comes from
     "exposed_ns",  # int64, of its time, what no compute kernel of the device covers
     "step",  # Int64
     "compute_before_ns",  # int64, compute of the device since the collective before ended
@@ -234,7 +235,17 @@ def _arguments(trace: Trace, row: Int64s) -> dict[str, Any]:
         ),
         "group_size": number(given.group_size),
         "sequence": number(given.sequence),
+        "peer": number(_peers(trace)),
     }
+
+
+def _peers(trace: Trace) -> Int64s:
+    """Return the other rank of each recorded transfer: of a receive its source."""
+    given = trace.collectives
+    receives = np.array(["recv" in name.lower() for name in trace.names] + [False])[given.name]
+    first = np.where(receives, given.src_rank, given.dst_rank)
+    other = np.where(receives, given.dst_rank, given.src_rank)
+    return np.where(first >= 0, first, other)
 
 
 def _group(name: str | None, ranks: str | None) -> str | None:

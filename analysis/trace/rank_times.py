@@ -62,6 +62,7 @@ JOINED_COLUMNS = (
     "exposed_ns",  # int64
     "exposed_frac",  # Float64, of the span
     "overlap_frac",  # Float64, of communication: what compute covers
+    "stage",  # Int64, of a pipeline, from 0; only where sends and receives show one
     "bubble_ns",  # Int64, idle or exposed send and receive; only where ranks are stages
     "wait_ns",  # Int64, in collectives, for the slowest rank
     "late_ns",  # Int64, that all others waited for this rank alone
@@ -395,13 +396,15 @@ def _rank_table(
     waits: pd.DataFrame | None,
     calls: pd.DataFrame,
 ) -> pd.DataFrame:
+    stage = stages_of(ranks["rank"].tolist(), _peers(ranks, calls))
     table = ranks.assign(
         idle_ns=ranks["span_ns"] - ranks["busy_ns"],
         exposed_frac=_ratio(ranks["exposed_ns"], ranks["span_ns"]),
         overlap_frac=_ratio(
             ranks["communication_ns"] - ranks["exposed_ns"], ranks["communication_ns"]
         ),
-        bubble_ns=_bubbles(ranks, calls),
+        stage=pd.array(stage, dtype="Int64"),
+        bubble_ns=_bubbles(ranks, calls).where([s is not None for s in stage]),
         clock=[str(c.source) for c in clocks],
         offset_ns=pd.array(
             [None if c.source == ClockSource.NONE else c.offset_ns for c in clocks], dtype="Int64"
@@ -418,6 +421,47 @@ def _rank_table(
         late_ns=_per_rank(waits, "waited_ns", len(ranks)),
     )
     return table[list(JOINED_COLUMNS)]
+
+
+def _peers(ranks: pd.DataFrame, calls: pd.DataFrame) -> dict[int, set[int]]:
+    """Return rank -> the ranks it sends to or receives from."""
+    found: dict[int, set[int]] = {}
+    sent = calls[(calls["kind"] == POINT_TO_POINT) & calls["peer"].notna()]
+    for row, peer in sent[["row", "peer"]].drop_duplicates().itertuples(index=False):
+        own = int(ranks["rank"].iat[row])
+        if own != peer:
+            found.setdefault(own, set()).add(int(peer))
+            found.setdefault(int(peer), set()).add(own)
+    return found
+
+
+def stages_of(ranks: Sequence[int], peers: Mapping[int, set[int]]) -> list[int | None]:
+    """Return the stage of each rank in its pipeline: a chain of ranks that talk to neighbours.
+
+    Closed to a ring where a pipeline is interleaved. A chain is counted from its end with the lower
+    rank, a ring from its lowest rank towards that one's lower neighbour. None for what talks to
+    more than two others: that is an exchange, no pipeline.
+    """
+    stage: dict[int, int] = {}
+    seen: set[int] = set()
+    for start in sorted(peers):
+        if start in seen:
+            continue
+        chain, reached = [start], {start}
+        while chain:
+            new = peers[chain.pop()] - reached
+            reached |= new
+            chain += sorted(new)
+        seen |= reached
+        if any(len(peers[rank]) > 2 for rank in reached):
+            continue
+        ends = [rank for rank in sorted(reached) if len(peers[rank]) == 1]
+        rank, number = min(ends or reached), 0
+        while rank not in stage:
+            stage[rank] = number
+            rank = min(peers[rank] - stage.keys(), default=rank)
+            number += 1
+    return [stage.get(rank) for rank in ranks]
 
 
 def _bubbles(ranks: pd.DataFrame, calls: pd.DataFrame) -> Any:

@@ -133,6 +133,7 @@ def _table(rows: pd.DataFrame) -> None:
             "exposed ms": rows["exposed_ns"] / 1e6,
             "covered by compute": [percent(v) for v in _column(rows, "overlap_frac")],
             "idle ms": rows["idle_ns"] / 1e6,
+            "pipeline stage": _column(rows, "stage"),
             "pipeline bubble ms": _column(rows, "bubble_ns") / 1e6,
             "waiting ms": _column(rows, "wait_ns") / 1e6,
             "late ms": _column(rows, "late_ns") / 1e6,

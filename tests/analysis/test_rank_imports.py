@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from analysis.readers import read
-from analysis.trace.rank_times import JoinedRanks, RankPart, join_ranks
+from analysis.trace.rank_times import JoinedRanks, RankPart, join_ranks, stages_of
 from tests.analysis.made_rank_exports import NUM_STEPS, write_export
 from tests.analysis.made_rank_traces import write_trace
 
@@ -268,3 +268,65 @@ def test_ranges_of_collectives_without_a_communication_kernel_are_read(tmp_path:
     found = joined(traces(tmp_path, ["rank0.json.gz"], cut))
 
     assert found.ranks["communication_ns"].tolist() == [0] and found.collectives.empty
+
+
+def pipeline(folder: Path, num_stages: int, num_micro: int) -> list[Path]:
+    """Write a forward pipeline: stage s computes micro-batch m in slot s + m of 100 us.
+
+    It receives in the 20 us before (waiting for the stage before it where that is later) and sends
+    in the 20 us after, next to its compute.
+    """
+    paths = []
+    for stage in range(num_stages):
+        events = []
+        for micro in range(num_micro):
+            begin = 1_000 + 100.0 * (stage + micro)
+            rows = [("gemm", begin + 20, 60.0, 7, None)]
+            if stage:
+                rows.append(("recv", begin, 20.0, 20, stage - 1))
+            if stage < num_stages - 1:
+                rows.append(("send", begin + 80, 20.0, 20, stage + 1))
+            for name, ts, dur, stream, peer in rows:
+                arguments: dict[str, Any] = {"device": stage, "stream": stream}
+                if peer is not None:
+                    side = "Src Rank" if name == "recv" else "Dst Rank"
+                    arguments |= {"Collective name": name, side: peer, "dtype": "Float"}
+                    arguments |= {"In msg nelems": 1000, "Out msg nelems": 1000, "Group size": 2}
+                kernel = "ncclDevKernel_SendRecv()" if peer is not None else "ampere_sgemm"
+                event = {"ph": "X", "cat": "kernel", "name": kernel, "ts": ts, "dur": dur}
+                events.append({**event, "pid": stage, "tid": stream, "args": arguments})
+        info = {"rank": stage, "world_size": num_stages}
+        path = folder / f"s{stage}.json"
+        path.write_text(json.dumps({"distributedInfo": info, "traceEvents": events}))
+        paths.append(path)
+    return paths
+
+
+def test_sends_and_receives_show_the_stages_of_a_pipeline_and_their_bubbles(
+    tmp_path: Path,
+) -> None:
+    found = joined(pipeline(tmp_path, num_stages=3, num_micro=4)).ranks
+
+    assert found["stage"].tolist() == [0, 1, 2]
+    # 60 us of compute in each slot. The first stage idles 20 us between its four slots, the last
+    # too; each transfer of 20 us is exposed.
+    spans = found["span_ns"].tolist()
+    assert spans == [380_000, 400_000, 380_000]
+    assert found["bubble_ns"].tolist() == [span - 4 * 60_000 for span in spans]
+
+
+@pytest.mark.parametrize(
+    ("peers", "stages"),
+    [
+        ({0: {1}, 1: {0, 2}, 2: {1, 3}, 3: {2}}, [0, 1, 2, 3]),
+        ({0: {2}, 2: {0}, 1: {3}, 3: {1}}, [0, 0, 1, 1]),  # two pipelines of two
+        ({0: {1, 3}, 1: {0, 2}, 2: {1, 3}, 3: {2, 0}}, [0, 1, 2, 3]),  # interleaved: a ring
+        ({0: {1, 2, 3}, 1: {0, 2, 3}, 2: {0, 1, 3}, 3: {0, 1, 2}}, [None] * 4),  # an exchange
+        ({1: {2}, 2: {1}}, [None, 0, 1, None]),
+        ({}, [None] * 4),
+    ],
+)
+def test_stages_are_the_places_in_a_chain(
+    peers: dict[int, set[int]], stages: list[int | None]
+) -> None:
+    assert stages_of(range(4), peers) == stages
