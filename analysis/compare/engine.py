@@ -23,6 +23,7 @@ from analysis.compare.records import (
     Pair,
     Waterfall,
 )
+from analysis.compare.scaling import scaling_of
 from analysis.compare.scoreboard import make_scoreboard
 from analysis.compare.waterfall import make_waterfall, representative
 from analysis.per_step import common_basis
@@ -189,6 +190,14 @@ def compare(a: Sequence[RunView], b: Sequence[RunView], *, metric: str = "latenc
         scoreboard=make_scoreboard((*a, *b)),
         metric_per=common_basis((*a, *b)) if chosen.name in metrics.OF_STEP else "capture",
         pairs=pairs,
+        scaling=scaling_of(
+            a,
+            b,
+            chosen.name,
+            result.judgement.ratio if result.comparable else None,
+            result.judgement.ci95,
+            result.judgement.ci95_basis,
+        ),
     )
 
 

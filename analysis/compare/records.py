@@ -156,6 +156,33 @@ class MemoryGrowth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """How much of more GPUs arrives as throughput: of tokens a second, for each GPU."""
+
+    ranks_a: int
+    ranks_b: int
+    throughput_ratio: float
+    "Tokens a second of B over those of A."
+    efficiency: float
+    "`throughput_ratio` x ranks_a / ranks_b: 1 is ideal."
+    ci95: tuple[float, float] | None
+    "Of the efficiency, where the comparison's ratio has an interval."
+    ci95_basis: IntervalBasis | None
+
+    @property
+    def words(self) -> str:
+        interval = ""
+        if self.ci95:
+            inside = " inside one process" if self.ci95_basis == "samples" else ""
+            low, high = (round(100 * v) for v in self.ci95)
+            interval = f" (95 %{inside}: {low} to {high} %)"
+        return (
+            f"scaling from {self.ranks_a} to {self.ranks_b} GPUs: {self.throughput_ratio:.2f} x "
+            f"the throughput, efficiency {round(100 * self.efficiency)} %{interval}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """B against A. `ratio` is B / A of the metric; below 1 is faster for a time."""
 
@@ -189,6 +216,8 @@ class Comparison:
     "Of what a time under the profiler is: the whole capture, a step or an iteration."
     pairs: tuple[Pair, ...]
     "Each measurement of B against its partner; empty with one measurement on each side."
+    scaling: Scaling | None = None
+    "Where the sides have different numbers of ranks."
 
     @property
     def ci95_name(self) -> str:
@@ -222,6 +251,7 @@ class Comparison:
             "a": _side(self.a),
             "b": _side(self.b),
             "marks": [asdict(m) for m in self.marks],
+            "scaling": asdict(self.scaling) if self.scaling else None,
             "waterfall_mode": self.waterfall.mode if self.waterfall else None,
             "waterfall_per": self.waterfall.per if self.waterfall else None,
             "total_a_ns": self.waterfall.total_a_ns if self.waterfall else None,

@@ -45,6 +45,8 @@ def compare_lines(result: Comparison) -> list[str]:
             total = sum(site.delta_bytes for site in rest)
             lines.append(f"  {total / 1e6:+10.2f}  {len(rest)} more sites")
         lines.append(f"  {growth / 1e6:+10.2f}  in all")
+    if result.scaling:
+        lines += ["", result.scaling.words]
     if result.next_step:
         lines += ["", result.next_step]
     return lines

@@ -147,6 +147,8 @@ def verdict(found: Comparison) -> None:
         title = f"{_change(found).capitalize()}: not decided"
     figures = _figures(found)
     lines = [found.reason[:1].upper() + found.reason[1:], figures]
+    if found.scaling:
+        lines.append(f"{found.scaling.words[:1].upper()}{found.scaling.words[1:]}")
     if found.next_step:
         lines.append(f"Next: {found.next_step}.")
     style.verdict(
