@@ -238,11 +238,11 @@ def _ranges_in(trace: Trace, thread: Int32s, opened: Int64s, closed: Int64s) -> 
     row = innermost(trace.host_ranges, np.repeat(thread[known], NUM_MOMENTS), moments.ravel())
     code = np.append(trace.host_ranges.name, MISSING)[row]
     is_frame = np.array([is_iteration(n) or n == MEASURED_RANGE for n in trace.names] + [True])
-    code = np.where(is_frame[code], MISSING, code).reshape(moments.shape)
-    for place, of_gap in zip(known.tolist(), code, strict=True):
-        found, count = np.unique(of_gap[of_gap >= 0], return_counts=True)
-        if len(found):
-            names[place] = trace.names[found[count.argmax()]]
+    code = np.sort(np.where(is_frame[code], MISSING, code).reshape(moments.shape), axis=1)
+    times = np.stack([(code == code[:, [k]]).sum(axis=1) for k in range(NUM_MOMENTS)], axis=1)
+    most = np.where(code >= 0, times, 0).argmax(axis=1)
+    for place, name in zip(known.tolist(), code[np.arange(len(code)), most].tolist(), strict=True):
+        names[place] = trace.names[name] if name >= 0 else None
     return names
 
 
