@@ -68,7 +68,7 @@ def main() -> int:
         wrong = compare(path, ops)
         num_wrong += bool(wrong)
         print(f"{'DIFFERS' if wrong else 'equal':8}{path.name}: {_told(ops)}", *wrong, sep="\n    ")
-        if options.hta_python and any(op.kind == "talk" for op in ops):
+        if options.hta_python and path.suffix != ".sqlite" and any(op.kind == "talk" for op in ops):
             print(f"    {_hta(options.hta_python, path, ops)}")
     return 1 if num_wrong else 0
 
@@ -98,28 +98,25 @@ def _ns(us: Any) -> int:
 
 
 def _nsys(path: Path) -> Iterator[Op]:
-    query = (
-        "SELECT k.start, k.end, s.value, k.deviceId, k.globalPid, "
-        "(SELECT min(r.start) FROM CUPTI_ACTIVITY_KIND_RUNTIME r WHERE r.correlationId = "
-        "k.correlationId AND r.globalTid >> 24 = k.globalPid >> 24) "
-        "FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.demangledName"
-    )
-    with closing(sqlite3.connect(":memory:")) as conn:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as source:
-            source.backup(conn)
-        conn.execute("CREATE INDEX by_id ON CUPTI_ACTIVITY_KIND_RUNTIME (correlationId)")
-        for start, end, name, device, pid, launched in conn.execute(query):
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as conn:
+        table = "CUPTI_ACTIVITY_KIND_KERNEL"
+        columns = {row[1] for row in conn.execute(f"PRAGMA table_info({table})")}
+        process = "k.globalPid" if "globalPid" in columns else "0"
+        query = f"SELECT k.start, k.end, s.value, k.deviceId, {process} FROM {table} k "
+        for start, end, name, device, pid in conn.execute(
+            query + "JOIN StringIds s ON s.id = k.demangledName"
+        ):
             what = "talk" if TALK.search(name) else "compute"
-            yield Op((pid, device), start, end, what, launched, {})
+            yield Op((pid, device), start, end, what, None, {})
 
 
 def compare(path: Path, ops: Sequence[Op]) -> list[str]:
     """Return what the product says otherwise; [] if nothing."""
     tables = read(path)
     frame = tables.ranks
-    columns = ("num_kernels", "kernel_time_ns", "compute_ns", "communication_ns", "exposed_ns")
-    columns += ("busy_ns", "span_ns")
-    found = [] if frame is None else sorted(map(tuple, frame[list(columns)].to_numpy().tolist()))
+    columns = ["num_kernels", "kernel_time_ns", "compute_ns", "communication_ns", "exposed_ns"]
+    columns += ["busy_ns", "span_ns"]
+    found = [] if frame is None else sorted(map(tuple, frame[columns].to_numpy().tolist()))
     own = sorted(map(_rank, _by_place(ops).values()))
     wrong = [] if found == own else [f"ranks: {found}, plain {own}"]
     if len(own) == 1 and tables.gaps is not None and path.suffix != ".sqlite":

@@ -127,7 +127,7 @@ def timed(command: list[str]) -> dict[str, Any]:
         child = subprocess.Popen(command, cwd=ROOT, stdout=out)
         while (ended := os.wait4(child.pid, os.WNOHANG))[0] == 0:
             peak = max(peak, sum(map(_resident, [child.pid, *descendants(child.pid)])))
-            time.sleep(0.2)
+            time.sleep(1.0)
         wall_s = time.perf_counter() - started
         _, status, used = ended
         child.returncode = os.waitstatus_to_exitcode(status)
