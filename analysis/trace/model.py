@@ -162,7 +162,7 @@ class Collectives(Columns):
     """What was recorded of the arguments of collectives, beside the kernels that carry them out.
 
     A row stands for a GPU operation or for the host's call (`record_param_comms`); PyTorch may
-    record both, an nsys export with NCCL's payloads only the host's.
+    record both.
     """
 
     op: Int64s
