@@ -18,6 +18,7 @@ from core.config import ROOT
 from core.errors import UserError
 from core.spec import PROGRAM_TIME, JobSpec
 from worker.environment import job_environment
+from worker.hooks.warpboard_hooks import ENTERED
 from worker.process import ProcessResult
 from worker.profile.records import Process, load_processes
 from worker.profile.steps import Steps, find_steps, first_of_main, phase_times
@@ -75,6 +76,8 @@ class OwnProgram:
     seen: Seen | None = None
     exit_code: int | None = None
     "Of the first process."
+    stdin: Path | None = None
+    "What each process reads; None: nothing."
 
     @property
     def argv(self) -> list[str]:
@@ -164,6 +167,10 @@ class OwnProgram:
                     result[name] = main.facts[name]
         if pass_name == "clean":
             self._add_latency(result, kinds, main, processes)
+            if not kinds:
+                entered = (work_dir / HOOKS_FOLDER / ENTERED).exists()
+                why = (_NO_STEPS if entered else _NO_PYTHON) + _INSTEAD
+                result["warnings"].append({"code": "no_steps_seen", "message": why})
             self._add_metrics(result, process, is_whole=not stopped)
             self._learn(kinds, main)
         elif pass_name in ("memory", "trace") and not result["captures"] and is_good:
@@ -188,7 +195,6 @@ class OwnProgram:
         processes: Sequence[Process],
     ) -> None:
         if not kinds or rank0 is None:
-            result["warnings"].append({"code": "no_steps_seen", "message": _NO_STEPS})
             return
         main, *others = kinds
         first = self.wishes.num_skipped or main.num_unsettled()
@@ -264,11 +270,19 @@ def allowed_own(spec: JobSpec, folder: Path) -> tuple[OwnProgram, float]:
     return own, params.timeout_s
 
 
+_NO_PYTHON = (
+    "No steps of this program were seen from outside: it starts no Python in which the hooks could "
+    "enter, or one that ignores PYTHONPATH (`-I`, `-E`) or whose PYTHONPATH was set anew, where "
+    "adding to it would do"
+)
 _NO_STEPS = (
     "No steps of this program were seen from outside (it calls no PyTorch module and steps no "
-    "optimizer in Python), so it has no clean latency. What repeats in the nsys capture is shown "
-    "as the time of a step under nsys, which contains nsys's own cost: a program that launches "
-    "many short kernels takes longer there. Clean are the time of the whole program "
+    "optimizer in Python)"
+)
+_INSTEAD = (
+    ", so it has no clean latency. What repeats in the nsys capture is shown as the time of a step "
+    "under nsys, which contains nsys's own cost: a program that launches many short kernels takes "
+    "longer there. Clean are the time of the whole program "
     "(`program_time`), what it prints (`--metric`), and steps that it marks (`warpboard_marks`)"
 )
 

@@ -233,6 +233,7 @@ class PassRunner:
             env=self._environment(context),
             events_path=context.events_path,
             pass_fds=(context.events_fd,),
+            stdin=None if self._own is None else self._own.stdin,
             limits=ProcessLimits(soft_s=self._soft_s(context.pass_name), grace_s=self._grace_s),
             on_line=on_line,
             on_event=on_event,

@@ -77,6 +77,7 @@ def run_process(
     env: Mapping[str, str] | None = None,
     events_path: Path | None = None,
     pass_fds: Sequence[int] = (),
+    stdin: Path | None = None,
     limits: ProcessLimits | None = None,
     on_line: LineCallback | None = None,
     on_event: EventCallback | None = None,
@@ -98,7 +99,7 @@ def run_process(
         )
         started, kills = time.monotonic(), count_memory_kills()
         try:
-            child.start(cwd=cwd, env=env, pass_fds=tuple(pass_fds))
+            child.start(cwd=cwd, env=env, pass_fds=tuple(pass_fds), stdin=stdin)
             child.follow()
         finally:
             child.end()
@@ -171,22 +172,28 @@ class _Child:
         self.error: str | None = None
 
     def start(
-        self, *, cwd: Path | None, env: Mapping[str, str] | None, pass_fds: tuple[int, ...]
+        self,
+        *,
+        cwd: Path | None,
+        env: Mapping[str, str] | None,
+        pass_fds: tuple[int, ...],
+        stdin: Path | None,
     ) -> None:
         control_read, self._control_fd = os.pipe()
         self._status_fd, status_write = os.pipe()
         command = supervised(self._command, control_read, status_write, pass_fds)
         try:
-            self._supervisor = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                cwd=cwd,
-                env=dict(env) if env is not None else None,
-                pass_fds=(control_read, status_write, *pass_fds),
-                start_new_session=True,
-            )
+            with open(stdin or os.devnull, "rb") as given:
+                self._supervisor = subprocess.Popen(
+                    command,
+                    stdin=given,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    cwd=cwd,
+                    env=dict(env) if env is not None else None,
+                    pass_fds=(control_read, status_write, *pass_fds),
+                    start_new_session=True,
+                )
         finally:
             os.close(control_read)
             os.close(status_write)

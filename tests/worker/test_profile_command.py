@@ -176,3 +176,21 @@ def test_wrong_destination_is_refused_before_the_program_runs(profile):
     assert (code, manifest) == (2, None)
     assert "--token-file" in errors
     assert time.monotonic() - begin < 60
+
+
+@pytest.mark.parametrize(("flag", "told"), [("-I", "ignores PYTHONPATH"), ("-u", "PyTorch module")])
+def test_python_that_the_hooks_cannot_enter_is_told_from_one_without_pytorch(flag, told, tmp_path):
+    (tmp_path / "plain.py").write_text("print('done')\n")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "worker.profile", "--passes", "clean", "--out",
+         str(tmp_path / "out"), "--", sys.executable, flag, str(tmp_path / "plain.py")],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "",
+             "WARPBOARD_DATA": str(tmp_path / "data"), "WARPBOARD_NSYS": "/nowhere/nsys"},
+        cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    warnings = [w["message"] for p in manifest["passes"] for w in p.get("warnings", [])]
+    assert sum(told in w for w in warnings) == 1

@@ -42,6 +42,8 @@ MAX_RECORDS = 2_000_000
 MAX_PENDING = 4096
 MOST_AT_ONCE = 64
 """Events that are asked for by the last of them."""
+ENTERED = "entered"
+"""A file that says that some Python of the program had the hooks at all."""
 HOOK = 0x57415250
 """Our key in PyTorch's tables of hooks, far from the numbers that it hands out."""
 FLUSH_EVERY_NS = 5_000_000
@@ -64,6 +66,8 @@ def enter(settings_text):
     """Begin to wait for torch; called once as Python starts."""
     global _active
     settings = json.loads(settings_text)
+    with contextlib.suppress(OSError):
+        os.close(os.open(os.path.join(settings["dir"], ENTERED), os.O_WRONLY | os.O_CREAT, 0o600))
     _active = Session(settings)
     os.register_at_fork(after_in_child=_active.after_fork)
     _before_exit(_active)
