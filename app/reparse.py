@@ -1,16 +1,23 @@
-"""Read the stored captures of runs again: what readers and rules know by now, without a new run."""
+"""Apply what the product knows by now to stored runs, without running anything.
+
+`reparse` reads their captures again; `reclassify` applies the present kernel rules to every stored
+kernel name and recomputes what follows from that.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
+from analysis.assemble import class_fractions, classify_names
 from analysis.rundata import AssembledRun
+from app.imports import user_rules
 from app.reading import read_one, stored_job
 from core.config import DataDir
 from core.errors import AppError
+from db.classes import kernel_totals, step_totals, stored_classes, update_fractions
 from db.connection import opened
 from db.fetch import captures_of, run_view
-from db.ingest import ingest_run
+from db.ingest import ingest_run, store_classes
 from db.runs import runs_with_captures
 from db.status import source_hashes
 
@@ -66,3 +73,21 @@ def _as_before(db: Any, run_id: str, run: AssembledRun) -> AssembledRun:
         for c in run.captures
     )
     return replace(run, captures=captures)
+
+
+def reclassify(data_dir: DataDir) -> dict[str, Any]:
+    """Return num_names, num_changed and num_runs; one transaction, so no page sees half of it."""
+    rules = user_rules(data_dir)
+    with opened(data_dir.db_path) as db:
+        before = stored_classes(db)
+        names = {name: found.category == "opaque" for name, found in before.items()}
+        after = classify_names(names, rules)
+        with db.atomic():
+            store_classes(db, after)
+            totals = kernel_totals(db)
+            for run_id, frame in totals.groupby("run_id"):
+                of_step = class_fractions(step_totals(db, str(run_id)))
+                update_fractions(db, str(run_id), class_fractions(frame), of_step)
+    changed = sum(astuple(before[c.name]) != astuple(c) for c in after)
+    num_runs = int(totals["run_id"].nunique())
+    return {"num_names": len(after), "num_changed": changed, "num_runs": num_runs}

@@ -1,8 +1,12 @@
-"""Open the database. One connection a call or a thread; nothing is shared."""
+"""Open the database. One connection a call or a thread; nothing is shared.
+
+A transaction takes the write lock at its beginning. numpy's numbers are stored as numbers.
+"""
 
 import os
 import shutil
 import sqlite3
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -15,7 +19,30 @@ from sqlite_utils import Database
 from core.errors import UserError
 from core.gpus import fits_gpu
 from db.migrations import migrations
-from db.writing import WritingDatabase
+
+
+class WritingDatabase(Database):
+    """Waits for other writers where a transaction begins.
+
+    SQLite refuses at once, without waiting, to let a transaction write that has read before another
+    process wrote ("database is locked"). Every `atomic` block of ours writes in the end.
+    """
+
+    @contextmanager
+    def atomic(self) -> Iterator[Database]:
+        """Run a block as one transaction; nested blocks use savepoints, as in sqlite-utils."""
+        if self.conn.in_transaction:
+            with super().atomic():
+                yield self
+            return
+        self.conn.execute("BEGIN IMMEDIATE")
+        try:
+            yield self
+            self.conn.execute("COMMIT")
+        except BaseException:
+            self.rollback()
+            raise
+
 
 BUSY_TIMEOUT_S = 30.0
 
@@ -128,3 +155,13 @@ def opened(path: Path, *, is_reader: bool = False) -> Iterator[Database]:
         yield db
     finally:
         db.close()
+
+
+def take_numbers() -> None:
+    """Register numpy's numbers where numpy is loaded: without it there are none."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return
+    for kind in (numpy.int64, numpy.int32, numpy.bool_):
+        sqlite3.register_adapter(kind, int)
+    sqlite3.register_adapter(numpy.float64, float)

@@ -13,7 +13,7 @@ import pandas as pd
 from sqlite_utils import Database
 
 from analysis import tables
-from db.adapters import take_numbers
+from db.connection import take_numbers
 
 take_numbers()  # what comes out of a frame goes into queries
 

@@ -1,7 +1,7 @@
 """What this very GPU (or CPU) reaches: copy bandwidth, GEMM rates, launch overhead, noise floor.
 
 `python -m worker.measure [--json] [--gpu ...] [--save]`. A datasheet's peak is out of reach for
-some cards and clocks; utilisation is held against these numbers. torch only. Each figure is the
+some cards and clocks; utilisation is given against these numbers. torch only. Each figure is the
 median of many timed repetitions after a warm-up. The noise floor is the relative spread, over
 several processes, of the medians of one and the same job: a difference below it is no difference.
 Two jobs are run, one that keeps the GPU busy and one of many tiny launches that waits for the host:
@@ -11,8 +11,10 @@ Two jobs are run, one that keeps the GPU busy and one of many tiny launches that
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -25,7 +27,74 @@ from worker.execute import write_json
 from worker.joblog import utc_now
 from worker.passes import GpuTarget
 from worker.targets import find_targets, measured_key, measured_path
-from worker.timing import Timer, median
+
+WARM_UP_S = 0.3
+MEASURE_S = 0.6
+MIN_REPEATS, MAX_REPEATS = 5, 200
+
+
+class Timer:
+    """Times on the first visible GPU, or on the CPU without one."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.on_gpu = torch.cuda.is_available()
+        self.device = torch.device("cuda" if self.on_gpu else "cpu")
+
+    @property
+    def device_name(self) -> str:
+        import torch
+
+        return torch.cuda.get_device_name(0) if self.on_gpu else "CPU"
+
+    def free_bytes(self) -> int:
+        """Return free device memory, on a CPU the host's available memory."""
+        import torch
+
+        if self.on_gpu:
+            return int(torch.cuda.mem_get_info()[0])
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+    def median_s(self, work: Callable[[], Any]) -> float:
+        """Return the median seconds of one call after a warm-up."""
+        once_s = self._warm_up(work)
+        repeats = min(MAX_REPEATS, max(MIN_REPEATS, int(MEASURE_S / max(once_s, 1e-7))))
+        times = [self._time_gpu(work) if self.on_gpu else _time_cpu(work) for _ in range(repeats)]
+        return statistics.median(times)
+
+    def _warm_up(self, work: Callable[[], Any]) -> float:
+        """Run for a while, at least twice; return the seconds of the last call."""
+        import torch
+
+        started = time.perf_counter()
+        calls = 0
+        while calls < 2 or time.perf_counter() - started < WARM_UP_S:
+            before = time.perf_counter()
+            work()
+            if self.on_gpu:
+                torch.cuda.synchronize()
+            once_s = time.perf_counter() - before
+            calls += 1
+        return once_s
+
+    def _time_gpu(self, work: Callable[[], Any]) -> float:
+        import torch
+
+        event: Any = torch.cuda.Event
+        start, end = event(enable_timing=True), event(enable_timing=True)
+        start.record()
+        work()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) / 1e3
+
+
+def _time_cpu(work: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
 
 NOISE_PROCESSES = 6
 CPU_GEMM_SIZE = 1024
@@ -95,7 +164,7 @@ def noise_floor(medians_ns: list[float]) -> float | None:
     """
     if len(medians_ns) < 2:
         return None
-    return (max(medians_ns) - min(medians_ns)) / median(medians_ns)
+    return (max(medians_ns) - min(medians_ns)) / statistics.median(medians_ns)
 
 
 def _in_own_process(what: str, target: GpuTarget) -> dict[str, Any]:

@@ -1,5 +1,8 @@
 """One child process with its whole tree: streamed output, events, time limits, cancel.
 
+A process that ends by signal 9 may have been killed by anyone; only the kernel's count of OOM kills
+tells that memory ran out. It is of the whole host, containers included (Linux 4.13 on).
+
 What the child leaves is two files (stdout, stderr) and a `ProcessResult`. The tree is ended by
 `core/supervisor.py`, which also does so when this process is killed.
 """
@@ -17,7 +20,25 @@ from pathlib import Path
 from typing import IO, Any
 
 from core.supervisor import ASK_TREE, supervised
-from worker.memory_killer import count_memory_kills, kills_since
+
+VMSTAT = Path("/proc/vmstat")
+
+
+def count_memory_kills() -> int | None:
+    """Return the count since boot; None where the kernel does not tell."""
+    try:
+        lines = VMSTAT.read_text().splitlines()
+    except OSError:
+        return None
+    counts = [line.split()[1] for line in lines if line.startswith("oom_kill ")]
+    return int(counts[0]) if counts else None
+
+
+def kills_since(before: int | None) -> int | None:
+    """Return the kills since `before` was counted; None where unknown."""
+    now = count_memory_kills()
+    return None if before is None or now is None else now - before
+
 
 MAX_LINE_BYTES = 16_384
 """A longer line is handed on in pieces."""

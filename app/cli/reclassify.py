@@ -12,7 +12,7 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, data: DataDir) -> int:
-    from app.reclassify import reclassify
+    from app.reparse import reclassify
 
     result = reclassify(data)
     if options.json:

@@ -9,7 +9,6 @@ from app.ui import (
     compare_head,
     compare_next,
     compare_several,
-    compare_stacks,
     data,
     links,
     style,
@@ -47,7 +46,7 @@ compare_cards.headline(found, views_a, views_b)
 compare_detail.actions(whole)
 compare_detail.differences(found)
 compare_detail.waterfalls(found, [*views_a, *views_b])
-compare_stacks.stacks(found, [*views_a, *views_b])
+compare_detail.stacks(found, [*views_a, *views_b])
 compare_curves.scoreboard(whole)
 compare_detail.kernel_pairs(found, [*views_a, *views_b])
 compare_curves.memory_sites(found)

@@ -2,26 +2,9 @@
 
 import streamlit as st
 
-from app.ui import data, links, run_clocks, run_head, run_tabs, style
+from app.ui import data, links, run_head, style
+from app.ui.run_tabs import TABS
 from app.ui.widgets import said_plainly
-
-TABS = {
-    "Kernels": run_tabs.kernels,
-    "Advice": run_tabs.advice,
-    "Steps": run_tabs.steps,
-    "Operators": run_tabs.operators,
-    "Stacks": run_tabs.stacks,
-    "Phases": run_tabs.phases,
-    "Timeline": run_tabs.timeline,
-    "Ranks": run_tabs.ranks,
-    "Memory": run_tabs.memory,
-    "API and transfers": run_tabs.host,
-    "Counters and roofline": run_tabs.counters,
-    "Samples": run_tabs.samples,
-    "Environment": run_tabs.environment,
-    "Files": run_tabs.files,
-    "Reproduce": run_tabs.reproduce,
-}
 
 run_id = st.query_params.get("run_id", "")
 if not run_id:
@@ -37,7 +20,7 @@ if run_head.is_active(view.run):
     st.stop()
 run_head.answer(view)
 run_head.headline(view)
-run_clocks.clocks(view)
+run_head.clocks(view)
 run_head.warnings(view)
 opened = st.tabs(
     list(TABS),

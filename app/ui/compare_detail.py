@@ -1,4 +1,4 @@
-"""What a comparison shows below the verdict: what to do next, and why, kernel by kernel."""
+"""What a comparison shows below the verdict: the next step, then why by kernel and by stack."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,16 +8,20 @@ import streamlit as st
 from analysis.classify import cut_middle, distinct_labels
 from analysis.compare import Comparison, Waterfall
 from analysis.compare.labels import WORDS
+from analysis.compare.stacks import stack_difference
 from analysis.iterations import num_iterations
 from analysis.per_step import basis_of
 from analysis.runview import RunView
 from app.charts.base import Chart
 from app.charts.compare import waterfall
+from app.charts.flame import difference_tree, flame_difference
 from app.ui import links
 from app.ui.format import fixed_format
+from app.ui.stack_choice import click, open_stack
 from app.ui.widgets import (
     KERNEL_CHARS,
     chart,
+    choose_point,
     export_buttons,
     kernel_column,
     plain_markdown,
@@ -182,3 +186,40 @@ def kernel_pairs(found: Comparison, views: Sequence[RunView]) -> None:
 def _shown(name: str | None, labels: Mapping[str, str]) -> str | None:
     """Return a kernel as a cell shows it; a group of several is a text already."""
     return None if name is None else labels.get(name) or cut_middle(name, KERNEL_CHARS)
+
+
+_METRICS = {"GPU time": "gpu", "Idle time": "idle"}
+
+
+def stacks(found: Comparison, views: Sequence[RunView]) -> None:
+    """Draw the difference of both runs by stack, where both have stacks."""
+    fall = found.kernel_waterfall
+    named = {v.run.id: v for v in views}
+    if fall is None or fall.run_a not in named or fall.run_b not in named:
+        return
+    a, b = named[fall.run_a], named[fall.run_b]
+    if not (len(a.by_step.operators) or len(b.by_step.operators)):
+        return  # without operators the stacks are the ranges: the phases show those
+    tables = {label: stack_difference(a, b, metric) for label, metric in _METRICS.items()}
+    known = [label for label, rows in tables.items() if len(rows)]
+    if not known:
+        return
+    st.subheader("Time by stack", anchor=False)
+    chosen = st.segmented_control(
+        "Show", known, default=known[0], key="flame_diff_of", required=True
+    )
+    rows = tables[str(chosen)]
+    tree = difference_tree(rows)
+    place = f"{a.run.id}_{b.run.id}_{chosen}"
+    root = open_stack(tree, place)
+    clicked = choose_point(
+        flame_difference(rows, root, labels=(found.a.label, found.b.label)),
+        alt=f"Difference of {chosen} by stack",
+        key=f"flame_{place}_{root}",
+    )
+    if clicked is not None:
+        click(tree, place, clicked, root)
+    st.caption(
+        "Width is the longer of both, a step. Blue took less in B, orange more. "
+        "A click on a box opens it."
+    )

@@ -1,4 +1,4 @@
-"""The tabs of a run, one name each; only the open one is computed."""
+"""The tabs of a run by title; only the open one is computed."""
 
 from app.ui.run_advice import advice
 from app.ui.run_counters import counters
@@ -12,20 +12,20 @@ from app.ui.run_ranks import ranks
 from app.ui.run_stacks import stacks
 from app.ui.run_steps import steps
 
-__all__ = [
-    "advice",
-    "counters",
-    "environment",
-    "files",
-    "host",
-    "kernels",
-    "memory",
-    "operators",
-    "phases",
-    "ranks",
-    "reproduce",
-    "samples",
-    "stacks",
-    "steps",
-    "timeline",
-]
+TABS = {
+    "Kernels": kernels,
+    "Advice": advice,
+    "Steps": steps,
+    "Operators": operators,
+    "Stacks": stacks,
+    "Phases": phases,
+    "Timeline": timeline,
+    "Ranks": ranks,
+    "Memory": memory,
+    "API and transfers": host,
+    "Counters and roofline": counters,
+    "Samples": samples,
+    "Environment": environment,
+    "Files": files,
+    "Reproduce": reproduce,
+}

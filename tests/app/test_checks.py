@@ -175,7 +175,7 @@ def test_worker_of_another_version_or_time_is_named(api: httpx.Client, data_dir:
 def test_dashboard_with_another_time_is_named(
     token_file: Path, data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.checks_network._skew_s", lambda _: -3600.0)
+    monkeypatch.setattr("app.checks._skew_s", lambda _: -3600.0)
     assert "the dashboard is 3600 s ahead" in fault(data_dir, "clock")["found"]
 
 

@@ -30,8 +30,8 @@ def whole_page(run_id: str) -> None:
         run_head.title(view)
         run_head.answer(view)
         run_head.headline(view)
-        for name in run_tabs.__all__:
-            getattr(run_tabs, name)(view)
+        for draw in run_tabs.TABS.values():
+            draw(view)
 
 
 def trace(path: Path, add_us: int = 100) -> Path:

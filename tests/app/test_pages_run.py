@@ -26,9 +26,9 @@ def whole_page(run_id: str) -> None:
         run_head.answer(view)
         run_head.headline(view)
         run_head.warnings(view)
-        for name in run_tabs.__all__:
-            with st.container(key=name):
-                getattr(run_tabs, name)(view)
+        for draw in run_tabs.TABS.values():
+            with st.container(key=draw.__name__):
+                draw(view)
         run_head.notes(view)
 
 

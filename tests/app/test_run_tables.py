@@ -7,7 +7,7 @@ import pytest
 
 from app.ui.run_counters import by_share
 from app.ui.run_files import versions
-from app.ui.run_phase_kernels import class_sums
+from app.ui.run_phases import class_sums
 
 
 def test_counters_open_by_the_kernels_share_of_the_run() -> None:

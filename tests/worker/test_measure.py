@@ -9,7 +9,6 @@ from core.measured import peak_table
 from worker.measure import main, measure, noise_floor
 from worker.passes import GpuTarget
 from worker.targets import cpu_target
-from worker.timing import median
 
 
 def test_noise_floor_is_the_relative_spread_of_medians() -> None:
@@ -40,10 +39,6 @@ def test_table_shows_unit_and_share_of_the_datasheet() -> None:
     assert "1675.000 GB/s" in text
     assert "50% of datasheet" in text
     assert "gemm_fp8" in text
-
-
-def test_median_of_even_and_odd_numbers() -> None:
-    assert (median([3, 1, 2]), median([4, 1, 2, 3])) == (2.0, 2.5)
 
 
 @pytest.mark.timeout(180)

@@ -10,8 +10,7 @@ import pytest
 from tests.worker.conftest import FAKE_TOOLS
 from worker import tools
 from worker.clocks import parse_sample, summarise
-from worker.permissions import counter_permission
-from worker.probe import Gpu, _torch_checks, parse_gpu, probe_gpus
+from worker.probe import Gpu, _torch_checks, counter_permission, parse_gpu, probe_gpus
 from worker.targets import find_targets
 from worker.tools import run_quietly
 

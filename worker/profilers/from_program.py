@@ -1,7 +1,12 @@
-"""Take over the captures that the program itself wrote and named in its result line."""
+"""The passes without a tool of their own: the program runs alone and writes its captures itself.
+
+Clean: latency comes from it. Memory: PyTorch's CUDA memory snapshot, the allocator's history.
+Trace: the PyTorch profiler's trace of operators and kernels.
+"""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +15,8 @@ from captures.scrub import scrub
 from captures.scrub.log import host_words
 from core.errors import CaptureError
 from worker.outcomes import Outcome, OutcomeCode
-from worker.profilers.spec import Capture, Collected, PassContext
+from worker.profilers.spec import Capture, Collected, PassContext, ProfilerSpec
+from worker.tools import Tool
 
 KINDS = {
     "torch_trace": ("torch_trace",),
@@ -75,3 +81,20 @@ def _no_capture(result: Mapping[str, Any]) -> Outcome:
         (str(w.get("message")) for w in result.get("warnings", ())), "no capture was written"
     )
     return Outcome(code=OutcomeCode.TOOL_CRASHED, message=why)
+
+
+def _alone(
+    name: str, tool: str, captures: Callable[[PassContext, Mapping[str, Any] | None], Collected]
+) -> ProfilerSpec:
+    return ProfilerSpec(
+        name=name,
+        needs_tool=False,
+        probe=lambda: Tool(name=tool),
+        command=lambda context: context.program(),
+        captures=captures,
+    )
+
+
+CLEAN = _alone("clean", "none", lambda context, result: Collected())
+MEMORY = _alone("memory", "torch", partial(collect, kind="memory_snapshot", suffix="pickle"))
+TRACE = _alone("trace", "torch", partial(collect, kind="torch_trace", suffix="json.gz"))
