@@ -193,8 +193,8 @@ def _host(row: dict[str, Any]) -> None:
     names = ("what", "state", "found", "what to do")
     num_columns = 4 if any(fix for *_, fix in rows) else 3
     heads = [Head(text=name, is_number=False) for name in names[:num_columns]]
-    rows = [row[:num_columns] for row in rows]
-    printed_table(heads, rows, label=f"Tools and permissions of {info.get('host_label')}")
+    cells = [row[:num_columns] for row in rows]
+    printed_table(heads, cells, label=f"Tools and permissions of {info.get('host_label')}")
 
 
 def host_checks(info: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:

@@ -192,21 +192,22 @@ def _parts(found: StepView, *, is_cpu: bool = False) -> None:
     else:
         st.caption("Not known.")
     if facts.get("phases"):
+        what = "operator" if is_cpu else "kernel"
         st.markdown("**A step's phases**")
         show_table(
             pd.DataFrame(
                 {
                     "phase": [p["path"] for p in facts["phases"]],
-                    "kernels": [p.get("num_kernels") for p in facts["phases"]],
-                    "kernel sum ms": [p.get("kernel_ns", 0) / 1e6 for p in facts["phases"]],
+                    f"{what}s": [p.get("num_kernels") for p in facts["phases"]],
+                    f"{what} sum ms": [p.get("kernel_ns", 0) / 1e6 for p in facts["phases"]],
                 }
             ),
             height=table_height(facts["phases"], 320),
             column_config={
-                "kernels": st.column_config.NumberColumn(format="%.1f"),
-                "kernel sum ms": st.column_config.NumberColumn(format="%.3f"),
+                f"{what}s": st.column_config.NumberColumn(format="%.1f"),
+                f"{what} sum ms": st.column_config.NumberColumn(format="%.3f"),
             },
-            alt="Kernel time of a step by phase",
+            alt=f"{what.capitalize()} time of a step by phase",
         )
 
 
