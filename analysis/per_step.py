@@ -127,6 +127,21 @@ def kernels_of_one(view: RunView) -> pd.DataFrame:
     return kernels.assign(one_ns=found["total_ns"].to_numpy(), one_count=found["count"].to_numpy())
 
 
+def ranked_kernels(view: RunView) -> pd.DataFrame:
+    """Return `kernels_of_one` with share_frac and mean_ns, the longest first.
+
+    Shares are of a step where its kernels are known, else of all kernel time.
+    """
+    kernels = kernels_of_one(view)
+    times = kernels["total_ns"] if kernels["one_ns"].isna().any() else kernels["one_ns"]
+    shares = kernels.assign(
+        share_frac=times.astype(float) / (float(times.sum()) or 1.0),
+        mean_ns=kernels["total_ns"] / kernels["count"],
+    )
+    order = ["share_frac", "total_ns"]
+    return shares.sort_values(order, ascending=False, kind="stable", ignore_index=True)
+
+
 def _by_name(kernels: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     """Share out what a step has of each name as the whole capture shares it out."""
     whole = kernels.groupby("name")[["total_ns", "count"]].transform("sum")

@@ -6,8 +6,9 @@ makes the next read fresh. The timeline's key is the Parquet files instead.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import pandas as pd
 import streamlit as st
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from analysis.compare.labels import RanOn
     from analysis.studies import Study
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Stamp = tuple[str, int, int]
 Finished = tuple[str, int, str]
 """A database, how many finished runs it holds, when the newest of them finished."""
@@ -60,29 +63,47 @@ def _changed_ns(path: Path) -> int:
         return 0
 
 
-@st.cache_resource(ttl=900, max_entries=48, show_spinner=False)
-def _view(run_id: str, key: Stamp) -> RunView:
+def until_written(
+    cache: Any, *, ttl: int = 900, max_entries: int, show_spinner: str | bool = False
+) -> "Callable[[Callable[P, T]], Callable[P, T]]":
+    """Keep what a read returns until something is written to the database.
+
+    `cache`: `st.cache_data` copies the answer for each reader, `st.cache_resource` shares it.
+    """
+
+    def decorate(read: "Callable[P, T]") -> "Callable[P, T]":
+        def kept(key: Stamp, *args: "P.args", **named: "P.kwargs") -> T:
+            return read(*args, **named)
+
+        # Streamlit tells cached functions apart by these.
+        kept.__module__, kept.__qualname__ = read.__module__, read.__qualname__
+        cached = cache(ttl=ttl, max_entries=max_entries, show_spinner=show_spinner)(kept)
+
+        @wraps(read)
+        def fresh(*args: "P.args", **named: "P.kwargs") -> T:
+            answer: T = cached(stamp(), *args, **named)
+            return answer
+
+        return fresh
+
+    return decorate
+
+
+@until_written(st.cache_resource, max_entries=48)
+def fetch_view(run_id: str) -> RunView:
+    """Return a run with its measurements, not to be changed; UserError when it does not exist."""
     with database() as db:
         return fetch.run_view(db, data_dir(), run_id)
 
 
-def fetch_view(run_id: str) -> RunView:
-    """Return a run with its measurements, not to be changed; UserError when it does not exist."""
-    return _view(run_id, stamp())
-
-
-@st.cache_data(ttl=900, max_entries=48, show_spinner=False)
-def _advice(run_id: str, key: Stamp) -> dict[str, Any]:
+@until_written(st.cache_data, max_entries=48)
+def fetch_advice(run_id: str) -> dict[str, Any]:
+    """Return the experiments of a run (`app.advice.advice_of`) and whether they can be queued."""
     from app.advice import advice_of, can_try
 
     with database() as db:
         found = advice_of(db, data_dir(), run_id)
         return found | {"can_try": can_try(db, fetch.run_row(db, run_id))}
-
-
-def fetch_advice(run_id: str) -> dict[str, Any]:
-    """Return the experiments of a run (`app.advice.advice_of`) and whether they can be queued."""
-    return _advice(run_id, stamp())
 
 
 @st.cache_data(ttl=900, max_entries=2, show_spinner="Predicting every measured pair")
@@ -113,15 +134,7 @@ def resolve(text: str) -> list[str]:
         return runs.resolve_runs(db, text)
 
 
-@st.cache_data(ttl=900, max_entries=64, show_spinner=False)
-def _listed(key: Stamp, query: str, sort: str, down: bool, limit: int, offset: int) -> Any:
-    with database() as db:
-        frame = runs.list_runs(
-            db, query or None, sort=sort, descending=down, limit=limit, offset=offset
-        )
-        return frame, runs.count_runs(db, query or None)
-
-
+@until_written(st.cache_data, max_entries=64)
 def list_runs(
     query: str = "",
     *,
@@ -131,19 +144,18 @@ def list_runs(
     offset: int = 0,
 ) -> tuple[pd.DataFrame, int]:
     """Return one page of matching runs and how many match; QuerySyntaxError, UserError."""
-    frame, total = _listed(stamp(), query, sort, descending, limit, offset)
-    return frame, int(total)
-
-
-@st.cache_data(ttl=20, max_entries=4, show_spinner=False)
-def _gpus(key: Stamp) -> pd.DataFrame:
     with database() as db:
-        return fetch.gpus(db)
+        frame = runs.list_runs(
+            db, query or None, sort=sort, descending=descending, limit=limit, offset=offset
+        )
+        return frame, runs.count_runs(db, query or None)
 
 
+@until_written(st.cache_data, ttl=20, max_entries=4)
 def list_gpus() -> pd.DataFrame:
     """Return the registered GPUs with their peaks, newest state within 20 s."""
-    return _gpus(stamp())
+    with database() as db:
+        return fetch.gpus(db)
 
 
 def disk_note() -> str:
@@ -194,15 +206,11 @@ def log_tail(run_id: str, limit: int = 200) -> pd.DataFrame:
         return fetch.last_events(db, run_id, limit)
 
 
-@st.cache_data(ttl=900, max_entries=8, show_spinner=False)
-def _jobs(query: str, min_runs: int, key: Stamp) -> list[Job]:
-    with database() as db:
-        return history.jobs(db, query or None, min_runs=min_runs)
-
-
+@until_written(st.cache_data, max_entries=8)
 def list_jobs(query: str = "", *, min_runs: int = 2) -> list[Job]:
     """Return the jobs that were measured more than once, the newest first; QuerySyntaxError."""
-    return _jobs(query, min_runs, stamp())
+    with database() as db:
+        return history.jobs(db, query or None, min_runs=min_runs)
 
 
 @st.cache_resource(ttl=1800, max_entries=256, show_spinner=False)
@@ -231,22 +239,19 @@ def fetch_differences(change: Change) -> tuple[Difference, ...]:
     return _what_changed(change, (place, change.before[-1], change.after[0]))
 
 
-@st.cache_data(ttl=900, max_entries=4, show_spinner=False)
-def _begun(key: Stamp) -> list[Begun]:
-    with database() as db:
-        return history.begun_comparisons(db)
-
-
+@until_written(st.cache_data, max_entries=4)
 def begun_comparisons() -> list[Begun]:
     """Return the newest comparisons that someone began by running two jobs in turn."""
-    return _begun(stamp())
+    with database() as db:
+        return history.begun_comparisons(db)
 
 
 MAX_OFFERED_FROM = 400
 
 
-@st.cache_data(ttl=900, max_entries=4, show_spinner=False)
-def _offers(limit: int, key: Stamp) -> tuple[Offer, ...]:
+@until_written(st.cache_data, max_entries=4)
+def offered_comparisons(limit: int = 12) -> tuple[Offer, ...]:
+    """Return the groups of stored runs that differ in one field."""
     with database() as db:
         rows = runs.list_rows(db, "status:done", limit=MAX_OFFERED_FROM)
     measured = [
@@ -260,11 +265,6 @@ def _offers(limit: int, key: Stamp) -> tuple[Offer, ...]:
         if row.get("workload")
     ]
     return offers(measured, limit=limit)
-
-
-def offered_comparisons(limit: int = 12) -> tuple[Offer, ...]:
-    """Return the groups of stored runs that differ in one field."""
-    return _offers(limit, stamp())
 
 
 @st.cache_resource(ttl=900, max_entries=16, show_spinner=False)
@@ -292,15 +292,11 @@ def new_changes(num_new: int) -> list[tuple[History, Line, Change]]:
     return sorted(found, key=lambda f: -abs(f[2].percent))
 
 
-@st.cache_data(ttl=900, max_entries=4, show_spinner=False)
-def _against_baselines(key: Stamp) -> pd.DataFrame:
-    with database() as db:
-        return status.newest_against_baselines(db)
-
-
+@until_written(st.cache_data, max_entries=4)
 def newest_against_baselines() -> pd.DataFrame:
     """Return, for each pinned baseline, the newest other run of the same measurement."""
-    return _against_baselines(stamp())
+    with database() as db:
+        return status.newest_against_baselines(db)
 
 
 @st.cache_resource(ttl=1800, max_entries=3, show_spinner="Reading the timeline")
@@ -321,18 +317,18 @@ def fetch_timeline(view: RunView) -> KeptTimeline | None:
     return _timeline(tuple(map(str, paths)), changed_ns, _ranks_of_spans(view))
 
 
-@st.cache_data(ttl=900, max_entries=8, show_spinner=False)
-def _phase_kernels(run_id: str, changed_ns: tuple[int, ...], key: Stamp) -> Any:
+@until_written(st.cache_data, max_entries=8)
+def _phase_kernels(run_id: str, changed_ns: tuple[int, ...]) -> Any:
     from analysis.phase_kernels import phase_kernels
 
-    view = _view(run_id, key)
+    view = fetch_view(run_id)
     return phase_kernels([p for p in view.span_paths if p.exists()], view.by_step.steps)
 
 
 def fetch_phase_kernels(view: RunView) -> tuple[pd.DataFrame, int | None]:
     """Return a run's kernels by phase and of how many steps they are the mean; None: of all."""
     changed_ns = tuple(_changed_ns(p) for p in view.span_paths if p.exists())
-    frame, num_steps = _phase_kernels(view.run.id, changed_ns, stamp())
+    frame, num_steps = _phase_kernels(view.run.id, changed_ns)
     return frame, num_steps
 
 
@@ -409,16 +405,12 @@ def fetch_views(run_ids: tuple[str, ...]) -> list[RunView]:
     return [fetch_view(run_id) for run_id in run_ids]
 
 
-@st.cache_resource(ttl=900, max_entries=32, show_spinner="Comparing")
-def _compared(a: tuple[str, ...], b: tuple[str, ...], metric: str, key: Stamp) -> Any:
+@until_written(st.cache_resource, max_entries=32, show_spinner="Comparing")
+def fetch_comparison(a: tuple[str, ...], b: tuple[str, ...], metric: str) -> Any:
+    """Return the comparison of two sides (analysis.compare.Comparison); UserError."""
     from analysis.compare import compare
 
     return compare(fetch_views(a), fetch_views(b), metric=metric)
-
-
-def fetch_comparison(a: tuple[str, ...], b: tuple[str, ...], metric: str) -> Any:
-    """Return the comparison of two sides (analysis.compare.Comparison); UserError."""
-    return _compared(a, b, metric, stamp())
 
 
 def metric_names(a: str, b: str) -> "tuple[list[str], RanOn]":
@@ -431,13 +423,13 @@ def metric_names(a: str, b: str) -> "tuple[list[str], RanOn]":
         ids = (
             resolve_sides(a, b) if a and b else tuple(resolve_side(text) for text in (a, b) if text)
         )
-        return _metric_names(ids, stamp())
+        return _metric_names(ids)
     except AppError:
         return ["latency"], "gpu"
 
 
-@st.cache_data(ttl=900, max_entries=64, show_spinner=False)
-def _metric_names(ids: tuple[tuple[str, ...], ...], key: Stamp) -> "tuple[list[str], RanOn]":
+@until_written(st.cache_data, max_entries=64)
+def _metric_names(ids: tuple[tuple[str, ...], ...]) -> "tuple[list[str], RanOn]":
     from analysis.compare.labels import device_of
     from analysis.compare.metrics import common
     from analysis.definitions import COMPARED
@@ -470,8 +462,13 @@ def submit(jobs: list[JobSpec], *, name: str | None) -> list[str]:
         return list(submit_jobs(db, data_dir(), jobs, name=name).run_ids)
 
 
-@st.cache_resource(ttl=900, max_entries=24, show_spinner="Filling the tables")
-def _study(name: str, query: str, published: bool, key: Stamp) -> Any:
+_ENDED = "status:done,oom"
+MAX_STUDY_RUNS = 1000
+
+
+@until_written(st.cache_resource, max_entries=24, show_spinner="Filling the tables")
+def fetch_study(name: str, query: str, published: bool) -> Any:
+    """Return a study of the newest runs that match (analysis.studies.StudyTable); UserError."""
     from analysis.studies import find_study, run_study
 
     wanted = ",".join(find_study(name).filters.get("workload", ()))
@@ -480,15 +477,6 @@ def _study(name: str, query: str, published: bool, key: Stamp) -> Any:
         ids = [row["id"] for row in runs.list_rows(db, terms, limit=MAX_STUDY_RUNS)]
         views = fetch.run_views(db, data_dir(), ids, leave_out=fetch.NOT_IN_A_STUDY)
     return run_study(name, views, published=published)
-
-
-_ENDED = "status:done,oom"
-MAX_STUDY_RUNS = 1000
-
-
-def fetch_study(name: str, query: str, published: bool) -> Any:
-    """Return a study of the newest runs that match (analysis.studies.StudyTable); UserError."""
-    return _study(name, query, published, stamp())
 
 
 MAX_PICTURED_RUNS = 300
@@ -576,13 +564,9 @@ def export(what: Any, suffix: str) -> str:
     return write[suffix](what)
 
 
-@st.cache_resource(ttl=900, max_entries=64, show_spinner=False)
-def _verdict(run_id: str, key: Stamp) -> Any:
-    from analysis.verdict import run_verdict
-
-    return run_verdict(_view(run_id, key))
-
-
+@until_written(st.cache_resource, max_entries=64)
 def fetch_verdict(run_id: str) -> Any:
     """Return what limits a run (analysis.verdict.RunVerdict)."""
-    return _verdict(run_id, stamp())
+    from analysis.verdict import run_verdict
+
+    return run_verdict(fetch_view(run_id))

@@ -4,7 +4,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis.classify import distinct_labels, label
-from analysis.per_step import Basis, basis_of, kernels_of_one
+from analysis.per_step import Basis, basis_of, ranked_kernels
 from analysis.runview import RunView
 from analysis.tables import CaptureKind
 from analysis.verdict import is_cpu_run
@@ -14,7 +14,7 @@ from app.ui.format import count, fixed_format, many, percent
 from app.ui.kernel_detail import kernel_detail, open_kernel
 from app.ui.memory_overlay import laid_over
 from app.ui.perfetto import open_or_download
-from app.ui.shape import class_shares, kernel_shares
+from app.ui.shape import class_shares
 from app.ui.stack_choice import kept_kernels
 from app.ui.timeline import Beside, draw_timeline, host_window
 from app.ui.timeline_load import Timeline
@@ -40,7 +40,7 @@ def kernels(view: RunView) -> None:
         return
     what = _what(view)
     basis = basis_of(view)
-    shares = kernel_shares(kernels_of_one(view))
+    shares = ranked_kernels(view)
     marked = kept_kernels(view)
     wanted = shares["name"].isin(marked) | open_kernel(shares)
     rows = shares[wanted] if marked else shares
@@ -308,7 +308,7 @@ def _timeline_part(view: RunView, kept: data.KeptTimeline) -> None:
         beside=beside,
         marked=marked,
     )
-    rows = kernel_shares(kernels_of_one(view))
+    rows = ranked_kernels(view)
     rows = rows[rows["name"].isin(marked)] if marked else rows
     if selected is not None and selected in set(rows["name"]):
         rows = rows[rows["name"] == selected]

@@ -6,7 +6,7 @@ The kernels under the chosen box stay chosen in the tables and the timeline unti
 import pandas as pd
 import streamlit as st
 
-from analysis.per_step import basis_of, kernels_of_one
+from analysis.per_step import basis_of, ranked_kernels
 from analysis.runview import RunView
 from app.charts.flame import TOP, Tree, flame
 from app.ui import style
@@ -14,7 +14,6 @@ from app.ui.format import duration
 from app.ui.kernel_detail import kernel_link
 from app.ui.run_kernels import kernel_table
 from app.ui.run_steps import why_no_steps
-from app.ui.shape import kernel_shares
 from app.ui.stack_choice import click, keep_kernels, open_stack
 from app.ui.widgets import choose_point, table_height
 
@@ -59,7 +58,7 @@ def _kernels_of_stacks(view: RunView, tree: Tree, root: int, *, is_part: bool) -
     """List the kernels under the stacks that the reader looks at, and keep them chosen."""
     inside = tree.boxes.loc[tree.inside(root)]
     names = set(inside["name"][(inside["kind"] == "kernel") & (inside["self_ns"] > 0)])
-    rows = kernel_shares(kernels_of_one(view))
+    rows = ranked_kernels(view)
     rows = rows[rows["name"].isin(names)]
     if rows.empty or not is_part:
         keep_kernels(view, "", [])

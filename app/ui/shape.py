@@ -105,21 +105,6 @@ def device_text(view: RunView) -> str:
     return "CPU" if is_cpu_run(view) else "GPU not known"
 
 
-def kernel_shares(kernels: pd.DataFrame) -> pd.DataFrame:
-    """Return kernels with share_frac and mean_ns, the longest first.
-
-    Shares are of a step where `one_ns` is known (`analysis.per_step`), else of all kernel time.
-    """
-    is_known = "one_ns" in kernels and not kernels["one_ns"].isna().any()
-    times = kernels["one_ns"].astype(float) if is_known else kernels["total_ns"]
-    shares = kernels.assign(
-        share_frac=times / (float(times.sum()) or 1.0),
-        mean_ns=kernels["total_ns"] / kernels["count"],
-    )
-    order = ["share_frac", "total_ns"]
-    return shares.sort_values(order, ascending=False, kind="stable", ignore_index=True)
-
-
 def class_shares(kernels: pd.DataFrame, by: str) -> pd.DataFrame:
     """Return total_ns and share_frac of each class, largest first."""
     totals = kernels.groupby(by, as_index=False)["total_ns"].sum()
