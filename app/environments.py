@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from core.errors import ToolUnavailableError
+
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements"
 IS_CLONE = (ROOT / "warpboard").is_file()
@@ -267,3 +269,17 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
+
+
+def probe_python() -> str:
+    """Return the worker's Python if it is there, else this one: a probe needs no torch."""
+    return str(made_worker_python() or sys.executable)
+
+
+def torch_python() -> str:
+    """Return a Python with torch, making the worker's environment if needed."""
+    try:
+        return str(python_for("run"))
+    except EnvironmentFailure as exc:
+        remedy = "Set WARPBOARD_PYTHON to a Python that has torch"
+        raise ToolUnavailableError("torch", str(exc), remedy) from exc

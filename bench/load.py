@@ -1,7 +1,7 @@
 """Many workers and many readers at once: `python -m bench.load [--runs 10000] [--seconds 60]`.
 
 A real dashboard (pages and API, one process) over a database with many runs. 16 workers post 20
-events a second each, as `worker.events` does: 0.4 s after the last answer, all that wait, at most
+events a second each, as `worker.tasks` does: 0.4 s after the last answer, all that wait, at most
 200. A heartbeat goes out every 3 s. 30
 sessions read Runs and a Run in turn, a second of thought between: through the API, and as page data
 (the same `db` functions that the pages call, on connections of their own). Prints a table and one
@@ -36,7 +36,7 @@ from db.connection import connect, opened
 from db.fetch import gpu_facts, run_view
 from db.runs import count_runs, insert_run, list_runs
 from worker.client import KEEP_ALIVE_S
-from worker.events import MAX_BATCH
+from worker.tasks import MAX_BATCH
 
 NUM_WORKERS, EVENTS_PER_S, BATCH_S, HEARTBEAT_S = 16, 20, 0.4, 3.0
 NUM_SESSIONS, THINK_S = 30, 1.0

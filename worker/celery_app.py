@@ -2,13 +2,15 @@
 
 Embedded: `filesystem://` folders in the data directory. Many hosts: `redis://`. The database is the
 truth about runs; a message only says that there is something to claim. Settings were tried with
-Celery 5.7 and Redis 7 (kill -9, restart, duplicate delivery).
+Celery 5.7 and Redis 7 (kill -9, restart, duplicate delivery). A worker asks first whether its
+broker answers: with a wrong password Celery would wait in silence.
 """
 
 from pathlib import Path
 
 from celery import Celery
 
+from core.errors import UserError
 from core.queues import CPU_QUEUE, INGEST_QUEUE, INGEST_RUN_TASK
 
 VISIBILITY_TIMEOUT_S = 86_400
@@ -61,3 +63,34 @@ def transport_options(broker_url: str, data_root: Path) -> dict[str, object]:
         "store_processed": False,
         "polling_interval": 0.2,
     }
+
+
+TIMEOUT_S = 5.0
+
+
+def broker_complaint(url: str) -> str | None:
+    """Return why the broker does not answer now, None when it does.
+
+    UserError for a password that it does not take, or a URL that is none: waiting would not help.
+    """
+    if url.startswith("filesystem://"):
+        return None
+    if not url.startswith(("redis://", "rediss://", "redis+socket://")):
+        raise UserError("--broker: write it as redis://:PASSWORD@HOST:6379/0")
+    import redis
+
+    shown = url.rsplit("@", 1)[-1]  # never a password
+    try:
+        client = redis.Redis.from_url(
+            url.replace("redis+socket://", "unix://"),
+            socket_connect_timeout=TIMEOUT_S,
+            socket_timeout=TIMEOUT_S,
+        )
+        client.ping()
+    except redis.exceptions.AuthenticationError as error:
+        raise UserError(f"broker {shown}: {error}; check the password in --broker") from error
+    except ValueError as error:
+        raise UserError(f"--broker {shown}: {error}") from error
+    except (redis.exceptions.RedisError, OSError) as error:
+        return f"broker {shown}: {error}"
+    return None

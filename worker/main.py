@@ -22,7 +22,7 @@ from core.errors import AppError, UserError
 from core.queues import device_queue, gpu_slug, model_queue
 from core.restarts import Restarts
 from worker import spool
-from worker.broker import broker_complaint
+from worker.celery_app import broker_complaint
 from worker.client import DashboardAway, DashboardClient, Refused, version_complaint
 from worker.health import note_alive
 from worker.passes import GpuTarget

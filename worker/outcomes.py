@@ -4,10 +4,13 @@ Texts were read off ncu and nsys 2022-2026, PyTorch 2.x and the CUDA driver; a l
 knows stays in the log and in the error.
 """
 
+import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from worker.process import ProcessResult
@@ -255,3 +258,37 @@ def _last_error_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [ln for ln in lines if re.match(r"[\w.]*(Error|Exception)\b.*|.*\berror:.*", ln)]
     return (errors or lines or [""])[-1][:400]
+
+
+TAIL_BYTES = 1 << 16
+
+
+def load_result(stdout_path: Path) -> dict[str, Any] | None:
+    """Return the last line of stdout that is a result; None when there is none.
+
+    Tools print after the program, so it need not be the very last line.
+    """
+    found: dict[str, Any] | None = None
+    with open(stdout_path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            start = line.find('{"')
+            if start < 0 or '"status"' not in line:
+                continue
+            try:
+                value = json.loads(line[start:])
+            except ValueError:
+                continue
+            if isinstance(value, dict) and {"status", "workload"} <= value.keys():
+                found = value
+    return found
+
+
+def tail_text(*paths: Path) -> str:
+    """Return the ends of text files, one after the other."""
+    parts = []
+    for path in paths:
+        if path.is_file():
+            with open(path, "rb") as file:
+                file.seek(max(0, path.stat().st_size - TAIL_BYTES), os.SEEK_SET)
+                parts.append(file.read().decode(errors="replace"))
+    return "\n".join(parts)

@@ -16,13 +16,12 @@ from core.spec import JobSpec
 from worker.clocks import ClockMonitor
 from worker.environment import job_environment
 from worker.joblog import JobLog, utc_now
-from worker.outcomes import Outcome, OutcomeCode, judge
+from worker.outcomes import Outcome, OutcomeCode, judge, load_result, tail_text
 from worker.own_program import OwnProgram, public_words
 from worker.process import LineCallback, ProcessLimits, ProcessResult, run_process
 from worker.profilers import PROFILERS
 from worker.profilers.spec import Capture, Collected, PassContext, ProfilerSpec, ToolEndedError
 from worker.ranks import RESULT_FILE, STOPPED
-from worker.results import load_result, tail_text
 from worker.tools import Tool
 from workloads.spec import ALL_RANKS, parse_ranks
 

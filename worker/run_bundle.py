@@ -15,13 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from core.assignments import parse_sweep
 from core.console import (
     EXIT_INTERRUPTED,
     LineParser,
     fail,
     flushed,
     note,
+    parse_sweep,
     print_json,
     refusal,
     seconds,

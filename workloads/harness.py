@@ -15,7 +15,7 @@ from core.errors import AppError
 from workloads.measure import oom
 from workloads.measure.compile_state import CompileWatch, require_compiler
 from workloads.measure.environment import device_facts, environment
-from workloads.measure.failures import describe
+from workloads.measure.oom import describe
 from workloads.measure.output import Events
 from workloads.measure.passes import (
     PROFILED_ITERATIONS,

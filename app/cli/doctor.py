@@ -58,7 +58,7 @@ def run(options: Namespace, data: DataDir) -> int:
 
 def _worker_probe() -> dict[str, Any]:
     """Ask the worker's own probe, in the Python that runs workloads if there is one yet."""
-    from app.pythons import probe_python
+    from app.environments import probe_python
 
     python = probe_python()
     try:
@@ -100,7 +100,7 @@ def _not_made_yet(check: dict[str, Any]) -> dict[str, Any]:
 
 def _measure(data: DataDir) -> list[dict[str, Any]]:
     """Measure every GPU here; the figures go to the database and to this data folder's workers."""
-    from app.pythons import torch_python
+    from app.environments import torch_python
 
     python = torch_python()
     note("measuring peaks: copy bandwidth, matrix products, launch latency, noise floor")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from app.cli.options import add_json
 from app.cli.output import note, print_json
-from core.assignments import parse_assignments
 from core.config import DataDir
+from core.console import parse_assignments
 from core.errors import AppError, UserError
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ def run(options: Namespace, data: DataDir) -> int:
         return subprocess.call([sys.executable, "-m", module, "--help"], env=environment)
     python = sys.executable
     if not is_profile:
-        from app.pythons import torch_python
+        from app.environments import torch_python
 
         python = torch_python()
     os.execve(python, [python, "-m", module, *options.rest], environment)

@@ -5,8 +5,8 @@ from typing import Any
 
 from app.cli.options import add_json
 from app.cli.output import note, print_json
-from core.assignments import parse_sweep
 from core.config import DataDir
+from core.console import parse_sweep
 from core.numbers import decimal
 from core.spec import DEFAULT_NCU_SET, NCU_SETS
 

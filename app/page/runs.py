@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app.ui import data, runs_filter, runs_table, style
+from app.ui import data, runs_table, style
 from db.search import QuerySyntaxError
 
 SORTS = {
@@ -35,8 +35,8 @@ with top.popover("Columns", icon=":material/view_column:"):
         bind="query-params",
     )
 with top.popover("Filter help", icon=":material/help:"):
-    runs_filter.filter_help()
-runs_filter.hints(query or "")
+    runs_table.filter_help()
+runs_table.hints(query or "")
 
 sort, descending = SORTS[order]
 page = runs_table.asked_page()
@@ -49,7 +49,7 @@ try:
         offset=(page - 1) * PAGE_SIZE,
     )
 except QuerySyntaxError as exc:
-    runs_filter.syntax_error(query or "", exc)
+    runs_table.syntax_error(query or "", exc)
     st.stop()
 
 if frame.empty and (query or page > 1):

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app.ui import own_program_form, submit_form, submit_plan, submit_values
+from app.ui import submit_form, submit_plan, submit_values
 from app.ui.widgets import said_plainly
 
 st.title("Submit")
@@ -15,8 +15,8 @@ with said_plainly():
     with right:
         gpus = submit_form.choose_gpus()
     submit_values.note(workload)
-    if workload.name == own_program_form.OWN:
-        values = own_program_form.own_program_fields(workload, gpus)
+    if workload.name == submit_form.OWN:
+        values = submit_form.own_program_fields(workload, gpus)
     else:
         values = submit_form.fields(workload, gpus)
     profilers, repeats = submit_form.passes(gpus)

@@ -319,7 +319,7 @@ def fetch_timeline(view: RunView) -> KeptTimeline | None:
 
 @until_written(st.cache_data, max_entries=8)
 def _phase_kernels(run_id: str, changed_ns: tuple[int, ...]) -> Any:
-    from analysis.phase_kernels import phase_kernels
+    from analysis.per_step import phase_kernels
 
     view = fetch_view(run_id)
     return phase_kernels([p for p in view.span_paths if p.exists()], view.by_step.steps)

@@ -12,11 +12,10 @@ from app.charts import kernels as kernel_charts
 from app.ui import data, style
 from app.ui.format import count, fixed_format, many, percent
 from app.ui.kernel_detail import kernel_detail, open_kernel
-from app.ui.memory_overlay import laid_over
 from app.ui.perfetto import open_or_download
 from app.ui.shape import class_shares
 from app.ui.stack_choice import kept_kernels
-from app.ui.timeline import Beside, draw_timeline, host_window
+from app.ui.timeline import Beside, draw_timeline, host_window, laid_over
 from app.ui.timeline_load import Timeline
 from app.ui.widgets import (
     KERNEL_CHARS,

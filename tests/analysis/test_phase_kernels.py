@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analysis.phase_kernels import phase_kernels, phase_of
+from analysis.per_step import phase_kernels, phase_of
 
 NO_STEPS = pd.DataFrame({"process": [], "is_regular": [], "start_ns": [], "end_ns": []})
 

@@ -298,7 +298,7 @@ def test_words_of_run_and_worker_reach_their_program_untouched(
 
 
 def test_help_of_run_installs_no_torch(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.pythons.torch_python", lambda: pytest.fail("torch was asked for"))
+    monkeypatch.setattr("app.environments.torch_python", lambda: pytest.fail("torch was asked for"))
     assert cli("run", "--help") == 0
 
 

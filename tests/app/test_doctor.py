@@ -15,7 +15,7 @@ def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_made: bool) -> 
     torch = {"name": "torch", "is_ok": False, "found": "No module named 'torch'", "fix": "Install"}
     python.write_text(f"#!/bin/sh\necho '{json.dumps({'checks': [torch]}).replace(chr(39), '')}'\n")
     python.chmod(0o755)
-    monkeypatch.setattr("app.pythons.probe_python", lambda: str(python))
+    monkeypatch.setattr("app.environments.probe_python", lambda: str(python))
     made = python if is_made else None
     monkeypatch.setattr("app.environments.made_worker_python", lambda: made)
     (check,) = doctor._worker_probe()["checks"]

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from app.ui.runs_filter import completions
+from app.ui.runs_table import completions
 
 RUNS = pd.DataFrame(
     {

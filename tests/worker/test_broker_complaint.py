@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import UserError
-from worker.broker import broker_complaint
+from worker.celery_app import broker_complaint
 
 
 @pytest.fixture

@@ -14,10 +14,9 @@ from core.config import ROOT
 from core.errors import UserError
 from core.spec import JobSpec
 from worker import run_bundle
-from worker.outcomes import OutcomeCode, judge
+from worker.outcomes import OutcomeCode, judge, load_result, tail_text
 from worker.passes import GpuTarget
 from worker.process import ProcessLimits, ProcessResult, run_process
-from worker.results import load_result, tail_text
 from worker.targets import join_targets
 
 RESULT = {"schema_version": 1, "workload": "w", "pass": "clean", "status": "ok"}

@@ -1,10 +1,15 @@
-"""Recognise out of memory, on the device and on the host, and say what was asked for."""
+"""Recognise failures from the text that PyTorch gives them.
+
+Out of memory, on the device or the host, with what was asked for; and failures that a user can fix.
+"""
 
 import re
 import resource
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from core.errors import AppError, ToolUnavailableError
 
 _UNITS: Mapping[str, int] = {"bytes": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _CUDA_TEXT = re.compile(r"Tried to allocate ([\d.]+) (bytes|B|KiB|MiB|GiB)")
@@ -119,3 +124,43 @@ def _cuda_in_use() -> bool:
     import torch
 
     return torch.cuda.is_available() and torch.cuda.is_initialized()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What a failed run says: `outcome` as in the bundle's passes."""
+
+    outcome: str
+    error: str
+
+
+_NO_IMAGE = "no kernel image is available"
+_OLD_DRIVER = ("driver on your system is too old", "driver version is insufficient")
+
+
+def describe(error: BaseException) -> Failure:
+    """Return the outcome and one clear line for what a workload raised."""
+    text = str(error).strip()
+    first_line = text.split("\n")[0]
+    if isinstance(error, ToolUnavailableError):
+        return Failure(outcome="tool_missing", error=first_line)
+    if isinstance(error, AppError):
+        return Failure(outcome="workload_failed", error=first_line)
+    if _NO_IMAGE in text:
+        return Failure(
+            outcome="no_kernel_image",
+            error="this PyTorch build has no kernels for this GPU; install a build for its "
+            f"compute capability ({first_line})",
+        )
+    if any(mark in text for mark in _OLD_DRIVER):
+        return Failure(
+            outcome="driver_too_old",
+            error="the NVIDIA driver is older than this PyTorch build needs; update the driver or "
+            f"install an older build ({first_line})",
+        )
+    if "not compiled with CUDA" in text:
+        return Failure(
+            outcome="tool_missing",
+            error="this PyTorch build has no CUDA; install a CUDA build or run with --device cpu",
+        )
+    return Failure(outcome="workload_failed", error=f"{type(error).__name__}: {first_line}")
