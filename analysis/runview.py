@@ -103,7 +103,7 @@ class RunView:
     peaks: Mapping[str, float]
     "Measured peaks of that GPU (gpu_peaks names), {} if not measured."
     noise_floor_frac: float | None
-    "Relative difference that a job shows against itself on that GPU, of whatever kind it is."
+    "Relative difference between repeats of one job on that GPU, for any kind of work."
     noise_floors: Mapping[str, float | None] = field(default_factory=dict)
     "The same of each kind of work, `gpu_bound` and `launch_bound`; {} where not measured apart."
     counter_details: pd.DataFrame = field(default_factory=pd.DataFrame)

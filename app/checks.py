@@ -50,7 +50,7 @@ def _publishing(stack: dict[str, Any] | None) -> dict[str, Any]:
         return finding("pages", check_publishing("127.0.0.1", is_asked=False), needed_for=needed)
     except UserError as exc:
         found, _, fix = str(exc).partition(". ")
-        remedy = fix or "Mend or remove the secrets file; see docs/permissions.md"
+        remedy = fix or "Fix or remove the secrets file; see docs/permissions.md"
         return finding("pages", found, remedy, needed_for=needed)
 
 
@@ -196,7 +196,7 @@ def dashboard(url: str, token_file: Path) -> list[dict[str, Any]]:
             answer = client.get(f"{where}/runs", params={"limit": 1})
             theirs = _health(url)
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as exc:
-        fix = "Start it with `warpboard up`, or mend the address and the network"
+        fix = "Start it with `warpboard up`, or correct the address or the network"
         return [found(str(exc), fix)]
     agreement = [
         _clock("the dashboard", _skew_s(answer.headers)),

@@ -24,7 +24,7 @@ from db.runs import transition
 LOG = logging.getLogger("warpboard.ingest")
 MAX_STARTS = 3
 MIN_FREE_BYTES = 64 * 2**20
-"With less room a run is not read yet: it would fail for what is no fault of its own."
+"With less room a run is not read yet: it would fail because of the disk."
 
 
 def ingest(data_dir: DataDir, run_id: str) -> None:
@@ -66,7 +66,7 @@ def ingest(data_dir: DataDir, run_id: str) -> None:
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Say whether a full disk is behind an error: that is no fault of the run."""
+    """Say whether a full disk caused an error, rather than the run."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return True

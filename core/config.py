@@ -91,7 +91,7 @@ def data_dir(explicit: str | Path | None = None) -> DataDir:
 
 
 def host_folder() -> Path:
-    """Return where what belongs to this installation is kept on a host that may have no dashboard.
+    """Return the folder of this installation's own files on a host that may have no dashboard.
 
     The data directory if there is one, or one is named; else the user's folder for states.
     """

@@ -1,4 +1,4 @@
-"""Errors that a user can cause and mend. Everything else that is raised is a bug."""
+"""Errors that a user can cause and fix. Everything else that is raised is a bug."""
 
 from pathlib import Path
 

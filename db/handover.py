@@ -82,7 +82,7 @@ def waiting_for(
 
 
 def start_running(db: Database, run_id: str, attempt: int, progress: Mapping[str, Any]) -> bool:
-    """Note progress of the present attempt; False when the run is not this attempt's any more."""
+    """Record progress of the current attempt; False if the run no longer belongs to it."""
     with db.atomic():
         mine = "id = ? AND attempt = ?"
         move(db, RunStatus.RUNNING, mine, [run_id, attempt], event="running")
@@ -102,7 +102,7 @@ def take_events(
     progress: Mapping[str, Any],
     events: Sequence[tuple[str | None, str, str]],
 ) -> bool:
-    """Note progress and `(at, kind, message)` of a run at work; return whether it shall stop.
+    """Note progress and `(at, kind, message)` of a run at work; return whether it should stop.
 
     Nothing is written where there is nothing new: a worker asks several times a second.
     """
@@ -141,7 +141,7 @@ def awaited_status(db: Database, run_id: str, attempt: int | None) -> str:
 
 
 def is_given_up(db: Database, run_id: str, attempt: int) -> bool:
-    """Say whether this attempt was only given up for silence: its bundle is still welcome."""
+    """Say whether this attempt was given up only for silence: its bundle is still accepted."""
     row = db.execute("SELECT attempt, status FROM runs WHERE id = ?", [run_id]).fetchone()
     return row is not None and tuple(row) == (attempt, "interrupted")
 

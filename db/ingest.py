@@ -105,7 +105,7 @@ def insert_imported(
 
 
 def run_with_content(db: Database, content_hash: str) -> str | None:
-    """Return the run that was made from these very files, if any."""
+    """Return the run that was made from exactly these files, if any."""
     row = db.execute("SELECT id FROM runs WHERE content_hash = ?", [content_hash]).fetchone()
     return row[0] if row else None
 

@@ -74,7 +74,7 @@ def tried(db: Database, run_id: str | None = None) -> list[Tried]:
 
 
 def score_stamp(db: Database) -> int:
-    """Return a number that is another one where measured runs or predictions are others."""
+    """Return a number that changes when measured runs or predictions change."""
     row = db.execute(
         "SELECT count(*), max(rowid), total(latency_ms), (SELECT count(*) FROM predictions)"
         " FROM runs WHERE latency_ms > 0"
@@ -93,7 +93,7 @@ class MeasuredJob:
     "Newest first, those with kernels before the others."
     latencies_ms: tuple[float, ...]
     is_example: bool
-    "Whether all of them came with the program."
+    "Whether all of them are example runs."
 
 
 def measured_jobs(db: Database) -> list[MeasuredJob]:

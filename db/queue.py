@@ -1,4 +1,4 @@
-"""Moves of the queue that people and workers ask for: claim, cancel, retry, order."""
+"""Changes to the queue on request of people and workers: claim, cancel, retry, reorder."""
 
 import json
 from collections.abc import Mapping
@@ -63,7 +63,7 @@ def claim_run(
 
 
 def claimed_before(db: Database, worker_id: str, task_id: str) -> Claim | None:
-    """Return what this very try to claim already got: its answer was lost on the way."""
+    """Return what this attempt to claim already got, if its answer was lost."""
     row = db.execute(
         "SELECT id, spec, attempt FROM runs"
         " WHERE status = 'claimed' AND worker_id = ? AND task_id = ?",
@@ -73,7 +73,7 @@ def claimed_before(db: Database, worker_id: str, task_id: str) -> Claim | None:
 
 
 def request_cancel(db: Database, run_id: str) -> str:
-    """Cancel a queued run at once, ask the worker of a running one; return the status after it.
+    """Cancel a queued run at once or ask a running one's worker to stop; return the new status.
 
     UserError when the run has already ended.
     """

@@ -194,7 +194,7 @@ def list_rows(
     limit: int = 100,
     offset: int = 0,
 ) -> list[dict[str, Any]]:
-    """Return one mapping a run (LIST_COLUMNS), without what is unknown; unknown numbers last.
+    """Return one mapping per run (LIST_COLUMNS), unknown values left out and sorted last.
 
     QuerySyntaxError for the query, UserError for the sort.
     """
@@ -252,7 +252,7 @@ def count_runs(db: Database, query: str | None = None) -> int:
 
 
 def unknown_fields(db: Database, query: str | None) -> tuple[str, ...]:
-    """Return keys of a filter that are neither a field nor a parameter of any stored run."""
+    """Return the filter's keys that are neither a field nor a parameter of any stored run."""
     keys = param_keys(query)
     if not keys:
         return ()

@@ -1,4 +1,4 @@
-"""What is going on: the queue, the log of a run, workers, GPUs, baselines. Read-only."""
+"""Current state: the queue, the log of a run, workers, GPUs, baselines. Read-only."""
 
 import json
 from typing import Any
@@ -124,7 +124,7 @@ def workers(db: Database) -> pd.DataFrame:
 
 
 def worker_info(db: Database, gpu_model: str, device: str | None = None) -> dict[str, Any]:
-    """Return what the newest worker with this GPU said about its host; {} without one."""
+    """Return what the newest worker with this GPU reported about its host; {} without one."""
     row = db.execute(
         "SELECT w.info FROM workers w JOIN gpus g ON g.worker_id = w.id"
         " WHERE g.model = ? AND g.id = coalesce(?, g.id) ORDER BY w.seen_at DESC LIMIT 1",

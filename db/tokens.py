@@ -34,7 +34,7 @@ class TokenRow:
 
 
 def add_token(db: Database, token: str, label: str) -> None:
-    """Accept a token for a label instead of its earlier one; only the SHA-256 is kept."""
+    """Store a token for a label, replacing the earlier one; only the SHA-256 is kept."""
     if label == EMBEDDED:
         raise UserError(f"label: {label!r} names the token of this host's own workers")
     digest = hashlib.sha256(token.encode()).hexdigest()
@@ -73,7 +73,7 @@ def token_digests(db: Database) -> dict[str, str]:
 
 
 def note_use(db: Database, label: str) -> None:
-    """Note that a token was used now."""
+    """Record that a token was used now."""
     with db.atomic():
         db.conn.execute(
             "UPDATE worker_tokens SET last_used_at = ? WHERE label = ?", (utc_now(), label)

@@ -145,7 +145,7 @@ def gpu_records(db: Database) -> list[dict[str, Any]]:
 
 
 def gpu_model_of(db: Database, worker_id: str, key: str) -> str | None:
-    """Return the model of a GPU that this worker registered; None when it has none such."""
+    """Return the model of a GPU that this worker registered; None if it registered no such GPU."""
     row = db.execute(
         "SELECT model FROM gpus WHERE id = ? AND worker_id = ?", [key, worker_id]
     ).fetchone()
@@ -186,7 +186,7 @@ def unnamed_gpus(db: Database, model: str, worker_ids: Sequence[str]) -> list[st
 
 
 def store_measurement(db: Database, key: str, gpu: Mapping[str, Any]) -> None:
-    """Store what `worker.measure` found of one GPU; what its worker told of it stays."""
+    """Store what `worker.measure` measured on one GPU; what its worker reported is kept."""
     with db.atomic():
         if not db.execute("SELECT 1 FROM gpus WHERE id = ?", [key]).fetchone():
             store_gpu(db, key, None, gpu)
@@ -202,7 +202,7 @@ def peak_unit(name: str) -> str:
 
 
 def heartbeat(db: Database, worker_id: str, running: Sequence[str]) -> list[str]:
-    """Note that a worker lives and return those of `running` that it should stop.
+    """Record a worker's heartbeat and return those of its `running` runs that it should stop.
 
     UserError for a worker that has not registered (the database was replaced): it registers again.
     """
@@ -222,7 +222,7 @@ def heartbeat(db: Database, worker_id: str, running: Sequence[str]) -> list[str]
 
 
 def worker_stopped(db: Database, worker_id: str) -> None:
-    """Note that a worker has ended."""
+    """Record that a worker has ended."""
     db.conn.execute("UPDATE workers SET stopped_at = ? WHERE id = ?", (utc_now(), worker_id))
     db.conn.commit()
 

@@ -1,7 +1,7 @@
 """What this very GPU (or CPU) reaches: copy bandwidth, GEMM rates, launch overhead, noise floor.
 
 `python -m worker.measure [--json] [--gpu ...] [--save]`. A datasheet's peak is out of reach for
-some cards and clocks; utilisation is given against these numbers. torch only. Each figure is the
+some cards and clocks; utilisation is relative to these numbers. torch only. Each figure is the
 median of many timed repetitions after a warm-up. The noise floor is the relative spread, over
 several processes, of the medians of one and the same job: a difference below it is no difference.
 Two jobs are run, one that keeps the GPU busy and one of many tiny launches that waits for the host:

@@ -210,14 +210,14 @@ def _judge_failure(
 
 
 def _judge_killed(result: ProcessResult, said: str) -> Outcome:
-    """Tell the kernel's memory killer from anybody else's signal 9; `said` names the rank."""
+    """Tell the OOM killer from any other source of signal 9; `said` names the rank."""
     if result.num_memory_kills:
         return Outcome(
             code=_C.OOM,
             message="out of host memory (the kernel killed a process, signal 9)",
             oom={"where": "host"},
         )
-    unknown = " or by the kernel for want of memory" if result.num_memory_kills is None else ""
+    unknown = " or by the kernel's OOM killer" if result.num_memory_kills is None else ""
     message = f"{said or 'the process'} was killed from outside{unknown} (signal 9)"
     return Outcome(code=_C.WORKLOAD_FAILED, message=message)
 

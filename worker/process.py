@@ -78,7 +78,7 @@ class ProcessResult:
     error: str | None = None
     "Why it could not be started."
     num_memory_kills: int | None = None
-    "Processes that the kernel killed for want of memory meanwhile, on the whole host."
+    "Processes that the OOM killer ended meanwhile, on the whole host."
 
 
 @dataclass(slots=True)

@@ -107,7 +107,7 @@ def deliver(folder: Path, client: DashboardClient) -> bool:
                 return True
             _upload_captures(folder, run_id, manifest, client, only=missing)
     except Refused as refusal:
-        if refusal.status == 401:  # the operator can mend the token
+        if refusal.status == 401:  # the operator can fix the token
             raise DashboardAway(str(refusal)) from refusal
         _set_aside(folder, refusal)
         return True

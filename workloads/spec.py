@@ -127,11 +127,11 @@ class Cost:
     """Work of one iteration by the workload's own formula."""
 
     flops: float | None
-    "Of one GPU, where the job has several: what one GPU's peak is held against."
+    "Of one GPU, where the job has several: the part that is compared with one GPU's peak."
     bytes: float | None
     "Fewest bytes that the memory of one GPU must move."
     flops_dtype: str
-    "`fp32 tf32 bf16 fp16 fp8 int8`: which peak the FLOPs are held against."
+    "`fp32 tf32 bf16 fp16 fp8 int8`: which peak the FLOPs are compared with."
     num_tokens: int | None
     "Of the whole job."
 

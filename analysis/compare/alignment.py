@@ -109,7 +109,7 @@ def _best_path(scores: np.ndarray) -> list[tuple[int, int]]:
 
 
 def score_pairs(a: Sequence[Unit], b: Sequence[Unit]) -> np.ndarray:
-    """Return the score of every pair; -1 where a pair makes no sense."""
+    """Return the score of every pair; -1 where two kernels cannot be a pair."""
     kinds_a, codes_a = _kinds(a)
     kinds_b, codes_b = _kinds(b)
     table = np.array([[_kind_score(x, y) for y in kinds_b] for x in kinds_a])

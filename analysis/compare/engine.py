@@ -61,7 +61,7 @@ def make_reason(result: PairResult, explained: Explanation, metric: Metric, devi
 
 
 def explain(a: Sequence[RunView], b: Sequence[RunView], metric: Metric) -> Explanation:
-    """Say where time and memory went, from one run a side: the newest that has the capture."""
+    """Attribute the difference in time and memory, from the newest run per side with a capture."""
     found = Explanation(
         waterfall=None, kernel_waterfall=None, operator_waterfall=None, kernels=(), memory=()
     )
@@ -83,7 +83,7 @@ MAX_TOLD = 3
 
 
 def make_pairs(a: Sequence[RunView], b: Sequence[RunView], metric: Metric) -> tuple[Pair, ...]:
-    """Return one row a measurement of side B, in the order given; () with one on each side.
+    """Return one row per measurement of side B, in the given order; () if each side has one.
 
     With one measurement on side A all of B is compared with it; with several, each of B against
     the one of A that it can be compared with and differs least from. A filter for B may name A's

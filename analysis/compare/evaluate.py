@@ -28,7 +28,7 @@ MAX_NAMED = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairResult:
-    """What B against A says by one metric, before any capture explains it."""
+    """B compared with A by one metric, before captures explain the difference."""
 
     a: Side
     b: Side

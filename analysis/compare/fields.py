@@ -59,7 +59,7 @@ MIN_GROUP = 3
 def find_differences(
     a: Sequence[RunView], b: Sequence[RunView], metric: Metric
 ) -> tuple[Difference, ...]:
-    """Return the fields that differ between (or within) the sides, the weightiest first.
+    """Return the fields that differ between (or within) the sides, the most important first.
 
     Sizes, dtype, mode, workload and clock limits break a ratio; so do tool settings for a metric
     that was measured under the tool. A field known on one side only is `unknown`.
@@ -123,7 +123,7 @@ def intended_variable(differences: Sequence[Difference]) -> Difference | None:
 
 
 def is_comparable(differences: Sequence[Difference]) -> bool:
-    """True when nothing that differs makes the ratio meaningless."""
+    """Say whether the ratio is meaningful despite the fields that differ."""
     variables = {_variable(d.field) for d in differences if d.effect == "intended"}
     return len(variables) <= 1 and not any(d.effect == "breaks" for d in differences)
 

@@ -1,4 +1,4 @@
-"""Match the kernels of two runs, whatever they are called, so that the differences add up.
+"""Match the kernels of two runs even if their names differ, so that the differences add up.
 
 With per-launch spans: one iteration of each run is cut by range path (as deep as both runs have
 it), split-K reductions join their product, each path's two sequences are aligned, and what lies

@@ -46,14 +46,14 @@ class Metric:
 
     @property
     def is_noisy(self) -> bool:
-        """Whether equal programs differ in it from one process to the next."""
+        """Say whether it varies between processes of the same program."""
         return self.unit == "ms" or (
             self.name not in COMPARED and bool(_NOISY_UNIT.match(self.unit))
         )
 
     @property
     def is_profiled(self) -> bool:
-        """Measured under a profiler, so that the tool's settings matter."""
+        """Say whether it was measured under a profiler, so that the tool's settings matter."""
         if self.name in COMPARED:
             return COMPARED[self.name].is_profiled
         return self.name == PROFILED_ITERATION or self.name.split(":", 1)[0] in PHASE_METRICS

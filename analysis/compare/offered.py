@@ -1,4 +1,4 @@
-"""Comparisons that the stored runs allow: runs that differ in one field that people vary."""
+"""Suggested comparisons: stored runs that differ in one field that people vary."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _NOT_OFFERED = ("command", "ranks", "straggler")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """One finished run, as far as an offer needs it."""
+    """What a suggestion needs to know of a finished run."""
 
     run_id: str
     workload: str
@@ -26,7 +26,7 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """Runs that are the same but for one variable."""
+    """Runs that differ in one variable only."""
 
     variable: str
     workload: str

@@ -90,7 +90,7 @@ _SAME = {"copy": "_to_copy", "native_batch_norm": "batch_norm"}
 
 
 def operator_waterfall(a: RunView, b: RunView) -> Waterfall | None:
-    """Return kernel time by operator from A to B; None unless both runs tell of operators."""
+    """Return kernel time by operator from A to B; None unless both runs recorded operators."""
     if not len(a.by_step.operators) or not len(b.by_step.operators):
         return None
     known = _KNOWN | {

@@ -54,7 +54,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Something about the samples that the reader must see; the samples stay in."""
+    """A flag on the samples that the reader must see; no sample is dropped."""
 
     code: str
     "drift, outliers, noisy_process, trend, block_order, throttled."
@@ -112,7 +112,7 @@ class KernelPair:
     b_ns: int
     a_count: float
     b_count: float
-    "Of what the times are of: the whole capture, a step or an iteration."
+    "What the times cover: the whole capture, a step or an iteration."
 
     @property
     def delta_ns(self) -> int:
@@ -213,7 +213,7 @@ class Comparison:
     memory: tuple[MemoryGrowth, ...]
     scoreboard: tuple[ScoreRow, ...]
     metric_per: str = "capture"
-    "Of what a time under the profiler is: the whole capture, a step or an iteration."
+    "What a profiled time covers: the whole capture, a step or an iteration."
     pairs: tuple[Pair, ...]
     "Each measurement of B against its partner; empty with one measurement on each side."
     scaling: Scaling | None = None

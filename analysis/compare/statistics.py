@@ -1,4 +1,4 @@
-"""Is B different from A? One estimator of the ratio, its interval and a test of the same.
+"""Is B different from A? One estimator gives the ratio, its interval and the test.
 
 Samples of one process share its memory layout, clocks and neighbours, so they are not independent:
 on our own H100 the medians of six processes of one job differed by up to 2.2 times, with a spread
@@ -254,7 +254,7 @@ def _survives_trend(log_a: Array, log_b: Array) -> bool:
 
 
 def rank_p_value(a: Array, b: Array) -> float:
-    """Return the exact two-sided Mann-Whitney p; values that are equal count against a finding."""
+    """Return the exact two-sided Mann-Whitney p; ties count against a difference."""
     from scipy import stats
 
     towards_a = -1e-12 if np.median(b) > np.median(a) else 1e-12

@@ -1,4 +1,4 @@
-"""The rows of the kernel table, and partners for what the alignment left alone on both sides.
+"""The rows of the kernel table, and partners for kernels that the alignment left unmatched.
 
 By name, by likeness, then by category.
 

@@ -1,4 +1,4 @@
-"""From groups of samples to a word, a reason and what to do next.
+"""From groups of samples to a verdict, its reason and the next step.
 
 The rule. A difference is called when
 
@@ -149,7 +149,7 @@ class _Case:
 
     @property
     def least(self) -> float:
-        """The smallest change that can be called: the measured floor, else what stands for it."""
+        """The smallest change that counts: the measured noise floor, else the default."""
         return self.assumed_floor if self.floor is None else self.floor
 
     @property

@@ -1,4 +1,4 @@
-"""The longest kernel that is no matrix product."""
+"""The longest kernel that is not a matrix product."""
 
 from analysis.studies.engine.records import Chart, Study, Table
 from analysis.studies.engine.values import longest_kernel

@@ -72,7 +72,7 @@ def _worker_probe() -> dict[str, Any]:
         )
         result = dict(json.loads(found.stdout))
     except OSError as exc:
-        return _no_probe(f"{python}: {exc.strerror}", "Mend WARPBOARD_PYTHON, or unset it")
+        return _no_probe(f"{python}: {exc.strerror}", "Fix WARPBOARD_PYTHON, or unset it")
     except subprocess.TimeoutExpired:
         fix = "Does nvidia-smi hang? Then the driver does: reboot the host"
         return _no_probe(f"no answer within {PROBE_LIMIT_S} s", fix)

@@ -110,7 +110,7 @@ def load_login(base_path: str = "") -> Login | None:
     try:
         return _checked(tomllib.loads(text), base_path)
     except (tomllib.TOMLDecodeError, UserError) as exc:
-        remedy = "mend it, or remove the file to serve without a login"
+        remedy = "fix it, or remove the file to serve without a login"
         raise UserError(f"{path}: {exc}; {remedy}") from exc
 
 

@@ -125,7 +125,7 @@ def _peaks(row: dict[str, Any]) -> None:
     if not measured:
         st.caption(
             "Not measured on this GPU yet. On its host: "
-            "`./warpboard doctor --measure`. Until then MFU and MBU are held against the datasheet."
+            "`./warpboard doctor --measure`. Until then MFU and MBU refer to the datasheet."
         )
         return
     heads = [Head(text="peak", is_number=False)]

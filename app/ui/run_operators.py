@@ -81,7 +81,7 @@ def _operator_table(frame: pd.DataFrame, view: RunView, *, per_step: bool) -> pd
 
 
 def _best_peak(view: RunView) -> float | None:
-    """Return the peak that matrix products are held against: that of bf16."""
+    """Return the peak that matrix products are compared with: that of bf16."""
     peak = flops_peak(view.peaks, view.run.gpu_model, "bfloat16")
     return peak.value if peak else None
 

@@ -172,7 +172,7 @@ def _actions(bar: Any, rows: pd.DataFrame) -> None:
     if len(ids) == 1 and bar.button(
         "Pin as baseline",
         icon=":material/keep:",
-        help="Newer runs of the same measurement are held against it on the Overview",
+        help="Newer runs of the same measurement are compared with it on the Overview",
     ):
         _do(lambda: _pin(ids[0]), "Pinned as baseline")
     if bar.button("Delete", icon=":material/delete:"):

@@ -69,7 +69,7 @@ def test_configured_login_shows_a_button_and_nothing_else(secrets: Path) -> None
     ("text", "said"),
     [
         ("", r"no \[auth\] section"),
-        ("[auth", "mend it"),
+        ("[auth", "fix it"),
         ("[auth]\n", r"no \[auth\] section"),
         ("auth = 'yes'", r"no \[auth\] section"),
         ("[auht]\nclient_id = 'x'", r"no \[auth\] section"),

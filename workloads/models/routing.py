@@ -1,4 +1,4 @@
-"""Mixture-of-experts routing in plain PyTorch, and the sort-based grouping it is held against.
+"""Mixture-of-experts routing in plain PyTorch, and the sort-based grouping it is compared with.
 
 Shapes: T tokens, E experts, k experts a token.
 """

@@ -37,7 +37,7 @@ class Facts:
     "(process id, CUDA ordinal) -> GPU id, where the export has the map."
     session_end_ns: int | None = None
     is_session_lost: bool = False
-    "The table of the session is there, and says nothing that can be."
+    "The session table is present but invalid."
     diagnostics: tuple[tuple[int, str, int], ...] = ()
     "(severity, text, how often) of warnings and errors, paths shortened."
     is_new_schema: bool = False
