@@ -26,8 +26,21 @@ class Chart:
         self.layout = layout
 
     def add(self, kind: str, **trace: Any) -> None:
-        """Add a trace of a plotly type, its properties by their plotly names."""
+        """Add a trace of a plotly type, its properties by their plotly names.
+
+        With a `hovertext` that text alone is shown.
+        """
+        if "hovertext" in trace and "hovertemplate" not in trace:
+            trace = {"hoverinfo": "text", **trace}
         self.data.append({"type": kind, **_plain_values(trace)})
+
+    def add_bars(
+        self, labels: Any, values: Any, *, colour: Any, hovertext: list[str], **trace: Any
+    ) -> None:
+        """Add horizontal bars, one for each label."""
+        marker = {"color": colour}
+        bars = {"orientation": "h", "marker": marker, "hovertext": hovertext, **trace}
+        self.add("bar", y=labels, x=values, **bars)
 
     def update_layout(self, **layout: Any) -> None:
         """Set properties of the layout; those of a group are set beside the others there."""

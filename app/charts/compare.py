@@ -62,7 +62,6 @@ def waterfall(
         constraintext="none",
         cliponaxis=False,
         hovertext=[f"{n}: {t}" for n, t in zip(names, texts, strict=True)],
-        hoverinfo="text",
     )
     # Plotly would hide a number that is wider than its bar is high: each bar has its own.
     fig.update_layout(uniformtext={"mode": False})
@@ -104,7 +103,6 @@ def interval(ratio: float, ci95: tuple[float, float], noise_floor_frac: float | 
             "color": RUN_B,
         },
         hovertext=[f"{decimal(ratio)} ({decimal(low)} to {decimal(high)})"],
-        hoverinfo="text",
     )
     floor = noise_floor_frac or 0.0
     left, right = min(low, 1 - floor, 0.98), max(high, 1 + floor, 1.02)
@@ -141,7 +139,6 @@ def intervals(rows: Sequence[tuple[str, float, tuple[float, float] | None, str]]
             marker={"size": 11, "color": colour},
             error_x={"type": "data", "symmetric": False, "color": colour, **bar},
             hovertext=[f"{label}: {decimal(ratio)} ({decimal(low)} to {decimal(high)})"],
-            hoverinfo="text",
         )
     ends = [v for _, ratio, ci95, _ in rows for v in (ratio, *(ci95 or ()))]
     if max(ends) > _WIDE:

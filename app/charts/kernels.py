@@ -24,14 +24,11 @@ def top_kernels(kernels: pd.DataFrame, *, of: str = "kernel time") -> Chart:
         for r in kernels.itertuples()
     ]
     labels = unique_labels(_row_labels(kernels), NARROW_CHARS)
-    fig.add(
-        "bar",
-        y=labels,
-        x=kernels["total_ns"] / 1e6,
-        orientation="h",
-        marker={"color": [category_colour(c) for c in kernels["category"]]},
+    fig.add_bars(
+        labels,
+        kernels["total_ns"] / 1e6,
+        colour=[category_colour(c) for c in kernels["category"]],
         hovertext=hover,
-        hoverinfo="text",
     )
     name_rows(fig, labels, bars_px=14)
     return fig
@@ -64,17 +61,14 @@ def shares(frame: pd.DataFrame, *, by: str, of: str = "kernel time") -> Chart:
     colour = category_colour if by == "category" else origin_colour
     rows = frame.iloc[::-1]
     fig = figure(height=bar_height(len(rows)), x_title=f"share of {of} (%)", legend=False)
-    fig.add(
-        "bar",
-        y=rows[by],
-        x=100 * rows["share_frac"],
-        orientation="h",
-        marker={"color": [colour(c) for c in rows[by]]},
+    fig.add_bars(
+        rows[by],
+        100 * rows["share_frac"],
+        colour=[colour(c) for c in rows[by]],
         text=[percent(v) for v in rows["share_frac"]],
         textposition="outside",
         cliponaxis=False,
         hovertext=[f"{c}: {duration(t)}" for c, t in zip(rows[by], rows["total_ns"], strict=True)],
-        hoverinfo="text",
     )
     fig.update_xaxes(range=[0, 118 * rows["share_frac"].max()])
     return fig

@@ -27,18 +27,15 @@ def phase_times(phases: pd.DataFrame, *, what: str = "kernel") -> Chart:
         if known.empty:
             continue
         name = kind.replace("kernel", what)
-        fig.add(
-            "bar",
-            y=known["text"],
-            x=known[column].astype(float) / 1e6,
+        fig.add_bars(
+            known["text"],
+            known[column].astype(float) / 1e6,
             name=name,
-            orientation="h",
-            marker={"color": colour},
+            colour=colour,
             hovertext=[
                 f"{plain(label)}<br>{name}: {duration(value)}"
                 for label, value in zip(known["label"], known[column], strict=True)
             ],
-            hoverinfo="text",
         )
     name_rows(fig, labels, bars_px=34)
     return fig
@@ -54,18 +51,15 @@ def classes_by_phase(sums: pd.DataFrame) -> Chart:
         rows = sums[(sums["category"] == category) & sums["phase"].isin(phases)]
         if rows.empty:
             continue
-        fig.add(
-            "bar",
-            y=[labels[p] for p in rows["phase"]],
-            x=rows["total_ns"] / 1e6,
+        fig.add_bars(
+            [labels[p] for p in rows["phase"]],
+            rows["total_ns"] / 1e6,
             name=plain(category),
-            orientation="h",
-            marker={"color": category_colour(category)},
+            colour=category_colour(category),
             hovertext=[
                 f"{plain(phase)}<br>{plain(category)}: {duration(total)}"
                 for phase, total in zip(rows["phase"], rows["total_ns"], strict=True)
             ],
-            hoverinfo="text",
         )
     name_rows(fig, list(labels.values()), bars_px=18)
     return fig
@@ -81,18 +75,15 @@ def host_calls(calls: pd.DataFrame) -> Chart:
         part = calls[calls["is_sync"].astype(bool) == is_sync]
         if part.empty:
             continue
-        fig.add(
-            "bar",
-            y=[plain(v) for v in part["name"]],
-            x=part["total_ns"] / 1e6,
+        fig.add_bars(
+            [plain(v) for v in part["name"]],
+            part["total_ns"] / 1e6,
             name=name,
-            orientation="h",
-            marker={"color": colour},
+            colour=colour,
             hovertext=[
                 f"{plain(r.name)}<br>{decimal(r.count)} calls, {duration(r.total_ns)}"
                 for r in part.rename_axis(None).itertuples(index=False)
             ],
-            hoverinfo="text",
         )
     name_rows(fig, [plain(v) for v in calls["name"]], bars_px=14)
     return fig
@@ -102,16 +93,13 @@ def idle_causes(gaps: pd.DataFrame) -> Chart:
     """Draw idle time by cause; wants cause, total_ns, count."""
     rows = gaps.sort_values("total_ns")
     fig = figure(height=bar_height(len(rows)), x_title="idle time (ms)", legend=False)
-    fig.add(
-        "bar",
-        y=rows["cause"],
-        x=rows["total_ns"] / 1e6,
-        orientation="h",
-        marker={"color": HOST},
+    fig.add_bars(
+        rows["cause"],
+        rows["total_ns"] / 1e6,
+        colour=HOST,
         hovertext=[
             f"{r.cause}: {duration(r.total_ns)}" + (f" in {r.count} gaps" if r.count else "")
             for r in rows.itertuples()
         ],
-        hoverinfo="text",
     )
     return fig

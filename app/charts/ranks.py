@@ -22,18 +22,15 @@ def rank_bars(ranks: pd.DataFrame) -> Chart:
     labels = [f"rank {rank}" for rank in ranks["rank"]]
     fig = figure(x_title="time (ms)", barmode="stack")
     for column, name, colour in PARTS:
-        fig.add(
-            "bar",
-            y=labels,
-            x=ranks[column].astype(float) / 1e6,
+        fig.add_bars(
+            labels,
+            ranks[column].astype(float) / 1e6,
             name=name,
-            orientation="h",
-            marker={"color": colour},
+            colour=colour,
             hovertext=[
                 f"{label}<br>{name}: {duration(value)} ({percent(value / span)})"
                 for label, value, span in zip(labels, ranks[column], ranks["span_ns"], strict=True)
             ],
-            hoverinfo="text",
         )
     name_rows(fig, labels, bars_px=22)
     return fig
@@ -71,7 +68,6 @@ def step_skew(steps: pd.DataFrame) -> Chart:
             marker={"color": colour, "size": 6},
             line={"color": colour},
             hovertext=_step_texts(steps, column, name),
-            hoverinfo="text",
         )
     fig.update_yaxes(rangemode="tozero")
     return fig

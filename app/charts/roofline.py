@@ -54,7 +54,6 @@ def roofline(
             hovertext=[
                 f"{plain(label)}: {scaled(flops, 'FLOP/s')} at {decimal(intensity, 3)} FLOP/B"
             ],
-            hoverinfo="text",
         )
     fig.update_xaxes(type="log", dtick=1, tickformat=".3~r")
     fig.update_yaxes(type="log", dtick=1, tickformat="~s")
@@ -109,7 +108,6 @@ def _add_operators(fig: Chart, points: pd.DataFrame) -> None:
                 f"{duration(r.duration_ns)} of kernels, by shapes"
                 for r in rows.itertuples()
             ],
-            hoverinfo="text",
         )
 
 
@@ -147,5 +145,4 @@ def add_kernels(
                 f"{duration(r.duration_ns)}, by counters"
                 for r in rows.itertuples()
             ],
-            hoverinfo="text",
         )

@@ -34,7 +34,6 @@ def step_ruler(steps: pd.DataFrame) -> Chart:
                 "line": {"width": 0},
             },
             hovertext=[_told(row) for row in shown.itertuples()],
-            hoverinfo="text",
         )
     top = float(whole[regular].max() if regular.any() else whole.max()) / 1e6
     if whole.max() / 1e6 > 3 * top:
@@ -61,18 +60,15 @@ def idle_activities(rows: pd.DataFrame) -> Chart:
     for kind in kinds:
         mine = (rows["words"] == kind).to_numpy()
         part = rows[mine]
-        fig.add(
-            "bar",
-            y=[label for label, own in zip(labels, mine, strict=True) if own],
-            x=part["step_idle_ns"] / 1e6,
-            orientation="h",
+        fig.add_bars(
+            [label for label, own in zip(labels, mine, strict=True) if own],
+            part["step_idle_ns"] / 1e6,
             name=plain(kind),
-            marker={"color": SERIES_COLOURS[kinds.index(kind) % len(SERIES_COLOURS)]},
+            colour=SERIES_COLOURS[kinds.index(kind) % len(SERIES_COLOURS)],
             hovertext=[
                 f"{plain(r.label)}<br>{duration(r.step_idle_ns)} a step, {percent(r.idle_frac)}"
                 for r in part.itertuples()
             ],
-            hoverinfo="text",
         )
     name_rows(fig, labels, bars_px=14)
     return fig

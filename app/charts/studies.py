@@ -116,7 +116,6 @@ def _lines(rows: Sequence[Row], x: str, title: str, looks: Mapping[str, SeriesLo
             marker={"symbol": look.symbol + ("-open" if is_published else ""), "size": 9},
             error_y=whiskers(points),
             hovertext=[_at(row, x) for row in points],
-            hoverinfo="text",
         )
     _out_of_memory(fig, rows, x)
     known = sorted({v for row in rows if (v := number(row[x])) is not None})
@@ -146,7 +145,6 @@ def _out_of_memory(fig: Chart, rows: Sequence[Row], x: str) -> None:
         mode="markers",
         marker={"symbol": "x", "size": 9, "color": "#d55e00"},
         hovertext=[f"{short(row['series'], 90)}: out of memory" for row in lost],
-        hoverinfo="text",
     )
 
 

@@ -28,7 +28,6 @@ CSS = f"""<style>
 [data-testid="stButtonGroup"] [data-selected="true"] p {{color:light-dark(#005d94, #8cc6f0)}}
 [data-testid="stCode"] .token {{color:inherit !important}}
 [data-testid="stMetricValue"] > div {{white-space:normal;overflow:visible}}
-.wb-crumb {{font-size:.85rem;color:{_MUTED}}}
 .wb-title {{font-size:1.75rem;font-weight:650;line-height:1.2;margin:.1rem 0 .4rem;
   overflow-wrap:anywhere}}
 .wb-chips {{display:flex;flex-wrap:wrap;gap:.35rem;align-items:center;font-size:.82rem}}
