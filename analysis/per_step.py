@@ -3,21 +3,23 @@
 Where the timeline was cut into steps, that is its regular steps: medians for a headline, means for
 the rows of a table, which add up. Sums without a timeline (reports of `nsys stats`) are divided by
 the iterations that numbered ranges mark. Without either only the whole capture is known.
-Kernels by phase of a step stand here too.
+Kernels by phase of a step, and the steps as the command line gives them, stand here too.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from analysis.assemble import class_fractions
 from analysis.iterations import iteration_of, normalise, num_iterations, tail
-from analysis.runview import RunView
+from analysis.runview import RunView, StepView
+from analysis.trace.operators import operators_document
 from core.trace_rules import MEASURED_RANGE, PATH_SEPARATOR
 
 
@@ -286,3 +288,27 @@ def _coded(column: pa.Array) -> tuple[np.ndarray, list[str]]:
     """Return codes (-1 where absent) and texts of a column of texts."""
     coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     return coded.indices.fill_null(-1).to_numpy(), coded.dictionary.to_pylist()
+
+
+def steps_of(view: StepView) -> dict[str, Any] | None:
+    """Return `steps` of `show --json` with the fractions of a step; None where there are none."""
+    if "source" not in view.facts:
+        return None
+    return {**view.facts, **step_fractions(view)}
+
+
+def step_fractions(view: StepView) -> dict[str, float]:
+    """Return gemm_frac, attention_frac and unclassified_frac of a regular step."""
+    return class_fractions(view.kernels) if len(view.kernels) else {}
+
+
+def by_step_document(view: StepView) -> dict[str, Any]:
+    """Return the keys that tell of steps, operators and what the host did while the GPU waited."""
+    steps = steps_of(view)
+    reason = view.facts.get("reason", "no timeline was recorded")
+    return {
+        "steps": steps,
+        **({} if steps else {"steps_reason": reason}),
+        "operators": operators_document(view.operators) if len(view.operators) else [],
+        "idle_host": view.idle_host.astype(object).to_dict("records"),
+    }

@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.per_step import by_step_document
 from analysis.runview import RunRow, RunView
-from analysis.step_document import by_step_document
 from analysis.verdict import run_verdict
 from db.fetch import CAPTURE_COLUMNS
 

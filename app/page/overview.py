@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app.ui import data, overview_questions, overview_view
+from app.ui import data, overview_view
 
 st.title("Overview")
 overview_view.worker_environment()
@@ -14,7 +14,7 @@ if total == 0:
 gpus, queue = data.list_gpus(), data.fetch_queue()
 overview_view.summary(total, gpus, queue)
 overview_view.running(queue)
-fill_experiments = overview_questions.questions()
+fill_experiments = overview_view.questions()
 overview_view.against_baselines()
 overview_view.gpus(gpus)
 overview_view.newest(newest, total)

@@ -8,7 +8,7 @@ import streamlit as st
 from analysis.classify import cut_middle, distinct_labels
 from analysis.compare import Comparison, Waterfall
 from analysis.compare.labels import WORDS
-from analysis.compare.stacks import stack_difference
+from analysis.compare.waterfall import stack_difference
 from analysis.iterations import num_iterations
 from analysis.per_step import basis_of
 from analysis.runview import RunView

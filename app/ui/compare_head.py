@@ -15,7 +15,7 @@ from app.charts.compare import interval
 from app.ui import data, links, style
 from app.ui.colours import BAD, GOOD, NEUTRAL
 from app.ui.format import UNKNOWN, bytes_, duration, many, percent, significant
-from app.ui.overview_questions import link_of
+from app.ui.overview_view import link_of
 from app.ui.shape import TELLING, device_text
 from app.ui.widgets import chart, linked_select, plain_markdown
 from core.numbers import decimal

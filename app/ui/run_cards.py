@@ -8,10 +8,9 @@ from analysis.compare.metrics import Metric, profiled_iterations
 from analysis.definitions import tooltip
 from analysis.idle import idle_of_run
 from analysis.latency import why_no_clean
-from analysis.per_step import basis_of, kernel_time_of_one, num_kernels_of_one
+from analysis.per_step import basis_of, kernel_time_of_one, num_kernels_of_one, step_fractions
 from analysis.roofline import bytes_peak, flops_peak
 from analysis.runview import RunView
-from analysis.step_document import step_fractions
 from analysis.verdict import is_cpu_run
 from app.ui.format import UNKNOWN, bytes_, count, duration, percent, significant
 from app.ui.widgets import Card

@@ -3,8 +3,8 @@
 import pandas as pd
 import streamlit as st
 
+from analysis.per_step import step_fractions
 from analysis.runview import RunView, StepView
-from analysis.step_document import step_fractions
 from analysis.trace.idle_host import GROUPS, host_share
 from analysis.verdict import is_cpu_run
 from app.charts import steps as step_charts

@@ -12,18 +12,20 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import pandas as pd
+
 from analysis.readers.ncu.csv import read_ncu_text, tables_of
 from analysis.readers.ncu.table import NcuLaunch, NcuRule, NcuTable, unit_scale
-from analysis.readers.report_privacy import without_private
 from analysis.readers.tool_end import check_end
 from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
 from captures.opening import reading
-from captures.private import PrivateWords
+from captures.private import Cleaner, PrivateWords, private_field
 from core.config import ROOT
 from core.errors import CaptureError
 
@@ -260,3 +262,51 @@ def _run(path: Path, command: list[str]) -> str:
         why = said[-1][:200] if said else f"exit status {done.returncode}"
         raise CaptureError(path, f"NVIDIA's reader failed on it ({why})", _DAMAGED)
     return done.stdout.decode("utf-8", "replace")
+
+
+_LEARNED_BYTES = 8 << 20
+"""How much of the file is read for the names of people and hosts in it."""
+
+
+def without_private(tables: CaptureTables, report: Path, words: PrivateWords) -> CaptureTables:
+    """Return the tables cleaned; `words` also learns from the report's own bytes."""
+    with report.open("rb") as file:
+        text = file.read(_LEARNED_BYTES).decode("latin-1")
+    words.learn(text)
+    words.learn_from_paths(text)
+    cleaner = Cleaner(words)
+    changed: dict[str, Any] = {}
+    for field in fields(tables):
+        value = getattr(tables, field.name)
+        if isinstance(value, pd.DataFrame):
+            changed[field.name] = _frame(value, cleaner)
+    return replace(
+        tables,
+        **changed,
+        gpu=_facts(tables.gpu, cleaner),
+        environment=_facts(tables.environment, cleaner),
+        warnings=tuple(
+            CaptureWarning(code=w.code, message=cleaner.text(w.message)) for w in tables.warnings
+        ),
+    )
+
+
+def _frame(frame: pd.DataFrame, cleaner: Cleaner) -> pd.DataFrame:
+    cleaned = {
+        name: [cleaner.text(v) if isinstance(v, str) else v for v in column]
+        for name, column in frame.items()
+        if column.dtype == object or isinstance(column.dtype, pd.StringDtype)
+    }
+    return frame.assign(**{str(k): pd.Series(v, frame.index, object) for k, v in cleaned.items()})
+
+
+def _facts(facts: Mapping[str, Any], cleaner: Cleaner) -> dict[str, Any]:
+    found = {}
+    for name, value in facts.items():
+        if name == "uuid" and isinstance(value, str):
+            value = cleaner.words.device(value)
+        elif isinstance(value, str):
+            value = None if private_field(name) else cleaner.text(value)
+        if value is not None and value != "":
+            found[name] = value
+    return found

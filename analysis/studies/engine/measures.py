@@ -13,9 +13,8 @@ from analysis.classify import label
 from analysis.compare.scoreboard import make_scoreboard
 from analysis.compare.waterfall import OPAQUE_NAME
 from analysis.latency import latency_ms
-from analysis.per_step import calls_of_one, transfers_of_one
+from analysis.per_step import calls_of_one, step_fractions, transfers_of_one
 from analysis.runview import RunView
-from analysis.step_document import step_fractions
 from analysis.studies.engine.readings import (
     GEMM_CATEGORIES,
     NS_PER_MS,

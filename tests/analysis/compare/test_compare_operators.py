@@ -7,7 +7,7 @@ import pytest
 from views import build_view
 
 from analysis.compare.operators import fused_operators, operator_name, operator_waterfall
-from analysis.compare.stacks import stack_difference
+from analysis.compare.waterfall import stack_difference
 from analysis.runview import RunView, StepView
 from analysis.tables import OPERATOR_COLUMNS
 
