@@ -8,8 +8,9 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 import streamlit as st  # noqa: E402
+from streamlit.navigation.page import StreamlitPage  # noqa: E402
 
-from app.ui import login, style, warm, widgets  # noqa: E402
+from app.ui import links, login, style, warm, widgets  # noqa: E402
 
 st.set_page_config(
     page_title="Warpboard", page_icon=str(ROOT / "app/static/icon.svg"), layout="wide"
@@ -18,76 +19,35 @@ style.inject()
 st.logo(str(ROOT / "app/static/logo.svg"))
 login.require_login()
 
-PAGES = [
-    st.Page(
-        "page/overview.py",
-        title="Overview",
-        icon=":material/dashboard:",
-        default=True,
-        help="What is here and what is running",
-    ),
-    st.Page(
-        "page/submit.py",
-        title="Submit",
-        icon=":material/add_circle:",
-        help="Choose a workload, its sizes and a GPU, and run it",
-    ),
-    st.Page(
-        "page/queue.py",
-        title="Queue",
-        icon=":material/pending_actions:",
-        help="What runs and what waits",
-    ),
-    st.Page(
-        "page/runs.py", title="Runs", icon=":material/table_rows:", help="Every run, to filter"
-    ),
-    st.Page(
-        "page/compare.py",
-        title="Compare",
-        icon=":material/compare_arrows:",
-        help="Which is faster, is it real, and why",
-    ),
-    st.Page(
-        "page/studies.py",
-        title="Studies",
-        icon=":material/insights:",
-        help="Tables over many runs, as people publish them",
-    ),
-    st.Page(
-        "page/advice.py",
-        title="Advice",
-        icon=":material/target:",
-        help="How predictions of experiments fared",
-    ),
-    st.Page(
-        "page/trends.py",
-        title="Trends",
-        icon=":material/timeline:",
-        help="The same job over time, and where it changed",
-    ),
-    st.Page("page/gpus.py", title="GPUs", icon=":material/memory:", help="What each GPU can do"),
-    st.Page(
-        "page/import_.py",
-        title="Import",
-        url_path="import",
-        icon=":material/upload_file:",
-        help="Read captures of your own program",
-    ),
-    st.Page(
-        "page/definitions.py",
-        title="Definitions",
-        icon=":material/menu_book:",
-        help="What every number means",
-    ),
-    st.Page(
-        "page/run.py",
-        title="Run",
-        icon=":material/query_stats:",
-        visibility="hidden",
-        help="One run",
-    ),
-]
+PAGES = (
+    (links.OVERVIEW, "Overview", "dashboard", "What is here and what is running"),
+    (links.SUBMIT, "Submit", "add_circle", "Choose a workload, its sizes and a GPU, and run it"),
+    (links.QUEUE, "Queue", "pending_actions", "What runs and what waits"),
+    (links.RUNS, "Runs", "table_rows", "Every run, to filter"),
+    (links.COMPARE, "Compare", "compare_arrows", "Which is faster, is it real, and why"),
+    (links.STUDIES, "Studies", "insights", "Tables over many runs, as people publish them"),
+    (links.ADVICE, "Advice", "target", "How predictions of experiments fared"),
+    (links.TRENDS, "Trends", "timeline", "The same job over time, and where it changed"),
+    (links.GPUS, "GPUs", "memory", "What each GPU can do"),
+    (links.IMPORT, "Import", "upload_file", "Read captures of your own program"),
+    (links.DEFINITIONS, "Definitions", "menu_book", "What every number means"),
+    (links.RUN, "Run", "query_stats", "One run"),
+)
+
+
+def _page(path: str, title: str, icon: str, text: str) -> StreamlitPage:
+    return st.Page(
+        path,
+        title=title,
+        icon=f":material/{icon}:",
+        help=text,
+        url_path="import" if path == links.IMPORT else None,
+        default=path == links.OVERVIEW,
+        visibility="hidden" if path == links.RUN else "visible",
+    )
+
+
 warm.load()
 login.account()
 with widgets.page_border():
-    st.navigation(PAGES, position="top").run()
+    st.navigation([_page(*page) for page in PAGES], position="top").run()

@@ -23,8 +23,6 @@ from app.bisect.measure import MeasureError
 
 Answer = Literal["good", "bad", "skipped", "undecided"]
 Outcome = Literal["found", "no_difference", "undecided"]
-MIN_ROUNDS = 4
-"""Processes a side from which the rule's test is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

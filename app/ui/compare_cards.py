@@ -67,36 +67,32 @@ def _of_one(a: RunView, b: RunView, key: str, label: str, of: str) -> Card:
 
 def _share(a: RunView, b: RunView, key: str, label: str) -> Card:
     left, right = a.summary.get(key), b.summary.get(key)
+    card = _two_shares(left, right, key, label)
+    if key != "gemm_frac" or left is None or right is None:
+        return card
+    unknown = " \u2192 ".join(percent(v.summary.get("unclassified_frac")) for v in (a, b))
+    return replace(card, note=f"{card.note}; not recognised {unknown}")
+
+
+def _two_shares(left: float | None, right: float | None, key: str, label: str) -> Card:
     note = "not known on both sides"
     if left is not None and right is not None:
         note = f"{100 * (right - left):+.1f} percentage points".replace("-", "\u2212")
-        if key == "gemm_frac":
-            unknown = [percent(v.summary.get("unclassified_frac")) for v in (a, b)]
-            note += "; not recognised " + " \u2192 ".join(unknown)
-    return Card(
-        label=label,
-        value=f"{percent(left)} \u2192 {percent(right)}",
-        note=note,
-        definition=tooltip(key),
-    )
+    value = f"{percent(left)} \u2192 {percent(right)}"
+    return Card(label=label, value=value, note=note, definition=tooltip(key))
 
 
 def _idle(a: RunView, b: RunView) -> Card:
-    """Return the idle share of both; of unlike sources, the profiled one, which both have."""
+    """Return the idle share of both; if their sources differ, the profiled one of both."""
     sources = {v.summary.get("idle_source") for v in (a, b)}
     if len(sources) > 1:
         return _share(a, b, "profiled_idle_frac", "GPU idle, profiled")
     where = "clean pass" if CLEAN in sources else "profiled: with the profiler's own cost"
     left, right = (v.by_step.facts.get("idle_frac") for v in (a, b))
     if CLEAN not in sources and left is not None and right is not None:
-        note = f"{100 * (right - left):+.1f} percentage points".replace("-", "\u2212")
-        return Card(
-            label="GPU idle in a step",
-            value=f"{percent(left)} \u2192 {percent(right)}",
-            note=f"{note}; {where}",
-            definition=tooltip("idle_frac"),
-        )
-    card = _share(a, b, "idle_frac", "GPU idle")
+        card = _two_shares(left, right, "idle_frac", "GPU idle in a step")
+    else:
+        card = _share(a, b, "idle_frac", "GPU idle")
     return replace(card, note=f"{card.note}; {where}")
 
 

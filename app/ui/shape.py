@@ -27,12 +27,6 @@ def varying_params(params: list[dict[str, Any]]) -> list[str]:
     return [n for n in names if len({str(p.get(n, UNKNOWN)) for p in params}) > 1]
 
 
-def label_of(name: str, params: dict[str, Any], varying: list[str]) -> str:
-    """Return a run's label inside a group: what differs, else its name."""
-    parts = [f"{k}={params[k]}" for k in varying if k in params]
-    return ", ".join(parts) or name
-
-
 def params_columns(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one text column a parameter that varies among these runs, the most telling first."""
     params = frame["params"].to_list()

@@ -22,7 +22,6 @@ from analysis.readers.memory.sites import UNKNOWN_SITE
 
 PARAMETERS, STATE, GRADIENTS = "parameters", "optimizer state", "gradients"
 ACTIVATIONS, WORKSPACE = "activations", "workspace"
-ROLES = (PARAMETERS, STATE, GRADIENTS, ACTIVATIONS, WORKSPACE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
