@@ -310,7 +310,10 @@ def changer(path: Path) -> Change | None:
 def write_made(folder: Path) -> list[Path]:
     """Write small captures of the formats of which no real one is kept here."""
     latency = ["iteration,latency_ms"] + [f"{i},{12 + i % 3}" for i in range(60)]
-    source = ['"Kernel Name","gemm"', "#,Source,Address,# Samples,Instructions Executed,stall_wait"]
+    source = [
+        '"Kernel Name","gemm"',
+        "#,Source,Address,Warp Stall Sampling (All Samples),Instructions Executed,stall_wait",
+    ]
     source += [f'{i},"FFMA R{i}, R2, R3",0x{i}0,{i * 7},64,{i}' for i in range(60)]
     made = {"latency.csv": latency, "source.csv": source}
     for name, lines in made.items():

@@ -11,6 +11,7 @@ from typing import IO, BinaryIO, cast
 from captures.kinds import CaptureKind
 from captures.opening import is_gzip, open_capture, utf16_of
 from captures.private import PrivateWords, clean
+from captures.scrub.latency import PrivateColumns
 from captures.scrub.ncu import TableColumns, without_process_paths
 from captures.scrub.torch_trace import IncompleteValueError, TraceCleaner
 
@@ -43,6 +44,7 @@ def _rewriter(kind: CaptureKind, words: PrivateWords, removed: dict[str, None]) 
     if kind is CaptureKind.TORCH_TRACE:
         return TraceCleaner(words, removed).cleaned
     columns = TableColumns(removed) if kind is CaptureKind.NCU_CSV else None
+    latencies = PrivateColumns(words, removed) if kind is CaptureKind.LATENCY_CSV else None
     is_table = kind is not CaptureKind.NCU_LOG
 
     def rewrite(text: str) -> str:
@@ -50,6 +52,8 @@ def _rewriter(kind: CaptureKind, words: PrivateWords, removed: dict[str, None]) 
             text = without_process_paths(text, removed)
         if columns is not None:
             text = columns.cleaned(text, words)
+        if latencies is not None:
+            text = latencies.cleaned(text)
         if "Command" in text or "argv" in text:
             new = _COMMAND.sub(r"\1(removed)", text)
             if new != text:

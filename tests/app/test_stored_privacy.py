@@ -137,7 +137,71 @@ def ncu_report(folder):
     return path
 
 
-MADE = {f.__name__: f for f in (nsys, trace, ncu_table, ncu_log, snapshot)}
+def ncu_source(folder):
+    rows = [
+        '"Kernel Name","fused_by_alice@corp.example_in_/home/alicesecret/x"',
+        '"#","Source","Address","Warp Stall Sampling (All Samples)","stall_wait"',
+        '"1","x = f(y);  // /home/alicesecret/lab/k.cu:12","0x10","30","25"',
+        '"2","load(""https://alicesecret:SECRETKEY123@hf.co/m"")","0x20","90","80"',
+    ]
+    path = folder / "source.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def nsys_table(folder):
+    text = (H100 / "nsys" / "decode_eager.nvtx_sum.csv").read_text()
+    head, row, *rest = text.splitlines()
+    name = row.rpartition(",")[2]
+    made = [row.removesuffix(name) + f'"{p}"' for p in PATHS if '"' not in p]
+    note = "Processing [/home/alicesecret/report.sqlite] with [/opt/nsys/nvtx_sum.py]..."
+    path = folder / "t.csv"
+    path.write_text("\n".join([note, head, row, *rest, *made]) + "\n")
+    return path
+
+
+def latencies(folder):
+    rows = ["hostname,user,path,iteration,latency_ms"]
+    rows += [f"secrethost42,alicesecret,/ceph/alicesecret/x,{i},{12 + i % 3}" for i in range(20)]
+    path = folder / "l.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def ranks_trace(folder):
+    """Groups, collectives and call stacks: what several GPUs and `with_stack` add."""
+    document = json.loads(gzip.decompress((H100 / "kineto" / "train_bf16.json.gz").read_bytes()))
+    group = {"pg_name": "of alicesecret", "pg_desc": "tcp://secrethost42:29500", "ranks": [0, 1]}
+    document["distributedInfo"] = {
+        "backend": "nccl",
+        "rank": 0,
+        "world_size": 2,
+        "pg_config": [group],
+        "nccl_version": "2.27 built by alicesecret",
+    }
+    args = {
+        "Collective name": "allreduce",
+        "Process Group Name": "tp of alicesecret",
+        "Process Group Description": "tcp://secrethost42.corp.example:29500",
+        "Process Group Ranks": "[0, 1]",
+        "Call stack": "/home/alicesecret/lab/train.py(3): main",
+        "Concrete Inputs": ["/ceph/alicesecret/data", "HF_TOKEN=SECRETKEY123"],
+        "External id": "alicesecret",
+    }
+    kernels = [e for e in document["traceEvents"] if e.get("cat") == "kernel"]
+    for event in kernels[::50]:
+        event["name"] = "ncclDevKernel_AllReduce_Sum_bf16"
+        event["args"] |= args
+    stack = {"ph": "X", "cat": "python_function", "pid": 2400, "tid": 2400, "dur": 9}
+    ts = kernels[0]["ts"]
+    document["traceEvents"] += [{**stack, "ts": ts + n, "name": p} for n, p in enumerate(PATHS)]
+    path = folder / "r.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+FROM_FILES = (nsys, trace, ncu_table, ncu_log, snapshot, ncu_source, nsys_table, latencies)
+MADE = {f.__name__: f for f in (*FROM_FILES, ranks_trace)}
 
 
 def bundle(folder):
@@ -164,7 +228,15 @@ def bundle(folder):
                 "command": ["nsys", "profile", "-o", "/ceph/alicesecret/out"],
                 "warnings": [failure],
                 "captures": [{**item, "bytes": capture.stat().st_size}],
-                "result": {"environment": {"HOSTNAME": "secrethost42", "HF_TOKEN": "SECRETKEY123"}},
+                "result": {
+                    "environment": {"HOSTNAME": "secrethost42", "HF_TOKEN": "SECRETKEY123"},
+                    "metrics": [
+                        {"name": "loss of alicesecret", "value": 1.5, "unit": "/ceph/alicesecret"}
+                    ],
+                    "marks": [{"name": "load /home/alicesecret/x", "at_ns": 5}],
+                },
+                "notes": {"said": "alicesecret@corp.example on secrethost42"},
+                "clocks": {"source": "/home/alicesecret/bin/nvidia-smi"},
             }
         ],
     }

@@ -177,3 +177,17 @@ def test_an_ncu_table_that_starts_with_the_process_column_loses_host_and_path(
     assert cleaned == private.replace("/opt/alice/python", "python").replace(
         "gpu-box-7", "127.0.0.1"
     )
+
+
+def test_a_table_of_latencies_keeps_its_numbers_and_loses_its_people(tmp_path):
+    path = tmp_path / "l.csv"
+    rows = ["# run 7", "user;node name;num_tokens;auth_token;latency_ms"]
+    rows += [f'"eve; x";n{i};128;ab{i};1{i},5' for i in range(3)]
+    path.write_bytes("\r\n".join([*rows, ""]).encode())
+
+    removed = scrub(path, CaptureKind.LATENCY_CSV, tmp_path / "out.csv")
+
+    lines = (tmp_path / "out.csv").read_bytes().decode().split("\r\n")
+    assert lines[:2] == rows[:2]
+    assert lines[2:] == [f"(removed);(removed);128;(removed);1{i},5" for i in range(3)] + [""]
+    assert {"user", "host", "secrets"} <= set(removed)
