@@ -93,13 +93,12 @@ def _everywhere(container: Any, key: Any, rng: random.Random) -> None:
     odd, kind = rng.choice(ODD), rng.randrange(4)
     for record in records:
         old = record.get(name)
-        is_number = isinstance(old, (int, float)) and not isinstance(old, bool)
         if kind == 0:
             record.pop(name, None)
-        elif kind == 1 or not is_number:
-            record[name] = copy.copy(odd) if not isinstance(odd, str) else odd[:200]
-        else:
+        elif kind > 1 and isinstance(old, (int, float)):
             record[name] = -old if kind == 2 else old * 10**9
+        else:
+            record[name] = copy.copy(odd) if not isinstance(odd, str) else odd[:200]
 
 
 _TREE_CHANGES = (_put_odd, _put_odd, _put_odd, _drop, _repeat, _nest, _rename, _scale, _everywhere)

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from analysis.read_job import UNEXPECTED
 from app.reading import file_job, read_jobs
@@ -75,7 +76,7 @@ def run_structures(files: list[Path], count: int, seed: int) -> Iterator[tuple[s
     """
     with tempfile.TemporaryDirectory() as place:
         mutants = write_mutants([*files, *write_made(Path(place))], count, seed, Path(place))
-        surroundings = {"rules": None, "peaks": {}}
+        surroundings: dict[str, Any] = {"rules": None, "peaks": {}}
         while batch := [path for _, path in zip(range(BATCH), mutants, strict=False)]:
             jobs = [file_job([path]) for path in batch]
             with read_jobs(jobs, surroundings, Path(place), settings=LIMITS) as found:

@@ -57,9 +57,9 @@ def serve(options: argparse.Namespace) -> None:
     """Listen and serve; UserError for settings that are wrong."""
     import uvicorn
 
-    from app.serve.connections import GuardedProtocol, raise_file_limit
+    from app.serve.connections import OPEN, GuardedProtocol, raise_file_limit
 
-    raise_file_limit()
+    OPEN.fit_files(raise_file_limit())
     sockets = [_listen(options.host, options.port)]
     port = sockets[0].getsockname()[1]
     if options.workers_host:

@@ -13,8 +13,12 @@ from app.serve.addresses import client_of
 
 HEAD_S = 10.0
 "So long may the head of a request take."
-MAX_CONNECTIONS = 800
+MAX_CONNECTIONS = 3000
+"At most; where the process may open few files, so many fewer."
 MAX_OF_CLIENT = 256
+KEPT_FILES = 224
+GRACE_S = 0.5
+"A connection of a client that has its share stays so long: its request may be on its way."
 
 
 def raise_file_limit() -> int:
@@ -36,16 +40,29 @@ class Connections:
         self._open: dict[asyncio.Transport, Any] = {}
         self._of_peer: dict[str, dict[asyncio.Transport, Any]] = {}
 
+    def fit_files(self, num_files: int) -> None:
+        """Keep to what the process may open."""
+        self._limit = min(self._limit, num_files - KEPT_FILES)
+
     def admit(self, protocol: "GuardedProtocol") -> None:
-        """Count a new connection; where that is one too many an idle one goes, else the new one."""
+        """Count a new connection; where that is one too many an idle one goes.
+
+        Of a client beyond its share that is one that has had time to ask; where all are too many,
+        the oldest of the client that has most, else the new one.
+        """
         transport = protocol.transport
         self._open[transport] = protocol
         same = self._of_peer.setdefault(protocol.peer, {})
         same[transport] = protocol
-        if len(same) > self._of_client:
-            self._close_one(same.values(), protocol)
-        elif len(self._open) > self._limit:
-            self._close_one(self._open.values(), protocol)
+        if len(self._open) > self._limit:
+            most = max(self._of_peer.values(), key=len)
+            self._close(_first_idle(most.values(), protocol) or protocol)
+            return
+        for _ in range(2):  # a burst that was let in goes as the next ones come
+            if len(same) > self._of_client:
+                idle = _first_idle(same.values(), protocol)
+                if idle is not None and protocol.since_s - idle.since_s >= GRACE_S:
+                    self._close(idle)
 
     def forget(self, transport: asyncio.Transport) -> None:
         """Notice that a connection has ended."""
@@ -57,12 +74,15 @@ class Connections:
         if not same:
             del self._of_peer[protocol.peer]
 
-    def _close_one(
-        self, candidates: Iterable["GuardedProtocol"], newest: "GuardedProtocol"
-    ) -> None:
-        idle = next((p for p in candidates if p.is_idle and p is not newest), newest)
-        self.forget(idle.transport)
-        idle.transport.abort()
+    def _close(self, protocol: "GuardedProtocol") -> None:
+        self.forget(protocol.transport)
+        protocol.transport.abort()
+
+
+def _first_idle(
+    candidates: Iterable["GuardedProtocol"], newest: "GuardedProtocol"
+) -> "GuardedProtocol | None":
+    return next((p for p in candidates if p.is_idle and p is not newest), None)
 
 
 OPEN = Connections()
@@ -72,6 +92,7 @@ class GuardedProtocol(H11Protocol):
     """uvicorn's HTTP with a limit for heads that do not come, and a place in `OPEN`."""
 
     peer = ""
+    since_s = 0.0
     _head_timer: asyncio.TimerHandle | None = None
     _is_upgraded = False
 
@@ -82,6 +103,7 @@ class GuardedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
+        self.since_s = self.loop.time()
         self.peer = client_of(self.client[0]) if self.client else ""
         OPEN.admit(self)
         self._await_head()

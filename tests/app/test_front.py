@@ -418,10 +418,41 @@ def test_half_open_connections_end_and_do_not_lock_others_out(
         begin_s = time.monotonic()
         assert ask(port, "/_stcore/health").status_code == 200
         assert time.monotonic() - begin_s < 1
-        assert len(connections.OPEN._open) <= 20
+        assert len(connections.OPEN._open) <= 40
         for peer in peers:
             peer.settimeout(10)
             assert _is_closed(peer)
+
+
+def test_a_request_among_a_burst_of_half_open_connections_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It waits to be read while those behind it are taken: it is idle only to the eye."""
+    monkeypatch.setattr(connections, "OPEN", Connections(limit=400, of_client=8))
+    with served(Policy()) as port, ExitStack() as stack:
+        answers = []
+        for number in range(120):
+            peer = stack.enter_context(socket.create_connection(("127.0.0.1", port), 20))
+            is_asking = number % 10 == 0
+            end = "Connection: close\r\n\r\n" if is_asking else ""
+            peer.sendall(f"GET /_stcore/health HTTP/1.1\r\nHost: localhost\r\n{end}".encode())
+            answers += [peer] * is_asking
+        assert [b" 200 " in peer.recv(99) for peer in answers] == [True] * 12
+
+
+def test_half_open_connections_beyond_a_clients_share_go_as_others_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "GRACE_S", 0.2)
+    monkeypatch.setattr(connections, "OPEN", Connections(limit=400, of_client=10))
+    with served(Policy()) as port, ExitStack() as stack:
+        for number in range(80):
+            if number == 40:
+                time.sleep(0.5)
+            peer = stack.enter_context(socket.create_connection(("127.0.0.1", port), 20))
+            peer.sendall(b"GET / HTTP/1.1\r\n")
+        assert ask(port, "/_stcore/health").status_code == 200
+        assert len(connections.OPEN._open) <= 42
 
 
 def test_request_that_is_answered_for_long_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
