@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +28,10 @@ H100 = Path(__file__).parent / "data" / "h100"
 
 # Several programs compute at a time: a second thread of each would wait by spinning.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Some hundred processes are started: let Python keep what it compiled for the next one.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 @pytest.fixture(autouse=True)
