@@ -33,6 +33,10 @@ _RANK_IN_NAME = tuple(
 """What names call a rank, the clearest first: servers name files by tensor-parallel rank."""
 
 
+MAX_JOB_RANKS = 1 << 17
+"""No job is larger: a number beyond it is damage."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPart:
     """One capture's ranks, as its file was read."""
@@ -248,7 +252,7 @@ def _missing(ranks: pd.DataFrame) -> tuple[tuple[int, ...], list[CaptureWarning]
     """Return the ranks of the job that no capture holds."""
     known = set(ranks["rank"].tolist())
     sizes = [int(s) for s in pd.concat([ranks["world_size"], ranks["largest_group"]]).dropna()]
-    size = max([*sizes, max(known) + 1])
+    size = max([s for s in (*sizes, max(known) + 1) if s <= MAX_JOB_RANKS], default=0)
     if len(ranks) == 1 and size == 1:
         return (), []
     missing = tuple(r for r in range(size) if r not in known)

@@ -330,3 +330,13 @@ def test_stages_are_the_places_in_a_chain(
     peers: dict[int, set[int]], stages: list[int | None]
 ) -> None:
     assert stages_of(range(4), peers) == stages
+
+
+@pytest.mark.timeout(30)
+def test_a_damaged_rank_and_job_size_cost_nothing(tmp_path: Path) -> None:
+    def damaged(rank: int, trace: dict[str, Any]) -> None:
+        trace["distributedInfo"] = {"rank": 2**31 - 2, "world_size": 2**31 - 1}
+
+    found = joined(traces(tmp_path, ["a.json.gz"], damaged))
+
+    assert found.missing == () and found.ranks["exposed_ns"].tolist() == [6 * 600_000 - 6 * 100_000]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from analysis.readers.nsys.backtraces import FoundBacktraces, frame_name
 from analysis.readers.nsys.columns import MISSING, Codes, DroppedRows, Ints
 from analysis.readers.nsys.facts import Facts
+from analysis.readers.nsys.nccl import NcclCall, nccl_collectives
 from analysis.readers.nsys.operations import (
     TID_BITS,
     UNKNOWN_CALL,
@@ -54,6 +55,7 @@ class ExportTables:
     ranges: NvtxRanges
     allocations: Allocations
     backtraces: FoundBacktraces
+    nccl_calls: tuple[NcclCall, ...]
     names: dict[int, str]
 
 
@@ -68,6 +70,8 @@ def assemble(path: Path, tables: ExportTables) -> tuple[Trace, int]:
         raise CaptureError(path, where, DAMAGED)
     ranges = _host_ranges(tables.ranges, names, owners)
     backtraces = _backtraces(tables, names, owners, stack_ids)
+    thread_row = {thread: row for row, thread in enumerate(owners.threads.tolist())}
+    collectives = nccl_collectives(tables.nccl_calls, ranges, thread_row, names)
     trace = Trace(
         gpu_ops=ops,
         host_calls=calls,
@@ -77,6 +81,7 @@ def assemble(path: Path, tables: ExportTables) -> tuple[Trace, int]:
         names=tuple(names),
         sources=_sources(tables, owners),
         backtraces=backtraces,
+        collectives=collectives,
     )
     return trace, num_repeats
 

@@ -11,6 +11,7 @@ from analysis.readers.nsys.backtraces import OF_CALLS, load_backtraces
 from analysis.readers.nsys.columns import DroppedRows, num_of_other_types
 from analysis.readers.nsys.facts import load_facts
 from analysis.readers.nsys.names import load_names
+from analysis.readers.nsys.nccl import load_nccl_calls
 from analysis.readers.nsys.operations import load_allocations, load_calls, load_operations
 from analysis.readers.nsys.ranges import load_ranges
 from analysis.readers.nsys.warnings import (
@@ -80,6 +81,7 @@ def _read(database: NsysDatabase) -> ExportTables:
             load_operations(database, kind, notes, with_nodes=with_nodes) for kind in OpKind
         )
         ranges = load_ranges(database, notes)
+        nccl_calls = load_nccl_calls(database)
         backtraces = load_backtraces(database, notes)
         calls, allocations = reading_calls.result(), reading_memory.result()
     notes.note_odd("StringIds", num_of_other_types(database, "StringIds", ["value"], "text"))
@@ -97,6 +99,7 @@ def _read(database: NsysDatabase) -> ExportTables:
         ranges=ranges,
         allocations=allocations,
         backtraces=backtraces,
+        nccl_calls=nccl_calls,
         names=load_names(database, wanted),
     )
 
