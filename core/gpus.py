@@ -216,9 +216,36 @@ def peak_values(peaks: Mapping[str, Any]) -> dict[str, float]:
 
 
 def imported_gpu(gpu: Mapping[str, Any]) -> str | None:
-    """Return the key of the GPU that files tell of: by its uuid, else by its model."""
+    """Return the key of the GPU that files tell of: by its uuid, else by what tells cards apart.
+
+    Without a uuid that is model, memory, place on the bus and index, as far as files say: what
+    differs in one of them is another card, what is equal in all may be several (`is_one_gpu`).
+    """
     model = gpu.get("model") or gpu.get("name")
-    return f"import/{gpu.get('uuid') or model}" if model else None
+    if not model or gpu.get("uuid"):
+        return f"import/{gpu['uuid']}" if model else None
+    return "import/" + ", ".join([str(model), *_told_apart_by(gpu).values()])
+
+
+def may_be_one(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Say whether two records of a model may be of one card: nothing that both say differs."""
+    if first.get("uuid") and second.get("uuid"):
+        return bool(first["uuid"] == second["uuid"])
+    ours, theirs = _told_apart_by(first), _told_apart_by(second)
+    return all(ours[name] == theirs[name] for name in ours.keys() & theirs.keys())
+
+
+def _told_apart_by(gpu: Mapping[str, Any]) -> dict[str, str]:
+    """Return what two cards of one model differ in; tools' counts of memory differ by up to 2 %."""
+    told = {}
+    if gpu.get("memory_bytes"):
+        gib = float(gpu["memory_bytes"]) / 2**30
+        told["memory"] = f"{round(gib) if gib < 32 else 4 * round(gib / 4)} GiB"
+    if gpu.get("bus"):
+        told["bus"] = f"bus {gpu['bus']}"
+    if isinstance(gpu.get("ordinal"), int):
+        told["ordinal"] = f"GPU {gpu['ordinal']}"
+    return told
 
 
 def is_one_gpu(key: str | None) -> bool:

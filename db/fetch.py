@@ -322,8 +322,10 @@ def _peaks(db: Database, gpu_id: str | None, info: dict[str, Any]) -> dict[str, 
 def _noise_floors(
     db: Database, gpu_id: str | None, info: dict[str, Any]
 ) -> tuple[float | None, dict[str, float]]:
-    """Return the GPU's noise floor and that of each kind of work: the run's own, else stored."""
+    """Return the GPU's noise floor and that of each kind of work: the run's own, else its GPU's."""
     if info.get("noise_floor_frac") is not None:
         return info["noise_floor_frac"], info.get("noise_floors") or {}
+    if not is_one_gpu(gpu_id):
+        return None, {}
     row = db.execute("SELECT noise_floor_frac, info FROM gpus WHERE id = ?", [gpu_id]).fetchone()
     return (row[0], json.loads(row[1]).get("noise_floors") or {}) if row else (None, {})

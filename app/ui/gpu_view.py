@@ -41,7 +41,7 @@ def cards(frame: pd.DataFrame) -> None:
             _model_head(str(model), rows)
         with st.grid("auto", min_column_width=480, gap="small"):
             for row in rows:
-                _card(row)
+                _card(row, [r for r in rows if r is not row])
 
 
 def _model_head(model: str, rows: list[dict[str, Any]]) -> None:
@@ -68,10 +68,12 @@ def _model_head(model: str, rows: list[dict[str, Any]]) -> None:
     )
 
 
-def _card(row: dict[str, Any]) -> None:
+def _card(row: dict[str, Any], others: list[dict[str, Any]]) -> None:
     with st.container(border=True):
         with card_border(str(row["model"])):
             _head(row)
+            if not gpu_table.is_one_gpu(row["id"]):
+                st.caption(_which_card(row, others))
             _peaks(row)
         if not row["is_online"]:
             _forget(st.container(horizontal=True), str(row["id"]))
@@ -80,11 +82,43 @@ def _card(row: dict[str, Any]) -> None:
 def name_of(row: dict[str, Any]) -> str:
     """Return which GPU of its model this is: `node7, GPU 1`; a CPU by its host alone."""
     if not row["worker_id"]:
-        return "As captures name it"
+        return ", ".join(["As captures name it", *_places(row)])
     host = str(row["host"] or "unknown host")
     if row["model"] == "cpu":
         return host
     return f"{host}, GPU {int(row['ordinal'])}" if pd.notna(row["ordinal"]) else host
+
+
+def _places(row: dict[str, Any]) -> list[str]:
+    bus = (row["info"] or {}).get("bus")
+    return ([f"bus {bus}"] if bus else []) + (
+        [f"GPU {int(row['ordinal'])}"] if pd.notna(row["ordinal"]) else []
+    )
+
+
+def _which_card(row: dict[str, Any], others: list[dict[str, Any]]) -> str:
+    """Say what files leave open that give no uuid: which card of the model this is."""
+    alike = [r for r in others if gpu_table.may_be_one(_told(row), _told(r))]
+    text = "Its files name no uuid: its runs may be of several cards, and what one of them"
+    text += " measured judges no other."
+    if not alike:
+        return text
+    names = " and ".join(plain_markdown(_spoken(r)) for r in alike)
+    return f"{text} It may be one card with {names}."
+
+
+def _spoken(row: dict[str, Any]) -> str:
+    """Return what tells a card from the others of its model in a sentence."""
+    if row["worker_id"]:
+        return name_of(row)
+    return str(row["uuid"] or "") or ", ".join(_places(row)) or "the one without a place"
+
+
+def _told(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a stored record as files state it: without what is missing."""
+    known = {k: row[k] for k in ("uuid", "memory_bytes", "ordinal") if pd.notna(row[k])}
+    known |= {k: int(known[k]) for k in ("memory_bytes", "ordinal") if k in known}
+    return known | {"bus": (row["info"] or {}).get("bus")}
 
 
 def _forget(place: Any, key: str) -> None:

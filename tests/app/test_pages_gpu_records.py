@@ -6,11 +6,12 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from core.config import DataDir, data_dir
+from core.gpus import imported_gpu
 from core.spec import JobSpec
 from db.connection import opened
 from db.devices import devices
 from db.runs import insert_run
-from db.workers import register_worker, worker_stopped
+from db.workers import register_worker, store_gpu, worker_stopped
 from tests.app.test_pages import open_page
 
 GOOD = "NVIDIA H200"
@@ -55,3 +56,20 @@ def test_record_of_a_gpu_can_be_removed(data: DataDir, monkeypatch: pytest.Monke
 
     with opened(data.db_path) as db:
         assert [device.id for device in devices(db)] == ["GPU-good"]
+
+
+def test_cards_that_files_do_not_tell_apart_are_said_to_be_maybe_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = data_dir(str(tmp_path / "data"))
+    with opened(data.ensure().db_path) as db:
+        for told in ({"bus": "0000:57:00.0"}, {"bus": "0000:58:00.0"}, {"ordinal": 1}):
+            gpu = {"model": GOOD, **told}
+            store_gpu(db, str(imported_gpu(gpu)), None, gpu)
+
+    text = text_of(open_page(monkeypatch, str(data.root), "gpus"))
+    shown = text.replace("\\", "").replace("\u2060", "")
+
+    assert shown.count("may be of several cards") == 3
+    assert "It may be one card with GPU 1." in shown
+    assert "It may be one card with bus 0000:57:00.0 and bus 0000:58:00.0." in shown

@@ -114,6 +114,8 @@ _GPU_COLUMNS = {
     "id": "id",
     "cuDevice": "cuda_device",
     "name": "name",
+    "uuid": "uuid",
+    "busLocation": "bus",
     "smCount": "num_sms",
     "totalMemory": "memory_bytes",
     "memoryBandwidth": "memory_bandwidth_bytes_per_s",
@@ -124,6 +126,10 @@ _GPU_COLUMNS = {
 }
 
 
+_NAMES_A_CARD = re.compile(r"(?=.*[1-9A-Fa-f])[A-Za-z0-9:.-]{7,64}")
+"""A uuid, its hash or a place on the bus; zeros alone name none."""
+
+
 def _devices(database: NsysDatabase, key: str) -> dict[int, Mapping[str, Any]]:
     table = "TARGET_INFO_GPU"
     columns = [c for c in _GPU_COLUMNS if database.has(table, c)]
@@ -132,10 +138,13 @@ def _devices(database: NsysDatabase, key: str) -> dict[int, Mapping[str, Any]]:
         return found
     for row in database.conn.execute(f"SELECT {', '.join(columns)} FROM {table}"):
         pairs = [(_GPU_COLUMNS[c], v) for c, v in zip(columns, row, strict=True)]
+        pairs = [(k, as_text(v) if k == "uuid" and v else v) for k, v in pairs]
         facts = {key: value for key, value in pairs if _can_be(key, value)}
         major, minor = facts.pop("major", None), facts.pop("minor", None)
         if isinstance(major, int) and isinstance(minor, int):
             facts["compute_capability"] = f"{major}.{minor}"
+        if "uuid" in facts and not facts["uuid"].startswith(("D-", "GPU-", "MIG-")):
+            facts["uuid"] = f"GPU-{facts['uuid']}"
         numbers = {name: facts.pop(name, None) for name in ("id", "cuda_device")}
         if isinstance(numbers[key], int):
             found.setdefault(numbers[key], facts)
@@ -144,6 +153,8 @@ def _devices(database: NsysDatabase, key: str) -> dict[int, Mapping[str, Any]]:
 
 def _can_be(key: str, value: object) -> bool:
     """Tell a fact from a cell of another type, or a number that no GPU has."""
+    if key in ("uuid", "bus"):
+        return isinstance(value, str) and _NAMES_A_CARD.fullmatch(value) is not None
     if key == "name":
         return isinstance(value, str) and value.strip() != ""
     least = 0 if key in ("id", "cuda_device", "major", "minor") else 1

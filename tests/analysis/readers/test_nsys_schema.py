@@ -211,7 +211,8 @@ def test_a_session_that_is_not_there_is_said(tmp_path, damage):
 
 
 def test_facts_of_a_gpu_that_cannot_be_are_unknown(tmp_path):
-    cells = "name = x'ff00', totalMemory = '80 GB', smCount = -1, clockRate = 0"
+    cells = "name = x'ff00', totalMemory = '80 GB', smCount = -1, clockRate = 0, uuid = x'ff00'"
+    cells += ", busLocation = 7"
     path = edited("decode_eager.sqlite", tmp_path, [f"UPDATE TARGET_INFO_GPU SET {cells}"])
     assert set(read_nsys_sqlite(path).gpu) == {
         "memory_bandwidth_bytes_per_s", "l2_bytes", "compute_capability",
