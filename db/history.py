@@ -21,6 +21,7 @@ LAST = "last:"
 MAX_LAST = 100
 _FIGURES = {
     "latency_ms.median": "r.latency_ms",
+    "latency_ms.fast": "r.summary ->> '$.latency_ms.fast'",
     "iteration_kernel_ns": "r.summary ->> '$.iteration_kernel_ns'",
     "kernel_time_ns": "r.kernel_time_ns",
     "peak_memory_bytes": "r.peak_memory_bytes",

@@ -49,6 +49,9 @@ ALPHA = 0.009
 STRICT_ALPHA = 0.004
 """Level with fewer processes (a guess at the spread from few is easily too small) or more."""
 NOISY_FRAC = 0.03
+WANDERING = 0.3
+"""Correlation of neighbouring samples from which a process wanders or switches between states: its
+median then depends on a few moves, and medians fall into groups like those of a noisy machine."""
 RANK_ALPHA = 0.035
 VARIANCE_ALPHA = 0.05
 TREND_ALPHA, FEW_TREND_ALPHA = 0.02, 0.004
@@ -131,7 +134,7 @@ def estimate(a: Groups, b: Groups, order: Order = "unknown", lead: float = 1.0) 
         error=error,
         freedom=freedom,
         p_value=p_value,
-        level=_level(log_a, log_b) if is_alike else STRICT_ALPHA,
+        level=_level(log_a, log_b) if is_alike and not _wander(a, b) else STRICT_ALPHA,
         kind=kind,
         is_separated=not is_small or rank_p_value(log_a, log_b) <= RANK_ALPHA,
         may_be_drift=is_small and _may_be_drift(log_a, log_b, log_ratio, order),
@@ -158,6 +161,14 @@ def _level(log_a: Array, log_b: Array) -> float:
     spread = math.sqrt((float(log_a.var(ddof=1)) + float(log_b.var(ddof=1))) / 2)
     is_plain = min(n_a, n_b) >= 5 and max(n_a, n_b) <= 7 and spread <= NOISY_FRAC
     return ALPHA if is_plain else STRICT_ALPHA
+
+
+def _wander(a: Groups, b: Groups) -> bool:
+    """True where neighbouring samples of a process are alike, over all processes together."""
+    logs = [np.log(group) for group in (*a, *b)]
+    off = [log - log.mean() for log in logs]
+    power = sum(float(x @ x) for x in off)
+    return power > 0 and sum(float(x[1:] @ x[:-1]) for x in off) > WANDERING * power
 
 
 def _candidates(

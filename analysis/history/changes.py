@@ -13,18 +13,21 @@ those beyond OUTLIER spreads left out. A step is called when
   and at every k;
 * it is larger than the noise floor (see `least_frac`): the product's rule that a difference below
   the floor is no difference;
-* all k measurements lie on the same side of the level, and so many of them that outliers as
-  frequent as this history has them would hardly be k in a row (OUTLIERS_IN_A_ROW). What lies
-  farther out than CLIP spreads beyond the (lower) median of the k counts as that much only: one
-  slow night among ordinary ones is no change.
+* all k measurements lie on the same side of the level, and outliers as frequent as this history
+  has them do not explain it: as many of the k as outliers may well be (BY_OUTLIERS) count only as
+  the next one does, CLIP spreads beyond it at most. A few slow nights among ordinary ones are no
+  change.
 
-Neighbouring nights that are alike (a positive autocorrelation that cannot be chance) make means
-less certain than their number says: the error is widened accordingly.
+Neighbouring nights that are alike (a positive autocorrelation) make means less certain than their
+number says: the error is widened accordingly.
+
+What cannot be called says nothing: `smallest_seen` gives the step that would be.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -47,8 +50,15 @@ MIN_OWN = 8
 NOISE_WINDOW = 60
 """Newest measurements that the spread is taken from."""
 OUTLIER = 3.5
-OUTLIERS_IN_A_ROW = 1e-3
+BY_OUTLIERS = 2e-3
+"""Outliers that are as many among k measurements at most this often are not what moved them."""
+MIN_TELLING = 3
+"""Fewer measurements far out are never a change of a number with noise."""
 CLIP = 2.0
+SEEN_WITHIN = 3
+"""Measurements after a step within which it should be called."""
+ONE_IN_20 = 1.645
+"""Standard deviations that a normal value falls short by once in twenty."""
 RANGE_OF_SIX = 2.534
 """Expected range of six normal values in standard deviations: a noise floor is such a range."""
 _MAD_TO_SIGMA = 1.4826
@@ -78,7 +88,8 @@ class _Stretch:
     spread: float
     num_known: int
     "Measurements that the spread is from."
-    min_after: int
+    outlier_frac: float
+    "Share of measurements that are outliers, never 0: a short history may not have met one yet."
     widening: float
 
 
@@ -105,6 +116,32 @@ def find_steps(
         noise = np.concatenate([noise, _deviations(logs[start:split])])[-NOISE_WINDOW:]
         start, stretches = split, {}
     return _with_ratios(logs, found)
+
+
+def smallest_seen(
+    values: Sequence[float],
+    steps: Sequence[Step],
+    floor_frac: float | None,
+    *,
+    exact: bool = False,
+) -> float | None:
+    """Return the smallest step from now on that is called within SEEN_WITHIN measurements.
+
+    In 95 % of cases, by the spread so far. 0 for an exact number; None in too short a history.
+    """
+    logs = np.log(np.asarray(values, dtype=float))
+    edges = [0, *(step.index for step in steps), len(logs)]
+    *earlier, present = [logs[a:b] for a, b in pairwise(edges)]
+    if len(present) < (MIN_BETWEEN if earlier else MIN_BEFORE):
+        return None
+    noise = np.concatenate([np.empty(0), *map(_deviations, earlier)])[-NOISE_WINDOW:]
+    known = _stretch(present, noise, exact=exact)
+    if exact and known.spread == 0.0:
+        return 0.0
+    least = math.log1p(least_frac(known.spread, known.num_known, floor_frac, exact=exact))
+    error = _error(known, len(present), SEEN_WITHIN)
+    called = max(least, error * _critical(known.num_known - 1))
+    return math.exp(called + ONE_IN_20 * known.spread / math.sqrt(SEEN_WITHIN)) - 1
 
 
 def least_frac(
@@ -143,9 +180,10 @@ def _split(
         moved = logs[split : last + 1] - before.level
         if moved.min() < 0 < moved.max():
             break  # more measurements would lie on both sides of the level as well
-        if len(moved) < before.min_after:
+        rank = _telling_rank(len(moved), before.outlier_frac)
+        if rank > len(moved):
             continue
-        shift = _shift(np.abs(moved), before.spread)
+        shift = _shift(np.abs(moved), rank, before.spread)
         least = least_frac(before.spread, before.num_known, floor_frac, exact=exact)
         if shift <= math.log1p(least):
             continue
@@ -170,15 +208,39 @@ def _place(logs: Array, start: int, split: int, last: int) -> int:
     return min(range(first, last), key=lambda place: (distance(place), abs(place - split)))
 
 
-def _shift(moved: Array, spread: float) -> float:
-    """Return the mean of distances from the level, those far beyond their lower median clipped."""
-    middle = float(np.partition(moved, (len(moved) - 1) // 2)[(len(moved) - 1) // 2])
-    return float(np.minimum(moved, middle + CLIP * spread).mean())
+@lru_cache(maxsize=4096)
+def _telling_rank(count: int, outlier_frac: float) -> int:
+    """Return how many of `count` measurements have to be far out so that they are no outliers.
+
+    count + 1 where even all of them may be. Where there are none (0), all of them are.
+    """
+    if not outlier_frac:
+        return count
+    reached = 1.0
+    for rank in range(count + 1):
+        if reached <= BY_OUTLIERS:
+            return max(MIN_TELLING, rank)
+        reached -= (
+            math.comb(count, rank) * outlier_frac**rank * (1 - outlier_frac) ** (count - rank)
+        )
+    return count + 1
+
+
+def _shift(moved: Array, rank: int, spread: float) -> float:
+    """Return the mean of distances from the level, those far beyond the rank-th largest clipped."""
+    place = len(moved) - rank
+    told = float(np.partition(moved, place)[place])
+    return float(np.minimum(moved, told + CLIP * spread).mean())
+
+
+def _error(before: _Stretch, num_before: int, num_after: int) -> float:
+    """Return the standard error of a step between a median before and a mean after it."""
+    return before.spread * math.sqrt(1 / num_after + math.pi / 2 / num_before) * before.widening
 
 
 def _score(before: _Stretch, num_before: int, shift: float, num_after: int) -> float:
     """Return how far Student's t of a step lies beyond what is called; 0 or less is not called."""
-    error = before.spread * math.sqrt(1 / num_after + (math.pi / 2) / num_before) * before.widening
+    error = _error(before, num_before, num_after)
     if error == 0.0:
         return math.inf
     return shift / error - _critical(before.num_known - 1)
@@ -202,12 +264,12 @@ def _stretch(logs: Array, noise: Array, *, exact: bool) -> _Stretch:
     near = deviations[is_near]
     spread = float(np.sqrt((near**2).sum() / max(1, len(near) - 1)))
     num_outliers = int((~is_near).sum())
-    in_a_row = math.log(OUTLIERS_IN_A_ROW) / math.log((num_outliers + 1.5) / (len(deviations) + 2))
+    is_sure = exact and not num_outliers
     return _Stretch(
         level=float(np.median(logs)),
         spread=spread,
         num_known=len(near),
-        min_after=2 if exact and not num_outliers else max(2, math.ceil(in_a_row)),
+        outlier_frac=0.0 if is_sure else (num_outliers + 1) / (len(deviations) + 2),
         widening=_widening(deviations),
     )
 
@@ -217,13 +279,13 @@ def _deviations(logs: Array) -> Array:
 
 
 def _widening(deviations: Array) -> float:
-    """Return by how much neighbours that are alike widen the error of a mean; 1 where by chance."""
+    """Return by how much neighbours that are alike widen the error of a mean; at least 1."""
     count = len(deviations)
     power = float(deviations @ deviations)
     if count < MIN_OWN or power == 0.0:
         return 1.0
     factor = float(deviations[1:] @ deviations[:-1]) / power
-    factor = min(factor - 1 / math.sqrt(count), 0.95)
+    factor = min(factor + 1 / count, 0.95)  # a sample's own mean makes it look less alike
     return math.sqrt((1 + factor) / (1 - factor)) if factor > 0 else 1.0
 
 

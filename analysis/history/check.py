@@ -6,12 +6,16 @@ from urllib.parse import urlencode
 
 from analysis.compare.gate import GateAnswer
 from analysis.compare.records import Difference
+from analysis.history.changes import SEEN_WITHIN
 from analysis.history.line import MIN_RUNS, Change, History, Line
 from core.numbers import decimal
 
 DEFAULT_NEW = 7
 """A change is new for so many runs: a check that missed a night still fails for it."""
 MAX_TOLD = 6
+BLIND_FRAC = 0.08
+"""A line that cannot see so much says what to do."""
+_QUIETER = "more processes a run (--repeats) or kernel time show it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +70,23 @@ def _check(line: Line, limit_pct: float | None, num_new: int) -> LineCheck:
         if limit_pct is not None and change.percent > limit_pct:
             answer = GateAnswer.REGRESSION
             reason += f"; above the limit of {decimal(limit_pct, 6)} %"
+    if answer == GateAnswer.PASSED and (seen := seen_text(line)):
+        reason += f"; {seen}"
     return LineCheck(line=line, answer=answer, reason=reason, change=change)
 
 
 def amount(line: Line, value: float) -> str:
     """Return a value of a line with its unit."""
     return f"{decimal(value)} {line.trend.unit}".rstrip()
+
+
+def seen_text(line: Line) -> str:
+    """Return which change would be seen, "" where that needs no word or is not known."""
+    smallest = line.smallest_seen_frac
+    if smallest is None or line.trend.is_exact:
+        return ""
+    blind = f"; a smaller one stays unseen, {_QUIETER}" if smallest > BLIND_FRAC else ""
+    return f"a change of {smallest:.1%} or more would be called within {SEEN_WITHIN} runs{blind}"
 
 
 def change_text(line: Line, change: Change) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from analysis.definitions import DEFINITIONS
-from analysis.history.changes import MIN_BEFORE, Step, find_steps
+from analysis.history.changes import MIN_BEFORE, Step, find_steps, smallest_seen
 from analysis.runview import Job, PastRun
 
 SIDE_RUNS = 5
@@ -41,6 +41,13 @@ TRENDS: tuple[Trend, ...] = (
         unit="ms",
         scale=1.0,
         keys=("latency_ms.median",),
+    ),
+    Trend(
+        name="fast_latency",
+        label="Latency, fastest quarter",
+        unit="ms",
+        scale=1.0,
+        keys=("latency_ms.fast",),
     ),
     Trend(
         name="kernel_time",
@@ -118,6 +125,8 @@ class Line:
     "Median of each stretch between two changes; one more than changes."
     spread_frac: float
     "Standard deviation of single points around the level of their stretch."
+    smallest_seen_frac: float | None
+    "The smallest step that would be called within three more runs; None in too short a history."
 
     @property
     def level(self) -> float:
@@ -190,6 +199,7 @@ def make_line(trend: Trend, runs: Sequence[PastRun], floor_frac: float | None) -
         changes=tuple(_change(step, edges, i, points) for i, step in enumerate(steps)),
         levels=tuple(float(np.median(stretch)) for stretch in stretches),
         spread_frac=_spread(stretches),
+        smallest_seen_frac=smallest_seen(values, steps, floor, exact=trend.is_exact),
     )
 
 
@@ -249,6 +259,7 @@ def _line_dict(line: Line) -> dict[str, Any]:
         "unit": line.trend.unit,
         "level": line.level,
         "spread_frac": line.spread_frac,
+        "smallest_seen_frac": line.smallest_seen_frac,
         "points": [
             {"run_id": p.run_id, "name": p.name, "at": p.at, "value": p.value} for p in line.points
         ],

@@ -14,7 +14,8 @@ STUDY = Study(
     title="nanochat-inferonly: where decode time goes, and GEMM tiles",
     question="Where does the time of a generation go on an RTX 4090?",
     about="Kernel time by class of a whole generation, copies and allocations, then one product "
-    "with two tile sizes, on an RTX 4090.",
+    "with two tile sizes, on an RTX 4090. What an allocation is for (weights, cache, scratch) "
+    "is told by the source alone.",
     filters={"workload": ("generate", "gemm")},
     tables=(
         Table(

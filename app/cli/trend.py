@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from analysis.history.check import JobCheck
 
 _EVERY = "all"
-_WORDS = ("latency", "kernel_time", "peak_memory", "launches", _EVERY)
+_WORDS = ("latency", "fast_latency", "kernel_time", "peak_memory", "launches", _EVERY)
 
 
 def arguments(parser: ArgumentParser) -> None:

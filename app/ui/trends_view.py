@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from analysis.history.check import amount, difference_text
+from analysis.history.check import amount, difference_text, seen_text
 from analysis.history.line import MIN_RUNS, Change, History, Line, meaning
 from analysis.runview import Job
 from app.charts.trends import over_time
@@ -83,6 +83,7 @@ def lines(found: History) -> None:
                 plain_markdown(
                     f"{amount(line, line.level)} now"
                     + (f"; runs spread by {spread} around their level" if spread else "")
+                    + (f"; {seen_text(line)}" if seen_text(line) else "")
                 )
             )
             chart(

@@ -16,7 +16,7 @@ SUMMARY_KEYS = (
     *("attention_frac", "unclassified_frac", "opaque_graph_ns", "num_graph_launches"),
     *("peak_memory_bytes", "latency_ms", "mfu", "mbu"),
 )
-LATENCY_KEYS = ("median", "ci95", "mean", "std", "min", "max", "cv", "p95", "n")
+LATENCY_KEYS = ("median", "ci95", "mean", "std", "min", "max", "cv", "p95", "fast", "n")
 ORDERING_ONLY = {"first_start_ns"}
 
 

@@ -53,3 +53,10 @@ def test_one_sample_has_no_spread() -> None:
 
 def test_no_sample_has_nothing() -> None:
     assert latency_ms(frame()) == {}
+
+
+def test_the_fastest_quarter_is_of_processes_and_needs_four_of_them() -> None:
+    processes = [[2.0, 2.2, 9.0], [2.4], [2.6, 2.6], [4.0, 5.0, 6.0], [2.8]]
+
+    assert latency_ms(frame(*processes))["fast"] == 2.4  # of 2.2 2.4 2.6 2.8 5.0
+    assert "fast" not in latency_ms(frame(*processes[:3]))

@@ -98,10 +98,13 @@ def _calls(view: RunView, what: str) -> list[Reading]:
 
 
 def _copy_us_per_token(view: RunView, kind: str) -> list[Reading]:
-    """Return the device time of one kind of copy for each token of the profiled iterations."""
+    """Return the device time of one kind of copy for each token of the profiled iterations.
+
+    Where copies were recorded and none is of this kind, that is 0.
+    """
     tokens, moved = view.cost.get("num_tokens"), transfers_of_one(view)
     rows = moved[moved["kind"] == kind]
-    if not tokens or not len(rows):
+    if not tokens or not len(moved):
         return []
     return _one(float(rows["total_ns"].sum()) / 1e3 / float(tokens))
 

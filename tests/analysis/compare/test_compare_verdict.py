@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from analysis.compare.statistics import ALPHA, STRICT_ALPHA, estimate
 from analysis.compare.verdict import judge
 from bench import verdicts
+from bench.verdict_scenarios import switching_clock
 
 RNG = np.random.default_rng(5)
 Groups = list[np.ndarray]
@@ -162,6 +164,33 @@ def test_simulated_rates_are_near_their_goals() -> None:
 
     assert sum(j.verdict == "slower" for j in found) >= 93
     assert sum(j.verdict in ("faster", "slower") for j in false) <= 7
+
+
+def test_processes_whose_clock_switches_inside_are_judged_more_strictly() -> None:
+    rng = np.random.default_rng(6)
+    steady = [estimate(*verdicts.quiet(rng, 5, 5)).level for _ in range(50)]
+    switching = [estimate(*switching_clock(rng, 5, 5)).level for _ in range(50)]
+
+    assert set(steady) == {ALPHA}
+    assert set(switching) == {STRICT_ALPHA}
+
+
+def test_the_bound_of_a_rate_is_that_of_clopper_and_pearson() -> None:
+    from scipy import stats
+
+    for count, trials in ((0, 300), (15, 2000), (300, 30_000)):
+        expected = stats.binomtest(count, trials).proportion_ci(0.90, method="exact").high
+        assert verdicts.upper_bound(count, trials) == pytest.approx(expected)
+
+
+def test_sides_that_no_test_is_asked_for_are_never_called() -> None:
+    rng = np.random.default_rng(7)
+    sides = [switching_clock(rng, 4, 4) for _ in range(150)]
+    left_out = [s for s, may_be in zip(sides, verdicts._may_be_called(sides), strict=True)
+                if not may_be]  # fmt: skip
+
+    assert len(left_out) > 100
+    assert not any(verdicts._is_called(a, b, "unknown", 0.0) for a, b in left_out)
 
 
 def _quiet(rng: np.random.Generator, n: int, trials: int) -> list[tuple[Groups, Groups]]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.history.changes import MIN_BEFORE, find_steps, least_frac
+from analysis.history.changes import MIN_BEFORE, find_steps, least_frac, smallest_seen
 from bench.trend import SCENARIOS, measure
 
 NIGHTS, AT = 60, 33
@@ -47,6 +47,35 @@ def test_one_night_far_out_is_no_change(factor: float) -> None:
     values[40] *= factor
 
     assert find_steps(values, FLOOR) == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_two_nights_far_out_around_an_ordinary_one_are_no_change(seed: int) -> None:
+    values = quiet(seed)
+    values[[30, 32]] *= (1.1, 1.4)
+
+    assert find_steps(values, FLOOR) == []
+
+
+@pytest.mark.parametrize("spread", [0.005, 0.02, 0.06])
+def test_what_a_history_says_it_would_see_it_sees_within_three_nights(spread: float) -> None:
+    found = {1.0: 0, 0.4: 0}
+    for seed in range(40):
+        before = quiet(seed, spread, 40)
+        smallest = smallest_seen(before, (), None)
+        assert smallest is not None
+        for part in found:
+            after = quiet(seed + 1000, spread, 3) * (1 + part * smallest)
+            steps = find_steps([*before, *after], None)
+            found[part] += any(step.found_index >= 40 for step in steps)
+
+    assert found[1.0] >= 34  # 95 % of 40 is 38
+    assert found[0.4] <= 12
+
+
+def test_what_would_be_seen_is_not_known_of_a_short_history_and_all_of_an_exact_number() -> None:
+    assert smallest_seen([1.0, 1.1, 0.9, 1.0], (), None) is None
+    assert smallest_seen([7.0] * 6, (), None, exact=True) == 0.0
 
 
 def test_quiet_nights_are_no_change() -> None:
