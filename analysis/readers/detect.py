@@ -4,7 +4,7 @@ import re
 import sqlite3
 from pathlib import Path
 
-from analysis.readers.latency_csv import latency_column
+from analysis.readers.latency_csv import latency_column, time_columns
 from analysis.tables import CaptureKind
 from captures.opening import decode_text, is_gzip, open_capture, reading, utf16_of
 from captures.pickle_data import PickleRefusedError
@@ -196,7 +196,15 @@ def _detect_text(path: Path, data: bytes) -> CaptureKind:
         return CaptureKind.LATENCY_CSV
     if _NCU_SOURCE.search(text):
         return CaptureKind.NCU_SOURCE
+    if times := time_columns(text):
+        listed = ", ".join(times[:MAX_COLUMNS])
+        why = f"no column is called a latency with its unit; these may be times: {listed}"
+        raise CaptureError(path, why, "Call the one that is the time of an iteration latency_ms")
     raise CaptureError(path, f"the content is of no known kind ({_first_line(text)})", _ACCEPTED)
+
+
+MAX_COLUMNS = 5
+"""Columns that a message names."""
 
 
 def _detect_json(path: Path, start: str) -> CaptureKind:

@@ -51,6 +51,11 @@ _PROCESS = ("process", "process_id", "proc", "pid", "repeat")
 _RANK = ("rank", "local_rank", "global_rank")
 """Ranks of one job run in lockstep: their samples are those of one process, the job."""
 _ITERATION = ("iteration", "iter", "step", "index")
+MAX_HEADER_CHARS = 5000
+_TIME = re.compile(
+    r"[_ (\[](?:ns|us|\u00b5s|\u03bcs|ms)[\])]?$|^(?:time|latency|duration|elapsed)(?:_s|_sec)?$",
+    re.IGNORECASE,
+)
 _MAX_NS = 366 * 86_400 * 10**9
 _MAX_SHOWN = 5
 
@@ -65,6 +70,16 @@ def latency_column(text: str) -> tuple[int, str, float, str] | None:
                 if found:
                     return number, delimiter, _SCALE_NS[found[1].lower()], name
     return None
+
+
+def time_columns(text: str) -> list[str]:
+    """Return the columns of a table's first line that look like times, none named a latency."""
+    first = next((line for line in text.split("\n", 50) if line.strip(" \r,;\t")), "")
+    if first.lstrip()[:1] in "#<" or len(first) > MAX_HEADER_CHARS:
+        return []
+    delimiter = max(",;\t", key=first.count)
+    cells = [cell.strip().strip('"').lstrip("\ufeff") for cell in first.split(delimiter)]
+    return [cell for cell in cells if _TIME.search(cell)]
 
 
 def read_latency_csv(path: Path) -> CaptureTables:

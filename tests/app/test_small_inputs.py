@@ -369,6 +369,21 @@ def test_a_table_of_summaries_alone_is_refused_with_its_columns(
     assert any(head in told for head in heads)
 
 
+@pytest.mark.parametrize(
+    "heads",
+    [("latency",), ("time_s",), ("forward_ms", "backward_ms"), ("request", "ttft_ms", "e2e (ms)")],
+)
+def test_a_table_whose_times_are_not_called_latency_names_them_and_the_remedy(
+    tmp_path: Path, cli: Any, heads: tuple[str, ...]
+) -> None:
+    path = tmp_path / "times.csv"
+    path.write_text(table([heads, *([i + 1.5] * len(heads) for i in range(3))]))
+
+    told = refused(cli, path)
+
+    assert heads[-1] in told and "latency_ms" in told
+
+
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 def test_a_sweep_is_never_one_run_of_mixed_samples(
     tmp_path: Path, cli: Any, delimiter: str
