@@ -15,7 +15,7 @@ from analysis.definitions import DEFINITIONS, Definition
 from analysis.studies import Study, list_studies
 from analysis.trace.gaps import EVIDENCE
 from app.cli import main as cli
-from docs import advice_rows, kernel_rows, measured
+from docs import advice_rows, kernel_rows, measured, projection_rows
 from worker import main as worker_main
 from worker import run_bundle
 from worker.profile import command as profile_command
@@ -194,6 +194,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "peaks": measured.measured_peaks,
     "overhead": measured.profiling_overhead,
     "projected": measured.projected_latencies,
+    "projection_errors": projection_rows.projection_errors,
     "advice_constants": advice_rows.constant_rows,
     "advice_record": advice_rows.record_rows,
     "advice_held_out": advice_rows.held_out_rows,

@@ -96,6 +96,8 @@ class Examples:
     ids_by_query: Mapping[str, frozenset[str]]
     pairs: tuple[CheckedPair, ...]
     "Jobs measured on an H100 and an H200, projected from the first to the second."
+    pairs_both_ways: tuple[CheckedPair, ...]
+    "The same and back; a job whose source has no kernels is left out of that way."
 
 
 @cache
@@ -118,6 +120,7 @@ def examples() -> Examples:
                     query: frozenset(list_runs(db, query, limit=5000)["id"]) for query in queries
                 },
                 pairs=check_pairs(pairs),
+                pairs_both_ways=check_pairs([*pairs, *((b, a) for a, b in pairs)]),
             )
 
 

@@ -216,7 +216,10 @@ class Job:
             "started_at": self._started_at,
             "finished_at": utc_now(),
             "gpu": self._gpu_record(results),
-            "environment": _environment(results, self._gpu),
+            "environment": {
+                **_environment(results, self._gpu),
+                **(self._own.source if self._own else {}),
+            },
             "passes": self._passes,
             "warnings": self._left_out,
             "log": self.log.path.name,

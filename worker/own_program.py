@@ -73,6 +73,8 @@ class OwnProgram:
     executable: str | None = None
     "Where the program is; None: as `words` say."
     wishes: Wishes = field(default_factory=Wishes)
+    source: Mapping[str, str] = field(default_factory=dict)
+    "What is known of the code that runs: its commit."
     seen: Seen | None = None
     exit_code: int | None = None
     "Of the first process."

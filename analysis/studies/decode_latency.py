@@ -13,12 +13,12 @@ STUDY = Study(
     tables=(
         Table(
             title="Latency of a decode step",
-            rows=("gpu", "model"),
-            columns=("compile",),
+            rows=("model", "compile"),
+            columns=("gpu",),
             values=(LATENCY,),
             sources=("nsight-minimal-llama",),
             where={"workload": ("decode",)},
-            chart=Chart(kind="bars", x="gpu", colour="compile", value="latency"),
+            chart=Chart(kind="bars", x="compile", colour="gpu", value="latency"),
         ),
     ),
     job={

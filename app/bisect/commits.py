@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.errors import ToolUnavailableError, UserError
+from worker.source import OF_ANOTHER_REPOSITORY
 
 TIMEOUT_S = 600
-_OF_ANOTHER_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR")
 _QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false")
 """No hook of the repository runs: it could act on the user's files."""
 
@@ -36,7 +36,7 @@ class Commit:
 
 def git(folder: Path, *words: str) -> str:
     """Return what a git command prints; UserError with its own words when it fails."""
-    environment = {k: v for k, v in os.environ.items() if k not in _OF_ANOTHER_REPOSITORY}
+    environment = {k: v for k, v in os.environ.items() if k not in OF_ANOTHER_REPOSITORY}
     try:
         done = subprocess.run(
             ["git", *_QUIET, *words],

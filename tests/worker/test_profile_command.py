@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from worker.source import commit_of
+
 ROOT = Path(__file__).resolve().parents[2]
 FAKE_TOOLS = ROOT / "tests" / "fake_tools"
 
@@ -194,3 +196,32 @@ def test_python_that_the_hooks_cannot_enter_is_told_from_one_without_pytorch(fla
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     warnings = [w["message"] for p in manifest["passes"] for w in p.get("warnings", [])]
     assert sum(told in w for w in warnings) == 1
+
+
+def git(folder, *words):
+    name = ("-c", "user.name=n", "-c", "user.email=e@example.org")
+    done = subprocess.run(["git", *name, *words], cwd=folder, check=True, capture_output=True)
+    return done.stdout.decode().strip()
+
+
+def test_run_says_which_commit_its_folder_was_at_and_whether_files_differed(profile, tmp_path):
+    git(tmp_path, "init", "-q")
+    (tmp_path / "model.py").write_text("x = 1\n")
+    git(tmp_path, "add", "model.py")
+    git(tmp_path, "commit", "-qm", "first")
+    commit = git(tmp_path, "rev-parse", "HEAD")[:12]
+
+    found = profile("print('ran')", "--passes", "", words=())[1]["environment"]["commit"]
+
+    assert found == commit
+    seen = set()
+    for value in (2, 3):
+        (tmp_path / "model.py").write_text(f"x = {value}\n")
+        seen.add(commit_of(tmp_path)["commit"])
+    assert len(seen) == 2 and all(text.startswith(f"{commit} + changes ") for text in seen)
+
+
+def test_folder_in_no_repository_has_no_commit(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert commit_of(tmp_path) == {}
+    assert commit_of(tmp_path / "not there") == {}

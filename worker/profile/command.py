@@ -46,6 +46,7 @@ from worker.own_program import (
 from worker.profile.deliver import deliver, refuse_early
 from worker.profile.given_input import given_input
 from worker.profile.progress import Progress
+from worker.source import commit_of
 from worker.targets import CPU, find_targets, without_uuids
 from worker.tools import find_nsys
 from workloads.registry import parse_params
@@ -153,7 +154,8 @@ def _run(args: argparse.Namespace, words: list[str]) -> int:
     target = target if args.keep_private else without_uuids(target)
     passes = _passes(args.passes, on_cpu=model == CPU)
     with _folder(args.out) as folder, given_input() as stdin:
-        own = OwnProgram(words=words, wishes=_wishes(args), stdin=stdin)
+        source = commit_of(Path.cwd())
+        own = OwnProgram(words=words, wishes=_wishes(args), stdin=stdin, source=source)
         spec = _spec(args, words, passes, model)
         progress = Progress(passes=passes, repeats=args.repeats, quiet=args.quiet)
         job = Job(spec, folder, gpu=target, keep_private=args.keep_private, own=own,
