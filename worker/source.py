@@ -1,15 +1,14 @@
-"""Which commit of its repository a program was at when it was measured. Standard library only."""
+"""Which commit of its repository a program was at when it was measured."""
 
 import hashlib
-import os
 import subprocess
 from pathlib import Path
+
+from core.git import git_environment
 
 TIMEOUT_S = 10
 _SHOWN = 12
 _SAFE = ("--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
-OF_ANOTHER_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR")
-"""Variables that would turn git to another repository than the folder's."""
 
 
 def commit_of(folder: Path) -> dict[str, str]:
@@ -32,12 +31,11 @@ def commit_of(folder: Path) -> dict[str, str]:
 
 def _git(folder: Path, *words: str) -> bytes | None:
     """Return what git prints, None when it fails."""
-    environment = {k: v for k, v in os.environ.items() if k not in OF_ANOTHER_REPOSITORY}
     try:
         done = subprocess.run(
             ["git", *_SAFE, *words],
             cwd=folder,
-            env={**environment, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
+            env=git_environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=TIMEOUT_S,

@@ -5,7 +5,6 @@ one costs the files alone; the entries that git keeps for them go with them.
 """
 
 import contextlib
-import os
 import shutil
 import subprocess
 import tempfile
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.errors import ToolUnavailableError, UserError
-from worker.source import OF_ANOTHER_REPOSITORY
+from core.git import git_environment
 
 TIMEOUT_S = 600
 _QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false")
@@ -36,12 +35,11 @@ class Commit:
 
 def git(folder: Path, *words: str) -> str:
     """Return what a git command prints; UserError with its own words when it fails."""
-    environment = {k: v for k, v in os.environ.items() if k not in OF_ANOTHER_REPOSITORY}
     try:
         done = subprocess.run(
             ["git", *_QUIET, *words],
             cwd=folder,
-            env={**environment, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
+            env=git_environment(),
             capture_output=True,
             text=True,
             errors="replace",

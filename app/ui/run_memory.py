@@ -266,7 +266,7 @@ def samples(view: RunView) -> None:
                 sample_charts.distribution([(view.run.name, NEUTRAL, view.samples)]),
                 alt="Box and points of the latencies of each process",
             )
-        _statistics(view)
+        style.facts(sample_facts(view))
     _parts(view)
     _overhead(view)
 
@@ -291,10 +291,11 @@ def _parts(view: RunView) -> None:
     show_table(pd.DataFrame(parts), alt="Median time of each part of a step, without a profiler")
 
 
-def _statistics(view: RunView) -> None:
+def sample_facts(view: RunView) -> list[tuple[str, str]]:
+    """Return the statistics of the clean samples, as they stand under their charts."""
     latency = view.summary.get("latency_ms")
     if not isinstance(latency, dict):
-        return
+        return []
     pairs = [
         (name, f"{duration(value * 1e6)}")
         for name, value in latency.items()
@@ -306,7 +307,7 @@ def _statistics(view: RunView) -> None:
     if latency.get("cv") is not None:
         pairs.append(("coefficient of variation", percent(latency["cv"])))
     pairs.append(("samples", str(latency.get("n", len(view.samples)))))
-    style.facts(pairs)
+    return pairs
 
 
 def _overhead(view: RunView) -> None:

@@ -16,8 +16,9 @@ from analysis.runview import RunView
 from analysis.studies import list_studies, run_study
 from analysis.studies.engine.measures import LATENCY_STATISTICS
 from app.show import show_document
-from app.ui.format import bytes_, duration
+from app.ui.format import bytes_, duration, percent
 from app.ui.run_cards import run_cards
+from app.ui.run_memory import sample_facts
 from core.config import DataDir
 from db.connection import open_read_only
 from db.fetch import NOT_IN_A_STUDY, run_view, run_views
@@ -169,6 +170,27 @@ def _cells(views: list[RunView]) -> Iterator[tuple[str, tuple[str, ...], float]]
                 rows = frame[is_here & (frame["from"] == "measured") & (frame["status"] == "ok")]
                 for row in rows.itertuples():
                     yield value.measure, tuple(row.run_ids), float(row.value)
+
+
+def test_the_table_of_samples_has_the_statistics_of_the_samples(
+    views: dict[str, RunView], samples_ms: Mapping[str, np.ndarray]
+) -> None:
+    for run_id, values in samples_ms.items():
+        shown = dict(sample_facts(views[run_id]))
+        expected = {
+            "median": np.median(values),
+            "mean": values.mean(),
+            "min": values.min(),
+            "max": values.max(),
+            "p95": np.percentile(values, 95),
+        }
+        if len(values) > 1:
+            expected["std"] = values.std(ddof=1)
+            share = percent(float(values.std(ddof=1) / values.mean()))
+            assert shown["coefficient of variation"] == share
+        for name, value in expected.items():
+            assert shown[name] == duration(float(value) * 1e6), views[run_id].run.name
+        assert shown["samples"] == str(len(values))
 
 
 def test_the_json_of_a_run_has_no_second_latency(views: dict[str, RunView]) -> None:
