@@ -65,7 +65,7 @@ def connect(path: Path, *, is_reader: bool = False) -> Database:
         connection.execute("PRAGMA synchronous=NORMAL")
         connection.execute("PRAGMA foreign_keys=ON")
         connection.create_function("gpu_fits", 2, fits_gpu, deterministic=True)
-        db = WritingDatabase(connection)
+        db = WritingDatabase(connection, execute_plugins=False)
         _check_age(db, path)
         if migrations.pending(db):
             with db.atomic():  # another process may do the same now: the second finds nothing left
@@ -90,7 +90,7 @@ def open_read_only(path: Path) -> Database:
         connection = _reader(path)
         connection.execute("PRAGMA query_only=ON")
         connection.create_function("gpu_fits", 2, fits_gpu, deterministic=True)
-        db = WritingDatabase(connection)
+        db = WritingDatabase(connection, execute_plugins=False)
         _check_age(db, path)
         pending = migrations.pending(db)
     except (OSError, sqlite3.DatabaseError) as exc:
@@ -135,7 +135,9 @@ def _copied(path: Path, log: Path) -> sqlite3.Connection:
 @cache
 def _known_migrations() -> frozenset[str]:
     """Return the names of all changes of the schema: those that an empty database lacks."""
-    return frozenset(m.name for m in migrations.pending(Database(memory=True)))
+    return frozenset(
+        m.name for m in migrations.pending(Database(memory=True, execute_plugins=False))
+    )
 
 
 def _check_age(db: Database, path: Path) -> None:

@@ -44,3 +44,13 @@ def test_failed_block_leaves_nothing_and_no_lock(data_dir: DataDir) -> None:
             pass
         assert not db.conn.in_transaction
         assert db.execute("SELECT count(*) FROM runs").fetchone()[0] == 0
+
+
+def test_no_plugin_of_sqlite_utils_is_looked_for(tmp_path, monkeypatch):
+    looked = []
+    monkeypatch.setattr("sqlite_utils.db.ensure_plugins_loaded", lambda: looked.append(True))
+
+    connect(tmp_path / "w.db").close()
+    connect(tmp_path / "w.db", is_reader=True).close()
+
+    assert not looked
