@@ -14,7 +14,7 @@ from analysis.definitions_tables import TABLE_ROWS
 
 _PASS = "nsys capture, else PyTorch trace"
 _JOINED = "captures of several ranks on one time axis"
-_SIZED = "PyTorch trace, or an nsys export with blobs: NCCL's own payloads"
+_SIZED = "PyTorch trace, or nsys with NCCL's payloads (--keep-private)"
 
 RANK_ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
     ("num_ranks", "Ranks", "", "Processes of the job, each with a GPU, that captures hold.",

@@ -30,7 +30,9 @@ from analysis.readers import read
 from analysis.trace.rank_times import RankPart, join_ranks
 from tests.analysis.plain_intervals import common_ns, length_ns, union
 
-TALK = re.compile(r"nccl|rccl|cross_device_reduce|(one|two)_shot_all_?reduce|allreduce_", re.I)
+TALK = re.compile(
+    r"nccl|rccl|cross_device_reduce|(one|two)_shot_all_?reduce|allreduce_|_all_reduce", re.I
+)
 BYTES = {"float": 4, "bfloat16": 2, "half": 2, "byte": 1, "char": 1, "bool": 1, "int": 4}
 BYTES |= {"long": 8, "double": 8}
 COPIES = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
