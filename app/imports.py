@@ -1,5 +1,6 @@
 """Import files as one run: stage, read, store. The database is untouched when a file is refused."""
 
+import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from analysis.tables import CaptureWarning
 from core.config import DataDir
 from core.errors import AppError, UserError
 from core.ids import new_id
-from core.spec import JobSpec, canonical_json
+from core.spec import JobSpec, canonical_json, program_name
 
 MAX_NAME = 200
 _NAMED: tuple[str, ...] = (
@@ -260,12 +261,23 @@ def _one_line(text: str) -> str:
 
 def run_name(workload: str, params: Mapping[str, Any]) -> str:
     """Return a name that tells runs of one workload apart: `decode compile=none dtype=bf16`."""
-    if workload == "command" and _one_line(str(params.get("name") or "")):
-        return _one_line(str(params["name"]))[:MAX_NAME]
+    if workload == "command" and (own := _program(params)):
+        return own[:MAX_NAME]
     has_preset = params.get("preset") not in (None, "", "custom")
     shown = _NAMED if has_preset else (*_NAMED, *_NAMED_SIZES)
     parts = [f"{k}={params[k]}" for k in shown if params.get(k) not in (None, "", "custom")]
     return " ".join([workload, *parts])
+
+
+def _program(params: Mapping[str, Any]) -> str:
+    """Return what an own program is called; empty where its parameters do not say."""
+    given = _one_line(str(params.get("name") or ""))
+    try:
+        words = json.loads(str(params.get("argv") or "[]"))
+    except ValueError:
+        words = []
+    is_list = isinstance(words, list) and bool(words) and all(isinstance(w, str) for w in words)
+    return given or (_one_line(program_name(words)) if is_list else "")
 
 
 def _result(db: Any, run_id: str, *, is_new: bool) -> Imported:

@@ -2,9 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
@@ -137,6 +138,18 @@ def comparable_hash(workload: str | None, params: Mapping[str, Any]) -> str:
 
 def _hash16(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
+
+
+def program_name(words: Sequence[str]) -> str:
+    """Return what a program is called: the script behind an interpreter, else the program."""
+    program = Path(words[0]).name
+    is_launcher = program.startswith("python") or program in ("torchrun", "accelerate", "mpirun")
+    for i, word_ in enumerate(words[1:], 1):
+        if is_launcher and words[i - 1] == "-m":
+            return word_
+        if is_launcher and word_.endswith((".py", ".ipynb")):
+            return Path(word_).name
+    return program
 
 
 def normalise_profilers(names: Iterable[str]) -> tuple[str, ...]:

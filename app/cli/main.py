@@ -10,6 +10,7 @@ import sys
 import traceback
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Sequence
+from pathlib import Path
 
 from core import VERSION
 from core.config import DataDir, data_dir
@@ -157,7 +158,17 @@ def _refused(exc: Exception, data: DataDir) -> str | None:
         return f"{data.db_path}: damaged ({exc}); restore a copy, or choose another --data folder"
     if isinstance(exc, UnicodeEncodeError) and exc.reason == "surrogates not allowed":
         return f"{exc.object[:100]!r}: not valid UTF-8"
+    if isinstance(exc, ModuleNotFoundError) and not _is_ours(exc.name or ""):
+        return (
+            f"this command needs {exc.name}, which is not installed here: "
+            "pip install 'warpboard[dashboard]'; `profile` needs nothing more"
+        )
     return refusal(exc)
+
+
+def _is_ours(module: str) -> bool:
+    """Say whether a module is a part of this product: that one is missing is a bug."""
+    return (Path(__file__).parents[2] / module.partition(".")[0]).is_dir()
 
 
 def _log_bug(data: DataDir) -> str:

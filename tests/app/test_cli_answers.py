@@ -12,6 +12,7 @@ import pytest
 
 from analysis.compare import compare
 from app.cli.compare_text import compare_lines
+from app.cli.main import _refused
 from app.imports import run_name
 from core.config import DataDir
 from tests.analysis.compare.views import build_view
@@ -103,6 +104,21 @@ def test_jobs_of_a_sweep_over_sizes_have_different_names(name: str) -> None:
     assert run_name("w", {"preset": "custom", name: 1}) != run_name("w", {name: 2})
 
 
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ('["/usr/bin/python3", "-u", "/srv/jobs/train.py", "--lr", "1"]', "train.py"),
+        ('["python", "-m", "pkg.train"]', "pkg.train"),
+        ('["/opt/app/bench", "-n", "1"]', "bench"),
+        ("[]", "command"),
+        ("{", "command"),
+    ],
+)
+def test_an_own_program_is_called_by_its_script_or_file(words: str, name: str) -> None:
+    assert run_name("command", {"argv": words}) == name
+    assert run_name("command", {"argv": words, "name": "mine"}) == "mine"
+
+
 def test_many_settings_of_one_side_are_one_line_and_the_steps_add_up() -> None:
     settings = {f"allocator.{n}": n for n in range(9)}
     a, b = build_view(((1.0,),)), build_view(((1.0,),), environment=settings | {"torch": "2"})
@@ -177,3 +193,12 @@ def test_kernels_that_a_summary_of_ranges_does_not_count_are_unknown_not_zero(
     assert cli("show", run_id) == 0
     line = next(li for li in cli.out.splitlines() if li.startswith("forward"))
     assert line.split()[:5] == ["forward", "0.006", "-", "-", "-"]
+
+
+def test_a_command_whose_libraries_are_not_installed_says_what_to_install(
+    data_dir: DataDir,
+) -> None:
+    told = _refused(ModuleNotFoundError("No module named 'pandas'", name="pandas"), data_dir)
+
+    assert told is not None and "warpboard[dashboard]" in told and "pandas" in told
+    assert _refused(ModuleNotFoundError("nothing", name="analysis.nothing"), data_dir) is None

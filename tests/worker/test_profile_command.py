@@ -225,3 +225,14 @@ def test_folder_in_no_repository_has_no_commit(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert commit_of(tmp_path) == {}
     assert commit_of(tmp_path / "not there") == {}
+
+
+def test_words_without_the_dashes_are_told_where_they_belong(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "worker.profile", "python", "train.py"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 2
+    assert "put it behind `--`" in done.stderr

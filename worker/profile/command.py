@@ -32,7 +32,7 @@ from core.console import (
     word,
 )
 from core.errors import AppError, UserError
-from core.spec import DEFAULT_NCU_SET, MAX_REPEATS, NCU_SETS, JobSpec
+from core.spec import DEFAULT_NCU_SET, MAX_REPEATS, NCU_SETS, JobSpec, program_name
 from core.states import PROFILER_PASSES, Pass
 from worker.execute import Job, JobLimits
 from worker.own_program import (
@@ -72,9 +72,10 @@ def main(argv: list[str] | None = None) -> int:
 def split_arguments(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """Return our options and the program's words, which follow `--`; UserError without them."""
     cut = words.index("--") if "--" in words else len(words)
-    args = make_parser().parse_args(words[:cut])
+    is_help = not {"-h", "--help"}.isdisjoint(words[:cut])
     program = words[cut + 1 :]
-    if not program:
+    args = make_parser().parse_args(words[:cut]) if program or is_help else None
+    if args is None:
         raise UserError("profile: no program; put it behind `--`: profile -- python train.py")
     if shutil.which(program[0]) is None:
         raise UserError(f"profile: {program[0]!r} is not a program that can be run here")
@@ -198,7 +199,7 @@ def _passes(text: str | None, *, on_cpu: bool) -> tuple[str, ...]:
 def _spec(args: argparse.Namespace, words: list[str], passes: tuple[str, ...], model: str) -> Any:
     values = {
         "argv": json.dumps(words if args.keep_private else public_words(words)),
-        "name": args.name or default_name(words),
+        "name": args.name or program_name(words),
         "iterations": args.steps,
         "warmup": args.skip,
         "latency": "step alone" if args.latency == "alone" else "step to step",
@@ -214,18 +215,6 @@ def _spec(args: argparse.Namespace, words: list[str], passes: tuple[str, ...], m
         ncu_set=args.ncu_set,
         keep_reports=args.keep_reports,
     )
-
-
-def default_name(words: list[str]) -> str:
-    """Return what a program is called: the script behind an interpreter, else the program."""
-    program = Path(words[0]).name
-    is_launcher = program.startswith("python") or program in ("torchrun", "accelerate", "mpirun")
-    for i, word_ in enumerate(words[1:], 1):
-        if is_launcher and words[i - 1] == "-m":
-            return word_
-        if is_launcher and word_.endswith((".py", ".ipynb")):
-            return Path(word_).name
-    return program
 
 
 @contextmanager
