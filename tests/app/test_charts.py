@@ -7,11 +7,12 @@ import plotly.graph_objects as go
 import pytest
 
 from analysis.roofline import ceilings
-from analysis.studies import Pivot, Table
+from analysis.studies import Pivot, Table, run_study
 from analysis.studies.engine.records import Chart, Value
 from app.charts import compare, kernels, memory, phases, roofline, studies
 from app.charts.study_marks import series_colour, value_colours
 from app.ui.colours import CATEGORY_COLOURS, category_colour, category_order, gpu_colour
+from tests.analysis.compare.views import build_view
 
 NAMES = [
     "void at::native::elementwise_kernel<4, MulFunctor<float>>(int)",
@@ -255,6 +256,28 @@ def test_two_values_at_one_place_are_bars_beside_each_other_not_a_sum() -> None:
     assert by_value.layout.yaxis.title.text == "latency (ms)"
     assert [list(bar.y) for bar in by_value.data] == [[2.0], [3.0]]
     assert len({bar.name for bar in by_value.data}) == 2
+
+
+def test_gpus_stand_side_by_side_in_their_colours_in_decode_latency() -> None:
+    models = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
+    params = {"compile": "none", "layers": 1, "context": 512}
+    views = [
+        build_view(
+            id=model,
+            gpu_model=model,
+            workload="decode",
+            params=params,
+            summary={"latency_ms": {"median": 2.0 + place}},
+        )
+        for place, model in enumerate(models)
+    ]
+    found = run_study("decode-latency", views)
+
+    fig = drawn(found.frame, found.study.tables[0], found.pivots[0])
+
+    assert {bar.marker.color for bar in fig.data} == {gpu_colour(model) for model in models}
+    assert len(found.pivots[0].rows) == 1
+    assert sorted(value for bar in fig.data for value in bar.x) == [2.0, 3.0]
 
 
 def test_bars_of_a_row_leave_no_hole_for_those_that_it_lacks() -> None:

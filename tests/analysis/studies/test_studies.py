@@ -9,6 +9,7 @@ from analysis.export import study_dict, to_json
 from analysis.runview import RunView
 from analysis.studies import list_studies, run_study
 from analysis.studies.engine.fields import MODEL_SIZES, job_for
+from analysis.tables import TRANSFER_COLUMNS
 from core.errors import UserError
 from tests.analysis.compare.views import build_view
 from tests.analysis.studies.studied_runs import LARGE, transformer
@@ -293,3 +294,29 @@ def test_the_json_of_a_study_with_holes_is_strict() -> None:
     views = [transformer("a", None), transformer("b", 6.0, seq_len=512)]
 
     assert "NaN" not in to_json(run_study("forward-time", views, published=True))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [([("DtoD", 8, 4096, 16_000)], {"d2h": 0.0, "d2d": 4.0}), ([], {})],
+)
+def test_copies_of_a_kind_that_was_not_among_those_recorded_are_none_a_token(
+    kinds: list[tuple[str, int, int, int]], expected: dict[str, float]
+) -> None:
+    """16 000 ns over 4 tokens are 4 us a token; without any record the time is not known."""
+    rows = [(kind, None, None, count, size, ns) for kind, count, size, ns in kinds]
+    moved = pd.DataFrame(rows, columns=list(TRANSFER_COLUMNS))
+    phases = pd.DataFrame([{"path": "iteration_0", "num_ranges": 1, "kernel_ns": 9_000}])
+    view = build_view(
+        id="r1",
+        workload="generate",
+        transfers=moved,
+        phases=phases,
+        cost={"num_tokens": 4},
+        summary={},
+    )
+
+    frame = run_study("nanochat-inferonly", [view]).frame
+    known = frame[frame["value_key"].isin(["d2h", "d2d"]) & frame["value"].notna()]
+
+    assert dict(zip(known["value_key"], known["value"], strict=True)) == expected
