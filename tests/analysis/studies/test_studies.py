@@ -219,10 +219,10 @@ def test_published_rows_stand_beside_ours_and_are_told_apart() -> None:
     texts = [dict(zip(pivot.columns, (c.text for c in row), strict=True)) for row in pivot.cells]
     assert pivot.rows[0][:3] == ("measured", "llama-7b-layer", "none")
     assert {name: text for name, text in texts[0].items() if text} == {
-        "NVIDIA H100 80GB HBM3": "1.234"
+        "NVIDIA H100 80GB HBM3 / latency (ms)": "1.234"
     }
     assert pivot.rows[1][0] == "published: nsight-minimal-llama"
-    assert texts[1]["NVIDIA GeForce RTX 3060"] == "3.05"
+    assert texts[1]["NVIDIA GeForce RTX 3060 / latency (ms)"] == "3.05"
 
 
 def test_kernel_shares_fill_origin_and_top_kernel() -> None:
