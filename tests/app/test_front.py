@@ -455,6 +455,31 @@ def test_half_open_connections_beyond_a_clients_share_go_as_others_come(
         assert len(connections.OPEN._open) <= 42
 
 
+class Peer:
+    """A connection as `Connections` sees it."""
+
+    is_idle = True
+    since_s = 0.0
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+        self.transport = self
+        self.is_aborted = False
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+def test_when_all_places_are_taken_the_client_that_has_most_loses_one() -> None:
+    kept = Connections(limit=10, of_client=100)
+    quiet, flood = [Peer("10.0.0.1") for _ in range(3)], [Peer("10.0.0.2") for _ in range(40)]
+    for peer in (*quiet, *flood):
+        kept.admit(peer)  # type: ignore[arg-type]
+
+    assert [peer.is_aborted for peer in quiet] == [False] * 3
+    assert sum(not peer.is_aborted for peer in flood) == 7
+
+
 def test_request_that_is_answered_for_long_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEAD_S", 0.2)
     with served(Policy()) as port, socket.create_connection(("127.0.0.1", port), 20) as peer:
