@@ -3,7 +3,6 @@
 import streamlit as st
 
 from app.ui import (
-    compare_cards,
     compare_curves,
     compare_detail,
     compare_head,
@@ -42,7 +41,7 @@ if found.pairs:
 compare_head.verdict(found)
 compare_next.repeats(whole, all_a, all_b)
 compare_next.isolate(found, views_a, views_b)
-compare_cards.headline(found, views_a, views_b)
+compare_head.headline(found, views_a, views_b)
 compare_detail.actions(whole)
 compare_detail.differences(found)
 compare_detail.waterfalls(found, [*views_a, *views_b])

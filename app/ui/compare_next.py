@@ -6,7 +6,7 @@ from typing import Any
 import streamlit as st
 
 from analysis.compare import Comparison
-from analysis.compare.isolate import Isolated, isolating_pairs
+from analysis.compare.offered import Isolated, isolating_pairs
 from analysis.compare.verdict import pairs_asked
 from analysis.runview import RunRow, RunView
 from app.job_text import submit_command

@@ -28,8 +28,7 @@ from core.spec import JobSpec
 from db import fetch, history, runs, status, workers
 from db.connection import opened
 from db.devices import Device, devices
-from db.history import Begun
-from db.repeats import Repeats, find_repeats
+from db.history import Begun, Repeats, find_repeats
 
 if TYPE_CHECKING:
     from analysis.compare.labels import RanOn

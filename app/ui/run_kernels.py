@@ -244,7 +244,7 @@ def _no_timeline(view: RunView) -> None:
 
 
 def _chrome_trace(view: RunView, found: Timeline) -> bytes:
-    from app.ui.chrome_trace import chrome_trace
+    from app.ui.perfetto import chrome_trace
 
     return chrome_trace(found, _short_names(view))
 

@@ -6,7 +6,7 @@ import json
 import pandas as pd
 import pyarrow as pa
 
-from app.ui.chrome_trace import chrome_trace
+from app.ui.perfetto import chrome_trace
 from app.ui.timeline_load import build_timeline
 
 

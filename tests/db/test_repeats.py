@@ -6,7 +6,7 @@ import pytest
 from sqlite_utils import Database
 
 from core.spec import JobSpec
-from db.repeats import find_repeats
+from db.history import find_repeats
 from db.runs import insert_run, insert_sweep
 
 EAGER, COMPILED = ({"compile": mode} for mode in ("none", "default"))

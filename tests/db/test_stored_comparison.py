@@ -15,8 +15,8 @@ from bench.verdicts import load_real
 from core.config import DataDir
 from core.spec import JobSpec
 from db.fetch import run_view
+from db.history import find_repeats
 from db.ingest import ingest_run
-from db.repeats import find_repeats
 from db.runs import insert_run, insert_sweep
 
 NUM_PAIRS = 8

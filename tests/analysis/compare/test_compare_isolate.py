@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from analysis.compare.isolate import isolating_pairs
+from analysis.compare.offered import isolating_pairs
 from analysis.compare.records import Difference
 from analysis.runview import RunRow
 

@@ -123,7 +123,8 @@ def test_gzip_bomb_is_refused_before_it_unfolds(tmp_path: Path) -> None:
 def test_file_that_changes_while_read_is_refused(tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "latency.csv"
     path.write_text("latency_ms\n1.5\n")
-    from analysis.readers import dispatch, latency_csv
+    from analysis import readers
+    from analysis.readers import latency_csv
 
     def grow_and_read(found: Path):
         tables = latency_csv.read_latency_csv(found)
@@ -131,6 +132,6 @@ def test_file_that_changes_while_read_is_refused(tmp_path: Path, monkeypatch) ->
             out.write("2.5\n")
         return tables
 
-    monkeypatch.setattr(dispatch, "_reader", lambda kind, is_own_copy, scratch: grow_and_read)
+    monkeypatch.setattr(readers, "_reader", lambda kind, is_own_copy, scratch: grow_and_read)
     with pytest.raises(CaptureError, match="changed while"):
         read(path)
