@@ -20,7 +20,7 @@ st.logo(str(ROOT / "app/static/logo.svg"))
 login.require_login()
 
 PAGES = (
-    (links.OVERVIEW, "Overview", "dashboard", "What is here and what is running"),
+    (links.OVERVIEW, "Overview", "dashboard", "What is stored and what is running"),
     (links.SUBMIT, "Submit", "add_circle", "Choose a workload, its sizes and a GPU, and run it"),
     (links.QUEUE, "Queue", "pending_actions", "What runs and what waits"),
     (links.RUNS, "Runs", "table_rows", "Every run, to filter"),

@@ -150,7 +150,7 @@ def resolve_base(db: Database, text: str, against: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """A comparison that someone began: two jobs that ran in turn, as one sweep."""
+    """A comparison begun as one sweep of two jobs that ran alternately."""
 
     name: str
     a: tuple[str, ...]
@@ -191,7 +191,7 @@ def _begun(db: Database, sweep_id: str, name: str) -> Begun:
     )
 
 
-Job = tuple[str, str]
+JobKey = tuple[str, str]
 """comparable_hash and gpu_model: what makes two runs the same measurement."""
 
 
@@ -224,7 +224,7 @@ def find_repeats(db: Database, a: Sequence[str], b: Sequence[str]) -> Repeats:
     )
 
 
-def _job_key(db: Database, run_ids: Sequence[str]) -> Job | None:
+def _job_key(db: Database, run_ids: Sequence[str]) -> JobKey | None:
     """Return the one job of these runs; None for several, or for a run that was not submitted."""
     marks = ",".join("?" * len(run_ids))
     rows = db.execute(
@@ -236,7 +236,9 @@ def _job_key(db: Database, run_ids: Sequence[str]) -> Job | None:
     return rows[0][0], rows[0][1]
 
 
-def _in_turn(db: Database, job: Job, other: Job, known: Sequence[str]) -> tuple[list[str], int]:
+def _in_turn(
+    db: Database, job: JobKey, other: JobKey, known: Sequence[str]
+) -> tuple[list[str], int]:
     """Return the finished runs of `job` beside runs of `other`, and how many have not ended."""
     rows = db.execute(
         "SELECT id, status FROM runs WHERE comparable_hash = ? AND gpu_model = ? AND sweep_id IN"

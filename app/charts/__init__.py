@@ -1,1 +1,1 @@
-"""Tidy frame in, `Chart` out. A chart computes nothing but layout."""
+"""Tidy frame in, `Chart` out. A chart module computes only the layout."""

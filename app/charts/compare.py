@@ -24,7 +24,7 @@ _LEAST_STEP = 0.004
 def waterfall(
     steps: Sequence[tuple[str, float]], *, start_ns: float, labels: tuple[str, str], what: str
 ) -> Chart:
-    """Draw how the time of A becomes the time of B, from the top down, a number at every bar.
+    """Draw the steps from A's time to B's, top down, with a number at every bar.
 
     `steps` are (name, delta_ns).
     """
@@ -124,7 +124,7 @@ def _wide_axis(fig: Chart, least: float, most: float, left: float, right: float)
 
 
 def intervals(rows: Sequence[tuple[str, float, tuple[float, float] | None, str]]) -> Chart:
-    """Draw the ratio of several measurements, one a line: (label, ratio, 95 % interval, colour)."""
+    """Draw one ratio per line; a measurement is (label, ratio, 95 % interval, colour)."""
     fig = figure(x_title="ratio B / A", legend=False)
     fig.add_vline(x=1, line={"color": NEUTRAL, "dash": "dot"})
     labels = unique_labels([label for label, *_ in rows], 110, width=NARROW_CHARS)
@@ -151,7 +151,7 @@ def intervals(rows: Sequence[tuple[str, float, tuple[float, float] | None, str]]
 
 
 def throughputs(points: pd.DataFrame) -> Chart:
-    """Draw kernels by what share of compute and memory throughput they reach, area by time.
+    """Draw kernels by compute and memory throughput (% of peak); a marker's area is its time.
 
     `points`: label, category, sm_pct, memory_pct, duration_ns, side, run, colour.
     """

@@ -1,4 +1,4 @@
-"""Where the kernel time of one run went."""
+"""Kernel time of one run: by kernel and by class."""
 
 from collections import Counter
 
@@ -11,7 +11,7 @@ from app.ui.format import duration, percent
 
 
 def top_kernels(kernels: pd.DataFrame, *, of: str = "kernel time") -> Chart:
-    """Draw total time a kernel; `of` names what the shares are of.
+    """Draw the total time of each kernel; `of` names the whole of the shares.
 
     Wants name, grid, category, origin, total_ns, count, share_frac.
     """
@@ -54,7 +54,7 @@ def _row_labels(kernels: pd.DataFrame) -> list[str]:
 
 
 def shares(frame: pd.DataFrame, *, by: str, of: str = "kernel time") -> Chart:
-    """Draw one bar a class, its share `of` the whole.
+    """Draw one bar per class with its share `of` the whole.
 
     Wants the columns `by`, total_ns and share_frac, largest first.
     """

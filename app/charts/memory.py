@@ -1,4 +1,4 @@
-"""Device memory over time, and what lived at the peak."""
+"""Device memory over time, and live allocations at the peak."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -114,7 +114,7 @@ _ROLE_COLOURS = {
 
 
 def at_peak(sites: pd.DataFrame, *, by: str = "phase") -> Chart:
-    """Draw what lived at the peak as a treemap of phase or role and site.
+    """Draw live allocations at the peak as a treemap by phase or role, then site.
 
     Wants site, bytes and the column that `by` names.
     """

@@ -1,4 +1,4 @@
-"""Three kinds of phase time beside each other, never added up."""
+"""Three kinds of phase time side by side, never summed."""
 
 import pandas as pd
 
@@ -15,7 +15,7 @@ KINDS = (
 
 
 def phase_times(phases: pd.DataFrame, *, what: str = "kernel") -> Chart:
-    """Draw host range, GPU projection and the sum of each `what`, those that are known.
+    """Draw host range time, GPU projection and the sum of `what` time, where known.
 
     Wants `label` and the three columns in ns.
     """
@@ -42,7 +42,7 @@ def phase_times(phases: pd.DataFrame, *, what: str = "kernel") -> Chart:
 
 
 def classes_by_phase(sums: pd.DataFrame) -> Chart:
-    """Draw one bar a phase, divided by class; wants phase, category, total_ns in drawing order."""
+    """Draw one stacked bar per phase; needs phase, category, total_ns in drawing order."""
     phases = list(dict.fromkeys(sums["phase"]))[:MAX_PHASES]
     labels = dict(zip(phases, unique_labels(phases, 110, width=NARROW_CHARS), strict=True))
     fig = figure(x_title="kernel time (ms)", barmode="stack")
@@ -69,7 +69,7 @@ MAX_PHASES = 20
 
 
 def host_calls(calls: pd.DataFrame) -> Chart:
-    """Draw time in host API calls; wants name, total_ns, count, is_sync."""
+    """Draw time in host API calls; needs name, total_ns, count, is_sync."""
     fig = figure(x_title="total time (ms)", barmode="overlay")
     for is_sync, name, colour in ((False, "returns at once", HOST), (True, "waits", "#d55e00")):
         part = calls[calls["is_sync"].astype(bool) == is_sync]
@@ -90,7 +90,7 @@ def host_calls(calls: pd.DataFrame) -> Chart:
 
 
 def idle_causes(gaps: pd.DataFrame) -> Chart:
-    """Draw idle time by cause; wants cause, total_ns, count."""
+    """Draw idle time by cause; needs cause, total_ns, count."""
     rows = gaps.sort_values("total_ns")
     fig = figure(height=bar_height(len(rows)), x_title="idle time (ms)", legend=False)
     fig.add_bars(

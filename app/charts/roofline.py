@@ -1,4 +1,4 @@
-"""Arithmetic intensity against throughput, under the ceilings that are known."""
+"""Roofline: throughput over arithmetic intensity, under the known ceilings."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ def roofline(
     colours: Sequence[str] = (),
     operators: pd.DataFrame | None = None,
 ) -> Chart:
-    """Draw kernels under the roofs, area by time.
+    """Draw kernels under the roofs; a marker's area is its time.
 
     `points`: COUNTER_POINT_COLUMNS; in a comparison also `side` (A or B), `run` (its label) and
     `colour`, which then take the place of the kernel's class. `ceilings`: CEILING_COLUMNS, and

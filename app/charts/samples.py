@@ -9,7 +9,7 @@ from app.ui.colours import SERIES_COLOURS
 
 
 def by_iteration(samples: pd.DataFrame) -> Chart:
-    """Draw each process's latencies in order; wants SAMPLE_COLUMNS."""
+    """Draw each process's latencies in order; needs SAMPLE_COLUMNS."""
     fig = figure(height=340, x_title="iteration", y_title="latency (ms)")
     for process, rows in samples.groupby("process"):
         fig.add(
@@ -31,7 +31,7 @@ def _process_colour(process: object) -> str:
 
 
 def distribution(sides: Sequence[tuple[str, str, pd.DataFrame]]) -> Chart:
-    """Draw box and points of each (label, colour, samples), one box a process.
+    """Draw a box with points per process of each (label, colour, samples).
 
     A run alone needs no label: its processes have the colours of `by_iteration`.
     """

@@ -106,7 +106,7 @@ def _known(value: object) -> object:
 
 
 def by_series(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return the drawn rows of each series that has one, in order."""
+    """Return the drawn rows of each series, in order; a series without any is left out."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(row["series"], []).append(row)

@@ -1,4 +1,4 @@
-"""One number of a job over time: its runs, its levels, and where it moved."""
+"""One metric of a job over time: its runs, levels and change points."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from app.ui.format import when
 
 
 def over_time(line: Line, colour: str) -> Chart:
-    """Draw a point a run, the level of each stretch, and a mark at each change."""
+    """Draw a point per run, the level of each segment, and a mark at each change."""
     unit = f" ({line.trend.unit})" if line.trend.unit else ""
     fig = figure(height=290, y_title=f"{line.trend.label.lower()}{unit}", legend=False)
     places = _places(line)

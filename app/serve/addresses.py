@@ -38,7 +38,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_address(host: str) -> bool:
-    """Say whether a host is written as an IP address: no name that foreign DNS may lead here."""
+    """Say whether a host is an IP address, so that no foreign DNS name can point here."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -47,7 +47,7 @@ def is_address(host: str) -> bool:
 
 
 def client_of(address: str) -> str:
-    """Return whom limits count a peer as: its address, or its network's of IPv6 (/64).
+    """Return the key that limits count a peer by: its address, or its /64 network for IPv6.
 
     One host has a whole such network, and an address of it for every request.
     """

@@ -65,7 +65,7 @@ class Connections:
                     self._close(idle)
 
     def forget(self, transport: asyncio.Transport) -> None:
-        """Notice that a connection has ended."""
+        """Remove a connection that has ended."""
         protocol = self._open.pop(transport, None)
         if protocol is None:
             return

@@ -57,7 +57,7 @@ class Policy:
     named: tuple[str, ...] = ()
     "Those of them that the operator named: a proxy may serve them under another port."
     is_any_address: bool = False
-    "Also under any IP address: no stranger's name leads to one."
+    "Also under any IP address: no foreign DNS name can be one."
     base_path: str = ""
     workers_port: int | None = None
     "The port where only the workers' API is served."

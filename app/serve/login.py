@@ -62,7 +62,7 @@ class Login:
     access: Access
 
     def claims_of(self, cookie_header: str) -> dict[str, Any]:
-        """Return what the signed cookie of a request says of its sender; {} without a sound one."""
+        """Return the claims in a request's signed cookie; {} without a valid one."""
         from streamlit.auth_util import get_cookie_with_chunks
         from streamlit.web.server.starlette.starlette_app_utils import decode_signed_value
         from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME

@@ -14,7 +14,7 @@ MAX_LINES = 300
 
 
 class Limiter:
-    """Decides for each record whether it is written."""
+    """Decides for each log record whether it is written."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

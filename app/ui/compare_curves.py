@@ -165,7 +165,7 @@ def scoreboard(found: Comparison) -> None:
 
 
 def memory_sites(found: Comparison) -> None:
-    """Draw what lived at the peaks by allocation site, the largest change first."""
+    """Draw live allocations at the peaks by allocation site, the largest change first."""
     if not found.memory:
         return
     st.subheader("Memory at the peak, by allocation site", anchor=False)

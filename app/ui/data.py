@@ -50,7 +50,7 @@ def database() -> Iterator[Database]:
 
 
 def stamp() -> Stamp:
-    """Return what changes with every write to the database."""
+    """Return a value that changes with every write to the database."""
     path = data_dir().db_path
     return (str(path), _changed_ns(path), _changed_ns(path.with_name(path.name + "-wal")))
 
@@ -158,7 +158,7 @@ def list_gpus() -> pd.DataFrame:
 
 
 def disk_note() -> str:
-    """Return what a disk that is nearly full means for this dashboard; "" while there is room."""
+    """Return the consequence of a nearly full disk; "" while there is room."""
     state = disk_state(data_dir())
     if state == "full":
         return (
@@ -175,7 +175,7 @@ def remove_gpu(key: str) -> None:
 
 
 def allowed_programs(model: str, device: str | None) -> list[str] | None:
-    """Return what own programs a GPU's host allows; None where its worker has not told."""
+    """Return which own programs a GPU's host allows; None if its worker has not reported it."""
     with database() as db:
         found = (status.worker_info(db, model, device).get("permissions") or {}).get("commands")
     return [str(entry) for entry in found] if isinstance(found, list) else None
@@ -207,7 +207,7 @@ def log_tail(run_id: str, limit: int = 200) -> pd.DataFrame:
 
 @until_written(st.cache_data, max_entries=8)
 def list_jobs(query: str = "", *, min_runs: int = 2) -> list[Job]:
-    """Return the jobs that were measured more than once, the newest first; QuerySyntaxError."""
+    """Return jobs measured more than once, the newest first; QuerySyntaxError."""
     with database() as db:
         return history.jobs(db, query or None, min_runs=min_runs)
 
@@ -219,7 +219,7 @@ def _history(_job: Job, key: tuple[str, str, int, str, str]) -> History:
 
 
 def fetch_history(job: Job) -> History:
-    """Return a job's lines over time; computed anew when a run was added or is gone."""
+    """Return a job's lines over time; recomputed when a run is added or deleted."""
     place = str(data_dir().db_path)
     return _history(
         job, (place, f"{job.key} {job.gpu_model}", job.num_runs, job.newest_at, job.name)
@@ -240,7 +240,7 @@ def fetch_differences(change: Change) -> tuple[Difference, ...]:
 
 @until_written(st.cache_data, max_entries=4)
 def begun_comparisons() -> list[Begun]:
-    """Return the newest comparisons that someone began by running two jobs in turn."""
+    """Return the newest comparisons begun by running two jobs alternately."""
     with database() as db:
         return history.begun_comparisons(db)
 
@@ -272,7 +272,7 @@ def _advice_lately(run_id: str, place: str) -> dict[str, Any]:
 
 
 def fetch_advice_lately(run_id: str) -> dict[str, Any]:
-    """Return the experiments of a run, up to a quarter of an hour old: for a page of many."""
+    """Return the experiments of a run, at most 15 minutes old: for a page that lists many."""
     return _advice_lately(run_id, str(data_dir().db_path))
 
 
@@ -325,7 +325,7 @@ def _phase_kernels(run_id: str, changed_ns: tuple[int, ...]) -> Any:
 
 
 def fetch_phase_kernels(view: RunView) -> tuple[pd.DataFrame, int | None]:
-    """Return a run's kernels by phase and of how many steps they are the mean; None: of all."""
+    """Return a run's kernels by phase and how many steps they are the mean of; None: totals."""
     changed_ns = tuple(_changed_ns(p) for p in view.span_paths if p.exists())
     frame, num_steps = _phase_kernels(view.run.id, changed_ns)
     return frame, num_steps
@@ -338,7 +338,7 @@ def _host_rows(paths: tuple[str, ...], changed_ns: tuple[int, ...]) -> KeptTimel
 
 
 def fetch_host_rows(view: RunView) -> KeptTimeline | None:
-    """Return what a run's host threads did, as lanes; None when that was not kept."""
+    """Return the activity of a run's host threads, as lanes; None if it was not stored."""
     paths = tuple(p for p in view.span_paths if p.exists())
     return _host_rows(tuple(map(str, paths)), tuple(_changed_ns(p) for p in paths))
 
@@ -361,7 +361,7 @@ def _ranks_of_spans(view: RunView) -> tuple[tuple[Place, int], ...]:
 
 
 def timeline_window(kept: KeptTimeline, asked: tuple[float, float] | None) -> Window:
-    """Return a window and half its width beyond both sides, so small moves need no answer."""
+    """Return a window with a margin of half its width, so that small pans need no request."""
     timeline, whole = kept
     if asked is None:
         return whole
@@ -534,7 +534,7 @@ def load_demo() -> int:
 
 
 def worker_note() -> str:
-    """Return what the embedded worker is at, empty when it runs or is none of this dashboard's."""
+    """Return the state of the embedded worker; "" if it is running, or if there is none."""
     from app.stack import running_stack
 
     found = running_stack(data_dir()) or {}

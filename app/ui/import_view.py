@@ -36,7 +36,7 @@ class Outcome:
 
 
 def form() -> None:
-    """Draw what is asked for an import; a finished one leaves an empty form."""
+    """Draw the form of an import; a finished import leaves it empty."""
     turn = st.session_state.setdefault(_ROUND, 0)
     uploaded = st.file_uploader(
         "Files to import",

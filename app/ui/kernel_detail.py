@@ -15,12 +15,12 @@ _MOST_LINKS = 6
 
 
 def open_kernel(kernels: pd.DataFrame) -> pd.Series:
-    """Say of each row whether a link from elsewhere on the page asked for its kernel."""
+    """Say for each row whether a link on the page asked for its kernel."""
     return kernels["name"] == st.session_state.get(_KERNEL, "")
 
 
 def open_operator(operators: pd.DataFrame) -> pd.Series:
-    """Say of each row whether a link from elsewhere on the page asked for its operator."""
+    """Say for each row whether a link on the page asked for its operator."""
     name, pass_name = st.session_state.get(_OPERATOR, ("", ""))
     return (operators["name"] == name) & (operators["pass"] == pass_name)
 

@@ -169,7 +169,7 @@ def disk() -> None:
 
 
 def worker_environment() -> None:
-    """Show how far the worker's own environment is, while it is being made."""
+    """Show the progress of making the worker's environment."""
     if data.worker_note():
         _environment_part()
 

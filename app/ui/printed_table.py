@@ -1,4 +1,4 @@
-"""A table as it would be printed: text that is read, copied and spoken, of its whole height.
+"""A table at full height, as text that can be read aloud, searched and copied.
 
 `st.dataframe` draws on a canvas in a box that scrolls by itself; this one does not.
 """

@@ -52,7 +52,7 @@ def live() -> None:
 
 
 def nobody_serves(model: str, waiting: pd.DataFrame) -> list[str]:
-    """Return a sentence for the model, and each physical GPU, that runs wait for in vain."""
+    """Return a sentence per model or physical GPU that runs wait for and no worker has."""
     lonely = waiting[~waiting["has_worker"].astype(bool)]
     names = lonely["device_name"].dropna()
     found = []
@@ -93,7 +93,7 @@ def _running(row: dict[str, Any]) -> None:
 
 
 def progress_of(progress: dict[str, Any], status: str) -> tuple[float, str]:
-    """Return how much of the job is done (0-1) and what it is at, in words.
+    """Return the completed fraction of the job (0-1) and its current stage in words.
 
     A job has `num_steps` passes and processes; `done` of `total` is inside the present one.
     """

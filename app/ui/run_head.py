@@ -187,7 +187,7 @@ def _noted(view: RunView) -> tuple[list[str], list[str]]:
 
 
 def warnings(view: RunView) -> None:
-    """Draw what bears on the numbers shown; `notes` holds the rest."""
+    """Draw the warnings that affect the numbers shown; `notes` draws the rest."""
     loud, _ = _noted(view)
     if loud:
         st.warning("  \n".join(map(plain_markdown, loud)), icon=":material/info:")
@@ -247,7 +247,7 @@ def first_tab(view: RunView) -> str:
 
 
 def headline(view: RunView) -> None:
-    """Draw the headline numbers; where half are unknown, those in a line instead of dashes."""
+    """Draw the headline numbers; if half are unknown, list those in a line instead of dashes."""
     found = run_cards(view)
     unknown = [c for c in found if c.value == UNKNOWN]
     if 2 * len(unknown) < len(found):
