@@ -79,7 +79,9 @@ ATTENTION = "_scaled_dot_product_flash_attention_backward"
         (TILE.match, f"tile-{DIGITS}x{DIGITS}"),
         (_TOOL_VERSION.search, f"version 2024.{DIGITS}.1"),
     ],
-    ids=str,
+    ids=lambda value: (
+        value[:8].encode("unicode_escape").decode() if isinstance(value, str) else value.__name__
+    ),
 )
 def test_what_a_name_is_costs_no_more_than_its_length(
     read: Callable[[str], object], text: str
