@@ -26,6 +26,7 @@ from db.connection import opened
 
 PREFIX = "/api/v1"
 log = logging.getLogger(__name__)
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _ANSWER_FIRST_S = 0.3
 """So long the server has the interpreter to itself before it loads ahead."""
 
@@ -58,7 +59,8 @@ def routes(box: Box) -> list[Route]:
         return found
 
     known = [Route(path, with_state(handler), methods=[m]) for m, path, handler in _routes()]
-    return [*known, Route(PREFIX + "/{rest:path}", nothing_here), Route(PREFIX, nothing_here)]
+    others = (PREFIX + "/{rest:path}", PREFIX)
+    return [*known, *(Route(path, nothing_here, methods=_METHODS) for path in others)]
 
 
 async def nothing_here(_: Request) -> Response:
