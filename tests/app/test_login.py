@@ -93,8 +93,8 @@ def test_configured_login_shows_a_button_and_nothing_else(secrets: Path) -> None
         ("access = 'all'\n" + SECRETS.partition("[access]")[0], "who may enter"),
         (SECRETS.partition("[access]")[0] + "[access]\nanyone = 'true'", "who may enter"),
         (SECRETS.partition("[access]")[0] + "[access]\nanyone = 1", "who may enter"),
-        (SECRETS + "[auth]\n", "mend it"),
-        ("\ufeff[[auth]]\nclient_id = 'x'", "mend it"),
+        (SECRETS + "[auth]\n", "fix it"),
+        ("\ufeff[[auth]]\nclient_id = 'x'", "fix it"),
         (SECRETS.replace("[access]", "[auth.google]\nclient_id = 'x'\n[access]"), "no complete"),
     ],
 )

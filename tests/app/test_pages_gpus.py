@@ -1,4 +1,4 @@
-"""The GPUs page: a card a physical GPU by model, hosts told apart, what to mend on each."""
+"""The GPUs page: a card a physical GPU by model, hosts told apart, what to fix on each."""
 
 import re
 from pathlib import Path

@@ -131,8 +131,13 @@ def _source(row: Row) -> str:
 
 
 def told(value: object, name: str) -> str:
-    """Return a field's value as a label says it: after its name where it needs one."""
+    """Return a field's value as a label says it: after its name where it needs one.
+
+    A switch that is on is its name alone, one that is off goes without saying.
+    """
     text = _text(value)
+    if text.lower() in ("true", "false"):
+        return name.replace("_", " ") if text.lower() == "true" else ""
     if name == "gpu":
         return text.removeprefix("NVIDIA ")  # all of them share it
     return text if not text or name in SPEAKING else f"{name.replace('_', ' ')} {text}"
