@@ -84,7 +84,7 @@ def _labels(groups: Sequence[dict[str, str]], table: Table) -> list[str]:
     others.sort(key=doubled.__contains__)
     kept = telling(groups, [*table.rows, *others])
     kept = kept or ([table.chart.colour] if table.chart else [])
-    return [", ".join(told(g[n], n) for n in kept if g.get(n)) for g in groups]
+    return [", ".join(filter(None, (told(g.get(n), n) for n in kept))) for g in groups]
 
 
 def power_law(
