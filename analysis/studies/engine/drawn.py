@@ -86,7 +86,7 @@ def row_labels(rows: Sequence[Row], pivot: Pivot, chart: Chart) -> list[str]:
     names = [n for n in pivot.row_fields if n not in ("from", chart.colour)]
     names = [n for n in names if rows and n in rows[0]]
     varying = telling(rows, names) or [chart.x]
-    return [_joined(told(row[n], n) for n in varying) + _source(row) for row in rows]
+    return [label_of({n: row[n] for n in varying}) + _source(row) for row in rows]
 
 
 def telling(
@@ -120,6 +120,14 @@ def series_labels(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
         + _source(row)
         for row in rows
     ]
+
+
+def label_of(fields: Mapping[str, object]) -> str:
+    """Return fields as one text, never empty: of switches alone, those that are off are told."""
+    short = _joined(told(value, name) for name, value in fields.items())
+    return short or _joined(
+        f"{name.replace('_', ' ')} {_text(value)}" for name, value in fields.items() if _text(value)
+    )
 
 
 def _joined(parts: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.studies.engine.cells import CELL_COLUMNS, MEASURED
-from analysis.studies.engine.drawn import telling, told, value_text
+from analysis.studies.engine.drawn import label_of, telling, value_text
 from analysis.studies.engine.fields import following, sort_key
 from analysis.studies.engine.records import FitRow, Table
 
@@ -84,7 +84,7 @@ def _labels(groups: Sequence[dict[str, str]], table: Table) -> list[str]:
     others.sort(key=doubled.__contains__)
     kept = telling(groups, [*table.rows, *others])
     kept = kept or ([table.chart.colour] if table.chart else [])
-    return [", ".join(filter(None, (told(g.get(n), n) for n in kept))) for g in groups]
+    return [label_of({n: g[n] for n in kept if g.get(n)}) for g in groups]
 
 
 def power_law(
