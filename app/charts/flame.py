@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from analysis.classify import classify, distinct_labels
 from app.charts.base import Chart, figure, plain, short
-from app.ui.colours import HOST
+from app.ui.colours import HOST, category_colour
 from app.ui.format import duration, percent
 
 TOP = -1
@@ -18,12 +19,13 @@ MAX_DEPTH = 40
 MIN_FRAC = 0.0008
 """Share of the whole below which a box is not drawn: less than a pixel."""
 _ROW_PX = 22
+KERNEL = "kernel"
+"""Kind of a box that is a kernel: it has the colour of its class."""
 _NODE_COLOURS = {
     "range": HOST,
     "operator": "#56b4e9",
     "python": "#009e73",
     "library": "#7a68c8",
-    "kernel": "#e69f00",
     "call": "#d55e00",
     "other": "#6b7280",
 }
@@ -110,8 +112,20 @@ def flame(tree: Tree, root: int) -> Chart:
         f"{plain(name)}<br>{duration(ns)}, {percent(ns / whole)} of all"
         for name, ns in zip(own["name"], own["total_ns"], strict=True)
     ]
-    colours = [_NODE_COLOURS.get(kind, HOST) for kind in own["kind"]]
-    return _boxes(shown, list(own["name"]), colours, hover, "time (ms)")
+    kinds = list(zip(own["name"], own["kind"], strict=True))
+    colours = [
+        category_colour(classify(name).category)
+        if kind == KERNEL
+        else _NODE_COLOURS.get(kind, HOST)
+        for name, kind in kinds
+    ]
+    return _boxes(shown, _told(kinds), colours, hover, "time (ms)")
+
+
+def _told(kinds: Sequence[tuple[str, str]]) -> list[str]:
+    """Return what stands in each box: of a kernel what tells it from others, else its name."""
+    labels = distinct_labels([name for name, kind in kinds if kind == KERNEL])
+    return [labels[name] if kind == KERNEL else name for name, kind in kinds]
 
 
 def flame_difference(rows: pd.DataFrame, root: int, *, labels: tuple[str, str]) -> Chart:
@@ -132,7 +146,8 @@ def flame_difference(rows: pd.DataFrame, root: int, *, labels: tuple[str, str]) 
         told = f"{plain(labels[0])} {duration(a_ns)}, {plain(labels[1])} {duration(b_ns)}"
         hover.append(f"{name}<br>{told}")
         colours.append(_diverging(_change(a_ns, b_ns)))
-    names = list(tree.boxes.loc[shown["node"], "name"])
+    own = tree.boxes.loc[shown["node"]]
+    names = _told(list(zip(own["name"], own["kind"], strict=True)))
     return _boxes(shown, names, colours, hover, "the longer of both (ms)")
 
 
@@ -166,10 +181,7 @@ def _boxes(
         x=width,
         y=shown["depth"],
         customdata=shown["node"].astype(int).to_list(),
-        text=[
-            short(n, max(3, int(150 * s))) if s > 0.02 else ""
-            for n, s in zip(names, share, strict=True)
-        ],
+        text=[_fitting(n, s) for n, s in zip(names, share, strict=True)],
         textposition="inside",
         insidetextanchor="start",
         textangle=0,

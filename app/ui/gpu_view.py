@@ -39,9 +39,21 @@ def cards(frame: pd.DataFrame) -> None:
         rows = group.to_dict("records")
         with card_border(str(model)):
             _model_head(str(model), rows)
-        with st.grid("auto", min_column_width=480, gap="small"):
-            for row in rows:
-                _card(row, [r for r in rows if r is not row])
+        shown = [r for r in rows if _is_served_or_measured(r)] or rows
+        _grid(shown, rows)
+        if unknown := [r for r in rows if not any(r is s for s in shown)]:
+            with st.expander(f"{many(len(unknown), 'more card')} that captures name"):
+                _grid(unknown, rows)
+
+
+def _is_served_or_measured(row: dict[str, Any]) -> bool:
+    return bool(row["worker_id"] or row["peaks"] or pd.notna(row["noise_floor_frac"]))
+
+
+def _grid(shown: list[dict[str, Any]], of_model: list[dict[str, Any]]) -> None:
+    with st.grid("auto", min_column_width=480, gap="small"):
+        for row in shown:
+            _card(row, [r for r in of_model if r is not row])
 
 
 def _model_head(model: str, rows: list[dict[str, Any]]) -> None:

@@ -66,29 +66,42 @@ def _served(gpus: pd.DataFrame) -> str:
 
 
 def gpus(frame: pd.DataFrame) -> None:
-    """Draw one tile a GPU, those online first."""
+    """Draw one tile a GPU that a worker has, those online first; of captures' GPUs one a model."""
     if frame.empty:
         return
     st.subheader("GPUs", anchor=False)
+    served = frame["worker_id"].notna()
+    own = frame[served].sort_values("is_online", ascending=False, kind="stable").head(8)
+    others = frame[~served & ~frame["model"].isin(frame.loc[served, "model"])]
+    tiles = [[row] for row in own.to_dict("records")]
+    tiles += [group.to_dict("records") for _, group in others.groupby("model", sort=False)]
     with st.grid("auto", min_column_width=250, border=True, gap="small"):
-        ordered = frame.sort_values("is_online", ascending=False, kind="stable")
-        for row in ordered.head(8).to_dict("records"):
-            with card_border(str(row["model"])):
-                st.html(_gpu_tile(row))
+        for rows in tiles:
+            with card_border(str(rows[0]["model"])):
+                known = _what_is_known(rows[0]) if len(rows) == 1 else _how_many(rows)
+                st.html(_gpu_tile(rows[0], known))
 
 
-def _gpu_tile(row: dict[str, Any]) -> str:
+def _what_is_known(row: dict[str, Any]) -> str:
+    floors = (row["info"] or {}).get("noise_floors") or {}
+    peaks = "peaks measured" if row["peaks"] else "peaks not measured"
+    return f"{peaks} \u00b7 {noise_floor(row['noise_floor_frac'], floors)}"
+
+
+def _how_many(rows: list[dict[str, Any]]) -> str:
+    measured = sum(bool(row["peaks"]) for row in rows)
+    return f"{len(rows)} cards in captures \u00b7 peaks measured on {measured or 'none'}"
+
+
+def _gpu_tile(row: dict[str, Any], known: str) -> str:
     state = "online" if row["is_online"] else "offline" if row["worker_id"] else "from files"
     dot = "#009e73" if row["is_online"] else "#8a94a6"
-    floors = (row["info"] or {}).get("noise_floors") or {}
-    noise = noise_floor(row["noise_floor_frac"], floors)
-    peaks = "peaks measured" if row["peaks"] else "peaks not measured"
     return (
         f'<div style="font-weight:650"><span class="wb-dot" style="border-radius:.15rem;background:'
         f'{gpu_colour(row["model"])}"></span>{escape(gpu_name(row["model"]))}</div>'
         f'<div class="wb-muted" style="font-size:.86rem;line-height:1.6"><span class="wb-dot" '
         f'style="background:{dot}"></span>{state} \u00b7 {many(row["num_runs"], "run")}<br>'
-        f"{escape(peaks)} \u00b7 {escape(noise)}</div>"
+        f"{escape(known)}</div>"
     )
 
 
