@@ -8,7 +8,8 @@ from streamlit.testing.v1 import AppTest
 
 from core.config import DataDir
 from db.connection import opened
-from db.workers import register_worker
+from db.runs import insert_run
+from db.workers import register_worker, store_gpu
 from tests.app.test_pages import open_page
 
 FAULT = {
@@ -72,3 +73,21 @@ def test_the_way_to_another_host_is_on_the_page(page: AppTest) -> None:
     assert "./warpboard token NAME_OF_THE_GPU_HOST" in codes
     assert "./warpboard worker --dashboard http://" in codes
     assert "DASHBOARD_HOST" not in codes
+
+
+def test_cards_that_only_captures_name_are_one_tile_of_the_overview_and_fold_on_their_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    floor = {"noise_floor_frac": 0.02}
+    with opened(DataDir(root=tmp_path).ensure().db_path) as db:
+        for i in range(3):
+            record = {"model": "NVIDIA H100", "uuid": f"D-{i}"} | (floor if i == 0 else {})
+            store_gpu(db, f"import/D-{i}", None, record)
+        insert_run(db, spec=None, name="an import")
+        shown = open_page(monkeypatch, str(tmp_path), "gpus")
+        overview = html_of(open_page(monkeypatch, str(tmp_path), "overview"))
+
+    assert [e.label for e in shown.expander if "more" in e.label] == [
+        "2 more cards that captures name"
+    ]
+    assert overview.count("from files") == 1 and "3 cards in captures" in overview

@@ -1,5 +1,6 @@
 """A flame graph that can be walked: boxes add up, a choice opens one, its kernels stay chosen."""
 
+import html
 from pathlib import Path
 
 import pandas as pd
@@ -8,6 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.charts.flame import TOP, Tree, difference_tree, flame
 from app.imports import import_paths
+from app.ui.colours import category_colour
 from core.config import data_dir
 
 NODES = pd.DataFrame(
@@ -56,6 +58,20 @@ def test_each_bar_carries_its_box() -> None:
     assert trace["type"] == "bar"
     assert sorted(trace["customdata"]) == [TOP, 0, 1, 2, 3, 4, 5]
     assert list(trace["x"]) == list(tree.laid_out(TOP)["width_ns"] / 1e6)
+
+
+def test_kernels_have_the_colour_of_their_class_and_names_that_tell_them_apart() -> None:
+    add = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(T)"
+    nodes = pd.DataFrame(
+        [(0, pd.NA, add, "kernel", 5e6), (1, pd.NA, "ampere_sgemm_128x64_tn", "kernel", 4e6)],
+        columns=NODES.columns,
+    )
+
+    trace = flame(Tree.of(nodes, whole="all"), TOP).data[0]
+
+    texts = [html.unescape(text) for text in trace["text"][1:]]
+    assert texts == ["vectorized_elementwise_kernel <add, f32>", "ampere_sgemm_128x64_tn"]
+    assert trace["marker"]["color"][1:] == [category_colour(c) for c in ("elementwise", "gemm")]
 
 
 def test_a_difference_is_as_wide_as_the_longer_of_both() -> None:
