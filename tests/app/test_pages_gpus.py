@@ -7,6 +7,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from core.config import DataDir
+from core.spec import JobSpec
 from db.connection import opened
 from db.runs import insert_run
 from db.workers import register_worker, store_gpu
@@ -83,7 +84,8 @@ def test_cards_that_only_captures_name_are_one_tile_of_the_overview_and_fold_on_
         for i in range(3):
             record = {"model": "NVIDIA H100", "uuid": f"D-{i}"} | (floor if i == 0 else {})
             store_gpu(db, f"import/D-{i}", None, record)
-        insert_run(db, spec=None, name="an import")
+        spec = JobSpec(workload="gemm", params={}, gpu="NVIDIA H100")
+        insert_run(db, spec=spec, name="a job")
         shown = open_page(monkeypatch, str(tmp_path), "gpus")
         overview = html_of(open_page(monkeypatch, str(tmp_path), "overview"))
 
