@@ -214,7 +214,7 @@ def how_far(ranks: Sequence[RankProcess]) -> str:
 
 
 def _last_progress(rank: RankProcess) -> str:
-    if rank.process.poll() is not None:
+    if rank.is_ok:  # else it runs, or what stopped this process has reached it first
         return "ended"
     last: dict[str, Any] = {}
     with contextlib.suppress(OSError):

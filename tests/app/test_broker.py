@@ -111,12 +111,18 @@ def running(
     command: Sequence[str], log: Path, env: dict[str, str]
 ) -> Iterator["subprocess.Popen[bytes]"]:
     with log.open("ab") as out:
-        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=out)
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=env, stdout=out, stderr=out, start_new_session=True
+        )
     try:
         yield process
     finally:
         process.terminate()
-        process.wait(30)
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:  # Celery may wait for a broker that ended before it
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(15)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from worker import run_bundle
 from worker.outcomes import OutcomeCode, judge, load_result, tail_text
 from worker.passes import GpuTarget
 from worker.process import ProcessLimits, ProcessResult, run_process
+from worker.ranks import RankProcess, how_far
 from worker.targets import join_targets
 
 RESULT = {"schema_version": 1, "workload": "w", "pass": "clean", "status": "ok"}
@@ -153,6 +154,21 @@ def test_a_time_out_ends_all_ranks_and_says_how_far_each_was(tmp_path):
     said = done.stderr_path.read_text()
     assert "ranks when stopped: rank 0 measure 3/20, rank 1 measure 4/20" in said
     assert alive(tmp_path) == []
+
+
+def test_a_rank_that_the_stop_itself_ended_is_as_far_as_it_said(tmp_path):
+    """A time limit tells the launcher and its ranks at once: a rank may be gone first."""
+    ranks = []
+    for number in (0, 1):
+        process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        process.terminate()
+        process.wait()
+        events = tmp_path / f"{number}.json"
+        events.write_text(json.dumps({"stage": "measure", "done": 3, "total": 20}) + "\n")
+        ranks.append(RankProcess(number, process, tmp_path, events))
+    ranks[1].result = {"status": "ok"}
+
+    assert how_far(ranks) == "rank 0 measure 3/20, rank 1 ended"
 
 
 def test_no_rank_outlives_a_launcher_that_is_killed(tmp_path):
