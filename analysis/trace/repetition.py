@@ -174,7 +174,9 @@ def _find(work: LaunchSequence) -> Repetition | None:
     loops = [
         loop
         for cuts in _anchors(work.code)
-        if (loop := _loop(work, marks, cuts)) is not None and loop.num_turns >= 2
+        if (loop := _loop(work, marks, cuts)) is not None
+        and loop.num_turns >= 2
+        and (loop.num_turns > 2 or not loop.wraps or _continues(work.code, loop))
     ]
     if not loops:
         return None
@@ -293,6 +295,18 @@ def _loop(work: LaunchSequence, marks: _Marks, cuts: Int64s) -> _Loop | None:
         covered=covered,
         exact=float(equal[alike].mean()),
     )
+
+
+def _continues(code: Int64s, loop: _Loop) -> bool:
+    """Tell whether a loop's one whole turn goes on, in its order, before and after it.
+
+    Layers of a window that is cut at both edges have what a turn holds, at other places.
+    """
+    row = int(np.flatnonzero(loop.is_alike)[0])
+    turn = code[int(loop.cuts[row]) : int(loop.cuts[row + 1])]
+    before, after = code[: int(loop.cuts[0])][-len(turn) :], code[int(loop.cuts[-1]) :][: len(turn)]
+    same = (before == turn[len(turn) - len(before) :]).sum() + (after == turn[: len(after)]).sum()
+    return bool(same >= MIN_ALIKE * min(len(turn), len(before) + len(after)))
 
 
 def _edge_turn(buckets: Int64s, cuts: Int64s, usual: NDArray[np.float32]) -> tuple[bool, int]:

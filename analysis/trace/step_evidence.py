@@ -20,6 +20,7 @@ from analysis.trace.repetition import (
     MIN_BLOCK,
     Block,
     MicroSteps,
+    Repetition,
     find_block,
     find_repetition,
     with_first_step,
@@ -50,10 +51,16 @@ MIN_IN_MICRO = 0.75
 MAX_MICRO = 256
 MAX_LAYER = 300
 """A layer hardly launches more."""
+MIN_IN_LAYERS = 0.97
+"""Share of a turn that its blocks cover where nothing comes once a turn."""
 MAX_TRIED = 4
 GRAPHS = "CUDA graph replays"
 REPEATED = "repetition of the launch sequence"
-MAY_BE_LAYERS = f"{REPEATED}; the host never waits in it, so these may be layers of one step"
+NEVER_WAITS = f"{REPEATED}; the host never waits in it, so these may be layers of one step"
+CUT_WINDOW = (
+    f"{REPEATED}; the capture begins and ends within a turn, nothing comes once a turn and the"
+    " host reads no result, so these may be layers of one step"
+)
 
 
 class StepSource(StrEnum):
@@ -265,27 +272,57 @@ def _by_repetition(sequence: LaunchSequence) -> StepCuts | None:
     in_graphs = gpu_ns[sequence.is_graph[entries]].sum()
     by_graph = bool(in_graphs > MIN_GRAPH * gpu_ns.sum())
     num = int(found.is_alike.sum())
-    may_be_layers = not by_graph and found.block is None and _is_unmarked(sequence, entries, num)
+    doubt = None if by_graph else _doubt(sequence, found, entries)
     return StepCuts(
         source=StepSource.GRAPH if by_graph else StepSource.REPETITION,
-        evidence=GRAPHS if by_graph else MAY_BE_LAYERS if may_be_layers else REPEATED,
+        evidence=GRAPHS if by_graph else doubt or REPEATED,
         first=found.first,
         last=found.last,
         start_ns=sequence.time_ns[found.first],
         end_ns=_end_on_host(sequence, found.first, found.last),
         block=found.block,
         micro=found.micro,
-        confidence=round(found.covered * num / (num + 1) * (0.5 if may_be_layers else 1), 3),
+        confidence=round(found.covered * num / (num + 1) * (0.5 if doubt else 1), 3),
         varies=found.varies,
     )
 
 
-def _is_unmarked(sequence: LaunchSequence, entries: Int64s, num_steps: int) -> bool:
-    """Tell whether steps of several launches hold nothing that layers do not hold."""
-    if not MIN_BLOCK * num_steps <= len(entries) <= MAX_LAYER * num_steps:
+def _doubt(sequence: LaunchSequence, found: Repetition, entries: Int64s) -> str | None:
+    """Return why the turns may be layers of one step; None where something marks them as steps.
+
+    `entries`: those of the usual turns. An optimizer, a result that the host reads or a launch that
+    comes once between repeated blocks marks a step; so does a wait, unless the capture is a window
+    cut out of the turns: layers wait for their own copies to the device.
+    """
+    num = int(found.is_alike.sum())
+    if not MIN_BLOCK * num <= len(entries) <= MAX_LAYER * num:
+        return None
+    block, kernels = found.block, int(sequence.num_ops[entries].sum())
+    if block is not None and block.num_kernels * block.count * num < MIN_IN_LAYERS * kernels:
+        return None
+    marks = sequence.is_copy_back | sequence.is_optimizer | sequence.is_graph
+    if marks[entries].any():
+        return None
+    if not sequence.is_wait[entries].any():
+        return NEVER_WAITS
+    return CUT_WINDOW if _is_cut_window(sequence.code, found) else None
+
+
+def _is_cut_window(code: Int64s, found: Repetition) -> bool:
+    """Tell whether a capture holds its turns and, at both edges, a part of one more.
+
+    What was in flight when the capture began has no launch, so its order there tells nothing. A
+    whole number of turns is no window that chance cut.
+    """
+    rows = np.flatnonzero(found.is_alike)
+    first, last = int(found.first[rows[0]]), int(found.last[rows[-1]])
+    turn = code[first : int(found.last[rows[0]])]
+    before, after = code[:first], code[last:]
+    is_cut = 0 < len(before) < len(turn) and 0 < len(after) < len(turn)
+    if not is_cut or len(before) + len(after) == len(turn):
         return False
-    marks = sequence.is_wait | sequence.is_copy_back | sequence.is_optimizer | sequence.is_graph
-    return not marks[entries].any()
+    same = np.isin(before, turn).sum() + (after == turn[: len(after)]).sum()
+    return bool(same >= MIN_ALIKE * (len(before) + len(after)))
 
 
 def _end_on_host(sequence: LaunchSequence, first: Int64s, last: Int64s) -> Int64s:

@@ -188,6 +188,47 @@ def test_layers_of_a_single_pass_are_named_as_what_they_may_be() -> None:
     assert document["confidence"] < 0.5
 
 
+COPYING_LAYER = ["norm", "HtoD", "wait", *LAYER[1:]]
+
+
+@pytest.mark.parametrize(
+    ("program", "num_kernels"),
+    [
+        (["embed", *COPYING_LAYER * 40, *HEAD, *READ][60:250], 7),
+        (["embed", *LAYER * 40, *HEAD, *READ][60:250], 7),
+        (["embed", *[*LAYER, "wait", *LAYER, "rope"] * 20, *HEAD, *READ][20:250], 15),
+        (["embed", *[*LAYER * 5, *LAYER, "rope"] * 10, *HEAD, *READ][20:290], 43),
+        (["embed", *LAYER * 14, *HEAD, *READ, "embed", *LAYER * 14][30:-40], 7),
+    ],
+    ids=["each waits for a copy", "none waits", "of two kinds", "of five and one", "of two passes"],
+)
+def test_layers_of_a_window_cut_out_of_one_step_are_named_so(
+    program: list[str], num_kernels: int
+) -> None:
+    document = found(program)
+
+    assert "may be layers of one step" in document["evidence"]
+    assert document["confidence"] < 0.5
+    assert document["num_kernels"] == num_kernels
+
+
+@pytest.mark.parametrize(
+    "program",
+    [(TOKEN * 12)[50:-30], (TRAIN * 8)[50:-30], (["norm", "gemm", "act", *READ] * 20)[2:-2]],
+    ids=["decode", "training", "a small model whose result is read"],
+)
+def test_steps_of_a_cut_window_are_not_doubted(program: list[str]) -> None:
+    document = found(program)
+
+    assert "may be layers" not in document["evidence"]
+    assert document["confidence"] > 0.75
+
+
+def test_steps_that_only_wait_are_not_doubted_where_the_capture_is_whole() -> None:
+    for program in (COPYING_LAYER * 12, [*START_UP, *[*LAYER, "wait"] * 12]):
+        assert "may be layers" not in found(program)["evidence"]
+
+
 def test_pages_of_unified_memory_that_move_are_no_launches() -> None:
     moves = ["unified HtoD"] * 48
 
