@@ -3,7 +3,8 @@
 #
 #   bench/measure_matrix.sh OUT_DIR [PART...]
 #
-# PART: pairs compiled eager scaling training counters sections advice steps lengths; none named is
+# PART: pairs compiled eager scaling training counters sections advice steps lengths
+#   quantised tries; none named is
 # all of them. `advice` holds runs and the changes of them that `warpboard advise` predicts.
 # WARPBOARD_PYTHON: the Python that has torch (python3). MATRIX_GPUS: ordinals of the GPUs that share
 # the work ("0"); they should be of one model. MATRIX_JOBS: programs that start up side by side on
@@ -16,7 +17,7 @@ python=${WARPBOARD_PYTHON:-python3}
 out=${1:?usage: bench/measure_matrix.sh OUT_DIR [PART...]}
 shift
 mkdir -p "$out"
-parts=${*:-pairs compiled eager scaling training counters sections advice steps lengths}
+parts=${*:-pairs compiled eager scaling training counters sections advice steps lengths quantised tries}
 export OUT="$out" PYTHON="$python" MATRIX_GPUS="${MATRIX_GPUS:-0}"
 jobs_file="$out/jobs.txt"
 : >"$jobs_file"
@@ -173,7 +174,6 @@ steps() {
   for graph in off on; do
     job "decode-llama-3-8b-graph-$graph decode --profilers nsys --set preset=llama-3-8b --set cuda_graph=$graph"
   done
-  job "decode-1-layer-int8 decode --profilers nsys --set preset=llama-7b-layer --set weights=int8 --set compile=max-autotune"
   for name in sdpa triton; do
     job "decode-1-layer-context-16384-$name decode --profilers nsys --set preset=llama-7b-layer --set kv_heads=8 --set context=16384 --set attention=$name --set cuda_graph=on"
   done
@@ -190,6 +190,79 @@ lengths() {
       done
     done
   done
+}
+
+quantised() {  # torchao must be importable
+  for weights in int8 fp8; do
+    for mode in none reduce-overhead max-autotune; do
+      job "decode-1-layer-$weights-$mode decode --repeats 3 --profilers nsys --set preset=llama-7b-layer --set weights=$weights --set compile=$mode"
+    done
+    job "decode-llama-3-8b-$weights-reduce-overhead decode --profilers nsys --set preset=llama-3-8b --set weights=$weights --set compile=reduce-overhead"
+  done
+  job "decode-llama-3-8b-bf16-reduce-overhead decode --profilers nsys --set preset=llama-3-8b --set compile=reduce-overhead"
+}
+
+tries() {  # bases of other shapes and their changes: a second look at what `warpboard advise` predicts
+  base() { job "tries-$1-base $2 --repeats 3 --profilers nsys"; }
+  change() { job "tries-$1-$2 $3 --repeats 3 $4"; }
+  train="transformer --set mode=train_step"
+  forward="transformer --set mode=forward"
+
+  of="$train --set preset=small --set dtype=fp32 --set batch=8 --set seq_len=512"
+  base train-small "$of"
+  change train-small fused "$of" "--set fused_optimizer=on"
+  change train-small tf32 "${of/dtype=fp32/dtype=tf32}" ""
+  change train-small batch32 "${of/batch=8/batch=32}" ""
+  of="$train --set preset=medium --set dtype=bf16 --set batch=16 --set seq_len=512"
+  base train-medium "$of"
+  change train-medium fused "$of" "--set fused_optimizer=on"
+  change train-medium default "$of" "--set compile=default"
+  of="$train --set preset=large --set dtype=fp32 --set batch=4 --set seq_len=512"
+  base train-large "$of"
+  change train-large fused "$of" "--set fused_optimizer=on"
+  change train-large tf32 "${of/dtype=fp32/dtype=tf32}" ""
+  change train-large bf16 "${of/dtype=fp32/dtype=bf16}" ""
+  of="$train --set preset=xl --set dtype=bf16 --set batch=8 --set seq_len=256"
+  base train-xl "$of"
+  change train-xl fused "$of" "--set fused_optimizer=on"
+  change train-xl batch16 "${of/batch=8/batch=16}" ""
+  of="$forward --set preset=medium --set dtype=fp32 --set batch=16 --set seq_len=512"
+  base forward-medium "$of"
+  change forward-medium tf32 "${of/dtype=fp32/dtype=tf32}" ""
+  change forward-medium default "$of" "--set compile=default"
+  of="$forward --set preset=xl --set dtype=bf16 --set batch=16 --set seq_len=512"
+  base forward-xl "$of"
+  change forward-xl default "$of" "--set compile=default"
+  change forward-xl sdpa "$of" "--set attention=sdpa"
+  of="$forward --set preset=large --set dtype=bf16 --set batch=8 --set seq_len=1024"
+  base forward-large "$of"
+  change forward-large sdpa "$of" "--set attention=sdpa"
+  change forward-large default "$of" "--set compile=default"
+  of="prefill --set preset=llama-7b-layer --set layers=2 --set seq_len=4096 --set attention=naive"
+  base prefill-2 "$of"
+  change prefill-2 sdpa "${of/attention=naive/attention=sdpa}" ""
+  change prefill-2 default "$of" "--set compile=default"
+  of="attention --set implementation=naive --set dtype=bf16 --set head_dim=128 --set seq_len=1024 --set batch=16"
+  base attention-1k "$of"
+  change attention-1k sdpa "${of/implementation=naive/implementation=sdpa}" ""
+  of="attention --set implementation=naive --set dtype=fp16 --set head_dim=128 --set causal=on --set seq_len=8192 --set batch=1"
+  base attention-8k "$of"
+  change attention-8k sdpa "${of/implementation=naive/implementation=sdpa}" ""
+  of="attention --set implementation=naive --set dtype=fp16 --set mode=forward_backward --set head_dim=128 --set seq_len=4096 --set batch=2"
+  base attention-train "$of"
+  change attention-train sdpa "${of/implementation=naive/implementation=sdpa}" ""
+  of="gemm --set m=8192 --set n=8192 --set k=8192 --set dtype=fp32"
+  base gemm-8k "$of"
+  change gemm-8k tf32 "${of/dtype=fp32/dtype=tf32}" ""
+  change gemm-8k bf16 "${of/dtype=fp32/dtype=bf16}" ""
+  of="gemm --set m=2048 --set n=8192 --set k=2048 --set dtype=bf16"
+  base gemm-2k "$of"
+  change gemm-2k fp8 "${of/dtype=bf16/dtype=fp8}" ""
+  of="decode --set preset=llama-7b-layer --set layers=4 --set batch=64 --set context=1024"
+  base decode-4 "$of"
+  change decode-4 default "$of" "--set compile=default"
+  change decode-4 graph "$of" "--set cuda_graph=on"
+  change decode-4 batch128 "${of/batch=64/batch=128}" ""
 }
 
 for part in $parts; do "$part"; done

@@ -10,11 +10,11 @@ compiled step, or a replayed CUDA graph, has `forward` only.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from core.errors import ToolUnavailableError, UserError
-from workloads.kernels.availability import require_triton
+from workloads.kernels.availability import require_fp8, require_triton
 from workloads.llama_params import (
     DTYPE_BYTES,
     LLAMA_PRESETS,
@@ -40,8 +40,11 @@ class Params(LlamaParams):
         minimum=2, maximum=1_048_576, smallest=32, basic=True,
     )  # fmt: skip
     weights: str = param(
-        "native", doc="int8: weight-only quantisation by torchao", choices=("native", "int8")
-    )
+        "native",
+        doc="int8: weights alone, products in `dtype`; fp8: weights and products, scaled by row; "
+        "both by torchao",
+        choices=("native", "int8", "fp8"),
+    )  # fmt: skip
     attention: str = param(
         "sdpa", doc="sdpa, naive with its parts as ranges, or our Triton kernel for one query",
         choices=("sdpa", "naive", "triton"),
@@ -72,12 +75,13 @@ class Params(LlamaParams):
 
     @property
     def weight_bytes(self) -> int:
-        return 1 if self.weights == "int8" else DTYPE_BYTES[self.dtype]
+        return DTYPE_BYTES[self.dtype if self.weights == "native" else self.weights]
 
 
 def cost(p: Params) -> Cost:
     """Return the work of one step; see `llama_params.decode_cost`."""
-    return decode_cost(p, context=p.context, weight_bytes=p.weight_bytes)
+    work = decode_cost(p, context=p.context, weight_bytes=p.weight_bytes)
+    return replace(work, flops_dtype="fp8") if p.weights == "fp8" else work
 
 
 def estimate_memory_bytes(p: Params) -> int:
@@ -99,8 +103,8 @@ def build(p: Params, context: Context) -> Program:
         p.shape(), device=device, dtype=dtype, max_length=p.context,
         ranges=inner_ranges(context, p.compile),
     )  # fmt: skip
-    if p.weights == "int8":
-        _quantize(model)
+    if p.weights != "native":
+        _quantize(model, p.weights, context)
     caches = make_caches(model, p.batch, p.context, device, dtype)
     passed = caches if p.kv_cache == "argument" else None
     if passed is None:
@@ -135,14 +139,21 @@ def build(p: Params, context: Context) -> Program:
     return Program(step=step, compile_mode=p.compile, cuda_graph=p.cuda_graph, metrics=metrics)
 
 
-def _quantize(model: "Llama") -> None:
+def _quantize(model: "Llama", weights: str, context: Context) -> None:
+    if weights == "fp8":
+        require_fp8(on_gpu=context.on_gpu, instead="weights=native")
     try:
-        from torchao.quantization import Int8WeightOnlyConfig, quantize_
+        from torchao import quantization as ao
     except ImportError as error:
         raise ToolUnavailableError(
-            "torchao", "weights=int8 needs it and it is not installed", "pip install torchao"
+            "torchao", f"weights={weights} needs it and it is not installed", "pip install torchao"
         ) from error
-    quantize_(model, Int8WeightOnlyConfig())
+    by_row = ao.PerRow()
+    if weights == "fp8":
+        config = ao.Float8DynamicActivationFloat8WeightConfig(granularity=by_row)
+    else:
+        config = ao.Int8WeightOnlyConfig()
+    ao.quantize_(model, config)
 
 
 WORKLOAD = WorkloadSpec(

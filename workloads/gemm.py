@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from core.errors import ToolUnavailableError, UserError
-from workloads.kernels.availability import require_triton
+from core.errors import UserError
+from workloads.kernels.availability import require_fp8, require_triton
 from workloads.llama_params import DTYPE_BYTES
 from workloads.program import Context, Metric, Program, Timings
 from workloads.spec import CommonParams, Cost, ParamValue, WorkloadSpec, param
@@ -117,11 +117,7 @@ def _operand(p: Params, shape: tuple[int, int], context: Context) -> Any:
 
     if p.dtype != "fp8":
         return torch.randn(shape, device=context.device, dtype=DTYPES[p.dtype])
-    if not context.on_gpu or torch.cuda.get_device_capability() < (8, 9):
-        raise ToolUnavailableError(
-            "fp8", "it needs a GPU of compute capability 8.9 or newer",
-            "Choose dtype=bf16",
-        )  # fmt: skip
+    require_fp8(on_gpu=context.on_gpu, instead="dtype=bf16")
     values = torch.randn(shape, device=context.device).clamp(-FP8_MAX, FP8_MAX)
     return values.to(torch.float8_e4m3fn)
 

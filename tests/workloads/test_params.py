@@ -98,6 +98,16 @@ def test_decode_cost_is_that_of_the_formula_by_hand():
     assert work.num_tokens == 3
 
 
+@pytest.mark.parametrize(("weights", "products"), [("int8", "bf16"), ("fp8", "fp8")])
+def test_quantised_decode_reads_a_byte_a_weight(weights, products):
+    values = {"preset": "llama-7b", "dtype": "bf16", "context": 2}
+
+    native, quantised = cost("decode", values), cost("decode", {**values, "weights": weights})
+
+    assert 1.99 < native.bytes / quantised.bytes <= 2
+    assert quantised.flops == native.flops and quantised.flops_dtype == products
+
+
 def test_llama_7b_has_the_weights_of_its_name():
     assert 12e9 < estimate_memory_bytes("decode", {"preset": "llama-7b"}) < 16e9
 

@@ -56,6 +56,18 @@ def test_events_tell_stages_in_order_and_every_iteration(tmp_path):
     assert done.events[-12] == {"event": "progress", "stage": "measure", "done": 11, "total": 11}
 
 
+@pytest.mark.parametrize(
+    ("name", "changed", "remedy"),
+    [("gemm", {"dtype": "fp8"}, "dtype=bf16"), ("decode", {"weights": "fp8"}, "weights=native")],
+)
+def test_fp8_on_a_cpu_names_what_to_choose_instead(name, changed, remedy, tmp_path):
+    done = run_program(name, spec={"preset": "tiny", **changed}, out=tmp_path)
+
+    assert done.returncode != 0
+    assert "compute capability 8.9" in done.stdout + done.stderr + json.dumps(done.result)
+    assert remedy in done.stdout + done.stderr + json.dumps(done.result)
+
+
 def trace_ranges(path):
     """Return (name, start, end) of the ranges in a trace, in microseconds."""
     with gzip.open(path) as stream:

@@ -1,4 +1,4 @@
-"""Whether our Triton kernels can run here. Imports neither torch nor triton."""
+"""Whether a kernel can run here: imports neither torch nor triton before it is asked."""
 
 import os
 from importlib.util import find_spec
@@ -17,4 +17,14 @@ def require_triton(*, on_gpu: bool, instead: str) -> None:
             "triton",
             "its kernels need a GPU",
             f"Choose {instead}, or set TRITON_INTERPRET=1 (very slow)",
+        )
+
+
+def require_fp8(*, on_gpu: bool, instead: str) -> None:
+    """Raise ToolUnavailableError, naming what to choose `instead`, where fp8 has no products."""
+    import torch
+
+    if not on_gpu or torch.cuda.get_device_capability() < (8, 9):
+        raise ToolUnavailableError(
+            "fp8", "it needs a GPU of compute capability 8.9 or newer", f"Choose {instead}"
         )
