@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from core.gpus import datasheet_peaks
+from core.model_sizes import DTYPE_BYTES
 
 MEASURED = "measured"
 DATASHEET = "datasheet"
@@ -20,7 +21,6 @@ OPERATOR_POINT_COLUMNS = ("label", "pass", "intensity", "flops_per_s", "duration
 CEILING_COLUMNS = ("source", "dtype", "bytes_per_s", "flops_per_s", "ridge")
 LEVELS = {"DRAM": "dram_bytes", "L2": "l2_bytes"}
 """Levels of memory that a roofline can be of, and the bytes of a kernel that pass them."""
-DTYPE_BYTES = {"fp8": 1, "int8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4}
 _DTYPE_OF_NAME = (
     ("bf16", re.compile(r"bf16|bfloat16|nvjet_(?:sm\d+_)?t", re.I)),
     ("fp8", re.compile(r"e4m3|e5m2|fp8|float8|nvjet_(?:sm\d+_)?(?:qq|oo)", re.I)),
@@ -199,7 +199,7 @@ def operator_points(
     for row in known.to_dict("records"):
         mine = longest[(longest["name"] == row["name"]) & (longest["pass"] == row["pass"])]
         dtype = next(filter(None, map(dtype_of_name, mine["kernel"])), declared)
-        if dtype not in DTYPE_BYTES:
+        if dtype is None or dtype not in DTYPE_BYTES:
             continue
         moved = float(row["elements"]) * DTYPE_BYTES[dtype]
         flops, time_ns = float(row["flops"]), float(row["total_kernel_ns"])

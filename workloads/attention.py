@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from core.errors import ToolUnavailableError, UserError
+from core.model_sizes import DTYPE_BYTES
 from workloads.kernels.availability import require_triton
-from workloads.llama_params import DTYPE_BYTES
 from workloads.program import Context, Metric, Program, Timings
 from workloads.spec import CommonParams, Cost, WorkloadSpec, param
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from core.errors import ToolUnavailableError, UserError
+from core.model_sizes import DTYPE_BYTES, MODEL_SIZES
 from workloads.kernels.availability import require_fp8, require_triton
 from workloads.llama_params import (
-    DTYPE_BYTES,
-    LLAMA_PRESETS,
+    COMPILE_MODES,
     LLAMA_SOURCE,
     LlamaParams,
     check_cuda_graph,
@@ -162,9 +162,9 @@ WORKLOAD = WorkloadSpec(
     about="A Llama layer stack with a KV cache produces one token a step.",
     source=LLAMA_SOURCE,
     params=Params,
-    presets=LLAMA_PRESETS,
+    presets=MODEL_SIZES["decode"],
     default_preset="llama-7b-layer",
-    implementations=("none", "default", "reduce-overhead", "max-autotune"),
+    implementations=COMPILE_MODES,
     phases=("forward",),
     modes=("decode",),
     build=build,

@@ -16,8 +16,8 @@ from functools import partial
 from typing import Any
 
 from core.errors import UserError
+from core.model_sizes import DTYPE_BYTES
 from workloads.kernels.availability import require_fp8, require_triton
-from workloads.llama_params import DTYPE_BYTES
 from workloads.program import Context, Metric, Program, Timings
 from workloads.spec import CommonParams, Cost, ParamValue, WorkloadSpec, param
 

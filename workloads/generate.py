@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from core.model_sizes import DTYPE_BYTES, MODEL_SIZES
 from workloads.llama_params import (
-    DTYPE_BYTES,
-    LLAMA_PRESETS,
+    COMPILE_MODES,
     LLAMA_SOURCE,
     LlamaParams,
     check_cuda_graph,
@@ -147,12 +147,9 @@ WORKLOAD = WorkloadSpec(
     about="Prompt in, new tokens out, with a static KV cache and an optional CUDA graph.",
     source=LLAMA_SOURCE,
     params=Params,
-    presets={
-        name: {**values, "vocab": values["vocab"] or 32_000}
-        for name, values in LLAMA_PRESETS.items()
-    },
+    presets=MODEL_SIZES["generate"],
     default_preset="llama-7b-layer",
-    implementations=("none", "default", "reduce-overhead", "max-autotune"),
+    implementations=COMPILE_MODES,
     phases=("prefill", "decode"),
     modes=("decode",),
     build=build,

@@ -1,31 +1,17 @@
-"""Parameters, costs and presets that the Llama workloads share. No torch here."""
+"""Parameters and costs that the Llama workloads share. No torch here."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from core.errors import UserError
-from workloads.spec import CommonParams, Cost, ParamValue, param
+from core.model_sizes import DTYPE_BYTES
+from workloads.spec import CommonParams, Cost, param
 
 if TYPE_CHECKING:
     from workloads.models.llama import LlamaShape
 
-DTYPE_BYTES: Mapping[str, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 COMPILE_MODES = ("none", "default", "reduce-overhead", "max-autotune")
 LLAMA_SOURCE = "https://arxiv.org/abs/2302.13971"
-
-LLAMA_PRESETS: Mapping[str, Mapping[str, ParamValue]] = {
-    "llama-7b-layer": {
-        "layers": 1, "d_model": 4096, "heads": 32, "kv_heads": 32, "ff": 11008, "vocab": 0,
-    },
-    "llama-7b": {
-        "layers": 32, "d_model": 4096, "heads": 32, "kv_heads": 32, "ff": 11008, "vocab": 32000,
-    },
-    "llama-3-8b": {
-        "layers": 32, "d_model": 4096, "heads": 32, "kv_heads": 8, "ff": 14336, "vocab": 128256,
-    },
-}  # fmt: skip
-"""Dimensions from the models' published configurations; `llama-7b-layer` is one layer of 7B."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,9 @@ Ranges: forward > attention > (attention_scores, softmax, attention_output where
 
 from dataclasses import dataclass
 
+from core.model_sizes import DTYPE_BYTES, MODEL_SIZES
 from workloads.llama_params import (
-    DTYPE_BYTES,
-    LLAMA_PRESETS,
+    COMPILE_MODES,
     LLAMA_SOURCE,
     LlamaParams,
     llama_memory_bytes,
@@ -77,9 +77,9 @@ WORKLOAD = WorkloadSpec(
     about="A Llama layer stack reads a whole prompt and fills its KV cache.",
     source=LLAMA_SOURCE,
     params=Params,
-    presets=LLAMA_PRESETS,
+    presets=MODEL_SIZES["prefill"],
     default_preset="llama-7b-layer",
-    implementations=("none", "default", "reduce-overhead", "max-autotune"),
+    implementations=COMPILE_MODES,
     phases=("forward",),
     modes=("prefill",),
     build=build,

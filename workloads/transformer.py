@@ -16,22 +16,15 @@ Ranges: forward > attention > (attention_scores, softmax, attention_output where
 backward; optimizer. Compiled: top-level phases only.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from core.errors import UserError
+from core.model_sizes import MODEL_SIZES
 from workloads.llama_params import COMPILE_MODES
 from workloads.program import Context, Program
-from workloads.spec import Cost, ParallelParams, ParamValue, WorkloadSpec, param
+from workloads.spec import Cost, ParallelParams, WorkloadSpec, param
 
-PRESETS: Mapping[str, Mapping[str, ParamValue]] = {
-    "small": {"d_model": 768, "layers": 12, "heads": 12, "ff": 3072},
-    "medium": {"d_model": 1024, "layers": 24, "heads": 16, "ff": 4096},
-    "large": {"d_model": 1280, "layers": 36, "heads": 20, "ff": 5120},
-    "xl": {"d_model": 1600, "layers": 48, "heads": 25, "ff": 6400},
-    "2.7B": {"d_model": 2560, "layers": 32, "heads": 32, "ff": 10240},
-}
 MODES = ("forward", "forward_backward", "train_step")
 PARALLEL = ("none", "ddp", "fsdp2", "tensor")
 SCALING = ("strong", "weak")
@@ -281,7 +274,7 @@ WORKLOAD = WorkloadSpec(
     about="A GPT-style model from small to 2.7B: forward, backward and optimizer.",
     source="https://arxiv.org/abs/2005.14165",
     params=Params,
-    presets=PRESETS,
+    presets=MODEL_SIZES["transformer"],
     default_preset="small",
     implementations=("naive", "sdpa"),
     phases=("forward", "backward", "optimizer"),

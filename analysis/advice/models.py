@@ -22,11 +22,9 @@ from analysis.advice.constants import (
 )
 from analysis.advice.step_work import EAGER_PHASES, FUSIBLE, StepWork
 from analysis.classify import Category
+from core.model_sizes import DTYPE_BYTES
 from core.numbers import decimal
 
-ELEMENT_BYTES: Mapping[str, int] = {
-    "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1,
-}  # fmt: skip
 _NAIVE_ATTENTION = ("attention_scores", "softmax", "attention_output")
 MIN_HEAD_DIM = 128
 """Narrower heads reach another share of the rate: the one pair measured was missed by 27 %."""
@@ -138,11 +136,11 @@ def other_dtype(step: StepWork, dtype: str, *, is_autocast: bool) -> Estimate | 
     old_rate, rate, bytes_rate = step.flops_rate(old), step.flops_rate(dtype), step.bytes_rate
     if not old_rate or not rate or not bytes_rate or not step.on_gpu or not step.num_launches:
         return None
-    same_bytes = is_autocast or ELEMENT_BYTES[dtype] == ELEMENT_BYTES[old]
-    size = 1.0 if same_bytes else ELEMENT_BYTES[dtype] / ELEMENT_BYTES[old]
+    same_bytes = is_autocast or DTYPE_BYTES[dtype] == DTYPE_BYTES[old]
+    size = 1.0 if same_bytes else DTYPE_BYTES[dtype] / DTYPE_BYTES[old]
     products_ns = step.time_ns(step.is_product)
     new_ns = max(products_ns * old_rate / rate, _floor_ns(step, rate, bytes_rate, size))
-    casts = is_autocast and ELEMENT_BYTES[dtype] < ELEMENT_BYTES[old]
+    casts = is_autocast and DTYPE_BYTES[dtype] < DTYPE_BYTES[old]
     num_casts = CASTS_PER_PRODUCT * step.count(step.is_product) if casts else 0.0
     casts_ns = 1.5 * _weight_bytes(step) / bytes_rate * 1e9 if casts else 0.0
     rest_ns = (step.gpu_ns - products_ns) * size

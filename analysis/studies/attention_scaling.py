@@ -43,13 +43,7 @@ STUDY = Study(
             rows=("gpu", "model", "mode", "dtype", "batch", "d_model"),
             columns=("seq_len",),
             values=(
-                Value(
-                    key="rate",
-                    label="rate",
-                    unit="GFLOP/s",
-                    measure="gflop_per_s",
-                    published=("throughput|GFLOP/s",),
-                ),
+                Value("rate", "rate", "GFLOP/s", "gflop_per_s", ("throughput|GFLOP/s",)),
                 MAX_ERROR,
             ),
             sources=("flash-kernels-playground-scaling", "flash-kernels-playground"),

@@ -14,37 +14,12 @@ STUDY = Study(
         Table(
             title="Benchmark",
             rows=("model", "batch", "seq_len", "mode", "dtype"),
-            columns=(),
             values=(
-                Value(
-                    key="mean",
-                    label="mean",
-                    unit="ms",
-                    measure="latency_mean",
-                    published=("latency_mean",),
-                ),
-                Value(
-                    key="std",
-                    label="std",
-                    unit="ms",
-                    measure="latency_std",
-                    published=("latency_std",),
-                ),
-                Value(
-                    key="median",
-                    label="median",
-                    unit="ms",
-                    measure="latency",
-                    published=("latency_median", "latency"),
-                ),
+                Value("mean", "mean", "ms", "latency_mean", ("latency_mean",)),
+                Value("std", "std", "ms", "latency_std", ("latency_std",)),
+                Value("median", "median", "ms", "latency", ("latency_median", "latency")),
                 *(
-                    Value(
-                        key=name,
-                        label=name,
-                        unit=unit,
-                        measure=f"latency_{name}",
-                        published=(f"latency_{name}",),
-                    )
+                    Value(name, name, unit, f"latency_{name}", (f"latency_{name}",))
                     for name, unit in (("min", "ms"), ("max", "ms"), ("cv", "%"))
                 ),
                 TOKENS,

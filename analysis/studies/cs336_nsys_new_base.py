@@ -17,11 +17,11 @@ STUDY = Study(
             columns=("seq_len",),
             values=(
                 Value(
-                    key="forward_range",
-                    label="forward, GPU projection",
-                    unit="ms",
-                    measure="forward_projected",
-                    published=("forward_range",),
+                    "forward_range",
+                    "forward, GPU projection",
+                    "ms",
+                    "forward_projected",
+                    ("forward_range",),
                 ),
             ),
             where={"mode": ("forward",)},
@@ -45,15 +45,7 @@ STUDY = Study(
             title="GEMM fraction",
             rows=("model", "seq_len"),
             columns=("mode",),
-            values=(
-                Value(
-                    key="gemm_fraction",
-                    label="GEMM",
-                    unit="%",
-                    measure="gemm_fraction",
-                    published=("gemm_fraction",),
-                ),
-            ),
+            values=(Value("gemm_fraction", "GEMM", "%", "gemm_fraction", ("gemm_fraction",)),),
             where={"mode": ("forward", "train_step")},
             sources=("cs336-nsys-new-base",),
             chart=Chart(kind="heatmap", x="seq_len", colour="model", value="gemm_fraction"),
@@ -61,16 +53,11 @@ STUDY = Study(
         Table(
             title="Softmax and matmul",
             rows=("model", "seq_len"),
-            columns=(),
             values=(
                 SOFTMAX,
                 MATMUL,
                 Value(
-                    key="ratio",
-                    label="softmax / matmul",
-                    unit="%",
-                    measure="softmax_to_matmul",
-                    published=("softmax_to_matmul",),
+                    "ratio", "softmax / matmul", "%", "softmax_to_matmul", ("softmax_to_matmul",)
                 ),
             ),
             where={"mode": ("forward",)},

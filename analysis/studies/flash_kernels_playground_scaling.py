@@ -17,13 +17,7 @@ STUDY = Study(
             values=(
                 LATENCY,
                 SPEEDUP_ON_NAIVE,
-                Value(
-                    key="rate",
-                    label="rate",
-                    unit="GFLOP/s",
-                    measure="gflop_per_s",
-                    published=("throughput",),
-                ),
+                Value("rate", "rate", "GFLOP/s", "gflop_per_s", ("throughput",)),
             ),
             where={"mode": ("forward",), "dtype": ("fp16",)},
             sources=("flash-kernels-playground-scaling",),

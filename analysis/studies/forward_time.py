@@ -19,11 +19,11 @@ STUDY = Study(
             values=(
                 LATENCY_MEDIAN,
                 Value(
-                    key="forward_range",
-                    label="GPU projection of the range",
-                    unit="ms",
-                    measure="forward_projected",
-                    published=("forward_range",),
+                    "forward_range",
+                    "GPU projection of the range",
+                    "ms",
+                    "forward_projected",
+                    ("forward_range",),
                 ),
             ),
             where={"mode": ("forward",)},

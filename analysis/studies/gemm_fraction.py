@@ -15,13 +15,7 @@ STUDY = Study(
             rows=("gpu", "workload", "mode", "model"),
             columns=("seq_len",),
             values=(
-                Value(
-                    key="gemm_fraction",
-                    label="GEMM and GEMV",
-                    unit="%",
-                    measure="gemm_fraction",
-                    published=("gemm_fraction",),
-                ),
+                Value("gemm_fraction", "GEMM and GEMV", "%", "gemm_fraction", ("gemm_fraction",)),
             ),
             sources=("cs336-nsys-new-base",),
             chart=Chart(kind="heatmap", x="seq_len", colour="model", value="gemm_fraction"),

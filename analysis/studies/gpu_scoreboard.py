@@ -18,18 +18,8 @@ STUDY = Study(
             compares="gpu",
             values=(
                 LATENCY_MEDIAN,
-                Value(
-                    key="bandwidth",
-                    label="of measured bandwidth",
-                    unit="%",
-                    measure="bandwidth_share",
-                ),
-                Value(
-                    key="compute",
-                    label="of measured compute peak",
-                    unit="%",
-                    measure="compute_share",
-                ),
+                Value("bandwidth", "of measured bandwidth", "%", "bandwidth_share"),
+                Value("compute", "of measured compute peak", "%", "compute_share"),
                 TOKENS,
             ),
             sources=(

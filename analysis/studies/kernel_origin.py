@@ -14,30 +14,14 @@ STUDY = Study(
             title="Share of kernel time by origin",
             rows=("gpu", "workload", "model", "compile"),
             columns=("origin",),
-            values=(
-                Value(
-                    key="origin",
-                    label="share",
-                    unit="%",
-                    measure="origin_share",
-                    extra="origin",
-                ),
-            ),
+            values=(Value("origin", "share", "%", "origin_share", extra="origin"),),
             chart=Chart(kind="stacked", x="compile", colour="origin", value="origin"),
         ),
         Table(
             title="Share of kernel time by category",
             rows=("gpu", "workload", "model", "compile"),
             columns=("category",),
-            values=(
-                Value(
-                    key="category",
-                    label="share",
-                    unit="%",
-                    measure="category_share",
-                    extra="category",
-                ),
-            ),
+            values=(Value("category", "share", "%", "category_share", extra="category"),),
             chart=Chart(kind="stacked", x="compile", colour="category", value="category"),
         ),
     ),

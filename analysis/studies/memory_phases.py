@@ -15,15 +15,7 @@ STUDY = Study(
             title="Peak by phase",
             rows=("gpu", "workload", "model", "mode", "seq_len"),
             columns=("phase",),
-            values=(
-                Value(
-                    key="phase_peak",
-                    label="allocated peak",
-                    unit="GB",
-                    measure="phase_memory",
-                    extra="phase",
-                ),
-            ),
+            values=(Value("phase_peak", "allocated peak", "GB", "phase_memory", extra="phase"),),
             chart=Chart(kind="bars", x="model", colour="phase", value="phase_peak"),
         ),
         Table(
@@ -31,7 +23,7 @@ STUDY = Study(
             rows=("gpu", "workload", "model", "mode", "dtype"),
             columns=("seq_len",),
             values=(
-                Value(key="peak", label="allocated peak", unit="GB", measure="peak_memory"),
+                Value("peak", "allocated peak", "GB", "peak_memory"),
                 RESERVED,
             ),
             sources=("cs336-a100",),

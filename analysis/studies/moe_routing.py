@@ -3,24 +3,18 @@
 from analysis.studies.engine.records import Chart, Study, Table, Value
 from analysis.studies.engine.values import LATENCY
 
-REGROUPING = Value(
-    key="regroup",
-    label="regrouping",
-    unit="ms",
-    measure="regroup_ms",
-    published=("regroup_overhead_time",),
-)
+REGROUPING = Value("regroup", "regrouping", "ms", "regroup_ms", ("regroup_overhead_time",))
 OVERHEAD = Table(
     title="Overhead of regrouping",
     rows=("gpu", "model", "batch"),
     columns=("mode",),
     values=(
         Value(
-            key="overhead",
-            label="more than routing alone",
-            unit="%",
-            measure="latency",
-            published=("latency",),
+            "overhead",
+            "more than routing alone",
+            "%",
+            "latency",
+            ("latency",),
             relative_to=("mode", "route"),
             is_overhead=True,
             published_ratio=("regroup_overhead",),

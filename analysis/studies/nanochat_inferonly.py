@@ -21,23 +21,10 @@ STUDY = Study(
         Table(
             title="Kernel time by class",
             rows=("category",),
-            columns=(),
             values=(
+                Value("time", "time", "ms", "category_ms", ("kernel_time:*",), extra="category"),
                 Value(
-                    key="time",
-                    label="time",
-                    unit="ms",
-                    measure="category_ms",
-                    published=("kernel_time:*",),
-                    extra="category",
-                ),
-                Value(
-                    key="share",
-                    label="share",
-                    unit="%",
-                    measure="category_share",
-                    published=("kernel_share:*",),
-                    extra="category",
+                    "share", "share", "%", "category_share", ("kernel_share:*",), extra="category"
                 ),
             ),
             where={"workload": ("generate",)},
@@ -48,33 +35,33 @@ STUDY = Study(
             rows=("gpu", "model"),
             values=(
                 Value(
-                    key="d2h",
-                    label="device to host",
-                    unit="us/token",
-                    measure="dtoh_us_per_token",
-                    published=("d2h_time_per_token",),
+                    "d2h",
+                    "device to host",
+                    "us/token",
+                    "dtoh_us_per_token",
+                    ("d2h_time_per_token",),
                 ),
                 Value(
-                    key="d2d",
-                    label="device to device",
-                    unit="us/token",
-                    measure="dtod_us_per_token",
-                    published=("d2d_time_per_token",),
+                    "d2d",
+                    "device to device",
+                    "us/token",
+                    "dtod_us_per_token",
+                    ("d2d_time_per_token",),
                 ),
                 Value(
-                    key="allocations",
-                    label="driver allocations a step",
-                    unit="",
-                    measure="allocations",
-                    published=("allocations_per_forward",),
+                    "allocations",
+                    "driver allocations a step",
+                    "",
+                    "allocations",
+                    ("allocations_per_forward",),
                 ),
                 *(
                     Value(
-                        key=what,
-                        label=f"allocations, {what.replace('_', ' ')}",
-                        unit="",
-                        measure="",
-                        published=(f"allocations_{what}",),
+                        what,
+                        f"allocations, {what.replace('_', ' ')}",
+                        "",
+                        "",
+                        (f"allocations_{what}",),
                     )
                     for what in ("weights", "kv_cache", "scratch")
                 ),
@@ -85,7 +72,6 @@ STUDY = Study(
         Table(
             title="Tile size",
             rows=("model",),
-            columns=(),
             values=(
                 BLOCKS,
                 WAVES,

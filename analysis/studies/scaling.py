@@ -29,10 +29,10 @@ STUDY = Study(
             columns=("ranks",),
             values=(
                 Value(
-                    key="efficiency",
-                    label="efficiency",
-                    unit="x",
-                    measure="gpu_time_per_token",
+                    "efficiency",
+                    "efficiency",
+                    "x",
+                    "gpu_time_per_token",
                     relative_to=("ranks", "1"),
                 ),
             ),
@@ -43,28 +43,13 @@ STUDY = Study(
             title="Exposed communication",
             rows=_ROWS,
             columns=("ranks",),
-            values=(
-                Value(
-                    key="exposed",
-                    label="of the span",
-                    unit="%",
-                    measure="exposed_communication",
-                ),
-            ),
+            values=(Value("exposed", "of the span", "%", "exposed_communication"),),
             where=_PARALLEL,
         ),
         Table(
             title="All-reduce: bus bandwidth by size",
             rows=("gpu", "ranks", "dtype", "size"),
-            values=(
-                Value(
-                    key="bus",
-                    label="bus bandwidth",
-                    unit="GB/s",
-                    measure="bus_bandwidth",
-                    extra="size",
-                ),
-            ),
+            values=(Value("bus", "bus bandwidth", "GB/s", "bus_bandwidth", extra="size"),),
             where={"workload": ("allreduce",)},
         ),
     ),

@@ -19,19 +19,8 @@ STUDY = Study(
             values=(
                 SOFTMAX,
                 MATMUL,
-                Value(
-                    key="time_ratio",
-                    label="time ratio",
-                    unit="%",
-                    measure="softmax_to_matmul",
-                    published=("softmax_to_matmul",),
-                ),
-                Value(
-                    key="flop_ratio",
-                    label="FLOP ratio",
-                    unit="%",
-                    measure="softmax_to_matmul_flops",
-                ),
+                Value("time_ratio", "time ratio", "%", "softmax_to_matmul", ("softmax_to_matmul",)),
+                Value("flop_ratio", "FLOP ratio", "%", "softmax_to_matmul_flops"),
             ),
             sources=("cs336-nsys-new-base",),
             chart=Chart(kind="bars", x="seq_len", colour="model", value="time_ratio"),

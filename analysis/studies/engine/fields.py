@@ -7,50 +7,10 @@ from typing import Any
 from analysis.published import GPU_NOT_NAMED
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
+from core.model_sizes import MODEL_SIZES
 from core.numbers import decimal
 from core.spec import LATER_PARAMS
 
-LLAMA_SIZES: Mapping[str, Mapping[str, int]] = {
-    "llama-7b-layer": {
-        "layers": 1,
-        "d_model": 4096,
-        "heads": 32,
-        "kv_heads": 32,
-        "ff": 11008,
-        "vocab": 0,
-    },
-    "llama-7b": {
-        "layers": 32,
-        "d_model": 4096,
-        "heads": 32,
-        "kv_heads": 32,
-        "ff": 11008,
-        "vocab": 32000,
-    },
-    "llama-3-8b": {
-        "layers": 32,
-        "d_model": 4096,
-        "heads": 32,
-        "kv_heads": 8,
-        "ff": 14336,
-        "vocab": 128256,
-    },
-}
-MODEL_SIZES: Mapping[str, Mapping[str, Mapping[str, int]]] = {
-    "transformer": {
-        "small": {"d_model": 768, "layers": 12, "heads": 12, "ff": 3072},
-        "medium": {"d_model": 1024, "layers": 24, "heads": 16, "ff": 4096},
-        "large": {"d_model": 1280, "layers": 36, "heads": 20, "ff": 5120},
-        "xl": {"d_model": 1600, "layers": 48, "heads": 25, "ff": 6400},
-        "2.7B": {"d_model": 2560, "layers": 32, "heads": 32, "ff": 10240},
-    },
-    "decode": LLAMA_SIZES,
-    "prefill": LLAMA_SIZES,
-    "generate": {
-        name: {**sizes, "vocab": sizes["vocab"] or 32000} for name, sizes in LLAMA_SIZES.items()
-    },
-}
-"""Names of sizes, as the workloads' presets define them (a test holds the two together)."""
 SAME_AS: Mapping[str, Mapping[str, str]] = {
     "decode": {"seq_len": "context"},
     "generate": {"seq_len": "prompt"},
@@ -67,7 +27,7 @@ NOT_FIELDS = frozenset(
 )
 OF_RANKS = frozenset({"gpus", "scaling", "profiled_ranks"})
 """Params that the field `ranks` stands for, and one that changes no measurement."""
-OF_MODEL = frozenset({name for sizes in LLAMA_SIZES.values() for name in sizes}) | {
+OF_MODEL = frozenset(MODEL_SIZES["decode"]["llama-7b"]) | {
     "implementation", "backend", "tile_m", "tile_n", "experts", "top_k"
 }  # fmt: skip
 """Params that a model's name stands for."""

@@ -1,15 +1,15 @@
 """The records a study is declared with, and those it becomes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import pandas as pd
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Value:
-    """One measured number of a table."""
+    """One measured number of a table. A study lists them as rows: key, label, unit, measure."""
 
     key: str
     label: str
@@ -18,6 +18,7 @@ class Value:
     "A name in `measures.MEASURES`, or `metric:NAME`; empty for what only publications have."
     published: tuple[str, ...] = ()
     "Metrics of published figures that are this number; `name:*` puts what follows into `extra`."
+    _: KW_ONLY
     extra: str | None = None
     "Field that the measure adds to the run's own: kernel, category, origin, phase."
     published_field: str = ""

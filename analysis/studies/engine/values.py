@@ -4,118 +4,36 @@ from collections.abc import Mapping
 
 from analysis.studies.engine.records import Chart, Table, Value
 
-LATENCY = Value(
-    key="latency", label="latency", unit="ms", measure="latency", published=("latency",)
-)
-LATENCY_MEDIAN = Value(
-    key="latency",
-    label="latency",
-    unit="ms",
-    measure="latency",
-    published=("latency", "latency_median"),
-)
-FORWARD_LATENCY = Value(
-    key="forward",
-    label="forward",
-    unit="ms",
-    measure="forward_latency",
-    published=("forward_latency",),
-)
-BACKWARD_LATENCY = Value(
-    key="backward",
-    label="backward",
-    unit="ms",
-    measure="backward_latency",
-    published=("backward_latency",),
-)
-TOKENS = Value(
-    key="tokens",
-    label="rate",
-    unit="tokens/s",
-    measure="tokens_per_s",
-    published=("throughput|tokens/s",),
-)
-SOFTMAX = Value(
-    key="softmax",
-    label="softmax",
-    unit="ms",
-    measure="softmax_kernels",
-    published=("softmax_range",),
-)
-MATMUL = Value(
-    key="matmul",
-    label="matmul",
-    unit="ms",
-    measure="matmul_kernels",
-    published=("attention_matmul_range",),
-)
+LATENCY = Value("latency", "latency", "ms", "latency", ("latency",))
+LATENCY_MEDIAN = Value("latency", "latency", "ms", "latency", ("latency", "latency_median"))
+FORWARD_LATENCY = Value("forward", "forward", "ms", "forward_latency", ("forward_latency",))
+BACKWARD_LATENCY = Value("backward", "backward", "ms", "backward_latency", ("backward_latency",))
+TOKENS = Value("tokens", "rate", "tokens/s", "tokens_per_s", ("throughput|tokens/s",))
+SOFTMAX = Value("softmax", "softmax", "ms", "softmax_kernels", ("softmax_range",))
+MATMUL = Value("matmul", "matmul", "ms", "matmul_kernels", ("attention_matmul_range",))
 BEFORE_BACKWARD = Value(
-    key="before",
-    label="memory before backward",
-    unit="GB",
-    measure="memory_before_backward",
-    published=("memory_before_backward",),
+    "before", "memory before backward", "GB", "memory_before_backward", ("memory_before_backward",)
 )
-PEAK_MEMORY = Value(
-    key="peak", label="peak memory", unit="GB", measure="peak_memory", published=("memory_peak",)
-)
-RESERVED = Value(
-    key="reserved",
-    label="reserved",
-    unit="GB",
-    measure="memory_reserved",
-    published=("memory_reserved",),
-)
-ALLOCATED = Value(
-    key="allocated",
-    label="allocated",
-    unit="GB",
-    measure="memory_allocated",
-    published=("memory_allocated",),
-)
-BLOCKS = Value(
-    key="blocks",
-    label="grid",
-    unit="blocks",
-    measure="grid_blocks",
-    published=("grid_blocks", "gemm_blocks"),
-)
-WAVES = Value(
-    key="waves",
-    label="waves per SM",
-    unit="",
-    measure="waves_per_sm",
-    published=("gemm_waves_per_sm",),
-)
-MAX_ERROR = Value(
-    key="error",
-    label="largest absolute error",
-    unit="",
-    measure="max_abs_error",
-    published=("max_abs_error",),
-)
+PEAK_MEMORY = Value("peak", "peak memory", "GB", "peak_memory", ("memory_peak",))
+RESERVED = Value("reserved", "reserved", "GB", "memory_reserved", ("memory_reserved",))
+ALLOCATED = Value("allocated", "allocated", "GB", "memory_allocated", ("memory_allocated",))
+BLOCKS = Value("blocks", "grid", "blocks", "grid_blocks", ("grid_blocks", "gemm_blocks"))
+WAVES = Value("waves", "waves per SM", "", "waves_per_sm", ("gemm_waves_per_sm",))
+MAX_ERROR = Value("error", "largest absolute error", "", "max_abs_error", ("max_abs_error",))
 SPEEDUP_ON_NAIVE = Value(
-    key="speedup",
-    label="speed-up on naive",
-    unit="x",
-    measure="latency",
-    published=("latency",),
+    "speedup",
+    "speed-up on naive",
+    "x",
+    "latency",
+    ("latency",),
     relative_to=("model", "naive"),
     published_ratio=("speedup",),
 )
 COMPUTE_THROUGHPUT = Value(
-    key="compute",
-    label="compute throughput",
-    unit="%",
-    measure="compute_throughput",
-    published=("compute_throughput",),
+    "compute", "compute throughput", "%", "compute_throughput", ("compute_throughput",)
 )
 MEMORY_THROUGHPUT = Value(
-    key="memory",
-    label="memory throughput",
-    unit="%",
-    measure="memory_throughput",
-    published=("memory_throughput",),
+    "memory", "memory throughput", "%", "memory_throughput", ("memory_throughput",)
 )
 
 
@@ -137,12 +55,12 @@ def api_table(
         rows=("gpu", "workload", "model", "call"),
         values=tuple(
             Value(
-                key=key,
-                label=label,
-                unit=unit,
-                measure=f"call_{key}",
+                key,
+                label,
+                unit,
+                f"call_{key}",
+                (metric,) if metric else (),
                 extra="call",
-                published=(metric,) if metric else (),
                 published_field="model",
             )
             for key, label, unit, metric in parts
@@ -156,13 +74,13 @@ def longest_kernel(prefix: str, *, name_metric: str) -> tuple[Value, ...]:
     """Return share, total and instances of a longest kernel, named by the field `kernel`."""
     return tuple(
         Value(
-            key=f"{prefix}_{what}",
-            label=label,
-            unit=unit,
-            measure=f"{prefix}_{what}",
+            f"{prefix}_{what}",
+            label,
+            unit,
+            f"{prefix}_{what}",
+            (f"{prefix}_{published}",),
             extra="kernel",
             named_by=name_metric,
-            published=(f"{prefix}_{published}",),
         )
         for what, label, unit, published in (
             ("share", "share of kernel time", "%", "share"),
@@ -178,12 +96,7 @@ def latency_and_speedup(
     """Return the latency by one field, and how much faster each of its values is than `base`."""
     rows = ("gpu", "workload", "model", "mode", "seq_len")
     speedup = Value(
-        key="speedup",
-        label="speed-up",
-        unit="x",
-        measure="latency",
-        published=latency.published,
-        relative_to=(by, base),
+        "speedup", "speed-up", "x", "latency", latency.published, relative_to=(by, base)
     )
     return (
         Table(

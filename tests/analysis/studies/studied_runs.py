@@ -1,7 +1,7 @@
 """Runs that the tests of studies are made of."""
 
 from analysis.runview import RunView
-from analysis.studies.engine.fields import MODEL_SIZES
+from core.model_sizes import MODEL_SIZES
 from tests.analysis.compare.views import build_view
 
 SMALL = MODEL_SIZES["transformer"]["small"]

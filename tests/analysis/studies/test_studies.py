@@ -8,12 +8,12 @@ import pytest
 from analysis.export import study_dict, to_json
 from analysis.runview import RunView
 from analysis.studies import list_studies, run_study
-from analysis.studies.engine.fields import MODEL_SIZES, job_for
+from analysis.studies.engine.fields import job_for
 from analysis.tables import TRANSFER_COLUMNS
 from core.errors import UserError
+from core.model_sizes import MODEL_SIZES
 from tests.analysis.compare.views import build_view
 from tests.analysis.studies.studied_runs import LARGE, transformer
-from workloads.registry import load_workloads
 
 WANTED = (
     "attention-memory",
@@ -76,13 +76,6 @@ def test_a_run_with_capped_memory_stands_for_a_smaller_gpu() -> None:
 def test_an_unknown_study_names_those_there_are() -> None:
     with pytest.raises(UserError, match="decode-latency"):
         run_study("nonsense", [])
-
-
-@pytest.mark.parametrize("workload", sorted(MODEL_SIZES))
-def test_sizes_have_the_names_of_the_workloads_presets(workload: str) -> None:
-    presets = load_workloads()[workload].presets
-
-    assert {n: dict(sizes) for n, sizes in presets.items()} == MODEL_SIZES[workload]
 
 
 def test_tiles_and_their_missing_cells_name_the_params_of_the_workload() -> None:
