@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from core.errors import ToolUnavailableError
+from core.python import module_command
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements"
@@ -139,7 +140,7 @@ def _make(folder: Path, locks: list[str], torch: str | None, base: Path | None, 
         tell(f"making {folder.name}")
         shared = ["--system-site-packages"] if base is not None else []
         maker = str(base or sys.executable)
-        venv = [maker, "-m", "venv", *shared, str(folder)]
+        venv = module_command("venv", *shared, str(folder), python=maker)
         _run(venv, f"cannot make {folder.name}", _venv_fix(), tell)
     for name in locks:
         tell(f"installing {name} packages into {folder.name} (once; takes a minute or two)")
@@ -162,8 +163,9 @@ def _compile(folder: Path, tell: Say) -> None:
     rooms = [str(p) for p in ROOT.iterdir() if (p / "__init__.py").is_file()]
     python = str(folder / "bin" / "python")
     # -q -q: some packages hold files for other Pythons, which do not compile.
+    words = ["-q", "-q", "-j", "0", str(folder / "lib"), *rooms]
     subprocess.run(
-        [python, "-m", "compileall", "-q", "-q", "-j", "0", str(folder / "lib"), *rooms],
+        module_command("compileall", *words, python=python),
         check=False,
         stdout=subprocess.DEVNULL,
     )
@@ -190,8 +192,9 @@ def _install_optional(folder: Path, name: str, tell: Say) -> None:
 
 def _pip(folder: Path, arguments: list[str], tell: Say) -> None:
     """Install. Python compiles what is used at its first import; see `_compile`."""
-    command = [str(folder / "bin" / "python"), "-u", "-m", "pip", "install", "--no-compile"]
-    command += ["--progress-bar=off", "--disable-pip-version-check", "--no-input", *arguments]
+    words = ["install", "--no-compile", "--progress-bar=off", "--disable-pip-version-check"]
+    words += ["--no-input", *arguments]
+    command = module_command("pip", *words, python=str(folder / "bin" / "python"))
     fix = "Check the network and pip's configuration, then run the same command again"
     _run(command, f"pip could not install {arguments[0]} {arguments[-1]}", fix, tell)
 
@@ -199,6 +202,7 @@ def _pip(folder: Path, arguments: list[str], tell: Say) -> None:
 def _run(command: list[str], what: str, fix: str, tell: Say) -> None:
     """Run to the end; every STILL_S seconds tell that it is alive, and what it is at."""
     environment = {k: v for k, v in os.environ.items() if k not in ("PIP_CONSTRAINT", "PYTHONPATH")}
+    environment["PYTHONUNBUFFERED"] = "1"
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
     ) as child:

@@ -14,6 +14,7 @@ from celery.signals import worker_ready
 from app.ingest import ingest
 from app.submit import Sender
 from core.config import broker_url, data_dir
+from core.python import module_command, with_rooms
 from core.queues import INGEST_QUEUE, INGEST_RUN_TASK
 from db.connection import opened
 from db.handover import runs_to_ingest
@@ -55,13 +56,13 @@ def main(argv: list[str] | None = None) -> int:
     os.umask(0o077)
     if options.data:
         os.environ["WARPBOARD_DATA"] = options.data
-    os.execv(sys.executable, _command())
+    os.execve(sys.executable, _command(), with_rooms(os.environ))
 
 
 def _command() -> list[str]:
     """Return the Celery command; a fresh process, so that settings come from the environment."""
     return [
-        *(sys.executable, "-m", "celery", "-A", "app.ingest_worker", "worker"),
+        *module_command("celery", "-A", "app.ingest_worker", "worker"),
         *("--pool", "prefork", "--concurrency", "1", "-O", "fair", "--max-tasks-per-child", "50"),
         *("--queues", INGEST_QUEUE, "--hostname", "ingest@%h", "--loglevel", "WARNING"),
         *("--without-gossip", "--without-mingle"),

@@ -9,7 +9,6 @@ import json
 import os
 import socket
 import sqlite3
-import sys
 import time
 import urllib.request
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from app.serve.addresses import LOOPBACK, WILDCARDS, base_path
 from app.serve.publish import check_publishing
 from core.config import DataDir
 from core.errors import AppError, UserError
+from core.python import module_command
 
 HEALTH_TIMEOUT_S = 90.0
 MAX_DASHBOARD_FAILURES = 3
@@ -86,9 +86,9 @@ class Stack:
         self._add("dashboard", self._dashboard_command())
         self._wait_for_health()
         if self._options.has_ingest:
-            self._add("ingest", [sys.executable, "-m", "app.ingest_worker"])
+            self._add("ingest", module_command("app.ingest_worker"))
         if self._options.has_demo and self._is_empty():
-            self._add("demo", [sys.executable, "-m", "app.cli", "demo"], once=True)
+            self._add("demo", module_command("app.cli", "demo"), once=True)
         if self._options.has_worker:
             self._start_worker_or_environment()
         self._write()
@@ -159,7 +159,7 @@ class Stack:
         self._tell("preparing the worker in the background")
         log = self._data.logs / "environment.log"
         log.unlink(missing_ok=True)
-        self._add("environment", [sys.executable, "-m", "app.environments", "worker"], once=True)
+        self._add("environment", module_command("app.environments", "worker"), once=True)
 
     def _start_worker(self) -> None:
         python = made_worker_python()
@@ -167,14 +167,14 @@ class Stack:
             self._worker_note = "failed: no Python with torch; see logs/environment.log"
             return
         self._worker_note = "running"
-        command = [str(python), "-m", "worker", "--dashboard", self.url]
+        command = module_command("worker", "--dashboard", self.url, python=str(python))
         command += ["--data", str(self._data.root), "--gpu", self._options.worker_gpu]
         self._add("worker", command)
         self._tell("worker started")
 
     def _dashboard_command(self) -> list[str]:
         options = self._options
-        command = [sys.executable, "-m", "app.serve", "--host", options.host]
+        command = module_command("app.serve", "--host", options.host)
         command += ["--port", str(options.port)]
         if not options.has_pages:
             command.append("--no-pages")

@@ -20,7 +20,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from typing import Any
 
 from core.config import ROOT, ReadingSettings, reading_settings
 from core.errors import CaptureError
+from core.python import module_command
 from core.supervisor import supervised
 
 LOG = logging.getLogger("warpboard.sandbox")
@@ -141,7 +141,7 @@ class _Child:
 def _started(module: str, scratch: Path) -> Iterator[_Child]:
     """Start the child; when the block is left, nothing of it and of what it started is there."""
     (told, control), (status, report) = os.pipe(), os.pipe()
-    command = [sys.executable, "-P", "-m", "captures.confined", module]
+    command = module_command("captures.confined", module)
     try:
         with (scratch / SAID).open("wb") as said:
             supervisor = subprocess.Popen(

@@ -22,6 +22,7 @@ from typing import Any
 from core.config import ROOT
 from core.errors import AppError, UserError
 from core.measured import peak_table
+from core.python import module_command
 from worker.clocks import ClockMonitor
 from worker.execute import write_json
 from worker.joblog import utc_now
@@ -173,7 +174,7 @@ def _in_own_process(what: str, target: GpuTarget) -> dict[str, Any]:
         env["CUDA_VISIBLE_DEVICES"] = target.visible_devices
     python = os.environ.get("WARPBOARD_PYTHON") or sys.executable
     done = subprocess.run(
-        [python, "-m", "worker.measure", what],
+        module_command("worker.measure", what, python=python),
         env=env,
         capture_output=True,
         text=True,

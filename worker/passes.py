@@ -4,14 +4,13 @@ import json
 import os
 import shlex
 import shutil
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from captures.scrub.log import LogCleaner
-from core.config import ROOT
+from core.python import module_command, with_rooms
 from core.spec import JobSpec
 from worker.clocks import ClockMonitor
 from worker.environment import job_environment
@@ -44,8 +43,7 @@ class GpuTarget:
 
 def child_environment(gpu: GpuTarget) -> dict[str, str]:
     """Return the environment of workloads: rooms importable, the one GPU visible."""
-    env = job_environment()
-    env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
+    env = with_rooms(job_environment())
     env["PYTHONUNBUFFERED"] = "1"
     env["LC_ALL"] = "C.UTF-8"
     env["NSYS_NVTX_PROFILER_REGISTER_ONLY"] = "0"
@@ -360,7 +358,7 @@ def _rank_launch(profiler: ProfilerSpec, ranks: list[PassContext]) -> list[str]:
     ]
     path = ranks[0].work_dir.parent / "ranks.json"
     path.write_text(json.dumps(plan))
-    return [sys.executable, "-m", "worker.ranks", str(path)]
+    return module_command("worker.ranks", str(path))
 
 
 def _say_how_far(outcome: Outcome, stderr_path: Path) -> Outcome:

@@ -2,14 +2,14 @@
 
 import fcntl
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import IO
 
-from core.config import ROOT, DataDir
+from core.config import DataDir
 from core.errors import UserError
 from core.ids import new_id
+from core.python import module_command, with_rooms
 from core.queues import gpu_slug
 from worker.settings import WorkerSettings
 
@@ -44,7 +44,7 @@ def together(places: Sequence[Place]) -> list[Place]:
 def celery_command(place: Place) -> list[str]:
     """Return the command of one Celery worker: one process, one job at a time."""
     return [
-        *(sys.executable, "-m", "celery", "-A", "worker.tasks", "worker"),
+        *module_command("celery", "-A", "worker.tasks", "worker"),
         *("--pool", "prefork", "--concurrency", "1", "-O", "fair"),
         *("--queues", ",".join(place.queues)),
         *("--hostname", f"{place.name}@{place.settings.worker_id}"),
@@ -54,8 +54,7 @@ def celery_command(place: Place) -> list[str]:
 
 def celery_environment(settings: WorkerSettings) -> dict[str, str]:
     """Return the environment of a Celery worker: its settings, and its GPU alone visible."""
-    env = {**os.environ, **settings.as_environment()}
-    env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
+    env = with_rooms({**os.environ, **settings.as_environment()})
     if settings.visible_devices is not None:
         env["CUDA_VISIBLE_DEVICES"] = settings.visible_devices
     return env

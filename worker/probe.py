@@ -206,7 +206,7 @@ def _with_torch_facts(gpu: Gpu, devices: Iterable[dict[str, Any]]) -> Gpu:
 
 def probe_torch(python: str) -> dict[str, Any]:
     """Return versions and devices as the workloads' Python sees them; never imports torch here."""
-    code, text = run_quietly([python, "-c", _TORCH_PROBE], timeout_s=120)
+    code, text = run_quietly([python, "-P", "-c", _TORCH_PROBE], timeout_s=120)
     for line in reversed(text.splitlines()):
         if line.startswith("{"):
             return dict(json.loads(line))

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +13,9 @@ from typing import IO
 
 import numpy as np
 
-from core.config import ROOT
 from core.errors import UserError
 from core.numbers import decimal
+from core.python import module_command, with_rooms
 from core.supervisor import supervised
 
 MAX_OUTPUT_BYTES = 64 << 20
@@ -155,15 +154,14 @@ class Program:
     def _steps(self, folder: Path, scratch: Path) -> np.ndarray:
         """Return the step times in ms that the clean pass of `profile` sees."""
         out = scratch / f"bundle-{time.monotonic_ns()}"
-        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        words = [sys.executable, "-m", "worker.profile", "--passes", "clean", "--quiet"]
+        words = module_command("worker.profile", "--passes", "clean", "--quiet")
         words += ["--out", str(out), *self.profile_words, "--", *self.words]
         ended = run_supervised(
             words,
             self._place(folder),
             log=scratch / "program.log",
             timeout_s=self.timeout_s,
-            environment={"PYTHONPATH": os.pathsep.join(paths), "TMPDIR": str(scratch)},
+            environment={**with_rooms(os.environ), "TMPDIR": str(scratch)},
         )
         samples = _clean_samples_ms(out)
         if ended.returncode or not len(samples):

@@ -14,6 +14,7 @@ from core.console import MAX_PORT, whole_number
 from core.errors import RunFailedError
 from core.finding import finding
 from core.measured import peak_table
+from core.python import module_command, with_rooms
 
 PROBE_LIMIT_S = 300
 
@@ -63,8 +64,9 @@ def _worker_probe() -> dict[str, Any]:
     python = probe_python()
     try:
         found = subprocess.run(
-            [python, "-m", "worker.probe", "--json"],
+            module_command("worker.probe", "--json", python=python),
             cwd=ROOT,
+            env=with_rooms(os.environ),
             capture_output=True,
             text=True,
             timeout=PROBE_LIMIT_S,
@@ -105,9 +107,9 @@ def _measure(data: DataDir) -> list[dict[str, Any]]:
     python = torch_python()
     note("measuring peaks: copy bandwidth, matrix products, launch latency, noise floor")
     found = subprocess.run(
-        [python, "-m", "worker.measure", "--json", "--save"],
+        module_command("worker.measure", "--json", "--save", python=python),
         cwd=ROOT,
-        env={**os.environ, "WARPBOARD_DATA": str(data.root)},
+        env={**with_rooms(os.environ), "WARPBOARD_DATA": str(data.root)},
         stdout=subprocess.PIPE,
         text=True,
         check=False,

@@ -7,6 +7,7 @@ from argparse import REMAINDER, ArgumentParser, Namespace
 
 from core.config import ROOT, DataDir
 from core.errors import UserError
+from core.python import module_command, with_rooms
 
 MODULES = {"run": "worker.run_bundle", "worker": "worker", "profile": "worker.profile"}
 
@@ -28,19 +29,14 @@ def run(options: Namespace, data: DataDir) -> int:
         raise UserError("test: start it as `./warpboard test`, which makes the test environment")
     is_profile = options.command == "profile"
     module = MODULES[options.command]
-    paths = [str(ROOT)]
-    if is_profile:  # the measured program keeps its own import path
-        paths += filter(None, [os.environ.get("PYTHONPATH")])
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        "WARPBOARD_DATA": str(data.root),
-    }
+    environment = {**with_rooms(os.environ), "WARPBOARD_DATA": str(data.root)}
+    if not is_profile:  # the measured program keeps its own import path
+        environment["PYTHONPATH"] = str(ROOT)
     if {"-h", "--help"} & set(options.rest[:1] if is_profile else options.rest):
-        return subprocess.call([sys.executable, "-m", module, "--help"], env=environment)
+        return subprocess.call(module_command(module, "--help"), env=environment)
     python = sys.executable
     if not is_profile:
         from app.environments import torch_python
 
         python = torch_python()
-    os.execve(python, [python, "-m", module, *options.rest], environment)
+    os.execve(python, module_command(module, *options.rest, python=python), environment)

@@ -15,6 +15,7 @@ from core import VERSION
 from core.config import ROOT
 from core.console import note
 from core.errors import AppError, RunFailedError, UserError
+from core.python import module_command
 
 CHUNK_BYTES = 1 << 20
 TRIES = 5
@@ -181,4 +182,4 @@ def _import_command(folder: Path) -> list[str]:
     script = ROOT / "warpboard"
     if script.is_file() and os.access(script, os.X_OK):
         return [str(script), "import", str(folder)]
-    return [sys.executable, "-m", "app.cli", "import", str(folder)]
+    return module_command("app.cli", "import", str(folder))

@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from importlib.util import find_spec
@@ -28,6 +27,7 @@ from captures.opening import reading
 from captures.private import Cleaner, PrivateWords, private_field
 from core.config import ROOT
 from core.errors import CaptureError
+from core.python import module_command
 
 MAGIC = b"NVR\0"
 _SOURCES, _RESULTS, _PAYLOAD = 1, 2, 5
@@ -162,7 +162,7 @@ def find_ncu() -> str | None:
 
 
 def _through_package(path: Path) -> CaptureTables:
-    command = [sys.executable, "-m", "analysis.readers.ncu.report_child", str(path.absolute())]
+    command = module_command("analysis.readers.ncu.report_child", str(path.absolute()))
     out = _run(path, command)
     try:
         launches = json.loads(out)["launches"]
