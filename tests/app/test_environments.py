@@ -173,7 +173,7 @@ def test_no_python_is_said_with_the_remedy(checkout: Path, tmp_path: Path) -> No
 
 
 def test_old_python_is_said_with_its_version(checkout: Path, tmp_path: Path) -> None:
-    old = 'case "$2" in *exit*) exit 1;; *) echo 3.9;; esac'
+    old = 'case "$3" in *exit*) exit 1;; *) echo 3.9;; esac'
     path = stand_in(tmp_path / "bin", "python3", old)
 
     done = run_script(checkout, path, "runs")
@@ -183,7 +183,7 @@ def test_old_python_is_said_with_its_version(checkout: Path, tmp_path: Path) -> 
 
 
 def test_missing_venv_module_is_said_with_the_package(checkout: Path, tmp_path: Path) -> None:
-    bare = 'case "$2" in *ensurepip*) exit 1;; *print*) echo 3.11;; *) exit 0;; esac'
+    bare = 'case "$3" in *ensurepip*) exit 1;; *print*) echo 3.11;; *) exit 0;; esac'
     path = stand_in(tmp_path / "bin", "python3", bare)
 
     done = run_script(checkout, path, "runs")
