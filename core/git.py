@@ -1,11 +1,62 @@
-"""The environment that git is called in: of the folder's own repository, asking nobody."""
+"""git in a folder that may be somebody else's: of its own repository, asking and running nobody.
+
+A repository's own configuration names programs: filters, hooks, a file-system monitor, what fetches
+missing objects. None of them runs. Those of the user's own configuration do.
+"""
 
 import os
+import re
+import subprocess
+from pathlib import Path
 
 _OF_ANOTHER_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR")
 """Variables that would turn git to another repository than the folder's."""
+_QUIET = (
+    "core.fsmonitor=false",
+    "core.hooksPath=/dev/null",
+    "log.showSignature=false",
+    "submodule.recurse=false",
+    "safe.bareRepository=explicit",
+    "advice.detachedHead=false",
+)
+_FILTER = re.compile(r"(filter\..*)\.(?:clean|smudge|process|required)", re.DOTALL)
+_NOT_OFF = "fatal: its configuration has a filter that cannot be turned off: "
 
 
 def git_environment() -> dict[str, str]:
+    """Return the environment of a git that asks nobody and fetches nothing."""
     kept = {k: v for k, v in os.environ.items() if k not in _OF_ANOTHER_REPOSITORY}
-    return {**kept, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    none = {"GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
+    return {**kept, **none, "LC_ALL": "C"}
+
+
+def run_git(folder: Path, *words: str, timeout_s: float) -> "subprocess.CompletedProcess[bytes]":
+    """Return how a git command ended; OSError where there is no git, TimeoutExpired."""
+    found = _call(folder, ["config", "--show-scope", "--name-only", "-z", "--list"], timeout_s)
+    if found.returncode:
+        return found
+    parts = found.stdout.decode(errors="surrogateescape").split("\0")
+    off = []
+    for scope, name in zip(parts[::2], parts[1::2], strict=False):
+        if scope in ("local", "worktree") and (match := _FILTER.fullmatch(name)):
+            if "=" in name:  # `-c` ends a name at the first one
+                said = (_NOT_OFF + name).encode(errors="replace")
+                return subprocess.CompletedProcess(list(words), 128, b"", said)
+            off += [f"{match[1]}.{key}=" for key in ("clean", "smudge", "process")]
+            off += [f"{match[1]}.required=false"]
+    return _call(folder, list(words), timeout_s, off=dict.fromkeys(off))
+
+
+def _call(
+    folder: Path, words: list[str], timeout_s: float, off: "dict[str, None] | None" = None
+) -> "subprocess.CompletedProcess[bytes]":
+    settings = [word for setting in (*_QUIET, *(off or {})) for word in ("-c", setting)]
+    return subprocess.run(
+        ["git", "--no-pager", "--no-optional-locks", *settings, *words],
+        cwd=folder,
+        env=git_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=timeout_s,
+        check=False,
+    )

@@ -4,11 +4,11 @@ import hashlib
 import subprocess
 from pathlib import Path
 
-from core.git import git_environment
+from core.git import run_git
 
 TIMEOUT_S = 10
 _SHOWN = 12
-_SAFE = ("--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+_CHANGES = ("--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=dirty")
 
 
 def commit_of(folder: Path) -> dict[str, str]:
@@ -20,7 +20,7 @@ def commit_of(folder: Path) -> dict[str, str]:
     commit = _git(folder, "rev-parse", "--verify", "--quiet", "HEAD")
     if not commit:
         return {}
-    changes = _git(folder, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD")
+    changes = _git(folder, "diff", *_CHANGES, "HEAD")
     if changes is None:
         return {}
     shown = commit.decode("ascii", "replace").strip()[:_SHOWN]
@@ -32,15 +32,7 @@ def commit_of(folder: Path) -> dict[str, str]:
 def _git(folder: Path, *words: str) -> bytes | None:
     """Return what git prints, None when it fails."""
     try:
-        done = subprocess.run(
-            ["git", *_SAFE, *words],
-            cwd=folder,
-            env=git_environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        done = run_git(folder, *words, timeout_s=TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None

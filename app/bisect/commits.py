@@ -14,11 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.errors import ToolUnavailableError, UserError
-from core.git import git_environment
+from core.git import run_git
 
 TIMEOUT_S = 600
-_QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false")
-"""No hook of the repository runs: it could act on the user's files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,24 +34,15 @@ class Commit:
 def git(folder: Path, *words: str) -> str:
     """Return what a git command prints; UserError with its own words when it fails."""
     try:
-        done = subprocess.run(
-            ["git", *_QUIET, *words],
-            cwd=folder,
-            env=git_environment(),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        done = run_git(folder, *words, timeout_s=TIMEOUT_S)
     except FileNotFoundError as error:
         raise ToolUnavailableError("git", "is not installed", "install git") from error
     except subprocess.TimeoutExpired as error:
         raise UserError(f"git {words[0]}: took over {TIMEOUT_S} s") from error
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        said = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace").splitlines()
         raise UserError(f"git {words[0]}: {said[-1] if said else 'failed'}")
-    return done.stdout
+    return done.stdout.decode(errors="replace")
 
 
 def repository_of(folder: Path) -> Path:
