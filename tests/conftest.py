@@ -41,10 +41,10 @@ def _readers_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     A test marked `child` has them read as the product does.
     """
     if request.node.get_closest_marker("child") is None:
-        monkeypatch.setattr("app.reading.run_limited", _run_here)
+        monkeypatch.setattr("app.reading.run_limited", run_here)
 
 
-def _run_here(module: str, request: dict[str, Any], scratch: Path, *_: Any, **__: Any) -> None:
+def run_here(module: str, request: dict[str, Any], scratch: Path, *_: Any, **__: Any) -> None:
     importlib.import_module(module).main(request, scratch)
 
 

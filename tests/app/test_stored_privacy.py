@@ -15,11 +15,14 @@ from analysis.export import to_csv
 from analysis.studies.engine.run import list_studies
 from app.imports import import_paths
 from captures.contents import file_sha256
+from core.config import DataDir
 from core.gpus import is_one_gpu
 from core.spec import JobSpec
 from db.connection import opened
 from db.fetch import run_view
 from tests.analysis.readers.nsys_files import edited
+from tests.app.conftest import Cli
+from tests.conftest import run_here
 
 H100 = Path(__file__).parents[1] / "data" / "h100"
 UUID = "554a6988-03dd-6206-3dd1-f43fb60a3ed0"
@@ -332,11 +335,16 @@ def test_names_out_of_a_timeline_report_are_cleaned_before_they_are_stored(
         assert found.removed[0].startswith("may remain: ")
 
 
-@pytest.fixture
-def two_runs(data_dir, tmp_path):
-    """Import a bundle and a trace with planted words."""
-    made = [bundle(tmp_path), trace(tmp_path)]
-    return [import_paths(data_dir, [p], name=f"run {i}").run_id for i, p in enumerate(made)]
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory):
+    """Return a data directory with a bundle and a trace that held planted words, and both ids."""
+    folder = tmp_path_factory.mktemp("two")
+    data = DataDir(root=folder / "data").ensure()
+    made = [bundle(folder), trace(folder)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("app.reading.run_limited", run_here)
+        ids = [import_paths(data, [p], name=f"run {i}").run_id for i, p in enumerate(made)]
+    return data, ids
 
 
 EXPORTS = {
@@ -351,8 +359,9 @@ EXPORTS = {
 
 
 @pytest.mark.parametrize("words", EXPORTS.values(), ids=EXPORTS)
-def test_nothing_planted_is_in_an_export(two_runs, cli, words):
-    names = dict(zip("ab", two_runs, strict=True))
+def test_nothing_planted_is_in_an_export(two_runs, capsys, words):
+    data, ids = two_runs
+    cli, names = Cli(data, capsys), dict(zip("ab", ids, strict=True))
     studies = [study.name for study in list_studies()] if "STUDY" in words else [""]
     for study in studies:
         cli(*(w.format(**names).replace("STUDY", study) for w in words))
@@ -360,9 +369,10 @@ def test_nothing_planted_is_in_an_export(two_runs, cli, words):
         assert [word for word in PLANTED if word.decode() in cli.out] == []
 
 
-def test_nothing_planted_is_in_what_a_page_saves(data_dir, two_runs):
-    with opened(data_dir.db_path) as db:
-        views = [run_view(db, data_dir, run_id) for run_id in two_runs]
+def test_nothing_planted_is_in_what_a_page_saves(two_runs):
+    data, ids = two_runs
+    with opened(data.db_path) as db:
+        views = [run_view(db, data, run_id) for run_id in ids]
     saved = to_csv(compare([views[0]], [views[1]]))
     assert saved.count("\n") > 3
     assert [word for word in PLANTED if word.decode() in saved] == []

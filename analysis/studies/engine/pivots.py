@@ -196,7 +196,7 @@ def _job(
 ) -> dict[str, Any] | None:
     """Return the nearest run's job with the wanted fields; None when that run already has them."""
     want = {name: value for name, value in want.items() if value}
-    best = max(makers, key=lambda m: sum(m[1].get(n) == v for n, v in want.items()), default=None)
+    best = max(makers, key=lambda maker: len(want.items() & maker[1].items()), default=None)
     if best is None or all(best[1].get(n) == v for n, v in want.items()):
         return None
     return job_for(best[0], best[1], want)
