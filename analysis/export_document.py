@@ -1,6 +1,5 @@
 """Comparisons and studies as one plain document of texts and tables, for every text format."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -8,7 +7,6 @@ from analysis.compare.fields import group_fields
 from analysis.compare.labels import WORDS, Words, metric_text
 from analysis.compare.records import Comparison, Side, Waterfall
 from analysis.export_svg import (
-    bars_svg,
     heatmap_svg,
     loglog_svg,
     processes_svg,
@@ -19,10 +17,7 @@ from analysis.studies.engine.drawn import (
     drawn_rows,
     field_title,
     is_by_row,
-    of_sweeps,
-    row_labels,
-    series_labels,
-    telling,
+    placed_rows,
     value_title,
 )
 from analysis.studies.engine.fields import sort_key
@@ -283,30 +278,21 @@ def _chart(t: StudyTable, table: Table) -> str:
         return ""
     pivot = next(p for p in t.pivots if p.title == table.title)
     rows = [r for r in drawn_rows(t.frame, table, pivot) if r["status"] != "missing"]
-    if is_by_row(chart, table):
-        series, places = [str(r[chart.colour]) for r in rows], row_labels(rows, pivot, chart)
-    else:
+    if not is_by_row(chart, table):
         rows = [r for r in rows if r[chart.x] != ""]
-        names = [n for n in (chart.colour, *pivot.row_fields, *table.columns) if n in t.frame]
-        names = [n for n in dict.fromkeys(names) if n not in (chart.x, "from")]
-        if chart.kind == "heatmap":
-            rows = of_sweeps(rows, names, chart.x)
-        varying = telling(rows, names, kept=[chart.colour])
-        series, places = series_labels(rows, varying), [str(r[chart.x]) for r in rows]
+    rows = placed_rows(rows, table, pivot)
     points: dict[str, dict[str, float | None]] = {}
-    for name, place, row in zip(series, places, rows, strict=True):
-        points.setdefault(name, {})[place] = row["value"] if row["status"] == "ok" else None
-    return _drawn(points, table, list(dict.fromkeys(places)))
-
-
-def _drawn(points: dict[str, dict[str, float | None]], table: Table, places: Sequence[str]) -> str:
-    chart = table.chart
-    assert chart is not None
+    for row in rows:
+        value = row["value"] if row["status"] == "ok" else None
+        points.setdefault(row["series"], {})[row["label"]] = value
+    places = list(dict.fromkeys(row["label"] for row in rows))
     title = f"{table.title}: {value_title(table)}"
     if is_by_row(chart, table):
         names = sorted(points, key=partial(sort_key, chart.colour))
         ordered = {name: points[name] for name in names}
         return rows_svg(ordered, places, title, is_stacked=chart.kind == "stacked")
     shown = dict(list(points.items())[:MAX_SERIES])
-    draw = {"loglog": loglog_svg, "heatmap": heatmap_svg}.get(chart.kind, bars_svg)
-    return draw(shown, f"{title} by {field_title(chart.x)}")
+    title += f" by {field_title(chart.x)}"
+    if chart.kind == "bars":
+        return rows_svg(shown, places, title)
+    return (loglog_svg if chart.kind == "loglog" else heatmap_svg)(shown, title)

@@ -77,31 +77,7 @@ def processes_svg(a: Side, b: Side, unit: str) -> str:
     return _svg(parts, "Median of each process", height=130)
 
 
-def bars_svg(series: Series, title: str) -> str:
-    """Draw groups of bars: series name -> x text -> value."""
-    names = _x_names(series)
-    known = [v for points in series.values() for v in points.values() if v is not None]
-    high = max(known, default=0.0)
-    if not names or high <= 0:
-        return ""
-    step = (WIDTH - LEFT) / len(names)
-    width = min(60.0, (step - 10) / len(series))
-    scale = (HEIGHT - TOP - BOTTOM) / high
-    parts = []
-    for i, x_name in enumerate(names):
-        for k, (name, points) in enumerate(series.items()):
-            if (value := points.get(x_name)) is None:
-                continue
-            x, height = LEFT + i * step + k * width, value * scale
-            y = HEIGHT - BOTTOM - height
-            tip = f"{name}, {x_name}: {decimal(value)}"
-            parts.append(_rect(x, y, width - 2, height, _colour(k), tip))
-            parts.append(_text(x + width / 2, y - 4, _short(value), anchor="middle"))
-        parts.append(_label(LEFT + (i + 0.5) * step, x_name))
-    return _svg(parts, title, legend=tuple(series))
-
-
-def rows_svg(series: Series, places: Sequence[str], title: str, *, is_stacked: bool) -> str:
+def rows_svg(series: Series, places: Sequence[str], title: str, *, is_stacked: bool = False) -> str:
     """Draw horizontal bars, a row a place: side by side, or stacked; dots on a logarithmic axis."""
     names = [name for name in series if name]
     hidden, rows = places[MAX_BAR_ROWS:], places[:MAX_BAR_ROWS]

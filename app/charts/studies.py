@@ -15,10 +15,7 @@ from analysis.studies.engine.drawn import (
     field_title,
     is_by_row,
     is_wide,
-    of_sweeps,
-    row_labels,
-    series_labels,
-    telling,
+    placed_rows,
     value_title,
 )
 from analysis.studies.engine.fields import following, sort_key
@@ -64,18 +61,10 @@ def draw(frame: pd.DataFrame, table: Table, pivot: Pivot) -> Chart | None:
     rows = drawn_rows(frame, table, pivot)
     if all(row["value"] is None for row in rows):
         return None
+    rows = placed_rows(rows, table, pivot)
     if is_by_row(chart, table):
-        for row, label in zip(rows, row_labels(rows, pivot, chart), strict=True):
-            row |= {"series": str(row[chart.colour]), "label": label}
         colours = value_colours(frame, chart.colour)
         return _by_row(_apart(rows, "label", "series"), table, colours)
-    known = dict.fromkeys([chart.colour, *pivot.row_fields, *table.columns])
-    names = [n for n in known if n in frame and n not in (chart.x, "from")]
-    if chart.kind == "heatmap":
-        rows = of_sweeps(rows, names, chart.x)
-    varying = telling(rows, names, kept=[chart.colour])
-    for row, label in zip(rows, series_labels(rows, varying), strict=True):
-        row["series"] = label
     keyed = _apart(rows, "series", chart.x)
     if chart.kind == "heatmap":
         return _heatmap(keyed, chart.x, value_title(table))

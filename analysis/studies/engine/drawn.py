@@ -39,6 +39,30 @@ def drawn_rows(frame: pd.DataFrame, table: Table, pivot: Pivot) -> list[Row]:
     return sorted(rows, key=lambda r: places.get(tuple(r[n] for n in names), len(places)))
 
 
+def placed_rows(rows: Sequence[Row], table: Table, pivot: Pivot) -> list[Row]:
+    """Return the rows with `series`, the line or colour of a mark, and `label`, its place.
+
+    Of a heat map the lines that go over several places alone are kept.
+    """
+    chart = table.chart
+    assert chart is not None
+    if is_by_row(chart, table):
+        labels = row_labels(rows, pivot, chart)
+        return [
+            {**row, "series": str(row[chart.colour]), "label": label}
+            for row, label in zip(rows, labels, strict=True)
+        ]
+    known = dict.fromkeys([chart.colour, *pivot.row_fields, *table.columns])
+    names = [n for n in known if rows and n in rows[0] and n not in (chart.x, "from")]
+    if chart.kind == "heatmap":
+        rows = of_sweeps(rows, names, chart.x)
+    series = series_labels(rows, telling(rows, names, kept=[chart.colour]))
+    return [
+        {**row, "series": name, "label": str(row[chart.x])}
+        for row, name in zip(rows, series, strict=True)
+    ]
+
+
 def value_title(table: Table) -> str:
     """Return what the chart shows, with its unit: `latency (ms)`."""
     assert table.chart is not None

@@ -20,10 +20,8 @@ def test_bars_of_very_different_length_ask_for_a_logarithmic_axis() -> None:
 def test_a_file_says_how_its_bars_are_drawn_and_how_many_rows_are_not() -> None:
     many = {"H100": {f"job {i}": 1.0 for i in range(MAX_BAR_ROWS + 5)}}
 
-    assert "logarithmic" in rows_svg(
-        {"a": {"x": 0.1, "y": 99.0}}, ["x", "y"], "t", is_stacked=False
-    )
-    shown = rows_svg(many, list(many["H100"]), "t", is_stacked=False)
+    assert "logarithmic" in rows_svg({"a": {"x": 0.1, "y": 99.0}}, ["x", "y"], "t")
+    shown = rows_svg(many, list(many["H100"]), "t")
     assert f"the first {MAX_BAR_ROWS} of {MAX_BAR_ROWS + 5} rows" in shown
     assert "logarithmic" not in shown and "job 44" not in shown
 
