@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from captures.kinds import CaptureKind
-from captures.scrub import scrub
-from captures.scrub.log import host_words
 from core.errors import CaptureError
 from worker.outcomes import Outcome, OutcomeCode
 from worker.profilers.spec import Capture, Collected, PassContext, ProfilerSpec
@@ -47,20 +45,10 @@ def collect(
             continue
         target = context.capture_path(suffix, number)
         try:
-            removed = _move(context, source, target, CaptureKind(kind))
+            found.append(_stored(context, source, target, CaptureKind(kind), result or {}))
         except CaptureError as exc:
             outcome = Outcome(code=OutcomeCode.TOOL_CRASHED, message=str(exc))
             return Collected(captures=tuple(found), outcome=outcome)
-        found.append(
-            Capture(
-                path=target,
-                kind=kind,
-                tool="torch",
-                tool_version=(result or {}).get("environment", {}).get("torch"),
-                private_removed=removed,
-                rank=context.rank,
-            )
-        )
     if found or result is None or result.get("status") != "ok":
         return Collected(captures=tuple(found))
     if any(w.get("code") == NOT_POSSIBLE_HERE for w in result.get("warnings", ())):
@@ -68,12 +56,14 @@ def collect(
     return Collected(outcome=_no_capture(result))
 
 
-def _move(context: PassContext, source: Path, target: Path, kind: CaptureKind) -> tuple[str, ...]:
-    is_large = kind is CaptureKind.MEMORY_SNAPSHOT and source.stat().st_size > MAX_REWRITE_BYTES
-    if context.keep_private or is_large:
+def _stored(
+    context: PassContext, source: Path, target: Path, kind: CaptureKind, result: Mapping[str, Any]
+) -> Capture:
+    tool = {"tool": "torch", "tool_version": result.get("environment", {}).get("torch")}
+    if kind is CaptureKind.MEMORY_SNAPSHOT and source.stat().st_size > MAX_REWRITE_BYTES:
         shutil.copyfile(source, target)
-        return ()
-    return scrub(source, kind, target, host_words())
+        return context.capture(target, kind, **tool)
+    return context.store(source, target, kind, **tool)
 
 
 def _no_capture(result: Mapping[str, Any]) -> Outcome:

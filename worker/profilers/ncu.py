@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from captures.kinds import CaptureKind
-from captures.scrub import scrub
-from captures.scrub.log import host_words
 from worker.outcomes import Outcome, OutcomeCode
 from worker.profilers.ncu_choice import (
     FULL_SHARE_FRAC,
@@ -128,18 +126,14 @@ def _captures(context: PassContext, result: Mapping[str, Any] | None) -> Collect
     launched: dict[str, Launch] = {}
     for page in ("raw", "details"):
         printed = _print_page(context, report, page)
-        target = context.bundle_dir / f"ncu-{context.process}.{page}.csv.gz"
-        if context.keep_private:
-            _compress(printed, target)
-            removed: tuple[str, ...] = ()
-        else:
-            removed = scrub(printed, CaptureKind.NCU_CSV, target, host_words())
+        target = context.capture_path(f"{page}.csv.gz")
+        capture = context.store(printed, target, CaptureKind.NCU_CSV)
         on_page = load_launches(target)
         if not on_page:
             target.unlink()
             continue
         launched |= on_page
-        captures.append(_capture(context, target, "ncu_csv", removed))
+        captures.append(capture)
     context.notes["num_launches"] = len(launched)
     if not captures:
         message = "the ncu report holds no kernel"
@@ -151,9 +145,9 @@ def _captures(context: PassContext, result: Mapping[str, Any] | None) -> Collect
         text = f"the report of ncu has more than {MAX_REPORT_BYTES >> 20} MiB and was not kept"
         warnings += (("report_too_large", text),)
     elif context.keep_reports:
-        kept = context.bundle_dir / f"ncu-{context.process}.ncu-rep"
+        kept = context.capture_path("ncu-rep")
         shutil.move(report, kept)
-        captures.append(_capture(context, kept, "ncu_rep", ()))
+        captures.append(context.capture(kept, CaptureKind.NCU_REP))
     return Collected(captures=tuple(captures), warnings=warnings)
 
 
@@ -165,12 +159,8 @@ def _source_lines(context: PassContext, report: Path) -> list[Capture]:
     printed = _print_page(context, report, "source")
     if not printed.is_file() or not printed.stat().st_size:
         return []
-    target = context.bundle_dir / f"ncu-{context.process}.source.csv.gz"
-    if context.keep_private:
-        _compress(printed, target)
-        return [_capture(context, target, "ncu_source", ())]
-    removed = scrub(printed, CaptureKind.NCU_SOURCE, target, host_words())
-    return [_capture(context, target, "ncu_source", removed)]
+    target = context.capture_path("source.csv.gz")
+    return [context.store(printed, target, CaptureKind.NCU_SOURCE)]
 
 
 def _coverage_warning(
@@ -217,11 +207,6 @@ def _print_page(context: PassContext, report: Path, page: str) -> Path:
     return context.run_tool([*command, "--print-units", "base"], f"{page}.csv")
 
 
-def _compress(source: Path, target: Path) -> None:
-    with open(source, "rb") as file, gzip.open(target, "wb") as out:
-        shutil.copyfileobj(file, out)
-
-
 def load_launches(page: Path) -> dict[str, Launch]:
     """Return launch id -> (kernel name, grid, block) of a page written by `_captures`."""
     csv.field_size_limit(1 << 24)
@@ -242,13 +227,6 @@ def load_launches(page: Path) -> dict[str, Launch]:
 
 def _dims(text: str) -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r"\d+", text))
-
-
-def _capture(context: PassContext, path: Path, kind: str, removed: tuple[str, ...]) -> Capture:
-    assert context.tool is not None
-    return Capture(
-        path=path, kind=kind, tool="ncu", tool_version=context.tool.version, private_removed=removed
-    )
 
 
 PROFILER = ProfilerSpec(

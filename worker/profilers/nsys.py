@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from captures.database import open_immutable
-from captures.scrub.log import host_words
-from captures.scrub.nsys import scrub_nsys_sqlite
+from captures.kinds import CaptureKind
 from core.errors import CaptureError
 from worker.outcomes import Outcome, OutcomeCode
-from worker.profilers.spec import Capture, Collected, PassContext, ProfilerSpec
+from worker.profilers.spec import Collected, PassContext, ProfilerSpec
 from worker.tools import find_nsys
 
 
@@ -76,38 +75,21 @@ def _captures(context: PassContext, result: Mapping[str, Any] | None) -> Collect
         return _crash(f"nsys export wrote nothing: {_last_line(log)}")
     target = context.capture_path("sqlite")
     try:
-        if context.keep_private:
-            shutil.move(export, target)
-            removed: tuple[str, ...] = ()
-        else:
-            removed = scrub_nsys_sqlite(export, target, host_words())
+        captures = [context.store(export, target, CaptureKind.NSYS_SQLITE)]
         num_kernels = count_gpu_work(target)
     except (sqlite3.DatabaseError, CaptureError) as error:
         target.unlink(missing_ok=True)
         return _crash(f"nsys export cannot be read: {error}")
-    captures = [_capture(context, target, "nsys_sqlite", removed)]
     if context.keep_reports:
         kept = context.capture_path("nsys-rep")
         shutil.move(report, kept)
-        captures.append(_capture(context, kept, "nsys_rep", ()))
+        captures.append(context.capture(kept, CaptureKind.NSYS_REP))
     context.notes["num_gpu_operations"] = num_kernels
     if num_kernels == 0:
         message = "nsys recorded no GPU activity in the measured part"
         outcome = Outcome(code=OutcomeCode.NO_KERNELS_PROFILED, message=message)
         return Collected(captures=tuple(captures), outcome=outcome)
     return Collected(captures=tuple(captures))
-
-
-def _capture(context: PassContext, path: Path, kind: str, removed: tuple[str, ...]) -> Capture:
-    assert context.tool is not None
-    return Capture(
-        path=path,
-        kind=kind,
-        tool="nsys",
-        tool_version=context.tool.version,
-        private_removed=removed,
-        rank=context.rank,
-    )
 
 
 def _crash(message: str) -> Collected:

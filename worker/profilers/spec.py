@@ -1,12 +1,17 @@
 """What a profiler is: the seam between `worker.execute` and one tool."""
 
+import gzip
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from captures.kinds import CaptureKind
+from captures.scrub import scrub
+from captures.scrub.log import host_words
 from core.spec import DEFAULT_NCU_SET
 from worker.outcomes import Outcome
 from worker.own_program import OwnProgram
@@ -65,6 +70,42 @@ class PassContext:
         tail = f"-{number}" if number else ""
         return self.bundle_dir / f"{self.pass_name}-{self.process}{rank}{tail}.{suffix}"
 
+    def store(self, source: Path, target: Path, kind: CaptureKind, **of_tool: Any) -> "Capture":
+        """Bring a file into the bundle, cleaned unless what is private is to stay; CaptureError.
+
+        A target that ends in `.gz` is packed. `of_tool`: see `capture`.
+        """
+        if not self.keep_private:
+            removed = scrub(source, kind, target, host_words())
+            return self.capture(target, kind, removed=removed, **of_tool)
+        if target.suffix == ".gz" and source.suffix != ".gz":
+            with open(source, "rb") as file, gzip.open(target, "wb") as out:
+                shutil.copyfileobj(file, out)
+        else:
+            shutil.copyfile(source, target)
+        return self.capture(target, kind, **of_tool)
+
+    def capture(
+        self,
+        path: Path,
+        kind: CaptureKind,
+        *,
+        removed: tuple[str, ...] = (),
+        tool: str = "",
+        tool_version: str | None = None,
+    ) -> "Capture":
+        """Return the record of a file of the bundle; its tool is the pass's own unless named."""
+        if self.tool is not None:
+            tool, tool_version = self.tool.name, self.tool.version
+        return Capture(
+            path=path,
+            kind=str(kind),
+            tool=tool,
+            tool_version=tool_version,
+            private_removed=removed,
+            rank=self.rank,
+        )
+
     def program(self, *extra: str) -> list[str]:
         """Return the workload's own command, events on an inherited descriptor."""
         if self.rank is not None:
@@ -96,7 +137,7 @@ class Capture:
 
     path: Path
     kind: str
-    "A value of `analysis.tables.CaptureKind`."
+    "A value of CaptureKind."
     tool: str
     tool_version: str | None = None
     private_removed: tuple[str, ...] = ()
