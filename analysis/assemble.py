@@ -55,13 +55,13 @@ def assemble(
     leading = leading_steps(by_pass.get(primary or "", ()))
     facts = leading.tables.step_facts if leading else {}
     summary |= _idle(by_pass.get(primary or "", ()), summary, facts)
-    utilised, found = _utilisation(data, summary, peaks or {}, gpu_model)
+    utilised, impossible = _utilisation(data, summary, peaks or {}, gpu_model)
     summary |= utilised
     summary |= summary_of(ranks.joined)
     memory = memory_document(captured)
     data = _with_captured_oom(data, memory)
     differs = pass_differs(summary, captured)
-    found += (PassWarning(pass_name="", warning=differs),) if differs else ()
+    impossible += (PassWarning(pass_name="", warning=differs),) if differs else ()
     return AssembledRun(
         data=replace(data, captures=()),
         captures=captures,
@@ -69,7 +69,7 @@ def assemble(
         summary={k: v for k, v in summary.items() if v is not None},
         memory=memory,
         metrics=data.metrics + _summary_metrics(by_pass, primary, summary),
-        warnings=_said_once(data.warnings + merge_warnings + found + ranks.warnings),
+        warnings=_said_once(data.warnings + merge_warnings + impossible + ranks.warnings),
         ranks=ranks.document,
         peaks=dict(peaks or {}),
         columns=columns_of(summary) | _columns_of_steps(summary, leading, classes),
@@ -93,15 +93,15 @@ def _columns_of_steps(
     """Return what lists say of a step instead of the whole capture, and which the idle share is."""
     facts = leading.tables.step_facts if leading else {}
     idle = of_program(summary, facts)
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     if idle is not None:
-        found = {"idle_frac": idle.frac, "idle_source": idle.source}
+        columns = {"idle_frac": idle.frac, "idle_source": idle.source}
     kernels = leading.tables.step_kernels if leading else None
     if kernels is not None and len(kernels):
         category = {c.name: c.category for c in classes}
         kernels = kernels.assign(category=kernels["name"].map(category))
-        found |= {k: v for k, v in class_fractions(kernels).items() if k == "gemm_frac"}
-    return found
+        columns |= {k: v for k, v in class_fractions(kernels).items() if k == "gemm_frac"}
+    return columns
 
 
 def _idle(
@@ -143,13 +143,13 @@ def classify_names(
     """Return the class of each name by the present rules, the user's own first."""
     from analysis.classify import classify
 
-    found = []
+    classes = []
     for name, is_opaque in names.items():
         if is_opaque:
-            found.append(_opaque(name))
+            classes.append(_opaque(name))
             continue
         result = classify(name, user_rules=user_rules)
-        found.append(
+        classes.append(
             NamedClass(
                 name=name,
                 short_name=result.short_name,
@@ -159,7 +159,7 @@ def classify_names(
                 rule=result.rule,
             )
         )
-    return tuple(found)
+    return tuple(classes)
 
 
 def _opaque(name: str) -> NamedClass:
@@ -196,12 +196,12 @@ def class_fractions(kernels: pd.DataFrame) -> dict[str, float]:
 
     if kernels.empty:
         return {}
-    found = fractions(kernels)
-    total_ns = sum(found["category_total_ns"].values())
+    shares = fractions(kernels)
+    total_ns = sum(shares["category_total_ns"].values())
     wanted = ["unclassified_frac"]
-    if found["category_total_ns"].get("opaque", 0) <= MAX_OPAQUE_FRAC * total_ns:
+    if shares["category_total_ns"].get("opaque", 0) <= MAX_OPAQUE_FRAC * total_ns:
         wanted += ["gemm_frac", "attention_frac"]
-    return {k: found[k] for k in wanted if k in found}
+    return {k: shares[k] for k in wanted if k in shares}
 
 
 def _latency(data: RunData) -> dict[str, Any]:
@@ -249,11 +249,11 @@ def _summary_metrics(
     by_pass: Mapping[str, list[RunCapture]], primary: str | None, summary: Mapping[str, Any]
 ) -> tuple[RunMetric, ...]:
     """Return the summary's numbers as metrics with units, each under the pass it came from."""
-    found: dict[tuple[str, str], RunMetric] = {}
+    metrics: dict[tuple[str, str], RunMetric] = {}
 
     def add(pass_name: str, name: str, value: Any, unit: str) -> None:
         if isinstance(value, int | float):
-            found[pass_name, name] = RunMetric(
+            metrics[pass_name, name] = RunMetric(
                 pass_name=pass_name, phase="", name=name, value=float(value), unit=unit
             )
 
@@ -272,4 +272,4 @@ def _summary_metrics(
     for name, value in (summary.get("latency_ms") or {}).items():
         unit = "count" if name[0] == "n" else "fraction" if name == "cv" else "ms"
         add(str(Pass.CLEAN), f"latency_{name}", value, unit)
-    return tuple(found.values())
+    return tuple(metrics.values())

@@ -62,12 +62,12 @@ def captures_inside(folder: Path) -> list[Path]:
     if len(files) > MAX_FILES:
         remedy = "Give the captures of one run by name"
         raise CaptureError(folder, f"it holds {len(files)} files, more than {MAX_FILES}", remedy)
-    found = []
+    captures = []
     for path in files:
         with suppress(AppError):
             detect(path)
-            found.append(path)
-    return found
+            captures.append(path)
+    return captures
 
 
 def load_files(paths: Sequence[Path], staging: Staging) -> RunData:

@@ -110,10 +110,10 @@ class Definition:
 
     def value(self, summary: Mapping[str, Any]) -> Any:
         """Return the number of a run's summary; None where it is unknown."""
-        found: Any = summary
+        value: Any = summary
         for part in self.key.split("."):
-            found = found.get(part) if isinstance(found, Mapping) else None
-        return found
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
 
     @property
     def compared_unit(self) -> str:
@@ -293,9 +293,9 @@ _USES: Mapping[str, Mapping[str, Any]] = {
 
 
 def _registry() -> dict[str, Definition]:
-    found = {}
+    registry = {}
     for key, label, unit, meaning, formula, obtained in (*_SUMMARY_ROWS, *TABLE_ROWS, *RANK_ROWS):
-        found[key] = Definition(
+        registry[key] = Definition(
             key=key,
             label=label,
             unit=unit,
@@ -304,7 +304,7 @@ def _registry() -> dict[str, Definition]:
             obtained=obtained,
             **_USES.get(key, {}),
         )
-    return found
+    return registry
 
 
 DEFINITIONS: dict[str, Definition] = _registry()
@@ -320,8 +320,8 @@ LISTED: tuple[Definition, ...] = tuple(d for d in DEFINITIONS.values() if d.list
 def columns_of(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a run's row holds of its summary: the numbers that lists sort and filter by."""
     low, high = (summary.get("latency_ms") or {}).get("ci95") or (None, None)
-    found = {d.column: d.value(summary) for d in DEFINITIONS.values() if d.column}
-    return found | {"latency_lo_ms": low, "latency_hi_ms": high}
+    columns = {d.column: d.value(summary) for d in DEFINITIONS.values() if d.column}
+    return columns | {"latency_lo_ms": low, "latency_hi_ms": high}
 
 
 def unit_of(key: str) -> str:
@@ -339,7 +339,7 @@ def define(key: str) -> Definition:
 
 def tooltip(key: str) -> str:
     """Return the definition as one line: meaning, formula, where it comes from."""
-    found = define(key)
-    formula = f" Formula: {found.formula}." if found.formula else ""
-    unit = f" Unit: {found.unit}." if found.unit else ""
-    return f"{found.meaning}{formula}{unit} From: {found.obtained}."
+    definition = define(key)
+    formula = f" Formula: {definition.formula}." if definition.formula else ""
+    unit = f" Unit: {definition.unit}." if definition.unit else ""
+    return f"{definition.meaning}{formula}{unit} From: {definition.obtained}."

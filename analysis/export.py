@@ -126,7 +126,7 @@ def _document(what: Exportable) -> Document:
 
 def _markdown(text: str) -> str:
     plain = " ".join(cut(text, MAX_CELL_CHARS).split())
-    escaped = MARKDOWN_SPECIAL.sub(lambda found: "\\" + found.group(0), plain)
+    escaped = MARKDOWN_SPECIAL.sub(lambda match: "\\" + match.group(0), plain)
     return MENTION.sub("\\g<0>\u2060", escaped)
 
 

@@ -50,10 +50,10 @@ def idle_figures(summary: Mapping[str, Any], iteration_kernel_ns: float | None) 
     ends = [idle, max(0.0, 1 - load * overlap)]
     if load * overlap > 1 + SAME_FRAC or idle > profiled + SAME_FRAC:
         ends.append(profiled)
-    found: dict[str, Any] = {"idle_frac": idle, "idle_source": CLEAN}
+    figures: dict[str, Any] = {"idle_frac": idle, "idle_source": CLEAN}
     if max(ends) - min(ends) > SAME_FRAC:
-        found["idle_bounds"] = [min(ends), max(ends)]
-    return found
+        figures["idle_bounds"] = [min(ends), max(ends)]
+    return figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,9 +48,9 @@ def at_path(paths: Sequence[str], wanted: str) -> list[bool]:
     summed with it, its time would count twice.
     """
     places = [f"/{normalise(path)}".endswith(f"/{wanted}") for path in paths]
-    found = {path for path, is_there in zip(paths, places, strict=True) if is_there}
+    chosen = {path for path, is_there in zip(paths, places, strict=True) if is_there}
     return [
-        is_there and not any(parent in found for parent in _parents(path))
+        is_there and not any(parent in chosen for parent in _parents(path))
         for path, is_there in zip(paths, places, strict=True)
     ]
 

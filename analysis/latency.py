@@ -35,7 +35,7 @@ def latency_ms(samples: pd.DataFrame) -> dict[str, Any]:
     if not groups:
         return {}
     values = np.concatenate(groups)
-    found: dict[str, Any] = {
+    statistics: dict[str, Any] = {
         "median": float(np.median(values)),
         "mean": float(values.mean()),
         "min": float(values.min()),
@@ -45,14 +45,14 @@ def latency_ms(samples: pd.DataFrame) -> dict[str, Any]:
         "num_processes": len(groups),
     }
     if len(groups) >= MIN_FOR_FAST:
-        found["fast"] = float(np.percentile([np.median(g) for g in groups], 25))
+        statistics["fast"] = float(np.percentile([np.median(g) for g in groups], 25))
     if len(values) > 1:
         low, high = np.percentile(_bootstrap_medians(groups), (2.5, 97.5))
-        found["ci95"] = [float(low), float(high)]
-        found["std"] = float(values.std(ddof=1))
-        if found["mean"] > 0:
-            found["cv"] = found["std"] / found["mean"]
-    return found
+        statistics["ci95"] = [float(low), float(high)]
+        statistics["std"] = float(values.std(ddof=1))
+        if statistics["mean"] > 0:
+            statistics["cv"] = statistics["std"] / statistics["mean"]
+    return statistics
 
 
 def _bootstrap_medians(groups: list[np.ndarray]) -> np.ndarray:

@@ -51,9 +51,9 @@ def from_manifest(
 
 def gpu_of(captures: Sequence[RunCapture]) -> dict[str, Any]:
     """Return what the captures say of the GPU together; where they differ the first named one."""
-    found = [_known(c.tables.gpu) for c in captures if c.tables.gpu]
+    facts_of_captures = [_known(c.tables.gpu) for c in captures if c.tables.gpu]
     merged: dict[str, Any] = {}
-    for facts in sorted(found, key=lambda f: "name" not in f):
+    for facts in sorted(facts_of_captures, key=lambda f: "name" not in f):
         merged = facts | merged
     return merged
 
@@ -98,18 +98,18 @@ def _result_metrics(
     results: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
 ) -> tuple[RunMetric, ...]:
     """Return the workload's own numbers, by pass; over several processes their mean."""
-    found: dict[tuple[str, str, str, str], list[float]] = {}
+    values_of: dict[tuple[str, str, str, str], list[float]] = {}
     better: dict[str, str] = {}
     for entry, result in sorted(results, key=lambda pair: pair[0].get("process", 0)):
         for metric in result.get("metrics") or []:
             key = (entry["pass"], metric.get("phase") or "", metric["name"], metric.get("unit", ""))
-            found.setdefault(key, []).append(float(metric["value"]))
+            values_of.setdefault(key, []).append(float(metric["value"]))
             if metric.get("better") in ("higher", "lower"):
                 better[metric["name"]] = metric["better"]
         for phase, values in (result.get("phase_samples_ns") or {}).items():
             if values:
                 key = (entry["pass"], phase, "phase_latency", "ns")
-                found.setdefault(key, []).append(float(pd.Series(values).median()))
+                values_of.setdefault(key, []).append(float(pd.Series(values).median()))
     return tuple(
         RunMetric(
             pass_name=p,
@@ -120,7 +120,7 @@ def _result_metrics(
             better=better.get(name),
             process_values=tuple(v),
         )
-        for (p, phase, name, unit), v in found.items()
+        for (p, phase, name, unit), v in values_of.items()
     )
 
 
@@ -149,16 +149,16 @@ def pass_warning(pass_name: str, code: str, message: str) -> PassWarning:
 
 
 def _manifest_warnings(manifest: Mapping[str, Any]) -> tuple[PassWarning, ...]:
-    found = [("", w) for w in manifest.get("warnings") or []]
+    warnings = [("", w) for w in manifest.get("warnings") or []]
     for entry in manifest["passes"]:
         own = (entry.get("result") or {}).get("warnings") or []
-        found += [(entry["pass"], w) for w in [*(entry.get("warnings") or []), *own]]
-    made = (pass_warning(p, w["code"], w["message"]) for p, w in found)
+        warnings += [(entry["pass"], w) for w in [*(entry.get("warnings") or []), *own]]
+    made = (pass_warning(p, w["code"], w["message"]) for p, w in warnings)
     return tuple(dict.fromkeys(made))
 
 
 def capture_warnings(captures: Sequence[RunCapture]) -> tuple[PassWarning, ...]:
-    found = [
+    warnings = [
         PassWarning(pass_name=c.pass_name, warning=w) for c in captures for w in c.tables.warnings
     ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(warnings))

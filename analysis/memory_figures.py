@@ -42,15 +42,15 @@ _KEYS = {
 
 def captured_memory(by_pass: Mapping[str, Sequence[RunCapture]]) -> dict[str, dict[str, Any]]:
     """Return source -> what its captures say of memory; of several captures the highest peak."""
-    found: dict[str, dict[str, Any]] = {}
+    by_source: dict[str, dict[str, Any]] = {}
     for name in (Pass.MEMORY, Pass.NSYS, Pass.TRACE):
         for capture in by_pass.get(str(name), ()):
             memory = dict(capture.tables.memory)
             source = _SOURCE_OF.get(capture.tables.kind, DRIVER)
-            known = found.get(source, {})
+            known = by_source.get(source, {})
             if memory and (memory.get("peak_bytes") or 0) >= (known.get("peak_bytes") or 0):
-                found[source] = memory
-    return found
+                by_source[source] = memory
+    return by_source
 
 
 def memory_summary(
@@ -61,22 +61,22 @@ def memory_summary(
     `peak_memory_bytes` is the allocated one; of a capture of the driver alone, the driver's.
     """
     sources = {ALLOCATOR: counters, **captured}
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     named: dict[str, str] = {}
     for key, places in _KEYS.items():
         for source, name in places:
             value = sources.get(source, {}).get(name)
             if value:
-                found[key], named[key] = int(value), source
+                figures[key], named[key] = int(value), source
                 break
-    if found.get("driver_bytes", 0) < found.get("reserved_bytes", 0):
-        found.pop("driver_bytes", None)  # of another pass, which took less: see pass_differs
+    if figures.get("driver_bytes", 0) < figures.get("reserved_bytes", 0):
+        figures.pop("driver_bytes", None)  # of another pass, which took less: see pass_differs
         named.pop("driver_bytes", None)
     for key in ("allocated_bytes", "driver_bytes"):
-        if key in found:
-            found["peak_memory_bytes"], named["peak_memory_bytes"] = found[key], named[key]
+        if key in figures:
+            figures["peak_memory_bytes"], named["peak_memory_bytes"] = figures[key], named[key]
             break
-    return found | ({"memory_sources": named} if named else {})
+    return figures | ({"memory_sources": named} if named else {})
 
 
 def pass_differs(
@@ -99,7 +99,7 @@ def memory_document(captured: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
     first = next((s for s in (SNAPSHOT, TRACE, DRIVER) if s in captured), None)
     if first is None:
         return {}
-    found = {**captured[first], "source": first}
-    return found | (
+    document = {**captured[first], "source": first}
+    return document | (
         {"driver": dict(captured[DRIVER])} if first != DRIVER and DRIVER in captured else {}
     )

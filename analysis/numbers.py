@@ -168,14 +168,14 @@ def parsed(tokens: Iterable[str], style: NumberStyle) -> dict[str, float | str]:
 
     Tokens that are no numbers in any locale are left out.
     """
-    found: dict[str, float | str] = {}
+    values: dict[str, float | str] = {}
     for token in dict.fromkeys(tokens):
         if looks_numeric(token) or is_missing(token):
             try:
-                found[token] = parse_number(token, style)
+                values[token] = parse_number(token, style)
             except ValueError as exc:
-                found[token] = str(exc)
-    return found
+                values[token] = str(exc)
+    return values
 
 
 def _ungroup(whole: str, group: str, token: str) -> str:

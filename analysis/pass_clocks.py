@@ -52,8 +52,8 @@ class PassClocks:
 
 def pass_clocks(view: RunView) -> tuple[PassClocks, ...]:
     """Return what was read of the GPU in each pass, in the order they ran; () of files."""
-    found = (_of_pass(record) for record in view.passes)
-    return tuple(p for p in found if p is not None)
+    clocks = (_of_pass(record) for record in view.passes)
+    return tuple(p for p in clocks if p is not None)
 
 
 def throttle_reasons(view: RunView) -> tuple[str, ...]:

@@ -106,8 +106,8 @@ def _of_one(view: RunView, whole: str, of_step: str) -> float | None:
     if basis is None:
         return None
     if basis.is_of_steps:
-        found = view.by_step.facts.get(of_step)
-        return None if found is None else float(found)
+        value = view.by_step.facts.get(of_step)
+        return None if value is None else float(value)
     return None if total is None else float(total) / basis.num
 
 
@@ -128,11 +128,13 @@ def kernels_of_one(view: RunView) -> pd.DataFrame:
     if steps.empty or steps["grid"].isna().all():  # stored before launch shapes were kept
         return _by_name(kernels, steps)
     keys = ["name", "grid", "block"]
-    found = steps.groupby(keys, dropna=False)[["total_ns", "count"]].sum()
+    of_steps = steps.groupby(keys, dropna=False)[["total_ns", "count"]].sum()
     places = pd.MultiIndex.from_frame(kernels[keys].astype(object))
-    index = pd.MultiIndex.from_frame(found.reset_index()[keys].astype(object))
-    found = found.set_axis(index).reindex(places).fillna(0.0)
-    return kernels.assign(one_ns=found["total_ns"].to_numpy(), one_count=found["count"].to_numpy())
+    index = pd.MultiIndex.from_frame(of_steps.reset_index()[keys].astype(object))
+    of_steps = of_steps.set_axis(index).reindex(places).fillna(0.0)
+    return kernels.assign(
+        one_ns=of_steps["total_ns"].to_numpy(), one_count=of_steps["count"].to_numpy()
+    )
 
 
 def ranked_kernels(view: RunView) -> pd.DataFrame:
@@ -180,9 +182,9 @@ def _table(view: RunView, name: str, whole: pd.DataFrame, columns: list[str]) ->
         return pd.DataFrame(rows if known else [], columns=columns)
     if basis is None or whole.empty:
         return pd.DataFrame(columns=columns)
-    found = whole[columns].reset_index(drop=True)
+    table = whole[columns].reset_index(drop=True)
     numbers = [c for c in ("count", "bytes", "total_ns") if c in columns]
-    return found.assign(**{c: found[c].astype("Float64") / basis.num for c in numbers})
+    return table.assign(**{c: table[c].astype("Float64") / basis.num for c in numbers})
 
 
 def phases_of_one(view: RunView) -> pd.DataFrame:
@@ -226,11 +228,11 @@ def phase_kernels(paths: Sequence[Path], steps: pd.DataFrame) -> tuple[pd.DataFr
     """
     regular = _regular(steps) if len(paths) == 1 else steps.iloc[:0]
     parts = [_sums(path, regular) for path in paths]
-    found = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
-    if found.empty:
+    rows = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    if rows.empty:
         return pd.DataFrame({name: [] for name in PHASE_KERNEL_COLUMNS}), None
-    found["phase"] = found["path"].map({p: phase_of(p) for p in found["path"].unique()})
-    sums = found.groupby(["phase", "name"], as_index=False)[["count", "total_ns"]].sum()
+    rows["phase"] = rows["path"].map({p: phase_of(p) for p in rows["path"].unique()})
+    sums = rows.groupby(["phase", "name"], as_index=False)[["count", "total_ns"]].sum()
     num = len(regular) or None
     sums[["count", "total_ns"]] = sums[["count", "total_ns"]].astype(float) / (num or 1)
     ordered = sums.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)

@@ -241,7 +241,7 @@ def check_pairs(pairs: Sequence[tuple[RunView, RunView]]) -> tuple[CheckedPair, 
         if not measured_ms:
             continue
         try:
-            found = project(source, target.peaks, find_gpu(target.run.gpu_model or ""))
+            projected = project(source, target.peaks, find_gpu(target.run.gpu_model or ""))
         except ValueError:
             continue
         checked.append(
@@ -249,7 +249,7 @@ def check_pairs(pairs: Sequence[tuple[RunView, RunView]]) -> tuple[CheckedPair, 
                 source_id=source.run.id,
                 target_id=target.run.id,
                 measured_ms=float(measured_ms),
-                projected_ms=found.latency_ns / 1e6,
+                projected_ms=projected.latency_ns / 1e6,
                 is_host_bound=is_host_bound(source),
             )
         )

@@ -52,11 +52,11 @@ class Figure:
 @cache
 def load_figures() -> tuple[Figure, ...]:
     """Return every published figure in the order of the files. Reads them once."""
-    found: list[Figure] = []
+    figures: list[Figure] = []
     for path in PATHS:
         with path.open(encoding="utf-8", newline="") as lines:
-            found += [_figure(row) for row in csv.DictReader(lines)]
-    return tuple(found)
+            figures += [_figure(row) for row in csv.DictReader(lines)]
+    return tuple(figures)
 
 
 def sources() -> tuple[str, ...]:

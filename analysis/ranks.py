@@ -94,13 +94,13 @@ def summary_of(joined: JoinedRanks | None) -> dict[str, Any]:
     if joined is None:
         return {}
     ranks = joined.ranks
-    found: dict[str, Any] = {"num_ranks": len(ranks)}
+    summary: dict[str, Any] = {"num_ranks": len(ranks)}
     total = int(ranks["communication_ns"].sum())
     if not total:
-        return found if len(ranks) > 1 else {}
-    found["communication_frac"] = float((ranks["communication_ns"] / ranks["span_ns"]).mean())
-    found["exposed_communication_frac"] = float(ranks["exposed_frac"].mean())
-    found["overlap_frac"] = 1 - int(ranks["exposed_ns"].sum()) / total
+        return summary if len(ranks) > 1 else {}
+    summary["communication_frac"] = float((ranks["communication_ns"] / ranks["span_ns"]).mean())
+    summary["exposed_communication_frac"] = float(ranks["exposed_frac"].mean())
+    summary["overlap_frac"] = 1 - int(ranks["exposed_ns"].sum()) / total
     if len(joined.steps):
-        found["step_skew_ns"] = float(joined.steps["skew_ns"].median())
-    return found
+        summary["step_skew_ns"] = float(joined.steps["skew_ns"].median())
+    return summary

@@ -47,11 +47,11 @@ class SpanFile:
 
     def greatest(self, column: str) -> int:
         """Return a whole-number column's greatest value, from the file's statistics."""
-        return max(int(found.max) for found in self._statistics(column))
+        return max(int(statistics.max) for statistics in self._statistics(column))
 
     def least(self, column: str) -> int:
         """Return a whole-number column's least value, from the file's statistics."""
-        return min(int(found.min) for found in self._statistics(column))
+        return min(int(statistics.min) for statistics in self._statistics(column))
 
     def _statistics(self, column: str) -> list[Any]:
         with pq.ParquetFile(self.path) as file:

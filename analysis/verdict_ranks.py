@@ -41,10 +41,10 @@ def place_words(where: str) -> str:
 
 
 def _late_rank(view: RunView, rows: Rows) -> BusyLimit | None:
-    found = _lateness(view, rows)
-    if found is None:
+    lateness = _lateness(view, rows)
+    if lateness is None:
         return None
-    late, span_ns, steps = found
+    late, span_ns, steps = lateness
     (late_ns, rank), (next_ns, _) = late[:2]
     if late_ns < MIN_LATE_FRAC * span_ns or late_ns < MIN_LATE_RATIO * next_ns:
         return None
@@ -153,8 +153,8 @@ _LATE_STEPS = {
 
 
 def _usual_cause(steps: Rows) -> tuple[str | None, str | None]:
-    found = Counter((step.get("cause"), step.get("where")) for step in steps)
-    return found.most_common(1)[0][0] if found else (None, None)
+    causes = Counter((step.get("cause"), step.get("where")) for step in steps)
+    return causes.most_common(1)[0][0] if causes else (None, None)
 
 
 def _exposed(view: RunView, rows: Rows) -> BusyLimit | None:

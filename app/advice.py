@@ -73,7 +73,7 @@ def tried_outcomes(db: Database) -> list[Outcome]:
 def advice_of(db: Database, data_dir: DataDir, run_id: str) -> dict[str, Any]:
     """Return the document of `advise --json`: what applies to a run and what came of it."""
     view = _view(db, data_dir, run_id)
-    found = _experiments(view, known_records(db))
+    experiments = _experiments(view, known_records(db))
     measured = {(j.gpu_model, j.comparable_hash): j for j in measured_jobs(db)}
     before = {t.experiment: t for t in reversed(tried(db, run_id))}
     return {
@@ -83,7 +83,7 @@ def advice_of(db: Database, data_dir: DataDir, run_id: str) -> dict[str, Any]:
         "gpu": view.run.gpu_model,
         "latency_ms": (view.summary.get("latency_ms") or {}).get("median"),
         "model_version": MODEL_VERSION,
-        "experiments": [_document(view.run, e, before.get(e.name), measured) for e in found],
+        "experiments": [_document(view.run, e, before.get(e.name), measured) for e in experiments],
         "not_offered": [
             {"name": name, "reason": reason}
             for name, reason in not_offered(
@@ -93,7 +93,7 @@ def advice_of(db: Database, data_dir: DataDir, run_id: str) -> dict[str, Any]:
                 is_cpu=is_cpu_run(view),
             ).items()
         ],
-        "note": None if found else _why_none(view),
+        "note": None if experiments else _why_none(view),
     }
 
 
@@ -176,7 +176,7 @@ def pair_outcomes(db: Database, data_dir: DataDir, *, held_out: bool = True) -> 
     jobs = measured_jobs(db)
     by_key = {(j.gpu_model, j.comparable_hash): j for j in jobs}
     done = {(t.run_id, t.experiment) for t in tried(db)}
-    found = []
+    outcomes = []
     views = _views(db, data_dir, [job.run_ids[0] for job in jobs])
     for job, view in zip(jobs, views, strict=True):
         is_out = is_held_out(view.run.gpu_model, view.run.workload, view.run.params)
@@ -186,8 +186,8 @@ def pair_outcomes(db: Database, data_dir: DataDir, *, held_out: bool = True) -> 
             if (view.run.id, experiment.name) in done:
                 continue
             if (is_out or not (job.is_example and after.is_example)) == held_out:
-                found.append(_outcome(view, experiment, after))
-    return found
+                outcomes.append(_outcome(view, experiment, after))
+    return outcomes
 
 
 def _view(db: Database, data_dir: DataDir, run_id: str) -> RunView:
@@ -234,8 +234,8 @@ def _experiments(
             return _checked(view.run, params) is not None
         return _hash(view.run, params) in measured
 
-    found = experiments_of(view, _choices(view.run.workload), records, is_wanted)
-    return found if measured is None else [e for e in found if e.params]
+    experiments = experiments_of(view, _choices(view.run.workload), records, is_wanted)
+    return experiments if measured is None else [e for e in experiments if e.params]
 
 
 def _choices(workload: str | None) -> dict[str, tuple[Any, ...]]:
@@ -273,10 +273,10 @@ def _target(db: Database, run: RunRow) -> Target:
     return target
 
 
-def _chosen(found: Sequence[Experiment], names: Sequence[str]) -> list[Experiment]:
+def _chosen(experiments: Sequence[Experiment], names: Sequence[str]) -> list[Experiment]:
     if ALL in names:
-        return [e for e in found if e.status != WITHHELD and e.params and e.is_worth_a_run]
-    by_name = {e.name: e for e in found}
+        return [e for e in experiments if e.status != WITHHELD and e.params and e.is_worth_a_run]
+    by_name = {e.name: e for e in experiments}
     unknown = [n for n in names if n not in by_name]
     if unknown:
         listed = ", ".join(by_name) or "none"
@@ -329,7 +329,7 @@ def _document(
 
 
 def _tried_document(before: Tried) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "run_id": before.outcome_run_id,
         "status": before.status,
         "made_at": before.made_at,
@@ -342,10 +342,10 @@ def _tried_document(before: Tried) -> dict[str, Any]:
     }
     if before.measured_ms:
         measured_ns = before.measured_ms * 1e6
-        found["measured_ms"] = before.measured_ms
-        found["error_frac"] = before.predicted_ns / measured_ns - 1
-        found["is_inside"] = before.low_ns <= measured_ns <= before.high_ns
-    return found
+        document["measured_ms"] = before.measured_ms
+        document["error_frac"] = before.predicted_ns / measured_ns - 1
+        document["is_inside"] = before.low_ns <= measured_ns <= before.high_ns
+    return document
 
 
 def _note(experiment: Experiment) -> str:

@@ -73,12 +73,12 @@ def made_worker_python() -> Path | None:
 
 def host_python_with_torch() -> Path | None:
     """Return the host's own python3 when torch is installed for it, as in NVIDIA's container."""
-    found = shutil.which("python3", path=_path_without_venv())
-    if found is None:
+    python = shutil.which("python3", path=_path_without_venv())
+    if python is None:
         return None
     code = "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"
-    has_torch = subprocess.run([found, "-c", code], capture_output=True, check=False, cwd="/")
-    return Path(found) if has_torch.returncode == 0 else None
+    has_torch = subprocess.run([python, "-c", code], capture_output=True, check=False, cwd="/")
+    return Path(python) if has_torch.returncode == 0 else None
 
 
 def _place() -> Path:

@@ -34,14 +34,14 @@ def what_changed(db: Database, data: DataDir, change: Change) -> tuple[Differenc
     pair = (change.before[-1], change.after[0])
     before, after = fetch.run_views(db, data, pair, leave_out=fetch.NOT_IN_A_STUDY)
     facts_before, facts_after = (_facts(db, view) for view in (before, after))
-    found = [
+    differences = [
         Difference(field=name, a=facts_before.get(name), b=facts_after.get(name), effect="noted")
         for name in dict.fromkeys([*facts_before, *facts_after])
         if facts_before.get(name) != facts_after.get(name)
     ]
-    known = {difference.field for difference in found}
+    known = {difference.field for difference in differences}
     others = find_differences([before], [after], LATENCY)
-    return (*found, *(d for d in others if d.field not in known))
+    return (*differences, *(d for d in others if d.field not in known))
 
 
 def _facts(db: Database, view: RunView) -> dict[str, str]:
@@ -51,13 +51,13 @@ def _facts(db: Database, view: RunView) -> dict[str, str]:
     driver = fetch.gpu_facts(db, run.id).get("driver")
     clean = [p for p in pass_clocks(view) if p.pass_name == Pass.CLEAN]
     clocks = [p.sm_clock_mhz.median for p in clean if p.sm_clock_mhz]
-    found: dict[str, str | None] = {
+    facts: dict[str, str | None] = {
         "commit": ", ".join(commits) or run.environment.get("commit"),
         "driver": str(driver) if driver else None,
         "SM clock": f"{median(clocks):.0f} MHz" if clocks else None,
         "throttled by": ", ".join(throttle_reasons(view)) or ("nothing" if clean else None),
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in facts.items() if value}
 
 
 def sides(change: Change) -> tuple[Sequence[str], Sequence[str]]:

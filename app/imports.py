@@ -81,10 +81,10 @@ def import_paths(
     The same contents give the same run again; a name or params given then replace the stored ones.
     """
     given = Given(paths=paths, name=name, params=dict(params or {}), keep_private=keep_private)
-    (found,) = import_several(data_dir, [given], source=source)
-    if isinstance(found, AppError):
-        raise found
-    return found
+    (outcome,) = import_several(data_dir, [given], source=source)
+    if isinstance(outcome, AppError):
+        raise outcome
+    return outcome
 
 
 def import_several(
@@ -97,7 +97,7 @@ def import_several(
     from app.reading import file_job, read_runs
     from db.connection import opened
 
-    found: list[Imported | AppError | None] = []
+    outcomes: list[Imported | AppError | None] = []
     jobs: list[tuple[int, dict[str, Any]]] = []
     with opened(data_dir.ensure().db_path) as db:
         for number, given in enumerate(runs):
@@ -106,14 +106,14 @@ def import_several(
                 if known is None:
                     job = file_job(given.paths, keep_private=given.keep_private)
                     jobs.append((number, job))
-                found.append(_again(db, known, given, source) if known else None)
+                outcomes.append(_again(db, known, given, source) if known else None)
             except AppError as exc:
-                found.append(exc)
+                outcomes.append(exc)
         if jobs:
             with read_runs(data_dir, db, [job for _, job in jobs]) as answers:
                 for (number, _), answer in zip(jobs, answers, strict=True):
-                    found[number] = _stored(db, data_dir, answer, runs[number], source)
-    return [entry for entry in found if entry is not None]
+                    outcomes[number] = _stored(db, data_dir, answer, runs[number], source)
+    return [entry for entry in outcomes if entry is not None]
 
 
 def _known(db: Any, given: Given) -> str | None:
@@ -124,8 +124,8 @@ def _known(db: Any, given: Given) -> str | None:
     if not given.paths:
         raise UserError("import: name at least one file or bundle folder")
     checked_name(given.name)
-    found = content_hash(given.paths)
-    return run_with_content(db, found) if found else None
+    sha256 = content_hash(given.paths)
+    return run_with_content(db, sha256) if sha256 else None
 
 
 def _stored(

@@ -52,7 +52,9 @@ def projection_document(data_dir: DataDir, run_text: str, gpu_name: str) -> dict
     band = learned_band(checked, is_host_bound=is_host_bound(view))
     band_frac = band.band_frac if band else ASSUMED_BAND_FRAC
     try:
-        found = project(view, peaks, facts, band_frac=band_frac, is_band_learned=band is not None)
+        projected = project(
+            view, peaks, facts, band_frac=band_frac, is_band_learned=band is not None
+        )
     except ValueError as exc:
         raise UserError(f"project {view.run.id} to {model}: {exc}") from exc
     return {
@@ -62,9 +64,9 @@ def projection_document(data_dir: DataDir, run_text: str, gpu_name: str) -> dict
         "gpu": model,
         "measured_ms": view.summary["latency_ms"]["median"],
         "latency_ms": {
-            "median": found.latency_ns / 1e6,
-            "low": found.low_ns / 1e6,
-            "high": found.high_ns / 1e6,
+            "median": projected.latency_ns / 1e6,
+            "low": projected.low_ns / 1e6,
+            "high": projected.high_ns / 1e6,
         },
         "band_frac": band_frac,
         "is_band_learned": band is not None,
@@ -72,8 +74,8 @@ def projection_document(data_dir: DataDir, run_text: str, gpu_name: str) -> dict
             {"source": p.source_id, "target": p.target_id, "error_frac": p.error_frac}
             for p in (band.pairs if band else checked)
         ],
-        "basis": found.basis,
-        "notes": list(found.notes),
+        "basis": projected.basis,
+        "notes": list(projected.notes),
     }
 
 

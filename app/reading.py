@@ -60,8 +60,8 @@ def read_runs(
     All are read in one child; when it dies, what is missing is read in a child for each.
     """
     uploads = data_dir.ensure().uploads
-    with read_jobs(jobs, _surroundings(data_dir, db), uploads, is_cancelled=is_cancelled) as found:
-        yield found
+    with read_jobs(jobs, _surroundings(data_dir, db), uploads, is_cancelled=is_cancelled) as runs:
+        yield runs
 
 
 @contextmanager
@@ -92,10 +92,10 @@ def read_one(
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> Iterator[AssembledRun]:
     """Give the run of one job; its error is raised."""
-    with read_runs(data_dir, db, [job], is_cancelled=is_cancelled) as (found,):
-        if isinstance(found, AppError):
-            raise found
-        yield found
+    with read_runs(data_dir, db, [job], is_cancelled=is_cancelled) as (run,):
+        if isinstance(run, AppError):
+            raise run
+        yield run
 
 
 def _surroundings(data_dir: DataDir, db: Any) -> dict[str, Any]:
@@ -140,16 +140,16 @@ def _read_all(
         died = None
     except CaptureError as exc:
         died = exc
-    found: list[AssembledRun | AppError] = []
+    runs: list[AssembledRun | AppError] = []
     for number, job in enumerate(jobs):
         place = folder / "all" / str(number)
         if not (place / _DONE).exists() and died is not None and len(jobs) > 1:
-            found.append(_read_alone(job, runner, folder / f"alone-{number}"))
+            runs.append(_read_alone(job, runner, folder / f"alone-{number}"))
         elif not (place / _DONE).exists():
-            found.append(died or CaptureError(_subject(job), "it was not read", _REMEDY))
+            runs.append(died or CaptureError(_subject(job), "it was not read", _REMEDY))
         else:
-            found.append(_taken(job, place))
-    return found
+            runs.append(_taken(job, place))
+    return runs
 
 
 def _read_alone(job: Mapping[str, Any], runner: _Runner, scratch: Path) -> AssembledRun | AppError:

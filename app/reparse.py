@@ -80,7 +80,7 @@ def reclassify(data_dir: DataDir) -> dict[str, Any]:
     rules = user_rules(data_dir)
     with opened(data_dir.db_path) as db:
         before = stored_classes(db)
-        names = {name: found.category == "opaque" for name, found in before.items()}
+        names = {name: known.category == "opaque" for name, known in before.items()}
         after = classify_names(names, rules)
         with db.atomic():
             store_classes(db, after)

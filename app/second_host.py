@@ -83,10 +83,10 @@ def own_address() -> str | None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # an address of documentation: a route is looked up
-            found = str(probe.getsockname()[0])
+            address = str(probe.getsockname()[0])
         except OSError:
             return None
-    return None if is_loopback(found) or found in WILDCARDS else found
+    return None if is_loopback(address) or address in WILDCARDS else address
 
 
 def _reachable(place: str) -> str:

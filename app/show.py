@@ -70,11 +70,11 @@ def show_document(view: RunView, gpu: Mapping[str, Any] | None = None) -> dict[s
 
 def _by_step(view: RunView) -> dict[str, Any]:
     """Return steps, operators and host time; a step without a block says so."""
-    found = plain(by_step_document(view.by_step))
-    steps = found.setdefault("steps", None)
+    document = plain(by_step_document(view.by_step))
+    steps = document.setdefault("steps", None)
     if steps:
         steps.setdefault("block", None)
-    return dict(found)
+    return dict(document)
 
 
 def run_document(run: RunRow, gpu: Mapping[str, Any] | None = None) -> dict[str, Any]:

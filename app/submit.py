@@ -166,8 +166,8 @@ def resolve_gpus(db: Database, text: str | None) -> tuple[Target, ...]:
 
 def _target(text: str, known: Sequence[Device], models: Sequence[str]) -> Target:
     if names_device(known, text):
-        found = resolve_device(known, text)
-        return Target(model=found.model, device=found.id)
+        gpu = resolve_device(known, text)
+        return Target(model=gpu.model, device=gpu.id)
     return Target(model=_model(text, models))
 
 

@@ -29,15 +29,15 @@ def bundle_folders(paths: Sequence[Path]) -> tuple[Path, ...]:
     """
     if not all(p.is_dir() for p in paths):
         return ()
-    found: dict[Path, None] = {}
+    folders: dict[Path, None] = {}
     for folder in paths:
         if (folder / MANIFEST).is_file():
-            found[folder] = None
+            folders[folder] = None
             continue
         inside = [p.parent for way in ("*", "*/*") for p in folder.glob(f"{way}/{MANIFEST}")]
-        found |= dict.fromkeys(sorted(inside))
-    is_one_bundle = len(paths) == 1 and list(found) == list(paths)
-    return () if is_one_bundle else tuple(found)
+        folders |= dict.fromkeys(sorted(inside))
+    is_one_bundle = len(paths) == 1 and list(folders) == list(paths)
+    return () if is_one_bundle else tuple(folders)
 
 
 def content_hash(paths: Sequence[Path]) -> str | None:
@@ -100,12 +100,12 @@ def content_sha256(path: Path) -> str:
 
 def state(path: Path) -> tuple[tuple[int, int, int], ...]:
     """Return what changes when the file, or a database's log beside it, is written or replaced."""
-    found = []
+    stamps = []
     for place in _with_logs(path):
         with suppress(OSError):
             seen = place.stat()
-            found.append((seen.st_size, seen.st_mtime_ns, seen.st_ino))
-    return tuple(found)
+            stamps.append((seen.st_size, seen.st_mtime_ns, seen.st_ino))
+    return tuple(stamps)
 
 
 def _with_logs(path: Path) -> list[Path]:

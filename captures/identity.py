@@ -18,10 +18,10 @@ def device_salt(folder: Path) -> bytes:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _make(path)
-        found = path.read_bytes()
+        salt = path.read_bytes()
     except OSError:
         return b""
-    return found if len(found) == _NUM_BYTES else b""
+    return salt if len(salt) == _NUM_BYTES else b""
 
 
 def _make(path: Path) -> None:

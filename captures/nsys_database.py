@@ -70,8 +70,8 @@ class NsysDatabase:
 
 
 def _version(name: str, table: str) -> int | None:
-    found = re.fullmatch(re.escape(table) + r"_V(\d{1,4})", name)
-    return int(found[1]) if found else None
+    match = re.fullmatch(re.escape(table) + r"_V(\d{1,4})", name)
+    return int(match[1]) if match else None
 
 
 @contextmanager

@@ -51,8 +51,8 @@ class StructureCheck:
     def _run(self) -> None:
         try:
             rows = self._conn.execute("PRAGMA quick_check(20)").fetchall()
-            found = (" ".join(str(row[0]).split()) for row in rows if row[0] != "ok")
-            self._finding = next((f for f in found if not _VALUE_FINDING.search(f)), None)
+            findings = (" ".join(str(row[0]).split()) for row in rows if row[0] != "ok")
+            self._finding = next((f for f in findings if not _VALUE_FINDING.search(f)), None)
         except sqlite3.OperationalError as exc:
             self._finding = None if "interrupt" in str(exc) else str(exc)
         except (sqlite3.Error, UnicodeError) as exc:

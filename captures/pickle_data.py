@@ -160,9 +160,9 @@ def _check_hashes(data: bytes) -> None:
 
     Numbers below 2**61 hash to themselves; addresses take 6 or 7 bytes.
     """
-    found: dict[str, set[int]] = {}
+    hashes: dict[str, set[int]] = {}
     for at, value in _big_integers(data):
-        alike = found.setdefault(str(value % _HASH_MODULUS), set())
+        alike = hashes.setdefault(str(value % _HASH_MODULUS), set())
         if len(alike) > _MAX_ALIKE:
             raise PickleRefusedError(at, "more whole numbers of one hash than chance has")
         alike.add(value)

@@ -278,17 +278,17 @@ class PrivateWords:
 def _secrets(text: str) -> list[re.Match[str]]:
     """Return the matches of "token=...", "password: ..." and their like, in order."""
     lower = text.lower()
-    found: dict[int, re.Match[str]] = {}
+    matches: dict[int, re.Match[str]] = {}
     for word in _SECRET_WORDS:
         at = lower.find(word)
         while at >= 0:
             match = _SECRET_VALUE.match(text, at)
             after = at + len(word)
             if match and _is_secret(match["mark"], match["value"]):
-                found[match.start("value")] = match
+                matches[match.start("value")] = match
                 after = match.end()
             at = lower.find(word, after)
-    return [found[at] for at in sorted(found)]
+    return [matches[at] for at in sorted(matches)]
 
 
 def _is_secret(mark: str, value: str) -> bool:

@@ -108,13 +108,13 @@ def descendants(root: int) -> list[int]:
             continue
         if state != b"Z":
             parents[int(name)] = int(parent)
-    found: set[int] = set()
+    below_root: set[int] = set()
     grew = True
     while grew:
-        below = {p for p, parent in parents.items() if parent == root or parent in found}
-        grew = below != found
-        found = below
-    return sorted(found)
+        below = {p for p, parent in parents.items() if parent == root or parent in below_root}
+        grew = below != below_root
+        below_root = below
+    return sorted(below_root)
 
 
 def signal_descendants(number: int) -> list[int]:

@@ -42,7 +42,7 @@ def devices(db: Database) -> list[Device]:
         " FROM gpus g JOIN workers w ON w.id = g.worker_id",
         [seconds_ago(ONLINE_S)],
     )
-    found = [
+    known = [
         Device(
             id=key,
             model=model,
@@ -52,7 +52,7 @@ def devices(db: Database) -> list[Device]:
         )
         for key, model, info, index, is_online in rows
     ]
-    return sorted(found, key=lambda d: (d.model, d.host, d.index, d.id))
+    return sorted(known, key=lambda d: (d.model, d.host, d.index, d.id))
 
 
 def online_workers(db: Database) -> list[tuple[str, str, dict[str, Any]]]:
@@ -100,15 +100,15 @@ def resolve_device(known: Sequence[Device], text: str) -> Device:
     exact = [d for d in known if text in (d.id, d.name)]
     if len(exact) == 1:
         return exact[0]
-    found = exact or [d for d in known if _is_meant(d, text)]
+    meant = exact or [d for d in known if _is_meant(d, text)]
     # A data folder made anew leaves its host's CPU registered twice, once as offline.
-    online = [d for d in found if d.is_online]
-    if len(found) == 1 or len(online) == 1:
-        return (online or found)[0]
-    if not found:
+    online = [d for d in meant if d.is_online]
+    if len(meant) == 1 or len(online) == 1:
+        return (online or meant)[0]
+    if not meant:
         listed = ", ".join(d.name for d in known) or "none; start a worker first"
         raise UserError(f"gpu: no worker registered {text!r}; there are {listed}")
-    listed = ", ".join(f"{d.name} ({d.id})" for d in found)
+    listed = ", ".join(f"{d.name} ({d.id})" for d in meant)
     raise UserError(f"gpu: {text!r} fits several: {listed}; write more of the name, or the id")
 
 
@@ -137,7 +137,7 @@ def _is_meant(device: Device, text: str) -> bool:
 
 def peaks_of_all(db: Database) -> dict[str, dict[str, float]]:
     """Return the measured peaks of every GPU: id -> name -> value."""
-    found: dict[str, dict[str, float]] = {}
+    peaks: dict[str, dict[str, float]] = {}
     for gpu_id, name, value in db.execute("SELECT gpu_id, name, value FROM gpu_peaks").fetchall():
-        found.setdefault(gpu_id, {})[name] = value
-    return found
+        peaks.setdefault(gpu_id, {})[name] = value
+    return peaks

@@ -227,10 +227,10 @@ def run_row(db: Database, run_id: str) -> RunRow:
 
 
 def _run_row(db: Database, run_id: str) -> tuple[RunRow, dict[str, Any], dict[str, Any]]:
-    found = list(db.query("SELECT * FROM runs WHERE id = ?", [run_id]))
-    if not found:
+    rows = list(db.query("SELECT * FROM runs WHERE id = ?", [run_id]))
+    if not rows:
         raise UserError(f"run {run_id!r} does not exist; `runs` lists them")
-    row = found[0]
+    row = rows[0]
     tags = db.execute("SELECT tag FROM tags WHERE run_id = ? ORDER BY tag", [run_id]).fetchall()
     pinned = db.execute("SELECT 1 FROM baselines WHERE run_id = ?", [run_id]).fetchone()
     environment = db.execute(

@@ -78,7 +78,7 @@ def waiting_for(
         " AND NOT created_at BETWEEN ? AND ?",
         [seconds_ago(older_than_s), utc_now()],
     ).fetchall()
-    return [tuple(found) for found in waiting if job_queue(found[1], found[2]) in queues]
+    return [tuple(run) for run in waiting if job_queue(run[1], run[2]) in queues]
 
 
 def start_running(db: Database, run_id: str, attempt: int, progress: Mapping[str, Any]) -> bool:

@@ -87,8 +87,8 @@ def jobs_named(db: Database, text: str) -> list[Job]:
     """
     rows = db.execute("SELECT id FROM runs WHERE name = ? AND status = 'done'", [text.strip()])
     named = [run_id for (run_id,) in rows.fetchall()]
-    found = [job_of(db, run_id) for run_id in named or resolve_runs(db, text)]
-    return list({(job.key, job.gpu_model): job for job in found}.values())
+    jobs = [job_of(db, run_id) for run_id in named or resolve_runs(db, text)]
+    return list({(job.key, job.gpu_model): job for job in jobs}.values())
 
 
 def past_runs(db: Database, job: Job) -> list[PastRun]:
@@ -109,13 +109,13 @@ def _past_run(
     run_id: str, name: str, at: str, step_facts: str | None, tags: str | None, *values: Any
 ) -> PastRun:
     facts = json.loads(step_facts) if step_facts else {}
-    found = dict(zip(_FIGURES, values, strict=True))
-    found |= {key: facts.get(name) for key, name in _STEP_FIGURES.items()}
+    figures = dict(zip(_FIGURES, values, strict=True))
+    figures |= {key: facts.get(name) for key, name in _STEP_FIGURES.items()}
     return PastRun(
         run_id=run_id,
         name=name,
         at=at,
-        figures={key: float(value) for key, value in found.items() if value is not None},
+        figures={key: float(value) for key, value in figures.items() if value is not None},
         tags=tuple(sorted(tags.split(","))) if tags else (),
     )
 
@@ -133,10 +133,10 @@ def resolve_base(db: Database, text: str, against: Sequence[str]) -> list[str]:
         raise UserError(f"base {text!r}: is not {LAST}N with N of 1 to {MAX_LAST}")
     if not against:
         raise UserError(f"base {text!r}: choose the other side first")
-    found = {(job.key, job.gpu_model): job for job in (job_of(db, run) for run in against)}
-    if len(found) > 1:
-        raise UserError(f"base {text!r}: the other side holds runs of {len(found)} jobs; give one")
-    runs = past_runs(db, next(iter(found.values())))
+    jobs = {(job.key, job.gpu_model): job for job in (job_of(db, run) for run in against)}
+    if len(jobs) > 1:
+        raise UserError(f"base {text!r}: the other side holds runs of {len(jobs)} jobs; give one")
+    runs = past_runs(db, next(iter(jobs.values())))
     places = [i for i, run in enumerate(runs) if run.run_id in against]
     earlier = runs[: min(places)] if places else runs
     good = [run.run_id for run in earlier if BAD_TAG not in run.tags]

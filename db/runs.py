@@ -165,8 +165,8 @@ def last_sweep(db: Database, workloads: Sequence[str]) -> tuple[list[JobSpec], s
     ).fetchone()
     if newest is None:
         return None
-    found = db.execute("SELECT spec FROM runs WHERE sweep_id = ? ORDER BY position", [newest[0]])
-    return [JobSpec.from_dict(json.loads(spec)) for (spec,) in found], str(newest[1])
+    specs = db.execute("SELECT spec FROM runs WHERE sweep_id = ? ORDER BY position", [newest[0]])
+    return [JobSpec.from_dict(json.loads(spec)) for (spec,) in specs], str(newest[1])
 
 
 def list_runs(
@@ -213,12 +213,12 @@ def _listed(
     way = "DESC" if descending else "ASC"
     # The newest of equal rows first: ids sort by creation time.
     order = f"{key} {way}" if sort == "created_at" else f"{key} IS NULL, {key} {way}"
-    found = db.execute(
+    cursor = db.execute(
         f"SELECT {columns} FROM runs r WHERE {clause.sql} ORDER BY {order}, r.id DESC"
         " LIMIT ? OFFSET ?",
         (*clause.params, limit, offset),
     )
-    rows = [dict(zip(LIST_COLUMNS, row, strict=True)) for row in found]
+    rows = [dict(zip(LIST_COLUMNS, row, strict=True)) for row in cursor]
     for row in rows:
         for name in ("params", "progress", "profilers"):
             row[name] = json.loads(row[name])
@@ -233,15 +233,15 @@ def metric_values(
     """Return run -> name -> value of stored metrics, `NAME:PHASE` where one has a phase."""
     marks = ", ".join("?" * len(names))
     full = "CASE phase WHEN '' THEN name ELSE name || ':' || phase END"
-    found: dict[str, dict[str, float]] = {}
+    values: dict[str, dict[str, float]] = {}
     for run_id in run_ids if names else ():
         rows = db.execute(
             f"SELECT {full}, value FROM metrics WHERE run_id = ? AND {full} IN ({marks})"
             " ORDER BY pass = 'clean'",
             (run_id, *names),
         )
-        found[run_id] = dict(rows.fetchall())
-    return found
+        values[run_id] = dict(rows.fetchall())
+    return values
 
 
 def count_runs(db: Database, query: str | None = None) -> int:
@@ -309,10 +309,10 @@ def resolve_runs(db: Database, text: str) -> list[str]:
             if len(parts) < 2:
                 raise
             return list(dict.fromkeys(resolve_run(db, part) for part in parts))
-        found = list_runs(db, f"{text} status:done,oom", limit=1000)["id"].tolist()
-        if not found:
+        run_ids = list_runs(db, f"{text} status:done,oom", limit=1000)["id"].tolist()
+        if not run_ids:
             raise UserError(f"{text!r}: no finished run matches this filter") from single
-        return found
+        return run_ids
 
 
 def relabel(

@@ -205,7 +205,7 @@ def measured_on_both(db: Database, source_gpu: str | None) -> list[tuple[str, st
 
 def integrity(db: Database) -> list[str]:
     """Return what SQLite finds wrong with the file; [] when it is sound."""
-    found = [row[0] for row in db.execute("PRAGMA quick_check(5)")]
+    findings = [row[0] for row in db.execute("PRAGMA quick_check(5)")]
     broken = db.execute("PRAGMA foreign_key_check").fetchall()
-    faults = [text for text in found if text != "ok"]
+    faults = [text for text in findings if text != "ok"]
     return faults + ([f"{len(broken)} rows point nowhere"] if broken else [])

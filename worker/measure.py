@@ -317,7 +317,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     keep = args.save or bool(os.environ.get("WARPBOARD_DATA"))
     try:
-        found = [
+        measured = [
             measure_and_keep(model, target, with_noise=not args.no_noise, keep=keep)
             for model, target in find_targets(args.gpu)
         ]
@@ -327,8 +327,8 @@ def main(argv: list[str] | None = None) -> int:
     except AppError as error:
         print(f"error: {error}", file=sys.stderr)
         return 3
-    document = {"schema_version": 1, "measured": found}
-    print(json.dumps(document) if args.json else "\n\n".join(map(peak_table, found)))
+    document = {"schema_version": 1, "measured": measured}
+    print(json.dumps(document) if args.json else "\n\n".join(map(peak_table, measured)))
     return 0
 
 

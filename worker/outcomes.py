@@ -268,7 +268,7 @@ def load_result(stdout_path: Path) -> dict[str, Any] | None:
 
     Tools print after the program, so it need not be the very last line.
     """
-    found: dict[str, Any] | None = None
+    result: dict[str, Any] | None = None
     with open(stdout_path, encoding="utf-8", errors="replace") as file:
         for line in file:
             start = line.find('{"')
@@ -279,8 +279,8 @@ def load_result(stdout_path: Path) -> dict[str, Any] | None:
             except ValueError:
                 continue
             if isinstance(value, dict) and {"status", "workload"} <= value.keys():
-                found = value
-    return found
+                result = value
+    return result
 
 
 def tail_text(*paths: Path) -> str:

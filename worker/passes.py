@@ -378,12 +378,12 @@ def _collect(profiler: ProfilerSpec, ranks: list[PassContext]) -> Collected:
     for rank in (r for r in ranks if r.is_profiled):
         path = rank.work_dir / RESULT_FILE
         result = json.loads(path.read_text()) if path.is_file() else None
-        found = profiler.captures(rank, result)
-        captures += found.captures
-        warnings |= dict.fromkeys(found.warnings)
-        if outcome is None and found.outcome is not None:
-            message = f"rank {rank.rank}: {found.outcome.message}"
-            outcome = replace(found.outcome, message=message)
+        collected = profiler.captures(rank, result)
+        captures += collected.captures
+        warnings |= dict.fromkeys(collected.warnings)
+        if outcome is None and collected.outcome is not None:
+            message = f"rank {rank.rank}: {collected.outcome.message}"
+            outcome = replace(collected.outcome, message=message)
     return Collected(captures=tuple(captures), outcome=outcome, warnings=tuple(warnings))
 
 

@@ -28,7 +28,7 @@ def together(places: Sequence[Place]) -> list[Place]:
 
     The CPU stands alone: the ranks of a job share it.
     """
-    found = []
+    joined = []
     for place in places:
         mine = [p for p in places if p.settings.model == place.settings.model]
         gpus = {
@@ -37,8 +37,8 @@ def together(places: Sequence[Place]) -> list[Place]:
             if p.settings.smi_selector is not None
         }
         settings = replace(place.settings, host_gpus=gpus, lock_name=place.name)
-        found.append(replace(place, settings=settings))
-    return found
+        joined.append(replace(place, settings=settings))
+    return joined
 
 
 def celery_command(place: Place) -> list[str]:

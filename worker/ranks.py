@@ -153,10 +153,10 @@ def _copy_lines(rank: RankProcess, stream: IO[bytes]) -> None:
     """Hand lines on with the rank before them; keep the result line, which is not for eyes."""
     for raw in stream:
         line = raw.decode(errors="replace").rstrip("\r\n")
-        found = _result_of(line)
-        if found is not None:
-            rank.result = found
-            (rank.folder / RESULT_FILE).write_text(json.dumps(found))
+        result = _result_of(line)
+        if result is not None:
+            rank.result = result
+            (rank.folder / RESULT_FILE).write_text(json.dumps(result))
         elif line.strip():
             print(f"[rank{rank.rank}] {line}", file=sys.stderr, flush=True)
 
@@ -270,13 +270,13 @@ def _own_part(rank: RankProcess) -> dict[str, Any]:
 
 def _all_warnings(ranks: Sequence[RankProcess]) -> list[dict[str, str]]:
     """Return each warning once, with the ranks that gave it where not all did."""
-    found: dict[tuple[str, str], list[int]] = {}
+    ranks_of: dict[tuple[str, str], list[int]] = {}
     for rank in ranks:
         for warning in (rank.result or {}).get("warnings", ()):
-            found.setdefault((warning["code"], warning["message"]), []).append(rank.rank)
+            ranks_of.setdefault((warning["code"], warning["message"]), []).append(rank.rank)
     return [
         {"code": code, "message": message if len(of) == len(ranks) else f"rank {of[0]}: {message}"}
-        for (code, message), of in found.items()
+        for (code, message), of in ranks_of.items()
     ]
 
 
@@ -287,13 +287,13 @@ def _failure(failed: RankProcess) -> dict[str, Any]:
         return {"oom": {**(result.get("oom") or {}), "rank": failed.rank}}
     code = failed.process.returncode
     said = result.get("error") or f"ended with code {code} and without a result"
-    found: dict[str, Any] = {"status": "failed"}
+    failure: dict[str, Any] = {"status": "failed"}
     if code is not None and code < 0 and result.get("status") != "failed":
-        found["killed_by_signal"] = -code
+        failure["killed_by_signal"] = -code
         if -code == signal.SIGKILL:
-            return found | {"error": f"rank {failed.rank}", "failed_rank": failed.rank}
+            return failure | {"error": f"rank {failed.rank}", "failed_rank": failed.rank}
         said = f"ended by {signal.Signals(-code).name}"
-    return found | {"error": f"rank {failed.rank}: {said}", "failed_rank": failed.rank}
+    return failure | {"error": f"rank {failed.rank}: {said}", "failed_rank": failed.rank}
 
 
 def _mean_metrics(metrics: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
@@ -302,8 +302,8 @@ def _mean_metrics(metrics: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[s
         key = (metric["name"], metric["unit"], metric["phase"])
         values.setdefault(key, []).append(metric["value"])
     return [
-        {"name": name, "value": sum(found) / len(found), "unit": unit, "phase": phase}
-        for (name, unit, phase), found in values.items()
+        {"name": name, "value": sum(of_ranks) / len(of_ranks), "unit": unit, "phase": phase}
+        for (name, unit, phase), of_ranks in values.items()
     ]
 
 

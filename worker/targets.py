@@ -27,27 +27,27 @@ def find_targets(wanted: str = "all") -> list[tuple[str, GpuTarget]]:
     gpus = visible(gpus)
     if wanted == "all":
         return [(g.model, gpu_target(g)) for g in gpus] or [(CPU, cpu_target())]
-    found = [
+    matching = [
         g
         for g in gpus
         if wanted in (str(g.ordinal), g.uuid, g.model) or wanted.lower() in g.model.lower()
     ]
-    if not found:
+    if not matching:
         here = ", ".join(f"{g.ordinal}: {g.model}" for g in gpus) or check.found
         raise UserError(f"gpu: {wanted!r} is not on this host ({here}); `cpu` always is")
-    exact = [g for g in found if wanted in (str(g.ordinal), g.uuid, g.model)]
-    return [(g.model, gpu_target(g)) for g in exact or found]
+    exact = [g for g in matching if wanted in (str(g.ordinal), g.uuid, g.model)]
+    return [(g.model, gpu_target(g)) for g in exact or matching]
 
 
-def join_targets(found: list[tuple[str, GpuTarget]], num_gpus: int) -> tuple[str, GpuTarget]:
+def join_targets(targets: list[tuple[str, GpuTarget]], num_gpus: int) -> tuple[str, GpuTarget]:
     """Return the place of a job over several GPUs: the first of one model; UserError for too few.
 
     On a CPU any number of ranks share it.
     """
-    model, first = found[0]
+    model, first = targets[0]
     if num_gpus == 1 or model == CPU:
         return model, first
-    members = [target for name, target in found if name == model][:num_gpus]
+    members = [target for name, target in targets if name == model][:num_gpus]
     if len(members) < num_gpus:
         raise UserError(f"gpus: {num_gpus} wanted, {len(members)} of {model} can be used here")
     return model, group_target(members)

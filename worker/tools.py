@@ -96,10 +96,10 @@ def _candidates(name: str, patterns: tuple[str, ...]) -> list[str]:
     if chosen:
         return [chosen]
     on_path = shutil.which(name)
-    found = [
+    installed = [
         path for p in patterns for path in sorted(glob.glob(p), key=_version_key, reverse=True)
     ]
-    return list(dict.fromkeys(([on_path] if on_path else []) + found))
+    return list(dict.fromkeys(([on_path] if on_path else []) + installed))
 
 
 def _version_key(path: str) -> tuple[int, ...]:

@@ -31,13 +31,13 @@ def allowed_program(words: Sequence[str]) -> str:
     check_words(words)
     if not Path(words[0]).is_absolute() and "/" in words[0]:
         raise UserError(f"argv: {words[0]!r} is relative; give an absolute path or a name")
-    found = shutil.which(words[0])
-    if found is None:
+    program = shutil.which(words[0])
+    if program is None:
         raise UserError(f"argv: {words[0]!r} is not a program that can be run here")
     listed = [entry.split() for entry in _listed(COMMANDS) if entry.strip()]
     if not listed:
         raise UserError(f"command: off on this host; its operator sets {COMMANDS}=/path/of/program")
-    real = os.path.realpath(found)
+    real = os.path.realpath(program)
     entries = [entry for entry in listed if _is_in(real, entry[0])]
     if not entries:
         raise UserError(f"argv: {real} is not in {COMMANDS} of this host")
@@ -48,7 +48,7 @@ def allowed_program(words: Sequence[str]) -> str:
             f"argv: {real} may be run here with {wanted} as its first argument; "
             f"see {COMMANDS} of this host"
         )
-    return found  # not the real path: a virtual environment's python knows it by its link
+    return program  # not the real path: a virtual environment's python knows it by its link
 
 
 def allowed_entries() -> list[str]:

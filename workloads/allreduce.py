@@ -51,11 +51,11 @@ class Params(ParallelParams):
     @property
     def sizes(self) -> tuple[int, ...]:
         """Return the sizes of the buffers in bytes, ascending."""
-        found, size = [], self.min_bytes
+        sizes, size = [], self.min_bytes
         while size <= self.max_bytes:
-            found.append(size)
+            sizes.append(size)
             size *= self.factor
-        return tuple(found)
+        return tuple(sizes)
 
     @property
     def element_bytes(self) -> int:
@@ -131,7 +131,7 @@ def _step(p: Params, parts: dict[str, Any], context: Context) -> Callable[[], No
 
 def _metrics(p: Params, timings: Timings) -> list[Metric]:
     """Return latency, algorithm and bus bandwidth of each size: those of the median iteration."""
-    found = []
+    metrics = []
     for num_bytes in p.sizes:
         label = size_label(num_bytes)
         total_ns = median(timings.phase_samples_ns.get(label, []))
@@ -139,7 +139,7 @@ def _metrics(p: Params, timings: Timings) -> list[Metric]:
             continue
         call_ns = total_ns / p.calls
         algorithm = num_bytes / call_ns
-        found += [
+        metrics += [
             Metric(name="call_latency_us", value=call_ns / 1e3, unit="us", phase=label),
             Metric(name="algorithm_gbyte_per_s", value=algorithm, unit="GB/s", phase=label),
             Metric(
@@ -149,7 +149,7 @@ def _metrics(p: Params, timings: Timings) -> list[Metric]:
                 phase=label,
             ),
         ]
-    return found
+    return metrics
 
 
 WORKLOAD = WorkloadSpec(

@@ -128,13 +128,13 @@ def build(p: Params, context: Context) -> Program:
             torch.autograd.grad(out, (q, k, v), grad, retain_graph=kept is not None)
 
     def metrics(timings: Timings) -> list[Metric]:
-        found = [Metric(name="max_abs_error", value=error, unit="")]
+        reported = [Metric(name="max_abs_error", value=error, unit="")]
         if "bytes" in before:
-            found.append(Metric(name="memory_before_backward", value=before["bytes"], unit="B"))
+            reported.append(Metric(name="memory_before_backward", value=before["bytes"], unit="B"))
         flops, latency_ns = cost(p).flops, timings.median_ns
         if flops and latency_ns:
-            found.append(Metric(name="throughput", value=flops / latency_ns, unit="GFLOP/s"))
-        return found
+            reported.append(Metric(name="throughput", value=flops / latency_ns, unit="GFLOP/s"))
+        return reported
 
     return Program(step=step, compile_mode=p.compile, metrics=metrics)
 

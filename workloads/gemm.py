@@ -167,13 +167,13 @@ def _grid_metrics(p: Params, context: Context) -> list[Metric]:
     if p.implementation != "triton":
         return []
     blocks = _tile(p).num_blocks(p.m, p.n)
-    found = [Metric(name="grid_blocks", value=blocks, unit="blocks")]
+    metrics = [Metric(name="grid_blocks", value=blocks, unit="blocks")]
     if context.on_gpu:
         import torch
 
         sms = torch.cuda.get_device_properties(0).multi_processor_count
-        found.append(Metric(name="blocks_per_sm", value=blocks / sms, unit="blocks/SM"))
-    return found
+        metrics.append(Metric(name="blocks_per_sm", value=blocks / sms, unit="blocks/SM"))
+    return metrics
 
 
 WORKLOAD = WorkloadSpec(

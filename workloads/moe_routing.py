@@ -88,13 +88,13 @@ def build(p: Params, context: Context) -> Program:
                 group(ids, p.experts)
 
     def metrics(timings: Timings) -> list[Metric]:
-        found = [Metric(name="max_abs_error", value=error, unit="")]
+        reported = [Metric(name="max_abs_error", value=error, unit="")]
         added_ns = median(timings.phase_samples_ns.get("regroup", []))
         if added_ns is not None:
-            found.append(
+            reported.append(
                 Metric(name="regroup_time", value=added_ns / 1e6, unit="ms", phase="regroup")
             )
-        return found
+        return reported
 
     return Program(step=step, compile_mode=p.compile, metrics=metrics)
 

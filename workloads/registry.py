@@ -16,14 +16,14 @@ from workloads.spec import Cost, ParamValue, WorkloadSpec
 @cache
 def load_workloads() -> dict[str, WorkloadSpec]:
     """Return the workloads by name, sorted. A broken one is there with its `error` set."""
-    found: dict[str, WorkloadSpec] = {}
+    registry: dict[str, WorkloadSpec] = {}
     for module in pkgutil.iter_modules(workloads.__path__):
         if module.ispkg or module.name.startswith("_"):
             continue
         spec = _load(module.name)
         if spec is not None:
-            found[module.name] = spec
-    return dict(sorted(found.items()))
+            registry[module.name] = spec
+    return dict(sorted(registry.items()))
 
 
 def _load(stem: str) -> WorkloadSpec | None:

@@ -92,15 +92,15 @@ def parse_ranks(text: str, num_ranks: int) -> tuple[int, ...]:
     """Return the ranks that `all`, `0`, `0-3` or `[0,3]` names; UserError for any other."""
     if text.strip() in ("", ALL_RANKS):
         return tuple(range(num_ranks))
-    found: set[int] = set()
+    ranks: set[int] = set()
     for part in text.strip().strip("[]").split(","):
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
         if match is None:
             raise UserError(f"profiled_ranks: {text!r} is not all, a rank (0), 0-3 or [0,3]")
-        found |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
-    if not found or max(found) >= num_ranks:
+        ranks |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
+    if not ranks or max(ranks) >= num_ranks:
         raise UserError(f"profiled_ranks: {text!r} is not among the ranks 0 to {num_ranks - 1}")
-    return tuple(sorted(found))
+    return tuple(sorted(ranks))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,8 +170,8 @@ class WorkloadSpec:
     @cached_property
     def fields(self) -> tuple[ParamField, ...]:
         """Return the params in form order: basics first, then the rest, each as declared."""
-        found = [_as_field(f, self) for f in dataclasses.fields(self.params)]
-        return tuple(sorted(found, key=lambda f: not f.basic))
+        fields = [_as_field(f, self) for f in dataclasses.fields(self.params)]
+        return tuple(sorted(fields, key=lambda f: not f.basic))
 
     @property
     def all_presets(self) -> dict[str, dict[str, ParamValue]]:

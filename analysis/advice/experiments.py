@@ -112,13 +112,13 @@ def experiments_of(
     step = step_work(view)
     if step is None:
         return []
-    found = [
+    experiments = [
         _experiment(step, change, estimate, records)
         for change in _changes(step, choices)
         if is_valid({**step.params, **change.params}) and (estimate := change.model())
     ]
     if view.run.workload in (None, "command"):
-        found += [
+        experiments += [
             _experiment_of(
                 step, s.name, "setting", s.title, s.estimate, records,
                 environment=s.environment, lines=s.lines,
@@ -127,7 +127,9 @@ def experiments_of(
             for s in settings_for(step, view.api_calls, view.transfers, view.peaks)
         ]  # fmt: skip
     order = (OFFERED, UNTRIED, WITHHELD)
-    return sorted(found, key=lambda e: (not e.is_worth_a_run, order.index(e.status), -e.gain_frac))
+    return sorted(
+        experiments, key=lambda e: (not e.is_worth_a_run, order.index(e.status), -e.gain_frac)
+    )
 
 
 def _changes(step: StepWork, choices: Mapping[str, Sequence[Any]]) -> Iterable[_Change]:

@@ -102,16 +102,16 @@ def records_of(outcomes: Iterable[Outcome]) -> dict[str, Record]:
     by_kind: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         by_kind[outcome.kind].append(outcome)
-    return {kind: _record(kind, found) for kind, found in sorted(by_kind.items())}
+    return {kind: _record(kind, outcomes_of) for kind, outcomes_of in sorted(by_kind.items())}
 
 
-def _record(kind: str, found: Sequence[Outcome]) -> Record:
-    logs = [abs(math.log(x.predicted_ns / x.measured_ns)) for x in found]
+def _record(kind: str, outcomes: Sequence[Outcome]) -> Record:
+    logs = [abs(math.log(x.predicted_ns / x.measured_ns)) for x in outcomes]
     return Record(
         kind=kind,
-        num_outcomes=len(found),
-        median_error_frac=statistics.median(abs(x.error_frac) for x in found),
-        inside_frac=sum(x.is_inside for x in found) / len(found),
+        num_outcomes=len(outcomes),
+        median_error_frac=statistics.median(abs(x.error_frac) for x in outcomes),
+        inside_frac=sum(x.is_inside for x in outcomes) / len(outcomes),
         width=float(np.quantile(logs, MIN_INSIDE_FRAC)),
     )
 

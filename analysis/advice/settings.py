@@ -42,8 +42,8 @@ def settings_for(
         eager_loading(step, api_calls),
         pinned_copies(step, transfers, peaks),
     )
-    found = [c for c in candidates if c and c.estimate.latency_ns <= step.latency_ns * 0.99]
-    return sorted(found, key=lambda c: c.estimate.latency_ns)
+    faster = [c for c in candidates if c and c.estimate.latency_ns <= step.latency_ns * 0.99]
+    return sorted(faster, key=lambda c: c.estimate.latency_ns)
 
 
 def _saved(step: StepWork, ns: float, evidence: str) -> Estimate | None:

@@ -95,12 +95,12 @@ def fractions(kernels: pd.DataFrame) -> Mapping[str, Any]:
     if total_ns <= 0:
         return {"category_total_ns": {}}
     opaque_ns = by_category.get(OPAQUE, 0)
-    found: dict[str, Any] = {
+    shares: dict[str, Any] = {
         "unclassified_frac": (by_category.get(Category.UNKNOWN, 0) + opaque_ns) / total_ns,
         "category_total_ns": by_category,
     }
     if opaque_ns < total_ns:
         gemm_ns = sum(ns for name, ns in by_category.items() if is_gemm_like(name))
-        found["gemm_frac"] = gemm_ns / total_ns
-        found["attention_frac"] = by_category.get(Category.ATTENTION, 0) / total_ns
-    return found
+        shares["gemm_frac"] = gemm_ns / total_ns
+        shares["attention_frac"] = by_category.get(Category.ATTENTION, 0) / total_ns
+    return shares

@@ -87,9 +87,9 @@ def _from_far_text(seen: NameView) -> tuple[Rule | None, float]:
     rules = built_in_rules()
     order = _FAR_TEXT[::-1] if seen.base in _WRAPPERS else _FAR_TEXT
     for where, scale in order:
-        found = first_match(rules["words"], seen, instead=where)
-        if found is not None:
-            return found, scale
+        rule = first_match(rules["words"], seen, instead=where)
+        if rule is not None:
+            return rule, scale
         signature = first_match(rules["signature"], seen)
         if signature is not None:
             return signature, 1.0

@@ -74,13 +74,13 @@ def _cutlass_detail(inner: str) -> str:
 def _what_runs(inner: str) -> str:
     words = [w for w in _RUNS.findall(inner) if not _GENERIC.match(w)]
     if words:
-        found = (
+        said = (
             words[0]
             .removeprefix("std::")
             .removeprefix("CUDAFunctorOnSelf_")
             .removeprefix("CUDAFunctor_")
         )
-        return _ENDINGS.sub("", found) or found
+        return _ENDINGS.sub("", said) or said
     operator = _STD.search(inner)
     return operator[1] if operator else ""
 
@@ -104,17 +104,17 @@ def distinct_labels(names: Sequence[str], max_chars: int = MAX_CHARS) -> dict[st
 
     Labels that collide, whole or once they are cut, get the words in which their names differ.
     """
-    found = {name: cut_middle(label(name), max_chars) for name in names}
+    labels = {name: cut_middle(label(name), max_chars) for name in names}
     groups: dict[str, list[str]] = defaultdict(list)
-    for name, text in found.items():
+    for name, text in labels.items():
         groups[text].append(name)
     for text, members in groups.items():
         if len(members) > 1:
             for name, differing in zip(members, _differences(members), strict=True):
                 if differing:
                     room = max(8, max_chars - len(differing) - 3)
-                    found[name] = f"{cut_middle(text, room)} ({differing})"
-    return found
+                    labels[name] = f"{cut_middle(text, room)} ({differing})"
+    return labels
 
 
 def _differences(names: Sequence[str]) -> list[str]:

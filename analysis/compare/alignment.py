@@ -178,13 +178,13 @@ def _same_names(a: Sequence[Unit], b: Sequence[Unit], pairs: Pairs) -> Pairs:
     for j, unit in enumerate(b):
         if j not in firm_b:
             waiting[unit.names].append(j)
-    found = []
+    matched = []
     for i, unit in enumerate(a):
         if i not in firm_a and (places := waiting.get(unit.names)):
             nearest = min(places, key=lambda j: abs(j - i))
             places.remove(nearest)
-            found.append((i, nearest))
-    return found
+            matched.append((i, nearest))
+    return matched
 
 
 def _exchanged(a: Sequence[Unit], b: Sequence[Unit], weak: Pairs) -> Pairs:

@@ -62,20 +62,20 @@ def make_reason(result: PairResult, explained: Explanation, metric: Metric, devi
 
 def explain(a: Sequence[RunView], b: Sequence[RunView], metric: Metric) -> Explanation:
     """Attribute the difference in time and memory, from the newest run per side with a capture."""
-    found = Explanation(
+    explanation = Explanation(
         waterfall=None, kernel_waterfall=None, operator_waterfall=None, kernels=(), memory=()
     )
     one_a, one_b = representative(a), representative(b)
     if one_a and one_b:
-        found["kernel_waterfall"] = make_waterfall(one_a, one_b, "kernel_time")
+        explanation["kernel_waterfall"] = make_waterfall(one_a, one_b, "kernel_time")
         span = make_waterfall(one_a, one_b, "span") if metric.name != "kernel_time" else None
-        found["waterfall"] = span or found["kernel_waterfall"]
-        found["operator_waterfall"] = operator_waterfall(one_a, one_b)
-        found["kernels"] = match_kernels(one_a, one_b)
+        explanation["waterfall"] = span or explanation["kernel_waterfall"]
+        explanation["operator_waterfall"] = operator_waterfall(one_a, one_b)
+        explanation["kernels"] = match_kernels(one_a, one_b)
     with_memory = [[v for v in side if len(v.memory_at_peak)] for side in (a, b)]
     if all(with_memory):
-        found["memory"] = compare_memory(with_memory[0][-1], with_memory[1][-1])
-    return found
+        explanation["memory"] = compare_memory(with_memory[0][-1], with_memory[1][-1])
+    return explanation
 
 
 Measurement = tuple[RunView, ...]
@@ -101,13 +101,13 @@ def measurements(views: Sequence[RunView]) -> list[Measurement]:
 
     Files without a workload are repeats of one measurement when they have one name.
     """
-    found: dict[str, list[RunView]] = {}
+    groups: dict[str, list[RunView]] = {}
     for view in views:
         run = view.run
         name = "" if run.workload or set(run.params) - NO_EFFECT else run.name
         key = f"{comparable_hash(run.workload, run.params)} {run.gpu_model} {name}"
-        found.setdefault(key, []).append(view)
-    return [tuple(group) for group in found.values()]
+        groups.setdefault(key, []).append(view)
+    return [tuple(group) for group in groups.values()]
 
 
 def _ids(one: Measurement) -> set[str]:

@@ -183,7 +183,7 @@ def _keeps_its_gpu_busy(view: RunView) -> bool:
 
 def _throttled(a: Sequence[RunView], b: Sequence[RunView]) -> tuple[Mark, ...]:
     """Mark a side whose GPU lowered its clocks while the samples were taken."""
-    found = []
+    marks = []
     for side, views in (("A", a), ("B", b)):
         passes = [p for v in views for p in pass_clocks(v) if p.pass_name == Pass.CLEAN]
         slowed = [p for p in passes if p.is_throttled]
@@ -191,8 +191,8 @@ def _throttled(a: Sequence[RunView], b: Sequence[RunView]) -> tuple[Mark, ...]:
             continue
         why = ", ".join(dict.fromkeys(reason for p in slowed for reason in p.reason_texts))
         text = f"the GPU throttled in {len(slowed)} of {len(passes)} processes ({why})"
-        found.append(Mark(code="throttled", side=side, message=text, count=len(slowed)))
-    return tuple(found)
+        marks.append(Mark(code="throttled", side=side, message=text, count=len(slowed)))
+    return tuple(marks)
 
 
 def _marks(a: Groups, b: Groups, when: Order) -> tuple[Mark, ...]:
@@ -324,10 +324,10 @@ def _windows(views: Sequence[RunView]) -> list[tuple[datetime, datetime]] | None
 
 def _parse(text: str) -> datetime | None:
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return found.replace(tzinfo=None) if found.tzinfo else found
+    return moment.replace(tzinfo=None) if moment.tzinfo else moment
 
 
 def _alternates(

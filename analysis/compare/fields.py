@@ -69,7 +69,7 @@ def find_differences(
         for one, other in ((values_a, values_b), (values_b, values_a)):
             if name in one:
                 other.setdefault(name, {_plain(default)})
-    found = []
+    differences = []
     gpu_differs = values_a.get("gpu") != values_b.get("gpu")
     have_graphs = all(any(map(_may_have_graphs, side)) for side in (a, b))
     for name in sorted({*values_a, *values_b}):
@@ -82,11 +82,11 @@ def find_differences(
             effect = "breaks" if metric.is_profiled and have_graphs else "noted"
         if not (in_a and in_b) and effect != "intended":
             effect = "unknown"
-        found.append(Difference(field=name, a=_text(in_a), b=_text(in_b), effect=effect))
+        differences.append(Difference(field=name, a=_text(in_a), b=_text(in_b), effect=effect))
     rank = {"breaks": 0, "intended": 1, "unknown": 2, "noted": 3}
     return tuple(
         sorted(
-            _one_question(found),
+            _one_question(differences),
             key=lambda d: (rank[d.effect], d.field.startswith("environment."), d.field),
         )
     )
@@ -96,17 +96,18 @@ def _may_have_graphs(view: RunView) -> bool:
     return bool(view.summary.get("num_graph_launches") != 0)
 
 
-def _one_question(found: Sequence[Difference]) -> list[Difference]:
+def _one_question(differences: Sequence[Difference]) -> list[Difference]:
     """Return the fields with those questions as `unknown` that one side does not answer.
 
     Files without params lack them all, which makes none of them the variable; a single one that
     one side lacks (`variant` of a new build) is the variable.
     """
-    questions = [d for d in found if d.effect == "intended"]
+    questions = [d for d in differences if d.effect == "intended"]
     if len(questions) < 2:
-        return list(found)
+        return list(differences)
     return [
-        replace(d, effect="unknown") if d in questions and None in (d.a, d.b) else d for d in found
+        replace(d, effect="unknown") if d in questions and None in (d.a, d.b) else d
+        for d in differences
     ]
 
 
@@ -198,12 +199,12 @@ def _effect(name: str, *, mixed: bool, gpu_differs: bool, metric: Metric) -> Eff
 
 def _values(views: Sequence[RunView], metric: Metric) -> dict[str, set[str]]:
     """Return field -> the distinct values on one side, params under their own names."""
-    found: dict[str, set[str]] = {}
+    values: dict[str, set[str]] = {}
     for view in views:
         for name, value in _fields(view, metric).items():
             if value is not None and value != "":
-                found.setdefault(name, set()).add(_plain(value))
-    return found
+                values.setdefault(name, set()).add(_plain(value))
+    return values
 
 
 def _fields(view: RunView, metric: Metric) -> Mapping[str, Any]:

@@ -76,18 +76,18 @@ def _grouped(
 
 
 def _by_path(units: Sequence[Unit]) -> dict[str, list[Unit]]:
-    found: dict[str, list[Unit]] = {}
+    by_path: dict[str, list[Unit]] = {}
     for unit in units:
-        found.setdefault(unit.path, []).append(unit)
-    return found
+        by_path.setdefault(unit.path, []).append(unit)
+    return by_path
 
 
 def _prefixes(launches: Iterable[Launch]) -> set[str]:
-    found = {""}
+    prefixes = {""}
     for path in {x.path for x in launches}:
         parts = path.split("/")
-        found |= {"/".join(parts[: i + 1]) for i in range(len(parts))}
-    return found
+        prefixes |= {"/".join(parts[: i + 1]) for i in range(len(parts))}
+    return prefixes
 
 
 def _units(launches: Sequence[Launch], shared: set[str]) -> list[Unit]:

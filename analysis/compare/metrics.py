@@ -85,20 +85,20 @@ def _better(name: str, views: Sequence[RunView]) -> str | None:
 
 def available(view: RunView) -> dict[str, str]:
     """Return name -> unit of every metric of one run."""
-    found = {"latency": "ms"} if len(view.samples) else {}
+    units = {"latency": "ms"} if len(view.samples) else {}
     if _iteration_values(view) is not None:
-        found[PROFILED_ITERATION] = "ms"
+        units[PROFILED_ITERATION] = "ms"
     for name, definition in COMPARED.items():
         if name != "latency" and definition.value(view.summary) is not None:
-            found[name] = definition.compared_unit
+            units[name] = definition.compared_unit
     for kind, column in PHASE_METRICS.items():
         if len(view.phases):
             known = set(view.phases["path"][view.phases[column].notna()])
             paths = {t for t in map(tail, known) if not t.endswith("iteration_*")}
-            found |= {f"{kind}:{path}": "ms" for path in sorted(paths)}
+            units |= {f"{kind}:{path}": "ms" for path in sorted(paths)}
     for row in view.metrics.itertuples() if len(view.metrics) else ():
-        found.setdefault(row.name if not row.phase else f"{row.name}:{row.phase}", row.unit)
-    return found
+        units.setdefault(row.name if not row.phase else f"{row.name}:{row.phase}", row.unit)
+    return units
 
 
 def common(a: Sequence[RunView], b: Sequence[RunView]) -> list[str]:
@@ -165,8 +165,8 @@ def profiled_iterations(view: RunView) -> tuple[np.ndarray, str] | None:
 
 
 def _iteration_values(view: RunView) -> np.ndarray | None:
-    found = profiled_iterations(view)
-    return None if found is None else found[0]
+    iterations = profiled_iterations(view)
+    return None if iterations is None else iterations[0]
 
 
 def _phase_values(view: RunView, kind: str, path: str) -> np.ndarray | None:
@@ -215,10 +215,10 @@ def _stored(view: RunView, name: str) -> list[np.ndarray]:
 
 
 def _union(views: Sequence[RunView]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    units: dict[str, str] = {}
     for view in views:
-        found |= available(view)
-    return found
+        units |= available(view)
+    return units
 
 
 def side_groups(
@@ -241,16 +241,16 @@ def _in_time(views: Sequence[RunView]) -> list[RunView]:
 
 
 def describe_side(
-    label: str, views: Sequence[RunView], found: Groups, group: str, num_samples: int
+    label: str, views: Sequence[RunView], processes: Groups, group: str, num_samples: int
 ) -> Side:
     """Return the record of one side."""
-    medians = tuple(float(np.median(g)) for g in found)
+    medians = tuple(float(np.median(g)) for g in processes)
     return Side(
         label=label,
         run_ids=tuple(v.run.id for v in views),
-        n_processes=len(found),
+        n_processes=len(processes),
         n_samples=num_samples,
-        median=centre(found) if found else None,
+        median=centre(processes) if processes else None,
         process_medians=medians,
         group=group,
     )

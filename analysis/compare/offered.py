@@ -56,15 +56,17 @@ def offers(runs: Sequence[MeasuredRun], *, limit: int = 12) -> tuple[Offer, ...]
     for run in newest:
         for variable in _variables(run):
             groups.setdefault(_rest(run, variable), []).append(run)
-    found = [_offer(key.split(" ", 1)[0], group) for key, group in groups.items() if len(group) > 1]
-    return tuple(_by_turns(found)[:limit])
+    all_offers = [
+        _offer(key.split(" ", 1)[0], group) for key, group in groups.items() if len(group) > 1
+    ]
+    return tuple(_by_turns(all_offers)[:limit])
 
 
-def _by_turns(found: Sequence[Offer]) -> list[Offer]:
+def _by_turns(all_offers: Sequence[Offer]) -> list[Offer]:
     """Return the first offer of each variable and workload, then the second of each, and so on."""
     seen: dict[tuple[str, str], int] = {}
     turns = []
-    for place, offer in enumerate(found):
+    for place, offer in enumerate(all_offers):
         kind = (offer.variable, offer.workload)
         seen[kind] = seen.get(kind, 0) + 1
         turns.append((seen[kind], place, offer))
@@ -189,9 +191,9 @@ def _isolate(
     texts = [_texts(run, fields) for run in (a, b)]
     wanted = [_changed(a, b, fields), _changed(b, a, fields)]
     for place, (base, job) in enumerate(zip((a, b), wanted, strict=True)):
-        found = next((r.id for r in known if _key(r) == _job_key(job)), None)
-        if found is not None:
-            pair = (base.id, found) if place == 0 else (found, base.id)
+        measured_as = next((r.id for r in known if _key(r) == _job_key(job)), None)
+        if measured_as is not None:
+            pair = (base.id, measured_as) if place == 0 else (measured_as, base.id)
             return Isolated(
                 variable=variable, a=texts[0], b=texts[1], run_a=pair[0], run_b=pair[1],
                 base=base, missing={},

@@ -125,11 +125,11 @@ def operator_name(name: str) -> str:
 
 def fused_operators(kernel: str, known: Iterable[str] = _KNOWN) -> frozenset[str]:
     """Return the operators that an inductor kernel fuses, by its name; empty for other kernels."""
-    found = _FUSED.match(kernel)
-    if not found:
+    match = _FUSED.match(kernel)
+    if not match:
         return frozenset()
     words = sorted(known, key=len, reverse=True)
-    rest, names = found["names"], set()
+    rest, names = match["names"], set()
     while rest:
         fits = (w for w in words if rest.startswith(w) and rest[len(w) : len(w) + 1] in ("", "_"))
         word = next(fits, None) or rest.split("_", 1)[0]
@@ -146,12 +146,12 @@ def _by_operators(view: RunView, known: Iterable[str]) -> dict[Key, float]:
     """Return kernel time [ns] of a step (without steps: of the capture) by pass and operators."""
     step = view.by_step
     share = _step_shares(step.operators)
-    found: dict[Key, float] = {}
+    time_by_key: dict[Key, float] = {}
     linked: dict[str, float] = {}
     for row in step.operator_kernels.itertuples():
         time_ns = row.total_ns * share.get((row.name, row[2]), 1.0)
         names = fused_operators(row.kernel, known) or frozenset((operator_name(row.name),))
-        found[row[2], names] = found.get((row[2], names), 0.0) + time_ns
+        time_by_key[row[2], names] = time_by_key.get((row[2], names), 0.0) + time_ns
         linked[row.kernel] = linked.get(row.kernel, 0.0) + time_ns
     kernels = step.kernels if len(step.kernels) else view.kernels
     for row in kernels.itertuples():
@@ -159,8 +159,8 @@ def _by_operators(view: RunView, known: Iterable[str]) -> dict[Key, float]:
         linked[row.name] = max(linked.get(row.name, 0.0) - float(row.total_ns), 0.0)
         if left > 0.01 * float(row.total_ns):
             names = fused_operators(row.name, known) or frozenset((f"({row.category})",))
-            found["forward", names] = found.get(("forward", names), 0.0) + left
-    return found
+            time_by_key["forward", names] = time_by_key.get(("forward", names), 0.0) + left
+    return time_by_key
 
 
 def _step_shares(operators: pd.DataFrame) -> Mapping[tuple[str, str], float]:
@@ -180,10 +180,10 @@ def _components(keys: Iterable[Key]) -> dict[tuple[str, str], frozenset[str]]:
 
 
 def _rows(
-    found: Mapping[Key, float], joined: Mapping[tuple[str, str], frozenset[str]]
+    time_by_key: Mapping[Key, float], joined: Mapping[tuple[str, str], frozenset[str]]
 ) -> dict[str, int]:
     sums: dict[str, float] = {}
-    for (where, names), time_ns in found.items():
+    for (where, names), time_ns in time_by_key.items():
         label = _label(where, joined[where, next(iter(names))])
         sums[label] = sums.get(label, 0.0) + time_ns
     return {label: round(time_ns) for label, time_ns in sums.items()}

@@ -56,5 +56,5 @@ def num_ranks(view: RunView) -> int:
 
 def _one(values: Iterable[Any]) -> Any:
     """Return the value that all have; None where they differ."""
-    found = set(values)
-    return found.pop() if len(found) == 1 else None
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None

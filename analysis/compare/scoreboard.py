@@ -46,5 +46,5 @@ def _latency_ms(view: RunView) -> float | None:
     stored = view.summary.get("latency_ms")
     if isinstance(stored, Mapping) and stored.get("median"):
         return float(stored["median"])
-    found = latency_ms(view.samples) if len(view.samples) else {}
-    return found.get("median")
+    statistics = latency_ms(view.samples) if len(view.samples) else {}
+    return statistics.get("median")

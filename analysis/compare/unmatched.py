@@ -86,8 +86,8 @@ class Rows:
 
     def without_partner(self, side: str) -> list[Row]:
         """Return the rows that only this side has, the longest first."""
-        found = [r for r in self._rows.values() if r.is_alone and getattr(r, side) is not None]
-        return sorted(found, key=lambda r: (-(r.a_ns + r.b_ns), str(r.key)))
+        alone = [r for r in self._rows.values() if r.is_alone and getattr(r, side) is not None]
+        return sorted(alone, key=lambda r: (-(r.a_ns + r.b_ns), str(r.key)))
 
     def remove(self, row: Row) -> None:
         del self._rows[row.key]
@@ -141,9 +141,9 @@ def _pool_extremes(rows: Rows) -> None:
     falsehood. Pairs by name, order or shape are no guesses.
     """
     while True:
-        found = rows.all()
-        gain = min(found, key=lambda r: r.b_ns - r.a_ns, default=None)
-        loss = max(found, key=lambda r: r.b_ns - r.a_ns, default=None)
+        kept = rows.all()
+        gain = min(kept, key=lambda r: r.b_ns - r.a_ns, default=None)
+        loss = max(kept, key=lambda r: r.b_ns - r.a_ns, default=None)
         if gain is None or loss is None or gain.b_ns >= gain.a_ns or loss.b_ns <= loss.a_ns:
             return
         sure = max(gain.confidence, loss.confidence) > GUESS

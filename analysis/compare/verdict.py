@@ -89,17 +89,17 @@ def judge(
     `statistics.estimate`. assumed_floor_frac counts where no floor is known; 0 for a metric without
     timing noise. device: what reasons call the machine.
     """
-    found = estimate(a, b, order, lead) if min(len(a), len(b)) >= 2 else None
-    ratio = math.exp(found.log_ratio) if found else centre(b) / centre(a)
-    ci95 = found.interval() if found else interval_within_processes(a, b)
+    estimated = estimate(a, b, order, lead) if min(len(a), len(b)) >= 2 else None
+    ratio = math.exp(estimated.log_ratio) if estimated else centre(b) / centre(a)
+    ci95 = estimated.interval() if estimated else interval_within_processes(a, b)
     case = _Case(
         n_a=len(a),
         n_b=len(b),
         ratio=ratio,
         floor=noise_floor_frac,
         assumed_floor=assumed_floor_frac,
-        estimate=found,
-        spread_frac=_spread(a, b) if found else None,
+        estimate=estimated,
+        spread_frac=_spread(a, b) if estimated else None,
         device=device,
     )
     word, reason, next_step = _decide(case)
@@ -111,8 +111,8 @@ def judge(
         next_step=next_step,
         ratio=ratio,
         ci95=ci95,
-        ci95_basis=("processes" if found else "samples") if ci95 else None,
-        p_value=found.p_value if found else None,
+        ci95_basis=("processes" if estimated else "samples") if ci95 else None,
+        p_value=estimated.p_value if estimated else None,
     )
 
 

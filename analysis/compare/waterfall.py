@@ -184,15 +184,15 @@ def _by_path(nodes: pd.DataFrame, metric: str) -> dict[Path, tuple[str, float]]:
         return {}
     own = nodes[nodes["metric"] == metric]
     paths: dict[int, Path] = {}
-    found: dict[Path, tuple[str, float]] = {}
+    by_path: dict[Path, tuple[str, float]] = {}
     parents = own["parent"].fillna(-1).astype(int).tolist()
     for node, parent, name, kind, time_ns in zip(
         own["node"], parents, own["name"], own["kind"], own["self_ns"], strict=True
     ):
         path = (*paths.get(parent, ()), str(name))
         paths[int(node)] = path
-        found[path] = (str(kind), found.get(path, ("", 0.0))[1] + float(time_ns))
-    return found
+        by_path[path] = (str(kind), by_path.get(path, ("", 0.0))[1] + float(time_ns))
+    return by_path
 
 
 def _totals(own: dict[Path, tuple[str, float]], number: dict[Path, int]) -> dict[Path, float]:

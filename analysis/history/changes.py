@@ -102,7 +102,7 @@ def find_steps(
     never measured. `exact`: a count or a size without timing noise, of which any change counts.
     """
     logs = np.log(np.asarray(values, dtype=float))
-    found: list[tuple[int, int, float, float]] = []
+    steps: list[tuple[int, int, float, float]] = []
     start, noise = 0, np.empty(0)
     stretches: dict[int, _Stretch] = {}
     for last in range(MIN_BEFORE, len(logs)):
@@ -112,10 +112,10 @@ def find_steps(
         split = _place(logs, start, split, last)
         before = _stretch(logs[start:split], noise, exact=exact)
         least = least_frac(before.spread, before.num_known, floor_frac, exact=exact)
-        found.append((split, last, before.spread, least))
+        steps.append((split, last, before.spread, least))
         noise = np.concatenate([noise, _deviations(logs[start:split])])[-NOISE_WINDOW:]
         start, stretches = split, {}
-    return _with_ratios(logs, found)
+    return _with_ratios(logs, steps)
 
 
 def smallest_seen(
@@ -289,10 +289,10 @@ def _widening(deviations: Array) -> float:
     return math.sqrt((1 + factor) / (1 - factor)) if factor > 0 else 1.0
 
 
-def _with_ratios(logs: Array, found: Sequence[tuple[int, int, float, float]]) -> list[Step]:
-    if not found:
+def _with_ratios(logs: Array, steps: Sequence[tuple[int, int, float, float]]) -> list[Step]:
+    if not steps:
         return []
-    edges = [0, *(split for split, *_ in found), len(logs)]
+    edges = [0, *(split for split, *_ in steps), len(logs)]
     levels = [float(np.median(logs[a:b])) for a, b in pairwise(edges)]
     return [
         Step(
@@ -302,5 +302,5 @@ def _with_ratios(logs: Array, found: Sequence[tuple[int, int, float, float]]) ->
             spread_frac=spread,
             least_frac=least,
         )
-        for i, (split, last, spread, least) in enumerate(found)
+        for i, (split, last, spread, least) in enumerate(steps)
     ]

@@ -161,8 +161,8 @@ class History:
     @property
     def changes(self) -> tuple[tuple[Line, Change], ...]:
         """Every change of every line, the newest first."""
-        found = [(line, change) for line in self.lines for change in line.changes]
-        return tuple(sorted(found, key=lambda f: f[0].points[f[1].index].at, reverse=True))
+        all_changes = [(line, change) for line in self.lines for change in line.changes]
+        return tuple(sorted(all_changes, key=lambda f: f[0].points[f[1].index].at, reverse=True))
 
 
 def make_history(job: Job, runs: Sequence[PastRun], floor_frac: float | None) -> History:

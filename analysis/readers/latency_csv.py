@@ -66,9 +66,9 @@ def latency_column(text: str) -> tuple[int, str, float, str] | None:
         for delimiter in ",;\t":
             for cell in line.split(delimiter):
                 name = cell.strip().strip('"').lstrip("\ufeff")
-                found = _COLUMN.match(name)
-                if found:
-                    return number, delimiter, _SCALE_NS[found[1].lower()], name
+                match = _COLUMN.match(name)
+                if match:
+                    return number, delimiter, _SCALE_NS[match[1].lower()], name
     return None
 
 
@@ -89,10 +89,10 @@ def read_latency_csv(path: Path) -> CaptureTables:
     """
     with reading(path):
         text = read_text(path)
-    found = latency_column(text)
-    if found is None:
+    place = latency_column(text)
+    if place is None:
         raise CaptureError(path, "no column is called latency_ms, _us, _s or _ns", "Name it so")
-    skip, delimiter, _, name = found
+    skip, delimiter, _, name = place
     body = "\n".join(text.split("\n")[skip:])
     reader = csv.reader(io.StringIO(body), delimiter=delimiter, strict=True)
     try:
@@ -154,9 +154,9 @@ def _samples(
 
 
 def _scale_of(name: str) -> float:
-    found = _COLUMN.match(name)
-    assert found is not None
-    return _SCALE_NS[found[1].lower()]
+    match = _COLUMN.match(name)
+    assert match is not None
+    return _SCALE_NS[match[1].lower()]
 
 
 def _only_latency(path: Path, header: list[str], first: str) -> str:
@@ -210,21 +210,21 @@ def _shown(names: list[str]) -> str:
 def _warnings(
     bad: list[str], rows: list[tuple[int, int, int]], num_ranks: int
 ) -> tuple[CaptureWarning, ...]:
-    found = []
+    warnings = []
     if bad:
         more = f" and {len(bad) - _MAX_SHOWN} more" if len(bad) > _MAX_SHOWN else ""
         text = f"{len(bad)} rows were left out: {'; '.join(bad[:_MAX_SHOWN])}{more}."
-        found.append(CaptureWarning(code="rejected_rows", message=text))
+        warnings.append(CaptureWarning(code="rejected_rows", message=text))
     if num_ranks > 1:
         text = (
             f"{num_ranks} ranks run in lockstep: the samples of all ranks of a job count as one "
             "process. Give each launch of the job a column `process` to compare launches."
         )
-        found.append(CaptureWarning(code="ranks_of_one_job", message=text))
+        warnings.append(CaptureWarning(code="ranks_of_one_job", message=text))
     elif len({row[:2] for row in rows}) != len(rows):
         text = "Some iterations are there twice in one process: all are numbered by their order."
-        found.append(CaptureWarning(code="repeated_iterations", message=text))
-    return tuple(found)
+        warnings.append(CaptureWarning(code="repeated_iterations", message=text))
+    return tuple(warnings)
 
 
 def _style(path: Path, tokens: list[str]) -> NumberStyle:

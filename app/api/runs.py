@@ -46,12 +46,14 @@ async def claim(request: Request) -> Response:
     try_id = field_of(body, "try_id", str, None)
     state = state_of(request)
     await in_thread(request, _check_claim, label, worker_id, gpu)
-    found = await in_thread(request, _claimed_before, worker_id, try_id) or await in_thread(
+    claimed = await in_thread(request, _claimed_before, worker_id, try_id) or await in_thread(
         request, _claim, state, run_id, worker_id, gpu, try_id or task_id, body.get("any_run")
     )
-    if found is None:
+    if claimed is None:
         raise ApiError(409, f"run {run_id} is not queued")
-    return JSONResponse({"run_id": found.run_id, "spec": found.spec, "attempt": found.attempt})
+    return JSONResponse(
+        {"run_id": claimed.run_id, "spec": claimed.spec, "attempt": claimed.attempt}
+    )
 
 
 def _claimed_before(db: Database, worker_id: str, try_id: str | None) -> db_queue.Claim | None:
@@ -87,12 +89,12 @@ def _claim(
     place = db_queue.waiting_place(db, wanted)
     if place is None or place[0] != model:
         return None
-    found = db_queue.claim_run(
+    claimed = db_queue.claim_run(
         db, wanted, worker_id=worker_id, gpu_id=key, task_id=task_id, num_gpus=num_gpus
     )
-    if found is not None and wanted != run_id:
+    if claimed is not None and wanted != run_id:
         _tell_again(db, state, run_id, place)
-    return found
+    return claimed
 
 
 def _tell_again(db: Database, state: ApiState, run_id: str, taken: Any) -> None:

@@ -58,17 +58,17 @@ class ApiState:
 
     def database(self) -> Database:
         """Return this thread's connection."""
-        found = getattr(self._local, "db", None)
-        if found is None:
-            found = connect(self.data_dir.db_path)
-            self._local.db = found
-        return found
+        db = getattr(self._local, "db", None)
+        if db is None:
+            db = connect(self.data_dir.db_path)
+            self._local.db = db
+        return db
 
 
 def state_of(request: Request) -> ApiState:
     """Return the process's state."""
-    found: ApiState = request.scope["warpboard"]
-    return found
+    state: ApiState = request.scope["warpboard"]
+    return state
 
 
 async def in_thread(request: Request, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:

@@ -142,8 +142,8 @@ def _check_room(path: Path, num_bytes: int) -> None:
 def _completed(path: Path, sha256: str, size: int, offset: int) -> Response:
     partial = _partial(path)
     with partial.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found == sha256:
+        sha256_here = hashlib.file_digest(file, "sha256").hexdigest()
+    if sha256_here == sha256:
         os.replace(partial, path)
         return JSONResponse({"complete": True}, status_code=201)
     if size == offset:  # nothing came and it is still wrong: it cannot be mended by going on

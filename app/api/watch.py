@@ -44,10 +44,10 @@ async def watch(state: ApiState) -> None:
 
 def tidy(state: ApiState) -> None:
     """Look at the disk, and now and then remove what nobody comes back for."""
-    found = disk_state(state.data_dir)
-    if found != state.disk:
-        LOG.warning("the disk with %s is %s", state.data_dir.root, found)
-        state.disk = found
+    disk = disk_state(state.data_dir)
+    if disk != state.disk:
+        LOG.warning("the disk with %s is %s", state.data_dir.root, disk)
+        state.disk = disk
     if time.monotonic() - state.cleaned_s > CLEAN_S:
         state.cleaned_s = time.monotonic()
         clean_uploads(state.database(), state.data_dir)

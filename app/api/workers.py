@@ -54,10 +54,10 @@ async def register(request: Request) -> Response:
 
 
 def _few(body: dict[str, Any], name: str) -> list[Any]:
-    found: list[Any] = field_of(body, name, list, [])
-    if len(found) > MAX_GPUS * 2:
+    entries: list[Any] = field_of(body, name, list, [])
+    if len(entries) > MAX_GPUS * 2:
         raise ApiError(400, f"{name}: more than {MAX_GPUS * 2} entries")
-    return found
+    return entries
 
 
 def _info(body: dict[str, Any]) -> dict[str, Any]:

@@ -60,14 +60,14 @@ def commits_between(repository: Path, good: str, bad: str) -> list[Commit]:
         raise UserError(f"bisect: {good} and {bad} are the same commit {first.short}")
     words = ("log", "--first-parent", "--reverse", "--format=%H%x09%s", f"{first.sha}..{last.sha}")
     lines = git(repository, *words).splitlines()
-    found = [Commit(sha=sha, subject=text) for sha, _, text in (x.partition("\t") for x in lines)]
+    commits = [Commit(sha=sha, subject=text) for sha, _, text in (x.partition("\t") for x in lines)]
     parents = git(repository, "rev-list", "--first-parent", last.sha).split()
-    if first.sha not in parents or not found:
+    if first.sha not in parents or not commits:
         raise UserError(
             f"bisect: {good} ({first.short}) is not before {bad} ({last.short}) on its line of "
             "first parents; name a commit that is"
         )
-    return [first, *found]
+    return [first, *commits]
 
 
 def _commit(repository: Path, name: str) -> Commit:

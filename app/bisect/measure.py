@@ -82,10 +82,10 @@ def run_supervised(
 
 def _next(status: IO[str]) -> Mapping[str, object]:
     try:
-        found = json.loads(status.readline())
+        status_line = json.loads(status.readline())
     except ValueError:
         return {"error": "could not be started"}
-    return found if isinstance(found, dict) else {}
+    return status_line if isinstance(status_line, dict) else {}
 
 
 def _tail(log: Path) -> str:
@@ -186,9 +186,9 @@ def _last(ended: Ended) -> str:
 def metric_pattern(text: str) -> re.Pattern[str]:
     """Return what finds a printed number; UserError unless it is a pattern with one group."""
     try:
-        found = re.compile(text)
+        pattern = re.compile(text)
     except re.error as error:
         raise UserError(f"--metric {text!r}: is no regular expression: {error}") from error
-    if found.groups != 1:
+    if pattern.groups != 1:
         raise UserError(f"--metric {text!r}: must have one group, as in 'tok/s: ([0-9.]+)'")
-    return found
+    return pattern

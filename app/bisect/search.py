@@ -77,12 +77,12 @@ class Search:
         low, high = 0, len(self.commits) - 1
         left_out: set[int] = set()
         while (middle := _middle(low, high, left_out)) is not None:
-            found = self._test(self.commits[middle], ends)
-            self.tested.append(found)
-            self.tell(f"{found.commit.short} {found.answer}: {found.reason}")
-            if found.answer == "bad":
+            judged = self._test(self.commits[middle], ends)
+            self.tested.append(judged)
+            self.tell(f"{judged.commit.short} {judged.answer}: {judged.reason}")
+            if judged.answer == "bad":
                 high = middle
-            elif found.answer == "good":
+            elif judged.answer == "good":
                 low = middle
             else:
                 left_out.add(middle)
@@ -111,10 +111,12 @@ class Search:
             count = len(samples[good.sha])
             if count < self.rounds:
                 continue
-            found = self._judge(samples[good.sha], samples[bad.sha])
-            if found.verdict != "not_enough_samples" or count >= self.max_rounds:
-                self.tell(f"{bad.short} against {good.short}: {found.verdict}, {found.reason}")
-                return found
+            judgement = self._judge(samples[good.sha], samples[bad.sha])
+            if judgement.verdict != "not_enough_samples" or count >= self.max_rounds:
+                self.tell(
+                    f"{bad.short} against {good.short}: {judgement.verdict}, {judgement.reason}"
+                )
+                return judgement
 
     def _test(self, commit: Commit, ends: Judgement) -> Tested:
         good, bad = self.commits[0], self.commits[-1]
@@ -148,15 +150,15 @@ class Search:
     ) -> None:
         """Run each commit once, every other round in the opposite order."""
         number = len(samples.get(commits[0].sha, ()))
-        found = {}
+        measured = {}
         for commit in commits if number % 2 == 0 else reversed(commits):
             try:
-                found[commit.sha] = self.run(commit)
+                measured[commit.sha] = self.run(commit)
             except MeasureError as error:
                 if commit == may_fail:
                     raise
                 raise MeasureError(f"{commit.short} ({commit.subject}): {error}") from error
-        for sha, values in found.items():
+        for sha, values in measured.items():
             samples.setdefault(sha, []).append(values)
 
     def _judge(self, a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> Judgement:

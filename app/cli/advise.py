@@ -88,8 +88,10 @@ def outcome_text(e: dict[str, Any]) -> str:
         if "measured_ms" not in tried:
             return f"run {tried['run_id']}: {tried['status']}"
         return f"{decimal(tried['measured_ms'])} ms, {'hit' if tried['is_inside'] else 'missed'}"
-    if found := e.get("measured"):
-        return f"{decimal(found['latency_ms'])} ms, {'hit' if found['is_inside'] else 'missed'}"
+    if measured := e.get("measured"):
+        return (
+            f"{decimal(measured['latency_ms'])} ms, {'hit' if measured['is_inside'] else 'missed'}"
+        )
     return "-"
 
 

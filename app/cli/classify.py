@@ -22,15 +22,15 @@ def run(options: Namespace, data: DataDir) -> int:
     names = options.names or [line for line in stdin if line.strip()]
     rows = []
     for name in names:
-        found = classify(name, user_rules=rules)
+        kernel_class = classify(name, user_rules=rules)
         rows.append(
             {
                 "name": name,
-                "short_name": found.short_name,
-                "category": str(found.category),
-                "origin": str(found.origin),
-                "confidence": found.confidence,
-                "rule": found.rule,
+                "short_name": kernel_class.short_name,
+                "category": str(kernel_class.category),
+                "origin": str(kernel_class.origin),
+                "confidence": kernel_class.confidence,
+                "rule": kernel_class.rule,
             }
         )
     if options.json:

@@ -48,9 +48,9 @@ def run(options: Namespace, data: DataDir) -> int:
     result = compare(*sides, metric=options.metric)
     code = 0
     if options.fail_above is not None:
-        found = gate(result, options.fail_above)
-        note(found.reason)
-        code = exit_code_of(found.answer, options.on_inconclusive)
+        answer = gate(result, options.fail_above)
+        note(answer.reason)
+        code = exit_code_of(answer.answer, options.on_inconclusive)
     try:
         _print(result, "json" if options.json else options.format)
     except BrokenPipeError:  # `| head` has read enough; the answer of the check stays

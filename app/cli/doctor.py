@@ -63,7 +63,7 @@ def _worker_probe() -> dict[str, Any]:
 
     python = probe_python()
     try:
-        found = subprocess.run(
+        done = subprocess.run(
             module_command("worker.probe", "--json", python=python),
             cwd=ROOT,
             env=with_rooms(os.environ),
@@ -72,14 +72,14 @@ def _worker_probe() -> dict[str, Any]:
             timeout=PROBE_LIMIT_S,
             check=False,
         )
-        result = dict(json.loads(found.stdout))
+        result = dict(json.loads(done.stdout))
     except OSError as exc:
         return _no_probe(f"{python}: {exc.strerror}", "Fix WARPBOARD_PYTHON, or unset it")
     except subprocess.TimeoutExpired:
         fix = "Does nvidia-smi hang? Then the driver does: reboot the host"
         return _no_probe(f"no answer within {PROBE_LIMIT_S} s", fix)
     except ValueError:
-        last = (found.stderr.strip().splitlines() or ["no output"])[-1]
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         return _no_probe(last, "Delete .venv-worker and run `warpboard up`, which makes it again")
     result["checks"] = [_not_made_yet(check) for check in result["checks"]]
     return result
@@ -106,7 +106,7 @@ def _measure(data: DataDir) -> list[dict[str, Any]]:
 
     python = torch_python()
     note("measuring peaks: copy bandwidth, matrix products, launch latency, noise floor")
-    found = subprocess.run(
+    done = subprocess.run(
         module_command("worker.measure", "--json", "--save", python=python),
         cwd=ROOT,
         env={**with_rooms(os.environ), "WARPBOARD_DATA": str(data.root)},
@@ -114,9 +114,9 @@ def _measure(data: DataDir) -> list[dict[str, Any]]:
         text=True,
         check=False,
     )
-    if found.returncode or not found.stdout.strip():
+    if done.returncode or not done.stdout.strip():
         raise RunFailedError("doctor --measure: nothing was measured, for the reason above")
-    measured: list[dict[str, Any]] = json.loads(found.stdout)["measured"]
+    measured: list[dict[str, Any]] = json.loads(done.stdout)["measured"]
     for facts in measured:
         _store(data, facts)
     return measured

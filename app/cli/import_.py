@@ -77,14 +77,14 @@ def _run_several(
         Given(paths=[folder], params=given, keep_private=options.keep_private) for folder in folders
     ]
     entries: list[dict[str, Any]] = []
-    for folder, found in zip(folders, import_several(data, runs), strict=True):
-        if isinstance(found, AppError):
-            note(f"warpboard: {folder.name}: {found}")
-            entries.append({"bundle": folder.name, "error": str(found)})
+    for folder, outcome in zip(folders, import_several(data, runs), strict=True):
+        if isinstance(outcome, AppError):
+            note(f"warpboard: {folder.name}: {outcome}")
+            entries.append({"bundle": folder.name, "error": str(outcome)})
             continue
-        entries.append({"bundle": folder.name, **found.as_dict()})
+        entries.append({"bundle": folder.name, **outcome.as_dict()})
         if not options.json:
-            _print(found)
+            _print(outcome)
     if options.json:
         print_json({"runs": entries})
     return 2 if any("error" in entry for entry in entries) else 0

@@ -17,22 +17,23 @@ def arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace, data: DataDir) -> int:
     from app.projection import projection_document
 
-    found = projection_document(data, options.id, options.gpu)
+    document = projection_document(data, options.id, options.gpu)
     if options.json:
-        print_json(found)
+        print_json(document)
         return 0
-    latency = found["latency_ms"]
+    latency = document["latency_ms"]
     low, high = latency["low"], latency["high"]
-    num_pairs = len(found["pairs"])
-    band = f"learned from {num_pairs} jobs" if found["is_band_learned"] else "assumed"
+    num_pairs = len(document["pairs"])
+    band = f"learned from {num_pairs} jobs" if document["is_band_learned"] else "assumed"
     print(
-        f"projected latency on {found['gpu']}: {decimal(latency['median'])} ms"
+        f"projected latency on {document['gpu']}: {decimal(latency['median'])} ms"
         f" (error band {decimal(low)} to {decimal(high)} ms, {band})"
     )
     print(
-        f"measured on {found['source_gpu'] or 'an unknown GPU'}: {decimal(found['measured_ms'])} ms"
+        f"measured on {document['source_gpu'] or 'an unknown GPU'}: "
+        f"{decimal(document['measured_ms'])} ms"
     )
-    print(f"where its time goes: {found['basis']}")
-    for text in found["notes"]:
+    print(f"where its time goes: {document['basis']}")
+    for text in document["notes"]:
         note(f"note: {text}")
     return 0

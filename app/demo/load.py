@@ -66,10 +66,10 @@ def unpacked() -> Iterator[Iterator[Mapping[str, Any]]]:
 
 
 def _entries(scratch: Path) -> Iterator[Mapping[str, Any]]:
-    found = tomllib.loads((FOLDER / "demo.toml").read_text(encoding="utf-8"))
+    listing = tomllib.loads((FOLDER / "demo.toml").read_text(encoding="utf-8"))
     captures = unpack(CAPTURES, scratch)
-    yield from (_placed(entry, captures) for entry in found["run"])
-    for group in found["archive"]:
+    yield from (_placed(entry, captures) for entry in listing["run"])
+    for group in listing["archive"]:
         folder = unpack(group["file"], scratch)
         for bundle in sorted(folder.iterdir()):
             yield {
@@ -113,13 +113,13 @@ def _load(
     loaded = []
     with opened(data_dir.db_path) as db:
         imported = import_several(data_dir, runs, source="demo")
-        for entry, found in zip(entries, imported, strict=True):
-            if isinstance(found, AppError):
-                raise found
-            if found.is_new:
-                set_tags(db, found.run_id, entry.get("tags", []))
-                set_notes(db, found.run_id, entry.get("notes", ""))
-            loaded.append((entry["name"], found))
+        for entry, outcome in zip(entries, imported, strict=True):
+            if isinstance(outcome, AppError):
+                raise outcome
+            if outcome.is_new:
+                set_tags(db, outcome.run_id, entry.get("tags", []))
+                set_notes(db, outcome.run_id, entry.get("notes", ""))
+            loaded.append((entry["name"], outcome))
     return loaded
 
 

@@ -275,10 +275,10 @@ def _one_less(counts: Counter[str], client: str) -> None:
 
 def _header(scope: Scope, name: bytes) -> str | None:
     """Return a header that comes once; Refused when it comes twice."""
-    found = [v.decode("latin-1") for k, v in scope["headers"] if k == name]
-    if len(found) > 1:
+    values = [v.decode("latin-1") for k, v in scope["headers"] if k == name]
+    if len(values) > 1:
         raise Refused(400, f"{name.decode()} is given twice")
-    return found[0] if found else None
+    return values[0] if values else None
 
 
 def _with_headers(send: Send) -> Send:

@@ -18,13 +18,13 @@ def clean_manifest(manifest: Mapping[str, Any], words: PrivateWords) -> dict[str
     """Return a checked manifest without what names people, hosts and folders."""
     cleaner = Cleaner(words)
     _learn(manifest, words)
-    found: dict[str, Any] = _cleaned(manifest, cleaner)
+    cleaned: dict[str, Any] = _cleaned(manifest, cleaner)
     job = dict(manifest["job"])
     params = dict(job.get("params") or {})
     for name in _COMMAND:
         if isinstance(params.get(name), str):
             params[name] = cleaner.text(params[name])
-    return {**found, "job": {**job, "params": params}}
+    return {**cleaned, "job": {**job, "params": params}}
 
 
 def _learn(value: Any, words: PrivateWords) -> None:
@@ -45,15 +45,15 @@ def _cleaned(value: Any, cleaner: Cleaner) -> Any:
         return [_cleaned(item, cleaner) for item in value]
     if not isinstance(value, dict):
         return value
-    found = {}
+    cleaned = {}
     for key, item in value.items():
         if key in ("uuid", "uuids") and item:
-            found[key] = _devices(item, cleaner.words)
+            cleaned[key] = _devices(item, cleaner.words)
         elif key in _KEPT:
-            found[key] = item
+            cleaned[key] = item
         elif not (isinstance(item, str) and private_field(key) in _DROPPED):
-            found[key] = _cleaned(item, cleaner)
-    return found
+            cleaned[key] = _cleaned(item, cleaner)
+    return cleaned
 
 
 def _devices(uuids: Any, words: PrivateWords) -> Any:

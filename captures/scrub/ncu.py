@@ -61,15 +61,15 @@ class TableColumns:
 
 def _headers(text: str) -> list[tuple[int, int]]:
     """Return where the lines lie that name the columns."""
-    found = []
+    headers = []
     at = 0
     while (at := _first_of(text, at)) >= 0:
         start = text.rfind("\n", max(at - _MAX_HEADER_CHARS, 0), at) + 1
         end = text.find("\n", at)
         end = len(text) if end < 0 else end
-        found.append((start, end))
+        headers.append((start, end))
         at = end
-    return found
+    return headers
 
 
 def _first_of(text: str, at: int) -> int:

@@ -257,8 +257,8 @@ class _Copy:
         texts = [c for c in columns if _type(table, c) == "TEXT"]
         if texts not in ([], ["name"]) or [(r[1], r[6]) for r in info] != [(c, 0) for c in columns]:
             return False
-        found = f'SELECT DISTINCT "name" FROM source."{table}" NOT INDEXED LIMIT {_MAX_NAMES}'
-        names = [row[0] for row in conn.execute(found)] if texts else []
+        distinct = f'SELECT DISTINCT "name" FROM source."{table}" NOT INDEXED LIMIT {_MAX_NAMES}'
+        names = [row[0] for row in conn.execute(distinct)] if texts else []
         return len(names) < _MAX_NAMES and all(self._cleaned(name) == name for name in names)
 
     def _copy_strings(self, conn: sqlite3.Connection, used: set[int]) -> None:
@@ -341,8 +341,8 @@ def _used_strings(database: NsysDatabase, tables: Mapping[str, Sequence[str]]) -
         conn.execute("PRAGMA trusted_schema=OFF")
         conn.set_authorizer(_authorizer(set(tables), source="main"))
         for table, columns in tables.items():
-            found = [c for c in columns if c in _STRING_COLUMNS and table not in _EMPTIED]
-            for group in _read_together(found):
+            coded = [c for c in columns if c in _STRING_COLUMNS and table not in _EMPTIED]
+            for group in _read_together(coded):
                 quoted = ", ".join(f'"{column}"' for column in group)
                 for row in conn.execute(f'SELECT DISTINCT {quoted} FROM "{table}" NOT INDEXED'):
                     used.update(value for value in row if isinstance(value, int))

@@ -38,19 +38,19 @@ def collect(
     An absent result line gives nothing; a result line without the capture is `tool_crashed`.
     """
     entries = [c for c in (result or {}).get("captures", ()) if c.get("kind") in KINDS[kind]]
-    found: list[Capture] = []
+    captures: list[Capture] = []
     for number, entry in enumerate(entries):
         source = context.work_dir / entry["path"]
         if not source.is_file():
             continue
         target = context.capture_path(suffix, number)
         try:
-            found.append(_stored(context, source, target, CaptureKind(kind), result or {}))
+            captures.append(_stored(context, source, target, CaptureKind(kind), result or {}))
         except CaptureError as exc:
             outcome = Outcome(code=OutcomeCode.TOOL_CRASHED, message=str(exc))
-            return Collected(captures=tuple(found), outcome=outcome)
-    if found or result is None or result.get("status") != "ok":
-        return Collected(captures=tuple(found))
+            return Collected(captures=tuple(captures), outcome=outcome)
+    if captures or result is None or result.get("status") != "ok":
+        return Collected(captures=tuple(captures))
     if any(w.get("code") == NOT_POSSIBLE_HERE for w in result.get("warnings", ())):
         return Collected()
     return Collected(outcome=_no_capture(result))

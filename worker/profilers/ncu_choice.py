@@ -186,8 +186,8 @@ def coverage(choice: Choice, launches: Iterable[Launch]) -> Coverage:
 def _own_name(name: str, configurations: Iterable[Configuration]) -> str:
     """Return the short name in a launch's name; the first, since template arguments name others."""
     at = {c.short_name: name.find(c.short_name) for c in configurations}
-    found = [(place, -len(short), short) for short, place in at.items() if place >= 0]
-    return min(found)[2] if found else ""
+    places = [(place, -len(short), short) for short, place in at.items() if place >= 0]
+    return min(places)[2] if places else ""
 
 
 def time_shares(choice: Choice) -> Mapping[str, float]:

@@ -9,7 +9,7 @@ def environment() -> dict[str, Any]:
     """Return versions and settings that change timings; no host, user or path."""
     import torch
 
-    found: dict[str, Any] = {
+    versions: dict[str, Any] = {
         "torch": torch.__version__,
         "python": platform.python_version(),
         "cuda": torch.version.cuda,
@@ -22,7 +22,7 @@ def environment() -> dict[str, Any]:
         "num_threads": torch.get_num_threads(),
         "cpu": None if torch.cuda.is_available() else _cpu_name(),
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in versions.items() if value is not None}
 
 
 def _version(name: str) -> str | None:

@@ -88,11 +88,11 @@ def ranks_environment(ranks: Ranks, *, on_gpu: bool) -> dict[str, Any]:
         return {}
     import torch
 
-    found: dict[str, Any] = {"collectives": "nccl" if on_gpu else "gloo", "num_ranks": ranks.size}
+    facts: dict[str, Any] = {"collectives": "nccl" if on_gpu else "gloo", "num_ranks": ranks.size}
     if on_gpu:
-        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     settings = {k: v for k, v in sorted(os.environ.items()) if k.startswith(RECORDED_PREFIXES)}
-    return found | {name.lower(): value for name, value in settings.items()}
+    return facts | {name.lower(): value for name, value in settings.items()}
 
 
 def late(step: Callable[[], Any], delay_ms: float, context: Any) -> Callable[[], Any]:

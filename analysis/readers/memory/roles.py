@@ -64,12 +64,12 @@ def kinds_over_time(phases: Sequence[str | None]) -> list[str | None]:
 
     A free has no stack of its own, so that most of those in a backward pass tell none.
     """
-    found: list[str | None] = []
+    kinds: list[str | None] = []
     last = None
     for phase in phases:
         last = kind_of_phase(phase) or last
-        found.append(last)
-    return found
+        kinds.append(last)
+    return kinds
 
 
 def with_roles(
@@ -83,7 +83,7 @@ def with_roles(
     is_unnamed = [b.is_earlier and b.site == UNKNOWN_SITE for b in blocks]
     counts = Counter(b.size for b, unnamed in zip(blocks, is_unnamed, strict=True) if unnamed)
     left = {size: _num_parameters(n, gradients[size]) for size, n in counts.items()}
-    found = []
+    assigned = []
     for block, unnamed in zip(blocks, is_unnamed, strict=True):
         role = _role(block, has_backward=bool(gradients))
         if unnamed and not gradients and not is_whole_step:
@@ -92,8 +92,8 @@ def with_roles(
             role = PARAMETERS if left[block.size] > 0 else STATE
             role = role if gradients[block.size] else None  # a buffer, or a batch of data
             left[block.size] -= 1
-        found.append(replace(block, role=role))
-    return found
+        assigned.append(replace(block, role=role))
+    return assigned
 
 
 def _num_parameters(num_blocks: int, num_gradients: int) -> int:

@@ -88,14 +88,14 @@ def _has_python(frames: Sequence[Mapping[str, Any]]) -> bool:
 
 def phase_of_stack(frames: Sequence[Mapping[str, Any]]) -> str | None:
     """Return backward, forward or optimizer where the stack shows it, else None."""
-    found = None
+    phase = None
     for frame in frames:
         shown = _phase_of_frame(str(frame.get("name", "")), str(frame.get("filename", "")))
         if shown is not None:
-            found, is_last = shown
+            phase, is_last = shown
             if is_last:
                 break
-    return found
+    return phase
 
 
 @lru_cache(maxsize=_KEPT_FRAMES)
@@ -147,8 +147,8 @@ def site_of_stack(frames: Sequence[Mapping[str, Any]]) -> str:
         file = short_path(str(frame["filename"]))
         return clean_text(f"{file}:{frame.get('line', 0)} {frame.get('name', '?')}")
     for frame in frames:
-        found = _ATEN_CALL.search(str(frame.get("name", "")))
-        if found:
+        match = _ATEN_CALL.search(str(frame.get("name", "")))
+        if match:
             thread = " (autograd thread)" if phase_of_stack(frames) == "backward" else ""
-            return f"aten::{found[1]}{thread}"
+            return f"aten::{match[1]}{thread}"
     return "(no stack recorded)" if not frames else "(native code)"

@@ -156,8 +156,8 @@ def _warnings(histories: list[DeviceHistory]) -> tuple[CaptureWarning, ...]:
             "torch.cuda.memory._record_memory_history() before the part of interest."
         )
         return (CaptureWarning(code="no_memory_history", message=text),)
-    found = []
+    warnings = []
     for history in histories:
         for code, text in history.warnings:
-            found.append(CaptureWarning(code=code, message=f"Device {history.device}: {text}"))
-    return tuple(found)
+            warnings.append(CaptureWarning(code=code, message=f"Device {history.device}: {text}"))
+    return tuple(warnings)

@@ -208,10 +208,10 @@ def _executed(named: Named, name: str, duration_ns: float) -> float:
 
 def _tensor_flops(values: Values) -> float:
     """0 where no tensor core worked, their operations where counted, NaN where they are unknown."""
-    found = [(name, value) for (name, _), value in values.items() if "tensor" in name]
+    tensor_counters = [(name, value) for (name, _), value in values.items() if "tensor" in name]
     ops = {
         name: value
-        for name, value in found
+        for name, value in tensor_counters
         if name.startswith("sm__ops_path_tensor") and name.endswith(".sum")
     }
     dense = [v for n, v in ops.items() if "sparsity_on" not in n and not math.isnan(v)]
@@ -219,7 +219,7 @@ def _tensor_flops(values: Values) -> float:
         return sum(dense)
     activity = [
         value
-        for name, value in found
+        for name, value in tensor_counters
         if name.startswith(("sm__inst_executed_pipe", "sm__pipe_tensor"))
     ]
     return NAN if any(value > 0 for value in activity) else 0.0

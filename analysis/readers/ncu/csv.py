@@ -82,12 +82,12 @@ def numbers_of(table: NcuTable, style: NumberStyle) -> Numbers:
 
 def contradictions(launch: NcuLaunch, numbers: Numbers) -> list[str]:
     """Return what the launch says twice and differently when its tokens mean these numbers."""
-    found = []
+    odd = []
     values: dict[str, float] = {}
     for (name, unit), token in launch.tokens.items():
         number = numbers.get(token, math.nan)
         if isinstance(number, str):
-            found.append(f"{name} is {token!r}")
+            odd.append(f"{name} is {token!r}")
             continue
         if math.isnan(number):
             continue
@@ -95,10 +95,10 @@ def contradictions(launch: NcuLaunch, numbers: Numbers) -> list[str]:
         value = number * metric.factor
         values.setdefault(name, value)
         if metric.is_integer and value != math.floor(value):
-            found.append(f"{name} is {token!r}, not a whole number")
+            odd.append(f"{name} is {token!r}, not a whole number")
         if metric.is_percentage and value > 1000:
-            found.append(f"{name} is {token!r} %")
-    return found + list(_sizes(launch, values)) + list(_clock(values))
+            odd.append(f"{name} is {token!r} %")
+    return odd + list(_sizes(launch, values)) + list(_clock(values))
 
 
 def _sizes(launch: NcuLaunch, values: dict[str, float]) -> Iterator[str]:
@@ -180,7 +180,7 @@ def tables_of(
 
 def _values(launch: NcuLaunch, numbers: Numbers, path: Path) -> dict[tuple[str, str], float]:
     """Return the launch's metrics in base units; text values are left out, missing ones NaN."""
-    found: dict[tuple[str, str], float] = {}
+    by_metric: dict[tuple[str, str], float] = {}
     for (name, unit), token in launch.tokens.items():
         if token not in numbers:
             continue
@@ -189,8 +189,8 @@ def _values(launch: NcuLaunch, numbers: Numbers, path: Path) -> dict[tuple[str, 
             where = f"launch {launch.id} (line {launch.line}): {name}: {number}"
             raise CaptureError(path, where, "Export it again with LC_ALL=C, or import the .ncu-rep")
         metric = metric_of(name, unit)
-        found.setdefault(metric.key, number * metric.factor)
-    return found
+        by_metric.setdefault(metric.key, number * metric.factor)
+    return by_metric
 
 
 def _row(
@@ -246,35 +246,35 @@ def _checks(table: NcuTable, numbers: Numbers) -> list[CaptureWarning]:
         for launch in table.launches
         for text in contradictions(launch, numbers)[:1]
     ]
-    found = []
+    warnings = []
     if bad:
         text = f"{len(bad)} launches contradict themselves: {'; '.join(bad[:_MAX_SHOWN])}."
-        found.append(CaptureWarning(code="inconsistent_counters", message=text))
+        warnings.append(CaptureWarning(code="inconsistent_counters", message=text))
     if table.num_repeated_rows:
         text = f"{table.num_repeated_rows} rows are there twice; each was counted once."
-        found.append(CaptureWarning(code="repeated_rows", message=text))
-    return found
+        warnings.append(CaptureWarning(code="repeated_rows", message=text))
+    return warnings
 
 
 def _coverage(counters: pd.DataFrame, table: NcuTable) -> list[CaptureWarning]:
     """Warn of counters that some launches lack, and of launches that the numbering skips."""
-    found = []
+    warnings = []
     numeric = [c for c in COUNTER_COLUMNS if c not in _NO_NUMBER]
     have = counters[numeric].notna().sum()
     uneven = [f"{c} ({n} of {len(counters)})" for c, n in have.items() if 0 < n < len(counters)]
     if uneven:
         text = f"Some launches lack counters that others have: {', '.join(uneven)}."
-        found.append(CaptureWarning(code="uneven_counters", message=text))
+        warnings.append(CaptureWarning(code="uneven_counters", message=text))
     if len(counters) and not have["duration_ns"]:
         text = "No duration was collected: add the metric gpu__time_duration.sum."
-        found.append(CaptureWarning(code="no_durations", message=text))
+        warnings.append(CaptureWarning(code="no_durations", message=text))
     if len({launch.id for launch in table.launches}) < len(table.launches):
         processes = len({launch.process for launch in table.launches})
         why = (
             f"{processes} processes count their own" if processes > 1 else "it holds several tables"
         )
         text = f"Launch numbers repeat: {why}; all are listed."
-        found.append(CaptureWarning(code="several_processes", message=text))
+        warnings.append(CaptureWarning(code="several_processes", message=text))
     sizes = Tally(len(launch.tokens) for launch in table.launches)
     ids = [int(launch.id) for launch in table.launches]
     skipped = sum(max(0, b - a - 1) for a, b in pairwise(ids) if b > a)
@@ -284,7 +284,7 @@ def _coverage(counters: pd.DataFrame, table: NcuTable) -> list[CaptureWarning]:
             if skipped
             else (f"launches hold {min(sizes)} to {max(sizes)} metrics each")
         )
-        found.append(
+        warnings.append(
             CaptureWarning(code="incomplete_table", message=f"The table is uneven: {text}.")
         )
-    return found
+    return warnings

@@ -62,12 +62,12 @@ Detail = tuple[str, str, float, str]
 def details_of(values: Values) -> list[Detail]:
     """Return the figures that were collected, in a fixed order; waits the longest first."""
     by_name = {name: value for (name, _), value in values.items() if not math.isnan(value)}
-    found = [*sorted(_waits(by_name), key=lambda d: -d[2])]
+    details = [*sorted(_waits(by_name), key=lambda d: -d[2])]
     for group, label, unit, names in _FIGURES:
         value = next((by_name[n] for n in names if n in by_name), None)
         if value is not None:
-            found.append((group, label, value, unit))
-    return found
+            details.append((group, label, value, unit))
+    return details
 
 
 def _waits(by_name: dict[str, float]) -> Iterator[Detail]:

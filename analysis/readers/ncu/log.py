@@ -50,28 +50,28 @@ _MAX_SHOWN = 3
 
 def log_warnings(lines: Sequence[str]) -> tuple[CaptureWarning, ...]:
     """Return one warning for each thing the lines say that changes how the numbers may be read."""
-    found: list[CaptureWarning] = []
+    warnings: list[CaptureWarning] = []
     messages = [li for li in lines if li.startswith("==")]
     output = [li for li in lines if not li.startswith("==")]
     for code, pattern, meaning in _KNOWN:
         hits = [li for li in lines if pattern.search(li)]
         if hits:
             text = f"{meaning} ncu said: {_plain(hits[0])}"
-            found.append(CaptureWarning(code=code, message=text))
+            warnings.append(CaptureWarning(code=code, message=text))
     known = [p for _, p, _ in _KNOWN]
     for line in messages:
         if line.startswith("==ERROR==") and not any(p.search(line) for p in known):
-            found.append(CaptureWarning(code="ncu_error", message=_plain(line)))
-    found.extend(_no_kernels(lines))
+            warnings.append(CaptureWarning(code="ncu_error", message=_plain(line)))
+    warnings.extend(_no_kernels(lines))
     if any("unmodified GPU clocks" in li for li in messages):
         text = "ncu did not lock the clocks: durations and percentages vary with the clock."
-        found.append(CaptureWarning(code="clocks_not_locked", message=text))
+        warnings.append(CaptureWarning(code="clocks_not_locked", message=text))
     failed = [li for li in output if _FAILED.search(li) and not _NO_FAILURE.search(li)]
     if failed:
         shown = "; ".join(li.strip()[:120] for li in failed[:_MAX_SHOWN])
         text = f"The program says its results are wrong: {shown}. Judge no speed before that."
-        found.append(CaptureWarning(code="wrong_results", message=text))
-    return tuple(dict.fromkeys(found))
+        warnings.append(CaptureWarning(code="wrong_results", message=text))
+    return tuple(dict.fromkeys(warnings))
 
 
 def _plain(line: str) -> str:

@@ -69,8 +69,8 @@ def check_layout(path: Path) -> tuple[int, str | None]:
 
 
 def _version(data: bytes) -> str | None:
-    found = _VERSION.search(data)
-    return found[1].decode() if found else None
+    match = _VERSION.search(data)
+    return match[1].decode() if match else None
 
 
 def _sized(file: BinaryIO, path: Path, end: int) -> bytes:
@@ -84,13 +84,13 @@ def _sized(file: BinaryIO, path: Path, end: int) -> bytes:
 
 def _varint_fields(data: bytes) -> dict[int, int]:
     """Return a protobuf message's whole numbers; ValueError or IndexError if it is none."""
-    found: dict[int, int] = {}
+    fields: dict[int, int] = {}
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
         wire = tag & 7
         if wire == 0:
-            found[tag >> 3], at = _varint(data, at)
+            fields[tag >> 3], at = _varint(data, at)
         elif wire == 2:
             length, at = _varint(data, at)
             at += length
@@ -100,7 +100,7 @@ def _varint_fields(data: bytes) -> dict[int, int]:
             raise ValueError(f"wire type {wire}")
     if at != len(data):
         raise ValueError("a field goes past the end")
-    return found
+    return fields
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -151,9 +151,9 @@ def read_ncu_rep(path: Path, *, words: PrivateWords | None = None) -> CaptureTab
 
 def find_ncu() -> str | None:
     """Return the ncu on PATH, else the newest in NVIDIA's usual folders."""
-    found = shutil.which("ncu")
-    if found:
-        return found
+    on_path = shutil.which("ncu")
+    if on_path:
+        return on_path
     places = [
         *Path("/opt/nvidia/nsight-compute").glob("*/ncu"),
         *Path("/usr/local").glob("cuda*/bin/ncu"),
@@ -301,12 +301,12 @@ def _frame(frame: pd.DataFrame, cleaner: Cleaner) -> pd.DataFrame:
 
 
 def _facts(facts: Mapping[str, Any], cleaner: Cleaner) -> dict[str, Any]:
-    found = {}
+    named = {}
     for name, value in facts.items():
         if name == "uuid" and isinstance(value, str):
             value = cleaner.words.device(value)
         elif isinstance(value, str):
             value = None if private_field(name) else cleaner.text(value)
         if value is not None and value != "":
-            found[name] = value
-    return found
+            named[name] = value
+    return named

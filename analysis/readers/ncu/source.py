@@ -55,8 +55,8 @@ def read_ncu_source(path: Path) -> CaptureTables:
     """Return `counter_sources`; CaptureError where the file holds no instruction."""
     with reading(path):
         text = read_text(path)
-    found = list(_tables(text))[:MAX_LAUNCHES]
-    rows = [row for number, table in enumerate(found) for row in _most_sampled(number, table)]
+    launches = list(_tables(text))[:MAX_LAUNCHES]
+    rows = [row for number, table in enumerate(launches) for row in _most_sampled(number, table)]
     if not rows:
         raise CaptureError(path, "ncu's source page holds no instruction with samples", _REMEDY)
     return CaptureTables(

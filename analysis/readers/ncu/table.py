@@ -199,8 +199,8 @@ def parse_ncu_table(text: str, path: Path) -> NcuTable:
     return table
 
 
-def _ragged(path: Path, line: int, found: int, wanted: int) -> CaptureError:
-    where = f"line {line} has {found} columns where the header has {wanted}"
+def _ragged(path: Path, line: int, num_cells: int, wanted: int) -> CaptureError:
+    where = f"line {line} has {num_cells} columns where the header has {wanted}"
     return CaptureError(path, where, f"The file is damaged or cut off. {_REMEDY}")
 
 
@@ -235,11 +235,11 @@ def _records(text: str, log: list[str], path: Path) -> Iterator[tuple[int, list[
         if pending:
             pending.append(line)
         elif not num_columns or _HEADER_LINE.match(line):
-            found = _HEADER_LINE.match(line)
-            if not found:
+            header = _HEADER_LINE.match(line)
+            if not header:
                 log.append(line)
                 continue
-            delimiter, is_quoted = found[2], bool(found[1])
+            delimiter, is_quoted = header[2], bool(header[1])
             pending, first = [line], number
         elif line.startswith("==") or not line.strip():
             log.append(line)
@@ -286,8 +286,8 @@ def _launch(
 ) -> NcuLaunch:
     """Return the launch that the row belongs to; rows of one launch must name the same kernel."""
     cells = tuple(map(row.get, part.shared))
-    if (found := part.by_cells.get(cells)) is not None:
-        return found
+    if (same_cells := part.by_cells.get(cells)) is not None:
+        return same_cells
     key = row["ID"].strip()
     if not re.fullmatch(r"[0-9]{1,9}", key) or not row.get("Kernel Name"):
         raise CaptureError(path, f"line {line}: the row has no launch ID or kernel name", _REMEDY)
@@ -380,8 +380,8 @@ def _total(token: str) -> str:
 
 def _dims(text: str | None) -> str | None:
     """Return "x,y,z" of "(x, y, z)", None where the column is missing or otherwise filled."""
-    found = _DIMS.fullmatch((text or "").strip())
-    return ",".join(found.groups()) if found else None
+    match = _DIMS.fullmatch((text or "").strip())
+    return ",".join(match.groups()) if match else None
 
 
 def _nvtx_path(row: dict[str, str], columns: Iterable[str]) -> str | None:

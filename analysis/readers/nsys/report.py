@@ -106,8 +106,8 @@ def report_version(path: Path) -> Version | None:
             "the file does not start as an Nsight Systems report does",
             "Give an .nsys-rep or .qdrep file, or its SQLite export",
         )
-    found = _HEADER_VERSION.search(head) or _search_body(path)
-    return tuple(int(g) for g in found.groups() if g) if found else None
+    match = _HEADER_VERSION.search(head) or _search_body(path)
+    return tuple(int(g) for g in match.groups() if g) if match else None
 
 
 def _search_body(path: Path) -> re.Match[bytes] | None:
@@ -138,10 +138,10 @@ def _probe(path: Path) -> NsysTool | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _TOOL_VERSION.search(answer.stdout + answer.stderr)
-    if found is None:
+    match = _TOOL_VERSION.search(answer.stdout + answer.stderr)
+    if match is None:
         return None
-    return NsysTool(path=path, version=tuple(int(g) for g in found.groups() if g))
+    return NsysTool(path=path, version=tuple(int(g) for g in match.groups() if g))
 
 
 def _export(path: Path, tool: NsysTool, target: Path, made_by: Version | None) -> Path:

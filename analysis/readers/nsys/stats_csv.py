@@ -59,13 +59,13 @@ def read_nsys_csv(path: Path) -> CaptureTables:
             path, "the file is a Git LFS pointer, not the report itself", "Run `git lfs pull`"
         )
     lines = text.splitlines()
-    found = list(summaries(path, lines))
-    warnings = [*_notices(lines), *_contradictions(found)]
-    blocks = _blocks(found, warnings)
-    if not found:
+    reports = list(summaries(path, lines))
+    warnings = [*_notices(lines), *_contradictions(reports)]
+    blocks = _blocks(reports, warnings)
+    if not reports:
         _refuse_other_content(path, lines)
         warnings.append(_warn("no_data", _no_data_message(lines)))
-    _note_left_out(path, found, blocks, warnings)
+    _note_left_out(path, reports, blocks, warnings)
     names = [row.name for rows in blocks.values() for row in rows]
     cut = sum(1 for name in names if _ELLIPSIS.search(name))
     if cut:
@@ -75,10 +75,10 @@ def read_nsys_csv(path: Path) -> CaptureTables:
     return _tables(path, blocks, warnings)
 
 
-def _blocks(found: Iterable[Summary], warnings: list[CaptureWarning]) -> Blocks:
+def _blocks(reports: Iterable[Summary], warnings: list[CaptureWarning]) -> Blocks:
     """Return the rows of each content; where there are several summaries, the most detailed."""
     candidates: dict[Content, list[list[SummaryRow]]] = defaultdict(list)
-    for summary in found:
+    for summary in reports:
         for content, rows in _by_content(summary).items():
             candidates[content].append(rows)
     blocks: Blocks = {}
@@ -106,22 +106,22 @@ def _by_content(summary: Summary) -> Blocks:
             rows = [row for row in rows if _CUDA_CALL.match(row.name)]
             return {Content.CALLS: rows} if rows else {}
         return {summary.content: rows}
-    found: Blocks = defaultdict(list)
+    by_content: Blocks = defaultdict(list)
     for row in summary.rows:
         content = _CATEGORIES.get(row.category.upper())
         if content is not None:
-            found[content].append(row)
-    return dict(found)
+            by_content[content].append(row)
+    return dict(by_content)
 
 
 def _totals(rows: Iterable[SummaryRow]) -> dict[str, tuple[int, int, int]]:
     """Return count, time and size by name: the same in a report by name and one by shape."""
-    found: dict[str, tuple[int, int, int]] = {}
+    by_name: dict[str, tuple[int, int, int]] = {}
     for row in rows:
-        count, total, size = found.get(row.name, (0, 0, 0))
+        count, total, size = by_name.get(row.name, (0, 0, 0))
         total, size = total + (row.total_ns or 0), size + (row.num_bytes or 0)
-        found[row.name] = (count + row.count, total, size)
-    return found
+        by_name[row.name] = (count + row.count, total, size)
+    return by_name
 
 
 def _joined_calls(several: list[list[SummaryRow]]) -> list[list[SummaryRow]]:
@@ -144,18 +144,18 @@ def _joined_ranges(several: list[list[SummaryRow]]) -> list[list[SummaryRow]]:
 
 
 def _note_left_out(
-    path: Path, found: Sequence[Summary], blocks: Blocks, warnings: list[CaptureWarning]
+    path: Path, reports: Sequence[Summary], blocks: Blocks, warnings: list[CaptureWarning]
 ) -> None:
     """Name the reports and rows that are in no table; refuse a file of which nothing is."""
-    others = [s for s in found if s.content is Content.OTHER or _is_foreign(s)]
+    others = [s for s in reports if s.content is Content.OTHER or _is_foreign(s)]
     strange = [
         row
-        for s in found
+        for s in reports
         if s.content is Content.MIXED
         for row in s.rows
         if row.category.upper() not in _CATEGORIES
     ]
-    if others and len(others) == len(found):
+    if others and len(others) == len(reports):
         names = ", ".join(dict.fromkeys(s.report for s in others))
         raise CaptureError(
             path,
@@ -170,7 +170,7 @@ def _note_left_out(
         total_ns = sum(row.total_ns or 0 for row in strange)
         text = f"{len(strange)} rows of unknown categories ({kinds}), {total_ns} ns: left out"
         warnings.append(_warn("unknown_categories", text))
-    bare = {str(s.content) for s in found if not s.rows and s.content is not Content.OTHER}
+    bare = {str(s.content) for s in reports if not s.rows and s.content is not Content.OTHER}
     if bare:
         text = f"the {', '.join(sorted(bare))} summary has a header and no row: cut off, or no data"
         warnings.append(_warn("no_data", text))
@@ -281,18 +281,18 @@ def _transfer_frame(blocks: Mapping[Content, Sequence[SummaryRow]]) -> pd.DataFr
 
 def _by_kind(rows: Iterable[SummaryRow]) -> dict[str, SummaryRow]:
     """Return one row a kind: operations on arrays are copies like the others, and add up."""
-    found: dict[str, SummaryRow] = {}
+    by_kind: dict[str, SummaryRow] = {}
     for row in rows:
         kind = transfer_kind(row.name)
-        if kind in found:
+        if kind in by_kind:
             row = replace(
                 row,
-                count=row.count + found[kind].count,
-                total_ns=_sum(row.total_ns, found[kind].total_ns),
-                num_bytes=_sum(row.num_bytes, found[kind].num_bytes),
+                count=row.count + by_kind[kind].count,
+                total_ns=_sum(row.total_ns, by_kind[kind].total_ns),
+                num_bytes=_sum(row.num_bytes, by_kind[kind].num_bytes),
             )
-        found[kind] = row
-    return found
+        by_kind[kind] = row
+    return by_kind
 
 
 def _sum(a: int | None, b: int | None) -> int | None:
@@ -327,23 +327,23 @@ def _unknown(size: int) -> pd.api.extensions.ExtensionArray:
 
 
 def _whole(values: Iterable[int | None]) -> pd.api.extensions.ExtensionArray | list[int]:
-    found = list(values)
-    known = [v for v in found if v is not None]
-    if len(known) == len(found):
+    numbers = list(values)
+    known = [v for v in numbers if v is not None]
+    if len(known) == len(numbers):
         return known
-    return pd.array([pd.NA if v is None else v for v in found], dtype="Int64")
+    return pd.array([pd.NA if v is None else v for v in numbers], dtype="Int64")
 
 
 def _largest_first(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
 
 
-def _contradictions(found: Iterable[Summary]) -> Iterator[CaptureWarning]:
+def _contradictions(reports: Iterable[Summary]) -> Iterator[CaptureWarning]:
     """Say which summaries' rows contradict each other: shares, means and rows that are there twice.
 
     They show rows that were lost or changed.
     """
-    for summary in found:
+    for summary in reports:
         bad = [*_shares(summary.rows), *_means(summary.rows), *_repeats(summary.rows)]
         if bad:
             shown = "; ".join(bad[:_MAX_SHOWN])

@@ -163,8 +163,8 @@ def _is_header(cells: Sequence[str]) -> bool:
 
 def _of_file_name(path: Path) -> str:
     """Return the report that `nsys stats -o` named the file after: `report1_cuda_gpu_sum.csv`."""
-    found = _FILE_NAME.search(path.stem.lower())
-    return found[1] if found else ""
+    match = _FILE_NAME.search(path.stem.lower())
+    return match[1] if match else ""
 
 
 def _summary(
@@ -224,8 +224,8 @@ def _base(header: str) -> str:
 
 
 def _unit(header: str) -> str | None:
-    found = _UNIT.search(header[-_MAX_UNIT_CHARS:])
-    return found[1].strip() if found else None
+    match = _UNIT.search(header[-_MAX_UNIT_CHARS:])
+    return match[1].strip() if match else None
 
 
 class _RowReader:
@@ -254,7 +254,7 @@ class _RowReader:
                 f"{where} has {len(cells)} cells where the header has {len(self._header)}",
                 "The file is cut off or edited: write the report again",
             )
-        found: dict[str, int | None] = dict.fromkeys(("total_ns", "min_ns", "max_ns"))
+        times: dict[str, int | None] = dict.fromkeys(("total_ns", "min_ns", "max_ns"))
         texts: dict[str, str] = {}
         count, size = 0, None
         mean_ns = share_pct = None
@@ -263,7 +263,7 @@ class _RowReader:
             if base in _COUNTS:
                 count = self._whole(place, cell, 1)
             elif base in _TIMES and base in self._scales:
-                found[_TIMES[base]] = self._whole(place, cell, self._scales[base])
+                times[_TIMES[base]] = self._whole(place, cell, self._scales[base])
             elif base == "total":
                 size = self._whole(place, cell, self._scales[base])
             elif base in _MEANS:
@@ -275,7 +275,7 @@ class _RowReader:
         return SummaryRow(
             name=texts.get("name", ""),
             count=count,
-            **found,
+            **times,
             grid=_dims(texts.get("gridxyz", "")),
             block=_dims(texts.get("blockxyz", "")),
             num_bytes=size,

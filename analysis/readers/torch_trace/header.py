@@ -23,12 +23,12 @@ def gpu_facts(header: Mapping[str, Any], device: int) -> dict[str, Any]:
     """Return what `deviceProperties` says of a device; {} where it says nothing."""
     stated = header.get("deviceProperties")
     listed = stated if isinstance(stated, list) else []
-    found = [
+    devices = [
         p for p in listed if isinstance(p, dict) and (p.get("id") == device or len(listed) == 1)
     ]
-    if not found:
+    if not devices:
         return {}
-    facts = found[0]
+    facts = devices[0]
     out: dict[str, Any] = {}
     if isinstance(facts.get("name"), str) and facts["name"].strip():
         out["name"] = clean_text(facts["name"])
@@ -58,15 +58,15 @@ def environment_of(header: Mapping[str, Any]) -> dict[str, Any]:
         "with_flops",
         "with_modules",
     ]
-    found = _plain({k: header[k] for k in wanted if k in header})
+    facts = _plain({k: header[k] for k in wanted if k in header})
     base_ns = header.get("baseTimeNanoseconds")
     if isinstance(base_ns, int) and not isinstance(base_ns, bool) and 0 < base_ns < 1 << 62:
-        found["session_start_utc_ns"] = base_ns
+        facts["session_start_utc_ns"] = base_ns
     info = header.get("distributedInfo")
     if isinstance(info, dict):
         shown = {f"distributed.{k}": info.get(k) for k in ("backend", "rank", "world_size")}
-        found |= _plain(shown)
-    return found
+        facts |= _plain(shown)
+    return facts
 
 
 def base_ns(header: Mapping[str, Any]) -> int | None:

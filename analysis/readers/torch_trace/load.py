@@ -260,26 +260,26 @@ class _Assembly:
         return kind
 
     def _allocations(self, places: Places) -> Allocations:
-        found = self._events.table("memory", _MEMORY)
-        if not len(found["start"]):
+        events = self._events.table("memory", _MEMORY)
+        if not len(events["start"]):
             return empty_columns(Allocations)
-        order = np.argsort(found["start"], kind="stable")
-        is_host = found["device_type"] == _CPU
+        order = np.argsort(events["start"], kind="stable")
+        is_host = events["device_type"] == _CPU
         owner = np.array([t.process for t in places.threads], np.int32)
-        process = owner[places.thread[found["thread"]]]
-        pairs = zip(process.tolist(), found["device"].tolist(), strict=True)
+        process = owner[places.thread[events["thread"]]]
+        pairs = zip(process.tolist(), events["device"].tolist(), strict=True)
         device = np.array([places.device_of.get(pair, pair[1]) for pair in pairs], np.int32)
         return make_columns(
             Allocations,
             len(order),
-            time_ns=found["start"][order],
-            num_bytes=found["num_bytes"][order],
-            address=found["address"].astype(np.uint64)[order],
+            time_ns=events["start"][order],
+            num_bytes=events["num_bytes"][order],
+            address=events["address"].astype(np.uint64)[order],
             device=np.where(is_host, MISSING, device)[order],
             process=process[order],
             memory=np.where(is_host, _HOST_MEMORY, _DEVICE_MEMORY)[order],
-            allocated_bytes=found["allocated_bytes"][order],
-            reserved_bytes=found["reserved_bytes"][order],
+            allocated_bytes=events["allocated_bytes"][order],
+            reserved_bytes=events["reserved_bytes"][order],
         )
 
     def _sources(self, places: Places) -> Sources:

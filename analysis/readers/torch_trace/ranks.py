@@ -78,8 +78,8 @@ def places_of(
     process = np.append(call_process, MISSING)[launch]
     process = _fill(process, gpu["stream"], [(pid, rank) for _, _, pid, rank in streams])
     device, stream, numbers = _devices(streams, offsets, gpu["stream"], process)
-    found = list(row_of)
-    ranks = _ranks(found, rank, process, [offsets[i] for i in gpu["stream"].tolist()])
+    places = list(row_of)
+    ranks = _ranks(places, rank, process, [offsets[i] for i in gpu["stream"].tolist()])
     keys = list(zip(process_of_thread.tolist(), [tid for _, tid, _ in threads], strict=True))
     rows = {key: row for row, key in enumerate(dict.fromkeys(keys[i] for i in in_time))}
     return Places(
@@ -92,7 +92,7 @@ def places_of(
             Thread(
                 process=row,
                 tid=_id(tid),
-                name=events.thread_names.get((found[row][0], tid)),
+                name=events.thread_names.get((places[row][0], tid)),
             )
             for row, tid in rows
         ),
@@ -170,8 +170,8 @@ def _marks_in_order(
 
 def _in_file(values: Column) -> dict[int, int]:
     """Return the place of each value in order of its first row."""
-    found, first = np.unique(values, return_index=True)
-    return {value: place for place, value in enumerate(found[np.argsort(first)].tolist())}
+    distinct, first = np.unique(values, return_index=True)
+    return {value: place for place, value in enumerate(distinct[np.argsort(first)].tolist())}
 
 
 def _better(
@@ -283,8 +283,8 @@ def _ranks(
         ranks = _ranks_by_offset(len(owners), process, np.array(offsets, np.int64))
     else:
         return [header_rank] * len(owners)
-    found = [rank for rank in ranks if rank is not None]
-    is_clear = len(set(zip(marks, ranks, strict=True))) == len(set(found)) or not marks[0]
+    known = [rank for rank in ranks if rank is not None]
+    is_clear = len(set(zip(marks, ranks, strict=True))) == len(set(known)) or not marks[0]
     return ranks if is_clear else [None] * len(owners)
 
 

@@ -49,15 +49,15 @@ def make_frame(study: Study, views: Sequence[RunView], *, published: bool) -> pd
         mine = _comparable(mine, table.compares)
         for value in table.values:
             is_own = "workload" in study.filters and value.extra is None
-            found = _measured(table, value, mine, names_workload=is_own)
+            cells = _measured(table, value, mine, names_workload=is_own)
             if published:
-                found += _published(table, value)
+                cells += _published(table, value)
             if value.relative_to:
-                found = _relative(found, value)
+                cells = _relative(cells, value)
                 ratios = value.published_ratio if published else ()
                 printed = _published(table, value, ratios) if ratios else []
-                found = _with_printed(found, printed)
-            records += found
+                cells = _with_printed(cells, printed)
+            records += cells
     frame = pd.DataFrame(records)
     for column in CELL_COLUMNS:
         if column not in frame:
@@ -77,8 +77,8 @@ def _comparable(
     kinds: dict[object, set[str]] = {}
     for (_, fields), rest in zip(shown, rests, strict=True):
         kinds.setdefault(rest, set()).add(fields.get(name, ""))
-    found = [s for s, rest in zip(shown, rests, strict=True) if len(kinds[rest]) > 1]
-    return found or shown
+    several = [s for s, rest in zip(shown, rests, strict=True) if len(kinds[rest]) > 1]
+    return several or shown
 
 
 def _measured(
@@ -167,7 +167,7 @@ def _record(
 
 def _published(table: Table, value: Value, metrics: Sequence[str] = ()) -> list[Record]:
     """Return the published figures that are this value (or one of `metrics`)."""
-    found = []
+    records = []
     names = {f.fields: f.text for f in load_figures() if f.metric == value.named_by}
     for position, figure in enumerate(load_figures()):
         if figure.source not in table.sources:
@@ -180,8 +180,8 @@ def _published(table: Table, value: Value, metrics: Sequence[str] = ()) -> list[
         fields |= {value.extra: extra} if value.extra and extra else {}
         if matched and allowed(fields, table.where):
             record = _published_record(table, value, figure)
-            found.append(fields | record | {"position": position})
-    return found
+            records.append(fields | record | {"position": position})
+    return records
 
 
 def _published_record(table: Table, value: Value, figure: Figure) -> Record:
@@ -224,18 +224,18 @@ def _relative(records: list[Record], value: Value) -> list[Record]:
     """Replace each value by base / value, where base has the named field's value; else drop it."""
     name, base_value = value.relative_to or ("", "")
     bases = {_rest(r, name): r for r in records if r.get(name) == base_value and r["value"]}
-    found = []
+    ratios = []
     for record in records:
         base = bases.get(_rest(record, name))
         if record.get(name) == base_value:
             continue
         if record["status"] != "ok":
-            found.append(record)
+            ratios.append(record)
         elif base is not None and record["value"]:
             ratio = base["value"] / record["value"]
             if value.is_overhead:
                 ratio = 100 * (1 / ratio - 1)
-            found.append(
+            ratios.append(
                 record
                 | {
                     "value": ratio,
@@ -245,7 +245,7 @@ def _relative(records: list[Record], value: Value) -> list[Record]:
                     "ci_high": None,
                 }
             )
-    return found
+    return ratios
 
 
 def _with_printed(derived: list[Record], printed: list[Record]) -> list[Record]:
@@ -253,15 +253,15 @@ def _with_printed(derived: list[Record], printed: list[Record]) -> list[Record]:
 
     A source may state fewer fields beside a ratio than beside what it is a ratio of.
     """
-    found = list(derived)
+    records = list(derived)
     for own in printed:
         stated = {k: v for k, v in own.items() if k not in CELL_COLUMNS} | {"from": own["from"]}
-        places = [i for i, r in enumerate(found) if all(r.get(k) == v for k, v in stated.items())]
+        places = [i for i, r in enumerate(records) if all(r.get(k) == v for k, v in stated.items())]
         if len(places) == 1:
-            found[places[0]] = found[places[0]] | own
+            records[places[0]] = records[places[0]] | own
         else:
-            found.append(own)
-    return found
+            records.append(own)
+    return records
 
 
 def _rest(record: Record, name: str) -> tuple[tuple[str, Any], ...]:

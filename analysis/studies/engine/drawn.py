@@ -101,8 +101,8 @@ def of_sweeps(rows: Sequence[Row], names: Sequence[str], x: str) -> list[Row]:
     keys = [tuple(row[n] for n in names) for row in rows]
     for key, row in zip(keys, rows, strict=True):
         lines.setdefault(key, set()).add(row[x])
-    found = [row for key, row in zip(keys, rows, strict=True) if len(lines[key]) > 1]
-    return found or list(rows)
+    in_sweeps = [row for key, row in zip(keys, rows, strict=True) if len(lines[key]) > 1]
+    return in_sweeps or list(rows)
 
 
 def row_labels(rows: Sequence[Row], pivot: Pivot, chart: Chart) -> list[str]:
@@ -120,14 +120,14 @@ def telling(
 
     What a reader must see wherever it differs is among them: forward is no training step.
     """
-    found = list(kept)
+    chosen = list(kept)
     for name in names:
         is_told = name in (*TOLD, "mode") and _num_kinds(rows, [name]) > 1
-        if name not in found and (
-            is_told or _num_kinds(rows, [*found, name]) > _num_kinds(rows, found)
+        if name not in chosen and (
+            is_told or _num_kinds(rows, [*chosen, name]) > _num_kinds(rows, chosen)
         ):
-            found.append(name)
-    return found
+            chosen.append(name)
+    return chosen
 
 
 def _num_kinds(rows: Sequence[Mapping[str, object]], names: Sequence[str]) -> int:

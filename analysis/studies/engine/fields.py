@@ -61,20 +61,20 @@ def fields_of(view: RunView) -> dict[str, str]:
     params, workload = view.run.params, view.run.workload or ""
     known = {k: v for k, v in params.items() if v is not None and k not in NOT_FIELDS}
     known = {k: v for k, v in known.items() if k not in OF_RANKS and LATER_PARAMS.get(k) != v}
-    found = {name: as_text(value) for name, value in known.items()}
+    fields = {name: as_text(value) for name, value in known.items()}
     for name, param in SAME_AS.get(workload, {}).items():
         if param in known:
-            found[name] = as_text(known[param])
+            fields[name] = as_text(known[param])
     if workload == "moe_routing":
-        found["mode"] = MOE_MODES.get(found.get("mode", ""), found.get("mode", ""))
+        fields["mode"] = MOE_MODES.get(fields.get("mode", ""), fields.get("mode", ""))
     if model := _model_name(workload, params):
-        found["model"] = model
+        fields["model"] = model
     if "gpus" in params:
-        found["ranks"] = _ranks(params)
+        fields["ranks"] = _ranks(params)
     device = view.run.gpu_model or ("cpu" if is_cpu_run(view) else GPU_NOT_NAMED)
-    found["gpu"] = _capped(device, params.get("memory_cap_gib"))
-    found["workload"] = workload or ("imported" if known else f"imported: {view.run.name}")
-    return found
+    fields["gpu"] = _capped(device, params.get("memory_cap_gib"))
+    fields["workload"] = workload or ("imported" if known else f"imported: {view.run.name}")
+    return fields
 
 
 def _ranks(params: Mapping[str, Any]) -> str:
@@ -90,21 +90,21 @@ def with_one_name(fields: Mapping[str, str]) -> dict[str, str]:
     Compiled naive attention is `compiled` here; who wrote `naive` under `default` means that too. A
     workload of one mode has no mode.
     """
-    found = dict(fields)
-    if found.get("workload") == "attention" and found.get("model") in ATTENTION_OF_COMPILE:
-        compiled = found.pop("compile", "")
-        found["model"] = ATTENTION_OF_COMPILE[found["model"]].get(compiled, found["model"])
-    if found.get("mode") == found.get("workload"):
-        found.pop("mode", None)
-    return found
+    renamed = dict(fields)
+    if renamed.get("workload") == "attention" and renamed.get("model") in ATTENTION_OF_COMPILE:
+        compiled = renamed.pop("compile", "")
+        renamed["model"] = ATTENTION_OF_COMPILE[renamed["model"]].get(compiled, renamed["model"])
+    if renamed.get("mode") == renamed.get("workload"):
+        renamed.pop("mode", None)
+    return renamed
 
 
 def following(used: Set[str]) -> set[str]:
     """Return the fields whose value follows from those that are used."""
     same = [pair for names in SAME_AS.values() for pair in names.items()]
-    found = {param for name, param in same if name in used}
-    found |= {name for name, param in same if param in used}
-    return found | OF_MODEL if "model" in used else found
+    implied = {param for name, param in same if name in used}
+    implied |= {name for name, param in same if param in used}
+    return implied | OF_MODEL if "model" in used else implied
 
 
 def job_for(
@@ -140,8 +140,8 @@ def _capped(gpu: str, cap_gib: float | None) -> str:
 
 
 def _without_cap(gpu: str) -> tuple[str, float]:
-    found = CAP.fullmatch(gpu)
-    return (found[1], float(found[2])) if found else (gpu, 0.0)
+    match = CAP.fullmatch(gpu)
+    return (match[1], float(match[2])) if match else (gpu, 0.0)
 
 
 def _changes(

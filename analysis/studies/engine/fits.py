@@ -29,7 +29,7 @@ def fit_table(table: Table, frame: pd.DataFrame) -> tuple[FitRow, ...]:
     rows = rows[(rows["status"] == "ok") & (rows[fit.x] != "")]
     names = [c for c in frame.columns if c not in CELL_COLUMNS and c != fit.x]
     names = ["from", *(n for n in names if rows[n].nunique() > 1 or n in table.rows)]
-    found: list[FitRow] = []
+    fits: list[FitRow] = []
     for key, group in rows.groupby(names, sort=False):
         x = pd.to_numeric(group[fit.x], errors="coerce").to_numpy(dtype=float)
         y = group["value"].to_numpy(dtype=float)
@@ -38,7 +38,7 @@ def fit_table(table: Table, frame: pd.DataFrame) -> tuple[FitRow, ...]:
             slope, ci95 = power_law(x[good], y[good])
             tail = _tail(x[good], y[good])
             texts = zip(names[1:], map(str, key[1:]), strict=True)
-            found.append(
+            fits.append(
                 FitRow(
                     table=table.title,
                     of=value_text(table, fit.value),
@@ -53,9 +53,9 @@ def fit_table(table: Table, frame: pd.DataFrame) -> tuple[FitRow, ...]:
                     tail_ci95=tail[1],
                 )
             )
-    found.sort(key=partial(_place, table))
-    labels = _labels([dict(fit.group) | {"from": fit.provenance} for fit in found], table)
-    return tuple(replace(fit, label=label) for fit, label in zip(found, labels, strict=True))
+    fits.sort(key=partial(_place, table))
+    labels = _labels([dict(fit.group) | {"from": fit.provenance} for fit in fits], table)
+    return tuple(replace(fit, label=label) for fit, label in zip(fits, labels, strict=True))
 
 
 def _place(table: Table, fit: FitRow) -> tuple[bool, list[tuple[int, float, str]]]:

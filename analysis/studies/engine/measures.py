@@ -40,8 +40,8 @@ def _one(value: float | None, ci95: tuple[float, float] | None = None) -> list[R
 
 
 def _latency(view: RunView) -> list[Reading]:
-    found = view.summary.get("latency_ms")
-    ci95 = found.get("ci95") if isinstance(found, Mapping) else None
+    statistics = view.summary.get("latency_ms")
+    ci95 = statistics.get("ci95") if isinstance(statistics, Mapping) else None
     return _one(latency(view, "median"), (float(ci95[0]), float(ci95[1])) if ci95 else None)
 
 
@@ -66,12 +66,12 @@ def latency_over(
         view.samples.assign(process=[f"{i} {process}" for process in view.samples["process"]])
         for i, view in enumerate(views)
     ]
-    found = latency_ms(pd.concat(frames, ignore_index=True))
-    if what not in found:
+    statistics = latency_ms(pd.concat(frames, ignore_index=True))
+    if what not in statistics:
         return None
-    ci95 = found.get("ci95") if what == "median" else None
+    ci95 = statistics.get("ci95") if what == "median" else None
     scale = 100 if what == "cv" else 1
-    return scale * found[what], (ci95[0], ci95[1]) if ci95 else None
+    return scale * statistics[what], (ci95[0], ci95[1]) if ci95 else None
 
 
 def _latency_statistic(view: RunView, name: str) -> list[Reading]:
@@ -156,13 +156,13 @@ def _top_by_phase(view: RunView, what: str = "share") -> list[Reading]:
     mode = str(view.run.params.get("mode", ""))
     if mode in ("", "forward"):
         return []
-    found = []
+    readings = []
     for phase in ("forward", "backward"):
         if (top := phase_top(view, phase)) is not None:
             where = {"mode": f"{mode}/{phase}"}
             value = {"share": 100 * top[1], "total": top[2] / NS_PER_MS, "count": float(top[3])}
-            found.append(Reading(value=value[what], extra=label(top[0]), fields=where))
-    return found
+            readings.append(Reading(value=value[what], extra=label(top[0]), fields=where))
+    return readings
 
 
 def _top_of_any(view: RunView, what: str) -> list[Reading]:
@@ -185,8 +185,8 @@ def _kernel_ms(view: RunView) -> list[Reading]:
 
 
 def _phase(view: RunView, tail: str, column: str) -> list[Reading]:
-    found = phase_ns(view, tail, column)
-    return _one(None if found is None else found / NS_PER_MS)
+    time_ns = phase_ns(view, tail, column)
+    return _one(None if time_ns is None else time_ns / NS_PER_MS)
 
 
 def _matmul_ms(view: RunView) -> float | None:
@@ -210,8 +210,8 @@ def _softmax_to_matmul_flops(view: RunView) -> list[Reading]:
 
 
 def _phase_latency(view: RunView, phase: str) -> list[Reading]:
-    found = stored(view, "phase_latency", phase)
-    return _one(None if found is None else found / NS_PER_MS)
+    time_ns = stored(view, "phase_latency", phase)
+    return _one(None if time_ns is None else time_ns / NS_PER_MS)
 
 
 def _gigabytes(value: float | None) -> list[Reading]:

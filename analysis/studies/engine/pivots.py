@@ -100,10 +100,10 @@ def _colliding(rows: list[Record], used: Sequence[str], fields: Sequence[str]) -
 
 def _groups(rows: Sequence[Record], names: Sequence[str]) -> list[list[Record]]:
     """Return the rows that have equal values of these fields together."""
-    found: dict[Key, list[Record]] = {}
+    by_key: dict[Key, list[Record]] = {}
     for row in rows:
-        found.setdefault(_key(row, names), []).append(row)
-    return list(found.values())
+        by_key.setdefault(_key(row, names), []).append(row)
+    return list(by_key.values())
 
 
 def _key(row: Record, names: Sequence[str]) -> Key:
@@ -127,11 +127,11 @@ def _mixed(
     """
     ours = [row for row in rows if row["from"] == MEASURED]
     used = {*row_fields, *column_fields}
-    found: list[str] = []
+    mixed: list[str] = []
     for name in (n for n in fields if n not in {*used, *following(used)}):
-        if any(_num_known(g, name) > 1 for g in _groups(ours, [*row_fields, *found])):
-            found.append(name)
-    return found
+        if any(_num_known(g, name) > 1 for g in _groups(ours, [*row_fields, *mixed])):
+            mixed.append(name)
+    return mixed
 
 
 def _keys(rows: Sequence[Record], fields: Sequence[str], table: Table | None = None) -> list[Key]:

@@ -26,8 +26,8 @@ class Reading:
 
 
 def latency(view: RunView, what: str, scale: float = 1.0) -> float | None:
-    found = view.summary.get("latency_ms")
-    value = found.get(what) if isinstance(found, Mapping) else None
+    statistics = view.summary.get("latency_ms")
+    value = statistics.get(what) if isinstance(statistics, Mapping) else None
     return None if value is None else float(value) * scale
 
 
@@ -35,13 +35,13 @@ def stored(view: RunView, name: str, phase: str = "") -> float | None:
     """Return a stored metric of the clean pass, or of any pass that has it."""
     # A walk through some dozens of rows: pandas takes milliseconds for each question asked of it.
     columns = [view.metrics[column] for column in ("name", "phase", "pass", "value")]
-    found = [
+    values = [
         (which, value)
         for n, p, which, value in zip(*columns, strict=True)
         if n == name and p == phase
     ]
-    clean = [value for which, value in found if which == "clean"]
-    return float(clean[0] if clean else found[0][1]) if found else None
+    clean = [value for which, value in values if which == "clean"]
+    return float(clean[0] if clean else values[0][1]) if values else None
 
 
 def phase_ns(view: RunView, tail: str, column: str) -> float | None:

@@ -29,13 +29,13 @@ DERIVED_NOTE = "Ratios in published rows are made from the published figures of 
 @cache
 def list_studies() -> tuple[Study, ...]:
     """Return every module's STUDY, those of ours first, each by name."""
-    found = []
+    studies = []
     for module in pkgutil.iter_modules(package.__path__):
         if not module.ispkg:
             study = importlib.import_module(f"{package.__name__}.{module.name}").STUDY
             assert study.name.replace("-", "_") == module.name, module.name
-            found.append(study)
-    return tuple(sorted(found, key=lambda s: (s.is_publication, s.name)))
+            studies.append(study)
+    return tuple(sorted(studies, key=lambda s: (s.is_publication, s.name)))
 
 
 def find_study(name: str) -> Study:
@@ -106,8 +106,8 @@ def _left_out(study: Study, views: Sequence[RunView]) -> Iterator[str]:
             continue
         shown = ", ".join(f"{name} {' or '.join(values)}" for name, values in fixed.items())
         of_work = {k: v for k, v in table.where.items() if k == "workload"}
-        found = [f for v in views if allowed(f := fields_of(v), of_work)]
-        num_other = sum(not allowed(f, fixed) for f in found)
+        fields_of_runs = [f for v in views if allowed(f := fields_of(v), of_work)]
+        num_other = sum(not allowed(f, fixed) for f in fields_of_runs)
         more = f"; {num_other} of our runs differ in it and are left out" if num_other else ""
         yield f"{table.title}: {shown}{more}."
 
@@ -131,12 +131,12 @@ def _jobs(study: Study, pivots: Sequence[Pivot]) -> tuple[Mapping[str, Any], ...
     cells = [c for pivot in pivots for row in pivot.cells for c in row]
     if not any(c.provenance == MEASURED for c in cells):
         return (study.job,) if study.job else ()
-    found: dict[str, Mapping[str, Any]] = {}
+    jobs: dict[str, Mapping[str, Any]] = {}
     for cell in cells:
         if cell.job is not None:
             job = {**cell.job, "profilers": _profilers(study, cell.job)}
-            found.setdefault(canonical_json(job), job)
-    return tuple(found.values())
+            jobs.setdefault(canonical_json(job), job)
+    return tuple(jobs.values())
 
 
 def _profilers(study: Study, job: Mapping[str, Any]) -> list[str]:
