@@ -290,9 +290,10 @@ def _by_repetition(sequence: LaunchSequence) -> StepCuts | None:
 def _doubt(sequence: LaunchSequence, found: Repetition, entries: Int64s) -> str | None:
     """Return why the turns may be layers of one step; None where something marks them as steps.
 
-    `entries`: those of the usual turns. An optimizer, a result that the host reads or a launch that
-    comes once between repeated blocks marks a step; so does a wait, unless the capture is a window
-    cut out of the turns: layers wait for their own copies to the device.
+    `entries`: those of the usual turns. A layer launches several things. An optimizer, a result
+    that the host reads or a launch that comes once between repeated blocks marks a step; so does a
+    wait, unless the capture is a window cut out of the turns: layers wait for their own copies to
+    the device.
     """
     num = int(found.is_alike.sum())
     if not MIN_BLOCK * num <= len(entries) <= MAX_LAYER * num:
@@ -301,7 +302,8 @@ def _doubt(sequence: LaunchSequence, found: Repetition, entries: Int64s) -> str 
     if block is not None and block.num_kernels * block.count * num < MIN_IN_LAYERS * kernels:
         return None
     marks = sequence.is_copy_back | sequence.is_optimizer | sequence.is_graph
-    if marks[entries].any():
+    works = entries[sequence.num_ops[entries] > 0]
+    if marks[entries].any() or len(np.unique(sequence.code[works])) < MIN_BLOCK:
         return None
     if not sequence.is_wait[entries].any():
         return NEVER_WAITS

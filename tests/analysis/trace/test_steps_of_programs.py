@@ -224,8 +224,9 @@ def test_steps_of_a_cut_window_are_not_doubted(program: list[str]) -> None:
     assert document["confidence"] > 0.75
 
 
-def test_steps_that_only_wait_are_not_doubted_where_the_capture_is_whole() -> None:
-    for program in (COPYING_LAYER * 12, [*START_UP, *[*LAYER, "wait"] * 12]):
+def test_steps_that_only_wait_are_not_doubted_where_they_cannot_be_layers() -> None:
+    batches = [*["memset", "solve"] * 30, "wait"] * 9
+    for program in (COPYING_LAYER * 12, [*START_UP, *[*LAYER, "wait"] * 12], batches[20:-20]):
         assert "may be layers" not in found(program)["evidence"]
 
 
