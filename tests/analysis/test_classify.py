@@ -13,6 +13,7 @@ DATA = Path(__file__).parent.parent / "data"
 LABELLED = DATA / "kernel_names.tsv"
 MORE_LABELLED = DATA / "kernel_names_more.tsv"
 OF_OPERATORS = DATA / "kernel_names_operators.tsv"
+OF_ENGINES = DATA / "kernel_names_engines.tsv"
 CATEGORY_RULES = tuple(
     rule for group, rules in built_in_rules().items() if group != "origin" for rule in rules
 )
@@ -34,18 +35,23 @@ def share_right(field: str, path: Path = LABELLED) -> float:
     return sum(right) / len(rows)
 
 
-@pytest.mark.parametrize("path", [LABELLED, MORE_LABELLED, OF_OPERATORS], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", [LABELLED, MORE_LABELLED, OF_OPERATORS, OF_ENGINES], ids=lambda p: p.stem
+)
 def test_labelled_names_get_their_category(path):
     assert share_right("category", path) >= 0.985
 
 
-@pytest.mark.parametrize("path", [LABELLED, MORE_LABELLED, OF_OPERATORS], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", [LABELLED, MORE_LABELLED, OF_OPERATORS, OF_ENGINES], ids=lambda p: p.stem
+)
 def test_labelled_names_get_their_origin(path):
     assert share_right("origin", path) >= 0.97
 
 
 def test_the_labelled_sets_share_no_name_and_use_known_classes():
-    rows = [*labelled(), *labelled(MORE_LABELLED), *labelled(OF_OPERATORS)]
+    files = (LABELLED, MORE_LABELLED, OF_OPERATORS, OF_ENGINES)
+    rows = [row for path in files for row in labelled(path)]
     assert len({r["name"] for r in rows}) == len(rows)
     for r in rows:
         assert {r["category"], *filter(None, r["category_also"].split("|"))} <= set(Category)
