@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
+from captures.hosts import host_spans
+
 _HASHED, _HASHED_BY_ALL = "D-", "H-"
 """How hashes of UUIDs begin: those of one installation, and an older form."""
 REMOVED = "(removed)"
@@ -395,6 +397,7 @@ def _without_addresses(text: str, has_numbers: bool) -> str:
         text = text.replace("GPU-(removed)", REMOVED).replace("MIG-(removed)", REMOVED)
     if text.count(":") >= 5:
         text = _cut(text, ((m.start() - 2, m.end()) for m in _MAC_TAIL.finditer(text)))
+    text = _cut(text, host_spans(text))
     if not has_numbers and text.count(".") >= 3:
         for pattern in _IP_OF_NET:
             text = pattern.sub(REMOVED, text)

@@ -33,10 +33,13 @@ PLANTED = (
     b"554a6988",
     b"corp.example",
     b"/ceph/",
+    b"plantdb07",
+    b"planted-node17",
 )
 ENVIRONMENT = (
     "HOSTNAME=secrethost42\nWANDB_API_KEY=SECRETKEY123\nalicesecret@corp.example\n"
     "python train.py --token SECRETKEY123\nHOME=/home/alicesecret\n"
+    "wait for plantdb07:5432 and planted-node17.cluster.local:29500\n"
 )
 NSYS = [
     f"UPDATE TARGET_INFO_GPU SET uuid = '{UUID}'",
@@ -53,6 +56,8 @@ NSYS = [
     " VALUES (1, 2, 59, 1, 'rank0@secrethost42 user alicesecret')",
     'INSERT INTO NVTX_EVENTS (start, "end", eventType, globalTid, text)'
     " VALUES (1, 2, 59, 1, 'load https://alicesecret:SECRETKEY123@hf.co/m')",
+    'INSERT INTO NVTX_EVENTS (start, "end", eventType, globalTid, text)'
+    " VALUES (1, 2, 59, 1, 'planted-node17:6379 to plantdb07:5432')",
     'UPDATE NVTX_EVENTS SET jsonText = \'{"cwd":"/ceph/alicesecret"}\' WHERE rowid % 5 = 1',
     "UPDATE DIAGNOSTIC_EVENT SET text = text || ' for alicesecret in /u/alicesecret'",
     "CREATE TABLE CUSTOM_BLOB (b BLOB)",
@@ -66,6 +71,8 @@ PATHS += (
     "\\\\nas\\alicesecret\\x",
     "step of alicesecret",
     "[10.1.2.3:29500]",
+    "send to planted-node17:29500",
+    "get from plantdb07:5432",
 )
 
 

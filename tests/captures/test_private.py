@@ -45,7 +45,7 @@ PIECES += ("-aaaa", "//", "Users/a", "GPU-", '"host": "', "USER=a ")
         ("load https://alice:key@hf.co/m", "load https://(address)"),
         ("rank0@gpu-box mail alice@corp.example", "(removed) mail (removed)"),
         ("GPU-554a6988-03dd-6206-3dd1-f43fb60a3ed0", "(removed)"),
-        ("link 00:1a:2b:3c:4d:5e at 10.1.2.3:29500", "link (removed) at (removed):29500"),
+        ("link 00:1a:2b:3c:4d:5e at 10.1.2.3:29500", "link (removed) at (removed)"),
         ("run --token abc123def", "run --token (removed)"),
         ("HF_TOKEN=hf_abcdefghijklmnopqrst", "HF_TOKEN=(removed)"),
         ("use sk-abcdefghijklmnopqrstuv now", "use (removed) now"),
