@@ -164,7 +164,19 @@ def section_attention_decode() -> Iterator[Row]:
         for name, function in variants.items():
             measure = partial(measure_decode, function, q, caches, truth, num_bytes, copy)
             yield attempt({"case": case, "variant": name}, measure)
+        measure = partial(measure_copy, [k for k, _ in caches], num_bytes, copy)
+        yield attempt({"case": case, "variant": "copy of as many bytes"}, measure)
         del caches
+
+
+def measure_copy(sources: list[Any], num_bytes: int, copy: float) -> Row:
+    """Read half of the bytes and write the other half: the floor of a kernel of this size."""
+    import torch
+
+    target = torch.empty_like(sources[0])
+    ms = time_by_graph([partial(target.copy_, source) for source in sources])
+    rate = num_bytes / ms / 1e6
+    return {"ms": ms, "gbytes_per_s": rate, "of_copy": rate / copy}
 
 
 def measure_decode(

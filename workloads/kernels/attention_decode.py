@@ -22,7 +22,9 @@ HEAD_DIMS = (64, 128)
 DTYPES = (torch.float16, torch.bfloat16)
 MIN_ROWS = 16
 """Fewest rows of a tensor-core product: a smaller group of queries is padded."""
-PROGRAMS_PER_SM = 4
+PROGRAMS_PER_SM = 2
+MIN_KEYS = 128
+"""Fewest keys that a program of its own is worth."""
 MAX_PARTS = 64
 MOST_AT_ONCE = tl.constexpr(8192)
 """Values of the parts that the last program of a head holds at once."""
@@ -156,9 +158,14 @@ def _num_sms(device: int) -> int:
 
 
 def num_parts(heads: int, length: int, num_sms: int) -> int:
-    """Return over how many programs each head's keys are split: enough to fill the GPU."""
-    wanted = triton.cdiv(num_sms * PROGRAMS_PER_SM, heads)
-    return int(max(1, min(wanted, triton.cdiv(length, 128), MAX_PARTS)))
+    """Return over how many programs each head's keys are split, evenly.
+
+    As many as the GPU runs at once and no more: what is added up afterwards costs more than a few
+    idle multiprocessors do.
+    """
+    blocks = triton.cdiv(length, MIN_KEYS)
+    most = max(1, min(num_sms * PROGRAMS_PER_SM // heads, blocks, MAX_PARTS))
+    return int(triton.cdiv(blocks, triton.cdiv(blocks, most)))
 
 
 class Workspace:
