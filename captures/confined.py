@@ -5,6 +5,7 @@ What holds depends on the kernel; `protection.json` in the scratch folder says i
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import importlib.util
 import json
@@ -47,8 +48,17 @@ def main() -> int:
         "signals": "landlock" if version >= _SCOPED_SINCE else "none",
     }
     (scratch / PROTECTION).write_text(json.dumps(protection))
-    importlib.import_module(sys.argv[1]).main(request, scratch)
+    _imported(sys.argv[1]).main(request, scratch)
     return 0
+
+
+def _imported(name: str) -> Any:
+    """Import the job; what libraries make then stays, so the collector need never look at it."""
+    gc.disable()
+    job = importlib.import_module(name)
+    gc.freeze()
+    gc.enable()
+    return job
 
 
 def _limit_resources(limits: Mapping[str, Any]) -> None:

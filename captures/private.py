@@ -120,6 +120,7 @@ _KEYS = {
     )
 }
 """Keys that tell what they are by how they begin."""
+_KEY_START = re.compile("|".join(map(re.escape, _KEYS)), _A)
 _SECRET_WORDS: tuple[str, ...] = (
     "token",
     "secret",
@@ -317,7 +318,7 @@ def clean(
     `keeps_system_paths`: folders like /usr and /opt stay, those of people go.
     `found` gets what was cut ("paths", "addresses", ...), in the order of the first finding.
     """
-    if _WORD_ALONE.fullmatch(text) and not any(start in text for start in _KEYS):
+    if _WORD_ALONE.fullmatch(text) and not _KEY_START.search(text):
         return text if words is None or not len(words) else _noted(text, words, found)
     new = _without_urls(text)
     _note(found, "addresses", text, new)

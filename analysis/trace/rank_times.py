@@ -9,14 +9,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 
 from analysis.tables import CaptureWarning
 from analysis.trace.collectives import POINT_TO_POINT, SYNCHRONISING, bus_factor
-from analysis.trace.model import Int64s
+from analysis.trace.model import MISSING, Bools, Int64s
 from analysis.trace.rank_clocks import (
     Clock,
     ClockSource,
@@ -266,21 +266,14 @@ def _missing(ranks: pd.DataFrame) -> tuple[tuple[int, ...], list[CaptureWarning]
 
 def _calls(parts: Sequence[RankPart], ranks: pd.DataFrame) -> pd.DataFrame:
     """Return the collectives of all ranks with `row`, the row of `ranks` they belong to."""
-    row_of = {
-        (part, process, device): row
-        for row, (part, process, device) in enumerate(
-            zip(ranks["part"], ranks["process"], ranks["device"], strict=True)
-        )
-    }
     frames = []
     for i, part in enumerate(parts):
-        rows = [
-            row_of[i, process, device]
-            for process, device in zip(
-                part.collectives["process"], part.collectives["device"], strict=True
-            )
-        ]
-        frames.append(part.collectives.assign(row=np.array(rows, np.int64)))
+        process = part.collectives["process"].to_numpy()
+        device = part.collectives["device"].to_numpy()
+        row = np.full(len(process), -1, np.int64)
+        for at in np.flatnonzero(ranks["part"].to_numpy() == i).tolist():
+            row[(process == ranks["process"].iat[at]) & (device == ranks["device"].iat[at])] = at
+        frames.append(part.collectives.assign(row=row))
     calls = pd.concat([f for f in frames if len(f)] or frames[:1], ignore_index=True)
     return calls.sort_values(["row", "start_ns"], kind="stable", ignore_index=True)
 
@@ -304,9 +297,10 @@ def _pair(calls: pd.DataFrame, num_ranks: int) -> Int64s:
     uneven = counted.groupby(level=["group", "kind"]).nunique() > 1
     bad = set(uneven[uneven].index)
     number = keys.groupby(["group", "kind", "place", "nth"], sort=False).ngroup().to_numpy()
-    is_bad = ~has_sequence.to_numpy() & np.array(
-        [(g, k) in bad for g, k in zip(group, calls["kind"], strict=True)], np.bool_
-    )
+    is_bad = np.zeros(len(calls), np.bool_)
+    if bad:
+        pairs = zip(group, calls["kind"], strict=True)
+        is_bad = ~has_sequence.to_numpy() & np.array([pair in bad for pair in pairs], np.bool_)
     size = np.bincount(number, minlength=int(number.max()) + 1)
     return np.where(is_bad | (size[number] < 2), -1, number).astype(np.int64)
 
@@ -401,36 +395,39 @@ def _rank_table(
     calls: pd.DataFrame,
 ) -> pd.DataFrame:
     stage = stages_of(ranks["rank"].tolist(), _peers(ranks, calls))
-    table = ranks.assign(
-        idle_ns=ranks["span_ns"] - ranks["busy_ns"],
-        exposed_frac=_ratio(ranks["exposed_ns"], ranks["span_ns"]),
-        overlap_frac=_ratio(
-            ranks["communication_ns"] - ranks["exposed_ns"], ranks["communication_ns"]
-        ),
-        stage=pd.array(stage, dtype="Int64"),
-        bubble_ns=_bubbles(ranks, calls).where([s is not None for s in stage]),
-        clock=[str(c.source) for c in clocks],
-        offset_ns=pd.array(
+    spans, communication = ranks["span_ns"], ranks["communication_ns"]
+    columns: dict[str, Any] = {
+        **{str(name): ranks[name] for name in ranks.columns},
+        "idle_ns": spans - ranks["busy_ns"],
+        "exposed_frac": _ratio(ranks["exposed_ns"], spans),
+        "overlap_frac": _ratio(communication - ranks["exposed_ns"], communication),
+        "stage": pd.array(stage, dtype="Int64"),
+        "bubble_ns": _bubbles(ranks, calls, stage),
+        "clock": [str(c.source) for c in clocks],
+        "offset_ns": pd.array(
             [None if c.source == ClockSource.NONE else c.offset_ns for c in clocks], dtype="Int64"
         ),
-        drift_ppm=pd.array(
+        "drift_ppm": pd.array(
             [
                 c.drift * 1e6 if c.source in (ClockSource.SAME, ClockSource.COLLECTIVES) else None
                 for c in clocks
             ],
             dtype="Float64",
         ),
-        residual_ns=pd.array([c.residual_ns for c in clocks], dtype="Float64"),
-        wait_ns=_per_rank(waits, "wait_ns", len(ranks)),
-        late_ns=_per_rank(waits, "waited_ns", len(ranks)),
-    )
-    return table[list(JOINED_COLUMNS)]
+        "residual_ns": pd.array([c.residual_ns for c in clocks], dtype="Float64"),
+        "wait_ns": _per_rank(waits, "wait_ns", len(ranks)),
+        "late_ns": _per_rank(waits, "waited_ns", len(ranks)),
+    }
+    return pd.DataFrame({name: columns[name] for name in JOINED_COLUMNS})
 
 
 def _peers(ranks: pd.DataFrame, calls: pd.DataFrame) -> dict[int, set[int]]:
     """Return rank -> the ranks it sends to or receives from."""
     found: dict[int, set[int]] = {}
-    sent = calls[(calls["kind"] == POINT_TO_POINT) & calls["peer"].notna()]
+    is_sent = (calls["kind"] == POINT_TO_POINT).to_numpy()
+    if not is_sent.any():
+        return found
+    sent = calls[is_sent & calls["peer"].notna().to_numpy()]
     for row, peer in sent[["row", "peer"]].drop_duplicates().itertuples(index=False):
         own = int(ranks["rank"].iat[row])
         if own != peer:
@@ -468,18 +465,24 @@ def stages_of(ranks: Sequence[int], peers: Mapping[int, set[int]]) -> list[int |
     return [stage.get(rank) for rank in ranks]
 
 
-def _bubbles(ranks: pd.DataFrame, calls: pd.DataFrame) -> Any:
-    """Return each rank's time in the bubbles of a pipeline; missing where nothing is sent.
+def _bubbles(ranks: pd.DataFrame, calls: pd.DataFrame, stage: Sequence[int | None]) -> Any:
+    """Return each rank's time in the bubbles of a pipeline; missing where it is in none.
 
     Idle time of its GPU, and sends and receives that no compute covers: both wait for a stage.
     """
+    if all(s is None for s in stage):
+        return pd.array([None] * len(ranks), dtype="Int64")
     sent = calls[calls["kind"] == POINT_TO_POINT].groupby("row")["exposed_ns"].sum()
     found = (ranks["span_ns"] - ranks["busy_ns"]).astype("Int64") + sent.reindex(ranks.index)
-    return found.astype("Int64")
+    return found.astype("Int64").where([s is not None for s in stage])
 
 
 def _ratio(part: pd.Series, whole: pd.Series) -> Any:
-    return (part / whole.where(whole > 0)).astype("Float64")
+    """Return the share of each whole; missing for a whole of nothing."""
+    parts, wholes = part.to_numpy(np.float64), whole.to_numpy(np.float64)
+    known = wholes > 0
+    shares = np.divide(parts, wholes, out=np.zeros(len(parts)), where=known)
+    return pd.arrays.FloatingArray(shares, ~known)
 
 
 def _per_rank(waits: pd.DataFrame | None, name: str, num_ranks: int) -> Any:
@@ -559,42 +562,90 @@ def _step_table(waits: pd.DataFrame | None) -> pd.DataFrame:
     """Return skew and straggler of each step; the step is that of the lowest rank of the call."""
     if waits is None or waits.empty or not waits["step"].notna().any():
         return pd.DataFrame({name: [] for name in STEP_COLUMNS})
-    lowest = waits.sort_values(["number", "row"], kind="stable").drop_duplicates("number")
-    step_of = dict(zip(lowest["number"], lowest["step"], strict=True))
-    steps = waits.assign(step=waits["number"].map(step_of)).dropna(subset=["step"])
-    rows = []
-    for step, mine in steps.groupby("step", sort=True):
-        late = mine[mine["last"]]
-        blame = late.groupby("rank")["waited_ns"].sum()
-        straggler = int(blame.idxmax())
-        cause, where = _cause(mine, late[late["rank"] == straggler])
-        rows.append(
-            {
-                "step": int(step),
-                "num_collectives": int(late["number"].nunique()),
-                "skew_ns": int(mine["skew_ns"].max()),
-                "straggler": straggler,
-                "waited_ns": int(blame.max()),
-                "cause": cause,
-                "where": where,
-            }
-        )
+    found = _Waits.of(waits)
+    step = found.steps_of_calls()
+    num_collectives = _by_group(np.add, step, found.is_last.astype(np.int64))
+    skews = _by_group(np.maximum, step, waits["skew_ns"].to_numpy(np.int64))
+    rows = [
+        (number, num_collectives[number], skews[number], straggler, waited_ns, *found.cause(latest))
+        for number, (straggler, waited_ns, latest) in _stragglers(found, step).items()
+    ]
     return pd.DataFrame(rows, columns=list(STEP_COLUMNS))
 
 
-def _cause(step: pd.DataFrame, late: pd.DataFrame) -> tuple[str | None, str | None]:
-    """Return what kept the straggler before the collective that it was latest for."""
-    worst = late.loc[late["waited_ns"].idxmax()]
-    others = step[(step["number"] == worst["number"]) & (step["row"] != worst["row"])]
-    if others.empty or worst["waited_ns"] <= 0:
-        return None, None
-    idle = worst["idle_before_ns"] - others["idle_before_ns"].median()
-    compute = worst["compute_before_ns"] - others["compute_before_ns"].median()
-    if max(idle, compute) < 0.5 * worst["waited_ns"]:
-        return None, None
-    if idle >= compute:
-        return "host", worst["idle_in"] or None
-    return "compute", None
+def _by_group(ufunc: np.ufunc, group: Int64s, values: Int64s) -> dict[int, int]:
+    """Return what the values of each group come to, in ascending order of the groups."""
+    order = np.argsort(group, kind="stable")
+    keys, first = np.unique(group[order], return_index=True)
+    return dict(zip(keys.tolist(), ufunc.reduceat(values[order], first).tolist(), strict=True))
+
+
+def _stragglers(found: "_Waits", step: Int64s) -> dict[int, tuple[int, int, int]]:
+    """Return of each step the rank that all others waited for longest, how long, and its latest
+    call: the one that was waited for longest.
+    """
+    late = np.flatnonzero(found.is_last & (step >= 0))
+    rank, waited_ns = found.rank[late], found.waited_ns[late]
+    blame: dict[tuple[int, int], int] = {}
+    latest: dict[tuple[int, int], int] = {}
+    for at, key in enumerate(zip(step[late].tolist(), rank.tolist(), strict=True)):
+        blame[key] = blame.get(key, 0) + int(waited_ns[at])
+        if key not in latest or waited_ns[at] > found.waited_ns[latest[key]]:
+            latest[key] = int(late[at])
+    worst: dict[int, tuple[int, int, int]] = {}
+    for (number, own), total in sorted(blame.items()):
+        if number not in worst or total > worst[number][1]:
+            worst[number] = (own, total, latest[number, own])
+    return worst
+
+
+_WAIT_NUMBERS = ("number", "row", "rank", "waited_ns", "idle_before_ns", "compute_before_ns")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waits:
+    """Columns of the paired calls, sorted by the number of the collective."""
+
+    number: Int64s
+    row: Int64s
+    rank: Int64s
+    step: Int64s
+    is_last: Bools
+    waited_ns: Int64s
+    idle_before_ns: Int64s
+    compute_before_ns: Int64s
+    idle_in: Sequence[str | None]
+
+    @classmethod
+    def of(cls, waits: pd.DataFrame) -> Self:
+        return cls(
+            step=waits["step"].to_numpy(np.int64, na_value=MISSING),
+            is_last=waits["last"].to_numpy(bool),
+            idle_in=waits["idle_in"].tolist(),
+            **{name: waits[name].to_numpy(np.int64) for name in _WAIT_NUMBERS},
+        )
+
+    def steps_of_calls(self) -> Int64s:
+        """Return the step of each call: that of the lowest rank's part in its collective."""
+        order = np.lexsort((self.row, self.number))
+        _, first, of_call = np.unique(self.number[order], return_index=True, return_inverse=True)
+        found = np.empty(len(order), np.int64)
+        found[order] = self.step[order][first][of_call]
+        return found
+
+    def cause(self, at: int) -> tuple[str | None, str | None]:
+        """Return what kept a rank before the collective that it was latest for."""
+        first, last = np.searchsorted(self.number, [self.number[at], self.number[at] + 1])
+        others = first + np.flatnonzero(self.row[first:last] != self.row[at])
+        if not len(others) or self.waited_ns[at] <= 0:
+            return None, None
+        idle, compute = (
+            float(values[at] - np.median(values[others]))
+            for values in (self.idle_before_ns, self.compute_before_ns)
+        )
+        if max(idle, compute) < 0.5 * self.waited_ns[at]:
+            return None, None
+        return ("host", self.idle_in[at] or None) if idle >= compute else ("compute", None)
 
 
 def _exposed_by_kind(calls: pd.DataFrame, ranks: pd.DataFrame) -> dict[str, float]:

@@ -26,8 +26,11 @@ DATA = FOLDER / "data"
 CAPTURES = "captures.tar.xz"
 """What the entries of `demo.toml` name: single captures, and bundles that were named by hand."""
 MAX_CHILDREN = 4
-BATCH = 40
-"""Examples that one child reads: its start costs as much as reading ten of them."""
+BATCH = 75
+"""Examples that one child reads: its start costs as much as reading ten of them.
+
+Still several for each core, so that some are stored while others are read.
+"""
 
 
 def load_demo(data_dir: DataDir, tell: Callable[[str], None]) -> list[Imported]:
