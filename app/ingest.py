@@ -19,7 +19,7 @@ from core.states import RunStatus
 from db.connection import opened
 from db.events import add_events
 from db.ingest import ingest_run, num_ingest_starts
-from db.runs import transition
+from db.lifecycle import transition
 
 LOG = logging.getLogger("warpboard.ingest")
 MAX_STARTS = 3

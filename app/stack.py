@@ -142,7 +142,7 @@ class Stack:
     def _give_up_worker_runs(self) -> None:
         """Mark the runs of the worker that just ended, without waiting for its silence."""
         from db.connection import opened
-        from db.runs import interrupt_stale
+        from db.handover import interrupt_stale
 
         try:
             with opened(self._data.db_path) as db:

@@ -14,7 +14,7 @@ from core.queues import INGEST_QUEUE, INGEST_RUN_TASK, RUN_JOB_TASK, job_queue
 from core.spec import MAX_SWEEP_JOBS, JobSpec, expand_sweep, normalise_profilers
 from db import runs as db_runs
 from db.devices import Device, devices, names_device, resolve_device
-from db.queue import most_gpus_of_a_host, waiting_place
+from db.queue import most_gpus_of_a_host, retry, waiting_place
 from db.status import worker_info
 from workloads.allowed import COMMANDS
 from workloads.spec import CUSTOM
@@ -145,7 +145,7 @@ def _check_own_programs(db: Database, jobs: Sequence[JobSpec]) -> None:
 
 def retry_run(db: Database, data_dir: DataDir, run_id: str) -> None:
     """Put an ended run back into the queue and send its message; UserError if it cannot be."""
-    db_runs.retry(db, run_id)
+    retry(db, run_id)
     if place := waiting_place(db, run_id):  # a fast worker may have it already
         Sender(data_dir).send_job(run_id, *place)
 

@@ -26,7 +26,8 @@ from core.spec import JobSpec
 from core.states import FINAL
 from db.connection import opened
 from db.devices import devices, nobody_serves
-from db.runs import list_rows, request_cancel
+from db.queue import request_cancel
+from db.runs import list_rows
 
 POLL_S = 0.3
 REGISTER_TIMEOUT_S = 120.0

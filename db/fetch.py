@@ -16,25 +16,7 @@ from core.errors import UserError
 from core.gpus import is_one_gpu
 from core.states import KERNEL_PASS_ORDER
 from db.frames import build, select_parts
-from db.status import events, gpus, last_events, queue, workers
 from db.step_tables import step_view
-
-__all__ = [
-    "CAPTURE_COLUMNS",
-    "METRIC_COLUMNS",
-    "captures_of",
-    "events",
-    "gpu_facts",
-    "gpus",
-    "last_events",
-    "primary_pass",
-    "queue",
-    "run_row",
-    "run_view",
-    "run_views",
-    "warnings_of",
-    "workers",
-]
 
 CAPTURE_COLUMNS = (
     "id",

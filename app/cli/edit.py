@@ -43,7 +43,7 @@ Answer = tuple[dict[str, Any], str]
 
 def _cancel(db: "Database", data: DataDir, run_id: str, options: Namespace) -> Answer:
     """Cancel a queued run at once, a running one through its worker."""
-    from db.runs import request_cancel
+    from db.queue import request_cancel
 
     status = request_cancel(db, run_id)
     asked = "" if status == "cancelled" else "; its worker has been asked to stop it"

@@ -154,7 +154,7 @@ def list_runs(
 def list_gpus() -> pd.DataFrame:
     """Return the registered GPUs with their peaks, newest state within 20 s."""
     with database() as db:
-        return fetch.gpus(db)
+        return status.gpus(db)
 
 
 def disk_note() -> str:
@@ -190,19 +190,19 @@ def list_devices() -> list[Device]:
 def fetch_queue() -> pd.DataFrame:
     """Return the runs at work and waiting."""
     with database() as db:
-        return fetch.queue(db)
+        return status.queue(db)
 
 
 def fetch_workers() -> pd.DataFrame:
     """Return the workers, newest first."""
     with database() as db:
-        return fetch.workers(db)
+        return status.workers(db)
 
 
 def log_tail(run_id: str, limit: int = 200) -> pd.DataFrame:
     """Return the newest log lines of a run, oldest first."""
     with database() as db:
-        return fetch.last_events(db, run_id, limit)
+        return status.last_events(db, run_id, limit)
 
 
 @until_written(st.cache_data, max_entries=8)

@@ -11,7 +11,7 @@ from app.ui.format import ago, count, params_text, when
 from app.ui.shape import TELLING
 from app.ui.widgets import plain_markdown, status_badge
 from core.errors import AppError
-from db import runs
+from db import queue
 
 LOG_LINES = 200
 _SEEN = "queue_seen"
@@ -151,12 +151,12 @@ def _telling(params: dict[str, Any], name: str) -> str:
 def cancel(run_id: str) -> None:
     """Ask for a run to be cancelled; UserError when it has ended."""
     with data.database() as db:
-        runs.request_cancel(db, run_id)
+        queue.request_cancel(db, run_id)
 
 
 def _move_up(run_id: str) -> None:
     with data.database() as db:
-        runs.move_up(db, run_id)
+        queue.move_up(db, run_id)
 
 
 def _do(action: Any) -> None:

@@ -15,9 +15,10 @@ from app.api.watch import give_up_silent
 from core.config import DataDir
 from core.queues import device_queue, model_queue
 from core.spec import JobSpec
-from db.fetch import events, run_row
+from db.fetch import run_row
 from db.queue import move_up, request_cancel
 from db.runs import insert_run
+from db.status import events
 from db.workers import register_worker
 from tests.app.api_steps import (
     MakeRun,

@@ -13,9 +13,10 @@ from app.api.app import make_state
 from app.api.watch import give_up_silent
 from app.ingest import ingest
 from core.config import DataDir
-from db.fetch import events, run_row, run_view
+from db.fetch import run_row, run_view
 from db.handover import runs_to_ingest
 from db.queue import retry
+from db.status import events
 from tests.app.api_steps import (
     TRACE,
     TRACE_SHA256,

@@ -19,8 +19,8 @@ from app.keys import main as keys_main
 from app.keys import make_keys
 from core.config import DataDir
 from db.connection import opened
+from db.lifecycle import transition
 from db.queue import claim_run, request_cancel
-from db.runs import transition
 from tests.app.conftest import Cli
 
 MakeRun = Callable[..., str]

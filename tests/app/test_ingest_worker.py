@@ -18,7 +18,7 @@ from core.config import DataDir
 from core.errors import UserError
 from core.spec import JobSpec
 from db.fetch import run_row
-from db.runs import request_cancel
+from db.queue import request_cancel
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from core.spec import JobSpec
 from core.states import RunStatus
 from db.connection import opened
 from db.events import add_events
-from db.runs import insert_run, transition
+from db.lifecycle import transition
+from db.runs import insert_run
 from worker.outcomes import REMEDIES, OutcomeCode
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,8 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from db.runs import list_runs, request_cancel
+from db.queue import request_cancel
+from db.runs import list_runs
 
 H100 = Path(__file__).parents[1] / "data/h100"
 RUN_MS = 420_000

@@ -10,8 +10,7 @@ from core.config import DataDir
 from core.errors import UserError
 from db.fetch import run_view
 from db.history import begun_comparisons, job_of, jobs, jobs_named, past_runs, resolve_base
-from db.labels import set_tags
-from db.runs import insert_sweep
+from db.runs import insert_sweep, set_tags
 from tests.history_runs import store_nights
 
 

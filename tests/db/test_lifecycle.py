@@ -9,10 +9,11 @@ from sqlite_utils import Database
 
 from core.config import ROOT
 from core.states import MOVES, RunStatus
-from db.fetch import events, run_row
+from db.fetch import run_row
 from db.handover import hand_in, interrupt_lost, interrupt_stale
 from db.lifecycle import move
 from db.queue import claim_run
+from db.status import events
 
 MakeRun = Callable[..., str]
 

@@ -7,7 +7,7 @@ from sqlite_utils import Database
 
 from core.errors import UserError
 from db.clock import seconds_ago
-from db.fetch import events, queue, run_row
+from db.fetch import run_row
 from db.handover import (
     hand_in,
     interrupt_lost,
@@ -25,6 +25,7 @@ from db.queue import (
     request_cancel,
     retry,
 )
+from db.status import events, queue
 from db.tokens import add_token, token_digests
 from db.workers import heartbeat, register_worker
 

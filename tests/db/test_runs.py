@@ -10,7 +10,8 @@ from core.config import DataDir
 from core.errors import UserError
 from core.states import MOVES, RunStatus
 from db.connection import connect, opened
-from db.fetch import events, run_row
+from db.fetch import run_row
+from db.lifecycle import transition
 from db.runs import (
     delete_runs,
     list_runs,
@@ -19,9 +20,9 @@ from db.runs import (
     resolve_runs,
     set_notes,
     set_tags,
-    transition,
     unpin,
 )
+from db.status import events
 
 
 @pytest.mark.parametrize("source", RunStatus)

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 from sqlite_utils import Database
 
-from db.runs import count_runs, list_runs, pin, set_tags, transition, unknown_fields
+from db.lifecycle import transition
+from db.runs import count_runs, list_runs, pin, set_tags, unknown_fields
 from db.search import QuerySyntaxError, compile_query, parse_query
 
 
