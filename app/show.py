@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.memory_curve import rows_to_keep
 from analysis.per_step import by_step_document
 from analysis.runview import RunRow, RunView
 from analysis.verdict import run_verdict
@@ -124,21 +125,11 @@ def _memory(view: RunView) -> dict[str, Any]:
     if not view.memory and view.memory_points.empty:
         return {}
     points = view.memory_points
-    step = max(1, math.ceil(len(points) / MAX_MEMORY_POINTS))
-    shown = points.iloc[_kept_points(points, step)] if step > 1 else points
+    curves = [points[c].astype("float64") for c in ("allocated_bytes", "requested_bytes")]
+    shown = points.iloc[rows_to_keep(curves, MAX_MEMORY_POINTS)]
     return {
         **plain(view.memory),
         "num_points": len(points),
         "points": records(shown),
         "at_peak": records(view.memory_at_peak),
     }
-
-
-def _kept_points(points: pd.DataFrame, step: int) -> list[int]:
-    """Return row numbers to show: of each group of `step` rows the highest ones, so peaks stay."""
-    kept = {0, len(points) - 1}
-    for name in ("allocated_bytes", "requested_bytes"):
-        values = points[name].astype("float64").reset_index(drop=True)
-        known = values.dropna()
-        kept |= set(known.groupby(known.index // step).idxmax())
-    return sorted(kept)

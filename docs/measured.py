@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 
 from analysis.export import to_markdown
-from analysis.export_document import study_document
-from analysis.export_svg import as_file
+from analysis.export.document import study_document
+from analysis.export.svg import as_file
 from analysis.iterations import num_iterations
 from analysis.projection import CheckedPair, check_pairs
 from analysis.runview import RunView

@@ -1,10 +1,9 @@
 """Kernel classes from kernel names: ordered rules, each with an example and a reason."""
 
 from analysis.classify.classes import OPAQUE, Category, KernelClass, Origin, fractions, is_gemm_like
-from analysis.classify.decide import classify
 from analysis.classify.labels import cut_middle, distinct_labels, label
 from analysis.classify.names import short_name
-from analysis.classify.rule import Rule, load_user_rules
+from analysis.classify.rule import Rule, classify, load_user_rules
 
 categories = tuple(Category)
 origins = tuple(Origin)

@@ -11,6 +11,7 @@ import pandas as pd
 
 from analysis.compare import fields, metrics
 from analysis.compare.evaluate import PairResult, evaluate_pair
+from analysis.compare.gpus import make_scoreboard, scaling_of
 from analysis.compare.kernels import match_kernels
 from analysis.compare.labels import WORDS, RanOn, device_of
 from analysis.compare.metrics import Metric
@@ -23,8 +24,6 @@ from analysis.compare.records import (
     Pair,
     Waterfall,
 )
-from analysis.compare.scaling import scaling_of
-from analysis.compare.scoreboard import make_scoreboard
 from analysis.compare.waterfall import make_waterfall, representative
 from analysis.per_step import common_basis
 from analysis.runview import RunView

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.memory_curve import STORED_POINTS, rows_to_keep
 from analysis.tables import MEMORY_POINT_COLUMNS, empty
 from analysis.trace.model import Allocations, Int64s
 
 DEVICE = 0
 OTHER_MEMORY = {1: "pinned", 3: "managed", 4: "device_static"}
-MAX_POINTS = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,20 +92,16 @@ def _curve(events: Allocations) -> _Curve:
 
 
 def _points(curve: _Curve, device: int) -> pd.DataFrame:
-    """Return at most MAX_POINTS points: of more, the highest of each stretch is kept."""
-    size = len(curve.time_ns)
-    edges = np.arange(size)
-    if size > MAX_POINTS:
-        edges = np.linspace(0, size, MAX_POINTS, dtype=np.int64)[:-1]
-    reserved = np.maximum.reduceat(curve.reserved_bytes, edges)
+    kept = rows_to_keep([curve.level_bytes, curve.reserved_bytes], STORED_POINTS)
+    reserved = curve.reserved_bytes[kept]
     return pd.DataFrame(
         {
-            "time_ns": curve.time_ns[edges],
+            "time_ns": curve.time_ns[kept],
             "device": device,
-            "allocated_bytes": np.maximum.reduceat(curve.level_bytes, edges),
+            "allocated_bytes": curve.level_bytes[kept],
             "reserved_bytes": pd.arrays.IntegerArray(np.maximum(reserved, 0), reserved < 0),
             "phase": None,
-            "requested_bytes": pd.array([pd.NA] * len(edges), dtype="Int64"),
+            "requested_bytes": pd.array([pd.NA] * len(kept), dtype="Int64"),
         },
         columns=list(MEMORY_POINT_COLUMNS),
     )

@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.memory_curve import rows_to_keep
 from app.charts.base import Chart, figure, plain, short
 from app.ui.colours import NEUTRAL, SERIES_COLOURS, phase_colours, stable_colour
 from app.ui.format import bytes_
@@ -17,13 +18,7 @@ _ON_THE_BAND: dict[str, Any] = {
 
 
 def _thinned(points: pd.DataFrame) -> pd.DataFrame:
-    """Keep each bucket's maximum and its last point: peaks stay, the curve stays a step."""
-    if len(points) <= _MOST_POINTS:
-        return points
-    bucket = pd.Series(range(len(points)), index=points.index) * (_MOST_POINTS // 2) // len(points)
-    groups = points.groupby(bucket.to_numpy())["allocated_bytes"]
-    keep = groups.idxmax().to_list() + groups.apply(lambda g: g.index[-1]).to_list()
-    return points.loc[sorted(set(keep))]
+    return points.iloc[rows_to_keep([points["allocated_bytes"]], _MOST_POINTS)]
 
 
 def memory_timeline(

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from analysis.export_svg import varied
+from analysis.export.svg import varied
 from analysis.studies.engine.cells import CELL_COLUMNS
 from analysis.studies.engine.drawn import Row
 from analysis.studies.engine.fields import ORDER, sort_key

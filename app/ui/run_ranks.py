@@ -5,7 +5,7 @@ import streamlit as st
 
 from analysis.definitions import tooltip
 from analysis.runview import RunView
-from analysis.verdict_ranks import kind_words, place_words
+from analysis.verdict.ranks import kind_words, place_words
 from app.charts import ranks as rank_charts
 from app.ui import style
 from app.ui.format import bytes_, duration, fixed_format, percent

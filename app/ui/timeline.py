@@ -13,6 +13,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis.iterations import iteration_of, top_phase
+from analysis.memory_curve import rows_to_keep
 from analysis.readers.memory.roles import kind_of_phase
 from analysis.readers.memory.sites import EARLIER
 from app.ui.colours import category_colour
@@ -167,10 +168,7 @@ def _rows(
 def _memory(timeline: Timeline, points: pd.DataFrame | None) -> dict[str, list[float]] | None:
     if points is None or len(points) < 2:
         return None
-    every = -(-len(points) // _MAX_MEMORY_POINTS)
-    groups = np.arange(len(points)) // every
-    # Of each group the highest, so that a peak stays.
-    kept = points.iloc[points["allocated_bytes"].groupby(groups).idxmax()] if every > 1 else points
+    kept = points.iloc[rows_to_keep([points["allocated_bytes"]], _MAX_MEMORY_POINTS)]
     return {
         "time": (kept["time_ns"].to_numpy(float) - timeline.origin_ns).tolist(),
         "bytes": kept["allocated_bytes"].astype(float).tolist(),

@@ -7,7 +7,7 @@ from analysis.idle import idle_figures, idle_of, idle_of_run
 from analysis.iterations import at_path, iteration_kernel_ns, num_iterations
 from analysis.runview import StepView
 from analysis.verdict import VerdictKind, idle_basis, run_verdict
-from analysis.verdict_facts import idle_causes, launches_per_iteration
+from analysis.verdict.facts import idle_causes, launches_per_iteration
 from tests.analysis.run_views import empty_view, nsys_view
 
 

@@ -13,7 +13,7 @@ from analysis.readers.torch_trace import read_torch_trace
 from analysis.span_gaps import median_gap_ns
 from analysis.tables import CaptureWarning
 from analysis.verdict import VerdictKind, graphs_not_used, run_verdict
-from analysis.verdict_facts import percent
+from analysis.verdict.facts import percent
 from tests.analysis.run_views import COUNTERS, NSYS, empty_view, nsys_view
 
 H100 = "NVIDIA H100 80GB HBM3"

@@ -8,7 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from analysis.verdict import run_verdict
-from analysis.verdict_ranks import rank_limit
+from analysis.verdict.ranks import rank_limit
 from app.imports import import_paths
 from app.show import show_document
 from app.ui.timeline_load import load_timeline

@@ -69,7 +69,6 @@ def _fields(
     return [f"records of one kind have different fields: {', '.join(uneven)}."] if uneven else []
 
 
-MAX_POINTS = 5000
 Point = tuple[int, int, int, int | None, str | None, int]
 """time_ns, device, allocated_bytes, reserved_bytes, phase, requested_bytes."""
 
@@ -396,24 +395,3 @@ def _judge(history: DeviceHistory, rows: Sequence[AtPeak]) -> None:
     if total != history.peak_bytes:
         text = f"{total} B can be told apart at the peak of {history.peak_bytes} B."
         history.warnings.append(("inconsistent_snapshot", text))
-
-
-def thin(points: list[Point], limit: int = MAX_POINTS) -> list[Point]:
-    """Return at most `limit` points: the first, the last, and each bucket's extremes in order."""
-    if len(points) <= limit:
-        return points
-    num_buckets = (limit - 2) // 4
-    inner = points[1:-1]
-    kept = [points[0]]
-    for i in range(num_buckets):
-        lo, hi = i * len(inner) // num_buckets, (i + 1) * len(inner) // num_buckets
-        bucket = range(lo, hi)
-        chosen = {
-            min(bucket, key=lambda j: inner[j][2]),
-            max(bucket, key=lambda j: inner[j][2]),
-            min(bucket, key=lambda j: inner[j][3] or 0),
-            max(bucket, key=lambda j: inner[j][3] or 0),
-        }
-        kept.extend(inner[j] for j in sorted(chosen))
-    kept.append(points[-1])
-    return kept

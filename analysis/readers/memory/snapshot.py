@@ -13,7 +13,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.readers.memory.replay import DeviceHistory, replay, thin
+from analysis.memory_curve import STORED_POINTS, rows_to_keep
+from analysis.readers.memory.replay import DeviceHistory, Point, replay
 from analysis.readers.memory.sites import PhaseFinder
 from analysis.tables import (
     MEMORY_AT_PEAK_COLUMNS,
@@ -84,7 +85,7 @@ def _replay_all(snapshot: Snapshot) -> list[DeviceHistory]:
 
 
 def _tables(path: Path, snapshot: Snapshot, histories: list[DeviceHistory]) -> CaptureTables:
-    points = [p for h in histories for p in thin(h.points)]
+    points = [p for h in histories for p in _thinned(h.points)]
     at_peak = [row for h in histories for row in h.at_peak]
     frame = pd.DataFrame(points, columns=list(MEMORY_POINT_COLUMNS))
     for name in ("reserved_bytes", "requested_bytes"):
@@ -108,6 +109,13 @@ def _tables(path: Path, snapshot: Snapshot, histories: list[DeviceHistory]) -> C
         memory_at_peak=pd.DataFrame(at_peak, columns=list(MEMORY_AT_PEAK_COLUMNS)),
         warnings=_warnings(histories),
     )
+
+
+def _thinned(points: list[Point]) -> list[Point]:
+    if not points:
+        return []
+    kept = rows_to_keep([[p[2] for p in points], [p[3] or 0 for p in points]], STORED_POINTS)
+    return [points[row] for row in kept.tolist()]
 
 
 def _memory(histories: list[DeviceHistory]) -> dict[str, Any]:

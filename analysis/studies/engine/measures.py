@@ -10,7 +10,7 @@ from functools import partial
 import pandas as pd
 
 from analysis.classify import label
-from analysis.compare.scoreboard import make_scoreboard
+from analysis.compare.gpus import make_scoreboard
 from analysis.compare.waterfall import OPAQUE_NAME
 from analysis.latency import latency_ms
 from analysis.per_step import calls_of_one, step_fractions, transfers_of_one

@@ -6,7 +6,7 @@ import pytest
 
 from analysis.compare.engine import compare_memory
 from analysis.compare.evaluate import find_flags
-from analysis.compare.scoreboard import make_scoreboard
+from analysis.compare.gpus import make_scoreboard
 from tests.analysis.compare.views import build_view
 
 RNG = np.random.default_rng(8)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from analysis.memory_curve import rows_to_keep
 from analysis.readers import read
-from analysis.readers.memory.replay import thin
 from analysis.readers.memory.sites import phase_of_stack, site_of_stack
 from analysis.tables import MEMORY_AT_PEAK_COLUMNS, MEMORY_POINT_COLUMNS, CaptureTables
 from core.errors import CaptureError
@@ -304,13 +304,15 @@ def test_lists_that_stand_for_more_events_than_bytes_are_refused(tmp_path: Path)
 
 
 def test_thinning_keeps_first_last_and_extremes() -> None:
-    points = [(i, 0, (i * 7919) % 100_003, i % 977, None) for i in range(60_000)]
-    kept = thin(points)
-    assert len(kept) <= 5000
-    assert kept[0] == points[0] and kept[-1] == points[-1]
-    assert max(p[2] for p in kept) == max(p[2] for p in points)
-    assert min(p[2] for p in kept) == min(p[2] for p in points)
-    assert [p[0] for p in kept] == sorted(p[0] for p in kept)
+    levels = [(i * 7919) % 100_003 for i in range(60_000)]
+    unknown_at_first = [float("nan")] * 30_000 + [float(i % 977) for i in range(30_000)]
+
+    kept = rows_to_keep([levels, unknown_at_first], 5000).tolist()
+
+    assert len(kept) <= 5000 and kept == sorted(set(kept))
+    assert (kept[0], kept[-1]) == (0, 59_999)
+    assert {max(levels), min(levels)} <= {levels[row] for row in kept}
+    assert 976.0 in {unknown_at_first[row] for row in kept}
 
 
 def test_records_that_lost_a_field_are_warned_of(tmp_path: Path) -> None:

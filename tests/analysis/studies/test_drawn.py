@@ -1,6 +1,6 @@
 """What a chart draws of a long table, and on which axis."""
 
-from analysis.export_svg import rows_svg
+from analysis.export.svg import rows_svg
 from analysis.studies.engine.drawn import MAX_BAR_ROWS, is_wide, label_of, of_sweeps, telling
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.runview import RunView
-from analysis.verdict_busy import BusyLimit
-from analysis.verdict_facts import counted, milliseconds, percent
+from analysis.verdict.facts import counted, milliseconds, percent
+from analysis.verdict.limits import BusyLimit
 
 MIN_LATE_FRAC = 0.05
 """A rank that all others wait for this part of the time is named before anything else."""

@@ -6,7 +6,7 @@ from functools import partial
 from analysis.compare.fields import group_fields
 from analysis.compare.labels import WORDS, Words, metric_text
 from analysis.compare.records import Comparison, Side, Waterfall
-from analysis.export_svg import (
+from analysis.export.svg import (
     heatmap_svg,
     loglog_svg,
     processes_svg,

@@ -15,8 +15,7 @@ from analysis.runview import RunView
 from analysis.span_gaps import median_gap_ns
 from analysis.tables import CPU_OPERATORS
 from analysis.trace.idle_host import host_share
-from analysis.verdict_busy import BusyLimit, busy_limit, limit_without_kernels
-from analysis.verdict_facts import (
+from analysis.verdict.facts import (
     byte_size,
     counted,
     graphs_not_used,
@@ -25,8 +24,14 @@ from analysis.verdict_facts import (
     milliseconds,
     percent,
 )
-from analysis.verdict_nothing import no_durations, nothing_recorded
-from analysis.verdict_ranks import rank_limit
+from analysis.verdict.limits import (
+    BusyLimit,
+    busy_limit,
+    limit_without_kernels,
+    no_durations,
+    nothing_recorded,
+)
+from analysis.verdict.ranks import rank_limit
 from core.states import Pass
 
 __all__ = [

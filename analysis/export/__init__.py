@@ -14,7 +14,7 @@ from html import escape
 from typing import Any
 
 from analysis.compare.records import Comparison
-from analysis.export_document import (
+from analysis.export.document import (
     Document,
     DocumentTable,
     comparison_document,
