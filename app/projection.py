@@ -1,11 +1,15 @@
 """The document of `project --json`: a projected latency with its error band and its label."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.config import DataDir
 from core.errors import UserError
 from core.gpus import GPUS, find_gpu, match_gpu_name
+
+if TYPE_CHECKING:
+    from analysis.projection import Projection
+    from analysis.runview import RunView
 
 MAX_PAIRS = 50
 """Each pair is read whole; more of them would not change what the largest error says."""
@@ -29,34 +33,50 @@ def projection_document(data_dir: DataDir, run_text: str, gpu_name: str) -> dict
     from db.connection import opened
     from db.fetch import run_view
     from db.runs import resolve_run
-    from db.status import gpus, measured_on_both
+    from db.status import gpus
 
     with opened(data_dir.db_path, is_reader=True) as db:
         view = run_view(db, data_dir, resolve_run(db, run_text))
         stored = gpus(db).dropna(subset=["model"])
         model = match_gpu_name(gpu_name, [*(g.name for g in GPUS), *_unlisted(stored["model"])])
-        facts = find_gpu(model)
-        both = [
-            (source, target)
-            for source, other, target in measured_on_both(db, view.run.gpu_model)
-            if _is_same(other, model) and view.run.id not in (source, target)
-        ]
-        pairs = [
-            (run_view(db, data_dir, source), run_view(db, data_dir, target))
-            for source, target in both[:MAX_PAIRS]
-        ]
+        checked = check_pairs(_measured_pairs(db, data_dir, view, model))
     peaks: dict[str, float] = next(
         (g.peaks for g in stored.itertuples() if g.peaks and _is_same(g.model, model)), {}
     )
-    checked = check_pairs(pairs)
     band = learned_band(checked, is_host_bound=is_host_bound(view))
     band_frac = band.band_frac if band else ASSUMED_BAND_FRAC
+    facts, is_learned = find_gpu(model), band is not None
     try:
-        projected = project(
-            view, peaks, facts, band_frac=band_frac, is_band_learned=band is not None
-        )
+        projected = project(view, peaks, facts, band_frac=band_frac, is_band_learned=is_learned)
     except ValueError as exc:
         raise UserError(f"project {view.run.id} to {model}: {exc}") from exc
+    return {
+        **_document(view, model, projected),
+        "band_frac": band_frac,
+        "is_band_learned": is_learned,
+        "pairs": [
+            {"source": p.source_id, "target": p.target_id, "error_frac": p.error_frac}
+            for p in (band.pairs if band else checked)
+        ],
+    }
+
+
+def _measured_pairs(
+    db: Any, data_dir: DataDir, view: "RunView", model: str
+) -> list[tuple["RunView", "RunView"]]:
+    """Return other jobs that were measured on the run's GPU and on this model."""
+    from db.fetch import run_view
+    from db.status import measured_on_both
+
+    ids = [
+        (source, target)
+        for source, other, target in measured_on_both(db, view.run.gpu_model)
+        if _is_same(other, model) and view.run.id not in (source, target)
+    ]
+    return [(run_view(db, data_dir, a), run_view(db, data_dir, b)) for a, b in ids[:MAX_PAIRS]]
+
+
+def _document(view: "RunView", model: str, projected: "Projection") -> dict[str, Any]:
     return {
         "kind": "projected",
         "run_id": view.run.id,
@@ -68,12 +88,6 @@ def projection_document(data_dir: DataDir, run_text: str, gpu_name: str) -> dict
             "low": projected.low_ns / 1e6,
             "high": projected.high_ns / 1e6,
         },
-        "band_frac": band_frac,
-        "is_band_learned": band is not None,
-        "pairs": [
-            {"source": p.source_id, "target": p.target_id, "error_frac": p.error_frac}
-            for p in (band.pairs if band else checked)
-        ],
         "basis": projected.basis,
         "notes": list(projected.notes),
     }

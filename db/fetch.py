@@ -166,36 +166,45 @@ def run_views(
         for name, (sql, columns) in _FRAMES.items()
     }
     views = []
-    for place, (row, stored, info) in enumerate(rows):
+    for place, stored in enumerate(rows):
         mine = {name: parts[place] for name, parts in frames.items()}
-        if "num_kernels" not in stored:  # a summary of ranges counts no kernels: that is not 0
-            mine["phases"] = mine["phases"].assign(num_kernels=None)
-        metrics = mine["metrics"]
-        metrics["process_values"] = metrics["process_values"].map(
-            lambda t: json.loads(t) if t else None
-        )
-        noise_floor_frac, noise_floors = _noise_floors(db, row.gpu_id, info)
-        primary = primaries[place]
-        views.append(
-            RunView(
-                run=row,
-                summary=stored,
-                primary_pass=primary,
-                memory=info.get("memory", {}),
-                captures=captures[place],
-                span_paths=_span_paths(captures[place], data_dir, primary),
-                warnings=warnings_of(db, row.id),
-                cost=info.get("cost", {}),
-                peaks=_peaks(db, row.gpu_id, info),
-                noise_floor_frac=noise_floor_frac,
-                noise_floors=noise_floors,
-                ranks={} if "ranks" in leave_out else _ranks(db, row.id),
-                by_step=step_view(db, row.id, primary, is_short="by_step" in leave_out),
-                passes=tuple(info.get("passes", ())),
-                **mine,
-            )
-        )
+        mine |= {"captures": captures[place]}
+        views.append(_view(db, data_dir, stored, primaries[place], mine, leave_out))
     return views
+
+
+def _view(
+    db: Database,
+    data_dir: DataDir,
+    stored: tuple[RunRow, dict[str, Any], dict[str, Any]],
+    primary: str | None,
+    frames: dict[str, pd.DataFrame],
+    leave_out: frozenset[str],
+) -> RunView:
+    row, summary, info = stored
+    if "num_kernels" not in summary:  # a summary of ranges counts no kernels: that is not 0
+        frames["phases"] = frames["phases"].assign(num_kernels=None)
+    metrics = frames["metrics"]
+    metrics["process_values"] = metrics["process_values"].map(
+        lambda t: json.loads(t) if t else None
+    )
+    noise_floor_frac, noise_floors = _noise_floors(db, row.gpu_id, info)
+    return RunView(
+        run=row,
+        summary=summary,
+        primary_pass=primary,
+        memory=info.get("memory", {}),
+        span_paths=_span_paths(frames["captures"], data_dir, primary),
+        warnings=warnings_of(db, row.id),
+        cost=info.get("cost", {}),
+        peaks=_peaks(db, row.gpu_id, info),
+        noise_floor_frac=noise_floor_frac,
+        noise_floors=noise_floors,
+        ranks={} if "ranks" in leave_out else _ranks(db, row.id),
+        by_step=step_view(db, row.id, primary, is_short="by_step" in leave_out),
+        passes=tuple(info.get("passes", ())),
+        **frames,
+    )
 
 
 def _ranks(db: Database, run_id: str) -> dict[str, Any]:

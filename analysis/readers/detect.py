@@ -1,4 +1,4 @@
-"""Tell what a file is by its content; its name is only ever quoted back to the user."""
+"""Detect a file's format by its content; its name is used in messages only."""
 
 import re
 import sqlite3
@@ -122,7 +122,7 @@ def _detect_head(path: Path, head: bytes) -> CaptureKind | None:
 
 
 def _is_qdstrm(path: Path, head: bytes) -> bool:
-    """Its layout is not published: the one place where the name helps."""
+    """The format is undocumented, so here the file name counts too."""
     return b"QDSTRM" in head[:256].upper() or path.suffix.lower() == ".qdstrm"
 
 

@@ -1,4 +1,4 @@
-"""Read a table of latencies that a user's own script wrote: one sample a row, one configuration.
+"""Read a latency table written by a user's own script: one sample per row, one configuration.
 
 A table of summaries (mean, p95, ...) or a sweep has rows that are no samples of one thing; it is
 refused, and the columns that show it are named.
@@ -32,7 +32,7 @@ _SUMMARY = re.compile(
     r"|p\d{1,3}(?:_\d+)?|q\d{1,2}|pct\d+|percentile\w*|quantile\w*)(?:_|$)",
     re.IGNORECASE,
 )
-"""What no single sample can be; a mean may be one measurement of a loop."""
+"""Statistics that are never one sample; a mean may be the measurement of a loop."""
 _CENTRE = re.compile(r"(?:^|_)(?:mean|avg|average|median|med)(?:_|$)", re.IGNORECASE)
 _MEASURED = re.compile(
     r"(?:^|_)(?:time(?:stamp)?|date(?:time)?|start|end|begin|elapsed|clocks?|mhz|ghz|temp(?:erature)?"
@@ -46,7 +46,7 @@ _NUMBERING = (
     *("run", "run_id", "trial", "rep", "sample", "call", "request", "request_id", "id", "i", "n"),
     *("epoch", "token", "position", "", "unnamed: 0"),
 )
-"""They number samples where no value is there twice."""
+"""Sample numbers, if no value repeats."""
 _PROCESS = ("process", "process_id", "proc", "pid", "repeat")
 _RANK = ("rank", "local_rank", "global_rank")
 """Ranks of one job run in lockstep: their samples are those of one process, the job."""
@@ -61,7 +61,7 @@ _MAX_SHOWN = 5
 
 
 def latency_column(text: str) -> tuple[int, str, float, str] | None:
-    """Return line number from 0, delimiter, ns in a unit, and name of the latency column."""
+    """Return the latency column: line number (from 0), delimiter, ns per unit and name."""
     for number, line in enumerate(text.split("\n", 50)[:50]):
         for delimiter in ",;\t":
             for cell in line.split(delimiter):
@@ -73,7 +73,7 @@ def latency_column(text: str) -> tuple[int, str, float, str] | None:
 
 
 def time_columns(text: str) -> list[str]:
-    """Return the columns of a table's first line that look like times, none named a latency."""
+    """Return the header's columns that look like times; none of them is called a latency."""
     first = next((line for line in text.split("\n", 50) if line.strip(" \r,;\t")), "")
     if first.lstrip()[:1] in "#<" or len(first) > MAX_HEADER_CHARS:
         return []
@@ -85,7 +85,7 @@ def time_columns(text: str) -> list[str]:
 def read_latency_csv(path: Path) -> CaptureTables:
     """Return samples (SAMPLE_COLUMNS); rows that cannot be read are left out and named.
 
-    Raises CaptureError where no row is left, or the numbers fit two styles.
+    Raises CaptureError if no row is left or the number format is ambiguous.
     """
     with reading(path):
         text = read_text(path)
@@ -160,7 +160,7 @@ def _scale_of(name: str) -> float:
 
 
 def _only_latency(path: Path, header: list[str], first: str) -> str:
-    """Return the column of samples; CaptureError where there are summaries or several to choose."""
+    """Return the sample column; CaptureError for summaries or several candidate columns."""
     columns = [h for h in header if _COLUMN.match(h)]
     spread = [h for h in header if _SUMMARY.search(h.replace(" ", "_"))]
     centres = [h for h in columns if _CENTRE.search(h.replace(" ", "_"))]
@@ -184,7 +184,7 @@ def _only_latency(path: Path, header: list[str], first: str) -> str:
 def _check_one_configuration(
     path: Path, header: list[str], rows: list[list[str]], known: set[int | None]
 ) -> None:
-    """Refuse a sweep: rows that differ in a column that is no measurement of the sample."""
+    """Reject a sweep: rows that differ in a column which is not a measurement."""
     varying = []
     for place, title in enumerate(header):
         values = [row[place].strip() for row in rows]
@@ -228,7 +228,7 @@ def _warnings(
 
 
 def _style(path: Path, tokens: list[str]) -> NumberStyle:
-    """A script prints decimals and no groups unless a token proves otherwise."""
+    """Assume decimals without thousands separators unless a token proves otherwise."""
     try:
         styles = candidate_styles(tokens)
     except AmbiguousNumberError as exc:

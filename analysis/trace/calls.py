@@ -1,4 +1,4 @@
-"""What the host's calls are for, and which of them launched what."""
+"""Classify host calls, and join each GPU operation with the call that launched it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ def of_launch(column: NDArray[Any], launch: Int64s, missing: int) -> NDArray[Any
 
 
 def named(trace: Trace, test: Callable[[str], bool]) -> Bools:
-    """Say for each host call whether its name passes the test."""
+    """Return for each host call whether its name passes the test."""
     used = np.flatnonzero(np.bincount(trace.host_calls.name, minlength=len(trace.names)))
     passes = np.zeros(len(trace.names), bool)
     passes[used] = [test(trace.names[i]) for i in used.tolist()]
@@ -76,7 +76,7 @@ def launches_of(trace: Trace) -> Launches:
 
 
 def _is_captured(trace: Trace) -> Bools:
-    """Say which calls lie between the begin and the end of a graph's capture on their thread."""
+    """Flag the calls made while their thread was capturing a CUDA graph."""
     calls = trace.host_calls
     begins, ends = named(trace, trace_rules.begins_capture), named(trace, trace_rules.ends_capture)
     found = np.zeros(len(calls), bool)

@@ -126,7 +126,7 @@ def is_communication(trace: Trace) -> Bools:
 
 
 def collective_frame(trace: Trace, ops: Int64s) -> pd.DataFrame:
-    """Return what is recorded of these GPU operations, which communicate (COLLECTIVE_COLUMNS).
+    """Return COLLECTIVE_COLUMNS of these communication kernels, as far as recorded.
 
     Exposed time, steps and idle time are not known here: `trace.ranks` fills them.
     """

@@ -36,7 +36,7 @@ def share(part: int, whole: int) -> str:
 def coverage_warnings(
     trace: Trace, launches: Launches, devices: tuple[DeviceUse, ...]
 ) -> Iterator[CaptureWarning]:
-    """Say what is missing between launches and GPU operations."""
+    """Warn of launches without GPU operations and operations without launches."""
     if not devices:
         yield _no_activity(trace)
     yield from _graphs(trace, launches)
@@ -170,7 +170,7 @@ def _times(trace: Trace) -> Iterator[CaptureWarning]:
 def phase_warnings(
     trace: Trace, ranges: PhaseRanges, given: Attribution, found: Phases
 ) -> Iterator[CaptureWarning]:
-    """Say which operations no range got, and by which rule the others were given."""
+    """Warn of operations attributed to no range, and name the rule used for the others."""
     if ranges.num_too_deep:
         yield warn(
             "deep_ranges", f"{ranges.num_too_deep} ranges nest deeper than 64 levels: left out"
@@ -211,7 +211,7 @@ def failed_call_warnings(api_calls: pd.DataFrame) -> Iterator[CaptureWarning]:
 
 
 def memory_warnings(figures: dict[str, int]) -> Iterator[CaptureWarning]:
-    """Say what the curve of allocations cannot know."""
+    """Warn of what the allocation curve cannot show."""
     if figures.get("is_partial"):
         yield warn(
             "memory_before_capture",

@@ -1,4 +1,4 @@
-"""Busy and idle time of each device, and what the idle time waited for.
+"""Busy and idle time of each device, and the cause of the idle time.
 
 Idle time lies between the first and the last kernel of a device. Inside each gap, in this order:
 time in which a copy ran is `transfer`; time before the next kernel's launch in which the host sat

@@ -71,7 +71,7 @@ def host_time(trace: Trace) -> HostTime | None:
 
 
 def _stalls(start_ns: Int64s, end_ns: Int64s, before_ns: Int64s, is_other: Bools) -> Spans:
-    """Return when a thread made no call since `before_ns`, or sat in one of another kind."""
+    """Return when a thread made no call since `before_ns`, or was long in another kind of call."""
     silent = np.flatnonzero(start_ns - before_ns >= HOST_STALL_NS)
     is_long = is_other & (end_ns - start_ns >= HOST_STALL_NS)
     return merge(

@@ -199,7 +199,7 @@ def _summed(inside: Sequence[Int64s], spent: Int64s) -> tuple[Int64s, ...]:
 
 
 class _Timeline:
-    """What a thread is in, one stretch of time after the other."""
+    """What a thread was executing, interval by interval."""
 
     def __init__(self, trace: Trace, thread: int) -> None:
         self._calls, self._thread = trace.host_calls, thread

@@ -1,4 +1,4 @@
-"""What a process handed to its GPUs, in the order in which the host did: the launch sequence.
+"""The launch sequence: what a process submitted to its GPUs, in the host's order.
 
 One entry is one launch call with everything it started (a CUDA graph replayed node by node is one
 entry), one operation whose launch was not recorded, or one call that waits for the GPU. Waiting
@@ -100,13 +100,13 @@ def launch_sequence(trace: Trace, process: int | None = None) -> LaunchSequence:
 
 
 def _is_migration(trace: Trace, ops: Int64s) -> Bools:
-    """Tell which operations no host launched: moves of unified memory's pages."""
+    """Flag operations that no call launched: page migrations of unified memory."""
     texts = [x.name.startswith(UNIFIED) for x in trace.labels]
     return np.array(texts, bool)[trace.gpu_ops.label[ops]]
 
 
 def _kinds_of_entries(trace: Trace, ops: Int64s, entry: Int64s, num: int) -> dict[str, Bools]:
-    """Tell which entries start an operation of some kinds."""
+    """Flag the entries that start an operation of these kinds."""
     label, texts = trace.gpu_ops.label[ops], [x.name for x in trace.labels]
 
     def named_so(test: Callable[[str], object]) -> Bools:

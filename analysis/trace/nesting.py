@@ -1,4 +1,4 @@
-"""Which host range lies in which: order, parents and depths of ranges of many threads."""
+"""Nesting of host ranges: order, parents and depths, over many threads."""
 
 import numpy as np
 from numpy.typing import NDArray

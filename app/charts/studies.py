@@ -18,7 +18,7 @@ from analysis.studies.engine.drawn import (
     placed_rows,
     value_title,
 )
-from analysis.studies.engine.fields import following, sort_key
+from analysis.studies.engine.fields import implied_by, sort_key
 from app.charts.base import (
     NARROW_CHARS,
     Chart,
@@ -69,7 +69,7 @@ def draw(frame: pd.DataFrame, table: Table, pivot: Pivot) -> Chart | None:
     if chart.kind == "heatmap":
         return _heatmap(keyed, chart.x, value_title(table))
     x_fields = {chart.x, *table.columns}
-    looks = series_looks(frame, keyed, chart.colour, x_fields | following(x_fields))
+    looks = series_looks(frame, keyed, chart.colour, x_fields | implied_by(x_fields))
     draw_as = _lines if chart.kind == "loglog" else _bars
     return draw_as(keyed, chart.x, value_title(table), looks)
 

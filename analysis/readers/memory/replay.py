@@ -34,7 +34,7 @@ LIVE = frozenset({"active_allocated", "active_pending_free", "active_awaiting_fr
 def contradictions(
     events: Sequence[Mapping[str, Any]], segments: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    """Return what is odd, one sentence each; KeyError or TypeError where fields are missing."""
+    """Return inconsistencies, one sentence each; KeyError or TypeError for missing fields."""
     return [*_totals(segments), *_fields(events, segments)]
 
 
@@ -117,7 +117,7 @@ def replay(
 ) -> DeviceHistory:
     """Return the curve and the peak of one device.
 
-    `is_recorded`: a history was kept, of all devices; one without events held what it holds.
+    `is_recorded`: the snapshot has a history; a device without events then was not active.
     Raises KeyError, TypeError or ValueError for records that are not as PyTorch writes them.
     """
     live = _live_blocks(segments)
@@ -178,7 +178,7 @@ def _block_sizes(segments: Sequence[Mapping[str, Any]]) -> dict[int, int]:
 
 
 def _event_sizes(events: Sequence[Mapping[str, Any]], final: Mapping[int, int]) -> list[int]:
-    """Return by how much each event changes what the allocator counts as allocated.
+    """Return the change of allocated bytes that each event makes.
 
     Events say what was asked for. A block that lives to the end states its size; of others it is
     the request, rounded up (a block that was left whole because little was left over is larger).
@@ -257,7 +257,7 @@ def _net(history: DeviceHistory, events: Sequence[Mapping[str, Any]]) -> tuple[i
 
 
 def _time_ns(event: Mapping[str, Any], index: int) -> int:
-    """Snapshots before PyTorch 2.2 have no times: the order stands in for them."""
+    """Snapshots before PyTorch 2.2 have no timestamps: the order of events stands in."""
     time_us = event.get("time_us", index)
     if not isinstance(time_us, int) or not 0 <= time_us < 1 << 53:
         raise ValueError(f"`time_us` is {time_us!r}, not a time")
@@ -281,7 +281,7 @@ def _live_at_peak(
     events: Sequence[Mapping[str, Any]],
     final: dict[int, tuple[int, Any]],
 ) -> None:
-    """Fill `at_peak`, and judge the history's wholeness on the way."""
+    """Fill `at_peak`, and warn if the history turns out to be incomplete."""
     before = _live_before(history, events, final)
     live: dict[int, Block] = {
         addr: Block(

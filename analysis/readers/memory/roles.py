@@ -44,7 +44,7 @@ class Block:
 
 @lru_cache(maxsize=1 << 10)
 def kind_of_phase(phase: str | None) -> str | None:
-    """Return forward, backward or optimizer: what a phase's name says, the first part first."""
+    """Return forward, backward or optimizer, from the first part of a phase's name that says it."""
     for part in (phase or "").lower().split("/"):
         for kind, words in _KINDS.items():
             if any(word in part for word in words):
@@ -60,9 +60,9 @@ _KINDS: Mapping[str, Sequence[str]] = {
 
 
 def kinds_over_time(phases: Sequence[str | None]) -> list[str | None]:
-    """Return the kind of phase at each event: where none is told, that of the events before.
+    """Return the kind of phase at each event, carried forward where an event has none.
 
-    A free has no stack of its own, so that most of those in a backward pass tell none.
+    Frees have no stack, so most of those in a backward pass have none of their own.
     """
     kinds: list[str | None] = []
     last = None

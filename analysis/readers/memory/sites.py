@@ -1,4 +1,4 @@
-"""Say where an allocation came from and in which phase, from its stack and the annotations."""
+"""Find an allocation's site and phase from its stack and the annotations."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -100,7 +100,7 @@ def phase_of_stack(frames: Sequence[Mapping[str, Any]]) -> str | None:
 
 @lru_cache(maxsize=_KEPT_FRAMES)
 def _phase_of_frame(name: str, file: str) -> tuple[str, bool] | None:
-    """Return the phase that a frame shows, and whether the frames around it cannot change it."""
+    """Return the phase that a frame implies, and whether outer frames cannot override it."""
     if name.startswith(_AUTOGRAD):
         return "backward", True
     if _is_python(file) and name in _BY_FUNCTION:
@@ -129,7 +129,7 @@ def _is_library_frame(file: str, name: str) -> bool:
 
 
 def is_optimizer_stack(frames: Sequence[Mapping[str, Any]]) -> bool:
-    """Say whether the stack is that of an optimizer that sets up or updates its state."""
+    """Return whether the stack is inside an optimizer that creates or updates its state."""
     return any(_is_optimizer(str(f.get("name", ""))) for f in frames)
 
 

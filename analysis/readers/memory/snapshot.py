@@ -1,4 +1,4 @@
-"""Read a PyTorch CUDA memory snapshot: the curve, its peak and what lived there.
+"""Read a PyTorch CUDA memory snapshot: the curve, its peak and the blocks live at the peak.
 
 The format is `torch.cuda.memory._snapshot()` pickled, as read from PyTorch 2.1 to 2.11. Peak,
 baseline, final and sites count what was asked for; `peak_allocated_bytes` and the curve's

@@ -52,7 +52,7 @@ Numbers = Mapping[str, float | str]
 
 
 def table_style(table: NcuTable, path: Path) -> NumberStyle:
-    """Return the style of every number in the table; CaptureError where two are possible."""
+    """Return the number format of the table; CaptureError if it is ambiguous."""
     try:
         styles = candidate_styles(_tokens(table))
     except AmbiguousNumberError as exc:
@@ -81,7 +81,7 @@ def numbers_of(table: NcuTable, style: NumberStyle) -> Numbers:
 
 
 def contradictions(launch: NcuLaunch, numbers: Numbers) -> list[str]:
-    """Return what the launch says twice and differently when its tokens mean these numbers."""
+    """Return the contradictions of a launch under this reading of its numbers."""
     odd = []
     values: dict[str, float] = {}
     for (name, unit), token in launch.tokens.items():
@@ -240,7 +240,7 @@ def _gpu(launches: list[NcuLaunch], values: list[dict[tuple[str, str], float]]) 
 
 
 def _checks(table: NcuTable, numbers: Numbers) -> list[CaptureWarning]:
-    """Warn where a launch contradicts itself, or rows are there twice."""
+    """Warn of launches with contradictory values and of repeated rows."""
     bad = [
         f"launch {launch.id}: {text}"
         for launch in table.launches

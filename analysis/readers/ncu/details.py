@@ -1,4 +1,4 @@
-"""What ncu counted of one launch beyond its table row: why warps waited, hit rates, memory traffic.
+"""Counters of a launch beyond its table row: warp stall reasons, hit rates, memory traffic.
 
 Names: NVIDIA Nsight Compute documentation, "Metrics Reference", and the section files
 MemoryWorkloadAnalysis, WarpStateStats, SchedulerStats and SourceCounters, versions 2022.4 to
@@ -60,7 +60,7 @@ Detail = tuple[str, str, float, str]
 
 
 def details_of(values: Values) -> list[Detail]:
-    """Return the figures that were collected, in a fixed order; waits the longest first."""
+    """Return the collected figures in a fixed order; stall reasons by size."""
     by_name = {name: value for (name, _), value in values.items() if not math.isnan(value)}
     details = [*sorted(_waits(by_name), key=lambda d: -d[2])]
     for group, label, unit, names in _FIGURES:
@@ -71,7 +71,7 @@ def details_of(values: Values) -> list[Detail]:
 
 
 def _waits(by_name: dict[str, float]) -> Iterator[Detail]:
-    """Yield warps that wait, by reason, for each that issues; else samples of what warps did."""
+    """Yield stall reasons as stalled warps per issuing warp, else as stall samples."""
     for pattern, unit in ((_RATIO, "warps for each that issues"), (_SAMPLES, "samples")):
         matches = [(pattern.fullmatch(name), value) for name, value in by_name.items()]
         reasons = [(m[1], v) for m, v in matches if m and not m[1].endswith("_not_issued")]

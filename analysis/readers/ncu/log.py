@@ -1,4 +1,4 @@
-"""What ncu's own messages and the program's output mean for the numbers beside them."""
+"""Warnings from ncu's own messages and from the output of the profiled program."""
 
 import re
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ _MAX_SHOWN = 3
 
 
 def log_warnings(lines: Sequence[str]) -> tuple[CaptureWarning, ...]:
-    """Return one warning for each thing the lines say that changes how the numbers may be read."""
+    """Return one warning for each message that changes how the numbers may be used."""
     warnings: list[CaptureWarning] = []
     messages = [li for li in lines if li.startswith("==")]
     output = [li for li in lines if not li.startswith("==")]

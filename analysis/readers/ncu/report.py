@@ -1,6 +1,6 @@
 """Read an Nsight Compute report through NVIDIA's `ncu_report`, else through `ncu --import`.
 
-First its outer layout is checked, so that native code only opens a file that is whole. Layout
+The outer layout is checked first, so that native code never opens a truncated file. Layout
 (NVIDIA's file format notes in Nsight Compute's extras, format version 7): `NVR\\0`, a sized file
 header, then blocks of a sized header and a payload. A header is a protobuf message whose fields 1,
 2 and 5 are the number of sources, the number of results and the payload's bytes.

@@ -1,4 +1,4 @@
-"""The text of an ncu CSV, raw or details page, as one record a launch; values are still tokens.
+"""Parse an ncu CSV, raw or details page, into one record per launch; values stay text.
 
 ncu writes its own messages and the program's output into the same stream, before and between the
 rows. Rows of the details page are ragged. All columns are found by their header's name. Units come
@@ -78,7 +78,7 @@ class Metric(NamedTuple):
 
 @lru_cache(maxsize=_KEPT_METRICS)
 def metric_of(name: str, unit: str) -> Metric:
-    """Return what the name and the unit as printed mean: a report repeats them in each launch."""
+    """Return the metric of a name and printed unit; cached, since every launch repeats them."""
     factor, base = unit_scale(unit)
     return Metric(
         key=(name, base),
@@ -133,7 +133,7 @@ class NcuLaunch:
 
 @dataclass(slots=True, kw_only=True)
 class NcuTable:
-    """All launches of one file in order, and the lines that are not the table's."""
+    """All launches of a file in order, and the lines outside the table."""
 
     launches: list[NcuLaunch] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
@@ -371,7 +371,7 @@ def _add_details(
 
 
 def _total(token: str) -> str:
-    """Return the value alone where those of its instances follow it; texts stay as they are."""
+    """Strip the values of instances that follow a metric's own; other text is unchanged."""
     if not token.endswith(")"):
         return token
     value, _, _ = token.partition("(")

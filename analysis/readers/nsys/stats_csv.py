@@ -51,7 +51,7 @@ Blocks = dict[Content, list[SummaryRow]]
 
 
 def read_nsys_csv(path: Path) -> CaptureTables:
-    """Return what the summaries in the file hold; CaptureError if it is none of them."""
+    """Return the tables of the summaries in the file; CaptureError if there is none."""
     with reading(path):
         text = read_text(path)
     if text.startswith("version https://git-lfs"):
@@ -97,7 +97,7 @@ def _blocks(reports: Iterable[Summary], warnings: list[CaptureWarning]) -> Block
 
 
 def _by_content(summary: Summary) -> Blocks:
-    """Return the rows by what they are; a mixed report's by their categories."""
+    """Return the rows by content; those of a mixed report by their category."""
     if summary.content is Content.OTHER:
         return {}
     if summary.content is not Content.MIXED:
@@ -115,7 +115,7 @@ def _by_content(summary: Summary) -> Blocks:
 
 
 def _totals(rows: Iterable[SummaryRow]) -> dict[str, tuple[int, int, int]]:
-    """Return count, time and size by name: the same in a report by name and one by shape."""
+    """Return count, time and size per name: equal for reports by name and by launch shape."""
     by_name: dict[str, tuple[int, int, int]] = {}
     for row in rows:
         count, total, size = by_name.get(row.name, (0, 0, 0))
@@ -125,16 +125,16 @@ def _totals(rows: Iterable[SummaryRow]) -> dict[str, tuple[int, int, int]]:
 
 
 def _joined_calls(several: list[list[SummaryRow]]) -> list[list[SummaryRow]]:
-    """Add MPI's calls to CUDA's: they are reports of their own."""
+    """Append MPI calls to the CUDA calls: nsys reports them separately."""
     mpi = [rows for rows in several if all(r.name.startswith("MPI_") for r in rows)]
     cuda = [rows for rows in several if rows not in mpi]
     return [rows + (mpi[0] if mpi else []) for rows in cuda] or mpi
 
 
 def _joined_ranges(several: list[list[SummaryRow]]) -> list[list[SummaryRow]]:
-    """Put push/pop and start/end ranges together where no summary holds both.
+    """Combine push/pop and start/end ranges unless one summary holds both.
 
-    Ranges of the two kinds are never the same ones; equal summaries are one report twice.
+    The two kinds never overlap; equal summaries are the same report twice.
     """
     distinct = [rows for i, rows in enumerate(several) if rows not in several[:i]]
     plain = [rows for rows in distinct if not any(row.style for row in rows)]
@@ -146,7 +146,7 @@ def _joined_ranges(several: list[list[SummaryRow]]) -> list[list[SummaryRow]]:
 def _note_left_out(
     path: Path, reports: Sequence[Summary], blocks: Blocks, warnings: list[CaptureWarning]
 ) -> None:
-    """Name the reports and rows that are in no table; refuse a file of which nothing is."""
+    """Warn of unused reports and rows; reject a file with nothing usable."""
     others = [s for s in reports if s.content is Content.OTHER or _is_foreign(s)]
     strange = [
         row
@@ -177,7 +177,7 @@ def _note_left_out(
 
 
 def _is_foreign(summary: Summary) -> bool:
-    """Say whether it sums calls of neither CUDA nor MPI."""
+    """Return whether the summary holds neither CUDA nor MPI calls."""
     is_calls = summary.content is Content.CALLS and bool(summary.rows)
     return is_calls and not any(_CUDA_CALL.match(row.name) for row in summary.rows)
 
@@ -211,7 +211,7 @@ def _tables(path: Path, blocks: Blocks, warnings: list[CaptureWarning]) -> Captu
 
 
 def _kernel_frame(rows: Sequence[SummaryRow]) -> pd.DataFrame:
-    """Return KERNEL_COLUMNS; old reports give one row a shape, new ones one a name."""
+    """Return KERNEL_COLUMNS; old reports have one row per launch shape, new ones one per name."""
     frame = pd.DataFrame(
         {
             "name": [r.name for r in rows],
@@ -232,7 +232,7 @@ def _kernel_frame(rows: Sequence[SummaryRow]) -> pd.DataFrame:
 
 
 def _call_frame(rows: Sequence[SummaryRow]) -> pd.DataFrame:
-    """Return API_CALL_COLUMNS; calls of one name with and without version suffix become one."""
+    """Return API_CALL_COLUMNS; calls that differ in the version suffix alone are merged."""
     frame = pd.DataFrame(
         {
             "name": [api_name(r.name) for r in rows],
@@ -265,7 +265,7 @@ def transfer_kind(operation: str) -> str:
 
 
 def _transfer_frame(blocks: Mapping[Content, Sequence[SummaryRow]]) -> pd.DataFrame:
-    """Return TRANSFER_COLUMNS: times with sizes where both are there, else what is known."""
+    """Return TRANSFER_COLUMNS: times and sizes, or whichever is known."""
     times, sizes = (blocks.get(c, ()) for c in (Content.TIMES, Content.SIZES))
     timed = _by_kind(times)
     sized = _by_kind(sizes)
@@ -280,7 +280,7 @@ def _transfer_frame(blocks: Mapping[Content, Sequence[SummaryRow]]) -> pd.DataFr
 
 
 def _by_kind(rows: Iterable[SummaryRow]) -> dict[str, SummaryRow]:
-    """Return one row a kind: operations on arrays are copies like the others, and add up."""
+    """Return one row per kind; copies to and from arrays are added to the others."""
     by_kind: dict[str, SummaryRow] = {}
     for row in rows:
         kind = transfer_kind(row.name)
@@ -300,7 +300,7 @@ def _sum(a: int | None, b: int | None) -> int | None:
 
 
 def _phase_frame(rows: Sequence[SummaryRow]) -> pd.DataFrame:
-    """Return PHASE_COLUMNS with host time only: a summary knows no kernels and no nesting."""
+    """Return PHASE_COLUMNS with host time only: summaries have neither kernels nor nesting."""
     merged: dict[str, tuple[int, int]] = {}
     for row in rows:
         name = path_part(row.name.removeprefix(":"))
@@ -339,9 +339,9 @@ def _largest_first(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _contradictions(reports: Iterable[Summary]) -> Iterator[CaptureWarning]:
-    """Say which summaries' rows contradict each other: shares, means and rows that are there twice.
+    """Warn of summaries with inconsistent rows: shares, means, duplicates.
 
-    They show rows that were lost or changed.
+    That means lost or edited rows.
     """
     for summary in reports:
         bad = [*_shares(summary.rows), *_means(summary.rows), *_repeats(summary.rows)]

@@ -1,4 +1,4 @@
-"""The summaries in the output of `nsys stats`, told apart by their columns, row by row.
+"""Parse the summaries in the output of `nsys stats`, identified by their columns.
 
 Reports of CUDA, of other libraries and of single events share most of their columns. A summary
 counts as one of kernels, calls, copies or ranges only if its columns are exactly those of such a
@@ -118,7 +118,7 @@ _BY_COLUMNS = (
 
 
 def summaries(path: Path, lines: Sequence[str]) -> Iterator[Summary]:
-    """Give each summary in the file. A blank line or a title ends one."""
+    """Yield each summary in the file; a blank line or a title ends it."""
     at, title = 0, _of_file_name(path)
     size_unit: str | None = None
     while at < len(lines):
@@ -152,7 +152,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _is_header(cells: Sequence[str]) -> bool:
-    """Say whether a line names columns: several, and some with a unit or a well-known name."""
+    """Return whether a line is a header: several columns, some with a unit or a known name."""
     names = {_base(c) for c in cells}
     has_figures = (
         bool(names & _COUNTS) or "start" in names or any(_unit(c) is not None for c in cells)

@@ -68,7 +68,7 @@ def _with_counts(tables: CaptureTables, loaded: LoadedTrace) -> CaptureTables:
 def _cpu_tables(
     trace: Trace, common: dict[str, Any], notes: tuple[CaptureWarning, ...]
 ) -> CaptureTables:
-    """Return operators' own time as kernels, and no figure of a GPU."""
+    """Return operators with their self time as kernels, and no GPU figures."""
     work = operators_as_work(trace)
     ranges = phase_ranges(work)
     given = attribute(work, ranges)
@@ -94,7 +94,7 @@ def _cpu_tables(
 
 
 def _notes(loaded: LoadedTrace) -> Iterator[CaptureWarning]:
-    """Say what of the file is not in the tables, or was read with a doubt."""
+    """Warn of what was left out or read with reservations."""
     counts = {
         "repaired_json": (
             loaded.num_repaired,

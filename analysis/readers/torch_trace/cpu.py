@@ -90,7 +90,7 @@ _OF_A_GPU = frozenset(
 
 
 def _own_time(start_ns: Int64s, end_ns: Int64s, parent: Int32s) -> Int64s:
-    """Return each duration without that of direct callees."""
+    """Return the self time of each operator: its duration without direct callees."""
     own = end_ns - start_ns
     has = parent >= 0
     inside = np.minimum(end_ns[has], end_ns[parent[has]]) - start_ns[has]

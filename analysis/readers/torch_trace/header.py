@@ -1,4 +1,4 @@
-"""What a trace's header says of the GPU, the versions and the settings; nothing private."""
+"""GPU, versions and settings from a trace's header; nothing private."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def gpu_facts(header: Mapping[str, Any], device: int) -> dict[str, Any]:
-    """Return what `deviceProperties` says of a device; {} where it says nothing."""
+    """Return the facts of a device in `deviceProperties`; {} if there are none."""
     stated = header.get("deviceProperties")
     listed = stated if isinstance(stated, list) else []
     devices = [

@@ -75,7 +75,7 @@ _CPU, _DEVICE_MEMORY, _HOST_MEMORY = 0, 0, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedTrace:
-    """The event tables of a file, and what of it did not get there."""
+    """The event tables of a file, and what was left out of them."""
 
     trace: Trace
     header: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Find GPU operations with times that cannot be."""
+"""Find GPU operations with impossible timestamps."""
 
 import numpy as np
 import pandas as pd

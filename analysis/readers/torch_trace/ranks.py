@@ -1,4 +1,4 @@
-"""Tell the ranks of a merged trace apart: whose launches and whose GPU an event belongs to.
+"""Separate the ranks of a merged trace: which process launched an event, and on which GPU.
 
 PyTorch writes one process into a trace, with correlation ids and device numbers of its own. Tools
 merge the traces of several ranks into one file and tell them apart by a `rank` argument, by a text
@@ -145,7 +145,7 @@ def _text_mark(pid: Hashable) -> str:
 
 
 def _offsets(streams: Sequence[tuple[Any, Any, Any, Any]]) -> list[int]:
-    """Return what was added to the GPU's process id of each stream, which was the device's."""
+    """Return the offset that was added to the GPU's process id of each stream."""
     return [
         pid - device if isinstance(pid, int) and device >= 0 and abs(pid) < 1 << 62 else 0
         for device, _, pid, _ in streams

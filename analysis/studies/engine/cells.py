@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis.published import Figure, load_figures
 from analysis.runview import RunView
-from analysis.studies.engine.fields import fields_of, following, with_one_name
+from analysis.studies.engine.fields import fields_of, implied_by, with_one_name
 from analysis.studies.engine.measures import SEEN_BY, latency_over, measure_of
 from analysis.studies.engine.records import Study, Table, Value
 from core.numbers import decimal
@@ -70,7 +70,7 @@ def make_frame(study: Study, views: Sequence[RunView], *, published: bool) -> pd
 def _comparable(
     shown: list[tuple[RunView, dict[str, str]]], name: str
 ) -> list[tuple[RunView, dict[str, str]]]:
-    """Leave out the jobs that have one value of a field alone, where others have several."""
+    """Leave out jobs with a single value of a field if others have several to compare."""
     if not name:
         return shown
     rests = [tuple(sorted((k, x) for k, x in f.items() if k != name)) for _, f in shown]
@@ -265,7 +265,7 @@ def _with_printed(derived: list[Record], printed: list[Record]) -> list[Record]:
 
 
 def _rest(record: Record, name: str) -> tuple[tuple[str, Any], ...]:
-    skipped = {name, *following({name}), *CELL_COLUMNS} - {"from", "table"}
+    skipped = {name, *implied_by({name}), *CELL_COLUMNS} - {"from", "table"}
     return tuple(sorted((k, v) for k, v in record.items() if k not in skipped))
 
 

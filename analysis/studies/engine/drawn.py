@@ -1,4 +1,4 @@
-"""What of a table a chart draws, and how its marks are called, on pages and in files alike."""
+"""Which rows of a table a chart shows and how they are labelled, on pages and in exported files."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -9,10 +9,12 @@ from analysis.studies.engine.records import Chart, Pivot, Table
 
 Row = dict[str, Any]
 """One cell of a study's tidy frame; None is what is not known."""
-SPEAKING = frozenset({"gpu", "workload", "model", "mode", "compile", "dtype", "kernel", "recorded"})
-"""Fields whose values say by themselves what they are; others are written after their name."""
-TOLD = ("dtype",)
-"""Fields without which a row is taken for what it is not: bf16 is no fp32 run of another batch."""
+SELF_EXPLANATORY = frozenset(
+    {"gpu", "workload", "model", "mode", "compile", "dtype", "kernel", "recorded"}
+)
+"""Fields whose values are clear without their name; others are written after it."""
+ALWAYS_SHOWN = ("dtype",)
+"""Fields shown wherever they differ: without its dtype a bf16 run reads as an fp32 one."""
 WIDE_RATIO = 100.0
 MAX_BAR_ROWS = 40
 """Rows of a table that bars are drawn for: more of them are read in the table."""
@@ -56,7 +58,7 @@ def placed_rows(rows: Sequence[Row], table: Table, pivot: Pivot) -> list[Row]:
     names = [n for n in known if rows and n in rows[0] and n not in (chart.x, "from")]
     if chart.kind == "heatmap":
         rows = of_sweeps(rows, names, chart.x)
-    series = series_labels(rows, telling(rows, names, kept=[chart.colour]))
+    series = series_labels(rows, distinguishing_fields(rows, names, kept=[chart.colour]))
     return [
         {**row, "series": name, "label": str(row[chart.x])}
         for row, name in zip(rows, series, strict=True)
@@ -87,7 +89,7 @@ def is_by_row(chart: Chart, table: Table) -> bool:
 
 
 def is_wide(values: Iterable[float | None]) -> bool:
-    """Say whether bars of these values need a logarithmic axis: else the shortest vanish."""
+    """Return whether bars of these values need a logarithmic axis to be seen."""
     known = [v for v in values if v is not None and v > 0]
     return bool(known) and max(known) > WIDE_RATIO * min(known)
 
@@ -106,25 +108,25 @@ def of_sweeps(rows: Sequence[Row], names: Sequence[str], x: str) -> list[Row]:
 
 
 def row_labels(rows: Sequence[Row], pivot: Pivot, chart: Chart) -> list[str]:
-    """Return a text for each drawn cell that names its row of the table: what rows differ in."""
+    """Return a label for each drawn cell: the fields in which the rows of its table differ."""
     names = [n for n in pivot.row_fields if n not in ("from", chart.colour)]
     names = [n for n in names if rows and n in rows[0]]
-    varying = telling(rows, names) or [chart.x]
+    varying = distinguishing_fields(rows, names) or [chart.x]
     return [label_of({n: row[n] for n in varying}) + _source(row) for row in rows]
 
 
-def telling(
+def distinguishing_fields(
     rows: Sequence[Mapping[str, object]], names: Sequence[str], kept: Sequence[str] = ()
 ) -> list[str]:
-    """Return `kept` and the fewest of the names, in their order, that tell rows apart as all do.
+    """Return `kept` and the fewest further names, in order, that distinguish rows as all do.
 
-    What a reader must see wherever it differs is among them: forward is no training step.
+    The mode and ALWAYS_SHOWN are among them wherever they differ.
     """
     chosen = list(kept)
     for name in names:
-        is_told = name in (*TOLD, "mode") and _num_kinds(rows, [name]) > 1
+        is_always_shown = name in (*ALWAYS_SHOWN, "mode") and _num_kinds(rows, [name]) > 1
         if name not in chosen and (
-            is_told or _num_kinds(rows, [*chosen, name]) > _num_kinds(rows, chosen)
+            is_always_shown or _num_kinds(rows, [*chosen, name]) > _num_kinds(rows, chosen)
         ):
             chosen.append(name)
     return chosen
@@ -135,11 +137,12 @@ def _num_kinds(rows: Sequence[Mapping[str, object]], names: Sequence[str]) -> in
 
 
 def series_labels(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
-    """Return a text for each drawn cell that names its line: the fields, the first one bare."""
+    """Return a label for each drawn cell's line: its fields, the first one without its name."""
     kept = [n for n in names if rows and n in rows[0]]
     return [
         _joined(
-            _text(row[n]) if i == 0 and n != "gpu" else told(row[n], n) for i, n in enumerate(kept)
+            _text(row[n]) if i == 0 and n != "gpu" else field_label(row[n], n)
+            for i, n in enumerate(kept)
         )
         + _source(row)
         for row in rows
@@ -147,8 +150,8 @@ def series_labels(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
 
 
 def label_of(fields: Mapping[str, object]) -> str:
-    """Return fields as one text, never empty: of switches alone, those that are off are told."""
-    short = _joined(told(value, name) for name, value in fields.items())
+    """Return fields as one label, never empty: if need be, of the switches that are off."""
+    short = _joined(field_label(value, name) for name, value in fields.items())
     return short or _joined(
         f"{name.replace('_', ' ')} {_text(value)}" for name, value in fields.items() if _text(value)
     )
@@ -162,17 +165,17 @@ def _source(row: Row) -> str:
     return f" ({row['from']})" if row["provenance"] == "published" else ""
 
 
-def told(value: object, name: str) -> str:
-    """Return a field's value as a label says it: after its name where it needs one.
+def field_label(value: object, name: str) -> str:
+    """Return a field's value for a label, after its name unless it is self-explanatory.
 
-    A switch that is on is its name alone, one that is off goes without saying.
+    A switch that is on is its name alone; one that is off is left out.
     """
     text = _text(value)
     if text.lower() in ("true", "false"):
         return name.replace("_", " ") if text.lower() == "true" else ""
     if name == "gpu":
         return text.removeprefix("NVIDIA ")  # all of them share it
-    return text if not text or name in SPEAKING else f"{name.replace('_', ' ')} {text}"
+    return text if not text or name in SELF_EXPLANATORY else f"{name.replace('_', ' ')} {text}"
 
 
 def _text(value: object) -> str:

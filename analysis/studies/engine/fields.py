@@ -99,7 +99,7 @@ def with_one_name(fields: Mapping[str, str]) -> dict[str, str]:
     return renamed
 
 
-def following(used: Set[str]) -> set[str]:
+def implied_by(used: Set[str]) -> set[str]:
     """Return the fields whose value follows from those that are used."""
     same = [pair for names in SAME_AS.values() for pair in names.items()]
     implied = {param for name, param in same if name in used}

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.studies.engine.cells import CELL_COLUMNS, MEASURED
-from analysis.studies.engine.drawn import label_of, telling, value_text
-from analysis.studies.engine.fields import following, sort_key
+from analysis.studies.engine.drawn import distinguishing_fields, label_of, value_text
+from analysis.studies.engine.fields import implied_by, sort_key
 from analysis.studies.engine.records import FitRow, Table
 
 TAIL_POINTS = 3
@@ -80,9 +80,9 @@ def _labels(groups: Sequence[dict[str, str]], table: Table) -> list[str]:
     A field that tells nothing further apart is left out; of one group alone, what a chart colours.
     """
     others = sorted({name for group in groups for name in group} - {"from", *table.rows})
-    doubled = following({*table.rows, *table.columns})
+    doubled = implied_by({*table.rows, *table.columns})
     others.sort(key=doubled.__contains__)
-    kept = telling(groups, [*table.rows, *others])
+    kept = distinguishing_fields(groups, [*table.rows, *others])
     kept = kept or ([table.chart.colour] if table.chart else [])
     return [label_of({n: g[n] for n in kept if g.get(n)}) for g in groups]
 

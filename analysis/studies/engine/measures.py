@@ -1,4 +1,4 @@
-"""What can be read off one run: a name -> a function from a run to its readings.
+"""Measures of studies: by name, a function from a run to its readings.
 
 No reading means unknown; nothing is ever 0 for unknown. Times are ms, memory GB (1e9 bytes),
 shares %, all as the tables print them.

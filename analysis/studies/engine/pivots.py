@@ -7,8 +7,8 @@ import pandas as pd
 
 from analysis.runview import RunView
 from analysis.studies.engine.cells import CELL_COLUMNS, MEASURED, Record, allowed
-from analysis.studies.engine.drawn import TOLD
-from analysis.studies.engine.fields import fields_of, following, job_for, sort_key
+from analysis.studies.engine.drawn import ALWAYS_SHOWN
+from analysis.studies.engine.fields import fields_of, implied_by, job_for, sort_key
 from analysis.studies.engine.records import Cell, Pivot, Table
 
 Key = tuple[str, ...]
@@ -27,7 +27,7 @@ def make_pivot(table: Table, frame: pd.DataFrame, views: Sequence[RunView]) -> P
     lacking = {name: "" for name in (*row_fields, *column_fields) if name not in frame}
     rows = [row | lacking for row in rows]
     fields = [name for name in (*frame, *lacking) if name not in CELL_COLUMNS]
-    row_fields += _always_told(rows, {*row_fields, *column_fields})
+    row_fields += _always_shown(rows, {*row_fields, *column_fields})
     row_fields += _colliding(rows, [*row_fields, *column_fields], fields)
     row_fields += _mixed(rows, row_fields, column_fields, fields)
     labels = {v.key: f"{v.label} ({v.unit})" if v.unit else v.label for v in table.values}
@@ -65,10 +65,12 @@ def _is_size(column: Key) -> bool:
     return any(text.isdigit() for text in column[:-1])
 
 
-def _always_told(rows: Sequence[Record], used: Set[str]) -> list[str]:
-    """Return the fields that a reader must see wherever our cells differ in them."""
+def _always_shown(rows: Sequence[Record], used: Set[str]) -> list[str]:
+    """Return the fields that are always shown where measured cells differ in them."""
     ours = [row for row in rows if row["from"] == MEASURED]
-    return [n for n in TOLD if n not in used and len({r.get(n) or "" for r in ours} - {""}) > 1]
+    return [
+        n for n in ALWAYS_SHOWN if n not in used and len({r.get(n) or "" for r in ours} - {""}) > 1
+    ]
 
 
 def _spread(rows: list[Record], table: Table) -> list[Record]:
@@ -128,7 +130,7 @@ def _mixed(
     ours = [row for row in rows if row["from"] == MEASURED]
     used = {*row_fields, *column_fields}
     mixed: list[str] = []
-    for name in (n for n in fields if n not in {*used, *following(used)}):
+    for name in (n for n in fields if n not in {*used, *implied_by(used)}):
         if any(_num_known(g, name) > 1 for g in _groups(ours, [*row_fields, *mixed])):
             mixed.append(name)
     return mixed

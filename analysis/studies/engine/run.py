@@ -74,8 +74,8 @@ def run_study(name: str, views: Sequence[RunView], *, published: bool = False) -
 
 
 def _fixed(study: Study, frame: pd.DataFrame, pivots: Sequence[Pivot]) -> Iterator[str]:
-    """State what all our rows of each table share beside what is laid out: nothing is implied."""
-    told: dict[str, list[str]] = {}
+    """State the fields that all measured rows of a table share but no row or column shows."""
+    titles_of: dict[str, list[str]] = {}
     for table, pivot in zip(study.tables, pivots, strict=True):
         ours = frame[(frame["table"] == table.title) & (frame["from"] == MEASURED)]
         laid_out = {*pivot.row_fields, *table.columns, *CELL_COLUMNS, "workload"}
@@ -84,8 +84,8 @@ def _fixed(study: Study, frame: pd.DataFrame, pivots: Sequence[Pivot]) -> Iterat
         fixed = [n for n in names if ours[n].nunique() == 1 and ours[n].iloc[0]]
         if fixed:
             shown = ", ".join(f"{n.replace('_', ' ')} {ours[n].iloc[0]}" for n in fixed)
-            told.setdefault(shown, []).append(table.title)
-    for shown, titles in told.items():
+            titles_of.setdefault(shown, []).append(table.title)
+    for shown, titles in titles_of.items():
         where = "in all tables" if len(titles) == len(study.tables) > 1 else "; ".join(titles)
         lead = "Fixed" if len(study.tables) == 1 else f"Fixed ({where})"
         yield f"{lead}: every measured row has {shown}."
@@ -99,7 +99,7 @@ def study_cells(name: str, views: Sequence[RunView]) -> pd.DataFrame:
 
 
 def _left_out(study: Study, views: Sequence[RunView]) -> Iterator[str]:
-    """Say what each table fixes beside the workload, and how many of our runs differ in it."""
+    """State the fields each table filters by, and how many measured runs that leaves out."""
     for table in study.tables:
         fixed = {k: v for k, v in table.where.items() if k != "workload"}
         if not fixed:
@@ -113,7 +113,7 @@ def _left_out(study: Study, views: Sequence[RunView]) -> Iterator[str]:
 
 
 def _disagreeing(frame: pd.DataFrame, views: Sequence[RunView]) -> Iterator[str]:
-    """Name the cells of several runs whose latencies lie far apart: one figure hides that."""
+    """Name cells that average runs with very different latencies."""
     by_id = {view.run.id: view for view in views}
     seen: set[tuple[str, ...]] = set()
     for ids in frame["run_ids"]:

@@ -1,7 +1,13 @@
 """What a chart draws of a long table, and on which axis."""
 
 from analysis.export.svg import rows_svg
-from analysis.studies.engine.drawn import MAX_BAR_ROWS, is_wide, label_of, of_sweeps, telling
+from analysis.studies.engine.drawn import (
+    MAX_BAR_ROWS,
+    distinguishing_fields,
+    is_wide,
+    label_of,
+    of_sweeps,
+)
 
 
 def test_a_heat_map_leaves_lines_of_one_cell_to_the_table() -> None:
@@ -37,8 +43,8 @@ def test_a_label_names_the_fewest_fields_that_tell_rows_apart_and_always_the_dty
     ]
     names = ["model", "mode", "batch", "dtype"]
 
-    assert telling(rows, names) == ["model", "mode", "dtype"]
-    assert telling(rows[:1], names, kept=["model"]) == ["model"]
+    assert distinguishing_fields(rows, names) == ["model", "mode", "dtype"]
+    assert distinguishing_fields(rows[:1], names, kept=["model"]) == ["model"]
 
 
 def test_a_switch_is_told_by_its_name_and_never_leaves_a_label_empty() -> None:
