@@ -11,11 +11,14 @@ MAX_SNAPSHOT_BYTES = 2 << 30
 REMEDY = "Dump it again with torch.cuda.memory._dump_snapshot()"
 
 
-def load_snapshot_data(path: Path) -> dict[str, Any]:
-    """Return the snapshot's dictionary as it is stored, its outer shape checked."""
+def load_snapshot_data(path: Path, *, is_sound: bool = False) -> dict[str, Any]:
+    """Return the snapshot's dictionary as it is stored, its outer shape checked.
+
+    `is_sound`: the scrubber has just written it, so its opcodes need no check.
+    """
     data = read_bytes(path, MAX_SNAPSHOT_BYTES)
     try:
-        loaded = load_data(data)
+        loaded = load_data(data, is_sound=is_sound)
     except PickleRefusedError as exc:
         raise CaptureError(
             path, str(exc), "Only pickles of plain data are read; " + REMEDY

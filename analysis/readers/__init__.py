@@ -85,7 +85,9 @@ def _reader(
 
         return partial(read_torch_trace, scratch=scratch)
     elif kind is CaptureKind.MEMORY_SNAPSHOT:
-        from analysis.readers.memory.snapshot import read_memory_snapshot as reader
+        from analysis.readers.memory.snapshot import read_memory_snapshot
+
+        return partial(read_memory_snapshot, is_sound=is_own_copy)
     else:
         from analysis.readers.latency_csv import read_latency_csv as reader
     return reader

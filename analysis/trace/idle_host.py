@@ -119,13 +119,14 @@ def leading_windows(trace: Trace, steps: Steps) -> tuple[int, tuple[Int64s, Int6
     mine = np.ones(len(ops), bool) if steps.process == MISSING else ops.process == steps.process
     duration = (ops.end_ns - ops.start_ns).astype(float)
     device = int(np.argmax(np.bincount(np.maximum(ops.device[mine], 0), duration[mine])))
-    own = steps.frame[steps.frame["process"] == steps.process] if len(steps.frame) else steps.frame
-    own = own[own["is_regular"].astype(bool)] if len(own) else own
-    own = own.dropna(subset=["gpu_start_ns", "period_ns"])
-    if len(own):
-        start = own["gpu_start_ns"].to_numpy(np.int64)
-        end = np.minimum(start + own["period_ns"].to_numpy(np.int64), np.append(start[1:], _FAR))
-        return device, (start, end), len(own)
+    frame = steps.frame
+    counts = (frame["process"].to_numpy() == steps.process) & frame["is_regular"].to_numpy(bool)
+    counts &= (frame["gpu_start_ns"].notna() & frame["period_ns"].notna()).to_numpy(bool)
+    if counts.any():
+        start = frame["gpu_start_ns"].to_numpy(np.int64, na_value=0)[counts]
+        period = frame["period_ns"].to_numpy(np.int64, na_value=0)[counts]
+        end = np.minimum(start + period, np.append(start[1:], _FAR))
+        return device, (start, end), len(start)
     runs = (ops.device == device) & _is_kernel(trace)
     if not runs.any():
         return device, (np.zeros(0, np.int64), np.zeros(0, np.int64)), 0
@@ -286,12 +287,11 @@ def _add_pieces(
     marks = np.where(marks > 0, marks, frame_marks[frames])
     name = np.append(trace.host_ranges.name, MISSING)[ranges].astype(np.int64)
     kind = np.append(trace.host_ranges.kind, MISSING)[ranges].astype(np.int64)
-    table = pd.DataFrame(
-        {"name": name, "kind": kind, "mark": marks, "call": calls, "ns": pieces}
-        | {"function": np.where((name < 0) & (calls < 0), functions[frames], MISSING)}
-    )
-    by = ["name", "kind", "mark", "call", "function"]
-    for (code, range_kind, mark, call, function), ns in table.groupby(by)["ns"].sum().items():
+    function_of = np.where((name < 0) & (calls < 0), functions[frames], MISSING)
+    sums = _summed([name, kind, marks, calls, function_of], pieces)
+    for code, range_kind, mark, call, function, ns in zip(
+        *map(np.ndarray.tolist, sums), strict=True
+    ):
         called = trace.names[call] if call >= 0 else None
         group = _group(called, int(range_kind), int(mark))
         outside = trace.names[function] if function >= 0 else GROUPS["outside"]

@@ -68,8 +68,10 @@ def rank_tables(trace: Trace, op_step: Int64s | None = None) -> RankTables:
         for process, device, mine in _places(trace, np.flatnonzero(runs))
     ]
     rows = [use.row | _identity(trace, use.process, use.device) for use in uses]
+    columns = {name: [row[name] for row in rows] for name in RANK_COLUMNS}
+    columns |= {name: pd.array(columns[name], dtype="Int64") for name in _NULLABLE}
     return RankTables(
-        ranks=pd.DataFrame(rows, columns=list(RANK_COLUMNS)).astype(_NULLABLE),
+        ranks=pd.DataFrame(columns),
         collectives=_collectives(trace, uses, op_step),
     )
 
@@ -82,9 +84,7 @@ def steps_of_ops(trace: Trace) -> Int64s:
     return found
 
 
-_NULLABLE: Any = {
-    name: "Int64" for name in ("rank", "utc_origin_ns", "world_size", "largest_group")
-}
+_NULLABLE = ("rank", "utc_origin_ns", "world_size", "largest_group")
 
 
 def _places(trace: Trace, runs: Int64s) -> list[tuple[int, int, Int64s]]:

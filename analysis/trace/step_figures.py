@@ -40,8 +40,10 @@ def step_kernels(trace: Trace, steps: Steps) -> pd.DataFrame:
         sums[key] = (before[0] + int(count[i]), before[1] + int(total[i]))
     rows = [(*key, n / num, ns / num) for key, (n, ns) in sums.items()]
     rows.sort(key=lambda row: -row[-1])
-    frame = pd.DataFrame(rows, columns=["name", "grid", "block", "is_opaque", "count", "total_ns"])
-    return frame[list(STEP_KERNEL_COLUMNS)].astype({"grid": object, "block": object})
+    names = ("name", "grid", "block", "is_opaque", "count", "total_ns")
+    columns: dict[str, Any] = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    columns |= {name: pd.Series(columns[name], dtype=object) for name in ("grid", "block")}
+    return pd.DataFrame({name: columns[name] for name in STEP_KERNEL_COLUMNS})
 
 
 def regular_ops(trace: Trace, steps: Steps) -> tuple[Bools, int]:

@@ -191,6 +191,7 @@ def _measured(
     of_op = entry_step[sequence.op_entry]
     inside = of_op >= 0
     figures = _figures(trace, sequence.ops[inside], of_op[inside], num)
+    kind = _kinds_of(sequence, entry_step, num, once=cuts.varies)
     does_work = sequence.num_ops > 0
     launches = (entry_step >= 0) & does_work & ~_only_transfers(trace, sequence)
     frame = pd.DataFrame(
@@ -202,11 +203,10 @@ def _measured(
             **figures,
             "num_launches": np.bincount(entry_step[launches], minlength=num),
             **_host_figures(trace, cuts, process),
+            "period_ns": _periods(figures, cuts),
+            "kind": kind,
         }
     )
-    frame["period_ns"] = _periods(frame, cuts)
-    kind = _kinds_of(sequence, entry_step, num, once=cuts.varies)
-    frame["kind"] = kind
     frame["reason"] = _exclusions(frame, sequence, cuts, kind)
     frame["is_regular"] = frame["reason"].isna()
     return frame[list(STEP_COLUMNS)], of_op
@@ -308,23 +308,25 @@ def _within(
     }
 
 
-def _periods(frame: pd.DataFrame, cuts: StepCuts) -> pd.arrays.IntegerArray:
+def _periods(figures: Mapping[str, Any], cuts: StepCuts) -> pd.arrays.IntegerArray:
     """Return the time from each step's start on the GPU to the next one's.
 
     Only where the next step follows at once; else its own range on the host, or its time on the GPU
     where that is longer, and nothing for steps that no range marks.
     """
-    start = frame["gpu_start_ns"].astype("Int64")
-    follows = np.append(cuts.last[:-1] == cuts.first[1:], False)
-    period = (start.shift(-1) - start).where(follows)
+    start, end = (figures[n].to_numpy(np.int64, na_value=0) for n in ("gpu_start_ns", "gpu_end_ns"))
+    works = ~figures["gpu_start_ns"].isna()
+    period, known = np.zeros(len(start), np.int64), np.zeros(len(start), bool)
+    period[:-1] = start[1:] - start[:-1]
+    known[:-1] = (cuts.last[:-1] == cuts.first[1:]) & works[1:] & works[:-1]
     if cuts.source in (StepSource.RANGES, StepSource.PROFILER_STEP):
-        own = pd.Series(cuts.end_ns - cuts.start_ns).astype("Int64")
-        on_gpu = (frame["gpu_end_ns"].astype("Int64") - start).fillna(0)
         # A range that only hands over its work ends before the GPU does.
-        period = period.fillna(own.where(own >= on_gpu, on_gpu))
-    elif len(frame) == 1:
-        period = period.fillna(frame["gpu_end_ns"] - start)
-    return period.astype("Int64").where(period > 0).array
+        own = np.maximum(cuts.end_ns - cuts.start_ns, end - start)
+        period, known = np.where(known, period, own), np.ones(len(start), bool)
+    elif len(start) == 1:
+        period, known = end - start, works
+    known &= period > 0
+    return pd.arrays.IntegerArray(np.where(known, period, 0), ~known)
 
 
 def _kinds_of(

@@ -38,10 +38,13 @@ class Snapshot:
     settings: Mapping[str, Any]
 
 
-def read_memory_snapshot(path: Path) -> CaptureTables:
-    """Return memory, memory_points and memory_at_peak; CaptureError where the file is damaged."""
+def read_memory_snapshot(path: Path, *, is_sound: bool = False) -> CaptureTables:
+    """Return memory, memory_points and memory_at_peak; CaptureError where the file is damaged.
+
+    `is_sound`: as in `load_snapshot_data`.
+    """
     with reading(path):
-        snapshot = load_snapshot(path)
+        snapshot = load_snapshot(path, is_sound=is_sound)
         try:
             histories = _replay_all(snapshot)
         except (KeyError, TypeError, AttributeError, OverflowError) as exc:
@@ -53,9 +56,9 @@ def read_memory_snapshot(path: Path) -> CaptureTables:
     return _tables(path, snapshot, histories)
 
 
-def load_snapshot(path: Path) -> Snapshot:
+def load_snapshot(path: Path, *, is_sound: bool = False) -> Snapshot:
     """Return the snapshot in a pickle that holds data only, its shape checked."""
-    loaded = load_snapshot_data(path)
+    loaded = load_snapshot_data(path, is_sound=is_sound)
     return Snapshot(
         segments=loaded["segments"],
         traces=loaded.get("device_traces", []),
