@@ -78,11 +78,19 @@ class StepWork:
     def waits(self) -> bool:
         """Whether the host's time is the step's: the GPU idles for `WAITING_FRAC` of it.
 
-        Not of a step of one or two launches: its kernel is what is measured, and a clean pass that
-        replays many of them runs at other clocks than a single one.
+        Not of a step of one or two launches: its kernel is what is measured.
         """
         is_idle = self.idle_ns >= WAITING_FRAC * self.latency_ns
-        return self.on_gpu and self.num_launches > 2 and is_idle
+        return self.on_gpu and self.is_sequence and is_idle
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether a step is more than one or two launches.
+
+        Of fewer, latency less kernel time is no wait: a clean pass that replays many of them runs
+        at other clocks than the single one under nsys.
+        """
+        return self.num_launches > 2
 
     @property
     def host_ns_per_launch(self) -> float | None:
@@ -102,7 +110,7 @@ class StepWork:
     @property
     def gap_ns(self) -> float:
         """Time between operations that are queued back to back; only where the GPU decides."""
-        return 0.0 if self.waits or not self.num_launches else self.idle_ns / self.num_launches
+        return self.idle_ns / self.num_launches if self.is_sequence and not self.waits else 0.0
 
     def time_ns(self, rows: pd.Series) -> float:
         """Return the time of the operations that `rows` selects, of one step."""
