@@ -63,8 +63,23 @@ class StepWork:
 
     @cached_property
     def gpu_ns(self) -> float:
-        """Time in kernels, copies and memory sets."""
+        """Time in kernels, copies and memory sets, at the clocks of the clean pass."""
+        return self._recorded_ns * self._clock_ratio
+
+    @cached_property
+    def _recorded_ns(self) -> float:
         return float(self.operations["duration_ns"].sum()) / self.num_steps
+
+    @property
+    def _clock_ratio(self) -> float:
+        """Clean latency over recorded time of a step of one launch that does not wait, else 1.
+
+        Such a step is its kernel; a single one under nsys runs at other clocks than many in a row.
+        """
+        is_one = self.num_launches == 1 and self._recorded_ns > 0
+        idle_ns = self.latency_ns - self._recorded_ns
+        is_its_kernel = is_one and abs(idle_ns) < WAITING_FRAC * self.latency_ns
+        return self.latency_ns / self._recorded_ns if is_its_kernel else 1.0
 
     @cached_property
     def num_launches(self) -> float:
@@ -78,19 +93,11 @@ class StepWork:
     def waits(self) -> bool:
         """Whether the host's time is the step's: the GPU idles for `WAITING_FRAC` of it.
 
-        Not of a step of one or two launches: its kernel is what is measured.
+        Not of a step of one or two launches: its kernel is what is measured, and a clean pass that
+        replays many of them runs at other clocks than a single one.
         """
         is_idle = self.idle_ns >= WAITING_FRAC * self.latency_ns
-        return self.on_gpu and self.is_sequence and is_idle
-
-    @property
-    def is_sequence(self) -> bool:
-        """Whether a step is more than one or two launches.
-
-        Of fewer, latency less kernel time is no wait: a clean pass that replays many of them runs
-        at other clocks than the single one under nsys.
-        """
-        return self.num_launches > 2
+        return self.on_gpu and self.num_launches > 2 and is_idle
 
     @property
     def host_ns_per_launch(self) -> float | None:
@@ -110,11 +117,12 @@ class StepWork:
     @property
     def gap_ns(self) -> float:
         """Time between operations that are queued back to back; only where the GPU decides."""
-        return self.idle_ns / self.num_launches if self.is_sequence and not self.waits else 0.0
+        return 0.0 if self.waits or not self.num_launches else self.idle_ns / self.num_launches
 
     def time_ns(self, rows: pd.Series) -> float:
         """Return the time of the operations that `rows` selects, of one step."""
-        return float(self.operations.loc[rows, "duration_ns"].sum()) / self.num_steps
+        recorded_ns = float(self.operations.loc[rows, "duration_ns"].sum()) / self.num_steps
+        return recorded_ns * self._clock_ratio
 
     def count(self, rows: pd.Series) -> float:
         return float(rows.sum()) / self.num_steps
