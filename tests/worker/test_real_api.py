@@ -126,30 +126,20 @@ def test_run_given_up_while_its_worker_was_cut_off(
             assert manifest["status"] == "done"
 
 
-TRAINING = """
-import torch
-torch.set_num_threads(1)
-model = torch.nn.Linear(16, 4)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for _ in range(12):
-    optimizer.zero_grad()
-    model(torch.ones(8, 16)).sum().backward()
-    optimizer.step()
-"""
+SHORT = Path(__file__).parent / "profile_programs" / "short.py"
 
 
 def test_program_profiled_elsewhere_is_a_run_of_the_dashboard_that_it_was_sent_to(
     tmp_path: Path,
 ) -> None:
     data = DataDir(root=tmp_path / "data").ensure()
-    script, token = tmp_path / "train.py", tmp_path / "token"
-    script.write_text(TRAINING)
+    token = tmp_path / "token"
 
     with served(data) as url:
         token.write_text(data.token_path.read_text())
         words = ["--passes", "clean", "--name", "sent", "--to", url, "--token-file", str(token)]
         done = subprocess.run(
-            [sys.executable, "-m", "worker.profile", *words, "--", sys.executable, str(script)],
+            [sys.executable, "-m", "worker.profile", *words, "--", sys.executable, str(SHORT)],
             env={**os.environ, "PYTHONPATH": str(ROOT), "WARPBOARD_DATA": str(tmp_path / "own")},
             cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
         )  # fmt: skip
