@@ -180,7 +180,7 @@ def trained(tmp_path_factory):
     output, processes = run_hooked(
         tmp_path_factory.mktemp("kinds"), PROGRAMS / "kinds_of_training.py", debug=False
     )
-    of_pid = {process.pid: process for process in processes}
+    of_pid = {process.facts["pid"]: process for process in processes}
     rows = [line.split() for line in output.splitlines()]
     assert [status for _, _, status in rows] == ["0"] * len(rows)
     return {kind: find_steps(of_pid[int(pid)]) for pid, kind, _ in rows}
