@@ -33,6 +33,7 @@ NOT_CAPTURES = frozenset({"log", "text", "json", "result"})
 
 
 MAX_RANKS = 1 << 20
+MAX_SHOWN = 8
 MAX_FILES = 2048
 """Files of a folder that are looked at: one for each rank of a large job, and some beside them."""
 
@@ -171,9 +172,9 @@ def _is_of_the_workload(parts: Sequence[str]) -> bool:
     )
 
 
-def _some(names: Iterable[str], limit: int = 8) -> str:
+def _some(names: Iterable[str]) -> str:
     shown = sorted(names)
-    return ", ".join(shown[:limit]) + (", ..." if len(shown) > limit else "")
+    return ", ".join(shown[:MAX_SHOWN]) + (", ..." if len(shown) > MAX_SHOWN else "")
 
 
 def _bundle_capture(

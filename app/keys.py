@@ -25,14 +25,14 @@ maxmemory-policy noeviction
 """
 
 
-def make_keys(folder: Path, redis_host: str = "redis") -> None:
+def make_keys(folder: Path) -> None:
     """Write the password, the configuration with it and the URL, each readable by its owner."""
     path = folder / PASSWORD
     password = path.read_text().strip() if path.exists() else secrets.token_hex(32)
     for name, text in (
         (PASSWORD, f"{password}\n"),
         (CONFIGURATION, _REDIS.format(password=password)),
-        (URL, f"redis://:{password}@{redis_host}:6379/0\n"),
+        (URL, f"redis://:{password}@redis:6379/0\n"),
     ):
         partial = folder / f"{name}.new"
         with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:

@@ -38,26 +38,26 @@ def bounded_json(data: bytes) -> Any:
         raise ValueError("it is nested too deeply") from exc
 
 
-def checked_text(value: Any, where: str, max_chars: int = MAX_NAME_CHARS) -> str:
-    """Return a printable text of at most `max_chars`; UserError names the field."""
-    if isinstance(value, str) and value.isprintable() and 0 < len(value) <= max_chars:
+def checked_text(value: Any, where: str) -> str:
+    """Return a printable text of at most MAX_NAME_CHARS; UserError names the field."""
+    if isinstance(value, str) and value.isprintable() and 0 < len(value) <= MAX_NAME_CHARS:
         return value
-    raise _wrong(where, value, f"a printable text of at most {max_chars} characters")
+    raise _wrong(where, value, f"a printable text of at most {MAX_NAME_CHARS} characters")
 
 
-def checked_number(value: Any, where: str, low: float, high: float) -> float:
-    """Return a finite number of `low` to `high`; UserError names the field."""
+def checked_number(value: Any, where: str, high: float) -> float:
+    """Return a finite number of 0 to `high`; UserError names the field."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number and low <= value <= high:  # false for nan
+    if is_number and 0 <= value <= high:  # false for nan
         return float(value)
-    raise _wrong(where, value, f"a number from {decimal(low, 6)} to {decimal(high, 6)}")
+    raise _wrong(where, value, f"a number from 0 to {decimal(high, 6)}")
 
 
-def checked_int(value: Any, where: str, high: int = _MAX_INT - 1) -> int:
-    """Return a whole number of 0 to `high`; UserError names the field."""
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= high:
+def checked_int(value: Any, where: str) -> int:
+    """Return a whole number that a database holds, from 0; UserError names the field."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_INT:
         return value
-    raise _wrong(where, value, f"a whole number from 0 to {high}")
+    raise _wrong(where, value, f"a whole number from 0 to {_MAX_INT - 1}")
 
 
 def checked_mapping(value: Any, where: str) -> dict[str, Any]:
@@ -103,16 +103,16 @@ def checked_gpu(gpu: Any, where: str = "gpu") -> dict[str, Any]:
             record[name] = checked_int(record[name], f"{where}.{name}")
     if record.get("noise_floor_frac") is not None:
         at = f"{where}.noise_floor_frac"
-        record["noise_floor_frac"] = checked_number(record["noise_floor_frac"], at, 0, 10)
+        record["noise_floor_frac"] = checked_number(record["noise_floor_frac"], at, 10)
     floors = checked_mapping(record.get("noise_floors"), f"{where}.noise_floors")
     for name, value in floors.items():
         if value is not None:
-            checked_number(value, f"{where}.noise_floors.{name}", 0, 10)
+            checked_number(value, f"{where}.noise_floors.{name}", 10)
     peaks = checked_mapping(record.get("peaks"), f"{where}.peaks")
     for name, entry in peaks.items():
         value = entry.get("value") if isinstance(entry, Mapping) else entry
         if value is not None:
-            checked_number(value, f"{where}.peaks.{name}", 0, 1e30)
+            checked_number(value, f"{where}.peaks.{name}", 1e30)
     return record
 
 

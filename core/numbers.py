@@ -1,6 +1,7 @@
-"""Numbers as digits: significant ones, and never in scientific notation."""
+"""Numbers as digits: significant ones, and never in scientific notation; values of params."""
 
 import math
+from typing import Any
 
 
 def decimal(value: float, digits: int = 4, *, signed: bool = False) -> str:
@@ -14,3 +15,12 @@ def decimal(value: float, digits: int = 4, *, signed: bool = False) -> str:
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     text = f"{value:{sign}.{decimals}f}"
     return text.rstrip("0").rstrip(".") if decimals else text
+
+
+def value_text(value: Any) -> str:
+    """Return a param's value as people write it: `true`, `8` for 8.0."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)

@@ -23,6 +23,7 @@ import time
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 ASK_TREE, ASK_LEADER = b"T", b"L"
+KILL_LIMIT_S = 10.0
 
 
 def supervised(
@@ -125,9 +126,9 @@ def signal_descendants(number: int) -> list[int]:
     return alive
 
 
-def kill_descendants(limit_s: float = 10.0) -> None:
+def kill_descendants() -> None:
     """Kill until nothing is left below this process; children of the killed arrive here."""
-    deadline = time.monotonic() + limit_s
+    deadline = time.monotonic() + KILL_LIMIT_S
     while signal_descendants(signal.SIGKILL) and time.monotonic() < deadline:
         time.sleep(0.01)
 

@@ -195,9 +195,7 @@ def _insert_step_tables(db: Database, capture_id: int | None, read: tables.Captu
     for table, columns in STEP_TABLES.items():
         frame = getattr(read, table)
         if frame is not None and len(frame):
-            quoted = [f'"{c}"' for c in columns]
-            values = [_plain(frame[c]) for c in columns]
-            _insert_columns(db, table, quoted, values, {"capture_id": capture_id})
+            _insert_frame(db, table, frame, columns, {"capture_id": capture_id})
 
 
 def _insert_frame(

@@ -88,12 +88,10 @@ class DashboardClient:
         attempt: int,
         events: list[Mapping[str, Any]],
         progress: Mapping[str, Any],
-        *,
-        retries: int = 0,
     ) -> bool:
         """Deliver events; returns whether the run shall be cancelled."""
         body = {"attempt": attempt, "events": events, "progress": progress}
-        answer = self._post(f"/runs/{quote(run_id)}/events", body, retries=retries)
+        answer = self._post(f"/runs/{quote(run_id)}/events", body, retries=0)
         return bool(answer.get("cancel"))
 
     def upload(self, run_id: str, path: Path, sha256: str) -> None:

@@ -61,7 +61,6 @@ class Seen:
     "Steps of any kind before those that the other passes capture."
     is_training: bool = False
     root: str | None = None
-    has_torch: bool = False
 
 
 @dataclass(slots=True)
@@ -186,7 +185,6 @@ class OwnProgram:
             num_unsettled=first_of_main(kinds, max(DEFAULT_STEPS.values()) + 1) if kinds else 0,
             is_training=bool(kinds) and kinds[0].kind == "training",
             root=kinds[0].root if kinds else None,
-            has_torch=main is not None,
         )
 
     def _add_latency(

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from core.console import (
@@ -226,7 +227,7 @@ def _row(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     clean = [p for p in manifest["passes"] if p["pass"] == "clean"]
     samples = [ns for p in clean for ns in p["result"].get("samples_ns", ())]
     medians = sorted(
-        _median(p["result"]["samples_ns"]) for p in clean if p["result"].get("samples_ns")
+        median(p["result"]["samples_ns"]) for p in clean if p["result"].get("samples_ns")
     )
     row = {
         "bundle": str(folder),
@@ -242,18 +243,10 @@ def _row(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     }
     if medians:
         row["latency_ms"] = {
-            "median": _median(samples) / 1e6,
+            "median": median(samples) / 1e6,
             "process_medians": [ns / 1e6 for ns in medians],
         }
     return row
-
-
-def _median(values: list[Any]) -> float:
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return float(
-        ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-    )
 
 
 def _table(rows: list[dict[str, Any]]) -> str:

@@ -138,18 +138,13 @@ def _pair(a: Measurement, b: Measurement, metric: Metric) -> Pair:
 def _what(result: PairResult) -> str:
     """Return what differs, the variable first; equal jobs have nothing to tell."""
     weighty = _weighty(result.differs)
-    shown = [_told(d) for d in weighty[:MAX_TOLD]]
+    shown = [d.change for d in weighty[:MAX_TOLD]]
     more = len(weighty) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
 def _weighty(differs: Sequence[Difference]) -> list[Difference]:
     return [d for d in differs if d.effect in ("intended", "breaks")]
-
-
-def _told(d: Difference) -> str:
-    a, b = (v if v is not None else "unknown" for v in (d.a, d.b))
-    return f"{d.field} {a} -> {b}"
 
 
 def compare(a: Sequence[RunView], b: Sequence[RunView], *, metric: str = "latency") -> Comparison:

@@ -8,6 +8,7 @@ from typing import Any
 from analysis.compare.metrics import Metric
 from analysis.compare.records import Difference, Effect
 from analysis.runview import RunView
+from core.numbers import value_text
 from core.spec import LATER_PARAMS, NO_EFFECT
 
 QUESTIONS = frozenset(
@@ -68,7 +69,7 @@ def find_differences(
     for name, default in LATER_PARAMS.items():  # a run from before has it at this value
         for one, other in ((values_a, values_b), (values_b, values_a)):
             if name in one:
-                other.setdefault(name, {_plain(default)})
+                other.setdefault(name, {value_text(default)})
     differences = []
     gpu_differs = values_a.get("gpu") != values_b.get("gpu")
     have_graphs = all(any(map(_may_have_graphs, side)) for side in (a, b))
@@ -154,7 +155,7 @@ def make_banner(differences: Sequence[Difference]) -> str | None:
 
 
 def _list(differences: Sequence[Difference]) -> str:
-    return ", ".join(f"{d.field} {_or_unknown(d.a)} -> {_or_unknown(d.b)}" for d in differences)
+    return ", ".join(d.change for d in differences)
 
 
 def _names(differences: Sequence[Difference]) -> str:
@@ -174,10 +175,6 @@ def group_fields(differences: Sequence[Difference]) -> dict[str, list[Difference
         name = f"{prefix} ({count} fields)" if is_many else difference.field
         groups.setdefault(name, []).append(difference)
     return groups
-
-
-def _or_unknown(value: str | None) -> str:
-    return "unknown" if value is None else value
 
 
 def _effect(name: str, *, mixed: bool, gpu_differs: bool, metric: Metric) -> Effect:
@@ -203,7 +200,7 @@ def _values(views: Sequence[RunView], metric: Metric) -> dict[str, set[str]]:
     for view in views:
         for name, value in _fields(view, metric).items():
             if value is not None and value != "":
-                values.setdefault(name, set()).add(_plain(value))
+                values.setdefault(name, set()).add(value_text(value))
     return values
 
 
@@ -218,14 +215,6 @@ def _fields(view: RunView, metric: Metric) -> Mapping[str, Any]:
     if metric.name == "idle_frac":
         fields["idle_source"] = view.summary.get("idle_source")
     return fields
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
 
 
 def _text(values: set[str]) -> str | None:

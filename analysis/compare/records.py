@@ -21,6 +21,12 @@ class Difference:
     b: str | None
     effect: Effect
 
+    @property
+    def change(self) -> str:
+        """Return it as a text: `compile none -> default`."""
+        a, b = ("unknown" if value is None else value for value in (self.a, self.b))
+        return f"{self.field} {a} -> {b}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:

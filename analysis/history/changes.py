@@ -76,8 +76,6 @@ class Step:
     "Level after the step, up to the next one, over the level before."
     spread_frac: float
     "Standard deviation of single measurements around their level."
-    least_frac: float
-    "The smallest change that could be called."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +100,7 @@ def find_steps(
     never measured. `exact`: a count or a size without timing noise, of which any change counts.
     """
     logs = np.log(np.asarray(values, dtype=float))
-    steps: list[tuple[int, int, float, float]] = []
+    steps: list[tuple[int, int, float]] = []
     start, noise = 0, np.empty(0)
     stretches: dict[int, _Stretch] = {}
     for last in range(MIN_BEFORE, len(logs)):
@@ -111,8 +109,7 @@ def find_steps(
             continue
         split = _place(logs, start, split, last)
         before = _stretch(logs[start:split], noise, exact=exact)
-        least = least_frac(before.spread, before.num_known, floor_frac, exact=exact)
-        steps.append((split, last, before.spread, least))
+        steps.append((split, last, before.spread))
         noise = np.concatenate([noise, _deviations(logs[start:split])])[-NOISE_WINDOW:]
         start, stretches = split, {}
     return _with_ratios(logs, steps)
@@ -289,7 +286,7 @@ def _widening(deviations: Array) -> float:
     return math.sqrt((1 + factor) / (1 - factor)) if factor > 0 else 1.0
 
 
-def _with_ratios(logs: Array, steps: Sequence[tuple[int, int, float, float]]) -> list[Step]:
+def _with_ratios(logs: Array, steps: Sequence[tuple[int, int, float]]) -> list[Step]:
     if not steps:
         return []
     edges = [0, *(split for split, *_ in steps), len(logs)]
@@ -300,7 +297,6 @@ def _with_ratios(logs: Array, steps: Sequence[tuple[int, int, float, float]]) ->
             found_index=last,
             ratio=math.exp(levels[i + 1] - levels[i]),
             spread_frac=spread,
-            least_frac=least,
         )
-        for i, (split, last, spread, least) in enumerate(steps)
+        for i, (split, last, spread) in enumerate(steps)
     ]

@@ -103,11 +103,6 @@ def compare_words(change: Change) -> str:
     return f"warpboard compare {','.join(change.before)} {','.join(change.after)}"
 
 
-def difference_text(difference: Difference) -> str:
-    a, b = (v if v is not None else "unknown" for v in (difference.a, difference.b))
-    return f"{difference.field} {a} -> {b}"
-
-
 def to_markdown(
     checks: Sequence[JobCheck],
     differs: Mapping[tuple[str, str, int], Sequence[Difference]],
@@ -150,7 +145,7 @@ def _change_lines(
         return []
     change = check.change
     told = differs.get((change.after[0], check.line.trend.name, change.index), ())
-    shown = ", ".join(_plain(difference_text(d)) for d in told[:MAX_TOLD])
+    shown = ", ".join(_plain(d.change) for d in told[:MAX_TOLD])
     more = f" and {len(told) - MAX_TOLD} more" if len(told) > MAX_TOLD else ""
     query = urlencode({"a": ",".join(change.before), "b": ",".join(change.after)})
     link = (

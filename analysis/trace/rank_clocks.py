@@ -51,9 +51,6 @@ class Clock:
     origin_ns: int = 0
     residual_ns: float | None = None
     "Median distance of shared collectives' ends after it; None where none are shared."
-    num_pairs: int = 0
-    stated_error_ns: int | None = None
-    "How far off the stated UTC times are, by the collectives; None where not both are known."
 
     def aligned(self, times_ns: Int64s) -> Int64s:
         """Return times on the first capture's axis."""
@@ -157,8 +154,6 @@ def _fit(
         drift=slope,
         origin_ns=origin,
         residual_ns=residual,
-        num_pairs=len(shared),
-        stated_error_ns=error_ns,
     )
 
 

@@ -23,7 +23,7 @@ def disk_state(data_dir: DataDir) -> str:
     return "full" if free < FULL_BYTES else "low" if free < LOW_BYTES else "ok"
 
 
-def clean_uploads(db: Database, data_dir: DataDir, max_age_s: float = MAX_AGE_S) -> list[str]:
+def clean_uploads(db: Database, data_dir: DataDir) -> list[str]:
     """Remove what has lain in `uploads` for long and belongs to no run that waits; return names.
 
     A run that was given up for silence may still deliver, so its folder stays while that is so.
@@ -34,7 +34,7 @@ def clean_uploads(db: Database, data_dir: DataDir, max_age_s: float = MAX_AGE_S)
         is_awaited = status in AWAITING or status == "ingesting"
         if is_awaited and status != "interrupted":
             continue
-        limit_s = max_age_s * (30 if is_awaited else 1)
+        limit_s = MAX_AGE_S * (30 if is_awaited else 1)
         if time.time() - _newest_s(path) < limit_s:
             continue
         if path.is_dir() and not path.is_symlink():

@@ -70,7 +70,7 @@ def _info(body: dict[str, Any]) -> dict[str, Any]:
     if info.get("host_label") is not None:
         checked_text(info["host_label"], "host_label")
     if "clock_s" in body:
-        info["clock_skew_s"] = time.time() - checked_number(body["clock_s"], "clock_s", 0, 1e11)
+        info["clock_skew_s"] = time.time() - checked_number(body["clock_s"], "clock_s", 1e11)
     if len(json.dumps(info)) > MAX_INFO_CHARS:
         raise ApiError(400, f"the worker's description is longer than {MAX_INFO_CHARS} characters")
     return info

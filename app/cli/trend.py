@@ -129,7 +129,7 @@ def _document(
 
 
 def _lines(checks: list["JobCheck"], differs: Any) -> list[str]:
-    from analysis.history.check import amount, change_text, compare_words, difference_text
+    from analysis.history.check import amount, change_text, compare_words
 
     lines = []
     for check in checks:
@@ -143,7 +143,7 @@ def _lines(checks: list["JobCheck"], differs: Any) -> list[str]:
             )
             for change in line.changes:
                 told = differs[change.after[0], line.trend.name, change.index]
-                what = ", ".join(map(difference_text, told[:6])) or "nothing that was recorded"
+                what = ", ".join(d.change for d in told[:6]) or "nothing that was recorded"
                 lines.append(f"    {change_text(line, change)}")
                 lines += [f"      differs: {what}", f"      {compare_words(change)}"]
             if not line.changes:

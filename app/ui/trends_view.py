@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from analysis.history.check import amount, difference_text, seen_text
+from analysis.history.check import amount, seen_text
 from analysis.history.line import MIN_RUNS, Change, History, Line, meaning
 from analysis.runview import Job
 from app.charts.trends import over_time
@@ -116,7 +116,7 @@ def _place(moved: Sequence[tuple[Line, Change]], number: int) -> None:
     texts = [_moved(*one) for one in moved]
     st.html(f'{" ".join(texts)} <span class="wb-muted">{when(first.at)}</span>')
     differs = data.fetch_differences(change)
-    told = [difference_text(d).replace(" -> ", " \u2192 ") for d in differs[:MAX_TOLD]]
+    told = [d.change.replace(" -> ", " \u2192 ") for d in differs[:MAX_TOLD]]
     more = f" and {len(differs) - MAX_TOLD} more" if len(differs) > MAX_TOLD else ""
     what = f"{'; '.join(told)}{more}" if told else "nothing that was recorded differs"
     st.caption(plain_markdown(f"From {last.name} to {first.name}: {what}."))

@@ -1,7 +1,6 @@
 """What a profiler is: the seam between `worker.execute` and one tool."""
 
 import gzip
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping
@@ -9,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from captures.contents import file_sha256
 from captures.kinds import CaptureKind
 from captures.scrub import scrub
 from captures.scrub.log import host_words
@@ -145,17 +145,13 @@ class Capture:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the manifest's entry; reads the whole file for its hash."""
-        digest = hashlib.sha256()
-        with open(self.path, "rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
         return {
             "file": self.path.name,
             "kind": self.kind,
             "tool": self.tool,
             "tool_version": self.tool_version,
             "bytes": self.path.stat().st_size,
-            "sha256": digest.hexdigest(),
+            "sha256": file_sha256(self.path),
             "private_removed": list(self.private_removed),
             **({} if self.rank is None else {"rank": self.rank}),
         }

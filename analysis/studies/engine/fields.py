@@ -8,7 +8,7 @@ from analysis.published import GPU_NOT_NAMED
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
 from core.model_sizes import MODEL_SIZES
-from core.numbers import decimal
+from core.numbers import decimal, value_text
 from core.spec import LATER_PARAMS
 
 SAME_AS: Mapping[str, Mapping[str, str]] = {
@@ -61,10 +61,10 @@ def fields_of(view: RunView) -> dict[str, str]:
     params, workload = view.run.params, view.run.workload or ""
     known = {k: v for k, v in params.items() if v is not None and k not in NOT_FIELDS}
     known = {k: v for k, v in known.items() if k not in OF_RANKS and LATER_PARAMS.get(k) != v}
-    fields = {name: as_text(value) for name, value in known.items()}
+    fields = {name: value_text(value) for name, value in known.items()}
     for name, param in SAME_AS.get(workload, {}).items():
         if param in known:
-            fields[name] = as_text(known[param])
+            fields[name] = value_text(known[param])
     if workload == "moe_routing":
         fields["mode"] = MOE_MODES.get(fields.get("mode", ""), fields.get("mode", ""))
     if model := _model_name(workload, params):
@@ -168,14 +168,6 @@ def like(example: Any, text: str) -> Any:
     if isinstance(example, int) and text.lstrip("-").isdigit():
         return int(text)
     return float(text) if isinstance(example, float) else text
-
-
-def as_text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
 
 
 BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")

@@ -41,7 +41,6 @@ def api_table(
     *,
     where: Mapping[str, tuple[str, ...]],
     sources: tuple[str, ...] = (),
-    title: str = "Host calls",
 ) -> Table:
     """Return the table of host calls: share of the time in calls, total, count and average."""
     parts = (
@@ -51,7 +50,7 @@ def api_table(
         ("mean", "average", "us", ""),
     )
     return Table(
-        title=title,
+        title="Host calls",
         rows=("gpu", "workload", "model", "call"),
         values=tuple(
             Value(
