@@ -20,6 +20,7 @@ from workloads.allowed import COMMANDS
 from workloads.spec import CUSTOM
 
 CPU = "cpu"
+OWN_PROGRAM = "command"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,13 +129,23 @@ def _check_num_gpus(db: Database, jobs: Sequence[JobSpec]) -> None:
         )
 
 
+def allowed_commands(db: Database, model: str, device: str | None) -> list[str] | None:
+    """Return which own programs a GPU's host allows; None if its worker has not told."""
+    found = (worker_info(db, model, device).get("permissions") or {}).get("commands")
+    return [str(entry) for entry in found] if isinstance(found, list) else None
+
+
+def untold_commands(db: Database, jobs: Sequence[JobSpec]) -> tuple[str, ...]:
+    """Return the models whose hosts own programs were sent to before any told what it allows."""
+    own = [job for job in jobs if job.workload == OWN_PROGRAM]
+    untold = [job.gpu for job in own if allowed_commands(db, job.gpu, job.device) is None]
+    return tuple(dict.fromkeys(untold))
+
+
 def _check_own_programs(db: Database, jobs: Sequence[JobSpec]) -> None:
     """Refuse own programs for a GPU whose host is known to allow none."""
     for job in jobs:
-        if job.workload != "command":
-            continue
-        told = worker_info(db, job.gpu, job.device).get("permissions") or {}
-        if told.get("commands") == []:
+        if job.workload == OWN_PROGRAM and allowed_commands(db, job.gpu, job.device) == []:
             raise UserError(
                 f"command: own programs are off on the host of {job.gpu}; its operator sets "
                 f"{COMMANDS} there and starts the worker again"

@@ -19,6 +19,7 @@ from app.submit import (
     plan_jobs,
     resolve_gpus,
     submit_jobs,
+    untold_commands,
 )
 from core.config import DataDir, has_own_broker
 from core.errors import AppError, RunFailedError, UserError
@@ -28,6 +29,7 @@ from db.connection import opened
 from db.devices import devices, nobody_serves
 from db.queue import request_cancel
 from db.runs import list_rows
+from workloads.allowed import COMMANDS
 
 POLL_S = 0.3
 REGISTER_TIMEOUT_S = 120.0
@@ -77,6 +79,12 @@ def submit_only(data: DataDir, wanted: Wanted, tell: Say) -> dict[str, Any]:
         submitted = submit_jobs(db, data, jobs, wanted.name)
         rows = list_rows(db, _filter(submitted.run_ids), limit=len(submitted.run_ids))
         lonely = nobody_serves(db, rows)
+        untold = untold_commands(db, jobs)
+    for model in untold:
+        tell(
+            f"no worker on {model} has said which own programs its host allows: the job is refused"
+            f" there unless its operator sets {COMMANDS}"
+        )
     if not has_stack(data):
         tell("queued; nothing runs yet: start `warpboard up`, or submit with --wait")
     else:

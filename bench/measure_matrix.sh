@@ -4,7 +4,7 @@
 #   bench/measure_matrix.sh OUT_DIR [PART...]
 #
 # PART: pairs compiled eager scaling training counters sections advice steps lengths
-#   quantised tries; none named is
+#   quantised again; none named is
 # all of them. `advice` holds runs and the changes of them that `warpboard advise` predicts.
 # WARPBOARD_PYTHON: the Python that has torch (python3). MATRIX_GPUS: ordinals of the GPUs that share
 # the work ("0"); they should be of one model. MATRIX_JOBS: programs that start up side by side on
@@ -17,7 +17,7 @@ python=${WARPBOARD_PYTHON:-python3}
 out=${1:?usage: bench/measure_matrix.sh OUT_DIR [PART...]}
 shift
 mkdir -p "$out"
-parts=${*:-pairs compiled eager scaling training counters sections advice steps lengths quantised tries}
+parts=${*:-pairs compiled eager scaling training counters sections advice steps lengths quantised again}
 export OUT="$out" PYTHON="$python" MATRIX_GPUS="${MATRIX_GPUS:-0}"
 jobs_file="$out/jobs.txt"
 : >"$jobs_file"
@@ -202,9 +202,9 @@ quantised() {  # torchao must be importable
   job "decode-llama-3-8b-bf16-reduce-overhead decode --profilers nsys --set preset=llama-3-8b --set compile=reduce-overhead"
 }
 
-tries() {  # bases of other shapes and their changes: a second look at what `warpboard advise` predicts
-  base() { job "tries-$1-base $2 --repeats 3 --profilers nsys"; }
-  change() { job "tries-$1-$2 $3 --repeats 3 $4"; }
+again() {  # bases of other shapes and their changes: a second look at what `warpboard advise` predicts
+  base() { job "again-$1-base $2 --repeats 3 --profilers nsys"; }
+  change() { job "again-$1-$2 $3 --repeats 3 $4"; }
   train="transformer --set mode=train_step"
   forward="transformer --set mode=forward"
 

@@ -74,9 +74,9 @@ def held_out_rows() -> str:
     return _pairs(read_outcomes(SHIPPED))
 
 
-def later_rows() -> str:
-    """Return the pairs that were measured after the models were written, with their sum."""
-    outcomes = read_outcomes(LATER)
+def later_rows(version: int) -> str:
+    """Return the pairs that a version of the models predicted before they were measured."""
+    outcomes = [x for x in read_outcomes(LATER) if x.model_version == version]
     error = statistics.median(abs(x.error_frac) for x in outcomes)
     inside = sum(x.is_inside for x in outcomes)
     return (

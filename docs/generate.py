@@ -198,10 +198,13 @@ PARTS: dict[str, Callable[[], str]] = {
     "advice_constants": advice_rows.constant_rows,
     "advice_record": advice_rows.record_rows,
     "advice_held_out": advice_rows.held_out_rows,
-    "advice_later": advice_rows.later_rows,
+    "advice_later": partial(advice_rows.later_rows, 1),
+    "advice_again": partial(advice_rows.later_rows, 2),
+    "advice_version_3": partial(advice_rows.later_rows, 3),
     "advice_not_offered": advice_rows.not_offered_rows,
     "advice_models": advice_rows.model_rows,
     "kernel_goals": kernel_rows.kernel_goals,
+    "decode_counters": kernel_rows.decode_counters,
     **{f"study_{name}": partial(measured.study_part, name) for name in measured.SHOWN},
     **{
         f"kernels_{name}": partial(kernel_rows.kernel_table, name)

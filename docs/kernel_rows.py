@@ -7,7 +7,9 @@ from typing import Any
 
 from docs.measured import RESULTS, number, table
 
-FILES = {"kernels-h100": "H100", "kernels-h200": "H200", "attention-h200": "H200"}
+FILES = {
+    "kernels-h100": "H100", "kernels-h200": "H200", "attention-h200": "H200", "decode-h200": "H200",
+}  # fmt: skip
 """Files of results/ that `bench/kernels.py` left, and their GPU."""
 REPLACED = {
     "kernels-h100": ("attention_backward",),
@@ -50,6 +52,25 @@ def kernel_goals() -> str:
         for gpu, goal in _kept("goals")
     ]
     return table(("goal", "GPU", "reached, %", "limit, %", "met"), rows)
+
+
+def decode_counters() -> str:
+    """Return what Nsight Compute counted of the attention of one query."""
+    columns = {
+        "programs": ("programs", 0, 1),
+        "waves": ("waves", 2, 1),
+        "resident_per_sm": ("resident a multiprocessor, at most", 0, 1),
+        "dram_pct": ("DRAM throughput, % of peak", 0, 1),
+        "duration_ns": ("duration, us", 1, 1e-3),
+    }
+    rows = [
+        (
+            row["case"],
+            *(number(row[k], digits, factor) for k, (_, digits, factor) in columns.items()),
+        )
+        for row in _kernels("decode-counters-h200")["rows"]
+    ]
+    return table(("case", *(head for head, _, _ in columns.values())), rows)
 
 
 def _kept(part: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -5,7 +5,7 @@
 
 from dataclasses import dataclass
 
-MODEL_VERSION = 2
+MODEL_VERSION = 3
 """Raised with every change of a formula or a constant: stored predictions keep theirs."""
 GRAPH_NODE_GAP_NS = 430.0
 """Between two kernels of a replayed CUDA graph: (measured - kernel time - a launch) / kernels."""

@@ -33,7 +33,7 @@ SHIPPED = Path(__file__).with_name("record.csv")
 """Held-out outcomes on the example data, so that a new database knows the models' record."""
 LATER = Path(__file__).with_name("record_later.csv")
 """Outcomes of jobs that were chosen, and measured by others, after the models were written; each as
-it was predicted then."""
+it was predicted then, and again where the formula has changed since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +132,13 @@ class AssumedWidths(Mapping[str, Record]):
 
 
 def shipped_outcomes() -> list[Outcome]:
-    """Return the outcomes that come with the program."""
-    return [*read_outcomes(SHIPPED), *read_outcomes(LATER)]
+    """Return the outcomes that come with the program, each as the newest models predicted it."""
+    newest: dict[tuple[str, str], Outcome] = {}
+    for outcome in (*read_outcomes(SHIPPED), *read_outcomes(LATER)):
+        before = newest.setdefault((outcome.base, outcome.experiment), outcome)
+        if outcome.model_version > before.model_version:
+            newest[outcome.base, outcome.experiment] = outcome
+    return list(newest.values())
 
 
 def read_outcomes(path: Path) -> list[Outcome]:

@@ -63,8 +63,23 @@ class StepWork:
 
     @cached_property
     def gpu_ns(self) -> float:
-        """Time in kernels, copies and memory sets."""
+        """Time in kernels, copies and memory sets, at the clocks of the clean pass."""
+        return self._recorded_ns * self._clock_ratio
+
+    @cached_property
+    def _recorded_ns(self) -> float:
         return float(self.operations["duration_ns"].sum()) / self.num_steps
+
+    @property
+    def _clock_ratio(self) -> float:
+        """Clean latency over recorded time of a step of one launch that does not wait, else 1.
+
+        Such a step is its kernel; a single one under nsys runs at other clocks than many in a row.
+        """
+        is_one = self.num_launches == 1 and self._recorded_ns > 0
+        idle_ns = self.latency_ns - self._recorded_ns
+        is_its_kernel = is_one and abs(idle_ns) < WAITING_FRAC * self.latency_ns
+        return self.latency_ns / self._recorded_ns if is_its_kernel else 1.0
 
     @cached_property
     def num_launches(self) -> float:
@@ -106,7 +121,8 @@ class StepWork:
 
     def time_ns(self, rows: pd.Series) -> float:
         """Return the time of the operations that `rows` selects, of one step."""
-        return float(self.operations.loc[rows, "duration_ns"].sum()) / self.num_steps
+        recorded_ns = float(self.operations.loc[rows, "duration_ns"].sum()) / self.num_steps
+        return recorded_ns * self._clock_ratio
 
     def count(self, rows: pd.Series) -> float:
         return float(rows.sum()) / self.num_steps

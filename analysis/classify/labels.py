@@ -6,15 +6,17 @@ or CUTLASS then stands for dozens of kernels. A label keeps what the wrapper run
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 from analysis.classify.names import NameView, short_name, view
 
 MAX_CHARS = 64
 ELLIPSIS = "\u2026"
-MAX_TOKENS = 4
+MAX_TOKENS = 6
 """Differing words that are put behind labels which would otherwise read alike."""
+MAX_ROUNDS = 4
 
 _WRAPPER = re.compile(
     r"elementwise_kernel|reduce_kernel|multi_tensor_apply|elementwise_grid_stride|kernel_with_index"
@@ -44,6 +46,7 @@ _DTYPES = {
 _DTYPE = re.compile(rf"\b({'|'.join(_DTYPES)})\b")
 _CALL_TAIL = re.compile(r"(?:_execute)?(?:_(?:segment|split)_k_off)?_kernel(?:__5x_cu\w+|_trt)$")
 _WORD = re.compile(r"[A-Za-z0-9]+")
+_MANGLED_WORD = re.compile(r"L[a-z]\d+|[A-Za-z]+|\d+")
 
 
 @lru_cache(maxsize=16_384)
@@ -102,30 +105,61 @@ def cut_middle(text: str, max_chars: int = MAX_CHARS) -> str:
 def distinct_labels(names: Sequence[str], max_chars: int = MAX_CHARS) -> dict[str, str]:
     """Return a label for each distinct name; two names read alike only if nothing tells them apart.
 
-    Labels that collide, whole or once they are cut, get the words in which their names differ.
+    Labels that collide, whole or once they are cut, get the words in which their names differ. What
+    then reads like another label is told apart from that one too.
     """
-    labels = {name: cut_middle(label(name), max_chars) for name in names}
-    groups: dict[str, list[str]] = defaultdict(list)
-    for name, text in labels.items():
-        groups[text].append(name)
-    for text, members in groups.items():
-        if len(members) > 1:
+    plain = {name: cut_middle(label(name), max_chars) for name in names}
+    labels, groups = dict(plain), _alike(plain)
+    for _ in range(MAX_ROUNDS):
+        if not groups:
+            break
+        for members in groups:
             for name, differing in zip(members, _differences(members), strict=True):
-                if differing:
-                    room = max(8, max_chars - len(differing) - 3)
-                    labels[name] = f"{cut_middle(text, room)} ({differing})"
+                room = max(8, max_chars - len(differing) - 3)
+                told = f"{cut_middle(label(name), room)} ({differing})"
+                labels[name] = told if differing else plain[name]
+        merged = [{*group} for group in groups]
+        for again in _alike(labels):
+            taken = [group for group in merged if not group.isdisjoint(again)]
+            merged = [group for group in merged if group not in taken]
+            merged.append({*again}.union(*taken))
+        grown = [[name for name in labels if name in group] for group in merged]
+        groups = [] if sorted(grown) == sorted(groups) else grown
     return labels
 
 
+def _alike(labels: Mapping[str, str]) -> list[list[str]]:
+    """Return the names that read alike, a list for each label of several."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name, text in labels.items():
+        groups[text].append(name)
+    return [members for members in groups.values() if len(members) > 1]
+
+
 def _differences(names: Sequence[str]) -> list[str]:
-    """Return for each name the words, by place, in which it differs from some other of them."""
-    words = [_WORD.findall(view(name).text) for name in names]
+    """Return for each name the words that tell it apart from the others, as few as do.
+
+    Words are compared place by place, counted from the front and from the back: a word more in the
+    middle shifts the places behind it.
+    """
+    words = [_words(view(name).text) for name in names]
+    if len({*map(tuple, words)}) < len(names):
+        # What mangled names differ in may be lost on the way to readable ones.
+        words = [_MANGLED_WORD.findall(name) for name in names]
     length = max(map(len, words))
-    table = [row + [""] * (length - len(row)) for row in words]
-    places = [i for i, column in enumerate(zip(*table, strict=True)) if len(set(column)) > 1]
-    return [" ".join(_first_new(row[i] for i in places)) for row in table]
+    padded = [[*row, *[""] * (length - len(row)), *reversed(row)] for row in words]
+    padded = [row + [""] * (2 * length - len(row)) for row in padded]
+    columns = [column for column in zip(*padded, strict=True) if len(set(column)) > 1]
+    chosen: list[tuple[str, ...]] = []
+    keys: list[tuple[str, ...]] = [()] * len(names)
+    while columns and len(chosen) < MAX_TOKENS and len(set(keys)) < len(names):
+        best = max(columns, key=lambda c: len({(*k, w) for k, w in zip(keys, c, strict=True)}))
+        chosen.append(best)
+        keys = [(*k, w) for k, w in zip(keys, best, strict=True)]
+    return [" ".join(w for w in key if w) for key in keys]
 
 
-def _first_new(words: Iterable[str]) -> list[str]:
-    kept = [w for w in dict.fromkeys(words) if w]
-    return kept[:MAX_TOKENS]
+def _words(text: str) -> list[str]:
+    """Return the words of a name; a number alone carries the word before it."""
+    words = _WORD.findall(text)
+    return [f"{a}{b}" if b.isdigit() and a.isalpha() else b for a, b in pairwise(["", *words])]

@@ -2,8 +2,8 @@
 
 A multiplication and an addition count as two, as in `torch.utils.flop_counter`; what only moves or
 scales data counts nothing. An operator without a rule, or with shapes that do not fit it, is
-unknown. The output of a forward convolution depends on stride and padding, which are not recorded
-with the shapes: only its backward pass, which is given the output's gradient, is known.
+unknown. The output of a forward convolution depends on stride and padding: it is known where their
+values were recorded with the shapes. Its backward pass is given the output's gradient.
 
 Elements moved are the least that any implementation must: each input read once, each output written
 once. Shapes do not say how large an element is.
@@ -14,6 +14,8 @@ from math import inf, prod
 from typing import Any
 
 Shape = Sequence[int]
+WITH_VALUES = frozenset({"aten::convolution", "aten::convolution_backward"})
+"""Operators whose operations depend on more than the shapes: on stride, padding, what is wanted."""
 
 
 def operator_flops(name: str, shapes: Sequence[Any] | None) -> float | None:
@@ -65,14 +67,53 @@ def _attention_backward(query: Shape, key: Shape, value: Shape) -> float:
     return 2.0 * prod(batch) * num_queries * num_keys * (3 * size + 2 * value_size)
 
 
-def _convolution_backward(gradient: Shape, given: Shape, weight: Shape) -> float:
-    """Gradients of input and weight: each costs what the forward pass does."""
-    batch, channels, *spatial = gradient
-    if channels != weight[0] and given[1] != weight[0]:
+def _convolution(given: Shape, weight: Shape, output: Shape, *, is_transposed: bool) -> float:
+    """Each element of the smaller side in space meets the whole weight."""
+    area = given[2:] if is_transposed else output[2:]
+    return 2.0 * given[0] * prod(area) * prod(weight)
+
+
+def _convolution_forward(inputs: Sequence[Any]) -> float:
+    given, weight = inputs[0], inputs[1]
+    return _convolution(
+        given, weight, _convolved(inputs), is_transposed=_words(inputs[6]) == ["True"]
+    )
+
+
+def _convolution_backward(inputs: Sequence[Any]) -> float:
+    """Gradients of input and weight: each costs what the forward pass does, if it is wanted."""
+    gradient, given, weight = inputs[0], inputs[1], inputs[2]
+    if gradient[1] != weight[0] and given[1] != weight[0]:
         raise ValueError("the weight fits neither a convolution nor a transposed one")
-    is_transposed = channels != weight[0]
-    area = given[2:] if is_transposed else spatial
-    return 2 * 2.0 * batch * prod(area) * prod(weight)
+    forward = _convolution(given, weight, gradient, is_transposed=gradient[1] != weight[0])
+    has_mask = len(inputs) > 10 and isinstance(inputs[10], str)
+    wanted = _words(inputs[10])[:2].count("True") if has_mask else 2
+    return wanted * forward
+
+
+def _convolved(inputs: Sequence[Any]) -> Shape:
+    """Return the output's shape of `convolution(input, weight, bias, stride, padding, dilation,
+    transposed, output_padding, groups)`.
+    """
+    given, weight = inputs[0], inputs[1]
+    num = len(given) - 2
+    stride, padding, dilation, more = (
+        [int(w) for w in _words(inputs[i])] * (num if len(_words(inputs[i])) == 1 else 1)
+        for i in (3, 4, 5, 7)
+    )
+    sizes = zip(given[2:], weight[2:], stride, padding, dilation, more, strict=True)
+    if _words(inputs[6]) == ["True"]:
+        area = [(n - 1) * s - 2 * p + d * (k - 1) + m + 1 for n, k, s, p, d, m in sizes]
+        return [given[0], weight[1] * int(_words(inputs[8])[0]), *area]
+    area = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d, _ in sizes]
+    return [given[0], weight[0], *area]
+
+
+def _words(value: object) -> list[str]:
+    """Return the values in a text such as `[2, 2]` or `False`; ValueError where it is a shape."""
+    if not isinstance(value, str):
+        raise ValueError("no value was recorded")
+    return [word.strip() for word in value.strip("[]").split(",")]
 
 
 _RULES: Rules = {
@@ -81,7 +122,8 @@ _RULES: Rules = {
     "addmm": lambda s: _product(s[1], s[2]),
     "baddbmm": lambda s: _product(s[1], s[2]),
     "_scaled_mm": lambda s: _product(s[0], s[1]),
-    "convolution_backward": lambda s: _convolution_backward(s[0], s[1], s[2]),
+    "convolution": _convolution_forward,
+    "convolution_backward": _convolution_backward,
     "_scaled_dot_product_flash_attention": lambda s: _attention(s[0], s[1], s[2]),
     "_scaled_dot_product_efficient_attention": lambda s: _attention(s[0], s[1], s[2]),
     "_scaled_dot_product_cudnn_attention": lambda s: _attention(s[0], s[1], s[2]),
@@ -115,6 +157,7 @@ _ELEMENTS: Rules = {
     "bmm": lambda s: _moved_by_product(s[0], s[1]),
     "addmm": lambda s: _moved_by_product(s[1], s[2], s[0]),
     "baddbmm": lambda s: _moved_by_product(s[1], s[2], s[0]),
+    "convolution": lambda s: float(prod(s[0]) + prod(s[1]) + prod(s[2]) + prod(_convolved(s))),
     "convolution_backward": lambda s: _moved_by_convolution_backward(s[0], s[1], s[2]),
     "_scaled_dot_product_flash_attention": lambda s: _moved_by_attention(s[0], s[1], s[2]),
     "_scaled_dot_product_efficient_attention": lambda s: _moved_by_attention(s[0], s[1], s[2]),

@@ -68,6 +68,7 @@ def operator_table(trace: Trace, given: Attribution, steps: Steps) -> Operators 
     group_of[rows] = group
     operator = nearest[given.innermost]
     table = _Table(trace, rows, group_of, operator, num_groups=len(keys))
+    forward = _forward_rows(trace, rows, passes)
     frame = pd.DataFrame(
         {
             "name": [trace.names[k // len(PASSES)] for k in keys.tolist()],
@@ -77,8 +78,8 @@ def operator_table(trace: Trace, given: Attribution, steps: Steps) -> Operators 
             "flops": table.by_shapes(operator_flops),
             "elements": table.by_shapes(operator_elements),
             "shapes": table.shapes(),
-            "forward_name": _forward_names(trace, table, passes),
-            "module": _modules(trace, table),
+            "forward_name": _forward_names(trace, table, forward),
+            "module": _modules(trace, table, forward),
         }
     )
     order = np.lexsort((-frame["total_kernel_ns"], -frame["self_kernel_ns"]))
@@ -157,9 +158,8 @@ class _Table:
         """Return the shapes with most kernel time of each group, as a JSON list."""
         detail = self.trace.host_ranges.detail
         found = self.largest(np.where(detail[self.rows] >= 0, detail[self.rows], MISSING))
-        return [
-            json.dumps([self.trace.names[c] for c in codes]) if codes else None for codes in found
-        ]
+        texts = [list(dict.fromkeys(_shapes_only(self.trace.names[c]) for c in cs)) for cs in found]
+        return [json.dumps(own) if own else None for own in texts]
 
     def largest(self, codes: Int64s, most: int = MAX_SHAPES) -> list[list[int]]:
         """Return, of each group, the codes of `rows` with most kernel time; MISSING is none."""
@@ -251,9 +251,12 @@ def _ranges_within(trace: Trace, regular: pd.DataFrame) -> Bools:
     return within
 
 
-def _forward_names(trace: Trace, table: _Table, passes: NDArray[np.int64]) -> list[str | None]:
-    """Return the forward operator of each group of the backward pass, by sequence number."""
-    ranges, rows = trace.host_ranges, table.rows
+def _forward_rows(trace: Trace, rows: Int64s, passes: NDArray[np.int64]) -> Int64s:
+    """Return, for each range of the backward pass, its forward operator's, by sequence number.
+
+    `rows`: the operators. MISSING where there is none and in the other passes.
+    """
+    ranges = trace.host_ranges
     process = trace.thread_process()[ranges.thread]
     has = ranges.sequence[rows] >= 0
     key = (process[rows].astype(np.int64) << 40) | ranges.sequence[rows]
@@ -261,26 +264,31 @@ def _forward_names(trace: Trace, table: _Table, passes: NDArray[np.int64]) -> li
     # Whoever starts before the node exists bears its number; the last to start makes it.
     made = rows[is_forward][::-1]
     numbers, last = np.unique(key[is_forward][::-1], return_index=True)
-    forward = ranges.name[made[last]]
-    codes = np.full(len(ranges), MISSING, np.int64)
+    found = np.full(len(ranges), MISSING, np.int64)
     if len(numbers):
         nodes = has & (passes[rows] == BACKWARD)
         at = np.minimum(np.searchsorted(numbers, key[nodes]), len(numbers) - 1)
-        hit = numbers[at] == key[nodes]
-        codes[rows[nodes]] = np.where(hit, forward[at], MISSING)
+        found[rows[nodes]] = np.where(numbers[at] == key[nodes], made[last][at], MISSING)
     # What a node calls has no number of its own that the forward pass knows.
-    known = np.append(codes, MISSING)
+    known = np.append(found, MISSING)
     for members in levels(ranges):
-        known[members] = np.where(
-            known[members] >= 0, known[members], known[ranges.parent[members]]
-        )
-    is_backward = passes[rows] == BACKWARD
-    largest = table.largest(np.where(is_backward, known[rows], MISSING), 1)
+        above = known[ranges.parent[members]]
+        known[members] = np.where(known[members] >= 0, known[members], above)
+    return np.where(passes == BACKWARD, known[:-1], MISSING)
+
+
+def _forward_names(trace: Trace, table: _Table, forward: Int64s) -> list[str | None]:
+    """Return the forward operator of each group of the backward pass."""
+    names = np.append(trace.host_ranges.name, MISSING).astype(np.int64)
+    largest = table.largest(names[forward[table.rows]], 1)
     return [trace.names[c[0]] if c else None for c in largest]
 
 
-def _modules(trace: Trace, table: _Table) -> list[str | None]:
-    """Return the module, else the Python function, above each group with most kernel time."""
+def _modules(trace: Trace, table: _Table, forward: Int64s) -> list[str | None]:
+    """Return the module, else the Python function, above each group with most kernel time.
+
+    What runs backward on autograd's own thread belongs to the module of its forward operator.
+    """
     ranges = trace.host_ranges
     # A built-in is the operator itself as Python calls it.
     own = np.array([not n.startswith("<built-in ") for n in trace.names], bool)
@@ -288,9 +296,11 @@ def _modules(trace: Trace, table: _Table) -> list[str | None]:
     if not is_python.any():
         return [None] * table.num
     modules = np.array([n.startswith("nn.Module: ") for n in trace.names], bool)[ranges.name]
-    module = _nearest(ranges, is_python & modules)[table.rows]
-    function = _nearest(ranges, is_python)[table.rows]
-    chosen = np.where(module >= 0, module, function)
+    module, function = _nearest(ranges, is_python & modules), _nearest(ranges, is_python)
+    rows, before = table.rows, forward[table.rows]
+    chosen = np.full(len(rows), MISSING, np.int64)
+    for found in (module[rows], module[before], function[rows], function[before]):
+        chosen = np.where(chosen >= 0, chosen, found)
     codes = np.append(ranges.name, MISSING)[chosen].astype(np.int64)
     return [trace.names[c[0]] if c else None for c in table.largest(codes, 1)]
 
@@ -322,6 +332,14 @@ def _kernels(trace: Trace, frame: pd.DataFrame, of_op: Int32s) -> pd.DataFrame:
         },
         columns=list(OPERATOR_KERNEL_COLUMNS),
     )
+
+
+def _shapes_only(text: str) -> str:
+    """Return shapes without the values that stand between those of a convolution."""
+    inputs = _shape_list(text) if '"' in text else None
+    if inputs is None:
+        return text
+    return json.dumps([[] if isinstance(x, str) else x for x in inputs])
 
 
 def _shape_list(text: str) -> list[Any] | None:

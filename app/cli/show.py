@@ -11,6 +11,7 @@ from core.numbers import decimal
 if TYPE_CHECKING:
     from analysis.compare.labels import Words
 
+_NAME_CHARS = 70
 _TOP = 15
 
 
@@ -115,7 +116,11 @@ def _idle(summary: dict[str, Any]) -> str:
 
 def _print_tables(document: dict[str, Any], words: "Words") -> None:
     if document["kernels"]:
-        rows = [_kernel_row(k, words) for k in document["kernels"][:_TOP]]
+        from analysis.classify import distinct_labels
+
+        shown = document["kernels"][:_TOP]
+        labels = distinct_labels([k["name"] for k in shown], _NAME_CHARS)
+        rows = [_kernel_row(k, labels[k["name"]], words) for k in shown]
         print()
         print_table(rows, (words.work, "category", "origin", "count", "total_ms"))
     if document["phases"]:
@@ -128,11 +133,9 @@ def _print_tables(document: dict[str, Any], words: "Words") -> None:
         )
 
 
-def _kernel_row(kernel: dict[str, Any], words: "Words") -> dict[str, Any]:
-    from analysis.classify import cut_middle, label
-
+def _kernel_row(kernel: dict[str, Any], label: str, words: "Words") -> dict[str, Any]:
     return {
-        words.work: cut_middle(label(kernel["name"]), 70),
+        words.work: label,
         "category": kernel["category"],
         "origin": kernel["origin"],
         "count": kernel["count"],

@@ -20,6 +20,7 @@ from analysis.history.line import MIN_RUNS, Change, History, Line
 from analysis.runview import Job, RunRow, RunView
 from app.api.cleanup import disk_state
 from app.history import load_history, what_changed
+from app.submit import allowed_commands
 from app.ui.timeline_data import Window, window
 from app.ui.timeline_load import Place, Timeline, load_host_rows, load_timeline, num_host_rows
 from core.config import DataDir, data_dir
@@ -177,8 +178,7 @@ def remove_gpu(key: str) -> None:
 def allowed_programs(model: str, device: str | None) -> list[str] | None:
     """Return which own programs a GPU's host allows; None if its worker has not reported it."""
     with database() as db:
-        found = (status.worker_info(db, model, device).get("permissions") or {}).get("commands")
-    return [str(entry) for entry in found] if isinstance(found, list) else None
+        return allowed_commands(db, model, device)
 
 
 def list_devices() -> list[Device]:

@@ -1,6 +1,8 @@
 """Labels tell kernels apart that share a wrapper, and keep the end of a long name."""
 
 import csv
+import gzip
+import json
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from analysis.classify import cut_middle, distinct_labels, label
 
 OPERATORS = Path(__file__).parent.parent / "data" / "kernel_names_operators.tsv"
+PUBLIC = Path(__file__).parent.parent / "data" / "public"
 
 
 @pytest.mark.parametrize(
@@ -59,6 +62,50 @@ def test_every_kernel_of_many_operators_has_a_label_of_its_own():
     labels = distinct_labels(names)
 
     assert len(set(labels.values())) >= 0.98 * len(names)
+
+
+AITER = (
+    "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256ELi16E{}ELb0ELb1ELi1EEEvPT0_PT_PfS4_S4_iib"
+)
+XMMA = "sm80_xmma_gemm_f32f32_f32f32_f32_{}_n_tilesize{}x64x8_stage3_warpsize1x4x1_ffma_aligna4"
+FUNCTOR = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctorOnOther_add<{0}>,"
+    " at::detail::Array<char*, 2> >(int, at::native::CUDAFunctorOnOther_add<{0}>)"
+)
+LAMBDA = (
+    "void at::native::elementwise_kernel<128, 4, at::native::GroupNormBackwardKernelImpl<float>"
+    "(at::Tensor const&, at::Tensor const&, long, long){{lambda({})#{}}}>(at::TensorIteratorBase&)"
+)
+CAST = "void cuda::per_channel_cast_and_transpose<256, {}>(void const*, float const*)"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [AITER.format("Lb0"), AITER.format("Lb1")],
+        [XMMA.format(layout, tile) for layout in ("nt", "tn") for tile in (64, 128)],
+        [FUNCTOR.format("double"), FUNCTOR.format("float")],
+        [LAMBDA.format(*x) for x in (("float", 1), ("float, float", 1), ("float, float", 2))],
+        [CAST.format("false, true, false"), CAST.format("true, false, false")],
+    ],
+    ids=["mangled", "two axes", "type at the end", "argument more", "same words"],
+)
+@pytest.mark.parametrize("max_chars", [30, 64])
+def test_two_kernels_of_one_capture_never_read_alike(names: list[str], max_chars: int) -> None:
+    labels = distinct_labels(["triton_poi_fused_add_0", *names], max_chars)
+
+    assert len(set(labels.values())) == len(names) + 1
+
+
+@pytest.mark.parametrize("path", sorted(PUBLIC.glob("*.trace.json.gz")), ids=lambda p: p.name)
+def test_all_kernels_of_a_published_trace_have_labels_of_their_own(path: Path) -> None:
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        events = json.load(file)["traceEvents"]
+    names = sorted({e["name"] for e in events if e.get("cat") == "kernel"})
+
+    labels = distinct_labels(names, 30)
+
+    assert len(set(labels.values())) == len(names)
 
 
 def test_cutting_keeps_begin_and_end():

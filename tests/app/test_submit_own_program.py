@@ -90,6 +90,15 @@ def test_submit_refuses_an_own_program_where_its_host_allows_none(
     assert stored(data_dir) == []
 
 
+def test_submit_says_so_where_no_worker_has_told_what_its_host_allows(
+    cli: Cli, data_dir: DataDir
+) -> None:
+    assert cli("submit", "command", "--gpu", "cpu", "--set", 'argv=["/opt/app/run"]') == 0
+
+    assert "no worker on cpu has said which own programs its host allows" in cli.err
+    assert len(stored(data_dir)) == 1
+
+
 def test_reproduce_of_an_own_program_is_the_profile_command_that_reads_back_alike() -> None:
     params = {
         "argv": json.dumps(["python3", "a b.py", "--lr", "1"]), "iterations": 8, "warmup": 2,

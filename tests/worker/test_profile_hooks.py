@@ -174,6 +174,34 @@ def test_training_and_evaluation_are_kept_apart_and_accumulation_is_one_step(hoo
     assert (evaluation.title, len(evaluation)) == ("evaluation call of Linear", 5)
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Return, for each kind of training loop, the steps that were seen of it."""
+    output, processes = run_hooked(
+        tmp_path_factory.mktemp("kinds"), PROGRAMS / "kinds_of_training.py", debug=False
+    )
+    of_pid = {process.facts["pid"]: process for process in processes}
+    rows = [line.split() for line in output.splitlines()]
+    assert [status for _, _, status in rows] == ["0"] * len(rows)
+    return {kind: find_steps(of_pid[int(pid)]) for pid, kind, _ in rows}
+
+
+@pytest.mark.parametrize(
+    ("kind", "num_steps"),
+    [
+        ("new_optimizer_for_each_fold", 13),
+        ("two_optimizers_that_are_kept", 10),
+        ("critic_and_generator", 18),
+        ("closure", 8),
+        ("several_models", 11),
+    ],
+)
+def test_training_steps_are_those_that_the_program_makes(trained, kind, num_steps):
+    (training,) = trained[kind]
+
+    assert (training.kind, len(training)) == ("training", num_steps)
+
+
 def test_prefill_and_decode_are_told_apart_by_the_size_of_their_input(hooked):
     script = (
         "import torch\n"

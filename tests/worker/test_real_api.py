@@ -1,7 +1,10 @@
 """The worker beside the dashboard's real API: measured peaks, and a run given up meanwhile."""
 
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +18,8 @@ from sqlite_utils import Database
 from app.api import auth
 from app.api.app import make_api
 from app.cli import doctor
-from core.config import DataDir
+from app.ingest import ingest
+from core.config import ROOT, DataDir
 from core.queues import RUN_JOB_TASK, model_queue
 from core.spec import JobSpec
 from db.connection import opened
@@ -120,3 +124,33 @@ def test_run_given_up_while_its_worker_was_cut_off(
             wait_for(lambda: run_row(db, run_id).status == "ingesting")
             manifest = json.loads((data.uploads / run_id / "manifest.json").read_text())
             assert manifest["status"] == "done"
+
+
+SHORT = Path(__file__).parent / "profile_programs" / "short.py"
+
+
+def test_program_profiled_elsewhere_is_a_run_of_the_dashboard_that_it_was_sent_to(
+    tmp_path: Path,
+) -> None:
+    data = DataDir(root=tmp_path / "data").ensure()
+    token = tmp_path / "token"
+
+    with served(data) as url:
+        token.write_text(data.token_path.read_text())
+        words = ["--passes", "clean", "--name", "sent", "--to", url, "--token-file", str(token)]
+        done = subprocess.run(
+            [sys.executable, "-m", "worker.profile", *words, "--", sys.executable, str(SHORT)],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "WARPBOARD_DATA": str(tmp_path / "own")},
+            cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
+        )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    with opened(data.db_path) as db:
+        ((run_id, name),) = rows(db, "SELECT id, name FROM runs")
+        ingest(data, run_id)
+        ((status, latency_ms),) = rows(db, "SELECT status, latency_ms FROM runs")
+        ((num_samples,),) = rows(db, "SELECT count(*) FROM samples")
+    assert f"sent: {url}/run?id={run_id}" in done.stderr
+    assert (name, status) == ("sent", "done")
+    assert latency_ms > 0
+    assert 0 < num_samples <= 12

@@ -25,6 +25,7 @@ import struct
 import sys
 import threading
 import time
+import weakref
 from collections import deque
 
 RECORD = struct.Struct("<BBHIqqqff")
@@ -46,6 +47,8 @@ ENTERED = "entered"
 """A file that says that some Python of the program had the hooks at all."""
 HOOK = 0x57415250
 """Our key in PyTorch's tables of hooks, far from the numbers that it hands out."""
+MAX_TURNS = 128
+"""Steps of other optimizers between two of one that takes turns with them."""
 FLUSH_EVERY_NS = 5_000_000
 READ_EVERY_NS = 250_000_000
 """Events are read this often, so that most steps read none."""
@@ -232,7 +235,9 @@ class Session:
         self.read_ns = 0
         self.streams = {}
         self.pool = []
-        self.optimizers = {}
+        self.anchor = None
+        self.anchor_alive = None
+        self.since_anchor = 0
         self.others = set()
         self.is_training = self.is_known_training
         self.is_between = True
@@ -408,16 +413,28 @@ class Session:
             number = self.name_of(optimizer, is_optimizer=True)
         if number < 0 or get_ident() != self.thread:
             return
-        first = next(iter(self.optimizers), number)
-        self.optimizers[number] = True
+        self.since_anchor = 0 if number == self.anchor else self.since_anchor + 1
+        if self._is_anchor_gone():
+            self.anchor, self.anchor_alive = number, weakref.ref(optimizer)
+            self.since_anchor = 0
         event = self.event() if self.is_timed and is_cuda_in_use() else None
         now_ns = clock_ns()
         self._row((OPTIMIZER, 0, number, 0, now_ns, now_ns, event, None))
-        if number == first:
+        if number == self.anchor:
             if not self.is_training:
                 self.is_training = True
                 self.step_index = min(self.step_index, 0)
             self.is_between = True
+
+    def _is_anchor_gone(self):
+        """Tell whether the optimizer whose steps end training steps makes none any more.
+
+        The next epoch, fold or notebook cell may train with another one. Those that take turns
+        with it are no successors.
+        """
+        if self.anchor is None or self.since_anchor > MAX_TURNS:
+            return True
+        return self.since_anchor > 0 and self.anchor_alive() is None
 
     def _row(self, row):
         """Keep one record; several are written together where steps are short."""

@@ -62,9 +62,9 @@ def find_steps(process: Process) -> list[Steps]:
     if marked:
         return _marked(process, marked)
     found = []
-    optimizers = [r.name for r in records if r.kind == OPTIMIZER]
-    if optimizers:
-        training = _training(process, optimizers[0])
+    anchors = _anchors(records)
+    if anchors:
+        training = _training(process, anchors)
         if len(training):
             found.append(training)
     calls = [r for r in records if r.kind == CALL and not (found and r.flags & GRAD)]
@@ -121,8 +121,27 @@ def _marked(process: Process, marked: Sequence[Record]) -> list[Steps]:
     return found
 
 
-def _training(process: Process, anchor: int) -> Steps:
-    """Cut the records at the steps of the first optimizer."""
+def _anchors(records: Sequence[Record]) -> frozenset[int]:
+    """Return the optimizers whose steps end training steps: the first, and those that replace it.
+
+    One that makes its first step after the last of the one before replaces it: the next epoch, fold
+    or notebook cell trains with another. One that takes turns with it does not.
+    """
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for at, record in enumerate(records):
+        if record.kind == OPTIMIZER:
+            first.setdefault(record.name, at)
+            last[record.name] = at
+    found: list[int] = []
+    for name in sorted(first, key=first.__getitem__):
+        if not found or first[name] > last[found[-1]]:
+            found.append(name)
+    return frozenset(found)
+
+
+def _training(process: Process, anchors: frozenset[int]) -> Steps:
+    """Cut the records at the steps of these optimizers."""
     steps = Steps("training", "training step")
     spans: list[tuple[Record, Record, bool]] = []
     start: Record | None = None
@@ -138,7 +157,7 @@ def _training(process: Process, anchor: int) -> Steps:
                 others = False
         elif record.kind == CALL:
             others = True
-        elif record.name == anchor:
+        elif record.name in anchors:
             spans.append((start or record, record, False))
             start = None
     steps.on_gpu = _mostly_gpu([s for s, _, _ in spans])

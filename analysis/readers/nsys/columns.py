@@ -214,6 +214,15 @@ class Accumulated:
         """Return a column, once."""
         return self._columns.pop(name)[: self.num_rows]
 
+    def view(self, name: str) -> NDArray[Any]:
+        """Return a column, to be read or written in its place."""
+        return self._columns[name][: self.num_rows]
+
+    def keep(self, rows: NDArray[np.bool_]) -> None:
+        """Drop all other rows."""
+        self._columns = {n: c[: self.num_rows][rows] for n, c in self._columns.items()}
+        self.num_rows = self._num_expected = int(rows.sum())
+
 
 def sound_times(start_ns: Ints, end_ns: Ints) -> NDArray[np.bool_]:
     """Say which events can be: end not before start, both within 36 years of the origin.

@@ -32,6 +32,8 @@ TABLES = {
 }
 CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+BACKTRACE_EVENT = 67
+"""Class of a `CUDA backtrace` event (`ENUM_NSYS_EVENT_CLASS`)."""
 _PLACE = ("deviceId", "streamId", "correlationId", "globalPid")
 _DETAILS = {
     OpKind.KERNEL: (
@@ -218,9 +220,9 @@ def load_calls(database: NsysDatabase, notes: DroppedRows, *, with_stacks: bool)
         table=CALLS,
         required=("start", "end", "globalTid"),
         optional=("correlationId", "nameId", "returnValue"),
-        extra=("callchainId",) if with_stacks else (),
+        extra=("callchainId", "eventClass") if with_stacks else (),
     )
-    stacks = {"stack": np.int64} if with_stacks else {}
+    stacks = {"stack": np.int64, "event_class": np.int64} if with_stacks else {}
     found = Accumulated(
         batches.num_expected(),
         start=np.int64,
@@ -233,11 +235,38 @@ def load_calls(database: NsysDatabase, notes: DroppedRows, *, with_stacks: bool)
     for batch in batches.sound():
         kind = encoder.encode([batch["nameId"], _result(batch["returnValue"]), batch["globalTid"]])
         ids = correlation_ids(batch["correlationId"])
-        stack = {"stack": batch["callchainId"]} if with_stacks else {}
+        stack = {}
+        if with_stacks:
+            stack = {"stack": batch["callchainId"], "event_class": batch["eventClass"]}
         found.append(start=batch["start"], end=batch["end"], correlation=ids, kind=kind, **stack)
     batches.note_in(notes)
     kinds = np.array(list(encoder.codes), np.int64).reshape(-1, 3)
+    if with_stacks:
+        _join_backtraces(found, kinds[:, 2])
     return Calls(columns=found, kinds=kinds)
+
+
+def _join_backtraces(calls: Accumulated, thread_of_kind: Ints) -> None:
+    """Give the stack of each `CUDA backtrace` event to the call that it repeats, and drop it.
+
+    nsys 2025 writes a call whose stack it took twice: as every call, and as an event of that class,
+    with the stack, around it. An event without its call stays and stands for it.
+    """
+    is_event = calls.take("event_class") == BACKTRACE_EVENT
+    events, others = np.flatnonzero(is_event), np.flatnonzero(~is_event)
+    if not len(events) or not len(others):
+        return
+    _, threads = np.unique(thread_of_kind, return_inverse=True)
+    key = threads[calls.view("kind")].astype(np.int64) << 32 | calls.view("correlation")
+    others = others[np.argsort(key[others], kind="stable")]
+    place = np.minimum(np.searchsorted(key[others], key[events]), len(others) - 1)
+    call = others[place]
+    is_repeated = (key[call] == key[events]) & (calls.view("correlation")[events] != 0)
+    stack = calls.view("stack")
+    stack[call[is_repeated]] = stack[events[is_repeated]]
+    keep = np.ones(len(key), bool)
+    keep[events[is_repeated]] = False
+    calls.keep(keep)
 
 
 def _result(values: Ints) -> Ints:

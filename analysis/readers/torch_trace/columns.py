@@ -1,5 +1,6 @@
 """Sort a trace's events into columns as they stream by, a few thousand events at a time."""
 
+import json
 from collections.abc import Hashable, Iterable, Sequence
 from decimal import Decimal, InvalidOperation
 from marshal import dumps, loads
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from analysis.trace.flops import WITH_VALUES
 from analysis.trace.model import MISSING, Int32s, Int64s
 from captures.opening import clean_text
 
@@ -136,6 +138,16 @@ def times_ns(values: list[Any]) -> Int64s:
     return np.where(is_time, words[:, 0], INVALID)
 
 
+def _with_values(dims: Any, values: Any) -> Any:
+    """Return the shapes of a convolution's inputs with its stride, padding, ... between them.
+
+    Those stand where an input has no shape, as the text that the profiler writes.
+    """
+    if not isinstance(values, list) or not isinstance(dims, list) or len(dims) != len(values):
+        return dims
+    return [dim or str(value) or dim for dim, value in zip(dims, values, strict=True)]
+
+
 class EventColumns:
     """Columns of everything a trace holds that the event tables need."""
 
@@ -191,7 +203,7 @@ class EventColumns:
 
     def input_shapes(self) -> list[str]:
         """Return the text of each input shape."""
-        return [clean_text(repr(loads(shape))) for shape in self.inputs.values]
+        return [clean_text(json.dumps(loads(shape))) for shape in self.inputs.values]
 
     def table(self, name: str, template: Sequence[str]) -> dict[str, Column]:
         """Return the columns of a table, whole; `template` names those of an empty one."""
@@ -272,6 +284,9 @@ class EventColumns:
         if kind == OPERATOR:
             columns["sequence"] = _whole([a.get("Sequence number", -1) for a in args], 62)
             dims = [a.get("Input Dims", a.get("Input dims")) for a in args]
+            for row, event in enumerate(events):
+                if event.get("name") in WITH_VALUES:
+                    dims[row] = _with_values(dims[row], args[row].get("Concrete Inputs"))
             given = [row for row, value in enumerate(dims) if value]
             columns["detail"][given] = self.inputs.codes([dumps(dims[row], 0) for row in given])
         self._append("range", columns)

@@ -82,4 +82,8 @@ def test_outcomes_are_read_as_they_were_written(tmp_path: Path) -> None:
 def test_kinds_whose_shipped_record_is_poor_are_those_that_the_docs_name() -> None:
     records = score.records_of(score.shipped_outcomes())
 
-    assert {k for k, r in records.items() if r.is_poor} == {"attention_triton", "compile_host"}
+    assert {k for k, r in records.items() if r.is_poor} == {
+        "attention_triton",
+        "batch_training",
+        "compile_host",
+    }

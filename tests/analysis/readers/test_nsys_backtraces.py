@@ -138,3 +138,35 @@ def test_stacks_that_cannot_be_change_nothing_else(row: str, tmp_path: Path) -> 
 
     assert read.kernels is not None
     assert len(read.kernels) == len(read_nsys_sqlite(source).kernels)  # type: ignore[arg-type]
+
+
+def test_a_call_that_is_written_again_with_its_stack_counts_once() -> None:
+    source = H100 / "nsys" / "backtraces_h200.sqlite"
+    with closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as conn:
+        (num_calls,) = conn.execute(
+            "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE eventClass <> 67"
+        ).fetchone()
+        with_stack: dict[int, int] = dict(
+            conn.execute(
+                """SELECT k.start, min(c.id) FROM CUPTI_ACTIVITY_KIND_KERNEL k
+                JOIN CUPTI_ACTIVITY_KIND_RUNTIME r ON r.correlationId = k.correlationId
+                JOIN CUDA_CALLCHAINS c ON c.id = r.callchainId
+                JOIN StringIds s ON s.id = c.symbol
+                WHERE s.value LIKE 'at::%' GROUP BY k.start"""
+            )
+        )
+        total_ns, of_stacks_ns = 0, 0
+        for start, end in conn.execute("SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL"):
+            total_ns += end - start
+            of_stacks_ns += (end - start) * (start in with_stack)
+
+    read = read_nsys_sqlite(source)
+
+    assert read.warnings == ()
+    assert read.summary["num_api_calls"] == num_calls
+    assert read.steps is not None and read.flame is not None
+    found = paths(read.flame, "gpu")
+    assert sum(found.values()) == pytest.approx(total_ns / 5, rel=0.02)
+    under_operators = sum(ns for path, ns in found.items() if ";at::" in f";{path}")
+    assert under_operators / sum(found.values()) == pytest.approx(of_stacks_ns / total_ns, abs=0.01)
+    assert 0.3 < of_stacks_ns / total_ns < 0.9

@@ -10,7 +10,11 @@ import pytest
 
 from analysis.readers import read
 from analysis.readers.torch_trace.load import LoadedTrace, load_trace
+from analysis.trace.attribution import attribute
 from analysis.trace.model import MISSING, RangeKind
+from analysis.trace.operators import operator_table, operators_document
+from analysis.trace.ranges import phase_ranges
+from analysis.trace.steps import find_steps
 from tests.analysis.readers.test_torch_trace import REAL, _codes, _kernel, _launch, _read, _x
 
 NO_NUMBERS = ["inf", "-inf", "nan", "-nan", "NaN", "Infinity", "-Infinity", "-nan(ind)", "1.#INF"]
@@ -76,6 +80,24 @@ def test_operators_modules_and_shapes_are_ranges_of_their_kinds(tmp_path: Path) 
     assert ranges.sequence.tolist() == [MISSING, MISSING, 7, MISSING]
     assert loaded.text(ranges.detail)[2] == "[[2, 3], [3, 4]]"
     assert [t.is_autograd for t in loaded.sources.threads] == [False, True]
+
+
+def test_a_convolution_s_stride_counts_its_flops_and_is_no_shape(tmp_path: Path) -> None:
+    dims = [[2, 3, 16, 16], [8, 3, 3, 3], [8], [], [], [], [], [], []]
+    values = ["", "", "", "[2, 2]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"]
+    events = [
+        _x("cpu_op", "aten::convolution", 5, 50, **{"Input Dims": dims, "Concrete Inputs": values}),
+        _x("cpu_op", "aten::mm", 60, 9, **{"Input Dims": [[2, 3], [3, 4]], "Concrete Inputs": 3}),
+    ]
+    trace = _load(tmp_path, events).trace
+
+    found = operator_table(trace, attribute(trace, phase_ranges(trace)), find_steps(trace))
+
+    assert found is not None
+    rows = {row["name"]: row for row in operators_document(found.frame)}
+    assert rows["aten::convolution"]["flops"] == 2 * 2 * 8 * 8 * 8 * 3 * 9
+    assert [json.loads(x) for x in rows["aten::convolution"]["shapes"]] == [dims]
+    assert rows["aten::mm"]["flops"] == 2 * 2 * 3 * 4
 
 
 def test_arguments_of_collectives_are_kept_beside_kernel_and_call(tmp_path: Path) -> None:

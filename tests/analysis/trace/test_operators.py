@@ -97,6 +97,13 @@ def test_an_operator_names_the_module_above_it() -> None:
     assert row(table(linear()).frame, "aten::addmm")["module"] == "nn.Module: Linear_0"
 
 
+def test_what_runs_backward_belongs_to_the_module_of_its_forward_operator() -> None:
+    frame = table(linear()).frame
+
+    assert row(frame, "aten::mm")["module"] == "nn.Module: Linear_0"
+    assert not isinstance(row(frame, "aten::add_")["module"], str)
+
+
 def test_figures_per_step_are_those_of_regular_steps() -> None:
     mm = row(table(linear()).frame, "aten::mm")
 
@@ -183,6 +190,43 @@ def test_flops_of_an_operator(name: str, shapes: list, flops: float | None) -> N
     assert operator_flops(name, shapes) == flops
 
 
+STRIDED = [[2, 3, 16, 16], [8, 3, 3, 3], [8], "[2, 2]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"]
+GROUPED = [[2, 8, 8, 8], [8, 2, 3, 3], [8], "[1, 1]", "[2]", "[2, 2]", "False", "[0, 0]", "4"]
+TRANSPOSED = [[2, 8, 8, 8], [8, 6, 4, 4], [6], "[2, 2]", "[1, 1]", "[1, 1]", "True", "[0, 0]", "1"]
+ALONG = [[2, 6, 64], [5, 6, 5], [], "[1]", "[2]", "[1]", "False", "[0]", "1"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "flops"),
+    # What torch.utils.flop_counter counts for the same calls.
+    [(STRIDED, 55_296), (GROUPED, 36_864), (TRANSPOSED, 196_608), (ALONG, 38_400)],
+    ids=["stride", "dilation and groups", "transposed", "one dimension"],
+)
+def test_flops_of_a_convolution_whose_stride_and_padding_were_recorded(
+    inputs: list, flops: int
+) -> None:
+    assert operator_flops("aten::convolution", inputs) == flops
+
+
+def test_a_convolution_without_the_values_of_stride_and_padding_is_not_known() -> None:
+    shapes = [[] if isinstance(x, str) else x for x in STRIDED]
+
+    assert operator_flops("aten::convolution", shapes) is None
+    assert operator_elements("aten::convolution", shapes) is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "times"),
+    [("[True, True, True]", 2), ("[False, True, False]", 1), ("[False, False, True]", 0)],
+)
+def test_a_convolution_s_backward_pass_costs_what_gradients_are_wanted(
+    wanted: str, times: int
+) -> None:
+    backward = [[2, 8, 8, 8], *STRIDED[:2], "[8]", *STRIDED[3:], wanted]
+
+    assert operator_flops("aten::convolution_backward", backward) == times * 55_296
+
+
 @pytest.mark.parametrize(
     ("name", "shapes", "elements"),
     [
@@ -192,6 +236,7 @@ def test_flops_of_an_operator(name: str, shapes: list, flops: float | None) -> N
          16 * 64 * (2 * 128 + 2 * (128 + 2 * 256))),
         ("aten::convolution_backward", [[2, 8, 5, 5], [2, 3, 7, 7], [8, 3, 3, 3]],
          400 + 2 * 294 + 2 * 216),
+        ("aten::convolution", STRIDED, 2 * 3 * 256 + 8 * 27 + 8 + 2 * 8 * 64),
         ("aten::_scaled_mm", [[2, 3], [3, 4]], None),
         ("aten::mm", [[2], [3, 4], []], None),
     ],

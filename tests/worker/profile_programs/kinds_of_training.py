@@ -1,0 +1,91 @@
+"""Training loops of several kinds, each in a process forked off; prints the process of each."""
+
+import os
+import traceback
+
+import torch
+from torch import nn
+
+torch.set_num_threads(1)
+
+
+def make_net():
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+
+
+def train(net, num_steps):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    for _ in range(num_steps):
+        optimizer.zero_grad()
+        net(torch.ones(2, 8)).sum().backward()
+        optimizer.step()
+
+
+def new_optimizer_for_each_fold():
+    net = make_net()
+    for num_steps in (6, 7):
+        train(net, num_steps)
+
+
+def two_optimizers_that_are_kept():
+    net = make_net()
+    kept = [torch.optim.SGD(net.parameters(), lr=0.01) for _ in range(2)]
+    for optimizer in kept:
+        for _ in range(5):
+            net(torch.ones(2, 8)).sum().backward()
+            optimizer.step()
+
+
+def critic_and_generator():
+    generator, critic = make_net(), make_net()
+    of_generator = torch.optim.Adam(generator.parameters())
+    of_critic = torch.optim.Adam(critic.parameters())
+    for _ in range(9):
+        for _ in range(2):
+            (
+                critic(torch.ones(2, 8)) - critic(generator(torch.ones(2, 8)).detach())
+            ).sum().backward()
+            of_critic.step()
+        critic(generator(torch.ones(2, 8))).sum().backward()
+        of_generator.step()
+
+
+def closure():
+    net = make_net()
+    optimizer = torch.optim.LBFGS(net.parameters(), max_iter=3)
+
+    def loss():
+        optimizer.zero_grad()
+        found = net(torch.ones(2, 8)).square().sum()
+        found.backward()
+        return found
+
+    for _ in range(8):
+        optimizer.step(loss)
+
+
+def several_models():
+    encoder, decoder = make_net(), make_net()
+    optimizer = torch.optim.SGD([*encoder.parameters(), *decoder.parameters()], lr=0.01)
+    for _ in range(11):
+        decoder(encoder(torch.ones(2, 8))).sum().backward()
+        optimizer.step()
+
+
+KINDS = (
+    new_optimizer_for_each_fold,
+    two_optimizers_that_are_kept,
+    critic_and_generator,
+    closure,
+    several_models,
+)
+for kind in KINDS:
+    if not (child := os.fork()):
+        try:
+            kind()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    print(child, kind.__name__, status)
