@@ -9,7 +9,14 @@ import pytest
 from analysis.memory_curve import rows_to_keep
 from analysis.readers import read
 from analysis.readers.memory.sites import phase_of_stack, site_of_stack
-from analysis.tables import MEMORY_AT_PEAK_COLUMNS, MEMORY_POINT_COLUMNS, CaptureTables
+from analysis.tables import (
+    MEMORY_AT_PEAK_COLUMNS,
+    MEMORY_POINT_COLUMNS,
+    CaptureKind,
+    CaptureTables,
+)
+from captures import pickle_data
+from captures.scrub import scrub
 from core.errors import CaptureError
 
 MEMORY = Path(__file__).resolve().parents[2] / "data" / "h100" / "memory"
@@ -350,3 +357,23 @@ def test_marks_that_a_program_set_itself_change_nothing(tmp_path: Path) -> None:
     assert marked.memory["peak_bytes"] == plain.memory["peak_bytes"] == 64
     assert _codes(marked) == _codes(plain)
     assert "unknown_memory_action" not in _codes(marked)
+
+
+def test_only_a_snapshot_that_the_scrubber_has_just_written_is_read_without_its_check(
+    tmp_path, monkeypatch
+):
+    """What `captures.scrub` wrote holds plain data; any other file is checked every time."""
+    checked = []
+    check = pickle_data.check_data_only
+    monkeypatch.setattr(
+        pickle_data, "check_data_only", lambda data: (checked.append(len(data)), check(data))
+    )
+    copy = tmp_path / "train_oom.pickle"
+    scrub(MEMORY / "train_oom.pickle", CaptureKind.MEMORY_SNAPSHOT, copy)
+    num_of_scrub = len(checked)
+    own = read(copy, is_own_copy=True)
+    assert num_of_scrub == len(checked) == 1
+    other = read(copy)
+    assert len(checked) == 2
+    assert dict(own.memory) == dict(other.memory)
+    assert own.memory_at_peak.equals(other.memory_at_peak)
