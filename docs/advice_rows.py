@@ -29,6 +29,7 @@ _MODELS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("`setting`: TF32 from outside", settings.tf32_override),
     ("`setting`: when kernels are loaded", settings.eager_loading),
     ("`setting`: pinned copies (two lines of the program)", settings.pinned_copies),
+    ("`optimizer (own program)`: `fused=True`", settings.fused_optimizer),
 )
 
 

@@ -123,16 +123,27 @@ def experiments_of(
     if view.run.workload in (None, "command"):
         experiments += [
             _experiment_of(
-                step, s.name, "setting", s.title, s.estimate, records,
+                step, s.name, s.kind, s.title, s.estimate, records,
                 environment=s.environment, lines=s.lines,
                 gain_frac=1 - s.estimate.latency_ns / step.latency_ns,
             )
-            for s in settings_for(step, view.api_calls, view.transfers, view.peaks)
+            for s in settings_for(
+                step, view.api_calls, view.transfers, view.peaks,
+                has_graphs=bool(view.summary.get("num_graph_launches")),
+                step_ns=_step_ns(view.by_step.facts),
+            )
         ]  # fmt: skip
     order = (OFFERED, UNTRIED, WITHHELD)
     return sorted(
         experiments, key=lambda e: (not e.is_worth_a_run, order.index(e.status), -e.gain_frac)
     )
+
+
+def _step_ns(facts: Mapping[str, Any]) -> float | None:
+    """Return the time of GPU operations of a regular step."""
+    if not facts.get("count"):
+        return None
+    return sum(float(facts.get(k) or 0.0) for k in ("kernel_ns", "graph_ns", "transfer_ns"))
 
 
 def _changes(step: StepWork, choices: Mapping[str, Sequence[Any]]) -> Iterable[_Change]:

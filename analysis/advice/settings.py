@@ -1,14 +1,18 @@
 """Experiments for a program of the user: settings from outside, and lines to change inside.
 
 A setting is an environment variable: the program stays as it is. Each model takes what the run's
-own step shows the setting would remove; a step without it gets no such experiment.
+own step shows the setting would remove; a step without it gets no such experiment. Lines to change
+inside use the models of our own workloads, with records of their own: nothing is known of how
+these do for other programs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
 
+from analysis.advice import models
+from analysis.advice.constants import FOREACH_OPTIMIZER_PASSES, FUSED_OPTIMIZER_PASSES
 from analysis.advice.models import Estimate
 from analysis.advice.step_work import StepWork
 from core.numbers import decimal
@@ -17,6 +21,11 @@ MIN_SHARE = 0.01
 """A change that could save less than this share of the step is not worth a run."""
 _ALLOCATION = r"(?i)^(?:cuda|cu)(?:Malloc|MemAlloc|Free|MemFree|MemCreate|MemMap|MemUnmap)"
 _LOADING = r"(?i)(?:ModuleLoad|LibraryLoad|ModuleGetFunction|LibraryGetKernel)"
+_INDUCTOR = r"^triton_(?:poi|red|per|tem|for|mm|unk)_"
+_OPTIMIZER = r"(?i)multi_tensor_apply|\badam|FusedAdam|sgd"
+_FUSED_OPTIMIZER = r"(?i)Fused(?:Adam|Sgd|Adagrad)"
+OTHER_OPERATIONS_FRAC = 0.1
+"""A capture holds this much more than its steps at the most, or a step's operations are unknown."""
 _FP32_PRODUCT = r"(?i)sgemm|ffma|_f32f32_|gemmSN|f32f32_f32f32"
 
 
@@ -30,13 +39,25 @@ class Setting:
     lines: tuple[str, ...]
     "Lines of the program to change, where no setting does it."
     estimate: Estimate
+    kind: str = "setting"
 
 
 def settings_for(
-    step: StepWork, api_calls: pd.DataFrame, transfers: pd.DataFrame, peaks: Mapping[str, float]
+    step: StepWork,
+    api_calls: pd.DataFrame,
+    transfers: pd.DataFrame,
+    peaks: Mapping[str, float],
+    *,
+    has_graphs: bool = False,
+    step_ns: float | None = None,
 ) -> list[Setting]:
-    """Return what could be changed around or in a program of the user, largest gain first."""
+    """Return what could be changed around or in a program of the user, largest gain first.
+
+    `has_graphs`: whether it replays CUDA graphs; `step_ns`: time of GPU operations of a regular
+    step, None where the capture was not cut into steps.
+    """
     candidates = (
+        *code_changes(step, has_graphs=has_graphs, step_ns=step_ns),
         expandable_segments(step, api_calls),
         tf32_override(step),
         eager_loading(step, api_calls),
@@ -44,6 +65,71 @@ def settings_for(
     )
     faster = [c for c in candidates if c and c.estimate.latency_ns <= step.latency_ns * 0.99]
     return sorted(faster, key=lambda c: c.estimate.latency_ns)
+
+
+def code_changes(
+    step: StepWork, *, has_graphs: bool, step_ns: float | None
+) -> Iterator[Setting | None]:
+    """Yield CUDA graph, `torch.compile` and fused optimizer, each with the lines to change.
+
+    The models are those of `analysis.advice.models`. A graph and `reduce-overhead` only of steps
+    without an optimizer; `torch.compile` of a training step only where the GPU decides.
+    """
+    is_whole = step_ns and abs(step.gpu_ns / step_ns - 1) < OTHER_OPERATIONS_FRAC
+    if not step.on_gpu or step.operations.empty or not is_whole:
+        return
+    names = step.operations["name"]
+    is_compiled = bool(names.str.contains(_INDUCTOR).any())
+    trains = bool(names.str.contains(_OPTIMIZER).any()) or bool(step.in_phase("optimizer").any())
+    if not trains and not has_graphs:
+        if step.waits:
+            yield _change("graph", "CUDA graph", models.graph_replay(step), GRAPH_LINES)
+        compiled = models.compiled_graph(step, is_compiled=is_compiled)
+        title = "torch.compile with CUDA graphs"
+        yield _change("compile_graph", title, compiled, REDUCE_OVERHEAD_LINES)
+    if not is_compiled and not has_graphs:
+        fused = models.compiled(step)
+        if fused and not (trains and fused.host_decides):
+            yield _change("compile", "torch.compile", fused, ("model = torch.compile(model)",))
+    yield _change("optimizer", "Fused optimizer", fused_optimizer(step), FUSED_LINES)
+
+
+GRAPH_LINES = (
+    "with torch.cuda.graph(graph := torch.cuda.CUDAGraph()): output = model(static_input)",
+    "static_input.copy_(batch); graph.replay()",
+)
+REDUCE_OVERHEAD_LINES = ('model = torch.compile(model, mode="reduce-overhead")',)
+FUSED_LINES = ("optimizer = torch.optim.AdamW(..., fused=True)",)
+
+
+def _change(
+    kind: str, title: str, estimate: Estimate | None, lines: tuple[str, ...]
+) -> Setting | None:
+    if estimate is None:
+        return None
+    return Setting(name=kind, kind=f"{kind} (own program)", title=title, environment={},
+                   lines=lines, estimate=estimate)  # fmt: skip
+
+
+def fused_optimizer(step: StepWork) -> Estimate | None:
+    """An optimizer that makes its step in one kernel for many tensors, as AdamW(fused=True).
+
+        latency [ns] = latency now - time of its kernels * (1 - FUSED_OPTIMIZER_PASSES
+                       / FOREACH_OPTIMIZER_PASSES)
+
+    Of kernels that work on lists of tensors and are not fused yet; None where the host decides.
+    """
+    names = step.operations["name"]
+    rows = names.str.contains("multi_tensor_apply") & ~names.str.contains(_FUSED_OPTIMIZER)
+    if step.waits or not rows.any():
+        return None
+    ns = step.time_ns(rows)
+    return _saved(
+        step,
+        ns * (1 - FUSED_OPTIMIZER_PASSES / FOREACH_OPTIMIZER_PASSES),
+        f"{step.count(rows):.0f} kernels over lists of tensors take {decimal(ns / 1e6, 3)} of "
+        f"{decimal(step.latency_ns / 1e6, 3)} ms; counted as AdamW's",
+    )
 
 
 def _saved(step: StepWork, ns: float, evidence: str) -> Estimate | None:
