@@ -127,14 +127,27 @@ def kernels_of_one(view: RunView) -> pd.DataFrame:
     steps = view.by_step.kernels
     if steps.empty or steps["grid"].isna().all():  # stored before launch shapes were kept
         return _by_name(kernels, steps)
-    keys = ["name", "grid", "block"]
-    of_steps = steps.groupby(keys, dropna=False)[["total_ns", "count"]].sum()
-    places = pd.MultiIndex.from_frame(kernels[keys].astype(object))
-    index = pd.MultiIndex.from_frame(of_steps.reset_index()[keys].astype(object))
-    of_steps = of_steps.set_axis(index).reindex(places).fillna(0.0)
+    times, counts = _by_shape(steps, "total_ns"), _by_shape(steps, "count")
+    launched = _shapes(kernels)
     return kernels.assign(
-        one_ns=of_steps["total_ns"].to_numpy(), one_count=of_steps["count"].to_numpy()
+        one_ns=np.array([times.get(shape, 0.0) for shape in launched]),
+        one_count=np.array([counts.get(shape, 0.0) for shape in launched]),
     )
+
+
+def _by_shape(steps: pd.DataFrame, column: str) -> dict[tuple[object, ...], float]:
+    """Return the sum of a column for each launch shape."""
+    # Dozens of rows: pandas would take ten times as long to group them by three columns of texts.
+    found: dict[tuple[object, ...], float] = {}
+    for shape, value in zip(_shapes(steps), steps[column].tolist(), strict=True):
+        found[shape] = found.get(shape, 0.0) + float(value)
+    return found
+
+
+def _shapes(kernels: pd.DataFrame) -> list[tuple[object, ...]]:
+    """Return name, grid and block of each row; what is not known is None."""
+    columns = [kernels[name].tolist() for name in ("name", "grid", "block")]
+    return [tuple(v if v == v else None for v in row) for row in zip(*columns, strict=True)]
 
 
 def ranked_kernels(view: RunView) -> pd.DataFrame:

@@ -1,14 +1,15 @@
 """One run as everything above the database sees it: pages, command line, comparison and studies."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
 from analysis.tables import CaptureWarning
 
+T = TypeVar("T")
 CLASSIFIED_KERNEL_COLUMNS = ("category", "origin", "confidence", "rule")
 """Added to KERNEL_COLUMNS (and, the first two, to COUNTER_COLUMNS) from the stored classes."""
 
@@ -115,6 +116,15 @@ class RunView:
     by_step: StepView = field(default_factory=StepView)
     passes: tuple[Mapping[str, Any], ...] = ()
     "What became of each pass, as its bundle says: pass, process, clocks, duration_s; () of files."
+    worked_out: dict[tuple[str, ...], Any] = field(default_factory=dict, repr=False, compare=False)
+    "What was read from this run's frames once: many tables ask for the same sums."
+
+    def once(self, key: tuple[str, ...], work_out: Callable[[], T]) -> T:
+        """Return what `work_out` gives; it is asked once for each key."""
+        if key not in self.worked_out:
+            self.worked_out[key] = work_out()
+        found: T = self.worked_out[key]
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +141,8 @@ class Job:
     "Of the newest run."
     num_runs: int = 0
     "Finished runs."
+    num_timed: int = 0
+    "Those with a latency."
     newest_at: str = ""
     "When the newest of them ran."
 

@@ -352,9 +352,10 @@ def _note(experiment: Experiment) -> str:
     record = experiment.record
     if experiment.status == UNTRIED or record is None:
         return "nobody has measured a change of this kind yet: the interval is an assumption"
+    error, inside = (f"{100 * f:.0f} %" for f in (record.median_error_frac, record.inside_frac))
     text = (
-        f"{record.num_outcomes} predictions of this kind were measured: median error "
-        f"{record.median_error_frac:.0%}, {record.inside_frac:.0%} inside the interval"
+        f"{record.num_outcomes} predictions of this kind were measured: median error {error}, "
+        f"{inside} inside the interval"
     )
     if experiment.status == WITHHELD:
         return f"not offered, the record is poor: {text}"

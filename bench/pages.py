@@ -1,9 +1,10 @@
-"""Server time of each page: `python -m bench.pages [--runs 10000] [--spans 1000000]`.
+"""Server time of each page: `python -m bench.pages [--runs 10000] [--spans 1000000] [--data DIR]`.
 
 Three data directories: the example runs, many runs, and one run whose span file holds a million
 operations (a real capture's spans repeated in time). Each page is run once with cold caches
 (`first`), then again (`again`, the median of five); CPU is the mean of all of them, which tells a
-slow page from a busy machine. Nothing of a browser is in these times.
+slow page from a busy machine. Nothing of a browser is in these times. `--data` names a data
+directory that holds the example runs already.
 Prints a table and one JSON line. Goals on two cores: a page 300 ms, Runs with 10 000 runs 150 ms, a
 timeline window 50 ms, the dashboard's import 2 s.
 """
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -29,8 +30,12 @@ ROOT = Path(__file__).resolve().parent.parent
 CAPTURE = ROOT / "tests/data/h100/nsys/train_bf16.sqlite"
 REPEATS = 5
 GOAL_PAGE_MS, GOAL_RUNS_MS, GOAL_WINDOW_MS, GOAL_IMPORT_S = 300.0, 150.0, 50.0, 2.0
-PAGES = ("overview", "submit", "queue", "runs", "compare", "studies", "gpus", "import_")
-RUN_TABS = ("Kernels", "Phases", "Timeline", "Memory", "Counters and roofline")
+PAGES = (
+    *("overview", "submit", "queue", "runs", "compare", "studies", "trends", "advice", "gpus"),
+    *("import_", "definitions"),
+)
+RUN_TABS = ("Kernels", "Operators", "Phases", "Timeline", "Memory", "Counters and roofline")
+STUDIES = ("attention-scaling", "decode-latency", "forward-time")
 Row = dict[str, object]
 
 
@@ -60,7 +65,7 @@ def _ms(call: Callable[[], object]) -> float:
 
 
 def example(folder: Path) -> list[str]:
-    """Load the example runs; return their ids."""
+    """Load the example runs that are not there yet; return the ids of all."""
     from app.demo.load import load_demo
     from core.config import data_dir
 
@@ -117,7 +122,12 @@ def million_spans(folder: Path, num_spans: int) -> str:
 def span_file(folder: Path, run_id: str) -> Path:
     """Return the one span file of an imported run."""
     found = (folder / "spans" / run_id).glob("*.parquet")
-    return next(p for p in found if "ranges" not in p.name)
+    return next(p for p in found if not is_beside(p))
+
+
+def is_beside(path: Path) -> bool:
+    """Whether a file holds what stands beside the spans: ranges, or what the host did."""
+    return path.stem.endswith((".ranges", ".host"))
 
 
 def time_windows(folder: Path, run_id: str) -> list[Row]:
@@ -125,9 +135,7 @@ def time_windows(folder: Path, run_id: str) -> list[Row]:
     from app.ui.timeline_data import window
     from app.ui.timeline_load import load_timeline
 
-    paths = tuple(
-        p for p in (folder / "spans" / run_id).glob("*.parquet") if "ranges" not in p.name
-    )
+    paths = tuple(p for p in (folder / "spans" / run_id).glob("*.parquet") if not is_beside(p))
     begin = time.perf_counter()
     timeline = load_timeline(paths)
     assert timeline is not None
@@ -185,46 +193,49 @@ def _child_cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def measure(num_runs: int, num_spans: int) -> list[Row]:
+def measure(num_runs: int, num_spans: int, loaded: Path | None) -> Iterator[Row]:
     """Run everything in temporary data directories."""
-    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as scratch:
         demo, many, long = (Path(scratch) / n for n in ("demo", "many", "long"))
+        demo = loaded or demo
         ids = example(demo)
-        rows += time_start(demo)
+        yield from time_start(demo)
         for page in PAGES:
-            rows.append(page_row(f"example: {page}", time_page(demo, page)))
+            yield page_row(f"example: {page}", time_page(demo, page))
         for tab in RUN_TABS:
-            times = time_page(demo, "run", run_id=ids[0], tab=tab)
-            rows.append(page_row(f"example: run, {tab}", times))
+            yield page_row(f"example: run, {tab}", time_page(demo, "run", run_id=ids[0], tab=tab))
+        for study in STUDIES:
+            yield page_row(f"example: {study}", time_page(demo, "studies", name=study))
         times = time_page(demo, "compare", a=ids[0], b=ids[1], metric="kernel_time")
-        rows.append(page_row("example: compare two", times))
+        yield page_row("example: compare two", times)
         many_runs(many, num_runs)
         for page in ("overview", "runs", "queue"):
             goal = GOAL_RUNS_MS if page == "runs" else GOAL_PAGE_MS
-            rows.append(page_row(f"{num_runs} runs: {page}", time_page(many, page), goal))
+            yield page_row(f"{num_runs} runs: {page}", time_page(many, page), goal)
         times = time_page(many, "runs", q="compile:none latency<2 tag:paper", sort="fastest")
-        rows.append(page_row(f"{num_runs} runs: filtered", times, GOAL_RUNS_MS))
+        yield page_row(f"{num_runs} runs: filtered", times, GOAL_RUNS_MS)
         run_id = million_spans(long, num_spans)
         times = time_page(long, "run", run_id=run_id, tab="Timeline")
-        rows.append(page_row(f"{num_spans} spans: run, Timeline", times))
-        rows += time_windows(long, run_id)
-    return rows
+        yield page_row(f"{num_spans} spans: run, Timeline", times)
+        yield from time_windows(long, run_id)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--spans", type=int, default=1_000_000)
+    parser.add_argument("--data", type=Path, help="a data directory with the example runs")
     options = parser.parse_args()
-    rows = measure(options.runs, options.spans)
+    rows = []
     print(f"{'what':34} {'first ms':>9} {'again ms':>9} {'CPU ms':>8} {'goal ms':>8}")
-    for item in rows:
+    for item in measure(options.runs, options.spans, options.data):
+        rows.append(item)
         again, cpu, goal = (
             f"{item[k]:.0f}" if item[k] is not None else ""
             for k in ("again_ms", "cpu_ms", "goal_ms")
         )
-        print(f"{item['what']:34} {item['first_ms']:9.0f} {again:>9} {cpu:>8} {goal:>8}")
+        line = f"{item['what']:34} {item['first_ms']:9.0f} {again:>9} {cpu:>8} {goal:>8}"
+        print(line, flush=True)
     print(json.dumps({"bench": "pages", "rows": rows}))
 
 

@@ -47,6 +47,11 @@ class DataDir:
         return self.root / "spool"
 
     @property
+    def pictures_path(self) -> Path:
+        """The small pictures of studies as they were last drawn; safe to delete."""
+        return self.root / "pictures.json"
+
+    @property
     def logs(self) -> Path:
         return self.root / "logs"
 

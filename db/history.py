@@ -40,7 +40,8 @@ def jobs(db: Database, query: str | None = None, *, min_runs: int = 2) -> list[J
     """
     clause = compile_query(query)
     rows = db.execute(
-        f"SELECT {JOB}, coalesce(r.gpu_model, ''), count(*), max({AT}) FROM runs r"
+        f"SELECT {JOB}, coalesce(r.gpu_model, ''), count(*), max({AT}), count(r.latency_ms)"
+        " FROM runs r"
         f" WHERE r.status = 'done' AND ({JOB}, coalesce(r.gpu_model, '')) IN"
         f" (SELECT {JOB}, coalesce(r.gpu_model, '') FROM runs r"
         f"  WHERE r.status = 'done' AND {clause.sql})"
@@ -56,14 +57,17 @@ def job_of(db: Database, run_id: str) -> Job:
         f"SELECT {JOB}, coalesce(r.gpu_model, '') FROM runs r WHERE r.id = ?", [run_id]
     ).fetchone()
     counted = db.execute(
-        f"SELECT count(*), coalesce(max({AT}), '') FROM runs r WHERE {JOB} = ?"
+        f"SELECT count(*), coalesce(max({AT}), ''), count(r.latency_ms) FROM runs r"
+        f" WHERE {JOB} = ?"
         " AND coalesce(r.gpu_model, '') = ? AND r.status = 'done'",
         [key, gpu_model],
     ).fetchone()
     return _job(db, key, gpu_model, *counted)
 
 
-def _job(db: Database, key: str, gpu_model: str, num_runs: int, newest_at: str) -> Job:
+def _job(
+    db: Database, key: str, gpu_model: str, num_runs: int, newest_at: str, num_timed: int
+) -> Job:
     workload, params, name = db.execute(
         f"SELECT r.workload, r.params, r.name FROM runs r WHERE {JOB} = ?"
         f" AND coalesce(r.gpu_model, '') = ? ORDER BY {AT} DESC, r.rowid DESC LIMIT 1",
@@ -76,6 +80,7 @@ def _job(db: Database, key: str, gpu_model: str, num_runs: int, newest_at: str) 
         params=json.loads(params),
         name=name,
         num_runs=num_runs,
+        num_timed=num_timed,
         newest_at=newest_at,
     )
 

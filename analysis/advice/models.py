@@ -328,7 +328,7 @@ def _fused_evidence(step: StepWork) -> str:
 
 def _rate(flops: float, share: float, rate: float) -> str:
     return (
-        f"{decimal(flops / 1e9, 3)} GFLOP at {share:.0%} "
+        f"{decimal(flops / 1e9, 3)} GFLOP at {100 * share:.0f} % "
         f"of the measured {decimal(rate / 1e12, 3)} TFLOP/s"
     )
 
@@ -352,7 +352,7 @@ def compiled_on_cpu(step: StepWork) -> Estimate | None:
         latency_ns=step.latency_ns * (1 - share + share * kept),
         host_decides=True,
         evidence=(
-            f"{share:.0%} of the operators' time is in calls that can be fused, about "
+            f"{100 * share:.0f} % of the operators' time is in calls that can be fused, about "
             f"{1 / kept:.0f} into one",
         ),
     )
@@ -378,5 +378,5 @@ def larger_batch_on_cpu(step: StepWork, factor: int) -> Estimate | None:
     return Estimate(
         latency_ns=step.latency_ns * (1 + (factor - 1) * share),
         host_decides=True,
-        evidence=(f"{share:.0%} of the operators' time grows with the batch",),
+        evidence=(f"{100 * share:.0f} % of the operators' time grows with the batch",),
     )

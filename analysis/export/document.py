@@ -22,6 +22,7 @@ from analysis.studies.engine.drawn import (
 )
 from analysis.studies.engine.fields import sort_key
 from analysis.studies.engine.fits import TAIL_POINTS
+from analysis.studies.engine.looks import chart_colours
 from analysis.studies.engine.records import Pivot, StudyTable, Table
 from core.numbers import decimal
 
@@ -286,13 +287,16 @@ def _chart(t: StudyTable, table: Table) -> str:
         value = row["value"] if row["status"] == "ok" else None
         points.setdefault(row["series"], {})[row["label"]] = value
     places = list(dict.fromkeys(row["label"] for row in rows))
+    colours = chart_colours(t.frame, rows, table)
     title = f"{table.title}: {value_title(table)}"
     if is_by_row(chart, table):
         names = sorted(points, key=partial(sort_key, chart.colour))
         ordered = {name: points[name] for name in names}
-        return rows_svg(ordered, places, title, is_stacked=chart.kind == "stacked")
+        return rows_svg(ordered, places, title, is_stacked=chart.kind == "stacked", colours=colours)
     shown = dict(list(points.items())[:MAX_SERIES])
     title += f" by {field_title(chart.x)}"
-    if chart.kind == "bars":
-        return rows_svg(shown, places, title)
-    return (loglog_svg if chart.kind == "loglog" else heatmap_svg)(shown, title)
+    if chart.kind == "heatmap":
+        return heatmap_svg(shown, title)
+    if chart.kind == "loglog":
+        return loglog_svg(shown, title, colours)
+    return rows_svg(shown, places, title, colours=colours)

@@ -1,41 +1,34 @@
 """Small static charts as SVG text, for files that must open without a network or a script."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
+from analysis.colours import BAD, GOOD, NEUTRAL, RUN_A, RUN_B, SERIES_COLOURS, varied
 from analysis.compare.records import Side, Waterfall
 from analysis.studies.engine.drawn import MAX_BAR_ROWS, is_wide
 from core.numbers import decimal
 
-PALETTE = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#cc79a7",
-    "#56b4e9",
-    "#d55e00",
-    "#7a68c8",
-    "#8a93a3",
-)
-"""Okabe and Ito's colours, told apart by colour-blind readers; the last is grey."""
-GREY, GAIN, LOSS = PALETTE[7], PALETTE[2], PALETTE[5]
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 860, 336, 70, 40, 96
 NS_PER_MS = 1e6
+HEAT = "#56b4e9"
 Series = Mapping[str, Mapping[str, float | None]]
 """Series name -> x text -> value; None is a cell that ran out of memory."""
+Colours = Mapping[str, str]
+"""Series name -> colour; a series that is not among them has one by its place."""
+_NO_COLOURS: Colours = {}
 
 
 def waterfall_svg(fall: Waterfall, what: str) -> str:
     """Draw the steps from A's total to B's of `what`, in ms."""
-    bars: list[tuple[str, float, float, str]] = [("A", 0.0, fall.total_a_ns / NS_PER_MS, GREY)]
+    bars: list[tuple[str, float, float, str]] = [("A", 0.0, fall.total_a_ns / NS_PER_MS, NEUTRAL)]
     level = float(fall.total_a_ns)
     for bar in fall.bars:
         end = level + bar.delta_ns
-        colour = GAIN if bar.delta_ns <= 0 else LOSS
+        colour = GOOD if bar.delta_ns <= 0 else BAD
         bars.append((bar.name, level / NS_PER_MS, end / NS_PER_MS, colour))
         level = end
-    bars.append(("B", 0.0, fall.total_b_ns / NS_PER_MS, GREY))
+    bars.append(("B", 0.0, fall.total_b_ns / NS_PER_MS, NEUTRAL))
     high = max(max(start, end) for _, start, end, _ in bars)
     low = min(0.0, *(min(start, end) for _, start, end, _ in bars))
     scale = (HEIGHT - TOP - BOTTOM) / ((high - low) or 1.0)
@@ -63,7 +56,7 @@ def processes_svg(a: Side, b: Side, unit: str) -> str:
     span = (high - low) or abs(high) or 1.0
     low, span = low - 0.05 * span, 1.1 * span
     parts = []
-    for row, (name, side, colour) in enumerate((("A", a, PALETTE[0]), ("B", b, PALETTE[5]))):
+    for row, (name, side, colour) in enumerate((("A", a, RUN_A), ("B", b, RUN_B))):
         y = 40 + 40 * row
         parts.append(_text(LEFT - 10, y + 4, name, anchor="end"))
         for value in side.process_medians:
@@ -77,7 +70,14 @@ def processes_svg(a: Side, b: Side, unit: str) -> str:
     return _svg(parts, "Median of each process", height=130)
 
 
-def rows_svg(series: Series, places: Sequence[str], title: str, *, is_stacked: bool = False) -> str:
+def rows_svg(
+    series: Series,
+    places: Sequence[str],
+    title: str,
+    *,
+    is_stacked: bool = False,
+    colours: Colours = _NO_COLOURS,
+) -> str:
     """Draw horizontal bars, a row a place: side by side, or stacked; dots on a logarithmic axis."""
     names = [name for name in series if name]
     hidden, rows = places[MAX_BAR_ROWS:], places[:MAX_BAR_ROWS]
@@ -87,6 +87,7 @@ def rows_svg(series: Series, places: Sequence[str], title: str, *, is_stacked: b
     is_log = not is_stacked and is_wide(v for values in known for v in values)
     if not rows or high <= 0:
         return ""
+    paint = _painted(names, colours)
     left = 400 if max(map(len, rows)) <= 62 else 500
     thick = 16 if is_stacked else 11
     scale = (WIDTH - left - 60) / (math.log(high / least) if is_log else high)
@@ -95,14 +96,14 @@ def rows_svg(series: Series, places: Sequence[str], title: str, *, is_stacked: b
     parts, y = [], float(TOP)
     for row in rows:
         start_y, x = y, float(left)
-        for k, name in enumerate(names):
+        for name in names:
             value = series[name].get(row)
             length = scale * (math.log(value / least) if is_log and value else value or 0.0)
             tip = f"{name}: {decimal(value)}" if value is not None else ""
             if tip and is_log:  # a bar's length from an arbitrary left end would mean nothing
-                parts.append(_dot(x + length, y + thick / 2, _colour(k), tip))
+                parts.append(_dot(x + length, y + thick / 2, paint[name], tip))
             elif tip:
-                parts.append(_rect(x, y, length, thick, _colour(k), tip))
+                parts.append(_rect(x, y, length, thick, paint[name], tip))
             if value is not None and not is_stacked:
                 parts.append(
                     _text(x + length + (8 if is_log else 4), y + 9, _short(value), anchor="start")
@@ -115,10 +116,10 @@ def rows_svg(series: Series, places: Sequence[str], title: str, *, is_stacked: b
         shown = row if len(row) <= 78 else f"{row[:40]}...{row[-35:]}"
         parts.append(_text(left - 8, (start_y + y) / 2 + 4, shown, anchor="end"))
         y += 8
-    return _svg(parts, title, height=round(y) + 6, legend=tuple(names))
+    return _svg(parts, title, height=round(y) + 6, legend=paint)
 
 
-def loglog_svg(series: Series, title: str) -> str:
+def loglog_svg(series: Series, title: str, colours: Colours = _NO_COLOURS) -> str:
     """Draw lines on two logarithmic axes: series name -> x text (a number) -> value."""
     points = {
         name: sorted((float(x), y) for x, y in values.items() if _is_positive(x) and y)
@@ -129,8 +130,9 @@ def loglog_svg(series: Series, title: str) -> str:
         return ""
     x_low, x_span = _log_range([x for x, _ in flat])
     y_low, y_span = _log_range([y for _, y in flat])
+    paint = _painted(points, colours)
     parts = []
-    for k, line in enumerate(points.values()):
+    for name, line in points.items():
         places = [
             (
                 LEFT + (math.log10(x) - x_low) / x_span * (WIDTH - LEFT - 30),
@@ -140,16 +142,16 @@ def loglog_svg(series: Series, title: str) -> str:
             for x, y in line
         ]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in places)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{_colour(k)}"/>')
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{paint[name]}"/>')
         for x, y, tip in places:
-            parts.append(_dot(x, y, _colour(k), tip))
+            parts.append(_dot(x, y, paint[name], tip))
     for x in sorted({x for x, _ in flat}):
         place = LEFT + (math.log10(x) - x_low) / x_span * (WIDTH - LEFT - 30)
         parts.append(_text(place, HEIGHT - BOTTOM + 18, decimal(x, 6), anchor="middle"))
     for y in (10**y_low, 10 ** (y_low + y_span)):
         place = HEIGHT - BOTTOM - (math.log10(y) - y_low) / y_span * (HEIGHT - TOP - BOTTOM)
         parts.append(_text(LEFT - 8, place + 4, decimal(y, 3), anchor="end"))
-    return _svg(parts, title, legend=tuple(series))
+    return _svg(parts, title, legend=paint)
 
 
 def heatmap_svg(series: Series, title: str) -> str:
@@ -172,7 +174,7 @@ def heatmap_svg(series: Series, title: str) -> str:
             value = points[x_name]
             text = "OOM" if value is None else _short(value)
             shade = 0.0 if value is None else 0.1 + 0.6 * value / high
-            box = _rect(left + i * width, y, width - 2, height - 2, PALETTE[4], f"{name}: {text}")
+            box = _rect(left + i * width, y, width - 2, height - 2, HEAT, f"{name}: {text}")
             parts.append(box.replace("<rect ", f'<rect fill-opacity="{shade:.2f}" ', 1))
             parts.append(_text(left + (i + 0.5) * width, y + 17, text, anchor="middle"))
     return _svg(parts, title, height=TOP + 6 + height * len(series))
@@ -200,16 +202,9 @@ def _is_positive(text: str) -> bool:
         return False
 
 
-def _colour(index: int) -> str:
-    return varied(PALETTE, index)
-
-
-def varied(palette: Sequence[str], index: int) -> str:
-    """Return a colour of its own for each of three times the palette: lighter, then darker."""
-    base = palette[index % len(palette)]
-    mixed, share = ((0, 0.0), (255, 0.45), (0, 0.4))[index // len(palette) % 3]
-    parts = [int(base[i : i + 2], 16) for i in (1, 3, 5)]
-    return "#" + "".join(f"{round(p + share * (mixed - p)):02x}" for p in parts)
+def _painted(names: Iterable[str], colours: Colours) -> dict[str, str]:
+    """Return the colour of each series, in the order of the legend."""
+    return {n: colours.get(n) or varied(SERIES_COLOURS, i) for i, n in enumerate(names)}
 
 
 def _dot(x: float, y: float, colour: str, tip: str) -> str:
@@ -234,12 +229,14 @@ def _label(x: float, text: str) -> str:
     return f'<text x="{x:.1f}" y="{y}" text-anchor="end" {turn}>{escape(shown)}{tip}</text>'
 
 
-def _svg(parts: Sequence[str], title: str, height: int = HEIGHT, legend: Sequence[str] = ()) -> str:
+def _svg(
+    parts: Sequence[str], title: str, height: int = HEIGHT, legend: Colours = _NO_COLOURS
+) -> str:
     """Return the drawing; names of series stand below it, one a line, each with its colour."""
     keys = [
-        _rect(LEFT, height + 18 * i, 12, 12, _colour(i), name)
+        _rect(LEFT, height + 18 * i, 12, 12, colour, name)
         + _text(LEFT + 20, height + 18 * i + 10, name, anchor="start")
-        for i, name in enumerate(legend)
+        for i, (name, colour) in enumerate(legend.items())
     ]
     whole = height + 18 * len(legend)
     heading = _text(8, 11, title, anchor="start")

@@ -1,7 +1,7 @@
 """Studies: the tables that people publish, one declarative file each, filled from runs."""
 
 from analysis.studies.engine.records import Cell, FitRow, Pivot, Study, StudyTable, Table
-from analysis.studies.engine.run import find_study, list_studies, run_study, study_cells
+from analysis.studies.engine.run import drawn_cells, find_study, list_studies, run_study
 
 __all__ = [
     "Cell",
@@ -10,8 +10,8 @@ __all__ = [
     "Study",
     "StudyTable",
     "Table",
+    "drawn_cells",
     "find_study",
     "list_studies",
     "run_study",
-    "study_cells",
 ]

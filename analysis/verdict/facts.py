@@ -28,9 +28,11 @@ def counted(count: int, one: str, many: str | None = None) -> str:
 
 
 def milliseconds(ns: float) -> str:
-    """Return e.g. `12.6 ms`, three digits; less than a microsecond as `640 ns`."""
+    """Return e.g. `12.6 ms`, three digits; under a microsecond as `640 ns`, from 10 s on in s."""
     if 0 < ns < 1000:
         return f"{ns:.0f} ns"
+    if ns >= 1e10:
+        return f"{ns / 1e9:.0f} s" if ns >= 1e11 else f"{decimal(ns / 1e9, 3)} s"
     value = ns / 1e6
     return f"{value:.0f} ms" if value >= 100 else f"{decimal(value, 3)} ms"
 

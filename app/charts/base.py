@@ -121,6 +121,14 @@ def figure(
     return fig
 
 
+def time_unit(most_ns: float) -> tuple[float, str]:
+    """Return how many ns the unit of a time axis has, and its name: no axis counts thousands."""
+    for size_ns, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "\u00b5s")):
+        if most_ns >= size_ns:
+            return size_ns, unit
+    return 1.0, "ns"
+
+
 def plain(text: object) -> str:
     """Return text that plotly shows as it is: it would read tags in a kernel name as markup."""
     return str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -128,10 +136,11 @@ def plain(text: object) -> str:
 
 def short(text: object, size: int = 44) -> str:
     """Return text cut in the middle to `size` characters, safe for plotly."""
-    return plain(_cut(str(text), size))
+    return plain(cut(str(text), size))
 
 
-def _cut(text: str, size: int) -> str:
+def cut(text: str, size: int) -> str:
+    """Return text cut in the middle to `size` characters."""
     if len(text) <= size:
         return text
     head = (size - 1) * 2 // 3
@@ -146,7 +155,7 @@ def unique_labels(texts: Sequence[str], size: int = 44, *, width: int | None = N
     seen: dict[str, int] = {}
     labels = []
     for text in texts:
-        label = _cut(text, size)
+        label = cut(text, size)
         num_before = seen.get(label, 0)
         seen[label] = num_before + 1
         lines = textwrap.wrap(label, width) if width else [label]
@@ -160,7 +169,7 @@ MAX_HOVER_CHARS = 1_200
 
 def whole(text: object, width: int = 100) -> str:
     """Return a name as it is, in lines that fit a hover box; only the endless are cut."""
-    shown = _cut(str(text), MAX_HOVER_CHARS)
+    shown = cut(str(text), MAX_HOVER_CHARS)
     lines = [shown[i : i + width] for i in range(0, len(shown), width)]
     return "<br>".join(map(plain, lines))
 

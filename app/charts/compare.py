@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.colours import CATEGORY_COLOURS, NEUTRAL, RUN_A, RUN_B
 from app.charts.base import NARROW_CHARS, Chart, figure, name_rows, short, unique_labels
 from app.charts.roofline import add_kernels
-from app.ui.colours import CATEGORY_COLOURS, NEUTRAL, RUN_A, RUN_B
 from app.ui.format import duration
 from core.numbers import decimal
 

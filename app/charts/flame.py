@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from analysis.classify import classify, distinct_labels
+from analysis.colours import HOST, category_colour
 from app.charts.base import Chart, figure, plain, short
-from app.ui.colours import HOST, category_colour
 from app.ui.format import duration, percent
 
 TOP = -1

@@ -5,8 +5,17 @@ from collections import Counter
 import pandas as pd
 
 from analysis.classify import distinct_labels
-from app.charts.base import NARROW_CHARS, Chart, bar_height, figure, name_rows, unique_labels, whole
-from app.ui.colours import category_colour, origin_colour
+from analysis.colours import category_colour, origin_colour
+from app.charts.base import (
+    NARROW_CHARS,
+    Chart,
+    bar_height,
+    figure,
+    name_rows,
+    time_unit,
+    unique_labels,
+    whole,
+)
 from app.ui.format import duration, percent
 
 
@@ -15,7 +24,8 @@ def top_kernels(kernels: pd.DataFrame, *, of: str = "kernel time") -> Chart:
 
     Wants name, grid, category, origin, total_ns, count, share_frac.
     """
-    fig = figure(x_title="total time (ms)", legend=False)
+    size_ns, unit = time_unit(float(kernels["total_ns"].max()))
+    fig = figure(x_title=f"time ({unit})", legend=False)
     calls = "launches" if of == "kernel time" else "calls"
     hover = [
         f"{whole(r.name)}<br>{r.category}, {r.origin}<br>"
@@ -26,7 +36,7 @@ def top_kernels(kernels: pd.DataFrame, *, of: str = "kernel time") -> Chart:
     labels = unique_labels(_row_labels(kernels), NARROW_CHARS)
     fig.add_bars(
         labels,
-        kernels["total_ns"] / 1e6,
+        kernels["total_ns"] / size_ns,
         colour=[category_colour(c) for c in kernels["category"]],
         hovertext=hover,
     )

@@ -5,9 +5,9 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.colours import NEUTRAL, SERIES_COLOURS, phase_colours, stable_colour
 from analysis.memory_curve import rows_to_keep
 from app.charts.base import Chart, figure, plain, short
-from app.ui.colours import NEUTRAL, SERIES_COLOURS, phase_colours, stable_colour
 from app.ui.format import bytes_
 
 _MOST_POINTS = 4000

@@ -2,8 +2,17 @@
 
 import pandas as pd
 
-from app.charts.base import NARROW_CHARS, Chart, bar_height, figure, name_rows, plain, unique_labels
-from app.ui.colours import HOST, KERNEL_SUM, PROJECTED, category_colour, category_order
+from analysis.colours import HOST, KERNEL_SUM, PROJECTED, category_colour, category_order
+from app.charts.base import (
+    NARROW_CHARS,
+    Chart,
+    bar_height,
+    figure,
+    name_rows,
+    plain,
+    time_unit,
+    unique_labels,
+)
 from app.ui.format import duration
 from core.numbers import decimal
 
@@ -70,14 +79,15 @@ MAX_PHASES = 20
 
 def host_calls(calls: pd.DataFrame) -> Chart:
     """Draw time in host API calls; needs name, total_ns, count, is_sync."""
-    fig = figure(x_title="total time (ms)", barmode="overlay")
+    size_ns, unit = time_unit(float(calls["total_ns"].max()))
+    fig = figure(x_title=f"time ({unit})", barmode="overlay")
     for is_sync, name, colour in ((False, "returns at once", HOST), (True, "waits", "#d55e00")):
         part = calls[calls["is_sync"].astype(bool) == is_sync]
         if part.empty:
             continue
         fig.add_bars(
             [plain(v) for v in part["name"]],
-            part["total_ns"] / 1e6,
+            part["total_ns"] / size_ns,
             name=name,
             colour=colour,
             hovertext=[

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from analysis.colours import BAD, IDLE, RUN_B, category_colour
 from app.charts.base import Chart, figure, name_rows
-from app.ui.colours import BAD, IDLE, RUN_B, category_colour
 from app.ui.format import duration, percent
 
 PARTS = (

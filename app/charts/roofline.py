@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.colours import HOST, NEUTRAL, RUN_B, category_colour
 from analysis.roofline import MEASURED
 from app.charts.base import Chart, figure, plain, short
-from app.ui.colours import HOST, NEUTRAL, RUN_B, category_colour
 from app.ui.format import duration, scaled
 from core.numbers import decimal
 

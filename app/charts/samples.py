@@ -4,23 +4,24 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from app.charts.base import Chart, figure, short
-from app.ui.colours import SERIES_COLOURS
+from analysis.colours import SERIES_COLOURS
+from app.charts.base import Chart, figure, short, time_unit
 
 
 def by_iteration(samples: pd.DataFrame) -> Chart:
     """Draw each process's latencies in order; needs SAMPLE_COLUMNS."""
-    fig = figure(height=340, x_title="iteration", y_title="latency (ms)")
+    size_ns, unit = time_unit(float(samples["latency_ns"].max()))
+    fig = figure(height=340, x_title="iteration", y_title=f"latency ({unit})")
     for process, rows in samples.groupby("process"):
         fig.add(
             "scatter",
             x=rows["iteration"],
-            y=rows["latency_ns"] / 1e6,
+            y=rows["latency_ns"] / size_ns,
             name=f"process {process}",
             mode="lines+markers",
             marker={"size": 4},
             line={"width": 1, "color": _process_colour(process)},
-            hovertemplate="iteration %{x}: %{y:.4~r} ms",
+            hovertemplate="iteration %{x}: %{y:.4~r} " + unit,
         )
     fig.update_yaxes(rangemode="tozero")
     return fig
@@ -36,13 +37,16 @@ def distribution(sides: Sequence[tuple[str, str, pd.DataFrame]]) -> Chart:
     A run alone needs no label: its processes have the colours of `by_iteration`.
     """
     is_alone = len(sides) == 1
-    fig = figure(height=340, y_title="latency (ms)", legend=not is_alone)
+    size_ns, unit = time_unit(
+        max((float(s["latency_ns"].max()) for _, _, s in sides if len(s)), default=0.0)
+    )
+    fig = figure(height=340, y_title=f"latency ({unit})", legend=not is_alone)
     for label, side_colour, samples in sides:
         for i, (process, rows) in enumerate(samples.groupby("process")):
             colour = _process_colour(process) if is_alone else side_colour
             fig.add(
                 "box",
-                y=rows["latency_ns"] / 1e6,
+                y=rows["latency_ns"] / size_ns,
                 name=f"process {process}" if is_alone else f"{short(label, 24)} #{process}",
                 legendgroup=label,
                 showlegend=i == 0,
@@ -51,7 +55,7 @@ def distribution(sides: Sequence[tuple[str, str, pd.DataFrame]]) -> Chart:
                 pointpos=0,
                 marker={"color": colour, "size": 3, "opacity": 0.55},
                 line={"color": colour, "width": 1.2},
-                hovertemplate="%{y:.4~r} ms",
+                hovertemplate="%{y:.4~r} " + unit,
             )
     fig.update_xaxes(showticklabels=sum(s["process"].nunique() for _, _, s in sides) <= 12)
     return fig

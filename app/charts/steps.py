@@ -2,8 +2,8 @@
 
 import pandas as pd
 
+from analysis.colours import IDLE, KERNEL_SUM, SERIES_COLOURS
 from app.charts.base import NARROW_CHARS, Chart, figure, name_rows, plain, unique_labels
-from app.ui.colours import IDLE, KERNEL_SUM, SERIES_COLOURS
 from app.ui.format import duration, percent
 
 MAX_SHOWN = 2_000

@@ -1,24 +1,40 @@
-"""The shapes of a study: log-log lines, bars by row or by value, heat map with OOM."""
+"""The shapes of a study: log-log lines, bars by row or by value, heat map with OOM.
+
+Many lines are drawn in panels: in each, what the study compares with all else equal.
+"""
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import pandas as pd
 
+from analysis.colours import CATEGORY_COLOURS, NEUTRAL, ORIGIN_COLOURS
 from analysis.studies import Pivot, Table
 from analysis.studies.engine.drawn import (
     MAX_BAR_ROWS,
     Row,
+    distinguishing_fields,
     drawn_rows,
+    field_label,
     field_title,
+    grouped_lines,
     is_by_row,
     is_wide,
     placed_rows,
     value_title,
 )
-from analysis.studies.engine.fields import implied_by, sort_key
+from analysis.studies.engine.fields import sort_key
+from analysis.studies.engine.looks import (
+    SYMBOLS,
+    SeriesLook,
+    series_looks,
+    shade,
+    value_colours,
+    x_fields_of,
+)
 from app.charts.base import (
     NARROW_CHARS,
     Chart,
@@ -29,49 +45,60 @@ from app.charts.base import (
     short,
     unique_labels,
 )
-from app.charts.study_marks import (
-    SeriesLook,
-    by_series,
-    dots,
-    look,
-    number,
-    series_looks,
-    value_colours,
-    whiskers,
-    with_mark,
-)
-from app.ui.colours import CATEGORY_COLOURS, NEUTRAL, ORIGIN_COLOURS
+from app.charts.study_marks import by_series, dots, look, number, whiskers, with_mark
 from core.numbers import decimal
 
 PUBLISHED_DASH = "dot"
 _MOST_SERIES = 24
+_MOST_LINES = 8
+"Lines that are still told apart in one chart."
 _MOST_TICKS = 12
+_LEGEND_CHARS = 72
+_TOLD_IN_LEGENDS = ("gpu", "compile", "ranks")
+"Fields whose bare values say too little, or say the maker's name each time."
+_PANEL_PX = 330
 _BAR_PX = 12
 _HEAT_MAP_CHARS = 30
 
 
-def draw(frame: pd.DataFrame, table: Table, pivot: Pivot) -> Chart | None:
-    """Draw the value that a table's chart names; None where no cell has one.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One chart of a table, and what all its lines share; empty where it is the table's only."""
+
+    title: str
+    chart: Chart
+
+
+def draw(frame: pd.DataFrame, table: Table, pivot: Pivot) -> list[Panel]:
+    """Draw the value that a table's chart names; nothing where no cell has one.
 
     `frame`: the tidy rows of a StudyTable.
     """
     chart = table.chart
     if chart is None or chart.x not in frame:
-        return None
+        return []
     rows = drawn_rows(frame, table, pivot)
     if all(row["value"] is None for row in rows):
-        return None
+        return []
     rows = placed_rows(rows, table, pivot)
     if is_by_row(chart, table):
         colours = value_colours(frame, chart.colour)
-        return _by_row(_apart(rows, "label", "series"), table, colours)
+        return _alone(_by_row(_apart(rows, "label", "series"), table, colours))
     keyed = _apart(rows, "series", chart.x)
     if chart.kind == "heatmap":
-        return _heatmap(keyed, chart.x, value_title(table))
-    x_fields = {chart.x, *table.columns}
-    looks = series_looks(frame, keyed, chart.colour, x_fields | implied_by(x_fields))
-    draw_as = _lines if chart.kind == "loglog" else _bars
-    return draw_as(keyed, chart.x, value_title(table), looks)
+        return _alone(_heatmap(keyed, chart.x, value_title(table)))
+    looks = series_looks(frame, keyed, chart.colour, x_fields_of(table))
+    if chart.kind != "loglog":
+        return _alone(_bars(keyed, chart.x, value_title(table), looks))
+    if len(by_series([r for r in keyed if r["value"] is not None])) <= _MOST_LINES:
+        return _alone(_lines(keyed, chart.x, value_title(table), looks))
+    names = [n for n in dict.fromkeys([*pivot.row_fields, *table.columns]) if n in frame]
+    others = [n for n in names if n not in (chart.x, chart.colour, "from")]
+    return _panels(keyed, table, others, value_colours(frame, chart.colour))
+
+
+def _alone(fig: Chart) -> list[Panel]:
+    return [Panel(title="", chart=fig)]
 
 
 def _apart(rows: Sequence[Row], named: str, beside: str) -> list[Row]:
@@ -86,12 +113,51 @@ def _apart(rows: Sequence[Row], named: str, beside: str) -> list[Row]:
     return found
 
 
-def _lines(rows: Sequence[Row], x: str, title: str, looks: Mapping[str, SeriesLook]) -> Chart:
-    num_series = min(_MOST_SERIES, len({row["series"] for row in rows}))
-    height = 380 + 12 * num_series  # a legend is a line for each on a narrow screen
+def _panels(
+    rows: Sequence[Row], table: Table, others: Sequence[str], colours: Mapping[str, str]
+) -> list[Panel]:
+    """Draw many lines in panels of one scale, those in which most is compared first."""
+    assert table.chart is not None
+    x, colour = table.chart.x, table.chart.colour
+    varying = distinguishing_fields(rows, others, kept=[colour])
+    groups = grouped_lines(rows, colour, [name for name in varying if name != colour])
+    values = [row["value"] for row in rows if row["value"]]
+    y_range = [math.log10(min(values)) - 0.15, math.log10(max(values)) + 0.35]
+    panels = []
+    for group in groups:
+        mine = _group_looks(group.rows, colour, colours)
+        fig = _lines(group.rows, x, value_title(table), mine, height=_PANEL_PX)
+        fig.update_yaxes(range=y_range)
+        panels.append(Panel(title=group.title, chart=fig))
+    return panels
+
+
+def _group_looks(
+    rows: Sequence[Row], field: str, colours: Mapping[str, str]
+) -> dict[str, SeriesLook]:
+    """Return the looks of a panel's lines: the value's own colour, in shades where it has more."""
+    looks: dict[str, SeriesLook] = {}
+    met: Counter[str] = Counter()
+    for row in rows:
+        if row["series"] in looks:
+            continue
+        value = str(row[field])
+        looks[row["series"]] = SeriesLook(
+            colour=shade(colours.get(value, NEUTRAL), met[value]),
+            symbol=SYMBOLS[met[value] % len(SYMBOLS)],
+        )
+        met[value] += 1
+    return looks
+
+
+def _lines(
+    rows: Sequence[Row], x: str, title: str, looks: Mapping[str, SeriesLook], height: int = 0
+) -> Chart:
+    num_series = len({row["series"] for row in rows})
+    height = height or 380 + 12 * num_series  # a legend is a line for each on a narrow screen
     fig = figure(height=height, x_title=field_title(x), y_title=title)
     shown = [row for row in rows if row["value"] is not None]
-    for name, line in list(by_series(shown).items())[:_MOST_SERIES]:
+    for name, line in by_series(shown).items():
         look = looks[name]
         points = sorted(line, key=lambda row: _numeric(str(row[x])))
         is_published = any(row["provenance"] == "published" for row in points)
@@ -99,7 +165,7 @@ def _lines(rows: Sequence[Row], x: str, title: str, looks: Mapping[str, SeriesLo
             "scatter",
             x=[number(row[x]) for row in points],
             y=[row["value"] for row in points],
-            name=short(name, 48),
+            name=short(points[0].get("legend", name), _LEGEND_CHARS),
             mode="lines+markers",
             line={"color": look.colour, "dash": PUBLISHED_DASH if is_published else "solid"},
             marker={"symbol": look.symbol + ("-open" if is_published else ""), "size": 9},
@@ -125,7 +191,7 @@ def _out_of_memory(fig: Chart, rows: Sequence[Row], x: str) -> None:
     lost = [row for row in rows if row["status"] == "oom"]
     if not lost:
         return
-    top = max(row["value"] for row in rows if row["value"] is not None) * 1.6
+    top = max((row["value"] for row in rows if row["value"] is not None), default=1.0) * 1.6
     fig.add(
         "scatter",
         x=[number(row[x]) for row in lost],
@@ -185,7 +251,7 @@ def _by_row(rows: Sequence[Row], table: Table, colours: Mapping[str, str]) -> Ch
         shared = {
             "y": [texts[row["label"]] for row in marks],
             "x": [row["value"] or low for row in marks],
-            "name": short(name or value_title(table), 60),
+            "name": short(_legend(name, table.chart.colour) or value_title(table), 60),
             "error_x": None if is_stacked else whiskers(marks),
         }
         if low:
@@ -203,6 +269,10 @@ def _by_row(rows: Sequence[Row], table: Table, colours: Mapping[str, str]) -> Ch
     if low:
         fig.update_yaxes(showgrid=True, griddash="dot")
     return fig
+
+
+def _legend(name: str, field: str) -> str:
+    return field_label(name, field) if name and field in _TOLD_IN_LEGENDS else name
 
 
 def _log_axis(fig: Chart, values: Sequence[float | None]) -> float:

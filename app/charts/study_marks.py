@@ -1,108 +1,13 @@
-"""Marks of a study's charts: their colours, looks and whiskers."""
+"""Marks of a study's charts: their looks and whiskers."""
 
 import math
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 
-from analysis.export.svg import varied
-from analysis.studies.engine.cells import CELL_COLUMNS
+from analysis.colours import NEUTRAL
 from analysis.studies.engine.drawn import Row
-from analysis.studies.engine.fields import ORDER, sort_key
 from app.charts.base import plain, short
-from app.ui.colours import (
-    NEUTRAL,
-    SERIES_COLOURS,
-    category_colour,
-    gpu_colour,
-    origin_colour,
-)
-
-_SHADES = ((0, 0.0), (255, 0.4), (0, 0.35), (255, 0.62), (0, 0.55))
-"""What a colour is mixed with, and how much of that: itself, lighter, darker, ..."""
-_CYCLE = {"model": 5}
-"""Field -> after how many of its known values the colours begin anew: sizes, implementations."""
-_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "pentagon", "hexagon")
-
-
-def series_colour(index: int) -> str:
-    """Return a colour of its own for each of 24 series."""
-    return varied(SERIES_COLOURS, index)
-
-
-def value_colours(frame: pd.DataFrame, field: str) -> dict[str, str]:
-    """Return the colour of each value of a field, one in all charts of a study.
-
-    A GPU, a kernel's class and its origin have the colour that they have on every page.
-    """
-    known = ORDER.get(field, ())
-    texts = sorted(map(str, frame[field].dropna().unique()), key=partial(sort_key, field))
-    others = [text for text in texts if text not in known]
-    own = {"gpu": gpu_colour, "origin": origin_colour, "category": category_colour}.get(field)
-    found: dict[str, str] = {}
-    met: Counter[str] = Counter()
-    for text in texts:
-        cycle = _CYCLE.get(field, len(known))
-        place = known.index(text) % cycle if text in known else cycle + others.index(text)
-        base = own(text) if own else series_colour(place)
-        found[text] = shade(base, met[base])
-        met[base] += 1
-    return found
-
-
-def shade(colour: str, place: int) -> str:
-    """Return a colour, or the shade of it for what shares it."""
-    mixed, share = _SHADES[place % len(_SHADES)]
-    parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
-    return "#" + "".join(f"{round(p + share * (mixed - p)):02x}" for p in parts)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeriesLook:
-    """How a series looks in every chart of its study."""
-
-    colour: str
-    symbol: str
-
-
-def series_looks(
-    frame: pd.DataFrame, rows: Sequence[Row], field: str, x_fields: Collection[str]
-) -> dict[str, SeriesLook]:
-    """Return the look of each drawn series: the colour of its `field`, in a shade of its own.
-
-    A series is what differs in any field but `x_fields`; so it is the same in another table.
-    """
-    left_out = {*CELL_COLUMNS, *x_fields} - {field}
-    names = [name for name in frame if name not in left_out]
-    places: dict[tuple[object, ...], int] = {}
-    met: Counter[object] = Counter()
-    kinds = frame[["from", *names]].drop_duplicates().to_dict("records")
-    for kind in kinds:
-        if (key := _identity(kind, names)) not in places:
-            value = _known(kind[field])
-            places[key] = met[value]
-            met[value] += 1
-    colours = value_colours(frame, field)
-    found: dict[str, SeriesLook] = {}
-    for row in rows:
-        place = places[_identity(row, names)]
-        base = colours.get(str(row[field]), NEUTRAL)
-        look = SeriesLook(colour=shade(base, place), symbol=_SYMBOLS[place % len(_SYMBOLS)])
-        found.setdefault(row["series"], look)
-    return found
-
-
-def _identity(row: Mapping[str, object], names: Sequence[str]) -> tuple[object, ...]:
-    return (row["from"], *(_known(row[name]) for name in names))
-
-
-def _known(value: object) -> object:
-    """Return a cell of a frame, None where it is empty."""
-    return None if value is None or value != value or value == "" else value
 
 
 def by_series(rows: Sequence[Row]) -> dict[str, list[Row]]:

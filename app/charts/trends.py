@@ -1,11 +1,15 @@
 """One metric of a job over time: its runs, levels and change points."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
+from analysis.colours import BAD, GOOD, NEUTRAL
 from analysis.history.line import Change, Line
 from app.charts.base import Chart, figure, plain, short
-from app.ui.colours import BAD, GOOD, NEUTRAL
 from app.ui.format import when
+
+LEAST_SPAN = timedelta(minutes=10)
+_FEW_TICKS, _FEW_RUNS = 6, 12
 
 
 def over_time(line: Line, colour: str) -> Chart:
@@ -39,7 +43,14 @@ def over_time(line: Line, colour: str) -> Chart:
     values = [point.value for point in line.points]
     low, high = min(values), max(values)
     margin = 0.08 * (high - low) or 0.02 * high
-    fig.update_yaxes(range=[low - margin, high + 3 * margin])  # room for the marks' texts
+    if line.trend.is_exact and not line.trend.unit:  # a count: no ticks between whole numbers
+        is_few = high - low < _FEW_TICKS
+        margin = 1.0 if is_few else margin
+        fig.update_yaxes(tickformat=",d", **({"dtick": 1} if is_few else {}))
+    fig.update_yaxes(range=[max(0.0, low - margin), high + 3 * margin])  # room for marks' texts
+    if places and not isinstance(places[0], str):
+        few = {"dtick": 1} if len(places) <= _FEW_RUNS else {}
+        fig.update_xaxes(title={"text": "run, in order"}, tickformat=",d", **few)
     return fig
 
 
@@ -60,8 +71,21 @@ def _mark(fig: Chart, change: Change, places: Sequence[str | int], *, colour: st
 
 
 def _places(line: Line) -> list[str | int]:
-    """Return where the runs lie: at their times, where each has one of its own; else in order."""
+    """Return where the runs lie: at their times where those say something, else in order.
+
+    Runs that were imported in one go are moments apart: that is no history.
+    """
     times = [point.at for point in line.points]
-    if len(set(times)) == len(times):
+    known = [moment for text in times if (moment := _moment(text)) is not None]
+    is_told = len(known) == len(times) and max(known) - min(known) >= LEAST_SPAN
+    if is_told and len(set(times)) == len(times):
         return list(times)
     return list(range(1, len(times) + 1))
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -7,6 +7,7 @@ from itertools import cycle
 import pandas as pd
 import streamlit as st
 
+from analysis.colours import RUN_A, SERIES_COLOURS
 from analysis.compare import Comparison
 from analysis.compare.labels import WORDS
 from analysis.roofline import counter_points
@@ -15,7 +16,6 @@ from app.charts.compare import throughputs
 from app.charts.memory import memory_overlay
 from app.charts.roofline import roofline
 from app.charts.samples import distribution
-from app.ui.colours import RUN_A, SERIES_COLOURS
 from app.ui.format import duration, fixed_format, gpu_name, percent, ratio
 from app.ui.run_counters import model_point, roofs
 from app.ui.widgets import chart, plain_markdown, show_table, table_height

@@ -6,6 +6,7 @@ from functools import partial
 
 import streamlit as st
 
+from analysis.colours import BAD, GOOD, NEUTRAL
 from analysis.compare import Comparison
 from analysis.compare.labels import WORDS, RanOn, metric_text
 from analysis.compare.metrics import PROFILED_ITERATION, Metric
@@ -15,7 +16,6 @@ from analysis.per_step import basis_of, kernel_time_of_one, num_kernels_of_one
 from analysis.runview import RunView
 from app.charts.compare import interval
 from app.ui import data, links, style
-from app.ui.colours import BAD, GOOD, NEUTRAL
 from app.ui.format import UNKNOWN, bytes_, count, duration, many, percent, significant
 from app.ui.overview_view import link_of
 from app.ui.run_cards import OF_OPERATORS

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
+from analysis.colours import BAD, GOOD, NEUTRAL
 from analysis.compare import Comparison, Pair
 from analysis.compare.labels import metric_text
 from app.charts.compare import intervals
-from app.ui.colours import BAD, GOOD, NEUTRAL
 from app.ui.format import UNKNOWN, significant
 from app.ui.widgets import chart, linked_select, plain_markdown, show_table, table_height
 

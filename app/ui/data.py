@@ -4,7 +4,7 @@ Reads that depend on the database carry its files' change times in the cache key
 makes the next read fresh. The timeline's key is the Parquet files instead.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -20,6 +20,7 @@ from analysis.history.line import MIN_RUNS, Change, History, Line
 from analysis.runview import Job, RunRow, RunView
 from app.api.cleanup import disk_state
 from app.history import load_history, what_changed
+from app.pictures import LOOK, Finished, Thumbnail, read_pictures, write_pictures
 from app.submit import allowed_commands
 from app.ui.timeline_data import Window, window
 from app.ui.timeline_load import Place, Timeline, load_host_rows, load_timeline, num_host_rows
@@ -33,13 +34,10 @@ from db.history import Begun, Repeats, find_repeats
 
 if TYPE_CHECKING:
     from analysis.compare.labels import RanOn
-    from analysis.studies import Study
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Stamp = tuple[str, int, int]
-Finished = tuple[str, int, str]
-"""A database, how many finished runs it holds, when the newest of them finished."""
 KeptTimeline = tuple[Timeline, Window]
 
 
@@ -472,58 +470,69 @@ def fetch_study(name: str, query: str, published: bool) -> Any:
 
     wanted = ",".join(find_study(name).filters.get("workload", ()))
     terms = " ".join(t for t in (query, f"workload:{wanted}" if wanted else "", _ENDED) if t)
+    return run_study(name, _study_views(terms, MAX_STUDY_RUNS), published=published)
+
+
+def _study_views(terms: str, limit: int) -> list[RunView]:
+    """Return the newest runs that match, as far as studies read them, each read once for all."""
+    kept = _kept_study_views()
     with database() as db:
-        ids = [row["id"] for row in runs.list_rows(db, terms, limit=MAX_STUDY_RUNS)]
-        views = fetch.run_views(db, data_dir(), ids, leave_out=fetch.NOT_IN_A_STUDY)
-    return run_study(name, views, published=published)
+        ids = [row["id"] for row in runs.list_rows(db, terms, limit=limit)]
+        missing = [run_id for run_id in ids if run_id not in kept]
+        views = fetch.run_views(db, data_dir(), missing, leave_out=fetch.NOT_IN_A_STUDY)
+    kept |= dict(zip(missing, views, strict=True))
+    return [kept[run_id] for run_id in ids]
+
+
+@until_written(st.cache_resource, max_entries=1)
+def _kept_study_views() -> dict[str, RunView]:
+    return {}
 
 
 MAX_PICTURED_RUNS = 300
 
 
-@st.cache_resource
-def _thumbnails() -> dict[tuple[str, Finished], Any]:
-    """Return the pictures of studies that were made, by study and what the database held."""
-    return {}
+@st.cache_resource(max_entries=4)
+def _thumbnails(db_path: str) -> dict[str, tuple[Finished, Thumbnail]]:
+    """Return the pictures of studies that were made, with what they were made of."""
+    return read_pictures(data_dir().pictures_path)
 
 
 def _finished() -> Finished:
-    """Return what the pictures of studies depend on: the finished runs."""
+    """Return what the pictures of studies depend on: the finished runs, and how they are drawn."""
     with database() as db:
         count, newest = db.execute(
             "SELECT count(*), coalesce(max(finished_at), '') FROM runs"
             " WHERE status IN ('done', 'oom')"
         ).fetchone()
-    return (str(data_dir().db_path), int(count), str(newest))
+    return (LOOK, int(count), str(newest))
 
 
-def kept_thumbnails() -> dict[str, Any]:
-    """Return the pictures that were made already, by study."""
-    now = _finished()
-    return {name: picture for (name, at), picture in _thumbnails().items() if at == now}
+def kept_thumbnails() -> dict[str, Thumbnail]:
+    """Return the pictures that were made, by study, also those of fewer runs than there are now."""
+    return {name: made for name, (_, made) in _thumbnails(str(data_dir().db_path)).items()}
 
 
-def fetch_thumbnail(name: str, make: "Callable[[Study, pd.DataFrame], Any]") -> Any:
+def old_thumbnails(names: Iterable[str]) -> set[str]:
+    """Return the studies that have no picture of the runs that there are now."""
+    now, kept = _finished(), _thumbnails(str(data_dir().db_path))
+    return {name for name in names if name not in kept or kept[name][0] != now}
+
+
+def fetch_thumbnail(name: str) -> Thumbnail:
     """Make the picture of a study from the newest runs, published figures beside; keep it."""
-    from analysis.studies import find_study, study_cells
+    from analysis.studies import drawn_cells, find_study
+    from app.charts.thumbnail import thumbnail
 
-    now, study = _finished(), find_study(name)
-    wanted = study.filters.get("workload", ())
-    views = [v for v in _pictured(now) if not wanted or v.run.workload in wanted]
-    picture = make(study, study_cells(name, views))
-    kept = _thumbnails()
-    for old in [k for k in kept if k[0] == name]:
-        kept.pop(old, None)
-    kept[name, now] = picture
+    now = _finished()
+    wanted = find_study(name).filters.get("workload", ())
+    views = _study_views(_ENDED, MAX_PICTURED_RUNS)
+    mine = [v for v in views if not wanted or v.run.workload in wanted]
+    picture = thumbnail(drawn_cells(name, mine))
+    kept = _thumbnails(str(data_dir().db_path))
+    kept[name] = (now, picture)
+    write_pictures(data_dir().pictures_path, kept)
     return picture
-
-
-@st.cache_resource(ttl=900, max_entries=1, show_spinner=False)
-def _pictured(key: Finished) -> list[RunView]:
-    """Return the newest finished runs, as far as studies read them."""
-    with database() as db:
-        ids = [row["id"] for row in runs.list_rows(db, _ENDED, limit=MAX_PICTURED_RUNS)]
-        return fetch.run_views(db, data_dir(), ids, leave_out=fetch.NOT_IN_A_STUDY)
 
 
 def load_demo() -> int:

@@ -5,9 +5,9 @@ from html import escape
 import streamlit as st
 
 from analysis.classify import categories, origins
+from analysis.colours import category_colour, origin_colour
 from analysis.definitions import DEFINITIONS, Definition
 from app.ui import style
-from app.ui.colours import category_colour, origin_colour
 
 
 def numbers(query: str) -> None:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 UNKNOWN = "\u2014"
 _NBSP = "\u00a0"
 _MICRO = re.compile(r"(?<=\d )us\b")
+_PERCENT = re.compile(r"(?<=\d)%")
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -49,9 +50,15 @@ def fixed_format(values: Iterable[object], *, most: int = 3, signed: bool = Fals
     return f"%{'+' if signed else ''}.{decimals}f"
 
 
+def count_format(values: Iterable[object]) -> str:
+    """Return one printf format for a column of counts: with a decimal only where one has a part."""
+    known = [float(v) for v in values if is_known(v)]  # type: ignore[arg-type]
+    return "%.0f" if all(v.is_integer() for v in known) else "%.1f"
+
+
 def with_micro(text: str) -> str:
-    """Return a sentence with `us` after a number written as the unit's proper sign."""
-    return _MICRO.sub("\u00b5s", text)
+    """Return a sentence with `us` and `%` after a number written as pages write them."""
+    return _PERCENT.sub(f"{_NBSP}%", _MICRO.sub("\u00b5s", text))
 
 
 def duration(ns: float | None) -> str:

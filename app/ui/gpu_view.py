@@ -7,14 +7,15 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from analysis.colours import gpu_colour
 from app import second_host
 from app.ui import data, links
-from app.ui.colours import gpu_colour
 from app.ui.format import (
     UNKNOWN,
     ago,
     bytes_,
     count,
+    duration,
     gpu_name,
     many,
     noise_floor,
@@ -26,28 +27,33 @@ from app.ui.printed_table import Head, printed_table
 from app.ui.widgets import card_border, plain_markdown, said_plainly
 from core import gpus as gpu_table
 
+_MOST_NAMED = 2
+_MOST_OF_FILES = 2
+"Cards of a model that only captures name, shown at once."
+
 
 def cards(frame: pd.DataFrame) -> None:
-    """Draw the GPUs by model, those online first: what a model is, and a card for each of it."""
+    """Draw the GPUs by model, those online first, then those with most runs: a card for each."""
     online = frame.groupby("model")["is_online"].transform("any")
     ordered = frame.assign(model_online=online, is_cpu=frame["model"] == "cpu").sort_values(
-        ["is_cpu", "model_online", "model", "is_online", "host", "ordinal"],
-        ascending=[True, False, True, False, True, True],
+        ["is_cpu", "model_online", "num_runs", "model", "is_online", "host", "ordinal"],
+        ascending=[True, False, False, True, False, True, True],
         kind="stable",
     )
     for model, group in ordered.groupby("model", sort=False):
         rows = group.to_dict("records")
         with card_border(str(model)):
             _model_head(str(model), rows)
-        shown = [r for r in rows if _is_served_or_measured(r)] or rows
+        served = [r for r in rows if r["worker_id"]]
+        shown = served or ([r for r in rows if _is_measured(r)] or rows)[:_MOST_OF_FILES]
         _grid(shown, rows)
         if unknown := [r for r in rows if not any(r is s for s in shown)]:
             with st.expander(f"{many(len(unknown), 'more card')} that captures name"):
                 _grid(unknown, rows)
 
 
-def _is_served_or_measured(row: dict[str, Any]) -> bool:
-    return bool(row["worker_id"] or row["peaks"] or pd.notna(row["noise_floor_frac"]))
+def _is_measured(row: dict[str, Any]) -> bool:
+    return bool(row["peaks"] or pd.notna(row["noise_floor_frac"]))
 
 
 def _grid(shown: list[dict[str, Any]], of_model: list[dict[str, Any]]) -> None:
@@ -115,8 +121,10 @@ def _which_card(row: dict[str, Any], others: list[dict[str, Any]]) -> str:
     text += " measured judges no other."
     if not alike:
         return text
-    names = " and ".join(plain_markdown(_spoken(r)) for r in alike)
-    return f"{text} It may be one card with {names}."
+    names = list(dict.fromkeys(plain_markdown(_spoken(r)) for r in alike))
+    if len(names) > _MOST_NAMED:
+        return f"{text} It may be one card with any of {many(len(alike), 'other')} of this model."
+    return f"{text} It may be one card with {' or '.join(names)}."
 
 
 def _spoken(row: dict[str, Any]) -> str:
@@ -191,6 +199,7 @@ def _peaks(row: dict[str, Any]) -> None:
 
 def _peak_label(name: str) -> str:
     text = name.removesuffix("_per_s").removesuffix("_flops").removesuffix("_bytes")
+    text = text.removesuffix("_ns")
     return text.replace("_", " ")
 
 
@@ -198,7 +207,7 @@ def _peak(name: str, value: float | None) -> str:
     if value is None:
         return UNKNOWN
     if name.endswith("_ns"):
-        return f"{value:,.0f} ns"
+        return duration(value)
     if "int8" in name:
         return scaled(value, "OP/s")
     return scaled(value, "B/s" if "bytes" in name else "FLOP/s" if "flops" in name else "")

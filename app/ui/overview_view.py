@@ -3,6 +3,7 @@
 What got slower, what would be faster, which of two is faster.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from html import escape
 from typing import Any
@@ -10,11 +11,11 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from analysis.colours import gpu_colour
 from analysis.compare.offered import Offer
 from analysis.history.check import DEFAULT_NEW
 from app.submit import CPU
 from app.ui import data, links, style, trends_view
-from app.ui.colours import gpu_colour
 from app.ui.format import count, gpu_name, many, noise_floor
 from app.ui.queue_view import progress_of
 from app.ui.run_advice import prediction_text
@@ -74,6 +75,7 @@ def gpus(frame: pd.DataFrame) -> None:
     own = frame[served].sort_values("is_online", ascending=False, kind="stable").head(8)
     others = frame[~served & ~frame["model"].isin(frame.loc[served, "model"])]
     tiles = [[row] for row in own.to_dict("records")]
+    others = others.sort_values("num_runs", ascending=False, kind="stable")
     tiles += [group.to_dict("records") for _, group in others.groupby("model", sort=False)]
     with st.grid("auto", min_column_width=250, border=True, gap="small"):
         for rows in tiles:
@@ -263,7 +265,7 @@ def _changes() -> bool:
 
 def _experiments() -> bool:
     """Draw the experiments that are predicted to gain most; False where there is none."""
-    newest, _ = data.list_runs("status:done -gpu:cpu", limit=ADVISED_RUNS)
+    newest, _ = data.list_runs("status:done -gpu:cpu latency>0", limit=ADVISED_RUNS)
     found: list[tuple[str, str, Mapping[str, Any]]] = []
     for row in newest.to_dict("records"):
         advice = data.fetch_advice_lately(str(row["id"]))
@@ -306,7 +308,7 @@ def _comparisons() -> bool:
 
 def link_of(offer: Offer) -> None:
     """Draw the way to an offered comparison."""
-    values = [gpu_name(v) for v in offer.values] if offer.variable == "gpu" else offer.values
+    values = [_value_text(offer.variable, value) for value in offer.values]
     shown = " ".join(f"{k} {offer.same[k]}" for k in _SHOWN if offer.same.get(k) not in _UNSAID)
     where = "" if offer.variable == "gpu" else f", {gpu_name(offer.gpu_model)}"
     variable = "GPU" if offer.variable == "gpu" else offer.variable
@@ -316,6 +318,13 @@ def link_of(offer: Offer) -> None:
         query_params={"a": offer.a.run_id, "b": ",".join(run.run_id for run in offer.b)},
     )
     st.caption(plain_markdown(f"{offer.workload}{where}; {shown}".rstrip("; ")))
+
+
+def _value_text(variable: str, value: str) -> str:
+    if variable == "gpu":
+        return gpu_name(value)
+    # The sides of a tile have no need of their names: 128 x 64.
+    return " x ".join(re.findall(r" (\d+)", value)) or value if variable == "tile" else value
 
 
 _UNSAID = (None, "", "custom", "none")

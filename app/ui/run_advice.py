@@ -1,5 +1,6 @@
 """What could be changed about a run, what that should give, and what it gave."""
 
+import statistics
 from typing import Any
 
 import pandas as pd
@@ -7,13 +8,13 @@ import streamlit as st
 
 from analysis.runview import RunView
 from app.ui import data, links, style
-from app.ui.format import UNKNOWN
-from app.ui.widgets import plain_markdown, show_table
+from app.ui.format import count, duration, fixed_format, many, percent, with_micro
+from app.ui.widgets import Card, cards, plain_markdown, show_table, table_height
 from core.errors import AppError
-from core.numbers import decimal
 from core.states import ACTIVE
 
 LIVE = "3s"
+NS_PER_MS = 1e6
 
 
 def advice(view: RunView) -> None:
@@ -49,7 +50,7 @@ def _card(view: RunView, experiment: dict[str, Any], *, can_try: bool) -> None:
     with st.container(border=True):
         left, right = st.columns([3, 2])
         left.markdown(f"**{plain_markdown(experiment['title'])}**")
-        left.caption(plain_markdown("; ".join(experiment["evidence"])))
+        left.caption(plain_markdown(with_micro("; ".join(experiment["evidence"]))))
         left.caption(plain_markdown(experiment["note"]))
         right.markdown(plain_markdown(prediction_text(experiment)))
         right.markdown(plain_markdown(outcome_text(experiment)))
@@ -92,15 +93,17 @@ def prediction_text(experiment: dict[str, Any]) -> str:
         return "not predicted"
     shown = (experiment["tried"] or experiment)["predicted_ms"]
     if not experiment["is_worth_a_run"]:
-        return f"predicted {decimal(shown['median'])} ms: no gain that could be told from noise"
-    interval = (
-        f"{decimal(shown['median'])} ms ({decimal(shown['low'])} to {decimal(shown['high'])} ms)"
-    )
+        return f"predicted {_ms(shown['median'])}: no gain that could be told from noise"
+    interval = f"{_ms(shown['median'])} ({_ms(shown['low'])} to {_ms(shown['high'])})"
     if experiment["tried"]:
         return f"predicted {interval} when it was tried"
-    return f"predicted {interval}, {experiment['gain_frac']:.0%} less" + (
+    return f"predicted {interval}, {percent(experiment['gain_frac'])} less" + (
         " a sequence" if "batch" in experiment["params"] else ""
     )
+
+
+def _ms(value: float) -> str:
+    return duration(value * NS_PER_MS)
 
 
 def outcome_text(experiment: dict[str, Any]) -> str:
@@ -112,40 +115,102 @@ def outcome_text(experiment: dict[str, Any]) -> str:
         return "not tried"
     measured_ms = tried["measured_ms"] if tried else found["latency_ms"] if found else 0.0
     is_inside = (tried or found or {})["is_inside"]
-    return f"measured {decimal(measured_ms)} ms: {'hit' if is_inside else 'missed'}"
+    return f"measured {_ms(measured_ms)}: {'hit' if is_inside else 'missed'}"
 
 
 def score() -> None:
-    """Draw the score: each kind's record, then every pair behind it."""
+    """Draw the score: all predictions in three numbers, each kind's record, then every pair."""
     found = data.fetch_score()
-    limits = found["limits"]
-    st.caption(
-        "The record over all pairs in this database. A kind is offered while, over the pairs that "
-        "came with Warpboard and what was tried here, its median error is at most "
-        f"{limits['median_error_frac']:.0%} and at least {limits['inside_frac']:.0%} of the "
-        "outcomes lie inside the stated interval."
-    )
-    if not found["pairs"]:
-        style.empty_state("No prediction was measured yet", "Try an experiment on a run's page.")
+    pairs = found["pairs"]
+    if pairs:
+        cards(_score_cards(pairs, found["limits"]))
+        st.subheader("By kind of change", anchor=False)
+        show_table(
+            _kinds(found["kinds"]), column_config=_SHARES, alt="Record of each kind of change"
+        )
+        st.caption(
+            "A kind is offered while its record is good, over the pairs that came with Warpboard "
+            "and what was tried here; an interval widens with its kind's own misses."
+        )
+        st.subheader("Every prediction and its outcome", anchor=False)
+        table = _pairs(pairs)
+        show_table(
+            table,
+            column_config=_pair_columns(table),
+            height=table_height(table, 520),
+            alt="Predictions and outcomes",
+        )
     else:
-        show_table(_kinds(found["kinds"]), alt="Record of each kind of change")
-        st.subheader("Every prediction and its outcome")
-        show_table(_pairs(found["pairs"]), alt="Predictions and outcomes")
-    st.subheader("Not offered")
-    for left in found["not_offered"]:
-        st.markdown(plain_markdown(f"{left['name']}: {left['reason']}."))
+        style.empty_state("No prediction was measured yet", "Try an experiment on a run's page.")
+    st.subheader("Not offered", anchor=False)
+    st.markdown(
+        "\n".join(
+            f"- **{plain_markdown(left['name'])}**: {plain_markdown(left['reason'])}."
+            for left in found["not_offered"]
+        )
+    )
+
+
+def _score_cards(pairs: list[dict[str, Any]], limits: dict[str, float]) -> list[Card]:
+    num_inside = sum(p["is_inside"] for p in pairs)
+    error = statistics.median(abs(p["error_frac"]) for p in pairs)
+    kinds = len({p["kind"] for p in pairs})
+    return [
+        Card(
+            label="Predictions measured",
+            value=count(len(pairs)),
+            note=f"of {many(kinds, 'kind')} of change, on pairs of this database",
+            definition="Pairs of jobs that differ in one experiment: the prediction is made from "
+            "the first one's run alone.",
+        ),
+        Card(
+            label="Inside their interval",
+            value=percent(num_inside / len(pairs)),
+            note=f"{count(num_inside)} of {count(len(pairs))}; wanted "
+            f"{percent(limits['inside_frac'])} of each kind",
+            definition="Outcomes that lie in the interval that was stated before.",
+        ),
+        Card(
+            label="Median error",
+            value=percent(error),
+            note=f"at most {percent(limits['median_error_frac'])} of each kind",
+            definition="Median of |predicted / measured - 1|.",
+        ),
+    ]
+
+
+_SHARES = {
+    name: st.column_config.NumberColumn(format="%.1f")
+    for name in ("median error %", "inside the interval %")
+}
+_KIND_WORDS = {
+    "attention": "fused attention",
+    "attention_triton": "Triton attention",
+    "batch": "larger batch",
+    "compile": "torch.compile",
+    "compile_graph": "torch.compile with CUDA graphs",
+    "compile_host": "torch.compile where the host decides",
+    "dtype": "narrower dtype",
+    "graph": "CUDA graph",
+    "optimizer": "fused optimizer",
+    "tf32": "TF32",
+}
+
+
+def _kind(name: str) -> str:
+    return _KIND_WORDS.get(name, name.replace("_", " "))
 
 
 def _kinds(kinds: list[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(
         {
-            "kind": [k["kind"] for k in kinds],
-            "outcomes": [k["num_outcomes"] for k in kinds],
-            "median error": [f"{k['median_error_frac']:.1%}" for k in kinds],
-            "inside the interval": [f"{k['inside_frac']:.0%}" for k in kinds],
+            "kind": [_kind(k["kind"]) for k in kinds],
             "record": [
-                "poor" if k["is_poor"] else "good" if k["is_known"] else UNKNOWN for k in kinds
+                "poor" if k["is_poor"] else "good" if k["is_known"] else "too few" for k in kinds
             ],
+            "outcomes": [k["num_outcomes"] for k in kinds],
+            "median error %": [100 * k["median_error_frac"] for k in kinds],
+            "inside the interval %": [100 * k["inside_frac"] for k in kinds],
         }
     )
 
@@ -153,16 +218,23 @@ def _kinds(kinds: list[dict[str, Any]]) -> pd.DataFrame:
 def _pairs(pairs: list[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(
         {
-            "kind": [p["kind"] for p in pairs],
+            "kind": [_kind(p["kind"]) for p in pairs],
             "run": [p["base"] for p in pairs],
             "change": [p["experiment"] for p in pairs],
-            "before, ms": [p["base_ns"] / 1e6 for p in pairs],
-            "predicted, ms": [p["predicted_ns"] / 1e6 for p in pairs],
-            "interval, ms": [
-                f"{decimal(p['low_ns'] / 1e6)} to {decimal(p['high_ns'] / 1e6)}" for p in pairs
-            ],
-            "measured, ms": [p["measured_ns"] / 1e6 for p in pairs],
-            "error": [f"{p['error_frac']:+.1%}" for p in pairs],
             "outcome": ["hit" if p["is_inside"] else "missed" for p in pairs],
+            "error %": [100 * p["error_frac"] for p in pairs],
+            "before ms": [p["base_ns"] / NS_PER_MS for p in pairs],
+            "predicted ms": [p["predicted_ns"] / NS_PER_MS for p in pairs],
+            "from ms": [p["low_ns"] / NS_PER_MS for p in pairs],
+            "to ms": [p["high_ns"] / NS_PER_MS for p in pairs],
+            "measured ms": [p["measured_ns"] / NS_PER_MS for p in pairs],
         }
     )
+
+
+def _pair_columns(table: pd.DataFrame) -> dict[str, Any]:
+    """Return the columns' formats: times with the same decimals, errors with their sign."""
+    times = [name for name in table if name.endswith(" ms")]
+    shown = fixed_format(v for name in times for v in table[name])
+    columns = {name: st.column_config.NumberColumn(format=shown) for name in times}
+    return columns | {"error %": st.column_config.NumberColumn(format="%+.1f")}

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
+from analysis.colours import BAD, GOOD, IDLE, IDLE_COLOURS, NEUTRAL, RUN_B, category_colour
 from analysis.pass_clocks import PassClocks, Reading, pass_clocks
 from analysis.runview import RunRow, RunView
 from analysis.verdict import is_cpu_run
 from app.ui import data, links, style
-from app.ui.colours import BAD, GOOD, IDLE, IDLE_COLOURS, NEUTRAL, RUN_B, category_colour
-from app.ui.format import UNKNOWN, gpu_name, percent, when
+from app.ui.format import UNKNOWN, gpu_name, percent, when, with_micro
 from app.ui.queue_view import cancel, log_text, progress_of, retry
 from app.ui.run_cards import run_cards
 from app.ui.shape import device_text
@@ -51,7 +51,7 @@ def title(view: RunView) -> None:
     tail.append(when(run.finished_at or run.created_at))
     left, right = st.columns([3, 2], vertical_alignment="top")
     with left:
-        style.header(run.name, facts, " \u00b7 ".join(tail))
+        style.header(run.name)
     bar = right.container(key="run_actions", horizontal=True, horizontal_alignment="right")
     with bar:
         status_badge(run.status)
@@ -62,6 +62,7 @@ def title(view: RunView) -> None:
     with bar.popover("Share", icon=":material/link:"):
         st.text("This page's address:")
         st.code(links.share_url("run", run_id=run.id), language=None, wrap_lines=True)
+    style.facts_line(facts, " \u00b7 ".join(tail))
 
 
 def _compare_with(run: RunRow) -> None:
@@ -161,8 +162,7 @@ def composition(
             (causes if is_idle else classes).append((name, share, colour))
     classes.append(("not recognised", percent(unknown_frac), ""))
     label = "Where the time went: " + ", ".join(name for name, _, _ in parts)
-    idle = style.legend(causes) if len(causes) > 1 else ""
-    return style.stacked_bar(parts, label) + style.legend(classes) + idle
+    return style.stacked_bar(parts, label) + style.legends(classes, causes)
 
 
 _QUIET_CODES = frozenset(
@@ -181,8 +181,9 @@ _MOST_LOUD = 3
 
 def _noted(view: RunView) -> tuple[list[str], list[str]]:
     found = list(dict.fromkeys((w.code, w.message) for w in view.warnings))
-    loud = [message for code, message in found if code not in _QUIET_CODES]
-    quiet = [message for code, message in found if code in _QUIET_CODES]
+    told = [(code, with_micro(message.replace("`", ""))) for code, message in found]
+    loud = [message for code, message in told if code not in _QUIET_CODES]
+    quiet = [message for code, message in told if code in _QUIET_CODES]
     return loud[:_MOST_LOUD], loud[_MOST_LOUD:] + quiet
 
 
@@ -247,15 +248,12 @@ def first_tab(view: RunView) -> str:
 
 
 def headline(view: RunView) -> None:
-    """Draw the headline numbers; if half are unknown, list those in a line instead of dashes."""
+    """Draw the headline numbers; what is not known stands in a line with the reason."""
     found = run_cards(view)
-    unknown = [c for c in found if c.value == UNKNOWN]
-    if 2 * len(unknown) < len(found):
-        cards(found)
-        return
     if known := [c for c in found if c.value != UNKNOWN]:
         cards(known)
-    st.caption(plain_markdown("Not known: " + _reasons(unknown)))
+    if unknown := [c for c in found if c.value == UNKNOWN]:
+        st.caption(plain_markdown("Not known: " + _reasons(unknown)))
 
 
 def _reasons(unknown: Sequence[Card]) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
+from analysis.colours import NEUTRAL
 from analysis.definitions import tooltip
 from analysis.iterations import top_phase
 from analysis.readers.memory.sites import EARLIER
@@ -14,7 +15,6 @@ from analysis.verdict import is_cpu_run
 from app.charts import memory as memory_charts
 from app.charts import samples as sample_charts
 from app.ui import style
-from app.ui.colours import NEUTRAL
 from app.ui.format import UNKNOWN, bytes_, duration, many, percent, ratio
 from app.ui.widgets import Card, cards, chart, show_table, table_height
 from core.states import Pass

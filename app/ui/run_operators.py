@@ -11,6 +11,7 @@ from analysis.roofline import flops_peak
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
 from app.ui import style
+from app.ui.format import count_format
 from app.ui.kernel_detail import kernel_link, open_operator
 from app.ui.widgets import (
     KERNEL_CHARS,
@@ -106,7 +107,11 @@ def _columns(table: pd.DataFrame) -> dict[str, Any]:
         for c in ("own kernel ms", "kernel ms", "host ms", "TFLOP/s", "% of peak")
         if c in table
     }
-    columns |= {c: st.column_config.NumberColumn(format="%.1f") for c in ("launches", "calls")}
+    columns |= {
+        c: st.column_config.NumberColumn(format=count_format(table[c]))
+        for c in ("launches", "calls")
+        if c in table
+    }
     texts = [c for c in helps if c in table and c not in columns]
     return columns | {c: st.column_config.TextColumn(help=helps[c]) for c in texts}
 

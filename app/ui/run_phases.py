@@ -4,13 +4,13 @@ import pandas as pd
 import streamlit as st
 
 from analysis.classify import distinct_labels
+from analysis.colours import category_order
 from analysis.definitions import tooltip
 from analysis.per_step import basis_of, phases_of_one
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
 from app.charts import phases as phase_charts
 from app.ui import data, style
-from app.ui.colours import category_order
 from app.ui.format import fixed_format
 from app.ui.run_cards import OF_OPERATORS
 from app.ui.run_kernels import why_no_kernels

@@ -9,7 +9,7 @@ from analysis.verdict.ranks import kind_words, place_words
 from app.charts import ranks as rank_charts
 from app.ui import style
 from app.ui.format import bytes_, duration, fixed_format, percent
-from app.ui.widgets import chart, show_table
+from app.ui.widgets import chart, plain_markdown, show_table
 
 _WORST = 10
 _CLOCKS = {
@@ -62,7 +62,10 @@ def _steps(view: RunView, rows: pd.DataFrame) -> None:
     steps = pd.DataFrame(view.ranks.get("steps", []))
     if len(rows) < 2:
         return
-    st.markdown("**How far apart the ranks were, by step**")
+    st.markdown(
+        "**How far apart the ranks were, by step**",
+        help=plain_markdown(tooltip("rank_steps.waited_ns")),
+    )
     if steps.empty:
         why = "Not known: "
         why += (
@@ -79,7 +82,7 @@ def _steps(view: RunView, rows: pd.DataFrame) -> None:
     place = f", in {place_words(where)}" if isinstance(where, str) else ""
     st.caption(
         f"Longest in step {worst['step']}: all others waited {duration(worst['waited_ns'])} for "
-        f"rank {worst['straggler']}{place}. {tooltip('rank_steps.waited_ns')}"
+        f"rank {worst['straggler']}{place}."
     )
 
 
@@ -112,7 +115,13 @@ def _collectives(view: RunView) -> None:
     show_table(table, column_config=config, alt="Collectives by kind, group and size")
     passed = view.ranks.get("collectives_pass")
     other = f" Sizes come from the {passed} pass." if passed != view.primary_pass else ""
-    st.caption(f"Bus bandwidth: {tooltip('collectives.bus_gbps')}{other}")
+    if "bus GB/s" in table:
+        st.caption(plain_markdown(f"Bus bandwidth: {tooltip('collectives.bus_gbps')}{other}"))
+    else:
+        st.caption(
+            "Sizes and bandwidths are not known: a PyTorch trace has them, or nsys with NCCL's "
+            "payloads (imported with --keep-private)."
+        )
 
 
 def _column(rows: pd.DataFrame, name: str) -> pd.Series:

@@ -27,12 +27,12 @@ def stacks(view: RunView) -> None:
         style.empty_state("No stacks recorded", why_no_steps(view))
         return
     known = [label for label, metric in _METRICS.items() if (nodes["metric"] == metric).any()]
+    bar = st.columns([1, 2, 2], vertical_alignment="bottom")
     chosen = str(
-        st.segmented_control("Show", known, default=known[0], key="flame_of", required=True)
+        bar[0].segmented_control("Show", known, default=known[0], key="flame_of", required=True)
     )
     own = nodes[nodes["metric"] == _METRICS[chosen]]
-    left, right = st.columns(2)
-    looked = left.text_input(
+    looked = bar[1].text_input(
         "Only stacks with", key="flame_find", placeholder="attention, aten::mm"
     )
     if looked:
@@ -44,7 +44,7 @@ def stacks(view: RunView) -> None:
     whole = f"{chosen} {a_step}: {duration(float(own['self_ns'].sum()))}"
     tree = Tree.of(own, whole=whole)
     place = f"{view.run.id}_{_METRICS[chosen]}_{looked}"
-    with right:
+    with bar[2]:
         root = open_stack(tree, place)
     clicked = choose_point(flame(tree, root), alt=f"{chosen} by stack", key=f"flame_{place}_{root}")
     if clicked is not None:

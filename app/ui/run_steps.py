@@ -9,7 +9,7 @@ from analysis.trace.idle_host import GROUPS, host_share
 from analysis.verdict import is_cpu_run
 from app.charts import steps as step_charts
 from app.ui import style
-from app.ui.format import UNKNOWN, bytes_, count, duration, many, percent
+from app.ui.format import UNKNOWN, bytes_, count, count_format, duration, many, percent
 from app.ui.run_kernels import why_no_kernels
 from app.ui.widgets import Card, cards, chart, plain_markdown, show_table, table_height
 
@@ -204,7 +204,9 @@ def _parts(found: StepView, *, is_cpu: bool = False) -> None:
             ),
             height=table_height(facts["phases"], 320),
             column_config={
-                f"{what}s": st.column_config.NumberColumn(format="%.1f"),
+                f"{what}s": st.column_config.NumberColumn(
+                    format=count_format([p.get("num_kernels") for p in facts["phases"]])
+                ),
                 f"{what} sum ms": st.column_config.NumberColumn(format="%.3f"),
             },
             alt=f"{what.capitalize()} time of a step by phase",

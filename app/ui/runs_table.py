@@ -9,6 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis.definitions import LISTED, Definition, tooltip
+from app.charts.base import cut
 from app.ui import data, links
 from app.ui.format import count, fixed_format, many
 from app.ui.shape import is_there, params_columns, run_table, status_text, two_sides
@@ -62,7 +63,9 @@ DEFAULT_COLUMNS = [
     "age",
 ]
 
-_NAME_WIDTH = 310
+PHONE_COLUMNS = ["name", "latency ms"]
+"What a screen holds that shows two columns."
+_NAME_WIDTH, _PHONE_NAME_WIDTH, _PHONE_CHARS = 310, 160, 22
 _MOST_PAGE_DIGITS = 6
 
 
@@ -74,12 +77,25 @@ def rows_key(ids: Iterable[object]) -> str:
     return hashlib.sha256(",".join(map(str, ids)).encode()).hexdigest()[:12]
 
 
-def _config(table: pd.DataFrame, key: str) -> dict[str, object]:
+def _table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows; on a phone names keep their end, in which those of a sweep differ."""
+    table = run_table(frame)
+    if not is_phone():
+        return table
+    return table.assign(name=[cut(str(n), _PHONE_CHARS) for n in table["name"]])
+
+
+def is_phone() -> bool:
+    """Say whether the page is read on a phone, as its browser tells."""
+    return "Mobile" in (st.context.headers.get("User-Agent") or "")
+
+
+def _config(table: pd.DataFrame, key: str, *, on_phone: bool) -> dict[str, object]:
     return {
         "open": st.column_config.ButtonColumn(
             "", key=f"{key}_open", type="tertiary", pinned=True, width=44
         ),
-        "name": st.column_config.TextColumn(width=_NAME_WIDTH),
+        "name": st.column_config.TextColumn(width=_PHONE_NAME_WIDTH if on_phone else _NAME_WIDTH),
         "status": st.column_config.MultiselectColumn(
             options=[status_text(s) for s in STATUS_COLOURS],
             color=list(STATUS_COLOURS.values()),
@@ -120,18 +136,19 @@ def draw(frame: pd.DataFrame, columns: list[str], total: int) -> None:
     An open button leads to the run.
     """
     bar = st.container(horizontal=True, vertical_alignment="center", key="runs_bar")
-    table = run_table(frame)
+    table = _table(frame)
     extra = params_columns(frame) if "parameters" in columns else pd.DataFrame(index=frame.index)
     order: list[str] = ["open"]
-    for column in columns:
+    on_phone = is_phone()
+    for column in [*PHONE_COLUMNS, *columns] if on_phone else columns:
         order += list(extra.columns) if column == "parameters" else [column]
     shown = table.join(extra.rename(columns=lambda c: c if c not in table else f"{c} (param)"))
     shown = shown[[c for c in shown if _has_value(shown[c])]]
     shown.insert(0, "open", ":material/open_in_full:")
     key = f"runs_{rows_key(frame['id'])}"
     event = show_table(
-        shown[[c for c in order if c in shown]],
-        column_config=_config(table, key) | _param_widths(extra),
+        shown[[c for c in dict.fromkeys(order) if c in shown]],
+        column_config=_config(table, key, on_phone=on_phone) | _param_widths(extra),
         key=key,
         on_select="rerun",
         selection_mode="multi-row",
@@ -229,16 +246,17 @@ def _do(action: object, said: str) -> None:
 
 def open_table(frame: pd.DataFrame, *, key: str) -> None:
     """Draw a short table of runs whose rows open the run."""
-    table = run_table(frame)
-    shown = table[
-        ["status", "name", "GPU", "latency ms", "idle %", "idle of", "peak memory GB", "age"]
-    ]
+    table = _table(frame)
+    on_phone = is_phone()
+    first = PHONE_COLUMNS if on_phone else ["status", "name", "GPU", "latency ms"]
+    wanted = [*first, "status", "GPU", "idle %", "idle of", "peak memory GB", "age"]
+    shown = table[list(dict.fromkeys(wanted))]
     shown = shown[[c for c in shown if _has_value(shown[c])]]
     shown.insert(0, "open", ":material/open_in_full:")
     key = f"{key}_{rows_key(frame['id'])}"
     show_table(
         shown,
-        column_config=_config(table, key),
+        column_config=_config(table, key, on_phone=on_phone),
         key=key,
         alt="Runs, newest first",
     )

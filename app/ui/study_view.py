@@ -30,6 +30,8 @@ from core.spec import JobSpec
 from workloads.registry import parse_params
 
 FIRST_STUDY = "decode-latency"
+MOST_PANELS = 4
+"Charts of a table that are shown at once; the others come with a press."
 MOST_ROWS = 60
 "Rows of a table that are shown at once; the others come with a press."
 
@@ -133,11 +135,27 @@ def draw_table(found: StudyTable, table: Table, pivot: Pivot) -> None:
     if not pivot.rows:
         return
     st.subheader(plain_markdown(table.title), anchor=False)
-    fig = charts.draw(found.frame, table, pivot)
-    if fig is not None and table.chart is not None:
-        chart(fig, alt=f"{table.title}, as {table.chart.kind}")
+    _draw_panels(charts.draw(found.frame, table, pivot), table)
     for part in printed_parts(pivot, table):
         _draw_part(part, table)
+
+
+def _draw_panels(panels: Sequence[charts.Panel], table: Table) -> None:
+    """Draw a table's charts; of many, the first ones at once."""
+    if not panels or table.chart is None:
+        return
+    what = f"{table.title}, as {table.chart.kind}"
+    if len(panels) == 1:
+        chart(panels[0].chart, alt=what)
+        return
+    shown = len(panels)
+    if shown > MOST_PANELS and not st.toggle(f"All {shown} charts", key=f"all of {table.title}"):
+        shown = MOST_PANELS
+    grid = st.grid(2, min_column_width=420, gap="medium")
+    for panel in panels[:shown]:
+        with grid.cell():
+            st.markdown(f"**{plain_markdown(panel.title)}**")
+            chart(panel.chart, alt=f"{what}: {panel.title}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

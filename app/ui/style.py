@@ -19,6 +19,9 @@ CSS = f"""<style>
   [data-testid="stHeader"] {{padding-inline:calc(max(0px, 50vw - {_WIDEST_PX // 2}px) + 4.2rem)}}
 }}
 [data-testid="stPageLink"] a {{padding-left:0}}
+[data-testid="stMain"] [data-testid="stPageLink"] a:not(:hover) {{background:none}}
+[data-testid="stMain"] [data-testid="stPageLink"] a {{color:light-dark(#005d94, #8cc6f0)}}
+[data-testid="stMain"] [data-testid="stPageLink"] a * {{color:inherit}}
 [data-testid="stPageLink"] a * {{white-space:normal;overflow-wrap:anywhere}}
 [data-testid="stMetricValue"], [data-testid="stTable"] td {{font-variant-numeric:tabular-nums}}
 [data-testid="stMetricLabel"] p {{font-size:.85rem;white-space:normal}}
@@ -38,13 +41,14 @@ CSS = f"""<style>
   padding:1rem 1.2rem 1.05rem;overflow-wrap:anywhere}}
 .wb-verdict h2 {{font-size:1.22rem;line-height:1.3;margin:0 0 .3rem;padding:0;font-weight:650}}
 .wb-verdict p {{margin:.15rem 0;line-height:1.5}}
-.wb-verdict ul {{margin:.3rem 0 .2rem;padding-left:1.15rem}}
-.wb-verdict li {{margin:.1rem 0;line-height:1.45;font-size:.95rem}}
+.wb-verdict ul {{margin:.3rem 0 .2rem;padding-left:1.15rem;columns:2 30rem;column-gap:2.5rem}}
+.wb-verdict li {{margin:.1rem 0;break-inside:avoid;line-height:1.45;font-size:.95rem}}
 .wb-bar {{display:flex;height:1.35rem;border-radius:.3rem;overflow:hidden;margin:.75rem 0 .55rem;
   background:{_LINE}}}
 .wb-bar span {{display:block;min-width:1px}}
 .wb-legend {{display:flex;flex-wrap:wrap;gap:.15rem 1rem;font-size:.82rem;
   font-variant-numeric:tabular-nums}}
+.wb-legends {{display:flex;flex-wrap:wrap;gap:.15rem 2.2rem}}
 .wb-legend i {{display:inline-block;width:.7rem;height:.7rem;border-radius:.15rem;
   margin-right:.35rem;vertical-align:-.05rem}}
 .wb-empty {{border:1px dashed {_LINE};border-radius:.5rem;padding:1.1rem 1.2rem}}
@@ -53,7 +57,7 @@ CSS = f"""<style>
 dl.wb-kv {{margin:.2rem 0 .6rem !important;padding:0;display:grid;
   grid-template-columns:max-content 1fr;gap:.2rem 1rem;font-size:.9rem}}
 .wb-kv dt {{color:{_MUTED}}} .wb-kv dd {{margin:0;overflow-wrap:anywhere}}
-.wb-said {{display:grid;grid-template-columns:minmax(150px,max-content) 1fr;gap:0 1.2rem;
+.wb-said {{display:grid;grid-template-columns:minmax(150px,17rem) 1fr;gap:0 1.2rem;
   font-size:.9rem;line-height:1.45}}
 .wb-said > * {{border-top:1px solid {_LINE};padding:.45rem 0;overflow-wrap:anywhere}}
 .wb-said b {{display:block;font-weight:600}}
@@ -98,7 +102,7 @@ def inject() -> None:
     st.html(CSS)
 
 
-def chips(texts: list[str], tail: str = "") -> str:
+def chips(texts: Sequence[str], tail: str = "") -> str:
     """Return short facts as chips; every text is escaped."""
     items = "".join(f'<span class="wb-chip">{escape(t)}</span>' for t in texts if t)
     return f'<div class="wb-chips">{items}<span class="wb-muted">{escape(tail)}</span></div>'
@@ -110,10 +114,15 @@ def line(texts: Sequence[str]) -> None:
     st.html(f'<div class="wb-muted">{escape(text)}</div>')
 
 
-def header(title: str, facts: list[str], tail: str = "") -> None:
+def header(title: str, facts: Sequence[str] = (), tail: str = "") -> None:
     """Draw a page title that came from data, with its facts beneath."""
     heading = f'<h1 class="wb-title" style="padding:0">{escape(title)}</h1>'
-    st.html(heading + chips(facts, tail))
+    st.html(heading + (chips(facts, tail) if facts or tail else ""))
+
+
+def facts_line(facts: Sequence[str], tail: str = "") -> None:
+    """Draw short facts as chips, and what follows them."""
+    st.html(chips(facts, tail))
 
 
 def stacked_bar(parts: list[tuple[str, float, str]], label: str) -> str:
@@ -135,6 +144,11 @@ def legend(items: list[tuple[str, str, str]]) -> str:
         for name, figure, colour in items
     )
     return f'<div class="wb-legend">{cells}</div>'
+
+
+def legends(*groups: list[tuple[str, str, str]]) -> str:
+    """Return several legends side by side, each headed by its first entry; others are left out."""
+    return f'<div class="wb-legends">{"".join(legend(g) for g in groups if len(g) > 1)}</div>'
 
 
 def verdict(

@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
+from analysis.colours import category_colour
 from analysis.iterations import iteration_of, top_phase
 from analysis.memory_curve import rows_to_keep
 from analysis.readers.memory.roles import kind_of_phase
 from analysis.readers.memory.sites import EARLIER
-from app.ui.colours import category_colour
 from app.ui.timeline_data import Window
 from app.ui.timeline_load import Timeline
 

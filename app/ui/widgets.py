@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from analysis.colours import category_colour, chip_colour
 from app.charts.base import CONFIG, Chart
 from app.ui import data
-from app.ui.colours import category_colour, chip_colour
 from app.ui.format import UNKNOWN
 from app.ui.shape import status_text
 from core.errors import AppError
@@ -74,8 +74,8 @@ _LEAST_CARDS = 4
 
 def cards(items: Sequence[Card]) -> None:
     """Draw headline numbers in tiles that reflow with the width."""
-    columns = max(_LEAST_CARDS, min(7, len(items)))
-    grid = st.grid(columns, min_column_width=160, border=True, gap="small")
+    columns = max(_LEAST_CARDS, min(8, len(items)))
+    grid = st.grid(columns, min_column_width=146, border=True, gap="small")
     for card in items:
         with grid.cell(), st.container(gap="xxsmall"):
             st.metric(card.label, card.value, help=plain_markdown(card.definition) or None)

@@ -6,12 +6,12 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
+from analysis.colours import CATEGORY_COLOURS, category_colour, category_order, gpu_colour
 from analysis.roofline import ceilings
 from analysis.studies import Pivot, Table, run_study
+from analysis.studies.engine.looks import series_colour, value_colours
 from analysis.studies.engine.records import Chart, Value
 from app.charts import compare, kernels, memory, phases, roofline, studies
-from app.charts.study_marks import series_colour, value_colours
-from app.ui.colours import CATEGORY_COLOURS, category_colour, category_order, gpu_colour
 from tests.analysis.compare.views import build_view
 
 NAMES = [
@@ -240,9 +240,8 @@ def study_rows(**columns: object) -> pd.DataFrame:
 
 
 def drawn(rows: pd.DataFrame, table: Table, pivot: Pivot) -> go.Figure:
-    chart = studies.draw(rows, table, pivot)
-    assert chart is not None
-    return chart.to_plotly()
+    (panel,) = studies.draw(rows, table, pivot)
+    return panel.chart.to_plotly()
 
 
 PIVOT = Pivot(title="Latency", row_fields=("from", "gpu"), rows=(), columns=(), cells=())
@@ -290,7 +289,10 @@ def test_bars_of_a_row_leave_no_hole_for_those_that_it_lacks() -> None:
 def test_a_row_that_ran_out_of_memory_says_so_in_its_bar() -> None:
     lost = {"compile": ["none", "default"], "status": ["ok", "oom"], "value": [2.0, None]}
     fig = drawn(study_rows(**lost), study_table("bars", "gpu", "compile"), PIVOT)
-    assert {bar.name: bar.text for bar in fig.data} == {"none": ("",), "default": ("OOM",)}
+    assert {bar.name: bar.text for bar in fig.data} == {
+        "compile none": ("",),
+        "default": ("OOM",),
+    }
 
 
 def test_rows_of_a_heat_map_whose_names_are_alike_when_cut_keep_their_cells() -> None:
@@ -346,3 +348,29 @@ def test_values_on_a_logarithmic_axis_are_dots_and_not_bars() -> None:
     assert {t.type for t in near.data} == {"bar"}
     assert {(t.type, t.mode) for t in far.data} == {("scatter", "markers+text")}
     assert far.layout.xaxis.type == "log"
+
+
+def test_many_lines_are_drawn_in_panels_where_one_value_has_one_colour() -> None:
+    models, batches = ["naive", "sdpa", "triton"], ["1", "2", "4"]
+    places = [(m, b, n) for m in models for b in batches for n in ("128", "256")]
+    rows = pd.DataFrame(
+        study_base()
+        | {
+            "model": [m for m, _, _ in places],
+            "batch": [b for _, b, _ in places],
+            "seq_len": [n for _, _, n in places],
+            "value": [float(i + 1) for i in range(len(places))],
+            "text": [str(i + 1) for i in range(len(places))],
+        }
+    )
+    table = study_table("loglog", "seq_len", "model")
+    fields = ("from", "model", "batch")
+    pivot = Pivot(title="Latency", row_fields=fields, rows=(), columns=(), cells=())
+
+    panels = studies.draw(rows, table, pivot)
+
+    assert [panel.title for panel in panels] == ["batch 1", "batch 2", "batch 4"]
+    looks = [{t["name"]: t["line"]["color"] for t in p.chart.data} for p in panels]
+    assert list(looks[0]) == models and looks[0] == looks[1] == looks[2]
+    assert len(set(looks[0].values())) == 3
+    assert len({str(p.chart.layout["yaxis"]["range"]) for p in panels}) == 1

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pandas as pd
 import pytest
 
+from analysis.colours import CATEGORY_COLOURS, chip_colour, luminance
 from app.ui import format as fmt
-from app.ui.colours import CATEGORY_COLOURS, chip_colour, luminance
 
 
 @pytest.mark.parametrize(
@@ -78,3 +78,14 @@ def test_noise_floor_names_both_kinds_of_work_where_both_are_known():
     )
     assert fmt.noise_floor(0.34, {"gpu_bound": None}) == "noise floor 34.0\u00a0%"
     assert fmt.noise_floor(None, {}) == "noise floor not measured"
+
+
+def test_counts_have_a_decimal_only_where_one_has_a_part() -> None:
+    assert fmt.count_format([171.0, 4, None]) == "%.0f"
+    assert fmt.count_format([54.0, 3.2]) == "%.1f"
+
+
+def test_a_sentence_has_the_signs_of_pages() -> None:
+    assert (
+        fmt.with_micro("lies 0.43 us apart, 84% less") == "lies 0.43 \u00b5s apart, 84\u00a0% less"
+    )

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from analysis.colours import category_colour
 from app.charts.flame import TOP, Tree, difference_tree, flame
 from app.imports import import_paths
-from app.ui.colours import category_colour
 from core.config import data_dir
 
 NODES = pd.DataFrame(

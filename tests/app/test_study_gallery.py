@@ -6,11 +6,12 @@ import pytest
 from sqlite_utils import Database
 from streamlit.testing.v1 import AppTest
 
+from analysis.colours import gpu_colour
 from analysis.runview import RunView
-from analysis.studies import find_study, list_studies, study_cells
+from analysis.studies import drawn_cells, list_studies
+from app.charts.thumbnail import thumbnail
+from app.pictures import Thumbnail, read_pictures, write_pictures
 from app.ui import data, links
-from app.ui.colours import gpu_colour
-from app.ui.study_gallery import Thumbnail, thumbnail
 from core.config import DataDir
 from db.fetch import run_view
 from tests.history_runs import GPU, store_nights
@@ -29,7 +30,7 @@ def feeding(db: Database, data_dir: DataDir, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def picture(name: str, views: list[RunView]) -> Thumbnail:
-    return thumbnail(find_study(name), study_cells(name, views))
+    return thumbnail(drawn_cells(name, views))
 
 
 def test_a_picture_counts_the_runs_that_feed_the_study(
@@ -75,9 +76,27 @@ def test_studies_open_as_a_gallery_and_a_link_opens_one(feeding: list[str]) -> N
     assert at.toggle(key="published").value is True
 
 
-def test_pictures_are_kept_until_a_run_is_added(feeding: list[str], db: Database) -> None:
-    made = data.fetch_thumbnail("decode-latency", thumbnail)
+def test_pictures_are_made_anew_when_a_run_is_added_and_shown_until_then(
+    feeding: list[str], db: Database
+) -> None:
+    made = data.fetch_thumbnail("decode-latency")
 
     assert data.kept_thumbnails() == {"decode-latency": made}
+    assert data.old_thumbnails(["decode-latency"]) == set()
     store_nights(db, [3.0], first=9)
-    assert data.kept_thumbnails() == {}
+    assert data.old_thumbnails(["decode-latency", "scaling"]) == {"decode-latency", "scaling"}
+    assert data.kept_thumbnails() == {"decode-latency": made}  # shown until there is a new one
+    again = data.fetch_thumbnail("decode-latency")
+    assert again.num_runs == made.num_runs + 1
+
+
+def test_pictures_outlive_the_server_and_a_broken_file_is_no_obstacle(tmp_path: Path) -> None:
+    path, of = tmp_path / "pictures.json", ("1", 3, "2026-11-28")
+    kept = {"decode-latency": (of, Thumbnail(svg="<svg/>", num_runs=3))}
+
+    write_pictures(path, kept)
+    assert read_pictures(path) == kept
+    path.write_text('[["decode-latency", null]]')
+    assert read_pictures(path) == {}
+    assert read_pictures(tmp_path / "none.json") == {}
+    write_pictures(tmp_path / "no such folder" / "pictures.json", kept)

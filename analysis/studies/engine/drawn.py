@@ -1,6 +1,7 @@
 """Which rows of a table a chart shows and how they are labelled, on pages and in exported files."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -132,6 +133,46 @@ def distinguishing_fields(
     return chosen
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineGroup:
+    """Lines that are drawn together; each row's `legend` is what its line differs in."""
+
+    title: str
+    "What the lines share."
+    rows: list[Row]
+
+
+def grouped_lines(rows: Sequence[Row], colour: str, others: Sequence[str]) -> list[LineGroup]:
+    """Group lines by all fields but the compared one, the largest comparison first.
+
+    Lines that are alone in that are grouped by the compared field, and told by the others. A group
+    holds no row without the values that make it a line of its own, so no line is in two groups.
+    """
+    by_rest: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        by_rest.setdefault(tuple(_text(row[n]) for n in others), []).append(row)
+    groups, single = [], []
+    for found in by_rest.values():
+        if len({_text(row[colour]) for row in found}) < 2:
+            single += found
+            continue
+        for row in found:
+            row["legend"] = field_label(row[colour], colour) + _source(row)
+        groups.append(LineGroup(title=label_of({n: found[0][n] for n in others}), rows=found))
+    groups.sort(key=lambda group: -len({row["series"] for row in group.rows}))
+    by_value: dict[str, list[Row]] = {}
+    for row in single:
+        by_value.setdefault(_text(row[colour]), []).append(row)
+    for value, found in by_value.items():
+        varying = distinguishing_fields(found, others)
+        for row in found:
+            row["legend"] = label_of({n: row[n] for n in varying}) + _source(row)
+        title = f"{field_label(value, colour)} alone"
+        shared = label_of({n: found[0][n] for n in others if n not in varying})
+        groups.append(LineGroup(title=_joined([title, shared]), rows=found))
+    return groups
+
+
 def _num_kinds(rows: Sequence[Mapping[str, object]], names: Sequence[str]) -> int:
     return len({tuple(row.get(name) for name in ("from", *names)) for row in rows})
 
@@ -175,6 +216,8 @@ def field_label(value: object, name: str) -> str:
         return name.replace("_", " ") if text.lower() == "true" else ""
     if name == "gpu":
         return text.removeprefix("NVIDIA ")  # all of them share it
+    if name == "compile" and text == "none":
+        return "compile none"  # by itself it would say that nothing is known
     return text if not text or name in SELF_EXPLANATORY else f"{name.replace('_', ' ')} {text}"
 
 

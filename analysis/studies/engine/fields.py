@@ -69,12 +69,19 @@ def fields_of(view: RunView) -> dict[str, str]:
         fields["mode"] = MOE_MODES.get(fields.get("mode", ""), fields.get("mode", ""))
     if model := _model_name(workload, params):
         fields["model"] = model
-    if "gpus" in params:
+    if "gpus" in params and not _is_alone(params):
         fields["ranks"] = _ranks(params)
     device = view.run.gpu_model or ("cpu" if is_cpu_run(view) else GPU_NOT_NAMED)
     fields["gpu"] = _capped(device, params.get("memory_cap_gib"))
     fields["workload"] = workload or ("imported" if known else f"imported: {view.run.name}")
     return fields
+
+
+def _is_alone(params: Mapping[str, Any]) -> bool:
+    """Say whether a run is what it was before it could be shared: one rank, no way to share."""
+    return all(
+        params.get(name, LATER_PARAMS[name]) == LATER_PARAMS[name] for name in ("gpus", "parallel")
+    )
 
 
 def _ranks(params: Mapping[str, Any]) -> str:

@@ -198,7 +198,8 @@ def _job(
 ) -> dict[str, Any] | None:
     """Return the nearest run's job with the wanted fields; None when that run already has them."""
     want = {name: value for name, value in want.items() if value}
-    best = max(makers, key=lambda maker: len(want.items() & maker[1].items()), default=None)
-    if best is None or all(best[1].get(n) == v for n, v in want.items()):
+    wanted = want.items()
+    best = max(makers, key=lambda m: len(wanted & m[1].items()), default=None)
+    if best is None or wanted <= best[1].items():
         return None
     return job_for(best[0], best[1], want)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -46,6 +47,10 @@ def stored(view: RunView, name: str, phase: str = "") -> float | None:
 
 def phase_ns(view: RunView, tail: str, column: str) -> float | None:
     """Return a phase's time per step in ns, summed over its ranges; None if unknown."""
+    return view.once(("phase_ns", tail, column), partial(_phase_ns, view, tail, column))
+
+
+def _phase_ns(view: RunView, tail: str, column: str) -> float | None:
     for frame, num in (
         (phases_of_one(view), 1),
         (view.phases, num_iterations(view.phases) or 1),  # steps stored before they had the column
@@ -59,6 +64,10 @@ def phase_ns(view: RunView, tail: str, column: str) -> float | None:
 
 def phase_top(view: RunView, phase: str) -> tuple[str, float, float, int] | None:
     """Return name, share, ns and count of the longest kernel of one phase, from the spans."""
+    return view.once(("phase_top", phase), partial(_phase_top, view, phase))
+
+
+def _phase_top(view: RunView, phase: str) -> tuple[str, float, float, int] | None:
     frames = [
         pq.read_table(path, columns=["name", "path", "start_ns", "end_ns", "kind"]).to_pandas()
         for path in view.span_paths
@@ -83,7 +92,11 @@ def kernel_shares(view: RunView, by: str) -> pd.Series:
 
     Opaque launches are counted; where no steps are known, the share is of the whole capture.
     """
-    kernels = kernels_of_one(view)
+    return view.once(("kernel_shares", by), partial(_kernel_shares, view, by))
+
+
+def _kernel_shares(view: RunView, by: str) -> pd.Series:
+    kernels = view.once(("kernels_of_one",), partial(kernels_of_one, view))
     times = "total_ns" if kernels["one_ns"].isna().any() else "one_ns"
     total = float(kernels[times].sum()) if len(kernels) else 0.0
     if total <= 0:

@@ -3,6 +3,7 @@
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -15,7 +16,7 @@ from analysis.studies.engine.fields import OF_MODEL, fields_of
 from analysis.studies.engine.fits import fit_table
 from analysis.studies.engine.pivots import make_pivot
 from analysis.studies.engine.readings import latency
-from analysis.studies.engine.records import Pivot, Study, StudyTable
+from analysis.studies.engine.records import Pivot, Study, StudyTable, Table
 from core.errors import UserError
 from core.numbers import decimal
 from core.spec import canonical_json
@@ -91,11 +92,17 @@ def _fixed(study: Study, frame: pd.DataFrame, pivots: Sequence[Pivot]) -> Iterat
         yield f"{lead}: every measured row has {shown}."
 
 
-def study_cells(name: str, views: Sequence[RunView]) -> pd.DataFrame:
-    """Return the tidy cells of a study, published ones beside, without its tables and fits."""
+def drawn_cells(name: str, views: Sequence[RunView]) -> Iterator[tuple[Table, pd.DataFrame]]:
+    """Yield each table of a study with the tidy cells of the value that it is drawn by.
+
+    Published ones are beside.
+    """
     study = find_study(name)
     mine = [v for v in views if allowed(fields_of(v), study.filters)]
-    return make_frame(study, mine, published=True)
+    for table in study.tables:
+        key = table.chart.value if table.chart else table.values[0].key
+        drawn = replace(table, values=tuple(v for v in table.values if v.key == key))
+        yield table, make_frame(replace(study, tables=(drawn,)), mine, published=True)
 
 
 def _left_out(study: Study, views: Sequence[RunView]) -> Iterator[str]:

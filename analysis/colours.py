@@ -6,7 +6,7 @@ background, so nothing depends on the theme.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 CATEGORY_COLOURS: dict[str, str] = {
     "gemm": "#0072b2",
@@ -154,6 +154,14 @@ def stable_colour(name: str) -> str:
     """Return a series colour that is the same for this name on every page and in every session."""
     digest = hashlib.sha256(name.encode()).digest()
     return SERIES_COLOURS[digest[0] % len(SERIES_COLOURS)]
+
+
+def varied(palette: Sequence[str], index: int) -> str:
+    """Return a colour of its own for each of three times the palette: lighter, then darker."""
+    base = palette[index % len(palette)]
+    mixed, share = ((0, 0.0), (255, 0.45), (0, 0.4))[index // len(palette) % 3]
+    parts = [int(base[i : i + 2], 16) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(p + share * (mixed - p)):02x}" for p in parts)
 
 
 def category_order(categories: list[str]) -> list[str]:
