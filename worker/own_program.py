@@ -310,13 +310,15 @@ def _why_no_capture(pass_name: str, main: Process | None) -> dict[str, str]:
 
 
 def _main_process(processes: Sequence[Process]) -> Process | None:
-    """Return the process that the run is about: rank 0, or the one with the most steps' time."""
+    """Return the process that the run is about.
 
-    def weight(process: Process) -> tuple[bool, int]:
-        busy_ns = sum(r.end_ns - r.start_ns for r in process.records)
-        return process.facts.get("rank") in (None, 0), busy_ns
-
-    return max(processes, key=weight, default=None)
+    Of rank 0, or of those without ranks, the first to begin that did at least half of what the
+    busiest one did: workers that a program forks off do as much as it does itself.
+    """
+    ranked = [p for p in processes if p.facts.get("rank") in (None, 0)] or processes
+    busy_ns = [sum(r.end_ns - r.start_ns for r in p.records) for p in ranked]
+    working = [p for p, ns in zip(ranked, busy_ns, strict=True) if 2 * ns >= max(busy_ns)]
+    return min(working, key=lambda p: p.records[0].start_ns if p.records else 0, default=None)
 
 
 def public_words(words: Sequence[str]) -> list[str]:

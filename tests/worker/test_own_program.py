@@ -2,7 +2,8 @@
 
 import pytest
 
-from worker.own_program import OwnProgram, Seen
+from worker.own_program import OwnProgram, Seen, _main_process
+from worker.profile.records import Process, Record
 from worker.profile.steps import Steps, first_of_main
 
 
@@ -32,6 +33,34 @@ def test_pass_that_records_around_steps_is_left_out_where_there_are_none(
 
     assert (why is None) == is_run
     assert is_run or pass_name in str(why)
+
+
+def process(stem: str, start_ns: int, busy_ns: int, rank: int | None = None) -> Process:
+    call = Record(
+        kind=0, flags=0, name=0, size=0, start_ns=start_ns, end_ns=start_ns + busy_ns,
+        gpu_start=None, gpu_call_ns=None,
+    )  # fmt: skip
+    return Process(stem, facts={"rank": rank}, records=[call])
+
+
+@pytest.mark.parametrize(
+    ("processes", "main"),
+    [
+        ([process("child", 50, 110), process("parent", 10, 100)], "parent"),
+        ([process("launcher", 10, 3), process("script", 50, 100)], "script"),
+        ([process("rank 1", 10, 100, 1), process("rank 0", 20, 60, 0)], "rank 0"),
+        ([Process("none"), process("worker", 50, 1)], "worker"),
+        ([process("rank 3", 5, 9, 3)], "rank 3"),
+        ([], None),
+    ],
+    ids=["forked workers", "launcher", "ranks", "no record", "another rank", "nothing"],
+)
+def test_the_run_is_about_the_process_that_does_the_work(
+    processes: list[Process], main: str | None
+) -> None:
+    found = _main_process(processes)
+
+    assert (found and found.stem) == main
 
 
 def test_no_pass_is_left_out_before_the_clean_one_has_told() -> None:
