@@ -270,6 +270,8 @@ def allowed_own(spec: JobSpec, folder: Path) -> tuple[OwnProgram, float]:
     return own, params.timeout_s
 
 
+NUM_WARM_UP = 4
+"""Records of a process that do not tell how much it does."""
 _NO_PYTHON = (
     "No steps of this program were seen from outside: it starts no Python in which the hooks could "
     "enter, or one that ignores PYTHONPATH (`-I`, `-E`) or whose PYTHONPATH was set anew, where "
@@ -316,9 +318,16 @@ def _main_process(processes: Sequence[Process]) -> Process | None:
     busiest one did: workers that a program forks off do as much as it does itself.
     """
     ranked = [p for p in processes if p.facts.get("rank") in (None, 0)] or processes
-    busy_ns = [sum(r.end_ns - r.start_ns for r in p.records) for p in ranked]
+    busy_ns = [_busy_ns(p, NUM_WARM_UP) for p in ranked]
+    if not any(busy_ns):
+        busy_ns = [_busy_ns(p, 0) for p in ranked]
     working = [p for p, ns in zip(ranked, busy_ns, strict=True) if 2 * ns >= max(busy_ns)]
     return min(working, key=lambda p: p.records[0].start_ns if p.records else 0, default=None)
+
+
+def _busy_ns(process: Process, first: int) -> int:
+    """Return the time of a process's calls without the first, which set up more than they do."""
+    return sum(r.end_ns - r.start_ns for r in process.records[first:])
 
 
 def public_words(words: Sequence[str]) -> list[str]:

@@ -35,26 +35,37 @@ def test_pass_that_records_around_steps_is_left_out_where_there_are_none(
     assert is_run or pass_name in str(why)
 
 
-def process(stem: str, start_ns: int, busy_ns: int, rank: int | None = None) -> Process:
-    call = Record(
-        kind=0, flags=0, name=0, size=0, start_ns=start_ns, end_ns=start_ns + busy_ns,
-        gpu_start=None, gpu_call_ns=None,
-    )  # fmt: skip
-    return Process(stem, facts={"rank": rank}, records=[call])
+def process(stem: str, start_ns: int, *busy_ns: int, rank: int | None = None) -> Process:
+    calls = [
+        Record(
+            kind=0, flags=0, name=0, size=0, start_ns=start_ns + i, end_ns=start_ns + i + ns,
+            gpu_start=None, gpu_call_ns=None,
+        )
+        for i, ns in enumerate(busy_ns)
+    ]  # fmt: skip
+    return Process(stem, facts={"rank": rank}, records=calls)
+
+
+STEPS = (10,) * 12
 
 
 @pytest.mark.parametrize(
     ("processes", "main"),
     [
-        ([process("child", 50, 110), process("parent", 10, 100)], "parent"),
-        ([process("launcher", 10, 3), process("script", 50, 100)], "script"),
-        ([process("rank 1", 10, 100, 1), process("rank 0", 20, 60, 0)], "rank 0"),
+        ([process("child", 50, 900, *STEPS), process("parent", 10, *STEPS)], "parent"),
+        ([process("ended child", 50, 900), process("parent", 10, *STEPS)], "parent"),
+        ([process("launcher", 10, 3), process("script", 50, *STEPS)], "script"),
+        ([process("helper", 10, 3), process("script", 50, 9, 9)], "script"),
+        ([process("1", 10, *STEPS, rank=1), process("0", 20, *STEPS[:8], rank=0)], "0"),
         ([Process("none"), process("worker", 50, 1)], "worker"),
-        ([process("rank 3", 5, 9, 3)], "rank 3"),
+        ([process("rank 3", 5, 9, rank=3)], "rank 3"),
         ([], None),
     ],
-    ids=["forked workers", "launcher", "ranks", "no record", "another rank", "nothing"],
-)
+    ids=[
+        "forked worker", "worker ended early", "launcher", "few calls", "ranks", "no record",
+        "another rank", "nothing",
+    ],
+)  # fmt: skip
 def test_the_run_is_about_the_process_that_does_the_work(
     processes: list[Process], main: str | None
 ) -> None:
