@@ -17,9 +17,7 @@ import contextlib
 import json
 import logging
 import os
-import select
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,12 +27,11 @@ from typing import Any
 from core.config import ROOT, ReadingSettings, reading_settings
 from core.errors import CaptureError
 from core.python import module_command
-from core.supervisor import supervised
+from core.tree import Tree, started
 
 LOG = logging.getLogger("warpboard.sandbox")
 REQUEST, SAID = "request.json", "said.txt"
 _POLL_S = 0.1
-_END_S = 15.0
 _PROCESSES = 2
 """The kernel ends a process that takes `cpu_s`; a reader and its tool may take so much together."""
 _MAPPED_BYTES = 3 << 30
@@ -113,63 +110,15 @@ def run_limited(
         raise CaptureError(subject, where, remedy)
 
 
-class _Child:
-    """A child under its supervisor, which tells through a pipe how the child ended."""
-
-    def __init__(self, supervisor: subprocess.Popen[bytes], status: int) -> None:
-        self.pid = supervisor.pid
-        self._supervisor = supervisor
-        self._status = status
-        self._told = b""
-
-    def has_ended(self, wait_s: float) -> bool:
-        """Wait so long at most; say whether the child and all that it started are gone."""
-        if not select.select([self._status], [], [], wait_s)[0]:
-            return False
-        told = os.read(self._status, 1 << 12)
-        self._told += told
-        return not told
-
-    def exit_code(self) -> int:
-        """Return how it ended, negative for a signal."""
-        reports = [json.loads(line) for line in self._told.splitlines()]
-        codes = [int(report["returncode"]) for report in reports if "returncode" in report]
-        return codes[0] if codes else self._supervisor.wait() or 1
-
-
 @contextlib.contextmanager
-def _started(module: str, scratch: Path) -> Iterator[_Child]:
+def _started(module: str, scratch: Path) -> Iterator[Tree]:
     """Start the child; when the block is left, nothing of it and of what it started is there."""
-    (told, control), (status, report) = os.pipe(), os.pipe()
     command = module_command("captures.confined", module)
-    try:
-        with (scratch / SAID).open("wb") as said:
-            supervisor = subprocess.Popen(
-                supervised(command, told, report),
-                cwd=scratch,
-                env=_environment(scratch),
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                start_new_session=True,
-                pass_fds=(told, report),
-            )
-    except BaseException:
-        os.close(control)
-        os.close(status)
-        raise
-    finally:
-        os.close(told)
-        os.close(report)
-    try:
-        yield _Child(supervisor, status)
-    finally:
-        os.close(control)  # by this the supervisor ends all that runs below it
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            supervisor.wait(_END_S)
-        supervisor.kill()
-        supervisor.wait()
-        os.close(status)
+    with (
+        (scratch / SAID).open("wb") as said,
+        started(command, output=said, cwd=scratch, env=_environment(scratch)) as child,
+    ):
+        yield child
 
 
 def _as_request(limits: Limits) -> dict[str, Any]:
@@ -194,7 +143,7 @@ def _environment(scratch: Path) -> dict[str, str]:
 
 
 def _watch(
-    child: _Child, scratch: Path, limits: Limits, is_cancelled: Callable[[], bool]
+    child: Tree, scratch: Path, limits: Limits, is_cancelled: Callable[[], bool]
 ) -> tuple[str, str] | None:
     """Wait until the child has ended; return why it must be, once it goes beyond a limit."""
     deadline = time.monotonic() + limits.wall_s

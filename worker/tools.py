@@ -1,12 +1,9 @@
 """Where the NVIDIA tools of this host are, which versions, and why one cannot be used."""
 
-import contextlib
 import glob
 import os
 import re
 import shutil
-import signal
-import subprocess
 import tempfile
 import time
 from dataclasses import dataclass
@@ -14,6 +11,7 @@ from functools import cache
 from typing import IO
 
 from captures.sandbox import tree_usage
+from core.tree import Tree, started
 
 NSYS_PATTERNS = (
     "/opt/nvidia/nsight-systems*/*/bin/nsys",
@@ -48,46 +46,34 @@ def run_quietly(command: list[str], timeout_s: float = 20.0) -> tuple[int | None
     """Return (exit code, stdout and stderr); the code is None if it could not run or was ended.
 
     That is when it hangs, writes more than MAX_SAID_BYTES or takes more than MAX_PROBE_BYTES of
-    memory. What it started in its session ends with it.
+    memory. What it started ends with it, in sessions of its own too.
     """
     with tempfile.TemporaryFile() as said:
-        try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            return None, str(error)
-        try:
-            why = _watch(process, said, timeout_s)
-        finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        with started(command, output=said) as tree:
+            why = _watch(tree, said, timeout_s)
         if why is not None:
             return None, why
+        try:
+            code = tree.exit_code()
+        except OSError as error:
+            return None, str(error)
         said.seek(0)
-        return process.returncode, said.read(MAX_SAID_BYTES).decode(errors="replace")
+        return code, said.read(MAX_SAID_BYTES).decode(errors="replace")
 
 
-def _watch(process: "subprocess.Popen[bytes]", said: IO[bytes], timeout_s: float) -> str | None:
-    """Wait for the end of a process; return why it must be ended, once it must."""
+def _watch(tree: Tree, said: IO[bytes], timeout_s: float) -> str | None:
+    """Wait for the end of a command; return why it must be ended, once it must."""
     deadline_s = time.monotonic() + timeout_s
     pause_s = 0.01
-    while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(pause_s)
-            return None
+    while not tree.has_ended(pause_s):
         pause_s = min(2 * pause_s, 0.2)
         if os.fstat(said.fileno()).st_size > MAX_SAID_BYTES:
             return f"it wrote more than {MAX_SAID_BYTES >> 20} MiB"
-        if tree_usage(process.pid)[0] > MAX_PROBE_BYTES:
+        if tree_usage(tree.pid)[0] > MAX_PROBE_BYTES:
             return f"it took more than {MAX_PROBE_BYTES >> 30} GiB of memory"
         if time.monotonic() > deadline_s:
             return f"no answer within {timeout_s:.0f} s"
+    return None
 
 
 def _candidates(name: str, patterns: tuple[str, ...]) -> list[str]:

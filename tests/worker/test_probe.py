@@ -150,9 +150,16 @@ def test_a_tool_that_does_not_end_is_ended_and_named(tmp_path: Path, acts: str, 
     assert said in text
 
 
-def test_what_a_tool_leaves_running_neither_delays_nor_outlives_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "leave",
+    ["sleep 60 &\necho $! > MARK", "setsid sh -c 'echo $$ > MARK; exec sleep 60' &\nsleep 0.5"],
+    ids=["in its session", "in a session of its own"],
+)
+def test_what_a_tool_leaves_running_neither_delays_nor_outlives_it(
+    tmp_path: Path, leave: str
+) -> None:
     tool, mark = tmp_path / "tool", tmp_path / "pid"
-    tool.write_text(f"#!/bin/sh\nsleep 60 &\necho $! > {mark}\necho version 1\n")
+    tool.write_text(f"#!/bin/sh\n{leave}\necho version 1\n".replace("MARK", str(mark)))
     tool.chmod(0o755)
 
     assert run_quietly([str(tool)], timeout_s=20) == (0, "version 1\n")
