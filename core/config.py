@@ -81,7 +81,7 @@ class DataDir:
                 self.root.chmod(0o700)
         for path in (self.captures, self.spans, self.uploads, self.broker, self.spool, self.logs):
             try:
-                path.mkdir(parents=True, exist_ok=True)
+                path.mkdir(parents=True, exist_ok=True, mode=0o700)
             except OSError as exc:
                 raise UserError(
                     f"{path}: cannot be made ({exc.strerror}); name another folder with --data"

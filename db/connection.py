@@ -56,7 +56,8 @@ def connect(path: Path, *, is_reader: bool = False) -> Database:
     if is_reader and path.exists() and not is_writable(path):
         return open_read_only(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # its owner's alone
         connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
     except (OSError, sqlite3.OperationalError) as exc:
         raise UserError(f"{path}: cannot be opened ({exc}); choose another --data folder") from exc

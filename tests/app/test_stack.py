@@ -22,6 +22,7 @@ from core.errors import UserError
 from db.connection import opened
 from db.fetch import run_row
 from tests.app.conftest import Cli
+from tests.conftest import H100
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +30,7 @@ FAKE_PYTHON = ROOT / "tests/fake_tools/fake_python"
 WITHOUT_TORCH = f"""#!/bin/sh
 case "$1 $2" in
   "-m workloads") exec {sys.executable} {FAKE_PYTHON} "$@" ;;
-  -c*) exit 1 ;;
+  "-P -c") exit 1 ;;
 esac
 exec {sys.executable} "$@"
 """
@@ -146,6 +147,54 @@ def test_submit_and_wait_works_without_a_dashboard(
     assert 0 < shown["summary"]["gemm_frac"] <= 1
     assert shown["kernels"]
     assert running_stack(data_dir) is None
+
+
+def open_to_others(root: Path) -> list[str]:
+    """Return what in the data directory is not its owner's alone, sockets and pipes included."""
+    found = []
+    for path in [root, *sorted(root.rglob("*"))]:
+        mode = path.lstat().st_mode
+        allowed = 0o700 if path.is_dir() else 0o600
+        if not path.is_symlink() and mode & 0o777 & ~allowed:
+            found.append(f"{path.relative_to(root)} {mode & 0o777:o}")
+    return found
+
+
+def test_after_a_whole_life_the_data_directory_is_its_owners_alone(
+    tmp_path: Path, python: str
+) -> None:
+    data = DataDir(root=tmp_path / "fresh")
+    env = environment(data, python)
+
+    def run(*words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [*CLI, *words], env=env, cwd="/", umask=0o022, capture_output=True, text=True,
+            timeout=JOB_S, check=False,
+        )  # fmt: skip
+
+    run("runs")
+    assert open_to_others(data.root) == []
+    one = ("--gpu", "cpu", "--repeats", "1", "--set", "compile=none")
+    assert run("submit", "decode", *one, "--wait").returncode == 0
+    waiting = json.loads(run("submit", "decode", *one, "--json").stdout)["runs"][0]["run_id"]
+    assert run("cancel", waiting).returncode == 0
+    assert run("import", str(H100 / "nsys" / "decode_eager.sqlite")).returncode == 0
+    broken = tmp_path / "broken.sqlite"
+    broken.write_bytes((H100 / "nsys" / "decode_eager.sqlite").read_bytes()[:60_000])
+    assert run("import", str(broken)).returncode == 2
+    assert run("import", str(H100 / "kineto" / "train_bf16.json.gz")).returncode == 0
+    runs = [run["run_id"] for run in json.loads(run("runs", "--json").stdout)["runs"]]
+    done = [r for r in runs if r != waiting]
+    run("compare", done[0], done[1])
+    run("reparse", done[0])
+    run("token", "create", "host-b")
+    run("tag", done[0], "x")
+    run("delete", done[1], "--yes")
+    run("doctor")
+
+    names = {path.name for path in data.root.rglob("*")}
+    assert {"warpboard.db", "worker.token", "gpu.salt"} <= names
+    assert open_to_others(data.root) == []
 
 
 def refused_up(data: DataDir, port: str) -> str:
