@@ -7,10 +7,11 @@ import json
 import os
 import sys
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NoReturn, TextIO, cast
 
 from core.errors import UserError
+from core.plain_text import inert
 
 EXIT_INTERRUPTED = 130
 MAX_PORT = 65_535
@@ -68,11 +69,36 @@ def word(text: str) -> str:
 word.__name__ = "text that is not empty"
 
 
+class _Inert:
+    """A text stream on which nothing steers the terminal: names come from anybody."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(inert(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def inert_output() -> Iterator[None]:
+    """Keep what is printed in the block from steering the terminal."""
+    with contextlib.ExitStack() as stack:
+        if sys.stdout is not None:
+            stack.enter_context(contextlib.redirect_stdout(cast(TextIO, _Inert(sys.stdout))))
+        if sys.stderr is not None:
+            stack.enter_context(contextlib.redirect_stderr(cast(TextIO, _Inert(sys.stderr))))
+        yield
+
+
 def note(text: str) -> None:
     """Print a line for the person at the terminal, on stderr."""
     if sys.stderr is not None:  # None: closed; print would then take stdout
         with contextlib.suppress(OSError):
-            print(text, file=sys.stderr, flush=True)
+            print(inert(text), file=sys.stderr, flush=True)
 
 
 def print_json(value: Any) -> None:

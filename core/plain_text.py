@@ -1,5 +1,10 @@
-"""Texts that others chose, kept from being more than text: cut, and no formula of a spreadsheet."""
+"""Texts that others chose, kept from being more than text: cut, seen as they are, no formula.
 
+A name may hold what steers a terminal, turns the writing direction, or is not seen at all:
+such a character is shown by its number.
+"""
+
+import html
 import re
 
 MAX_NAME_CHARS = 300
@@ -12,6 +17,36 @@ _NUMBER = re.compile(
     r"[+\-\u2212]?\d[\d.,\u202f\u00a0 ]*([eE][+-]?\d+)?[\u00a0\u202f ]?"
     r"[A-Za-z%/\u00b5\u00d7]{0,12}\Z"
 )
+_STEERING = (
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+    r"\ud800-\udfff\ufff9-\ufffb\U000e0000-\U000e007f]|\r(?!\n)"
+)
+_STEERS = re.compile(_STEERING)
+_HIDDEN = re.compile(_STEERING + r"|[\u00ad\u034f\u180e\u200b-\u200d\u2060-\u206f\ufeff]")
+
+
+def inert(text: str) -> str:
+    """Return a text that neither steers a terminal nor turns the writing direction.
+
+    What it escapes stands in JSON's way, so that a document stays the same document.
+    """
+    return _STEERS.sub(_number, text)
+
+
+def visible(text: str) -> str:
+    """Return a text all of whose characters are seen: `inert`, and none without width."""
+    return _HIDDEN.sub(_number, text)
+
+
+def escape(text: str) -> str:
+    """Return a text as HTML, SVG and XML take it: as it is seen."""
+    return html.escape(visible(text))
+
+
+def _number(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    high, low = divmod(code - 0x10000, 0x400)
+    return f"\\u{code:04x}" if high < 0 else f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
 
 
 def cut(text: str, max_chars: int = MAX_NAME_CHARS) -> str:

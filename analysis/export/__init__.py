@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
-from html import escape
 from typing import Any
 
 from analysis.compare.records import Comparison
@@ -21,7 +20,7 @@ from analysis.export.document import (
     study_document,
 )
 from analysis.studies.engine.records import StudyTable
-from core.plain_text import MAX_CELL_CHARS, cut, is_formula
+from core.plain_text import MAX_CELL_CHARS, cut, escape, is_formula, visible
 
 Exportable = Comparison | StudyTable
 MARKDOWN_SPECIAL = re.compile(r"([\\`*\[\]<>|~&])|(?<![A-Za-z0-9])(_)|(_)(?![A-Za-z0-9])")
@@ -125,7 +124,7 @@ def _document(what: Exportable) -> Document:
 
 
 def _markdown(text: str) -> str:
-    plain = " ".join(cut(text, MAX_CELL_CHARS).split())
+    plain = " ".join(visible(cut(text, MAX_CELL_CHARS)).split())
     escaped = MARKDOWN_SPECIAL.sub(lambda match: "\\" + match.group(0), plain)
     return MENTION.sub("\\g<0>\u2060", escaped)
 
@@ -173,6 +172,6 @@ def _csv_cell(value: Any) -> Any:
     if value is None or value != value:
         return ""
     if isinstance(value, str):
-        value = cut(value, MAX_CELL_CHARS)
-        return "'" + value if is_formula(value) else value
+        text = cut(value, MAX_CELL_CHARS)
+        return "'" + visible(text) if is_formula(text) else visible(text)
     return value

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 
 from analysis.colours import BAD, GOOD, NEUTRAL, RUN_A, RUN_B, SERIES_COLOURS, varied
 from analysis.compare.records import Side, Waterfall
 from analysis.studies.engine.drawn import MAX_BAR_ROWS, is_wide
 from core.numbers import decimal
+from core.plain_text import escape
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 860, 336, 70, 40, 96
 NS_PER_MS = 1e6

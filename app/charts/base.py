@@ -7,6 +7,8 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
+from core.plain_text import visible
+
 CONFIG: dict[str, Any] = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d"]}
 
 _LINE_PX = 15
@@ -131,7 +133,7 @@ def time_unit(most_ns: float) -> tuple[float, str]:
 
 def plain(text: object) -> str:
     """Return text that plotly shows as it is: it would read tags in a kernel name as markup."""
-    return str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return visible(str(text)).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def short(text: object, size: int = 44) -> str:

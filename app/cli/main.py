@@ -19,6 +19,7 @@ from core.console import (
     LineParser,
     fail,
     flushed,
+    inert_output,
     refusal,
     stop_writing,
     wants_json,
@@ -76,6 +77,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     is_json = wants_json(own_words)
     if isinstance(sys.stdout, io.TextIOWrapper):  # as JSON wants it, whatever the locale
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+    with inert_output():
+        return _answered(arguments, is_json)
+
+
+def _answered(arguments: list[str], is_json: bool) -> int:
     try:
         options = _options(arguments)
     except UserError as exc:

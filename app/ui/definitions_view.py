@@ -1,13 +1,12 @@
 """The definitions of all numbers, and the colours and examples of the kernel classes."""
 
-from html import escape
-
 import streamlit as st
 
 from analysis.classify import categories, origins
 from analysis.colours import category_colour, origin_colour
 from analysis.definitions import DEFINITIONS, Definition
 from app.ui import style
+from core.plain_text import escape
 
 
 def numbers(query: str) -> None:

@@ -1,7 +1,6 @@
 """Physical GPUs by model, what each reached, and what the hosts' tools may do."""
 
 from collections.abc import Mapping
-from html import escape
 from typing import Any
 
 import pandas as pd
@@ -26,6 +25,7 @@ from app.ui.format import (
 from app.ui.printed_table import Head, printed_table
 from app.ui.widgets import card_border, plain_markdown, said_plainly
 from core import gpus as gpu_table
+from core.plain_text import escape
 
 _MOST_NAMED = 2
 _MOST_OF_FILES = 2

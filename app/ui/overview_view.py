@@ -5,7 +5,6 @@ What got slower, what would be faster, which of two is faster.
 
 import re
 from collections.abc import Callable, Mapping
-from html import escape
 from typing import Any
 
 import pandas as pd
@@ -21,6 +20,7 @@ from app.ui.queue_view import progress_of
 from app.ui.run_advice import prediction_text
 from app.ui.runs_table import open_table, rows_key
 from app.ui.widgets import card_border, plain_markdown, said_plainly, show_table, status_badge
+from core.plain_text import escape
 
 
 def first_steps() -> None:

@@ -5,11 +5,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 import streamlit as st
 
 from app.ui.format import UNKNOWN
+from core.plain_text import escape
 
 _LONG_CHARS = 34
 "A longer text, a kernel's name, is set in several lines."
@@ -48,7 +48,7 @@ def table_html(
         + "</tr>"
         for i, row in enumerate(rows)
     )
-    name = escape(label, quote=True)
+    name = escape(label)
     return (
         f'<div class="wb-printed" role="region" aria-label="{name}" tabindex="0">'
         f"<table><thead>{_head(heads)}</thead><tbody>{body}</tbody></table></div>"

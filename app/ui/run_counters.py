@@ -4,7 +4,6 @@ Of a chosen launch: why its warps wait, hit rates, what moves between memories.
 """
 
 from collections.abc import Mapping
-from html import escape
 from typing import Any
 
 import pandas as pd
@@ -37,6 +36,7 @@ from app.ui.widgets import (
     show_table,
     table_height,
 )
+from core.plain_text import escape
 
 
 def counters(view: RunView) -> None:

@@ -89,7 +89,7 @@ def live(run_id: str) -> None:
     frac, text = progress_of(dict(run.progress), run.status)
     st.progress(frac, text=plain_markdown(text))
     if run.status == "queued":
-        device = gpu_name(run.gpu_model) if run.gpu_model else "this GPU"
+        device = plain_markdown(gpu_name(run.gpu_model)) if run.gpu_model else "this GPU"
         st.caption(f"Waiting for a worker that serves {device}. The Queue shows its place.")
     if st.button("Cancel", icon=":material/cancel:"):
         with said_plainly():

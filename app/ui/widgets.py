@@ -17,7 +17,7 @@ from app.ui import data
 from app.ui.format import UNKNOWN
 from app.ui.shape import status_text
 from core.errors import AppError
-from core.plain_text import MAX_CELL_CHARS, cut, is_formula
+from core.plain_text import MAX_CELL_CHARS, cut, is_formula, visible
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ def plain_markdown(text: str) -> str:
     Addresses, `:icons:` and mail addresses are found in the finished text, whatever is escaped: a
     sign without width breaks them.
     """
-    broken = _FOUND_LATER.sub("\\g<0>\u2060", cut(str(text), MAX_CELL_CHARS))
+    broken = _FOUND_LATER.sub("\\g<0>\u2060", visible(cut(str(text), MAX_CELL_CHARS)))
     return "".join("\\" + c if c in "\\`*_{}[]()#+-.!|<>~$:&^=" else c for c in broken)
 
 
@@ -132,7 +132,7 @@ def _inert_cell(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     text = cut(value, MAX_CELL_CHARS)
-    return "\u200b" + text if is_formula(text) else text
+    return "\u200b" + visible(text) if is_formula(text) else visible(text)
 
 
 def category_column(categories: Iterable[object]) -> Any:

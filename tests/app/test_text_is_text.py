@@ -1,15 +1,23 @@
 """What others named is shown as text: in Markdown, in tables' downloads, in exports."""
 
+from collections.abc import Callable
+from typing import Any
+from xml.etree import ElementTree
+
 import pandas as pd
 import pytest
 from sqlite_utils import Database
 from streamlit.testing.v1 import AppTest
 
+from analysis.compare.records import Bar, Waterfall
 from analysis.export import _csv_cell, _markdown
-from app.ui.widgets import _inert, plain_markdown
+from analysis.export_svg import waterfall_svg
+from app.ui.widgets import _inert, _inert_cell, plain_markdown
+from core.plain_text import escape
 from core.spec import JobSpec
 from db.fetch import run_row
 from db.runs import insert_run
+from tests.app.conftest import Cli
 
 
 def test_downloaded_tables_hold_no_formula() -> None:
@@ -75,3 +83,50 @@ def test_name_of_a_megabyte_is_cut(db: Database) -> None:
 
     assert len(run_row(db, run_id).name) == 300
     assert len(plain_markdown("y" * 1_000_000)) <= 4_000
+
+
+HOSTILE = "a\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp\u2066\u2028\rb\x00\x7f\U000e0041c"
+STEERING = set("\x1b\x07\x9b\u202e\u2066\u2028\r\x00\x7f\U000e0041")
+
+
+def test_no_name_steers_the_terminal(cli: Cli, db: Database) -> None:
+    runs = [insert_run(db, spec=JobSpec(workload="decode"), name=HOSTILE) for _ in range(2)]
+    db.execute("UPDATE runs SET error = ?", [HOSTILE])
+    db.conn.commit()
+
+    for words in (
+        ("runs",),
+        ("show", runs[0]),
+        ("compare", *runs),
+        ("show", HOSTILE),
+        ("runs", "--filter", f"name:{HOSTILE}"),
+        ("import", HOSTILE.replace("\x00", "")),
+        (HOSTILE,),
+        ("classify", HOSTILE),
+        ("runs", "--limit", HOSTILE),
+    ):
+        for more in ((), ("--json",)):
+            cli(*words, *more)
+            assert STEERING.isdisjoint(cli.out + cli.err), words
+
+
+def test_json_says_the_same_name_by_other_signs(cli: Cli, db: Database) -> None:
+    insert_run(db, spec=JobSpec(workload="decode"), name=HOSTILE)
+    (run,) = cli.json("runs")["runs"]
+    assert run["name"] == HOSTILE
+
+
+@pytest.mark.parametrize("export", [_markdown, _csv_cell, plain_markdown, escape, _inert_cell])
+def test_no_name_turns_or_hides_letters_in_an_export(export: Callable[[str], Any]) -> None:
+    shown = str(export(HOSTILE + "\u200bx\u00ady"))
+    assert (STEERING | set("\u200b\u00ad")).isdisjoint(shown.replace("\u2060", ""))
+    assert "u202e" in shown.replace("\\", "")
+
+
+def test_drawings_are_sound_xml_whatever_the_name() -> None:
+    bar = Bar(name=HOSTILE, kind="kernel", a_ns=1, b_ns=6)
+    fall = Waterfall(
+        mode="span", per="capture", run_a="a", run_b="b", total_a_ns=1, total_b_ns=6, bars=(bar,)
+    )
+    drawing = ElementTree.fromstring(waterfall_svg(fall, HOSTILE))
+    assert "owned" in "".join(drawing.itertext())

@@ -1,8 +1,10 @@
 """Texts of others: cut, and never a formula."""
 
+import json
+
 import pytest
 
-from core.plain_text import cut, is_formula
+from core.plain_text import cut, inert, is_formula, visible
 
 
 @pytest.mark.parametrize(
@@ -42,3 +44,25 @@ def test_numbers_with_units_and_plain_texts_are_none(text: str) -> None:
 def test_long_texts_are_cut() -> None:
     assert cut("x" * 1_000_000) == "x" * 299 + "\u2026"
     assert cut("short") == "short"
+
+
+@pytest.mark.parametrize(
+    "text", ["plain", "a\tb\nc\r\n", "\u00e9\u4e2d\U0001f600 \u05d0", "\\u202e"]
+)
+def test_what_everybody_writes_stays(text: str) -> None:
+    assert inert(text) == visible(text) == text
+
+
+@pytest.mark.parametrize(
+    "sign",
+    ["\x1b", "\x9b", "\x07", "\x00", "\x7f", "\r", "\u202e", "\u2066", "\u2028", "\U000e0041"],
+)
+def test_a_sign_that_steers_is_shown_by_its_number(sign: str) -> None:
+    shown = inert(f"a{sign}b")
+    assert sign not in shown
+    assert json.loads(f'"{shown}"') == f"a{sign}b"
+
+
+def test_signs_without_width_are_seen_where_texts_are_compared() -> None:
+    assert visible("a\u200bb\ufeff") == "a\\u200bb\\ufeff"
+    assert inert("a\u2060b") == "a\u2060b"
