@@ -17,6 +17,10 @@ MAX_CONNECTIONS = 3000
 "At most; where the process may open few files, so many fewer."
 MAX_OF_CLIENT = 256
 KEPT_FILES = 224
+SOCKET_READ_BYTES = 16 * 2**10
+"Read from a WebSocket at once: frames of no bytes take the event loop a while."
+MAX_FRAMES = 256
+"Of one message of a WebSocket; browsers send one or a few."
 GRACE_S = 0.5
 "A connection of a client that has its share stays so long: its request may be on its way."
 
@@ -128,13 +132,22 @@ class GuardedProtocol(H11Protocol):
         self._is_upgraded = True
         super().handle_websocket_upgrade(event)
         socket_protocol: Any = self.transport.get_protocol()
-        lost = socket_protocol.connection_lost
+        lost, more = socket_protocol.connection_lost, socket_protocol.handle_cont
+        transport: Any = self.transport
+        transport.max_size = SOCKET_READ_BYTES
 
         def connection_lost(exc: Exception | None) -> None:
             OPEN.forget(self.transport)
             lost(exc)
 
+        def handle_cont(frame: Any) -> None:
+            if len(socket_protocol.frames) < MAX_FRAMES:
+                more(frame)
+            else:
+                self.transport.abort()
+
         socket_protocol.connection_lost = connection_lost
+        socket_protocol.handle_cont = handle_cont
 
     def _await_head(self) -> None:
         self._stop_timer()

@@ -92,6 +92,8 @@ class Front:
         try:
             if _ODD_PATH.match(scope["path"]):
                 raise Refused(400, "the path is no plain one")
+            if _header(scope, b"content-length") and _header(scope, b"transfer-encoding"):
+                raise Refused(400, "two lengths: where the request ends is not clear")
             if not path.startswith(API):
                 self._check(scope, path)
             else:

@@ -10,10 +10,21 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlite_utils import Database
 
 from app.api import errors
 from core.config import DataDir
-from tests.app.api_steps import TRACE_SHA256, MakeRun, claim, claimed, register, upload_path
+from db.runs import delete_runs
+from tests.app.api_steps import (
+    TRACE_SHA256,
+    MakeRun,
+    claim,
+    claimed,
+    manifest,
+    register,
+    trace_capture,
+    upload_path,
+)
 
 
 @contextmanager
@@ -186,3 +197,40 @@ def test_no_page_is_served_below_the_api(api: httpx.Client, path: str) -> None:
         head = answer(peer)
     assert head.split()[1] == "404"
     assert "application/json" in head
+
+
+def test_what_is_sent_again_for_a_deleted_run_changes_nothing(
+    api: httpx.Client, db: Database, data_dir: DataDir, make_run: MakeRun
+) -> None:
+    run_id = claimed(api, make_run)
+    db.execute("UPDATE runs SET status = 'interrupted' WHERE id = ?", [run_id])
+    db.conn.commit()
+    delete_runs(db, [run_id])
+    before = sorted(data_dir.root.rglob("*"))
+
+    told = api.post(f"/runs/{run_id}/events", json={"attempt": 1, "events": [{"kind": "log"}]})
+    assert told.json() == {"cancel": True}
+    answers = [
+        api.post(f"/runs/{run_id}/finish", json=manifest([trace_capture()])),
+        api.put(upload_path(run_id), params={"file": "t.gz", "offset": 0}, content=b"x" * 99),
+        claim(api, run_id),
+        claim(api, run_id, **{"try_id": "again"}),
+    ]
+
+    assert {a.status_code for a in answers} <= {404, 409, 410}
+    assert db.execute("SELECT count(*) FROM runs").fetchone() == (0,)
+    assert db.execute("SELECT count(*) FROM events").fetchone() == (0,)
+    assert [p for p in data_dir.root.rglob("*") if p not in before and "-wal" not in p.name] == []
+
+
+def test_of_a_key_that_comes_twice_the_same_value_is_checked_and_used(
+    api: httpx.Client, make_run: MakeRun
+) -> None:
+    """Else a token's check could see one worker, and the work be done for another."""
+    run_id = make_run()
+    register(api)
+    register(api, "w2")
+    body = b'{"worker_id": "w1", "worker_id": "w2", "gpu": {"model": "cpu"}, "task_id": "t"}'
+    assert api.post(f"/runs/{run_id}/claim", content=body).status_code == 200
+    (row,) = [r for r in api.get("/runs").json()["runs"] if r["id"] == run_id]
+    assert row["worker_id"] == "w2"

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -184,6 +184,20 @@ def test_a_header_that_decides_comes_once(opened: int, second: str) -> None:
     with socket.create_connection(("127.0.0.1", opened), timeout=20) as peer:
         peer.sendall(f"GET / HTTP/1.1\r\n{own}\r\n{second}\r\n\r\n".encode())
         assert b" 400 " in peer.recv(99)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["length first", "chunked first"])
+def test_a_request_with_two_lengths_is_refused_and_nothing_behind_it_is_read(
+    opened: int, first: bool
+) -> None:
+    lengths = ["Content-Length: 4", "Transfer-Encoding: chunked"]
+    head = "\r\n".join([f"Host: localhost:{opened}", *(lengths if first else lengths[::-1])])
+    smuggled = f"GET /smuggled HTTP/1.1\r\nHost: localhost:{opened}\r\n\r\n"
+    for path in ("/_stcore/upload_file/a/b", "/api/v1/workers"):
+        with socket.create_connection(("127.0.0.1", opened), timeout=20) as peer:
+            peer.sendall(f"PUT {path} HTTP/1.1\r\n{head}\r\n\r\n0\r\n\r\n{smuggled}".encode())
+            answer = b"".join(iter(lambda: peer.recv(4096), b""))
+        assert answer.count(b"HTTP/1.1") == 1 and b" 400 " in answer[:20]
 
 
 @pytest.mark.parametrize(
@@ -496,6 +510,23 @@ def _is_closed(peer: socket.socket) -> bool:
         return peer.recv(999) == b""
     except ConnectionResetError:
         return True
+
+
+def test_a_message_in_more_pieces_than_a_browser_makes_ends_its_connection(opened: int) -> None:
+    begin, piece = b"\x01\x80" + bytes(4), b"\x00\x80" + bytes(4)
+    with socket.create_connection(("127.0.0.1", opened), timeout=20) as peer:
+        peer.sendall(
+            f"GET /_stcore/stream HTTP/1.1\r\nHost: localhost:{opened}\r\nUpgrade: websocket\r\n"
+            "Connection: Upgrade\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+            "Sec-WebSocket-Version: 13\r\n\r\n".encode()
+        )
+        assert b" 101 " in peer.recv(999)
+        peer.sendall(begin + piece * 200)
+        assert ask(opened, "/_stcore/health").status_code == 200
+        with suppress(ConnectionError):
+            for _ in range(20):
+                peer.sendall(piece * 10_000)
+        assert _is_closed(peer)
 
 
 def test_sessions_of_one_client_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
