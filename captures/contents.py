@@ -1,6 +1,8 @@
 """Which files make a run, and the hashes by which the same files are known again."""
 
 import hashlib
+import os
+import stat
 from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +13,7 @@ from core.errors import CaptureError, UserError
 from core.spec import canonical_json
 
 _MAX_NAME_BYTES = 180
+_NOT_PLAIN = ("is no regular file", "Import a file or a bundle folder")
 
 
 def check_paths(paths: Sequence[Path]) -> None:
@@ -19,7 +22,7 @@ def check_paths(paths: Sequence[Path]) -> None:
         if not path.exists():
             raise UserError(f"{path}: no such file or folder")
         if not (path.is_file() or path.is_dir()):  # opening a pipe would wait for its writer
-            raise CaptureError(path, "is no regular file", "Import a file or a bundle folder")
+            raise CaptureError(path, *_NOT_PLAIN)
 
 
 def bundle_folders(paths: Sequence[Path]) -> tuple[Path, ...]:
@@ -87,9 +90,26 @@ def hash_of(value: Any) -> str:
 
 
 def file_sha256(path: Path) -> str:
-    """Return a file's SHA-256 in hex."""
-    with path.open("rb") as file:
+    """Return a file's SHA-256 in hex; CaptureError for what is no file that its disk can hold."""
+    with open(path, "rb", opener=_not_waiting) as file:
+        _check_plain(path, file.fileno())
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _not_waiting(path: str, flags: int) -> int:
+    """Open what may have become a pipe since it was looked at."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _check_plain(path: Path, descriptor: int) -> None:
+    """Refuse pipes and devices, and files of holes: reading terabytes of zeros takes hours."""
+    status, disk = os.fstat(descriptor), os.fstatvfs(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise CaptureError(path, *_NOT_PLAIN)
+    size_bytes = disk.f_blocks * disk.f_frsize
+    if size_bytes and status.st_size > size_bytes:
+        where = f"its size of {status.st_size / 1e12:.1f} TB is more than its whole disk has"
+        raise CaptureError(path, where, "It is a file of holes, not a capture: copy it again")
 
 
 def content_sha256(path: Path) -> str:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from app.imports import Given, import_several
 from captures.contents import file_sha256
 from core.config import DataDir
-from core.errors import AppError
+from core.errors import AppError, CaptureError
 from tests.app.conftest import Cli
 from tests.conftest import H100
 
@@ -178,3 +179,28 @@ def test_each_of_several_files_gets_its_own_answer(data_dir: DataDir, tmp_path: 
         "README.md",
         "imported",
     ]
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.sqlite", "t.pickle", "t.csv"])
+def test_file_of_holes_that_no_disk_can_hold_is_refused_at_once(
+    cli: Cli, tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / name
+    disk = os.statvfs(tmp_path)
+    path.write_bytes(EAGER.read_bytes()[:4096])
+    try:
+        os.truncate(path, disk.f_blocks * disk.f_frsize + (1 << 30))
+    except OSError:
+        pytest.skip("no file of this size can be made here")
+    started = time.process_time()
+
+    assert cli("import", str(path)) == 2
+
+    assert name in cli.err and "more than its whole disk" in cli.err
+    assert time.process_time() - started < 10
+
+
+def test_file_that_became_a_pipe_since_it_was_looked_at_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CaptureError, match="no regular file"):
+        file_sha256(tmp_path / "pipe")
