@@ -5,6 +5,7 @@ share the token in its data directory, which has no row here.
 """
 
 import hashlib
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from sqlite_utils import Database
 
 from core.errors import UserError
+from core.foreign import checked_text
 from db.clock import utc_now
 
 EMBEDDED = "embedded"
@@ -35,6 +37,7 @@ class TokenRow:
 
 def add_token(db: Database, token: str, label: str) -> None:
     """Store a token for a label, replacing the earlier one; only the SHA-256 is kept."""
+    label = _plain(label)
     if label == EMBEDDED:
         raise UserError(f"label: {label!r} names the token of this host's own workers")
     digest = hashlib.sha256(token.encode()).hexdigest()
@@ -45,6 +48,11 @@ def add_token(db: Database, token: str, label: str) -> None:
             " VALUES (?, ?, ?)",
             (digest, label, utc_now()),
         )
+
+
+def _plain(label: str) -> str:
+    """Return a label as it is compared: two that look alike by composed letters are one."""
+    return checked_text(unicodedata.normalize("NFC", label), "label")
 
 
 def tokens(db: Database) -> list[TokenRow]:
@@ -60,6 +68,7 @@ def tokens(db: Database) -> list[TokenRow]:
 
 def revoke_token(db: Database, label: str) -> None:
     """Refuse a token from now on; UserError when there is none of that label."""
+    label = _plain(label)
     with db.atomic():
         gone = db.conn.execute("DELETE FROM worker_tokens WHERE label = ?", (label,)).rowcount
     if not gone:

@@ -7,6 +7,7 @@ that the provider knows may enter.
 import json
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -97,9 +98,12 @@ def load_login(base_path: str = "") -> Login | None:
     """Return the configured login; None without a secrets file.
 
     UserError when there is a file and no complete login in it: pages never open by a mistake in it.
+    Nor is a file taken that others may write: they would say who enters.
     """
     path = secrets_path()
     try:
+        if path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise UserError(f"{path}: other users may change the login; chmod 600 {path}")
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         if os.environ.get("WARPBOARD_SECRETS"):

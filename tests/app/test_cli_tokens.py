@@ -29,6 +29,9 @@ def test_token_is_made_listed_and_revoked(cli: Cli, db: Database) -> None:
         (["token", "revoke"], "write `token LABEL`"),
         (["token", "a", "b"], "write `token LABEL`"),
         (["token", "embedded"], "own workers"),
+        (["token", "a\x1b[2Jb"], "label is"),
+        (["token", "a\u202eb"], "label is"),
+        (["token", "x" * 5000], "label is"),
         (["gpu", "remove", "GPU-9"], "gpu list"),
         (["gpu", "remove"], "gpu remove ID"),
     ],
@@ -36,6 +39,13 @@ def test_token_is_made_listed_and_revoked(cli: Cli, db: Database) -> None:
 def test_wrong_words_are_refused(cli: Cli, words: list[str], said: str) -> None:
     assert cli(*words) == 2
     assert said in cli.err
+
+
+def test_a_label_that_looks_the_same_is_the_same(cli: Cli, db: Database) -> None:
+    assert cli("token", "caf\u00e9") == cli("token", "cafe\u0301") == 0
+    assert len(token_digests(db)) == 1
+    assert cli("token", "revoke", "cafe\u0301") == 0
+    assert token_digests(db) == {}
 
 
 def test_gpu_of_an_ended_worker_is_forgotten(cli: Cli, db: Database) -> None:

@@ -114,6 +114,18 @@ def test_a_secrets_file_that_is_named_and_not_there_stops_the_start(secrets: Pat
         load_login()
 
 
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_a_secrets_file_that_others_may_write_stops_the_start(secrets: Path, mode: int) -> None:
+    real = secrets.with_name("real.toml")
+    real.write_text(SECRETS)
+    real.chmod(mode)
+    secrets.symlink_to(real)  # a link's own mode says nothing
+    with pytest.raises(UserError, match="other users may change the login; chmod 600"):
+        load_login()
+    real.chmod(0o640)
+    assert load_login() is not None
+
+
 def test_a_complete_file_is_a_login(secrets: Path) -> None:
     named = SECRETS.replace("client_id", "[auth.lab]\nclient_id")
     for text, providers in ((SECRETS, ("default",)), (named, ("lab",))):
