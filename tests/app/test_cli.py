@@ -294,7 +294,7 @@ def test_words_of_run_and_worker_reach_their_program_untouched(
     monkeypatch.setattr("app.cli.pass_on.os.execve", lambda _, words, env: seen.append(words))
     monkeypatch.setenv("WARPBOARD_PYTHON", "/usr/bin/python3")
     cli(command, "--out", "x", "decode", "--set", "a=1")
-    assert seen[0][3:] == ["--out", "x", "decode", "--set", "a=1"]
+    assert seen[0][4:] == ["--out", "x", "decode", "--set", "a=1"]
 
 
 def test_help_of_run_installs_no_torch(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
