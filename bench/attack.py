@@ -1,4 +1,4 @@
-"""The server under attack: slow, half-open, foreign, oversized and anonymous requests on 127.0.0.1.
+"""The server under attack: slow, half-open, foreign, oversized, anonymous and pieced requests.
 
 `python -m bench.attack [--seconds 5]` starts `up` on an empty data directory, runs a job of its own
 program (`sleep`), and sends each kind of attack for some seconds, bounded in number, while another
@@ -33,6 +33,7 @@ NUM_HALF_OPEN = 1_100
 NUM_SLOW = 60
 NUM_FOREIGN = 200
 NUM_OVERSIZED = 24
+NUM_SOCKETS = 8
 NUM_ANONYMOUS = 600
 JOB_S = 600
 START_S = 120.0
@@ -127,6 +128,29 @@ def foreign(port: int, seconds: float) -> dict[str, Any]:
     return {"answers": codes}
 
 
+def pieces(port: int, seconds: float) -> dict[str, Any]:
+    """Send WebSocket messages in empty pieces, and pings, from several connections in turn."""
+    head = (
+        f"GET /_stcore/stream HTTP/1.1\r\nHost: localhost:{port}\r\nUpgrade: websocket\r\n"
+        f"Origin: http://localhost:{port}\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    ).encode()
+    first, piece, ping = (bytes([code, 0x80, 0, 0, 0, 0]) for code in (0x02, 0x00, 0x89))
+    num_closed = 0
+    end_s = time.monotonic() + seconds
+    with peers(port, NUM_SOCKETS, head) as opened:
+        time.sleep(0.5)
+        while opened and time.monotonic() < end_s:
+            for number, peer in enumerate(list(opened)):
+                flood = ping if number % 2 else piece
+                try:
+                    peer.sendall(first + flood * 20_000)
+                except OSError:
+                    num_closed += 1
+                    opened.remove(peer)
+    return {"sockets": NUM_SOCKETS, "closed": num_closed}
+
+
 def oversized(port: int, seconds: float) -> dict[str, Any]:
     del seconds
     codes: dict[str, int] = {}
@@ -164,6 +188,7 @@ KINDS: tuple[Callable[[int, float], dict[str, Any]], ...] = (
     half_open,
     slow,
     foreign,
+    pieces,
     oversized,
     anonymous,
 )

@@ -17,10 +17,12 @@ MAX_CONNECTIONS = 3000
 "At most; where the process may open few files, so many fewer."
 MAX_OF_CLIENT = 256
 KEPT_FILES = 224
-SOCKET_READ_BYTES = 16 * 2**10
+SOCKET_READ_BYTES = 4 * 2**10
 "Read from a WebSocket at once: frames of no bytes take the event loop a while."
 MAX_FRAMES = 256
 "Of one message of a WebSocket; browsers send one or a few."
+MAX_PINGS = 20
+"So many, and one a second; browsers send none."
 GRACE_S = 0.5
 "A connection of a client that has its share stays so long: its request may be on its way."
 
@@ -131,23 +133,9 @@ class GuardedProtocol(H11Protocol):
         self._stop_timer()
         self._is_upgraded = True
         super().handle_websocket_upgrade(event)
-        socket_protocol: Any = self.transport.get_protocol()
-        lost, more = socket_protocol.connection_lost, socket_protocol.handle_cont
         transport: Any = self.transport
         transport.max_size = SOCKET_READ_BYTES
-
-        def connection_lost(exc: Exception | None) -> None:
-            OPEN.forget(self.transport)
-            lost(exc)
-
-        def handle_cont(frame: Any) -> None:
-            if len(socket_protocol.frames) < MAX_FRAMES:
-                more(frame)
-            else:
-                self.transport.abort()
-
-        socket_protocol.connection_lost = connection_lost
-        socket_protocol.handle_cont = handle_cont
+        _guard(transport, transport.get_protocol())
 
     def _await_head(self) -> None:
         self._stop_timer()
@@ -161,3 +149,33 @@ class GuardedProtocol(H11Protocol):
     def _too_slow(self) -> None:
         if self.is_idle:
             self.transport.abort()
+
+
+def _guard(transport: Any, protocol: Any) -> None:
+    """Have a WebSocket leave `OPEN` with its end, and end when it is flooded with small frames."""
+    lost, more, answer = protocol.connection_lost, protocol.handle_cont, protocol.handle_ping
+    loop = asyncio.get_running_loop()
+    first_s = loop.time() - MAX_PINGS
+    num_pings = 0
+
+    def connection_lost(exc: Exception | None) -> None:
+        OPEN.forget(transport)
+        lost(exc)
+
+    def handle_cont(frame: Any) -> None:
+        if len(protocol.frames) < MAX_FRAMES:
+            more(frame)
+        else:
+            transport.abort()
+
+    def handle_ping() -> None:
+        nonlocal num_pings
+        num_pings += 1
+        if num_pings <= loop.time() - first_s:
+            answer()
+        else:
+            transport.abort()
+
+    protocol.connection_lost = connection_lost
+    protocol.handle_cont = handle_cont
+    protocol.handle_ping = handle_ping

@@ -512,8 +512,11 @@ def _is_closed(peer: socket.socket) -> bool:
         return True
 
 
-def test_a_message_in_more_pieces_than_a_browser_makes_ends_its_connection(opened: int) -> None:
-    begin, piece = b"\x01\x80" + bytes(4), b"\x00\x80" + bytes(4)
+@pytest.mark.parametrize("code", [b"\x00", b"\x89"], ids=["pieces of a message", "pings"])
+def test_a_flood_of_frames_that_no_browser_sends_ends_its_connection(
+    opened: int, code: bytes
+) -> None:
+    begin, piece = b"\x01\x80" + bytes(4), code + b"\x80" + bytes(4)
     with socket.create_connection(("127.0.0.1", opened), timeout=20) as peer:
         peer.sendall(
             f"GET /_stcore/stream HTTP/1.1\r\nHost: localhost:{opened}\r\nUpgrade: websocket\r\n"
@@ -521,7 +524,7 @@ def test_a_message_in_more_pieces_than_a_browser_makes_ends_its_connection(opene
             "Sec-WebSocket-Version: 13\r\n\r\n".encode()
         )
         assert b" 101 " in peer.recv(999)
-        peer.sendall(begin + piece * 200)
+        peer.sendall(begin + piece * 10)
         assert ask(opened, "/_stcore/health").status_code == 200
         with suppress(ConnectionError):
             for _ in range(20):
