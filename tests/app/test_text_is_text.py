@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from analysis.compare.records import Bar, Waterfall
 from analysis.export import _csv_cell, _markdown
-from analysis.export_svg import waterfall_svg
+from analysis.export.svg import waterfall_svg
 from app.ui.widgets import _inert, _inert_cell, plain_markdown
 from core.plain_text import escape
 from core.spec import JobSpec
