@@ -94,7 +94,7 @@ def alive(pids: set[int]) -> set[int]:
 @pytest.fixture
 def python(data_dir: DataDir) -> str:
     """Write WITHOUT_TORCH and return its path."""
-    path = data_dir.root / "python"
+    path = data_dir.root.parent / "python"
     path.write_text(WITHOUT_TORCH)
     path.chmod(0o755)
     return str(path)
@@ -125,30 +125,6 @@ def parts(data_dir: DataDir) -> dict[str, Any]:
     return dict(json.loads(data_dir.stack_path.read_text())["parts"])
 
 
-def test_submit_and_wait_works_without_a_dashboard(
-    data_dir: DataDir, cli: Cli, python: str
-) -> None:
-    words = ("--set", "compile=none", "--gpu", "cpu", "--repeats", "1", "--wait", "--json")
-
-    done = subprocess.run(
-        [*CLI, "submit", "decode", *words],
-        env=environment(data_dir, python),
-        capture_output=True,
-        text=True,
-        timeout=JOB_S,
-        cwd="/",
-    )
-
-    assert done.returncode == 0, done.stderr
-    (found,) = json.loads(done.stdout)["runs"]
-    assert found["status"] == "done"
-    shown = cli.json("show", found["run_id"])
-    assert shown["summary"]["latency_ms"]["n"] >= 10
-    assert 0 < shown["summary"]["gemm_frac"] <= 1
-    assert shown["kernels"]
-    assert running_stack(data_dir) is None
-
-
 def open_to_others(root: Path) -> list[str]:
     """Return what in the data directory is not its owner's alone, sockets and pipes included."""
     found = []
@@ -160,40 +136,54 @@ def open_to_others(root: Path) -> list[str]:
     return found
 
 
-def test_after_a_whole_life_the_data_directory_is_its_owners_alone(
-    tmp_path: Path, python: str
+def test_submit_and_wait_works_without_a_dashboard_and_leaves_nothing_open_to_others(
+    data_dir: DataDir, cli: Cli, python: str, tmp_path: Path
 ) -> None:
-    data = DataDir(root=tmp_path / "fresh")
-    env = environment(data, python)
+    words = ("--set", "compile=none", "--gpu", "cpu", "--repeats", "1", "--wait", "--json")
 
-    def run(*words: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [*CLI, *words], env=env, cwd="/", umask=0o022, capture_output=True, text=True,
-            timeout=JOB_S, check=False,
-        )  # fmt: skip
+    done = subprocess.run(
+        [*CLI, "submit", "decode", *words],
+        env=environment(data_dir, python),
+        capture_output=True,
+        text=True,
+        timeout=JOB_S,
+        cwd="/",
+        umask=0o022,
+    )
 
-    run("runs")
-    assert open_to_others(data.root) == []
-    one = ("--gpu", "cpu", "--repeats", "1", "--set", "compile=none")
-    assert run("submit", "decode", *one, "--wait").returncode == 0
-    waiting = json.loads(run("submit", "decode", *one, "--json").stdout)["runs"][0]["run_id"]
-    assert run("cancel", waiting).returncode == 0
-    assert run("import", str(H100 / "nsys" / "decode_eager.sqlite")).returncode == 0
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["runs"]
+    assert found["status"] == "done"
+    shown = cli.json("show", found["run_id"])
+    assert shown["summary"]["latency_ms"]["n"] >= 10
+    assert 0 < shown["summary"]["gemm_frac"] <= 1
+    assert shown["kernels"]
+    assert running_stack(data_dir) is None
+    live_on(cli, found["run_id"], tmp_path)
+    assert open_to_others(data_dir.root) == []
+
+
+def live_on(cli: Cli, run_id: str, tmp_path: Path) -> None:
+    """Do what else writes to the data directory, refused imports among it, under an open umask."""
     broken = tmp_path / "broken.sqlite"
     broken.write_bytes((H100 / "nsys" / "decode_eager.sqlite").read_bytes()[:60_000])
-    assert run("import", str(broken)).returncode == 2
-    assert run("import", str(H100 / "kineto" / "train_bf16.json.gz")).returncode == 0
-    runs = [run["run_id"] for run in json.loads(run("runs", "--json").stdout)["runs"]]
-    done = [r for r in runs if r != waiting]
-    run("compare", done[0], done[1])
-    run("reparse", done[0])
-    run("token", "create", "host-b")
-    run("tag", done[0], "x")
-    run("delete", done[1], "--yes")
-    run("doctor")
+    before = os.umask(0o022)
+    try:
+        imported = cli.json("import", str(H100 / "nsys" / "decode_eager.sqlite"))["run_id"]
+        assert cli("import", str(broken)) == 2
+        assert cli("compare", run_id, imported) in (0, 4)
+        assert cli("token", "host-b") == 0
+        assert cli("reparse", imported) == 0
+        assert cli("delete", imported) == 0
+    finally:
+        os.umask(before)
 
-    names = {path.name for path in data.root.rglob("*")}
-    assert {"warpboard.db", "worker.token", "gpu.salt"} <= names
+
+def test_a_data_directory_that_a_reading_command_makes_is_its_owners_alone(tmp_path: Path) -> None:
+    data = DataDir(root=tmp_path / "fresh")
+    env = environment(data)
+    subprocess.run([*CLI, "runs"], env=env, cwd="/", umask=0o022, check=True, capture_output=True)
+    assert data.db_path.exists()
     assert open_to_others(data.root) == []
 
 
