@@ -529,7 +529,8 @@ def test_a_flood_of_frames_that_no_browser_sends_ends_its_connection(
         with suppress(ConnectionError):
             for _ in range(20):
                 peer.sendall(piece * 10_000)
-        assert _is_closed(peer)
+            while peer.recv(1 << 16):  # times out where the connection stays
+                pass
 
 
 def test_sessions_of_one_client_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
