@@ -143,7 +143,7 @@ class LineGroup:
 
 
 def grouped_lines(rows: Sequence[Row], colour: str, others: Sequence[str]) -> list[LineGroup]:
-    """Group lines by all fields but the compared one, the largest comparison first.
+    """Group lines by all fields but the compared one, those with most points first.
 
     Lines that are alone in that are grouped by the compared field, and told by the others. A group
     holds no row without the values that make it a line of its own, so no line is in two groups.
@@ -159,7 +159,7 @@ def grouped_lines(rows: Sequence[Row], colour: str, others: Sequence[str]) -> li
         for row in found:
             row["legend"] = field_label(row[colour], colour) + _source(row)
         groups.append(LineGroup(title=label_of({n: found[0][n] for n in others}), rows=found))
-    groups.sort(key=lambda group: -len({row["series"] for row in group.rows}))
+    groups.sort(key=lambda group: -len(group.rows))
     by_value: dict[str, list[Row]] = {}
     for row in single:
         by_value.setdefault(_text(row[colour]), []).append(row)
