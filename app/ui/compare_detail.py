@@ -121,7 +121,8 @@ def _fall(fall: Waterfall, found: Comparison, what: str, each: int) -> Chart:
     steps = [(bar.name, bar.delta_ns / each) for bar in fall.bars]
     labels = (found.a.label, found.b.label)
     if found.intended:
-        labels = (found.intended.a or "unknown", found.intended.b or "unknown")
+        field, a, b = found.intended.field, found.intended.a, found.intended.b
+        labels = (f"{field} {a or 'unknown'}", f"{field} {b or 'unknown'}")
     return waterfall(steps, start_ns=fall.total_a_ns / each, labels=labels, what=what)
 
 
