@@ -21,7 +21,8 @@ from core.spec import JobSpec
 from db.connection import opened
 from db.runs import set_notes, set_tags
 
-FOLDER = Path(__file__).resolve().parent
+FOLDER = Path(os.environ.get("WARPBOARD_EXAMPLES") or Path(__file__).resolve().parent)
+"""Holds `demo.toml` and `data/`: ours, or those of who serves the dashboard."""
 DATA = FOLDER / "data"
 CAPTURES = "captures.tar.xz"
 """What the entries of `demo.toml` name: single captures, and bundles that were named by hand."""
@@ -72,7 +73,7 @@ def _entries(scratch: Path) -> Iterator[Mapping[str, Any]]:
     listing = tomllib.loads((FOLDER / "demo.toml").read_text(encoding="utf-8"))
     captures = unpack(CAPTURES, scratch)
     yield from (_placed(entry, captures) for entry in listing["run"])
-    for group in listing["archive"]:
+    for group in listing.get("archive", []):
         folder = unpack(group["file"], scratch)
         for bundle in sorted(folder.iterdir()):
             yield {

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from app.demo.load import FOLDER
 from app.stack import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,11 +62,13 @@ def dashboard_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def dashboard(context: Any, dashboard_data: Path) -> Iterator[str]:
-    """Run `warpboard up` on an empty data directory, with this Python as the worker's."""
+    """Run `warpboard up` on an empty data directory."""
     folder = dashboard_data.parent
     port, log = free_port(), folder / "up.log"
-    env = {**os.environ, "WARPBOARD_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env["WARPBOARD_PYTHON"] = str(workers_python(folder / "python"))
     env["WARPBOARD_PERFETTO_UI"] = str(Path(__file__).parent / "perfetto_stand_in")
+    env["WARPBOARD_EXAMPLES"] = str(few_examples(folder / "examples"))
     command = [sys.executable, "-m", "app.cli", "up", "--port", str(port), "--no-demo"]
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -78,6 +81,33 @@ def dashboard(context: Any, dashboard_data: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(timeout=60)
+
+
+def workers_python(path: Path) -> Path:
+    """Write a Python that runs jobs without PyTorch where no journey looks at their numbers.
+
+    Its import takes longer than such a job: attention without a limit of its memory, gemm, and jobs
+    of very many iterations, which are there to be cancelled.
+    """
+    replayed = """*' attention '* | *' gemm '* | *'"iterations": 100000'*"""
+    path.write_text(f"""#!/bin/sh
+case " $* " in
+  *'"memory_cap_gib": 8'*) ;;
+  {replayed}) exec {sys.executable} {ROOT}/tests/fake_tools/fake_python "$@" ;;
+esac
+exec {sys.executable} "$@"
+""")
+    path.chmod(0o755)
+    return path
+
+
+def few_examples(folder: Path) -> Path:
+    """Return a folder with the example runs of single captures: the archives have 15 times more."""
+    folder.mkdir()
+    named, _, _ = (FOLDER / "demo.toml").read_text(encoding="utf-8").partition("[[archive]]")
+    (folder / "demo.toml").write_text(named, encoding="utf-8")
+    (folder / "data").symlink_to(FOLDER / "data")
+    return folder
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 
 from core.spec import JobSpec
 from worker import passes
-from worker.execute import JobLimits, execute, warnings_of
+from worker.execute import JobLimits, execute, keeps_reports, warnings_of
 from worker.passes import GpuTarget
 
 H100 = GpuTarget(
@@ -260,22 +260,30 @@ def test_log_and_manifest_name_no_folder_of_this_host(tmp_path: Path, fake_pytho
     assert str(Path(fake_python).parent) not in written
 
 
-@pytest.mark.usefixtures("gpu_host")
 @pytest.mark.parametrize("asked", [False, True])
 @pytest.mark.parametrize(
     ("host", "kept"), [("asked", None), ("always", True), ("never", False), ("", None)]
 )
 def test_reports_are_kept_as_the_job_asks_unless_the_host_says_otherwise(
-    tmp_path: Path, fake_python: str, monkeypatch: pytest.MonkeyPatch, asked: bool, host: str,
-    kept: bool | None,
-) -> None:  # fmt: skip
+    monkeypatch: pytest.MonkeyPatch, asked: bool, host: str, kept: bool | None
+) -> None:
     monkeypatch.setenv("WARPBOARD_KEEP_REPORTS", host)
 
-    run(tmp_path, fake_python, profilers=("nsys", "ncu"), tools={"keep_reports": asked})
+    wanted = asked if kept is None else kept
+    assert keeps_reports(JobSpec(workload="decode", keep_reports=asked)) is wanted
+
+
+@pytest.mark.usefixtures("gpu_host")
+@pytest.mark.parametrize("host", ["always", "never"])
+def test_reports_that_are_not_kept_are_in_no_bundle(
+    tmp_path: Path, fake_python: str, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setenv("WARPBOARD_KEEP_REPORTS", host)
+
+    run(tmp_path, fake_python, profilers=("nsys", "ncu"), tools={"keep_reports": host == "never"})
 
     reports = {p.name for p in (tmp_path / "bundle").glob("*-rep")}
-    wanted = asked if kept is None else kept
-    assert reports == ({"nsys-0.nsys-rep", "ncu-0.ncu-rep"} if wanted else set())
+    assert reports == ({"nsys-0.nsys-rep", "ncu-0.ncu-rep"} if host == "always" else set())
 
 
 @pytest.mark.usefixtures("gpu_host")

@@ -1,5 +1,6 @@
 """`python -m worker.profile` with real programs: a PyTorch script, one without PyTorch, faults."""
 
+import functools
 import gzip
 import json
 import os
@@ -21,36 +22,63 @@ PROGRAMS = Path(__file__).parent / "profile_programs"
 TRAIN = (PROGRAMS / "train.py").read_text()
 
 
+MARKED = (PROGRAMS / "marked.py").read_text()
+SERVE = """
+import sys, time, torch
+net = torch.nn.Linear(8, 8)
+with torch.no_grad():
+    for _ in range(int(sys.argv[1])):
+        net(torch.ones(2, 8))
+        time.sleep(0.002)
+"""
+"""Without an optimizer: PyTorch imports its compiler for one, which takes as long as all else."""
+
+
+def written(folder, script):
+    """Write a script, and beside it the module of the marks, as its user would; return its path."""
+    path = folder / "train.py"
+    path.write_text(script)
+    (folder / "warpboard_marks.py").write_bytes((ROOT / "warpboard_marks.py").read_bytes())
+    return path
+
+
+def run_profile(folder, script, *options, env=None, words=("14",)):
+    """Profile a script; return (exit code, manifest, output, errors)."""
+    path = written(folder, script)
+    out = folder / "bundle"
+    tools = {"PATH": os.pathsep.join([str(FAKE_TOOLS), os.environ["PATH"]])}
+    done = subprocess.run(
+        [sys.executable, "-m", "worker.profile", "--out", str(out), *options, "--",
+         sys.executable, str(path), *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "",
+             "WARPBOARD_DATA": str(folder / "data"), **(env or {}),
+             **(tools if (env or {}).get("FAKE") else {"WARPBOARD_NSYS": "/nowhere/nsys"})},
+        cwd=folder, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    manifest = out / "manifest.json"
+    found = json.loads(manifest.read_text()) if manifest.is_file() else None
+    return done.returncode, found, done.stdout, done.stderr
+
+
 @pytest.fixture
 def profile(tmp_path):
-    """Profile a script; the function returns (exit code, manifest, output, errors)."""
+    """Return `run_profile` with a folder of the test's own."""
+    return functools.partial(run_profile, tmp_path)
 
-    def run(script, *options, env=None, name="train.py", words=("14",)):
-        path = tmp_path / name
-        path.write_text(script)
-        out = tmp_path / "bundle"
-        tools = {"PATH": os.pathsep.join([str(FAKE_TOOLS), os.environ["PATH"]])}
-        done = subprocess.run(
-            [sys.executable, "-m", "worker.profile", "--out", str(out), *options, "--",
-             sys.executable, str(path), *words],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "",
-                 "WARPBOARD_DATA": str(tmp_path / "data"), **(env or {}),
-                 **(tools if (env or {}).get("FAKE") else {"WARPBOARD_NSYS": "/nowhere/nsys"})},
-            cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
-        )  # fmt: skip
-        manifest = out / "manifest.json"
-        found = json.loads(manifest.read_text()) if manifest.is_file() else None
-        return done.returncode, found, done.stdout, done.stderr
 
-    return run
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Profile the training script once; return the folder and what `run_profile` does."""
+    folder = tmp_path_factory.mktemp("trained")
+    return folder, run_profile(folder, TRAIN, "--metric", r", ([0-9]+) rows/s")
 
 
 def pass_of(manifest, name):
     return next(p for p in manifest["passes"] if p["pass"] == name)
 
 
-def test_unchanged_training_script_gives_step_latency_that_holds_what_it_times_itself(profile):
-    code, manifest, output, errors = profile(TRAIN, "--metric", r", ([0-9]+) rows/s")
+def test_unchanged_training_script_gives_step_latency_that_holds_what_it_times_itself(trained):
+    _, (code, manifest, output, errors) = trained
 
     clean = pass_of(manifest, "clean")["result"]
     own = [float(line.split()[1]) for line in output.splitlines() if line.startswith("took")]
@@ -70,10 +98,10 @@ def test_unchanged_training_script_gives_step_latency_that_holds_what_it_times_i
     assert whole["value"] >= sum(own) / 1e3
 
 
-def test_trace_pass_without_nsys_holds_the_chosen_steps_and_their_parts(profile, tmp_path):
-    profile(TRAIN)
+def test_trace_pass_without_nsys_holds_the_chosen_steps_and_their_parts(trained):
+    folder, _ = trained
 
-    [path] = (tmp_path / "bundle").glob("trace-*.json.gz")
+    [path] = (folder / "bundle").glob("trace-*.json.gz")
     with gzip.open(path) as file:
         events = json.load(file)["traceEvents"]
     names = [e["name"] for e in events if e.get("cat") == "user_annotation"]
@@ -87,7 +115,7 @@ def test_trace_pass_without_nsys_holds_the_chosen_steps_and_their_parts(profile,
     [("exit at once", 7), ("terminate", 128 + signal.SIGTERM)],
 )
 def test_steps_outlive_however_the_program_ends_and_its_exit_code_is_passed_on(profile, end, code):
-    found, manifest, _, errors = profile(TRAIN, "--passes", "clean", words=["14", end])
+    found, manifest, _, errors = profile(MARKED, "--passes", "clean", words=["14", end])
 
     clean = pass_of(manifest, "clean")
     assert found == code, errors
@@ -98,7 +126,7 @@ def test_steps_outlive_however_the_program_ends_and_its_exit_code_is_passed_on(p
 
 
 def test_steps_option_ends_the_program_after_so_many(profile):
-    code, manifest, _, errors = profile(TRAIN, "--steps", "6", "--skip", "2", words=["1000000000"])
+    code, manifest, _, errors = profile(SERVE, "--steps", "6", "--skip", "2", words=["1000000000"])
 
     clean = pass_of(manifest, "clean")["result"]
     assert code == 0, errors
@@ -122,7 +150,7 @@ def test_program_without_pytorch_has_no_latency_and_its_whole_run_is_in_the_nsys
 
 
 def test_program_with_steps_is_captured_by_nsys_around_the_chosen_ones(profile):
-    _, manifest, _, errors = profile(TRAIN, env={"FAKE": "1"})
+    _, manifest, _, errors = profile(SERVE, env={"FAKE": "1"})
 
     nsys = pass_of(manifest, "nsys")
     assert "--capture-range=cudaProfilerApi" in nsys["command"], errors
@@ -141,7 +169,7 @@ def test_interrupt_keeps_what_was_measured(profile, tmp_path):
     out = tmp_path / "bundle"
     process = subprocess.Popen(
         [sys.executable, "-m", "worker.profile", "--out", str(out), "--",
-         sys.executable, str(PROGRAMS / "train.py"), "1000000000"],
+         sys.executable, str(written(tmp_path, MARKED)), "1000000000"],
         env={**os.environ, "PYTHONPATH": str(ROOT), "WARPBOARD_NSYS": "/nowhere/nsys"},
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip

@@ -43,6 +43,42 @@ def hooked(tmp_path):
     return functools.partial(run_hooked, tmp_path)
 
 
+@pytest.fixture(scope="module")
+def forks(tmp_path_factory):
+    """Start a Python that has imported PyTorch under the hooks; it forks for each script."""
+    folder = tmp_path_factory.mktemp("forks")
+    (folder / "records").mkdir()
+    env = {
+        **os.environ,
+        "WARPBOARD_PROFILE": json.dumps({"pass": "clean", "dir": str(folder / "records")}),
+        "PYTHONPATH": os.pathsep.join([str(HOOKS), str(ROOT)]),
+        "WARPBOARD_HOOKS_DEBUG": "1",
+    }
+    process = subprocess.Popen(
+        [sys.executable, str(PROGRAMS / "forked.py")], env=env, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    yield process
+    process.stdin.close()
+    assert process.wait(60) == 0
+    process.stdout.close()
+
+
+@pytest.fixture
+def with_torch(forks, tmp_path):
+    """Run a script where PyTorch is imported already; return (output, processes)."""
+
+    def run(script, *words):
+        (tmp_path / "records").mkdir()
+        job = {"folder": str(tmp_path), "script": script, "words": [str(w) for w in words]}
+        print(json.dumps(job), file=forks.stdin, flush=True)
+        status = forks.stdout.readline()
+        assert status == "0\n", (tmp_path / "errors").read_text()
+        return (tmp_path / "output").read_text(), load_processes(tmp_path / "records")
+
+    return run
+
+
 COMPILED = {
     "method": [("inference", 8)],
     "forward": [("inference", 8)],
@@ -116,7 +152,7 @@ def test_child_without_torch_imports_nothing_more_than_the_hooks(hooked):
     assert processes == []
 
 
-def test_freed_module_is_freed_at_once(hooked):
+def test_freed_module_is_freed_at_once(with_torch):
     script = (
         "import torch, weakref, gc; gc.disable()\n"
         "net = torch.nn.Linear(4, 4); gone = weakref.ref(net)\n"
@@ -124,12 +160,12 @@ def test_freed_module_is_freed_at_once(hooked):
         "del net; print(gone() is None)\n"
     )
 
-    output, _ = hooked("-c", script)
+    output, _ = with_torch(script)
 
     assert output == "True\n"
 
 
-def test_modules_that_are_copied_pickled_or_raise_behave_as_without(hooked):
+def test_modules_that_are_copied_pickled_or_raise_behave_as_without(with_torch):
     script = (
         "import copy, io, pickle, torch\n"
         "class Net(torch.nn.Linear):\n"
@@ -147,13 +183,13 @@ def test_modules_that_are_copied_pickled_or_raise_behave_as_without(hooked):
         "print(len(net._forward_hooks), same)\n"
     )
 
-    output, processes = hooked("-c", script)
+    output, processes = with_torch(script)
 
     assert output == "'three'\n'three'\n0 True\n"
     assert sum(len(p.records) for p in processes) >= 6
 
 
-def test_training_and_evaluation_are_kept_apart_and_accumulation_is_one_step(hooked):
+def test_training_and_evaluation_are_kept_apart_and_accumulation_is_one_step(with_torch):
     script = (
         "import torch\n"
         "net = torch.nn.Linear(8, 8); opt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
@@ -165,7 +201,7 @@ def test_training_and_evaluation_are_kept_apart_and_accumulation_is_one_step(hoo
         "            for _ in range(5): net(torch.ones(2, 8))\n"
     )
 
-    _, [process] = hooked("-c", script)
+    _, [process] = with_torch(script)
 
     training, evaluation = find_steps(process)
     assert (training.kind, len(training)) == ("training", 6)
@@ -202,7 +238,7 @@ def test_training_steps_are_those_that_the_program_makes(trained, kind, num_step
     assert (training.kind, len(training)) == ("training", num_steps)
 
 
-def test_prefill_and_decode_are_told_apart_by_the_size_of_their_input(hooked):
+def test_prefill_and_decode_are_told_apart_by_the_size_of_their_input(with_torch):
     script = (
         "import torch\n"
         "net = torch.nn.Embedding(9, 4)\n"
@@ -212,14 +248,14 @@ def test_prefill_and_decode_are_told_apart_by_the_size_of_their_input(hooked):
         "        for _ in range(10): net(torch.zeros(1, dtype=torch.int64))\n"
     )
 
-    _, [process] = hooked("-c", script)
+    _, [process] = with_torch(script)
 
     decode, prefill = find_steps(process)
     assert (len(decode), len(prefill)) == (30, 3)
     assert sum(ns is None for ns in decode.to_next_ns) == 3
 
 
-def test_forked_children_keep_records_of_their_own_and_loader_workers_none(hooked):
+def test_forked_children_keep_records_of_their_own_and_loader_workers_none(with_torch):
     script = (
         "import os, torch\n"
         "class Data(torch.utils.data.Dataset):\n"
@@ -236,12 +272,12 @@ def test_forked_children_keep_records_of_their_own_and_loader_workers_none(hooke
         "os.waitpid(pid, 0)\n"
     )
 
-    _, processes = hooked("-c", script)
+    _, processes = with_torch(script)
 
     assert sorted(len(p.records) for p in processes) == [3, 4]
 
 
-def test_marked_steps_come_before_those_that_are_found(hooked):
+def test_marked_steps_come_before_those_that_are_found(with_torch):
     script = (
         "import torch; from warpboard_marks import phase, step\n"
         "net = torch.nn.Linear(4, 4)\n"
@@ -252,7 +288,7 @@ def test_marked_steps_come_before_those_that_are_found(hooked):
         "for _ in range(5): serve()\n"
     )
 
-    _, [process] = hooked("-c", script, path=[ROOT])
+    _, [process] = with_torch(script)
 
     [steps] = find_steps(process)
     assert (steps.kind, len(steps)) == ("marked", 5)
@@ -291,9 +327,10 @@ def test_marked_phases_are_timed_in_each_step_and_summed_where_they_recur(hooked
     [("inference", 1, 5), ("training", 1, 6), ("training", 4, 6)],
 )
 def test_a_step_costs_few_calls_of_cuda_however_many_passes_it_accumulates(
-    hooked, kind, passes, calls
+    with_torch, kind, passes, calls
 ):
-    output, [process] = hooked(PROGRAMS / "counted_cuda.py", kind, passes)
+    script = (PROGRAMS / "counted_cuda.py").read_text()
+    output, [process] = with_torch(script, kind, passes)
     counted = json.loads(output)
 
     assert sum(counted.values()) == pytest.approx(calls, abs=0.2)
