@@ -161,9 +161,20 @@ def data_dir(tmp_path: Path) -> DataDir:
     return DataDir(root=tmp_path / "data").ensure()
 
 
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty database with all migrations: copy it, never write to it."""
+    data = DataDir(root=tmp_path_factory.mktemp("migrated")).ensure()
+    with opened(data.db_path):
+        pass
+    return data.db_path
+
+
 @pytest.fixture
-def db(data_dir: DataDir) -> Iterator[Database]:
+def db(data_dir: DataDir, migrated: Path) -> Iterator[Database]:
     """Return the migrated database of `data_dir`."""
+    if not data_dir.db_path.exists():
+        shutil.copy(migrated, data_dir.db_path)
     with opened(data_dir.db_path) as database:
         yield database
 

@@ -1,10 +1,12 @@
 """Fixtures: the command line in this process, and the API on a real server."""
 
 import json
+import shutil
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -69,8 +71,10 @@ def cli(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> Cli:
 
 
 @pytest.fixture
-def api(data_dir: DataDir) -> Iterator[httpx.Client]:
+def api(data_dir: DataDir, migrated: Path) -> Iterator[httpx.Client]:
     """Serve the API of `data_dir` and return a client with this host's token."""
+    if not data_dir.db_path.exists():
+        shutil.copy(migrated, data_dir.db_path)
     auth._failures.clear()
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
