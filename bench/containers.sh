@@ -146,7 +146,8 @@ pass "every service is up and healthy, started in order"
 inside() { local c; c=$($UP ps -q "$1"); shift; timeout 600 $NS podman exec "$c" "$@"; }
 api=http://127.0.0.1:18501
 $NS curl -fsS --noproxy '*' --max-time 10 "$api/api/v1/health" >/dev/null || fail "the API on the published port"
-$NS curl -fsS --noproxy '*' --max-time 10 "$api/" | grep -qi "<html" || fail "the pages on the published port"
+$NS curl -fsS --noproxy '*' --max-time 10 -o "$W/page.html" "$api/" || fail "the pages on the published port"
+grep -qi "<html" "$W/page.html" || fail "what the published port gives is no page"
 [ "$($NS curl -s --noproxy '*' -o "$W/401" -w '%{http_code}' "$api/api/v1/runs")" = 401 ] || fail "a request without a token"
 pass "pages and API answer on the published port of 127.0.0.1; the API wants its token"
 redis_says() { inside redis sh -c "REDISCLI_AUTH=\$(cat /secrets/redis.password) redis-cli $*"; }

@@ -15,13 +15,13 @@ import importlib
 import json
 import random
 import sys
-import tarfile
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from app.demo.load import unpack
 from bench.mutation_kinds import mutate
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -96,9 +96,7 @@ def files(part: str, scratch: Path) -> Iterator[tuple[str, Path]]:
         for path in _captures(EXAMPLES):
             yield f"examples/{path.relative_to(EXAMPLES)}", path
         for archive in sorted(EXAMPLES.glob("*.tar.xz")):
-            folder = scratch / archive.stem
-            with tarfile.open(archive) as tar:
-                tar.extractall(folder, filter="data")
+            folder = unpack(archive.name, scratch)
             for path in _captures(folder):
                 yield f"examples/{archive.name}/{path.relative_to(folder)}", path
     else:

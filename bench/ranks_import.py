@@ -19,17 +19,17 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from app.demo.load import unpack
 from bench.ingest import ROOT, grow, scan
 from core.supervisor import descendants
 
-EXAMPLES = ROOT / "app" / "demo" / "data" / "ranks-2xh200.tar.xz"
+EXAMPLES = "ranks-2xh200.tar.xz"
 JOB = "ddp-medium-strong-2-gpus"
 GOAL_RATIO, GOAL_BYTES = 6.0, 4_000_000_000
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -83,9 +83,8 @@ def make_job(files: Path, num_ranks: int, num_kernels: int) -> list[int]:
     """
     bases = []
     with tempfile.TemporaryDirectory() as unpacked:
-        with tarfile.open(EXAMPLES) as archive:
-            archive.extractall(unpacked, filter="data")
-        bases = [Path(unpacked) / JOB / f"nsys-0-rank{rank}.sqlite" for rank in (0, 1)]
+        job = unpack(EXAMPLES, Path(unpacked)) / JOB
+        bases = [job / f"nsys-0-rank{rank}.sqlite" for rank in (0, 1)]
         period_ns = max(map(_length_ns, bases)) + 1_000_000
         rows = []
         for rank in range(num_ranks):

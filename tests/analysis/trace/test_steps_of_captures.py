@@ -1,7 +1,6 @@
 """Repetition alone finds the steps that annotated captures mark with ranges."""
 
 import sqlite3
-import tarfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +10,9 @@ import pytest
 from analysis.readers.nsys.export import load_nsys
 from analysis.trace.model import HostRanges, Trace, empty_columns
 from analysis.trace.steps import Steps, find_steps, steps_document
+from app.demo.load import unpack
 from tests.conftest import H100
 
-DEMO = Path(__file__).parents[3] / "app" / "demo" / "data"
 ANNOTATED = (
     "decode_cuda_graph_node",
     "decode_cuda_graph_whole",
@@ -67,10 +66,7 @@ def test_without_its_ranges_a_capture_has_the_same_steps(name: str) -> None:
 def test_without_their_ranges_the_example_captures_have_the_same_steps(
     archive: str, tmp_path: Path
 ) -> None:
-    with tarfile.open(DEMO / f"{archive}.tar.xz") as packed:
-        members = [m for m in packed if m.name.endswith("nsys-0.sqlite")]
-        packed.extractall(tmp_path, members=members, filter="data")
-    paths = sorted(tmp_path.glob("*/nsys-0.sqlite"))
+    paths = sorted(unpack(f"{archive}.tar.xz", tmp_path).glob("*/nsys-0.sqlite"))
 
     assert len(paths) >= 11
     assert [p.parent.name for p in paths if not is_found(p)] == []
