@@ -110,7 +110,10 @@ def _run_pattern() -> re.Pattern[bytes]:
 
     address = rb"\x8a(?:\x06.{6}|\x07.{7}|\x08.{8})"
     plain, passed = any_of(_PLAIN), any_of(_SCALAR, _MARK) + rb"|\x94|" + address
-    return re.compile(b"(?s)(?:(?:%b)++|(?:%b)++(?:%b))++" % (plain, passed, plain))
+    pattern = b"(?s)(?:(?:%b)++|(?:%b)++(?:%b))++"
+    if sys.version_info < (3, 11, 5):  # matches nested possessive repeats wrongly; this is slower
+        pattern = b"(?s)(?>(?:(?>(?:%b)+)|(?>(?:%b)+)(?:%b))+)"
+    return re.compile(pattern % (plain, passed, plain))
 
 
 _BIG_BINARY = re.compile(rb"\x8a[\x08-\x40]")
