@@ -57,8 +57,10 @@ def connect(path: Path, *, is_reader: bool = False) -> Database:
         return open_read_only(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # its owner's alone
+        is_new = not path.exists()
         connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
+        if is_new:  # not by opening it: closing a file drops this process's locks on it
+            path.chmod(0o600)
     except (OSError, sqlite3.OperationalError) as exc:
         raise UserError(f"{path}: cannot be opened ({exc}); choose another --data folder") from exc
     try:

@@ -72,4 +72,4 @@ def test_cards_that_files_do_not_tell_apart_are_said_to_be_maybe_one(
 
     assert shown.count("may be of several cards") == 3
     assert "It may be one card with GPU 1." in shown
-    assert "It may be one card with bus 0000:57:00.0 and bus 0000:58:00.0." in shown
+    assert "It may be one card with bus 0000:57:00.0 or bus 0000:58:00.0." in shown

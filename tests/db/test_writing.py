@@ -1,7 +1,10 @@
-"""Transactions that read before they write wait for another writer, instead of failing at once."""
+"""Transactions that read before they write wait for another writer, and locks are kept."""
 
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 from core.config import DataDir
 from db.connection import connect, opened
@@ -54,3 +57,20 @@ def test_no_plugin_of_sqlite_utils_is_looked_for(tmp_path, monkeypatch):
     connect(tmp_path / "w.db", is_reader=True).close()
 
     assert not looked
+
+
+def test_opening_again_keeps_the_locks_of_the_connections_that_are_open(tmp_path: Path) -> None:
+    path = tmp_path / "data" / "w.db"
+    log = path.with_name("w.db-wal")
+    first = connect(path)
+    first.execute("CREATE TABLE t (x)")
+
+    connect(path).conn.close()
+    # The last connection to a database removes its log: another process is not the last.
+    other = f"import sqlite3; c = sqlite3.connect({str(path)!r}); c.execute('select * from t')"
+    subprocess.run([sys.executable, "-c", f"{other}; c.close()"], check=True)
+
+    assert log.exists()
+    first.execute("INSERT INTO t VALUES (1)")
+    assert first.execute("SELECT count(*) FROM t").fetchone() == (1,)
+    first.conn.close()

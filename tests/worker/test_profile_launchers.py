@@ -29,7 +29,7 @@ for _ in range(6):
     net(torch.ones(2, 8)).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
-sys.stdout.write(f"trained {os.environ.get('RANK', '-')} {sys.argv[1:]}\n")
+sys.stdout.write(f"trained {os.environ.get('RANK', '-')} {sys.argv[1:]}\\n")
 """
 
 
