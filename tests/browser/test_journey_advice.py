@@ -22,7 +22,7 @@ def test_from_a_run_to_tried_experiments_and_their_score(page: Any, dashboard: s
     page.get_by_role("button", name="Try it").first.wait_for()
     for name in ("compile=default", "batch=4"):
         try_it(page, name)
-    outcome = page.get_by_text(re.compile("measured .* ms: (hit|missed)"))
+    outcome = page.get_by_text(re.compile("measured .*: (hit|missed)"))
     for number in range(2):
         outcome.nth(number).wait_for(timeout=steps.RUN_MS)
 
