@@ -173,3 +173,20 @@ def test_numbers_of_an_ncu_source_page_are_whole_counts_or_absent(
 )
 def test_a_numbered_range_has_its_family_and_number(name: str, family: Any) -> None:
     assert _family_of(name) == family
+
+
+@pytest.mark.parametrize(
+    "name", [{}, [], ["aten::convolution"], {"a": 1}, 7, None, True], ids=lambda n: f"{n!r}"
+)
+def test_a_name_of_any_kind_is_read_or_refused(name: Any, tmp_path: Path) -> None:
+    assert outcome(trace_with(tmp_path / "t.json", name=name), tmp_path) in ("read", "refused")
+
+
+@pytest.mark.parametrize("values", [{}, [{}], "x", [[1], {}, None], [DIGITS] * 9, 5])
+def test_values_of_a_convolution_of_any_kind_are_read_or_left_out(
+    values: Any, tmp_path: Path
+) -> None:
+    args = {"Input Dims": [[1, 2], [3], []], "Concrete Inputs": values}
+    path = trace_with(tmp_path / "t.json", name="aten::convolution", cat="cpu_op", args=args)
+
+    assert outcome(path, tmp_path) == "read"

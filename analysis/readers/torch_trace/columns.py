@@ -285,7 +285,8 @@ class EventColumns:
             columns["sequence"] = _whole([a.get("Sequence number", -1) for a in args], 62)
             dims = [a.get("Input Dims", a.get("Input dims")) for a in args]
             for row, event in enumerate(events):
-                if event.get("name") in WITH_VALUES:
+                name = event.get("name")
+                if isinstance(name, str) and name in WITH_VALUES:
                     dims[row] = _with_values(dims[row], args[row].get("Concrete Inputs"))
             given = [row for row, value in enumerate(dims) if value]
             columns["detail"][given] = self.inputs.codes([dumps(dims[row], 0) for row in given])
