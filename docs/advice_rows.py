@@ -76,7 +76,7 @@ def held_out_rows() -> str:
 
 
 def later_rows(version: int) -> str:
-    """Return the pairs that a version of the models predicted before they were measured."""
+    """Return the pairs of `record_later.csv` as a version of the models predicts them."""
     outcomes = [x for x in read_outcomes(LATER) if x.model_version == version]
     error = statistics.median(abs(x.error_frac) for x in outcomes)
     inside = sum(x.is_inside for x in outcomes)
