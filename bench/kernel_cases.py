@@ -22,8 +22,13 @@ def section_copy() -> Iterator[Row]:
     )
 
 
-ATTENTION_CASES = [(seq, causal) for seq in (2048, 4096) for causal in (False, True)]
 BATCH, HEADS, HEAD_DIM = 4, 32, 128
+ATTENTION_CASES = [
+    (seq, causal, dtype, head_dim)
+    for dtype, head_dim in (("fp16", 128), ("bf16", 128), ("fp16", 64), ("bf16", 64))
+    for seq in (2048, 4096)
+    for causal in (False, True)
+]
 
 
 def attention_variants() -> dict[str, Callable[..., Any]]:
@@ -64,22 +69,28 @@ def reference_head(tensors: list[Any], grad: Any, causal: bool) -> list[Any]:
 def attention_rows(is_backward: bool) -> Iterator[Row]:
     import torch
 
-    for seq, causal in ATTENTION_CASES:
+    for seq, causal, dtype, head_dim in ATTENTION_CASES:
         torch.manual_seed(seq)
-        shape = (BATCH, HEADS, seq, HEAD_DIM)
+        shape = (BATCH, HEADS, seq, head_dim)
+        kind = torch.float16 if dtype == "fp16" else torch.bfloat16
         tensors = [
-            torch.randn(shape, device="cuda", dtype=torch.float16, requires_grad=is_backward)
+            torch.randn(shape, device="cuda", dtype=kind, requires_grad=is_backward)
             for _ in range(3)
         ]
-        grad = torch.randn(shape, device="cuda", dtype=torch.float16)
+        grad = torch.randn(shape, device="cuda", dtype=kind)
         truth = reference_head(tensors, grad, causal)
         truth = truth[1:] if is_backward else truth[:1]
-        flops = 4 * BATCH * HEADS * seq**2 * HEAD_DIM * (2.5 if is_backward else 1)
+        flops = 4 * BATCH * HEADS * seq**2 * head_dim * (2.5 if is_backward else 1)
         flops = flops / 2 if causal else flops
+        is_first_shape = (dtype, head_dim) == ATTENTION_CASES[0][2:]
+        case = f"{seq}{' causal' if causal else ''}"
+        case += "" if is_first_shape else f", {dtype}, head dim {head_dim}"
         for name, function in attention_variants().items():
-            if name == "triton pointers" and seq != ATTENTION_CASES[0][0]:
+            if name == "triton pointers" and (seq, dtype, head_dim) != (2048, "fp16", HEAD_DIM):
                 continue
-            row = {"case": f"{seq}{' causal' if causal else ''}", "variant": name}
+            if name == "sdpa efficient" and not is_first_shape:
+                continue
+            row = {"case": case, "variant": name}
             measure = partial(
                 measure_attention, function, tensors, grad, causal, truth, flops, is_backward
             )
