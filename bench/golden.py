@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from app.demo.load import unpack
-from bench.mutation_kinds import mutate
+from bench.mutations.kinds import mutate
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests" / "data"

@@ -36,7 +36,7 @@ def attention_variants() -> dict[str, Callable[..., Any]]:
     from torch.nn import functional as F
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    from workloads.kernels.attention import attention
+    from workloads.kernels.attention.function import attention
 
     def backend(which: Any) -> Callable[..., Any]:
         def run(q: Any, k: Any, v: Any, causal: bool) -> Any:
@@ -142,7 +142,7 @@ def section_attention_decode() -> Iterator[Row]:
     from torch.nn import functional as F
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    from workloads.kernels.attention_decode import attend_one
+    from workloads.kernels.attention.decode import attend_one
 
     def library(which: Any) -> Callable[..., Any]:
         def run(q: Any, k: Any, v: Any) -> Any:
@@ -221,14 +221,14 @@ def _first(times: Any) -> float:
 
 def section_attention_forward() -> Iterator[Row]:
     yield from attention_rows(False)
-    from workloads.kernels import attention
+    from workloads.kernels.attention import function as attention
 
     yield from tile_rows({"attention_forward": attention.forward_kernel})
 
 
 def section_attention_backward() -> Iterator[Row]:
     yield from attention_rows(True)
-    from workloads.kernels import attention
+    from workloads.kernels.attention import function as attention
 
     yield from tile_rows(
         {"backward_keys": attention.keys_kernel, "backward_queries": attention.queries_kernel}

@@ -26,7 +26,7 @@ import httpx
 
 from app.api.auth import ensure_token
 from app.demo.load import load_demo
-from bench.faults_cast import command_line
+from bench.faults.cast import command_line
 from bench.scale import fill
 from bench.serving import served
 from core.config import DataDir, data_dir

@@ -132,8 +132,8 @@ def is_beside(path: Path) -> bool:
 
 def time_windows(folder: Path, run_id: str) -> list[Row]:
     """Time loading and merging the spans once (as the page does), and windows of a part."""
-    from app.ui.timeline_data import window
-    from app.ui.timeline_load import load_timeline
+    from app.ui.timeline.load import load_timeline
+    from app.ui.timeline.window import window
 
     paths = tuple(p for p in (folder / "spans" / run_id).glob("*.parquet") if not is_beside(p))
     begin = time.perf_counter()
@@ -174,7 +174,7 @@ def time_start(folder: Path) -> list[Row]:
     """Time importing what the first page needs, and the server from start to its first answer."""
     from bench.serving import served
 
-    code = "import app.ui.overview_view, app.ui.run_tabs, app.ui.run_head, app.ui.compare_detail"
+    code = "import app.ui.overview_view, app.ui.run.tabs, app.ui.run.head, app.ui.compare.detail"
     begin, used = time.perf_counter(), _child_cpu_s()
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
     import_ms = (time.perf_counter() - begin) * 1e3

@@ -189,7 +189,7 @@ def _sdpa(p: Params) -> Attend:
 
 def _triton(p: Params, context: Context) -> Attend:
     require_triton(on_gpu=context.on_gpu, instead="implementation=naive or sdpa")
-    from workloads.kernels.attention import attention
+    from workloads.kernels.attention.function import attention
 
     return lambda q, k, v: attention(q, k, v, causal=p.causal)
 

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app.ui.run_advice import score
+from app.ui.run.advice import score
 from app.ui.widgets import said_plainly
 
 st.title("Advice")

@@ -2,8 +2,9 @@
 
 import streamlit as st
 
-from app.ui import data, links, run_head, style
-from app.ui.run_tabs import TABS
+from app.ui import data, links, style
+from app.ui.run import head
+from app.ui.run.tabs import TABS
 from app.ui.widgets import said_plainly
 
 run_id = st.query_params.get("run_id", "")
@@ -14,17 +15,17 @@ if not run_id:
 with said_plainly():
     view = data.fetch_view(data.resolve_one(run_id))
 
-run_head.title(view)
-if run_head.is_active(view.run):
-    run_head.live(view.run.id)
+head.title(view)
+if head.is_active(view.run):
+    head.live(view.run.id)
     st.stop()
-run_head.answer(view)
-run_head.headline(view)
-run_head.clocks(view)
-run_head.warnings(view)
+head.answer(view)
+head.headline(view)
+head.clocks(view)
+head.warnings(view)
 opened = st.tabs(
     list(TABS),
-    default=run_head.first_tab(view),
+    default=head.first_tab(view),
     key="tab",
     on_change="rerun",
     bind="query-params",
@@ -33,5 +34,5 @@ for tab, draw in zip(opened, TABS.values(), strict=True):
     if tab.open:
         with tab:
             draw(view)
-run_head.notes(view)
-run_head.labels(view.run)
+head.notes(view)
+head.labels(view.run)

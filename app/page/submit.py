@@ -2,25 +2,25 @@
 
 import streamlit as st
 
-from app.ui import submit_form, submit_plan, submit_values
+from app.ui.submit import form, plan, values
 from app.ui.widgets import said_plainly
 
 st.title("Submit")
 with said_plainly():
-    submit_values.restore(st.query_params.get("from", ""))
+    values.restore(st.query_params.get("from", ""))
     left, right = st.columns(2, gap="medium")
     with left:
-        workload = submit_form.choose_workload()
-    submit_values.recall(workload)
+        workload = form.choose_workload()
+    values.recall(workload)
     with right:
-        gpus = submit_form.choose_gpus()
-    submit_values.note(workload)
-    if workload.name == submit_form.OWN:
-        values = submit_form.own_program_fields(workload, gpus)
+        gpus = form.choose_gpus()
+    values.note(workload)
+    if workload.name == form.OWN:
+        chosen = form.own_program_fields(workload, gpus)
     else:
-        values = submit_form.fields(workload, gpus)
-    profilers, repeats = submit_form.passes(gpus)
-    tools = submit_form.tools(profilers)
-    submit_values.keep()
-    plan = submit_plan.make_plan(workload, values, gpus, profilers, repeats, tools)
-submit_plan.draw(plan)
+        chosen = form.fields(workload, gpus)
+    profilers, repeats = form.passes(gpus)
+    tools = form.tools(profilers)
+    values.keep()
+    jobs = plan.make_plan(workload, chosen, gpus, profilers, repeats, tools)
+plan.draw(jobs)

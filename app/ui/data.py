@@ -22,8 +22,8 @@ from app.api.cleanup import disk_state
 from app.history import load_history, what_changed
 from app.pictures import LOOK, Finished, Thumbnail, read_pictures, write_pictures
 from app.submit import allowed_commands
-from app.ui.timeline_data import Window, window
-from app.ui.timeline_load import Place, Timeline, load_host_rows, load_timeline, num_host_rows
+from app.ui.timeline.load import Place, Timeline, load_host_rows, load_timeline, num_host_rows
+from app.ui.timeline.window import Window, window
 from core.config import DataDir, data_dir
 from core.errors import AppError
 from core.spec import JobSpec

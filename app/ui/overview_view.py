@@ -17,7 +17,7 @@ from app.submit import CPU
 from app.ui import data, links, style, trends_view
 from app.ui.format import count, gpu_name, many, noise_floor
 from app.ui.queue_view import progress_of
-from app.ui.run_advice import prediction_text
+from app.ui.run.advice import prediction_text
 from app.ui.runs_table import open_table, rows_key
 from app.ui.widgets import card_border, plain_markdown, said_plainly, show_table, status_badge
 from core.plain_text import escape

@@ -17,7 +17,7 @@ import streamlit as st
 
 from app.perfetto import PREFIX, why_not
 from app.serve.addresses import base_path
-from app.ui.timeline_load import Timeline
+from app.ui.timeline.load import Timeline
 
 ADDRESS = f"{base_path()}{PREFIX}/index.html#!/viewer"
 """There the UI waits for a trace; on its first page some builds look for one of their own."""

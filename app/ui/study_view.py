@@ -104,7 +104,7 @@ def head(found: StudyTable, query: str) -> None:
 
 def fillable(jobs: tuple[Mapping[str, Any], ...]) -> list[JobSpec]:
     """Return the jobs that workers here can run; those of a GPU without a worker are left out."""
-    from app.ui.submit_form import gpu_options
+    from app.ui.submit.form import gpu_options
 
     served = gpu_options()
     found = []

@@ -36,19 +36,16 @@ def _import() -> None:
     from analysis.studies import list_studies
     from app.charts.base import figure
     from app.ui import (  # noqa: F401
-        compare_several,
         gpu_view,
         import_view,
         overview_view,
         queue_view,
-        run_head,
-        run_tabs,
         runs_table,
         study_view,
-        submit_form,
-        submit_plan,
-        submit_values,
     )
+    from app.ui.compare import several  # noqa: F401
+    from app.ui.run import head, tabs  # noqa: F401
+    from app.ui.submit import form, plan, values  # noqa: F401
 
     list_studies()
     fig = figure(height=100)

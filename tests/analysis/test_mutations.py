@@ -6,9 +6,9 @@ from types import ModuleType
 
 import pytest
 
-from bench.mutation_structures import FAILURES as STRUCTURE_FAILURES
-from bench.mutation_structures import run_structures
-from bench.mutations import DATA, FAILURES, captures, plan, run
+from bench.mutations.__main__ import DATA, FAILURES, captures, plan, run
+from bench.mutations.structures import FAILURES as STRUCTURE_FAILURES
+from bench.mutations.structures import run_structures
 
 SKIPPED = (".ncu-rep",)  # a process of its own each: the bench has them
 

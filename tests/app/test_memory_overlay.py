@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from app.ui.timeline import laid_over
+from app.ui.timeline.canvas import laid_over
 
 
 def points(rows: list[tuple[int, int, str | None]]) -> pd.DataFrame:

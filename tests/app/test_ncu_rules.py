@@ -4,7 +4,7 @@ import math
 
 import pandas as pd
 
-from app.ui.run_counters import longest_names, ranked_rules
+from app.ui.run.counters import longest_names, ranked_rules
 
 
 def test_messages_name_their_kernel_and_come_by_gain_times_share() -> None:

@@ -19,8 +19,8 @@ from analysis.studies import list_studies, run_study
 from analysis.studies.engine.measures import LATENCY_STATISTICS
 from app.show import show_document
 from app.ui.format import bytes_, duration, percent
-from app.ui.run_cards import run_cards
-from app.ui.run_memory import sample_facts
+from app.ui.run.cards import run_cards
+from app.ui.run.memory import sample_facts
 from core.config import DataDir
 from db.connection import open_read_only
 from db.fetch import NOT_IN_A_STUDY, run_view, run_views

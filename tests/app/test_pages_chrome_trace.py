@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 
 from app.ui.perfetto import chrome_trace
-from app.ui.timeline_load import build_timeline
+from app.ui.timeline.load import build_timeline
 
 
 def spans_of(times: list[tuple[int, int]]) -> pa.Table:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from sqlite_utils import Database
 
-from app.ui.compare_next import REPEATS, interleaved
+from app.ui.compare.follow_up import REPEATS, interleaved
 from core.config import DataDir
 from db.fetch import run_view
 
@@ -40,7 +40,7 @@ def test_a_gpu_without_a_worker_is_named_as_the_reason(views: Callable[..., obje
 
 
 def test_launches_of_an_iteration_are_counted_in_whole_numbers() -> None:
-    from app.ui.compare_head import _of_one
+    from app.ui.compare.head import _of_one
     from tests.analysis.run_views import nsys_view
 
     view = nsys_view("decode_eager")  # 5 iterations

@@ -22,15 +22,16 @@ def whole_page(run_id: str) -> None:
     """Draw one run as the page does, with every tab open at once; its links lead nowhere."""
     from unittest.mock import patch
 
-    from app.ui import data, run_head, run_tabs
+    from app.ui import data
+    from app.ui.run import head, tabs
 
     link = "streamlit.delta_generator.DeltaGenerator.page_link"
     with patch(link), patch("streamlit.page_link"):
         view = data.fetch_view(run_id)
-        run_head.title(view)
-        run_head.answer(view)
-        run_head.headline(view)
-        for draw in run_tabs.TABS.values():
+        head.title(view)
+        head.answer(view)
+        head.headline(view)
+        for draw in tabs.TABS.values():
             draw(view)
 
 

@@ -12,12 +12,13 @@ from core.config import data_dir
 def detail_and_stacks(run_id: str) -> None:
     import streamlit as st
 
-    from app.ui import data, kernel_detail, run_stacks
+    from app.ui import data, kernel_detail
+    from app.ui.run import stacks
 
     view = data.fetch_view(run_id)
     kernel_detail.kernel_detail(view, view.kernels.iloc[0])
     st.session_state["flame_find"] = "optimizer"
-    run_stacks.stacks(view)
+    stacks.stacks(view)
 
 
 def test_a_kernel_names_its_launches_and_operators_and_stacks_their_kernels(

@@ -14,19 +14,20 @@ def whole_page(run_id: str) -> None:
 
     import streamlit as st
 
-    from app.ui import data, run_head, run_tabs, widgets
+    from app.ui import data, widgets
+    from app.ui.run import head, tabs
 
     link = "streamlit.delta_generator.DeltaGenerator.page_link"
     with widgets.page_border(), patch(link), patch("streamlit.page_link"):
         view = data.fetch_view(run_id)
-        run_head.title(view)
-        run_head.answer(view)
-        run_head.headline(view)
-        run_head.warnings(view)
-        for draw in run_tabs.TABS.values():
+        head.title(view)
+        head.answer(view)
+        head.headline(view)
+        head.warnings(view)
+        for draw in tabs.TABS.values():
             with st.container(key=draw.__name__):
                 draw(view)
-        run_head.notes(view)
+        head.notes(view)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from analysis.verdict import run_verdict
 from analysis.verdict.ranks import rank_limit
 from app.imports import import_paths
 from app.show import show_document
-from app.ui.timeline_load import load_timeline
+from app.ui.timeline.load import load_timeline
 from core.config import data_dir
 from db.connection import opened
 from db.fetch import run_view
@@ -99,7 +99,7 @@ def test_timeline_has_lanes_by_rank(late_view: Any) -> None:
 
 def test_tab_of_ranks_is_drawn(late_view: Any) -> None:
     def tab(view):  # type: ignore[no-untyped-def]
-        from app.ui.run_ranks import ranks
+        from app.ui.run.ranks import ranks
 
         ranks(view)
 

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from app.ui.run_memory import _bands, role_sums, steps_window
+from app.ui.run.memory import _bands, role_sums, steps_window
 
 
 def points(times: list[int], phases: list[str | None]) -> pd.DataFrame:

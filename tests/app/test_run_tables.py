@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from app.ui.run_counters import by_share
-from app.ui.run_files import versions
-from app.ui.run_phases import class_sums
+from app.ui.run.counters import by_share
+from app.ui.run.files import versions
+from app.ui.run.phases import class_sums
 
 
 def test_counters_open_by_the_kernels_share_of_the_run() -> None:

@@ -92,13 +92,14 @@ def test_a_difference_is_as_wide_as_the_longer_of_both() -> None:
 def page(run_id: str) -> None:
     import streamlit as st
 
-    from app.ui import data, run_kernels, run_stacks
+    from app.ui import data
+    from app.ui.run import kernels, stacks
 
     view = data.fetch_view(run_id)
     if st.session_state.get("show") == "kernels":
-        run_kernels.kernels(view)
+        kernels.kernels(view)
     else:
-        run_stacks.stacks(view)
+        stacks.stacks(view)
 
 
 def test_an_opened_stack_lists_its_kernels_and_they_stay_chosen_in_the_table_of_kernels(

@@ -12,18 +12,18 @@ import pytest
 
 from analysis.readers.nsys.export import load_nsys
 from analysis.trace.host_rows import host_table
-from app.ui.timeline import host_window
-from app.ui.timeline_data import (
-    MAX_EXACT_SPANS,
-    PIXELS,
-    window,
-)
-from app.ui.timeline_load import (
+from app.ui.timeline.canvas import host_window
+from app.ui.timeline.load import (
     Timeline,
     build_timeline,
     load_host_rows,
     load_timeline,
     num_host_rows,
+)
+from app.ui.timeline.window import (
+    MAX_EXACT_SPANS,
+    PIXELS,
+    window,
 )
 
 CAPTURE = Path(__file__).parents[1] / "data/h100/nsys/decode_eager.sqlite"

@@ -12,8 +12,8 @@ os.environ["TRITON_INTERPRET"] = "1"
 import torch
 
 from workloads.kernels import moe_regroup
-from workloads.kernels.attention import attention
-from workloads.kernels.attention_decode import attend_one
+from workloads.kernels.attention.decode import attend_one
+from workloads.kernels.attention.function import attention
 from workloads.kernels.gemm import GemmTile, gemm, gemm_kernel, small_gemm
 from workloads.kernels.moe_regroup import regroup
 from workloads.kernels.rms_norm import rms_norm

@@ -13,7 +13,7 @@ def test_a_product_is_left_in_flight_by_one_wait_of_each_warpgroup(head_dim, is_
     from triton.backends.compiler import GPUTarget
     from triton.experimental.gluon._runtime import GluonASTSource
 
-    from workloads.kernels import attention_forward_hopper as hopper
+    from workloads.kernels.attention import forward_hopper as hopper
 
     kernel = hopper.attention_forward_hopper
     fixed = {"CAUSAL": is_causal, "STAGES": hopper.STAGES, "GROUP": hopper.GROUP, "REGISTERS": 240}
@@ -46,7 +46,7 @@ def test_the_backward_adds_four_values_at_once_with_a_product_in_flight(head_dim
     from triton.backends.compiler import GPUTarget
     from triton.experimental.gluon._runtime import GluonASTSource
 
-    from workloads.kernels import attention_backward_hopper as hopper
+    from workloads.kernels.attention import backward_hopper as hopper
 
     kernel = hopper.attention_backward_hopper
     queries = hopper._queries(head_dim)

@@ -112,7 +112,7 @@ class Attention(nn.Module):
                 q, k, v, attn_mask=mask, is_causal=is_causal, enable_gqa=grouped
             )
         if self.shape.attention == "triton":
-            from workloads.kernels.attention_decode import attend_one
+            from workloads.kernels.attention.decode import attend_one
 
             return attend_one(q, k, v)
         if grouped:

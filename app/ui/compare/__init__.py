@@ -1,0 +1,1 @@
+"""The Compare page, from its head to the curves of several runs."""

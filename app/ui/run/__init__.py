@@ -1,0 +1,1 @@
+"""The Run page: its head and one module per tab."""

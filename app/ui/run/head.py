@@ -1,0 +1,325 @@
+"""The top of a run's page: what it is, what limits it, the headline numbers, the clocks."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+
+from analysis.colours import BAD, GOOD, IDLE, IDLE_COLOURS, NEUTRAL, RUN_B, category_colour
+from analysis.pass_clocks import PassClocks, Reading, pass_clocks
+from analysis.runview import RunRow, RunView
+from analysis.verdict import is_cpu_run
+from app.ui import data, links, style
+from app.ui.format import UNKNOWN, gpu_name, percent, when, with_micro
+from app.ui.queue_view import cancel, log_text, progress_of, retry
+from app.ui.run.cards import run_cards
+from app.ui.shape import device_text
+from app.ui.widgets import (
+    Card,
+    cards,
+    plain_markdown,
+    said_plainly,
+    show_table,
+    status_badge,
+    table_height,
+)
+from core.errors import AppError
+from core.states import FINAL, Pass
+from db import runs
+
+_SHOWN = ("dtype", "mode", "compile", "batch", "context", "sequence", "seq_len", "layers", "preset")
+
+
+def is_active(run: RunRow) -> bool:
+    """Say whether the run is still waiting or at work."""
+    return run.status not in FINAL
+
+
+def title(view: RunView) -> None:
+    """Draw name, facts and what can be done."""
+    run = view.run
+    facts = [device_text(view)]
+    # A program of the user's own has no sizes that a preset could name.
+    names = () if run.workload == "command" else _SHOWN
+    shown = {k: run.params.get(k) for k in names}
+    facts += [f"{k} {v}" for k, v in shown.items() if v not in (None, "", "custom")]
+    facts += ["example data"] if run.source == "demo" else []
+    facts += ["baseline"] if run.is_baseline else []
+    facts += [f"#{t}" for t in run.tags]
+    env = run.environment
+    tail = [f"{k} {env[k]}" for k in ("driver", "torch", "cuda", "triton") if env.get(k)]
+    tail.append(when(run.finished_at or run.created_at))
+    left, right = st.columns([3, 2], vertical_alignment="top")
+    with left:
+        style.header(run.name)
+    bar = right.container(key="run_actions", horizontal=True, horizontal_alignment="right")
+    with bar:
+        status_badge(run.status)
+    with bar.popover("Compare with", icon=":material/compare_arrows:"):
+        _compare_with(run)
+    if run.workload and bar.button("Run again with a change", icon=":material/tune:"):
+        st.switch_page(links.SUBMIT, query_params={"from": run.id})
+    with bar.popover("Share", icon=":material/link:"):
+        st.text("This page's address:")
+        st.code(links.share_url("run", run_id=run.id), language=None, wrap_lines=True)
+    style.facts_line(facts, " \u00b7 ".join(tail))
+
+
+def _compare_with(run: RunRow) -> None:
+    query = f'workload:"{run.workload}"' if run.workload else ""
+    found, _ = data.list_runs(f"{query} status:done,oom".strip(), limit=60)
+    found = found[found["id"] != run.id]
+    if found.empty:
+        st.caption("There is no other finished run yet.")
+        return
+    names = dict(zip(found["id"], found["name"], strict=True))
+    other = st.selectbox(
+        "Against", list(names), format_func=lambda i: f"{names[i]}  ({i})", key="compare_with"
+    )
+    if st.button("Compare", type="primary", key="compare_go"):
+        links.open_compare([run.id], [str(other)])
+
+
+@st.fragment(run_every="2s")
+def live(run_id: str) -> None:
+    """Draw progress and log until the run ends, then load the page with its results."""
+    run = data.fetch_row(run_id)
+    if run.status in FINAL:
+        st.rerun()
+    frac, text = progress_of(dict(run.progress), run.status)
+    st.progress(frac, text=plain_markdown(text))
+    if run.status == "queued":
+        device = plain_markdown(gpu_name(run.gpu_model)) if run.gpu_model else "this GPU"
+        st.caption(f"Waiting for a worker that serves {device}. The Queue shows its place.")
+    if st.button("Cancel", icon=":material/cancel:"):
+        with said_plainly():
+            cancel(run_id)
+        st.rerun(scope="fragment")
+    st.code(log_text(data.log_tail(run_id)) or "no output yet", language=None, height=320)
+
+
+def answer(view: RunView) -> None:
+    """Draw what limits the run with its evidence, and the bar of where the time went."""
+    run = view.run
+    if run.error and run.status != "oom":
+        st.error(plain_markdown(run.error), icon=":material/error:")
+    if run.status in ("done", "oom"):
+        found = data.fetch_verdict(run.id)
+        next_steps = [f"Next: {step}" for step in found.next_steps[:3]]
+        style.verdict(
+            found.headline,
+            [],
+            list(found.evidence),
+            _ACCENTS.get(str(found.kind), NEUTRAL),
+            composition(
+                found.bar,
+                view.summary.get("unclassified_frac"),
+                "operator" if is_cpu_run(view) else "kernel",
+            ),
+            after=next_steps,
+        )
+        return
+    if run.workload and st.button("Retry", icon=":material/replay:"):
+        retry(run.id)
+    log = data.log_tail(run.id)
+    if len(log):
+        with st.expander("Log", icon=":material/terminal:", expanded=run.status == "failed"):
+            is_long = len(log) > _FEW_LINES
+            st.code(log_text(log), language=None, height=320 if is_long else "content")
+
+
+_FEW_LINES = 12
+_ACCENTS = {
+    "launch_bound": BAD,
+    "host_bound": BAD,
+    "sync_bound": BAD,
+    "straggler": BAD,
+    "communication_bound": BAD,
+    "transfer_bound": BAD,
+    "oom": BAD,
+    "memory_bound": RUN_B,
+    "compute_bound": GOOD,
+}
+
+
+def composition(
+    bar: Sequence[tuple[str, int]], unknown_frac: float | None, what: str = "kernel"
+) -> str:
+    """Return the bar of classes (of each `what`) and idle causes, as HTML; empty where unknown."""
+    whole = sum(ns for _, ns in bar)
+    if whole <= 0:
+        return ""
+    kernel_ns = sum(ns for name, ns in bar if not name.startswith("idle")) or 1
+    parts = []
+    classes, causes = [(f"of {what} time:", "", "")], [("of the whole:", "", "")]
+    for name, ns in bar:
+        is_idle = name.startswith("idle")
+        colour = IDLE_COLOURS.get(name.removeprefix("idle: "), IDLE) if is_idle else ""
+        colour = colour or category_colour(name)
+        share = percent(ns / (whole if is_idle else kernel_ns))
+        parts.append((f"{name} {share}", ns / whole, colour))
+        if ns / whole >= 0.004 or ns / kernel_ns >= 0.01:
+            (causes if is_idle else classes).append((name, share, colour))
+    classes.append(("not recognised", percent(unknown_frac), ""))
+    label = "Where the time went: " + ", ".join(name for name, _, _ in parts)
+    return style.stacked_bar(parts, label) + style.legends(classes, causes)
+
+
+_QUIET_CODES = frozenset(
+    {
+        "nsys_diagnostic",
+        "duplicate_capture",
+        "uneven_counters",
+        "ncu_partial_coverage",
+        "unclosed_ranges",
+        "oom",
+    }
+)
+"""Said elsewhere on the page (memory, counters), or of no consequence for the numbers shown."""
+_MOST_LOUD = 3
+
+
+def _noted(view: RunView) -> tuple[list[str], list[str]]:
+    found = list(dict.fromkeys((w.code, w.message) for w in view.warnings))
+    told = [(code, with_micro(message.replace("`", ""))) for code, message in found]
+    loud = [message for code, message in told if code not in _QUIET_CODES]
+    quiet = [message for code, message in told if code in _QUIET_CODES]
+    return loud[:_MOST_LOUD], loud[_MOST_LOUD:] + quiet
+
+
+def warnings(view: RunView) -> None:
+    """Draw the warnings that affect the numbers shown; `notes` draws the rest."""
+    loud, _ = _noted(view)
+    if loud:
+        st.warning("  \n".join(map(plain_markdown, loud)), icon=":material/info:")
+
+
+def notes(view: RunView) -> None:
+    """Draw the tools' routine notes about the captures, folded."""
+    _, folded = _noted(view)
+    if folded:
+        with st.expander(
+            f"Notes about the captures ({len(folded)})", icon=":material/sticky_note_2:"
+        ):
+            st.text("\n".join(folded))
+
+
+def labels(run: RunRow) -> None:
+    """Draw tags, notes, pin and delete."""
+    with st.expander("Tags, notes, baseline", icon=":material/edit_note:"), st.form("labels"):
+        tags = st.text_input("Tags", value=" ".join(run.tags), key=f"tags_{run.id}")
+        notes = st.text_area("Notes", value=run.notes, key=f"notes_{run.id}")
+        pinned = st.checkbox(
+            "Baseline of its workload, parameters and GPU",
+            value=run.is_baseline,
+            key=f"pin_{run.id}",
+        )
+        if st.form_submit_button("Save", type="primary"):
+            try:
+                _save(run, set(tags.split()), notes, pinned)
+            except AppError as exc:
+                st.error(plain_markdown(str(exc)))
+                return
+            st.rerun()
+
+
+def _save(run: RunRow, tags: set[str], notes: str, pinned: bool) -> None:
+    with data.database() as db:
+        runs.set_tags(db, run.id, tags - set(run.tags), set(run.tags) - tags)
+        runs.set_notes(db, run.id, notes)
+        if pinned and not run.is_baseline:
+            runs.pin(db, run.id)
+        if run.is_baseline and not pinned:
+            runs.unpin(db, run.id)
+
+
+def first_tab(view: RunView) -> str:
+    """Return the tab that is open first: the kernels, else what the run has instead of them."""
+    if not view.kernels.empty:
+        return "Kernels"
+    for table, tab in (
+        (view.counters, "Counters and roofline"),
+        (view.memory_points, "Memory"),
+        (view.samples, "Samples"),
+    ):
+        if not table.empty:
+            return tab
+    return "Kernels"
+
+
+def headline(view: RunView) -> None:
+    """Draw the headline numbers; what is not known stands in a line with the reason."""
+    found = run_cards(view)
+    if known := [c for c in found if c.value != UNKNOWN]:
+        cards(known)
+    if unknown := [c for c in found if c.value == UNKNOWN]:
+        st.caption(plain_markdown("Not known: " + _reasons(unknown)))
+
+
+def _reasons(unknown: Sequence[Card]) -> str:
+    """Return `Latency, MFU (no clean pass recorded); Peak memory (...)`."""
+    by_note: dict[str, list[str]] = {}
+    for card in unknown:
+        by_note.setdefault(card.note, []).append(card.label)
+    return "; ".join(f"{', '.join(labels)} ({note})" for note, labels in by_note.items())
+
+
+def clocks(view: RunView) -> None:
+    """Draw what the GPU's clocks did while the run was measured; nothing where nobody read them."""
+    found = pass_clocks(view)
+    if not found:
+        return
+    clean = [p for p in found if p.pass_name == Pass.CLEAN] or list(found)
+    slowed = [p for p in clean if p.is_throttled]
+    icon = ":material/thermostat:" if not slowed else ":material/speed:"
+    with st.expander(plain_markdown(_line(clean, slowed)), icon=icon):
+        rows = [_row(p) for p in found]
+        show_table(
+            pd.DataFrame(rows),
+            height=table_height(rows, 420),
+            alt="Clocks, temperature, power and throttling of each pass",
+        )
+        st.caption(
+            "Median, with the smallest and largest reading where they differ; read once a second, "
+            "of a pass under a second before and after it."
+        )
+
+
+def _line(clean: list[PassClocks], slowed: list[PassClocks]) -> str:
+    """Return the clean pass in one line: typical clock, warmest, most power, throttling."""
+    parts = []
+    clocks_mhz = [p.sm_clock_mhz.median for p in clean if p.sm_clock_mhz]
+    if clocks_mhz:
+        parts.append(f"SM clock {sorted(clocks_mhz)[len(clocks_mhz) // 2]:.0f} MHz")
+    for name, unit in (("temperature_c", "\u00b0C"), ("power_w", "W")):
+        readings = [r for p in clean if (r := getattr(p, name))]
+        if readings:
+            parts.append(f"up to {max(r.greatest for r in readings):.0f} {unit}")
+    if slowed:
+        why = ", ".join(dict.fromkeys(text for p in slowed for text in p.reason_texts))
+        parts.append(f"throttled in {len(slowed)} of {len(clean)} processes ({why})")
+    elif any(p.is_throttled is False for p in clean):
+        parts.append("not throttled")
+    return " \u00b7 ".join(parts)
+
+
+def _row(found: PassClocks) -> dict[str, str]:
+    throttled = {None: UNKNOWN, False: "no", True: "yes"}[found.is_throttled]
+    return {
+        "pass": f"{found.pass_name} #{found.process}",
+        "SM clock MHz": _text(found.sm_clock_mhz),
+        "memory clock MHz": _text(found.memory_clock_mhz),
+        "temperature \u00b0C": _text(found.temperature_c),
+        "power W": _text(found.power_w),
+        "GPU use %": _text(found.utilization_pct),
+        "throttled": throttled,
+        "reasons for lower clocks": ", ".join(found.reason_texts) or "none",
+    }
+
+
+def _text(reading: Reading | None) -> str:
+    if reading is None:
+        return UNKNOWN
+    middle = f"{reading.median:.0f}"
+    ends = (f"{reading.least:.0f}", f"{reading.greatest:.0f}")
+    return middle if ends == (middle, middle) else f"{middle} ({ends[0]} to {ends[1]})"

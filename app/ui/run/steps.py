@@ -1,0 +1,278 @@
+"""A run's steps: where they are, which count, what one is made of, and what the host did in it."""
+
+import pandas as pd
+import streamlit as st
+
+from analysis.per_step import step_fractions
+from analysis.runview import RunView, StepView
+from analysis.trace.idle_host import GROUPS, host_share
+from analysis.verdict import is_cpu_run
+from app.charts import steps as step_charts
+from app.ui import style
+from app.ui.format import UNKNOWN, bytes_, count, count_format, duration, many, percent
+from app.ui.run.kernels import why_no_kernels
+from app.ui.widgets import Card, cards, chart, plain_markdown, show_table, table_height
+
+_FOUND_BY = {
+    "ranges": "the program's own ranges `{}`",
+    "profiler_step": "PyTorch's profiler steps",
+    "optimizer": "the end of each optimizer step, `{}`",
+    "graph": "replays of CUDA graphs",
+    "repetition": "the {} (no range marks them)",
+}
+_TOP = 14
+
+
+def steps(view: RunView) -> None:
+    """Draw the steps, the medians of the regular ones beside the whole capture, and one's parts."""
+    found = view.by_step
+    if "source" not in found.facts:
+        style.empty_state("No steps found", why_no_steps(view))
+        return
+    _how_found(found)
+    cards(_cards(view))
+    if is_cpu_run(view):
+        _parts(found, is_cpu=True)
+        _all_steps(found.steps, is_cpu=True)
+        return
+    _ruler(found)
+    left, right = st.columns(2, gap="large")
+    with left:
+        _kinds(found)
+        _parts(found)
+    with right:
+        _host(found)
+    _all_steps(found.steps)
+
+
+def why_no_steps(view: RunView) -> str:
+    """Return why a run has no steps, and what to do about it."""
+    reason = view.by_step.facts.get("reason")
+    if reason:
+        return f"{reason[0].upper()}{reason[1:]}."
+    if view.kernels.empty:
+        return why_no_kernels(view)
+    if view.span_paths:
+        return "It was stored before steps were found: `warpboard reparse` reads it again."
+    return "Its captures hold sums and no timeline."
+
+
+def _how_found(found: StepView) -> None:
+    facts = found.facts
+    by = _FOUND_BY[facts["source"]].format(facts.get("evidence", ""))
+    left_out = facts["num_excluded"]
+    told = f"**{many(facts['count'], 'step')}**, found by {by}"
+    told += f" (confidence {percent(facts['confidence'])})." if facts["confidence"] < 1 else "."
+    if left_out:
+        told += f" {many(left_out, 'step')} left out of the averages."
+    block = facts.get("block")
+    if block:
+        size, times = block["num_kernels"], block["count"]
+        told += f" A step repeats a block of {size} GPU operations {times} times."
+    if facts.get("micro_steps"):
+        told += f" It accumulates the gradients of {facts['micro_steps']} micro-steps."
+    st.markdown(told)
+
+
+def _cards(view: RunView) -> list[Card]:
+    facts, summary = view.by_step.facts, view.summary
+    fractions = step_fractions(view.by_step)
+    gpu_ns = facts.get("kernel_ns", 0) + facts.get("graph_ns", 0)
+    whole = "whole capture: "
+    if is_cpu_run(view):
+        return _cpu_cards(view)
+    return [
+        Card(
+            label="GPU work a step",
+            value=duration(gpu_ns) if gpu_ns else UNKNOWN,
+            note=whole + duration(summary.get("kernel_time_ns") or summary.get("opaque_graph_ns")),
+            definition="Sum of the durations of kernels and whole graphs; median of the regular "
+            "steps.",
+        ),
+        Card(
+            label="Launches a step",
+            value=count(facts.get("num_launches")),
+            note=f"{count(facts.get('num_kernels'))} kernels; {whole}"
+            f"{count(summary.get('num_kernels'))}",
+            definition="Launch calls of kernels and graphs; median of the regular steps.",
+        ),
+        Card(
+            label="Time a step",
+            value=duration(facts.get("period_ns")),
+            note=f"{whole}{duration(summary.get('span_ns'))}, first to last kernel",
+            definition="From a step's first GPU operation to the next step's, under the profiler.",
+        ),
+        Card(
+            label="GPU idle in a step",
+            value=percent(facts.get("idle_frac")),
+            note=whole + percent(summary.get("profiled_idle_frac", summary.get("idle_frac"))),
+            definition="1 - busy / time of a step, under the profiler; median of regular steps.",
+        ),
+        Card(
+            label="GEMM fraction",
+            value=percent(fractions.get("gemm_frac")),
+            note=whole + percent(summary.get("gemm_frac")),
+            definition="Share of a step's kernel time in matrix products.",
+        ),
+        Card(
+            label="Copies a step",
+            value=bytes_(facts.get("transfer_bytes")),
+            note=f"{count(facts.get('num_transfers'))} of them, "
+            f"{duration(facts.get('transfer_ns'))}",
+            definition="Copies and memory sets; median of the regular steps.",
+        ),
+    ]
+
+
+def _cpu_cards(view: RunView) -> list[Card]:
+    facts, whole = view.by_step.facts, "whole capture: "
+    return [
+        Card(
+            label="Operator time a step",
+            value=duration(facts.get("kernel_ns")),
+            note=whole + duration(view.summary.get("kernel_time_ns")),
+            definition="Sum of the operators' own time; median of the regular steps.",
+        ),
+        Card(
+            label="Operators a step",
+            value=count(facts.get("num_kernels")),
+            note=whole + count(view.summary.get("num_kernels")),
+            definition="Calls of operators; median of the regular steps.",
+        ),
+        Card(
+            label="Time a step",
+            value=duration(facts.get("period_ns")),
+            note="under the profiler",
+            definition="From a step's first operator to the next step's, under the profiler.",
+        ),
+    ]
+
+
+def _ruler(found: StepView) -> None:
+    own = found.steps[found.steps["process"] == found.steps["process"].iloc[0]]
+    chart(step_charts.step_ruler(own), alt="Time of each step, GPU busy and idle")
+    excluded = found.facts.get("excluded", [])
+    if excluded:
+        reasons = [f"{x['count']} x {x['reason']}" for x in excluded[:8]]
+        more = len(excluded) - len(reasons)
+        tail = f"; {more} other reasons" if more > 0 else ""
+        st.caption(plain_markdown("Pale, left out: " + "; ".join(reasons) + tail + "."))
+
+
+def _kinds(found: StepView) -> None:
+    kinds = found.facts.get("kinds")
+    if not kinds:
+        return
+    st.markdown("**Kinds of step**")
+    show_table(
+        pd.DataFrame(
+            {
+                "kind": [k["name"] for k in kinds],
+                "steps": [k["count"] for k in kinds],
+                "kernels": [k.get("num_kernels") for k in kinds],
+                "GPU work": [duration(k.get("kernel_ns", k.get("graph_ns"))) for k in kinds],
+                "time": [duration(k.get("period_ns")) for k in kinds],
+                "idle": [percent(k.get("idle_frac")) for k in kinds],
+            }
+        ),
+        alt="Kinds of step",
+    )
+
+
+def _parts(found: StepView, *, is_cpu: bool = False) -> None:
+    facts = found.facts
+    period = facts.get("period_ns")
+    gaps = facts.get("gaps")
+    if not is_cpu:
+        st.markdown("**A step's idle time by cause**")
+    if is_cpu:
+        pass
+    elif gaps:
+        style.facts([(g["cause"], _of(g["total_ns"], period)) for g in gaps])
+    else:
+        st.caption("Not known.")
+    if facts.get("phases"):
+        what = "operator" if is_cpu else "kernel"
+        st.markdown("**A step's phases**")
+        show_table(
+            pd.DataFrame(
+                {
+                    "phase": [p["path"] for p in facts["phases"]],
+                    f"{what}s": [p.get("num_kernels") for p in facts["phases"]],
+                    f"{what} sum ms": [p.get("kernel_ns", 0) / 1e6 for p in facts["phases"]],
+                }
+            ),
+            height=table_height(facts["phases"], 320),
+            column_config={
+                f"{what}s": st.column_config.NumberColumn(
+                    format=count_format([p.get("num_kernels") for p in facts["phases"]])
+                ),
+                f"{what} sum ms": st.column_config.NumberColumn(format="%.3f"),
+            },
+            alt=f"{what.capitalize()} time of a step by phase",
+        )
+
+
+def _of(ns: float, period: float | None) -> str:
+    share = f" ({percent(ns / period)} of the step)" if period else ""
+    return f"{duration(ns)}{share}"
+
+
+def _host(found: StepView) -> None:
+    st.markdown("**Where the host was while the GPU waited**")
+    rows = found.idle_host
+    if not len(rows):
+        st.caption("Not known: no launch calls were recorded, or the GPU never waited.")
+        return
+    shares = host_share(rows)
+    idle = float(rows["idle_frac"].sum())
+    parts = ", ".join(f"{percent(share)} {words}" for words, share in shares)
+    st.markdown(plain_markdown(f"Idle {percent(idle)}: {parts}."))
+    shown = rows.head(_TOP)
+    labels = [
+        r.activity if not isinstance(r.call, str) or r.call == r.activity
+        else f"{r.call} in {r.activity}"
+        for r in shown.itertuples()
+    ]  # fmt: skip
+    chart(
+        step_charts.idle_activities(
+            shown.assign(label=labels, words=[GROUPS[g] for g in shown["group"]])
+        ),
+        alt="Idle time of a step by what the host did",
+    )
+
+
+def _all_steps(frame: pd.DataFrame, *, is_cpu: bool = False) -> None:
+    with st.expander(f"All steps ({len(frame)})"):
+        table = pd.DataFrame(
+            {
+                "process": frame["process"],
+                "step": frame["step"],
+                "kernels": frame["num_kernels"],
+                "launches": frame["num_launches"],
+                "kernel ms": frame["kernel_ns"] / 1e6,
+                "graph ms": frame["graph_ns"] / 1e6,
+                "busy ms": frame["busy_ns"] / 1e6,
+                "time ms": frame["period_ns"].astype("Float64") / 1e6,
+                "copied": [bytes_(b) for b in frame["transfer_bytes"]],
+                "API calls": frame["num_api_calls"],
+                "left out": frame["reason"],
+            }
+        )
+        if is_cpu:
+            table = table.drop(columns=["launches", "busy ms", "copied", "API calls"])
+            table = table.rename(columns={"kernels": "operators", "kernel ms": "operators ms"})
+        if table["process"].nunique() < 2:
+            table = table.drop(columns="process")
+        if not table["graph ms"].any():
+            table = table.drop(columns="graph ms")
+        show_table(
+            table,
+            height=table_height(table, 420),
+            column_config={
+                c: st.column_config.NumberColumn(format="%.3f")
+                for c in table.columns
+                if c.endswith(" ms")
+            },
+            alt="Every step with its figures",
+        )

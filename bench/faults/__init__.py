@@ -1,0 +1,1 @@
+"""A campaign of faults under running jobs: `python -m bench.faults`."""

@@ -1,0 +1,1 @@
+"""Damaged and hostile captures: `python -m bench.mutations`."""

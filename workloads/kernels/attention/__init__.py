@@ -1,0 +1,1 @@
+"""Fused attention: the gradient function, and the Triton kernels it launches."""
