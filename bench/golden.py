@@ -80,8 +80,8 @@ def _columns(table: Any) -> dict[str, str]:
     """Return a digest of each column of the records, in an order that does not depend on ties."""
     if not hasattr(table, "to_pylist"):  # a file of records
         table = importlib.import_module("pyarrow").concat_tables(table.batches())
-    keys = ("start_ns", "end_ns", "device", "stream", "thread", "depth", "name", "path", "bytes")
-    keys += ("row", "kind")
+    times = ("start_ns", "end_ns")
+    keys = (*times, "device", "stream", "thread", "depth", "name", "path", "bytes", "row", "kind")
     rows = table.to_pylist()
     rows.sort(key=lambda row: [str(row.get(key)) for key in keys])
     return {name: _digest([str(row[name]) for row in rows]) for name in table.column_names}

@@ -88,8 +88,9 @@ def _roofline_part(view: RunView) -> None:
     shaped = operator_points(view.by_step.operators, view.by_step.operator_kernels, _declared(view))
     model = model_point(view)
     known = roofs(view)
-    level = _level(view.counters)
-    points = counter_points(view.counters, level)
+    by_level = {name: counter_points(view.counters, name) for name in LEVELS}
+    level = _level([name for name, points in by_level.items() if len(points)])
+    points = by_level[level]
     if level != "DRAM":  # shapes and cost models say what DRAM must move, not what the cache does
         shaped, model, known = shaped.iloc[:0], None, l2_ceilings(known, view.counters)
     if points.empty and model is None and shaped.empty:
@@ -117,9 +118,8 @@ def _roofline_part(view: RunView) -> None:
         st.caption(f"No ceilings: the peaks of {device} are neither measured nor in the table.")
 
 
-def _level(counters: pd.DataFrame) -> str:
+def _level(known: list[str]) -> str:
     """Return the level of memory to draw, a choice where the counters know several."""
-    known = [name for name in LEVELS if len(counter_points(counters, name))]
     if len(known) < 2:
         return known[0] if known else "DRAM"
     return str(
