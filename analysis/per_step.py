@@ -138,10 +138,10 @@ def kernels_of_one(view: RunView) -> pd.DataFrame:
 def _by_shape(steps: pd.DataFrame, column: str) -> dict[tuple[object, ...], float]:
     """Return the sum of a column for each launch shape."""
     # Dozens of rows: pandas would take ten times as long to group them by three columns of texts.
-    found: dict[tuple[object, ...], float] = {}
+    by_shape: dict[tuple[object, ...], float] = {}
     for shape, value in zip(_shapes(steps), steps[column].tolist(), strict=True):
-        found[shape] = found.get(shape, 0.0) + float(value)
-    return found
+        by_shape[shape] = by_shape.get(shape, 0.0) + float(value)
+    return by_shape
 
 
 def _shapes(kernels: pd.DataFrame) -> list[tuple[object, ...]]:

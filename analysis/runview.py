@@ -123,8 +123,8 @@ class RunView:
         """Return what `work_out` gives; it is asked once for each key."""
         if key not in self.worked_out:
             self.worked_out[key] = work_out()
-        found: T = self.worked_out[key]
-        return found
+        result: T = self.worked_out[key]
+        return result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,8 +131,8 @@ def _check_num_gpus(db: Database, jobs: Sequence[JobSpec]) -> None:
 
 def allowed_commands(db: Database, model: str, device: str | None) -> list[str] | None:
     """Return which own programs a GPU's host allows; None if its worker has not told."""
-    found = (worker_info(db, model, device).get("permissions") or {}).get("commands")
-    return [str(entry) for entry in found] if isinstance(found, list) else None
+    commands = (worker_info(db, model, device).get("permissions") or {}).get("commands")
+    return [str(entry) for entry in commands] if isinstance(commands, list) else None
 
 
 def untold_commands(db: Database, jobs: Sequence[JobSpec]) -> tuple[str, ...]:

@@ -36,11 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     _print(held_out)
     if options.write:
         write_outcomes(held_out, SHIPPED)
-    found = {
+    by_part = {
         k: [r.num_outcomes, round(r.median_error_frac, 4), round(r.inside_frac, 4)]
         for k, r in records_of(held_out).items()
     }
-    print(json.dumps({"held_out": found}))
+    print(json.dumps({"held_out": by_part}))
     return 0
 
 

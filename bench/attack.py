@@ -256,7 +256,7 @@ def attack(
     thread.start()
     begin_s = time.monotonic()
     try:
-        found = kind(port, seconds)
+        figures = kind(port, seconds)
         time.sleep(1)  # what it left behind is felt too
     finally:
         watch.stop.set()
@@ -264,7 +264,7 @@ def attack(
     return {
         "kind": kind.__name__,
         "seconds": round(time.monotonic() - begin_s, 1),
-        **found,
+        **figures,
         "health_slowest_s": round(watch.slowest_s, 3),
         "health_asked": watch.num_asked,
         "health_failed": watch.num_failed,

@@ -44,7 +44,7 @@ def dump(path: Path, *, is_short: bool = False) -> dict[str, Any]:
         return {"error": str(exc).replace(str(path), path.name)}
     except Exception as exc:  # a fault of the reader: the dump goes on and shows it
         return {"traceback": repr(exc)}
-    found: dict[str, Any] = {
+    numbers: dict[str, Any] = {
         "kind": str(tables.kind),
         "version": tables.tool_version,
         "gpu": dict(tables.gpu),
@@ -59,12 +59,12 @@ def dump(path: Path, *, is_short: bool = False) -> dict[str, Any]:
         if hasattr(frame, "to_dict"):
             rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
             texts = sorted(json.dumps(row, sort_keys=True, default=_plain) for row in rows)
-            found[name] = _digest(texts) if is_short else [json.loads(text) for text in texts]
+            numbers[name] = _digest(texts) if is_short else [json.loads(text) for text in texts]
     for name in ("spans", "ranges", "host"):
         table = getattr(tables, name)
         if table is not None:
-            found[name] = _columns(table)
-    return json.loads(json.dumps(found, sort_keys=True, default=_plain))
+            numbers[name] = _columns(table)
+    return json.loads(json.dumps(numbers, sort_keys=True, default=_plain))
 
 
 def _plain(value: Any) -> Any:
@@ -121,11 +121,11 @@ def _damaged(scratch: Path) -> Iterator[tuple[str, Path]]:
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
     """Return (capture, what changed) of the captures in both dumps, by kind of difference."""
-    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    by_kind: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for name in sorted(old.keys() & new.keys()):
         for kind, text in _changes(old[name], new[name]):
-            found[kind].append((name, text))
-    return found
+            by_kind[kind].append((name, text))
+    return by_kind
 
 
 def _changes(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -173,18 +173,18 @@ def _changed_rows(
 
 
 def _by_key(rows: list[dict[str, Any]], keys: list[str]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    by_key: dict[str, dict[str, Any]] = {}
     times: Counter[str] = Counter()
     for row in rows:
         key = " | ".join(str(row[k]) for k in keys if row.get(k) is not None)
         times[key] += 1
-        found[key if times[key] == 1 else f"{key} ({times[key]})"] = row
-    return found
+        by_key[key if times[key] == 1 else f"{key} ({times[key]})"] = row
+    return by_key
 
 
-def report(found: dict[str, list[tuple[str, str]]]) -> None:
+def report(by_kind: dict[str, list[tuple[str, str]]]) -> None:
     """Print each kind of difference with its count and first cases."""
-    for kind, cases in sorted(found.items(), key=lambda item: -len(item[1])):
+    for kind, cases in sorted(by_kind.items(), key=lambda item: -len(item[1])):
         print(f"{kind}: {len(cases)} in {len({name for name, _ in cases})} captures")
         for name, text in cases[:SHOWN]:
             print(f"    {name}: {text[:300]}")
@@ -199,17 +199,17 @@ def main() -> int:
     parser.add_argument("--against", type=Path)
     options = parser.parse_args()
     sys.path.insert(0, str(options.root.resolve()))
-    found = {}
+    dumps = {}
     for part in (options.only,) if options.only else ("tests", "examples", "damaged"):
         with tempfile.TemporaryDirectory() as folder:
             for name, path in files(part, Path(folder)):
                 if options.match in name:
-                    found[name] = dump(path, is_short=part == "damaged")
-    options.out.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
-    print(f"{len(found)} captures: {options.out}", file=sys.stderr)
+                    dumps[name] = dump(path, is_short=part == "damaged")
+    options.out.write_text(json.dumps(dumps, indent=1, sort_keys=True) + "\n")
+    print(f"{len(dumps)} captures: {options.out}", file=sys.stderr)
     if options.against is None:
         return 0
-    changed = differences(json.loads(options.against.read_text()), found)
+    changed = differences(json.loads(options.against.read_text()), dumps)
     report(changed)
     return 1 if changed else 0
 

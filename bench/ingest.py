@@ -132,7 +132,7 @@ def read(path: Path) -> None:
 
 def measure(name: str, command: list[str], repeats: int) -> Measurement:
     """Run a command `repeats` times and return its best time and its largest peak memory."""
-    found = []
+    runs = []
     for _ in range(repeats):
         started = time.perf_counter()
         child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
@@ -141,13 +141,13 @@ def measure(name: str, command: list[str], repeats: int) -> Measurement:
         child.returncode = os.waitstatus_to_exitcode(status)
         if child.returncode:
             raise SystemExit(f"bench: {name} failed with code {child.returncode}")
-        found.append((wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024))
-    print(f"{name}: {min(found)[0]:.1f} s", file=sys.stderr, flush=True)
+        runs.append((wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024))
+    print(f"{name}: {min(runs)[0]:.1f} s", file=sys.stderr, flush=True)
     return Measurement(
         name=name,
-        wall_s=round(min(f[0] for f in found), 2),
-        cpu_s=round(min(f[1] for f in found), 2),
-        peak_bytes=max(f[2] for f in found),
+        wall_s=round(min(f[0] for f in runs), 2),
+        cpu_s=round(min(f[1] for f in runs), 2),
+        peak_bytes=max(f[2] for f in runs),
     )
 
 
@@ -166,43 +166,43 @@ def measure_nsys_ai(path: Path, folder: Path) -> Measurement:
 
 def _run(path: Path, folder: Path, options: argparse.Namespace) -> list[Measurement]:
     ourselves = [sys.executable, "-m", "bench.ingest", "--file", str(path), "--child"]
-    found = [measure(n, [*ourselves, n], options.repeats) for n in ("scan", "read")]
+    measurements = [measure(n, [*ourselves, n], options.repeats) for n in ("scan", "read")]
     data = folder / "data"
     importing = [sys.executable, "-m", "app.cli", "--data", str(data), "import", str(path)]
-    found.append(measure("import", [*importing, "--json"], repeats=1))
+    measurements.append(measure("import", [*importing, "--json"], repeats=1))
     if options.nsys_ai:
-        found.append(measure_nsys_ai(path, folder))
+        measurements.append(measure_nsys_ai(path, folder))
     if options.larger:
         larger = folder / "larger.sqlite"
         grow(larger, options.copies * options.larger)
         command = [*ourselves[:-2], str(larger), "--child", "read"]
-        found.append(measure(f"read x{options.larger}", command, repeats=1))
+        measurements.append(measure(f"read x{options.larger}", command, repeats=1))
         larger.unlink()
-    return found
+    return measurements
 
 
-def report(found: list[Measurement], rows: dict[str, int], file_bytes: int) -> None:
+def report(measurements: list[Measurement], rows: dict[str, int], file_bytes: int) -> None:
     """Print the table, then the JSON line."""
-    floor = found[0].wall_s
+    floor = measurements[0].wall_s
     print(f"{file_bytes / 1e6:.0f} MB; " + ", ".join(f"{n} {t}" for t, n in rows.items()))
     print(f"{'':10} {'wall s':>8} {'x scan':>7} {'CPU s':>7} {'x scan':>7} {'peak MB':>8}")
-    for m in found:
-        ratio, cpu_ratio = m.wall_s / floor, m.cpu_s / found[0].cpu_s
+    for m in measurements:
+        ratio, cpu_ratio = m.wall_s / floor, m.cpu_s / measurements[0].cpu_s
         print(
             f"{m.name:10} {m.wall_s:8.2f} {ratio:7.1f} {m.cpu_s:7.2f} {cpu_ratio:7.1f} "
             f"{m.peak_bytes / 1e6:8.0f}"
         )
-    ours = [m for m in found if m.name in ("read", "import")]
-    larger = [m for m in found if m.name.startswith("read x")]
+    ours = [m for m in measurements if m.name in ("read", "import")]
+    larger = [m for m in measurements if m.name.startswith("read x")]
     document = {
         "bench": "ingest",
         "file_bytes": file_bytes,
         "rows": rows,
-        "measurements": [asdict(m) for m in found],
+        "measurements": [asdict(m) for m in measurements],
         "goal": {"wall": GOAL_WALL, "cpu": GOAL_CPU, "peak_bytes": GOAL_BYTES},
         "is_goal_met": all(
             m.wall_s <= GOAL_WALL * floor
-            and m.cpu_s <= GOAL_CPU * found[0].cpu_s
+            and m.cpu_s <= GOAL_CPU * measurements[0].cpu_s
             and m.peak_bytes < GOAL_BYTES
             for m in ours
         )

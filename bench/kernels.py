@@ -41,7 +41,7 @@ def run_section(name: str, budget_s: float) -> list[Row]:
 
 def goals(rows: list[Row]) -> list[Row]:
     """Return each goal with the ratio reached: attention, gemm and regroup."""
-    found = []
+    rows_of_goals = []
     for section, least in (("attention_forward", 1.0), ("attention_backward", 0.95)):
         timed = [r for r in rows if r["section"] == section and "ms" in r]
         for case in dict.fromkeys(r["case"] for r in timed if not r["case"].startswith("tiles")):
@@ -49,20 +49,24 @@ def goals(rows: list[Row]) -> list[Row]:
             libraries = [ms for name, ms in of.items() if name.startswith("sdpa")]
             if "triton" in of and libraries:
                 reached = min(libraries) / of["triton"]
-                found.append(_goal(f"{section} {case}: speed of best SDPA", reached, least, True))
+                rows_of_goals.append(
+                    _goal(f"{section} {case}: speed of best SDPA", reached, least, True)
+                )
     for row in rows:
         is_ours = row["section"] in ("gemm", "attention_decode") and row["variant"] == "triton"
         if is_ours and "of_copy" in row:
             name = f"{row['section']} {row['case']}: of copy bandwidth"
-            found.append(_goal(name, row["of_copy"], 0.85, True))
+            rows_of_goals.append(_goal(name, row["of_copy"], 0.85, True))
     for key in ("ms", "graph_ms"):
         of = {r["variant"]: r[key] for r in rows if r["section"] == "moe" and key in r}
         if len(of) == 3:
             route, by_sort, by_count = of.values()
             if by_sort > route:
                 reached = (by_count - route) / (by_sort - route)
-                found.append(_goal(f"moe ({key}): share of what sort adds", reached, 0.4, False))
-    return found
+                rows_of_goals.append(
+                    _goal(f"moe ({key}): share of what sort adds", reached, 0.4, False)
+                )
+    return rows_of_goals
 
 
 def _goal(name: str, reached: float, goal: float, is_least: bool) -> Row:

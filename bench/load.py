@@ -65,9 +65,9 @@ class Meter:
                 self.times_ms.setdefault(name, []).append((time.perf_counter() - begin) * 1e3)
 
     def row(self, name: str) -> dict[str, float]:
-        found = sorted(self.times_ms[name])
-        cuts = statistics.quantiles(found, n=100, method="inclusive")
-        return {"n": len(found), "p50_ms": cuts[49], "p95_ms": cuts[94], "max_ms": found[-1]}
+        times = sorted(self.times_ms[name])
+        cuts = statistics.quantiles(times, n=100, method="inclusive")
+        return {"n": len(times), "p50_ms": cuts[49], "p95_ms": cuts[94], "max_ms": times[-1]}
 
 
 class Load:

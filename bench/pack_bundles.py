@@ -30,8 +30,8 @@ def packed(path: Path, floors: dict[str, dict[str, float]]) -> bytes:
     if path.name == "manifest.json":
         manifest = json.loads(path.read_text(encoding="utf-8"))
         gpu = manifest.get("gpu", {})
-        if found := floors.get(gpu.pop("uuid", None)):
-            gpu.setdefault("noise_floors", found)
+        if gpu_floors := floors.get(gpu.pop("uuid", None)):
+            gpu.setdefault("noise_floors", gpu_floors)
         return (FOLDERS.sub("", json.dumps(manifest, indent=1)) + "\n").encode()
     if path.suffix == ".txt":
         return FOLDERS.sub("", path.read_text(encoding="utf-8")).encode()

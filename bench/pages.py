@@ -121,8 +121,8 @@ def million_spans(folder: Path, num_spans: int) -> str:
 
 def span_file(folder: Path, run_id: str) -> Path:
     """Return the one span file of an imported run."""
-    found = (folder / "spans" / run_id).glob("*.parquet")
-    return next(p for p in found if not is_beside(p))
+    files = (folder / "spans" / run_id).glob("*.parquet")
+    return next(p for p in files if not is_beside(p))
 
 
 def is_beside(path: Path) -> bool:

@@ -146,8 +146,8 @@ class Bench:
         order = first if number % 2 else first[::-1]
         if self._own.seen is None:  # the clean pass tells which steps the others capture
             order = first[::-1]
-        found = {name: self._run(name) for name in (*order, *profiled)}
-        self._rounds.append({name: process for name, process in found.items() if process})
+        processes = {name: self._run(name) for name in (*order, *profiled)}
+        self._rounds.append({name: process for name, process in processes.items() if process})
 
     def _run(self, name: str) -> Process | None:
         """Run one process; None where it failed, which is said and costs its round alone."""
@@ -218,8 +218,8 @@ class Bench:
 
     def last_words(self, number: int) -> str:
         """Return what the last round said, in one line."""
-        found = ", ".join(f"{k} {v.own_ms:.4f}" for k, v in self._rounds[-1].items())
-        return f"round {number} {self.program.name}: {found} ms"
+        times = ", ".join(f"{k} {v.own_ms:.4f}" for k, v in self._rounds[-1].items())
+        return f"round {number} {self.program.name}: {times} ms"
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row for each pass, against the bare program."""

@@ -117,11 +117,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
     parser.add_argument("runs", type=int, nargs="*", default=[1_000, 10_000, 100_000])
     sizes = parser.parse_args().runs
-    found = {size: measure(size) for size in sizes}
+    by_size = {size: measure(size) for size in sizes}
     print(f"{'CPU ms at ... runs':28}" + "".join(f"{size:>10}" for size in sizes))
-    for name in found[sizes[0]]:
-        print(f"{name:28}" + "".join(f"{found[size][name]:10.1f}" for size in sizes))
-    print(json.dumps({"bench": "scale", "median_cpu_ms": found}))
+    for name in by_size[sizes[0]]:
+        print(f"{name:28}" + "".join(f"{by_size[size][name]:10.1f}" for size in sizes))
+    print(json.dumps({"bench": "scale", "median_cpu_ms": by_size}))
 
 
 if __name__ == "__main__":

@@ -71,13 +71,13 @@ def example_pages(names: dict[str, str]) -> dict[str, str]:
 
 def docs_pages(names: dict[str, str]) -> dict[str, str]:
     """Return file stem -> path of the pictures in the README."""
-    found = example_pages(names)
+    pages = example_pages(names)
     return {
-        "overview": found["overview"],
-        "run": found["run"],
-        "compare": found["compare-decided"],
+        "overview": pages["overview"],
+        "run": pages["run"],
+        "compare": pages["compare-decided"],
         "submit": "submit?workload=decode",
-        "study": found["studies-published"],
+        "study": pages["studies-published"],
     }
 
 

@@ -79,10 +79,10 @@ def _measure(what: str, path: Path) -> dict[str, float]:
 
 def _part(what: str, path: Path) -> None:
     started = time.monotonic()
-    found = {"tokenise": tokenise, "read": read}[what](path)
-    found["seconds"] = round(time.monotonic() - started, 2)
-    found["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    print(json.dumps(found))
+    figures = {"tokenise": tokenise, "read": read}[what](path)
+    figures["seconds"] = round(time.monotonic() - started, 2)
+    figures["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(json.dumps(figures))
 
 
 def main() -> int:

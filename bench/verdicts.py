@@ -87,18 +87,18 @@ def summarise(
         for name, rate, trials in false_rows
         if "every split" not in name
     }
-    found = {name: rate for name, rate, _ in power_rows}
+    power = {name: rate for name, rate, _ in power_rows}
     return {
         "trials": trials,
         "worst_false_frac": worst[1],
         "worst_false_row": worst[0],
         "false_frac": {name: rate for name, rate, _ in false_rows},
-        "found_frac": found,
+        "found_frac": power,
         "coverage": coverage,
         "worst_bound": max(bounds.values()),
         "meets_goals": max(bounds.values()) <= MAX_FALSE_FRAC
         and worst[1] <= MAX_FALSE_FRAC
-        and all(rate >= GOALS[int(name.split()[0])] for name, rate in found.items()),
+        and all(rate >= GOALS[int(name.split()[0])] for name, rate in power.items()),
     }
 
 
@@ -193,17 +193,17 @@ def power_rows_of(rng: Rng, trials: int) -> Iterator[tuple[str, float, int]]:
 
 
 def _is_called(a: Groups, b: Groups, order: Order, floor: float | None = None) -> bool:
-    found = judge(a, b, order=order, noise_floor_frac=floor)
-    return found.verdict in ("faster", "slower")
+    verdict = judge(a, b, order=order, noise_floor_frac=floor)
+    return verdict.verdict in ("faster", "slower")
 
 
 def load_real() -> dict[int, Groups]:
     """Return the samples of each process of the real A/A data by context length."""
-    found: dict[int, Groups] = {}
+    groups: dict[int, Groups] = {}
     for line in NOISE_FILE.read_text().splitlines():
         record = json.loads(line)
-        found.setdefault(record["seq"], []).append(np.array(record["lat_ms"]))
-    return found
+        groups.setdefault(record["seq"], []).append(np.array(record["lat_ms"]))
+    return groups
 
 
 def all_splits(processes: Groups, n: int) -> Iterator[tuple[Groups, Groups]]:

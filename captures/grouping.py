@@ -60,13 +60,13 @@ def guess_runs(names: Sequence[str]) -> Grouping:
 
 def _of_one_job(names: Sequence[str]) -> list[str]:
     """Return the names without parallel ranks, and without times where each is another rank."""
-    found = [name.lower() for name in names]
-    ranks = [_ranks_in(name) for name in found]
+    lowered = [name.lower() for name in names]
+    ranks = [_ranks_in(name) for name in lowered]
     if all(ranks) and len(set(ranks)) == len(ranks):
-        found = [_STAMP.sub("", name) for name in found]
-    if any(number == "0" for name in found for _, number in _PARALLEL_RANK.findall(name)):
-        found = [_PARALLEL_RANK.sub(" ", name.replace("_", "-")) for name in found]
-    return found
+        lowered = [_STAMP.sub("", name) for name in lowered]
+    if any(number == "0" for name in lowered for _, number in _PARALLEL_RANK.findall(name)):
+        lowered = [_PARALLEL_RANK.sub(" ", name.replace("_", "-")) for name in lowered]
+    return lowered
 
 
 def _ranks_in(name: str) -> tuple[str, ...]:
@@ -75,8 +75,8 @@ def _ranks_in(name: str) -> tuple[str, ...]:
 
 
 def _kind(name: str) -> str:
-    found = (kind for pattern, kind in _ENDINGS if re.search(pattern, name.lower()))
-    return next(found, "file of an unknown kind")
+    endings = (kind for pattern, kind in _ENDINGS if re.search(pattern, name.lower()))
+    return next(endings, "file of an unknown kind")
 
 
 def _stem(name: str) -> str:

@@ -52,20 +52,20 @@ _NOBODY = frozenset({"localhost", "localhost.localdomain", "0.0.0.0"})
 
 def host_spans(text: str) -> Iterator[tuple[int, int]]:
     """Return where hosts with their ports, and full names of hosts, begin and end."""
-    found = []
+    spans = []
     if ":" in text:
         for match in _PORT.finditer(text):
             start = _start_of_host(text, match.start())
             host, port = text[start : match.start()].lower(), int(match[1])
             if not _follows_a_name(text, start) and _is_host(host, port):
-                found.append((start, match.end()))
+                spans.append((start, match.end()))
     if "." in text:
         for match in _FULL.finditer(text):
             start = _start_of_host(text, match.start())
             labels = text[start : match.end()].lower().split(".")
             if not _follows_a_name(text, start) and _is_full_name(labels):
-                found.append((start, match.end()))
-    return iter(sorted(found))
+                spans.append((start, match.end()))
+    return iter(sorted(spans))
 
 
 def _start_of_host(text: str, end: int) -> int:

@@ -307,7 +307,7 @@ def _is_secret(mark: str, value: str) -> bool:
 def clean(
     text: str,
     words: PrivateWords | None = None,
-    found: dict[str, None] | None = None,
+    removed: dict[str, None] | None = None,
     *,
     has_numbers: bool = False,
     keeps_system_paths: bool = False,
@@ -319,27 +319,27 @@ def clean(
     `found` gets what was cut ("paths", "addresses", ...), in the order of the first finding.
     """
     if _WORD_ALONE.fullmatch(text) and not _KEY_START.search(text):
-        return text if words is None or not len(words) else _noted(text, words, found)
+        return text if words is None or not len(words) else _noted(text, words, removed)
     new = _without_urls(text)
-    _note(found, "addresses", text, new)
+    _note(removed, "addresses", text, new)
     after = _without_paths(new, keeps_system_paths)
-    _note(found, "paths", new, after)
+    _note(removed, "paths", new, after)
     new = _without_addresses(after, has_numbers)
-    _note(found, "addresses", after, new)
+    _note(removed, "addresses", after, new)
     after = _without_keys(new)
-    _note(found, "secrets", new, after)
-    return after if words is None else _noted(after, words, found)
+    _note(removed, "secrets", new, after)
+    return after if words is None else _noted(after, words, removed)
 
 
-def _noted(text: str, words: PrivateWords, found: dict[str, None] | None) -> str:
+def _noted(text: str, words: PrivateWords, removed: dict[str, None] | None) -> str:
     new = words.replaced(text)
-    _note(found, "names of users and hosts", text, new)
+    _note(removed, "names of users and hosts", text, new)
     return new
 
 
-def _note(found: dict[str, None] | None, what: str, before: str, after: str) -> None:
-    if found is not None and before != after:
-        found[what] = None
+def _note(removed: dict[str, None] | None, what: str, before: str, after: str) -> None:
+    if removed is not None and before != after:
+        removed[what] = None
 
 
 def _without_urls(text: str) -> str:
@@ -434,10 +434,10 @@ class Cleaner:
     """Cleans many texts of one capture by one list; equal texts are cleaned once."""
 
     def __init__(
-        self, words: PrivateWords | None = None, found: dict[str, None] | None = None
+        self, words: PrivateWords | None = None, removed: dict[str, None] | None = None
     ) -> None:
         self.words = PrivateWords() if words is None else words
-        self.found: dict[str, None] = {} if found is None else found
+        self.removed: dict[str, None] = {} if removed is None else removed
         self._cached = lru_cache(maxsize=1 << 14)(self._clean)
 
     def text(self, text: str) -> str:
@@ -445,4 +445,4 @@ class Cleaner:
         return self._cached(text)
 
     def _clean(self, text: str) -> str:
-        return clean(text, self.words, self.found)
+        return clean(text, self.words, self.removed)

@@ -32,10 +32,10 @@ def git_environment() -> dict[str, str]:
 
 def run_git(folder: Path, *words: str, timeout_s: float) -> "subprocess.CompletedProcess[bytes]":
     """Return how a git command ended; OSError where there is no git, TimeoutExpired."""
-    found = _call(folder, ["config", "--show-scope", "--name-only", "-z", "--list"], timeout_s)
-    if found.returncode:
-        return found
-    parts = found.stdout.decode(errors="surrogateescape").split("\0")
+    listed = _call(folder, ["config", "--show-scope", "--name-only", "-z", "--list"], timeout_s)
+    if listed.returncode:
+        return listed
+    parts = listed.stdout.decode(errors="surrogateescape").split("\0")
     off = []
     for scope, name in zip(parts[::2], parts[1::2], strict=False):
         if scope in ("local", "worktree") and (match := _FILTER.fullmatch(name)):

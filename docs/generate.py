@@ -79,9 +79,16 @@ def definitions_of(keys: Iterable[str]) -> str:
     return _table(("key", "name", "unit", "meaning", "formula", "from"), rows)
 
 
-def _definition(found: Definition) -> tuple[str, ...]:
-    formula = f"`{found.formula}`" if found.formula else ""
-    return f"`{found.key}`", found.label, found.unit, found.meaning, formula, found.obtained
+def _definition(definition: Definition) -> tuple[str, ...]:
+    formula = f"`{definition.formula}`" if definition.formula else ""
+    return (
+        f"`{definition.key}`",
+        definition.label,
+        definition.unit,
+        definition.meaning,
+        formula,
+        definition.obtained,
+    )
 
 
 def summary_definitions() -> str:

@@ -85,5 +85,5 @@ def _kept(part: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 @cache
 def _kernels(file: str) -> Mapping[str, Any]:
     path = RESULTS / f"{file}.json"
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    kernels: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return kernels

@@ -105,7 +105,7 @@ def examples() -> Examples:
     """Return the example runs, from a database that is gone afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         data = data_dir(folder)
-        ids = [found.run_id for found in load_demo(data, lambda name: None)]
+        ids = [imported.run_id for imported in load_demo(data, lambda name: None)]
         with opened(data.db_path) as db:
             views = {run_id: run_view(db, data, run_id) for run_id in ids}
             queries = {shown.query for shown in SHOWN.values()}
@@ -255,11 +255,11 @@ def study_part(name: str) -> str:
 def charts() -> dict[Path, str]:
     """Return the text of every chart file of the studies: {path: SVG}."""
     return {
-        RESULTS / f"{name.replace('_', '-')}-{place}.svg": as_file(found.svg)
+        RESULTS / f"{name.replace('_', '-')}-{place}.svg": as_file(table.svg)
         for name, shown in SHOWN.items()
         if shown.is_drawn
-        for place, found in enumerate(study_document(_result(name)).tables, start=1)
-        if found.svg
+        for place, table in enumerate(study_document(_result(name)).tables, start=1)
+        if table.svg
     }
 
 

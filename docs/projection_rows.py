@@ -49,7 +49,7 @@ def _is_of(workload: str, guess: _Guess) -> bool:
 
 
 def _guesses(pairs: Sequence[CheckedPair], views: dict[str, RunView]) -> list[_Guess]:
-    found = []
+    guesses = []
     for pair in pairs:
         source, target = views[pair.source_id], views[pair.target_id]
         others = [p for p in pairs if {p.source_id, p.target_id} != {source.run.id, target.run.id}]
@@ -65,8 +65,8 @@ def _guesses(pairs: Sequence[CheckedPair], views: dict[str, RunView]) -> list[_G
                 guess_ms = before_ms * source.peaks[peak] / target.peaks[peak]
                 errors[way] = guess_ms / pair.measured_ms - 1
         is_in_band = pair.factor <= 1 + band.band_frac if band else None
-        found.append(_Guess(pair=pair, source=source, errors=errors, is_in_band=is_in_band))
-    return found
+        guesses.append(_Guess(pair=pair, source=source, errors=errors, is_in_band=is_in_band))
+    return guesses
 
 
 def _row(name: str, guesses: Sequence[_Guess]) -> tuple[str, ...]:

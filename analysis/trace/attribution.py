@@ -122,11 +122,11 @@ class _Finder:
         num_best = np.zeros(len(thread), np.int32)
         for number, owner, intervals in self._annotated:
             mine = np.flatnonzero((process == owner) & (thread != number))
-            found = intervals.innermost(first_ns[mine], last_ns[mine])
-            rank = self._rank_of[found]
+            range_of = intervals.innermost(first_ns[mine], last_ns[mine])
+            rank = self._rank_of[range_of]
             better, alike = rank > best_rank[mine], rank == best_rank[mine]
             num_best[mine] = np.where(better, 1, num_best[mine] + (alike & (rank > 0)))
-            best[mine] = np.where(better, found, best[mine])
+            best[mine] = np.where(better, range_of, best[mine])
             best_rank[mine] = np.maximum(rank, best_rank[mine])
         is_ambiguous = num_best > 1
         return np.where(is_ambiguous, np.int32(MISSING), best), int(is_ambiguous.sum())
@@ -158,10 +158,10 @@ def _kernel_threads(trace: Trace) -> Bools:
 def _annotated_threads(trace: Trace, phases: PhaseRanges) -> list[tuple[int, int, Intervals]]:
     """Return (thread, process, phases) of threads that annotate, unless a process has too many."""
     owner_of = trace.thread_process()
-    found = [
+    threads = [
         (number, int(owner_of[number]), intervals)
         for number, intervals in by_thread(phases.ranges, phases.rows, phases.parent)
         if phases.is_annotated[intervals.rows].any()
     ]
-    count = Counter(owner for _, owner, _ in found)
-    return [entry for entry in found if count[entry[1]] <= MAX_THREADS]
+    count = Counter(owner for _, owner, _ in threads)
+    return [entry for entry in threads if count[entry[1]] <= MAX_THREADS]

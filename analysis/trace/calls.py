@@ -42,10 +42,10 @@ class Launches:
 
 def of_launch(column: NDArray[Any], launch: Int64s, missing: int) -> NDArray[Any]:
     """Return the value of each operation's launch call; `missing` where none was recorded."""
-    found = np.full(len(launch), missing, column.dtype)
+    values = np.full(len(launch), missing, column.dtype)
     has_launch = launch >= 0
-    found[has_launch] = column[launch[has_launch]]
-    return found
+    values[has_launch] = column[launch[has_launch]]
+    return values
 
 
 def named(trace: Trace, test: Callable[[str], bool]) -> Bools:
@@ -79,15 +79,15 @@ def _is_captured(trace: Trace) -> Bools:
     """Flag the calls made while their thread was capturing a CUDA graph."""
     calls = trace.host_calls
     begins, ends = named(trace, trace_rules.begins_capture), named(trace, trace_rules.ends_capture)
-    found = np.zeros(len(calls), bool)
+    captured = np.zeros(len(calls), bool)
     if not begins.any():
-        return found
+        return captured
     for thread in np.unique(calls.thread[begins]).tolist():
         own = np.flatnonzero(calls.thread == thread)
         depth = np.cumsum(begins[own].astype(np.int64) - ends[own])
         # An end without a begin (recorded from the middle on) starts the count anew.
-        found[own] = depth > np.minimum(np.minimum.accumulate(depth), 0)
-    return found
+        captured[own] = depth > np.minimum(np.minimum.accumulate(depth), 0)
+    return captured
 
 
 def join_launches(

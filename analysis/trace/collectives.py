@@ -121,8 +121,8 @@ def is_communication(trace: Trace) -> Bools:
     of_label = np.array([str(classify(x.name).category) == COMMUNICATION for x in trace.labels])
     if not len(of_label):
         return np.zeros(len(ops), np.bool_)
-    found: Bools = (ops.kind == OpKind.KERNEL) & of_label[ops.label]
-    return found
+    of_op: Bools = (ops.kind == OpKind.KERNEL) & of_label[ops.label]
+    return of_op
 
 
 def collective_frame(trace: Trace, ops: Int64s) -> pd.DataFrame:
@@ -182,11 +182,11 @@ def _argument_rows(trace: Trace, ops: Int64s) -> Int64s:
 
     The GPU's own record, else the host's whose range encloses the launch.
     """
-    found = np.full(len(trace.gpu_ops) + 1, MISSING, np.int64)
+    row_of_op = np.full(len(trace.gpu_ops) + 1, MISSING, np.int64)
     given = trace.collectives
     on_gpu = np.flatnonzero(given.op >= 0)
-    found[given.op[on_gpu]] = on_gpu
-    rows = found[ops]
+    row_of_op[given.op[on_gpu]] = on_gpu
+    rows = row_of_op[ops]
     on_host = np.flatnonzero(given.host_range >= 0)
     lacking = np.flatnonzero(rows < 0)
     if not len(on_host) or not len(lacking):

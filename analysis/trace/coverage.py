@@ -168,7 +168,7 @@ def _times(trace: Trace) -> Iterator[CaptureWarning]:
 
 
 def phase_warnings(
-    trace: Trace, ranges: PhaseRanges, given: Attribution, found: Phases
+    trace: Trace, ranges: PhaseRanges, given: Attribution, phases: Phases
 ) -> Iterator[CaptureWarning]:
     """Warn of operations attributed to no range, and name the rule used for the others."""
     if ranges.num_too_deep:
@@ -181,22 +181,22 @@ def phase_warnings(
             f"{given.num_ambiguous} GPU operations come from threads without a range while "
             "several threads of the process had one open: they are given to none",
         )
-    if given.is_by_device_time and len(found.frame) and len(trace.gpu_ops):
+    if given.is_by_device_time and len(phases.frame) and len(trace.gpu_ops):
         yield warn(
             "ranges_by_device_time",
             "no launch was recorded: kernels are given to the ranges in which they began, "
             "not to those that launched them",
         )
-    if found.num_left_out:
+    if phases.num_left_out:
         yield warn(
             "phases_left_out",
-            f"{found.num_left_out} range paths are not listed: only the {len(found.frame)} "
+            f"{phases.num_left_out} range paths are not listed: only the {len(phases.frame)} "
             "shallowest and longest are",
         )
-    if found.num_straddled:
+    if phases.num_straddled:
         yield warn(
             "straddling_launches",
-            f"{found.num_straddled} ranges include launches that outlast them",
+            f"{phases.num_straddled} ranges include launches that outlast them",
         )
 
 

@@ -36,10 +36,10 @@ def _applied(rules: Rules, name: str, shapes: Sequence[Any] | None) -> float | N
     if rule is None or not shapes:
         return None
     try:
-        found = float(rule(shapes))
+        flops = float(rule(shapes))
     except (ValueError, LookupError, TypeError, OverflowError):  # a file may hold any value here
         return None
-    return found if 0 <= found < inf else None
+    return flops if 0 <= flops < inf else None
 
 
 def _product(a: Shape, b: Shape) -> float:

@@ -69,14 +69,14 @@ def device_use(trace: Trace, host: HostTime | None) -> tuple[DeviceUse, ...]:
     runs = (ops.kind == OpKind.KERNEL) | (ops.kind == OpKind.GRAPH)
     thread = launching_thread(trace)
     devices = np.unique(ops.device[runs]).tolist()
-    found = []
+    uses = []
     for device in devices:
         is_here = np.True_ if len(devices) == 1 else ops.device == device
         mine = np.flatnonzero(runs & is_here)
         beside = np.flatnonzero(~runs & (ops.device == device))
         copies = merge(ops.start_ns[beside], ops.end_ns[beside])
-        found.append(_device(trace, device, mine, thread, copies, host))
-    return tuple(found)
+        uses.append(_device(trace, device, mine, thread, copies, host))
+    return tuple(uses)
 
 
 def gap_table(devices: Sequence[DeviceUse]) -> pd.DataFrame:
@@ -146,7 +146,7 @@ def gaps_within(trace: Trace, host: HostTime | None, device: int, windows: Spans
     before = np.maximum.accumulate(ops.end_ns[mine])[:-1]
     start_ns = ops.start_ns[mine][1:]
     row, low, high = clipped(before, start_ns, windows)
-    found = _Gaps(
+    gaps = _Gaps(
         start_ns=low,
         end_ns=high,
         launch_ns=of_launch(trace.host_calls.start_ns, ops.launch[mine[row + 1]], NO_TIME),
@@ -154,7 +154,7 @@ def gaps_within(trace: Trace, host: HostTime | None, device: int, windows: Spans
     )
     waits = NOTHING if host is None else host.waits_of(_owners(trace, mine))
     copies = merge(ops.start_ns[beside], ops.end_ns[beside])
-    return {cause: int(ns.sum()) for cause, ns in _split(found, copies, waits, host).items()}
+    return {cause: int(ns.sum()) for cause, ns in _split(gaps, copies, waits, host).items()}
 
 
 def clipped(start_ns: Int64s, end_ns: Int64s, windows: Spans) -> tuple[Int64s, Int64s, Int64s]:

@@ -170,7 +170,7 @@ def _copies(trace: Trace, device: int, windows: tuple[Int64s, Int64s]) -> int:
 def _pieces(trace: Trace, gaps: _Gaps, done: Int64s, is_late: Any) -> tuple[Int64s, ...]:
     """Return range, call and frame of each piece of host time in a gap, and its length."""
     thread = launching_thread(trace)[gaps.op]
-    found = []
+    pieces = []
     for number in np.flatnonzero(np.bincount(thread[is_late])).tolist():
         mine = is_late & (thread == number)
         starts, ends = merge(gaps.start_ns[mine], done[mine])
@@ -179,10 +179,10 @@ def _pieces(trace: Trace, gaps: _Gaps, done: Int64s, is_late: Any) -> tuple[Int6
             low, high = starts[first : first + PART_GAPS], ends[first : first + PART_GAPS]
             time_ns, *inside = timeline.until(int(low[0]), int(high[-1]))
             spent = overlap_between_ns(low, high, np.append(time_ns, high[-1]))
-            found.append(_summed(inside, spent))
-    if not found:
+            pieces.append(_summed(inside, spent))
+    if not pieces:
         return (np.empty(0, np.int64),) * 4
-    return tuple(np.concatenate(part) for part in zip(*found, strict=True))
+    return tuple(np.concatenate(part) for part in zip(*pieces, strict=True))
 
 
 def _summed(inside: Sequence[Int64s], spent: Int64s) -> tuple[Int64s, ...]:
@@ -246,14 +246,14 @@ def _sampled(trace: Trace, thread: int) -> tuple[Int64s, Int64s]:
 
     A moment's stack is that of the nearest sample, if that is not far for samples of this thread.
     """
-    found = trace.backtraces
+    backtraces = trace.backtraces
     nothing = np.empty(0, np.int64), np.full(1, MISSING, np.int64)
-    if found is None:
+    if backtraces is None:
         return nothing
-    mine = np.flatnonzero(found.sample_thread == thread)
+    mine = np.flatnonzero(backtraces.sample_thread == thread)
     if len(mine) < 2:
         return nothing
-    at, frame = found.sample_ns[mine], found.sample_frame[mine]
+    at, frame = backtraces.sample_ns[mine], backtraces.sample_frame[mine]
     reach = int(np.median(np.diff(at)))
     begin = np.maximum(at - reach, np.append(at[0] - reach, (at[:-1] + at[1:]) // 2))
     end = np.minimum(at + reach, np.append((at[:-1] + at[1:]) // 2, at[-1] + reach))
@@ -305,13 +305,14 @@ def _functions(trace: Trace) -> tuple[Int64s, Int64s]:
 
     One more at the end, for no frame.
     """
-    found = trace.backtraces
-    if found is None:
+    backtraces = trace.backtraces
+    if backtraces is None:
         return np.full(1, MISSING), np.zeros(1, np.int64)
-    by_name = _marks_of_names(trace, found.name)
-    function, marks = np.full(len(found.name) + 1, MISSING), np.zeros(len(found.name) + 1, np.int64)
+    by_name = _marks_of_names(trace, backtraces.name)
+    num = len(backtraces.name) + 1
+    function, marks = np.full(num, MISSING), np.zeros(num, np.int64)
     for row, (above, name) in enumerate(
-        zip(found.parent.tolist(), found.name.tolist(), strict=True)
+        zip(backtraces.parent.tolist(), backtraces.name.tolist(), strict=True)
     ):
         is_named = not trace.names[name].startswith(("[", "("))
         function[row] = name if is_named else function[above]
@@ -374,5 +375,5 @@ def host_share(frame: pd.DataFrame, most: int = 4) -> list[tuple[str, float]]:
         if row.group in ("wait", "allocation") and row.activity != row.call:
             words = f"`{row.activity}` {words}"
         shares[words] = shares.get(words, 0.0) + float(row.idle_frac)
-    ordered = sorted(shares.items(), key=lambda found: -found[1])
+    ordered = sorted(shares.items(), key=lambda item: -item[1])
     return [(words, share) for words, share in ordered[:most] if share >= 0.01]

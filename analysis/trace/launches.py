@@ -123,9 +123,9 @@ def _kinds_of_entries(trace: Trace, ops: Int64s, entry: Int64s, num: int) -> dic
 
 
 def _flags(rows: Int64s, num: int) -> Bools:
-    found = np.zeros(num, bool)
-    found[rows] = True
-    return found
+    flags = np.zeros(num, bool)
+    flags[rows] = True
+    return flags
 
 
 def _waiting_calls(trace: Trace, launches: Int64s) -> Int64s:
@@ -140,10 +140,10 @@ def _waiting_calls(trace: Trace, launches: Int64s) -> Int64s:
     waits = named(trace, is_wait)
     waits[launches] = False
     threads = np.unique(calls.thread[launches])
-    found = np.flatnonzero(waits & np.isin(calls.thread, threads))
-    after = np.searchsorted(launches, found)
+    waiting = np.flatnonzero(waits & np.isin(calls.thread, threads))
+    after = np.searchsorted(launches, waiting)
     is_first = np.diff(after, prepend=0) > 0
-    return found[is_first]
+    return waiting[is_first]
 
 
 def _label_codes(trace: Trace) -> Int64s:
@@ -161,6 +161,6 @@ def _random(count: int, *, seed: int) -> Int64s:
 
 def _sums(group: Int64s, values: Int64s, num: int) -> Int64s:
     """Sum int64 by group, exactly, with wrap-around."""
-    found = np.zeros(num, np.int64)
-    np.add.at(found, group, values)
-    return found
+    sums = np.zeros(num, np.int64)
+    np.add.at(sums, group, values)
+    return sums

@@ -157,8 +157,10 @@ class _Table:
     def shapes(self) -> list[str | None]:
         """Return the shapes with most kernel time of each group, as a JSON list."""
         detail = self.trace.host_ranges.detail
-        found = self.largest(np.where(detail[self.rows] >= 0, detail[self.rows], MISSING))
-        texts = [list(dict.fromkeys(_shapes_only(self.trace.names[c]) for c in cs)) for cs in found]
+        largest = self.largest(np.where(detail[self.rows] >= 0, detail[self.rows], MISSING))
+        texts = [
+            list(dict.fromkeys(_shapes_only(self.trace.names[c]) for c in cs)) for cs in largest
+        ]
         return [json.dumps(own) if own else None for own in texts]
 
     def largest(self, codes: Int64s, most: int = MAX_SHAPES) -> list[list[int]]:
@@ -170,21 +172,21 @@ class _Table:
         )
         sums = frame.groupby(["group", "code"], sort=False)["weight"].sum().reset_index()
         sums = sums.sort_values("weight", ascending=False, kind="stable")
-        found: list[list[int]] = [[] for _ in range(self.num)]
+        by_group: list[list[int]] = [[] for _ in range(self.num)]
         for group, code in zip(sums["group"].tolist(), sums["code"].tolist(), strict=True):
-            if len(found[group]) < most:
-                found[group].append(code)
-        return found
+            if len(by_group[group]) < most:
+                by_group[group].append(code)
+        return by_group
 
 
 def _nearest(ranges: HostRanges, flag: Bools) -> Int32s:
     """Return the nearest flagged range at or around each range; one more, MISSING, at the end."""
     own = np.where(flag, np.arange(len(ranges)), MISSING).astype(np.int32)
-    found = np.append(own, np.int32(MISSING))
+    nearest = np.append(own, np.int32(MISSING))
     for members in levels(ranges):
-        above = found[ranges.parent[members]]
-        found[members] = np.where(own[members] >= 0, own[members], above)
-    return found
+        above = nearest[ranges.parent[members]]
+        nearest[members] = np.where(own[members] >= 0, own[members], above)
+    return nearest
 
 
 def _up(ranges: HostRanges, values: Int64s) -> Int64s:
@@ -219,11 +221,11 @@ def _passes(trace: Trace) -> NDArray[np.int64]:
     autograd = np.array([t.is_autograd for t in trace.sources.threads], bool)
     top = np.where(autograd[ranges.thread], BACKWARD, FORWARD)
     own = tells[ranges.name]
-    found = np.where(own >= 0, own, top)
+    of_range = np.where(own >= 0, own, top)
     for members in levels(ranges):
-        above = found[ranges.parent[members]]
-        found[members] = np.where(own[members] >= 0, own[members], above)
-    return found
+        above = of_range[ranges.parent[members]]
+        of_range[members] = np.where(own[members] >= 0, own[members], above)
+    return of_range
 
 
 def _per_step(trace: Trace, table: _Table, steps: Steps) -> dict[str, Any]:
@@ -264,13 +266,13 @@ def _forward_rows(trace: Trace, rows: Int64s, passes: NDArray[np.int64]) -> Int6
     # Whoever starts before the node exists bears its number; the last to start makes it.
     made = rows[is_forward][::-1]
     numbers, last = np.unique(key[is_forward][::-1], return_index=True)
-    found = np.full(len(ranges), MISSING, np.int64)
+    forward = np.full(len(ranges), MISSING, np.int64)
     if len(numbers):
         nodes = has & (passes[rows] == BACKWARD)
         at = np.minimum(np.searchsorted(numbers, key[nodes]), len(numbers) - 1)
-        found[rows[nodes]] = np.where(numbers[at] == key[nodes], made[last][at], MISSING)
+        forward[rows[nodes]] = np.where(numbers[at] == key[nodes], made[last][at], MISSING)
     # What a node calls has no number of its own that the forward pass knows.
-    known = np.append(found, MISSING)
+    known = np.append(forward, MISSING)
     for members in levels(ranges):
         above = known[ranges.parent[members]]
         known[members] = np.where(known[members] >= 0, known[members], above)
@@ -299,8 +301,8 @@ def _modules(trace: Trace, table: _Table, forward: Int64s) -> list[str | None]:
     module, function = _nearest(ranges, is_python & modules), _nearest(ranges, is_python)
     rows, before = table.rows, forward[table.rows]
     chosen = np.full(len(rows), MISSING, np.int64)
-    for found in (module[rows], module[before], function[rows], function[before]):
-        chosen = np.where(chosen >= 0, chosen, found)
+    for candidate in (module[rows], module[before], function[rows], function[before]):
+        chosen = np.where(chosen >= 0, chosen, candidate)
     codes = np.append(ranges.name, MISSING)[chosen].astype(np.int64)
     return [trace.names[c[0]] if c else None for c in table.largest(codes, 1)]
 

@@ -91,9 +91,9 @@ def align_clocks(
         for i in (i for i in range(num_clocks) if i not in clocks):
             mine = slice(bounds[i], bounds[i + 1])
             stated = _stated(utc_origins_ns[0], utc_origins_ns[i])
-            found = _fit(reference, ends.number[mine], ends.end_ns[mine], stated, limit_ns)
-            if found is not None:
-                fitted[i] = found
+            fit = _fit(reference, ends.number[mine], ends.end_ns[mine], stated, limit_ns)
+            if fit is not None:
+                fitted[i] = fit
     stated_clocks = [_by_statement(utc_origins_ns[0], own) for own in utc_origins_ns]
     return [clocks.get(i, by_statement) for i, by_statement in enumerate(stated_clocks)]
 

@@ -131,8 +131,8 @@ class JoinedRanks:
 
 def rank_in_name(file_name: str) -> int | None:
     """Return the rank that a file's name says (`rank0`, `worker2`, `TP-3`); None if none."""
-    found = next((names for p in _RANK_IN_NAME if (names := p.findall(file_name))), None)
-    return int(found[-1]) if found else None
+    numbers = next((names for p in _RANK_IN_NAME if (names := p.findall(file_name))), None)
+    return int(numbers[-1]) if numbers else None
 
 
 def join_ranks(parts: Sequence[RankPart]) -> JoinedRanks | None:
@@ -182,13 +182,13 @@ def _numbered(
         for i in ranks["part"].tolist()
     ]
     given = [None if pd.isna(r) else int(r) for r in ranks["rank"].tolist()]
-    found = [
+    in_names = [
         own if own is not None else (name if is_alone else None)
         for own, name, is_alone in zip(given, named, alone.tolist(), strict=True)
     ]
-    known = [r for r in found if r is not None]
-    if len(known) == len(found) and len(set(known)) == len(known):
-        return np.array(found, np.int64), []
+    known = [r for r in in_names if r is not None]
+    if len(known) == len(in_names) and len(set(known)) == len(known):
+        return np.array(in_names, np.int64), []
     warnings = []
     by_gpu = _by_gpu(ranks) if not known else None
     if by_gpu is not None:
@@ -353,21 +353,21 @@ def _waits(calls: pd.DataFrame, paired: Int64s) -> pd.DataFrame:
     `last` marks the rank that came last, `waited_ns` how long all others waited for it alone.
     """
     is_sync = calls["kind"].isin(SYNCHRONISING).to_numpy() & (paired >= 0)
-    found = calls[is_sync].assign(number=paired[is_sync])
-    found = found.sort_values(["number", "start_ns"], kind="stable", ignore_index=True)
-    number, start = found["number"].to_numpy(), found["start_ns"].to_numpy()
-    duration = found["duration_ns"].to_numpy()
-    if not len(found):
-        return found.assign(wait_ns=[], last=[], waited_ns=[], skew_ns=[])
+    waits = calls[is_sync].assign(number=paired[is_sync])
+    waits = waits.sort_values(["number", "start_ns"], kind="stable", ignore_index=True)
+    number, start = waits["number"].to_numpy(), waits["start_ns"].to_numpy()
+    duration = waits["duration_ns"].to_numpy()
+    if not len(waits):
+        return waits.assign(wait_ns=[], last=[], waited_ns=[], skew_ns=[])
     first = np.flatnonzero(np.append(True, number[1:] != number[:-1]))
     last = np.append(first[1:], len(number)) - 1
     of_set = np.repeat(np.arange(len(first)), last - first + 1)
     latest = start[last]
-    waited = np.zeros(len(found), np.int64)
+    waited = np.zeros(len(waits), np.int64)
     waited[last] = latest - start[last - 1]
-    is_last = np.zeros(len(found), np.bool_)
+    is_last = np.zeros(len(waits), np.bool_)
     is_last[last] = True
-    return found.assign(
+    return waits.assign(
         wait_ns=np.clip(latest[of_set] - start, 0, duration),
         last=is_last,
         waited_ns=waited,
@@ -423,17 +423,17 @@ def _rank_table(
 
 def _peers(ranks: pd.DataFrame, calls: pd.DataFrame) -> dict[int, set[int]]:
     """Return rank -> the ranks it sends to or receives from."""
-    found: dict[int, set[int]] = {}
+    peers: dict[int, set[int]] = {}
     is_sent = (calls["kind"] == POINT_TO_POINT).to_numpy()
     if not is_sent.any():
-        return found
+        return peers
     sent = calls[is_sent & calls["peer"].notna().to_numpy()]
     for row, peer in sent[["row", "peer"]].drop_duplicates().itertuples(index=False):
         own = int(ranks["rank"].iat[row])
         if own != peer:
-            found.setdefault(own, set()).add(int(peer))
-            found.setdefault(int(peer), set()).add(own)
-    return found
+            peers.setdefault(own, set()).add(int(peer))
+            peers.setdefault(int(peer), set()).add(own)
+    return peers
 
 
 def stages_of(ranks: Sequence[int], peers: Mapping[int, set[int]]) -> list[int | None]:
@@ -473,8 +473,8 @@ def _bubbles(ranks: pd.DataFrame, calls: pd.DataFrame, stage: Sequence[int | Non
     if all(s is None for s in stage):
         return pd.array([None] * len(ranks), dtype="Int64")
     sent = calls[calls["kind"] == POINT_TO_POINT].groupby("row")["exposed_ns"].sum()
-    found = (ranks["span_ns"] - ranks["busy_ns"]).astype("Int64") + sent.reindex(ranks.index)
-    return found.astype("Int64").where([s is not None for s in stage])
+    bubble_ns = (ranks["span_ns"] - ranks["busy_ns"]).astype("Int64") + sent.reindex(ranks.index)
+    return bubble_ns.astype("Int64").where([s is not None for s in stage])
 
 
 def _ratio(part: pd.Series, whole: pd.Series) -> Any:
@@ -562,13 +562,13 @@ def _step_table(waits: pd.DataFrame | None) -> pd.DataFrame:
     """Return skew and straggler of each step; the step is that of the lowest rank of the call."""
     if waits is None or waits.empty or not waits["step"].notna().any():
         return pd.DataFrame({name: [] for name in STEP_COLUMNS})
-    found = _Waits.of(waits)
-    step = found.steps_of_calls()
-    num_collectives = _by_group(np.add, step, found.is_last.astype(np.int64))
+    table = _Waits.of(waits)
+    step = table.steps_of_calls()
+    num_collectives = _by_group(np.add, step, table.is_last.astype(np.int64))
     skews = _by_group(np.maximum, step, waits["skew_ns"].to_numpy(np.int64))
     rows = [
-        (number, num_collectives[number], skews[number], straggler, waited_ns, *found.cause(latest))
-        for number, (straggler, waited_ns, latest) in _stragglers(found, step).items()
+        (number, num_collectives[number], skews[number], straggler, waited_ns, *table.cause(latest))
+        for number, (straggler, waited_ns, latest) in _stragglers(table, step).items()
     ]
     return pd.DataFrame(rows, columns=list(STEP_COLUMNS))
 
@@ -580,17 +580,17 @@ def _by_group(ufunc: np.ufunc, group: Int64s, values: Int64s) -> dict[int, int]:
     return dict(zip(keys.tolist(), ufunc.reduceat(values[order], first).tolist(), strict=True))
 
 
-def _stragglers(found: "_Waits", step: Int64s) -> dict[int, tuple[int, int, int]]:
+def _stragglers(waits: "_Waits", step: Int64s) -> dict[int, tuple[int, int, int]]:
     """Return of each step the rank that all others waited for longest, how long, and its latest
     call: the one that was waited for longest.
     """
-    late = np.flatnonzero(found.is_last & (step >= 0))
-    rank, waited_ns = found.rank[late], found.waited_ns[late]
+    late = np.flatnonzero(waits.is_last & (step >= 0))
+    rank, waited_ns = waits.rank[late], waits.waited_ns[late]
     blame: dict[tuple[int, int], int] = {}
     latest: dict[tuple[int, int], int] = {}
     for at, key in enumerate(zip(step[late].tolist(), rank.tolist(), strict=True)):
         blame[key] = blame.get(key, 0) + int(waited_ns[at])
-        if key not in latest or waited_ns[at] > found.waited_ns[latest[key]]:
+        if key not in latest or waited_ns[at] > waits.waited_ns[latest[key]]:
             latest[key] = int(late[at])
     worst: dict[int, tuple[int, int, int]] = {}
     for (number, own), total in sorted(blame.items()):
@@ -629,9 +629,9 @@ class _Waits:
         """Return the step of each call: that of the lowest rank's part in its collective."""
         order = np.lexsort((self.row, self.number))
         _, first, of_call = np.unique(self.number[order], return_index=True, return_inverse=True)
-        found = np.empty(len(order), np.int64)
-        found[order] = self.step[order][first][of_call]
-        return found
+        step_of = np.empty(len(order), np.int64)
+        step_of[order] = self.step[order][first][of_call]
+        return step_of
 
     def cause(self, at: int) -> tuple[str | None, str | None]:
         """Return what kept a rank before the collective that it was latest for."""

@@ -80,8 +80,8 @@ def steps_of_ops(trace: Trace) -> Int64s:
     """Return the number of the step, within its process, of each GPU operation; else MISSING."""
     steps = find_steps(trace)
     number = np.append(steps.frame["step"].to_numpy(np.int64), MISSING)
-    found: Int64s = number[steps.op_step]
-    return found
+    of_op: Int64s = number[steps.op_step]
+    return of_op
 
 
 _NULLABLE = ("rank", "utc_origin_ns", "world_size", "largest_group")
@@ -199,9 +199,9 @@ def _before(trace: Trace, uses: Sequence[_Use]) -> dict[str, Any]:
         opened.append(closed[-1] - length)
         own = main.get(use.process, MISSING)
         thread.append(np.where(gap >= 0, own, MISSING).astype(np.int32))
-    found = {name: np.concatenate(parts) for name, parts in columns.items()}
+    summed = {name: np.concatenate(parts) for name, parts in columns.items()}
     where = _ranges_in(trace, *map(np.concatenate, (thread, opened, closed)))
-    return {**found, "idle_in": pd.Series(where, dtype=object)}
+    return {**summed, "idle_in": pd.Series(where, dtype=object)}
 
 
 def _longest_gaps(busy: Spans, start: Int64s) -> tuple[Int64s, Int64s]:

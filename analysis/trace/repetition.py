@@ -151,12 +151,14 @@ def find_repetition(sequence: LaunchSequence) -> Repetition | None:
     """
     start = _after_autotuning(sequence)
     work = _cut(sequence, start)
-    found, at = _find(work), np.arange(len(work) + 1)
-    if found is None and len(work):
+    repetition, at = _find(work), np.arange(len(work) + 1)
+    if repetition is None and len(work):
         heads = np.flatnonzero(np.append(True, work.code[1:] != work.code[:-1]))
-        found, at = _find(_merged(work, heads)), np.append(heads, len(work))
-        found = found and replace(found, varies=True, block=None)
-    return found and replace(found, first=at[found.first] + start, last=at[found.last] + start)
+        repetition, at = _find(_merged(work, heads)), np.append(heads, len(work))
+        repetition = repetition and replace(repetition, varies=True, block=None)
+    return repetition and replace(
+        repetition, first=at[repetition.first] + start, last=at[repetition.last] + start
+    )
 
 
 def _merged(work: LaunchSequence, heads: Int64s) -> LaunchSequence:
@@ -181,8 +183,8 @@ def _find(work: LaunchSequence) -> Repetition | None:
     if not loops:
         return None
     step, micro = _outermost(work, _one_of_each(loops))
-    found = _turns(work, marks.buckets, step, _turning_point(work, step))
-    return replace(found, block=find_block(work, *_typical(found)), micro=micro)
+    turns = _turns(work, marks.buckets, step, _turning_point(work, step))
+    return replace(turns, block=find_block(work, *_typical(turns)), micro=micro)
 
 
 def _fewest(work: LaunchSequence) -> int:
@@ -221,11 +223,11 @@ def _anchors(code: Int64s) -> list[Int64s]:
             here.append((-regular[row], length, places[bounds[row] : bounds[row + 1]]))
     chosen = []
     for often in sorted(best, reverse=True):
-        ranked = sorted(best[often], key=lambda found: found[:2])
-        chosen += [(found[0], -often[0], found[2]) for found in ranked[:MAX_PER_COUNT]]
+        ranked = sorted(best[often], key=lambda entry: entry[:2])
+        chosen += [(entry[0], -often[0], entry[2]) for entry in ranked[:MAX_PER_COUNT]]
     if len(chosen) > MAX_TRIED:
-        chosen = sorted(chosen, key=lambda found: found[:2])[:MAX_TRIED]
-    return [places for _, _, places in sorted(chosen, key=lambda found: found[1])]
+        chosen = sorted(chosen, key=lambda entry: entry[:2])[:MAX_TRIED]
+    return [places for _, _, places in sorted(chosen, key=lambda entry: entry[1])]
 
 
 def _runs(code: Int64s, length: int) -> Int64s:
@@ -320,8 +322,8 @@ def _edge_turn(buckets: Int64s, cuts: Int64s, usual: NDArray[np.float32]) -> tup
     if _likeness(rest, usual)[0] >= MIN_ALIKE:
         return True, max(first, num - last)
     windows = ((max(first - size, 0), first), (last, min(last + size, num)))
-    found = any(_matches(buckets, np.array(window), usual) for window in windows)
-    return found, size if found else 0
+    is_turn = any(_matches(buckets, np.array(window), usual) for window in windows)
+    return is_turn, size if is_turn else 0
 
 
 def _contents(buckets: Int64s, bounds: Int64s) -> NDArray[np.float32]:
@@ -371,7 +373,7 @@ def _likeness(content: NDArray[np.float32], usual: NDArray[np.float32]) -> NDArr
 def _one_of_each(loops: list[_Loop]) -> list[_Loop]:
     """Return the best anchor of each loop, finest first."""
     best: list[_Loop] = []
-    for loop in sorted(loops, key=lambda found: found.size):
+    for loop in sorted(loops, key=lambda candidate: candidate.size):
         twin = next((i for i, b in enumerate(best) if _is_same(b, loop)), None)
         if twin is None:
             best.append(loop)
@@ -405,11 +407,11 @@ def _adds_optimizer(work: LaunchSequence, outer: _Loop, inner: _Loop) -> bool:
     return has_optimizer and _share_with(work.is_optimizer, inner) < 0.5
 
 
-def _typical(found: Repetition) -> tuple[int, int]:
+def _typical(repetition: Repetition) -> tuple[int, int]:
     """Return the entries of one regular step, from the middle of them."""
-    rows = np.flatnonzero(found.is_alike)
+    rows = np.flatnonzero(repetition.is_alike)
     row = rows[len(rows) // 2] if len(rows) else 0
-    return int(found.first[row]), int(found.last[row])
+    return int(repetition.first[row]), int(repetition.last[row])
 
 
 def _takes(work: LaunchSequence, outer: _Loop, inner: _Loop) -> bool:

@@ -111,12 +111,12 @@ def _texts(trace: Trace) -> list[tuple[Int32s, list[str]]]:
     ]
     grids = [dims_text(label.grid) for label in trace.labels]
     blocks = [dims_text(label.block) for label in trace.labels]
-    found = []
+    columns = []
     for texts in (names, grids, blocks):
         codes: dict[str, int] = {}
         rows = [-1 if t is None else codes.setdefault(t, len(codes)) for t in texts]
-        found.append((np.array(rows, np.int32), list(codes)))
-    return found
+        columns.append((np.array(rows, np.int32), list(codes)))
+    return columns
 
 
 def _kind_of_label(trace: Trace) -> list[OpKind]:

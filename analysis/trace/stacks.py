@@ -83,7 +83,7 @@ def with_frames(
         return row
 
     pairs, which = np.unique(np.stack([stack, frame]), axis=1, return_inverse=True)
-    found = np.empty(pairs.shape[1], np.int64)
+    frame_of = np.empty(pairs.shape[1], np.int64)
     for i, (row, innermost) in enumerate(pairs.T.tolist()):
         ranges = [(stacks.name[r], int(stacks.kind[r])) for r in _up(stacks.parent, row)]
         frames = [trace.names[int(known.name[r])] for r in _up(known.parent, innermost)]
@@ -92,23 +92,23 @@ def with_frames(
         at = MISSING
         for text, of_kind in (*ranges[:inner], *calls, *ranges[inner:]):
             at = below(at, text, of_kind)
-        found[i] = at
+        frame_of[i] = at
     grown = Stacks(
         parent=np.array(parent, np.int64),
         name=tuple(name),
         kind=np.array(kind, np.int64),
         of_range=stacks.of_range,
     )
-    return grown, found[which.reshape(-1)]
+    return grown, frame_of[which.reshape(-1)]
 
 
 def _up(parent: Int64s, row: int) -> list[int]:
     """Return the rows from the top down to one."""
-    found: list[int] = []
+    rows: list[int] = []
     while row >= 0:
-        found.append(row)
+        rows.append(row)
         row = int(parent[row])
-    return found[::-1]
+    return rows[::-1]
 
 
 def _told(frames: list[str]) -> list[str]:

@@ -155,8 +155,8 @@ def _families(trace: Trace, sequence: LaunchSequence, rows: Int64s) -> list[_Fam
     ranges = trace.host_ranges
     parsed: dict[int, tuple[str, int | None]] = {}
     for code in np.unique(ranges.name[rows]).tolist():
-        if (found := _family_of(trace.names[code])) is not None:
-            parsed[code] = found
+        if (parts := _family_of(trace.names[code])) is not None:
+            parsed[code] = parts
     by_family: dict[tuple[int, str], list[tuple[int, int, int | None]]] = defaultdict(list)
     wanted = rows[np.isin(ranges.name[rows], list(parsed))]
     wanted = wanted[ranges.kind[wanted] == RangeKind.ANNOTATION]
@@ -172,10 +172,10 @@ def _family_of(name: str) -> tuple[str, int | None] | None:
     """Return the family and number of a range; no number where each range is a step."""
     if engine := _ENGINE.match(name):
         return engine[0], None
-    found = _NUMBERED.search(name)
-    if not found or _PART_WORDS.search(name[: found.end("last")]):
+    match = _NUMBERED.search(name)
+    if not match or _PART_WORDS.search(name[: match.end("last")]):
         return None
-    return name[: found.start("number")], int(found["number"])
+    return name[: match.start("number")], int(match["number"])
 
 
 def _family(
@@ -261,33 +261,36 @@ def _optimizer_ends(trace: Trace, sequence: LaunchSequence, rows: Int64s) -> tup
 
 
 def _by_repetition(sequence: LaunchSequence) -> StepCuts | None:
-    found = find_repetition(sequence)
-    if found is None or not len(found.first):
+    repetition = find_repetition(sequence)
+    if repetition is None or not len(repetition.first):
         return None
-    rows = np.repeat(found.is_alike, found.last - found.first)
+    rows = np.repeat(repetition.is_alike, repetition.last - repetition.first)
     entries = np.concatenate(
-        [np.arange(a, b) for a, b in zip(found.first.tolist(), found.last.tolist(), strict=True)]
+        [
+            np.arange(a, b)
+            for a, b in zip(repetition.first.tolist(), repetition.last.tolist(), strict=True)
+        ]
     )[rows]
     gpu_ns = sequence.gpu_ns[entries]
     in_graphs = gpu_ns[sequence.is_graph[entries]].sum()
     by_graph = bool(in_graphs > MIN_GRAPH * gpu_ns.sum())
-    num = int(found.is_alike.sum())
-    doubt = None if by_graph else _doubt(sequence, found, entries)
+    num = int(repetition.is_alike.sum())
+    doubt = None if by_graph else _doubt(sequence, repetition, entries)
     return StepCuts(
         source=StepSource.GRAPH if by_graph else StepSource.REPETITION,
         evidence=GRAPHS if by_graph else doubt or REPEATED,
-        first=found.first,
-        last=found.last,
-        start_ns=sequence.time_ns[found.first],
-        end_ns=_end_on_host(sequence, found.first, found.last),
-        block=found.block,
-        micro=found.micro,
-        confidence=round(found.covered * num / (num + 1) * (0.5 if doubt else 1), 3),
-        varies=found.varies,
+        first=repetition.first,
+        last=repetition.last,
+        start_ns=sequence.time_ns[repetition.first],
+        end_ns=_end_on_host(sequence, repetition.first, repetition.last),
+        block=repetition.block,
+        micro=repetition.micro,
+        confidence=round(repetition.covered * num / (num + 1) * (0.5 if doubt else 1), 3),
+        varies=repetition.varies,
     )
 
 
-def _doubt(sequence: LaunchSequence, found: Repetition, entries: Int64s) -> str | None:
+def _doubt(sequence: LaunchSequence, repetition: Repetition, entries: Int64s) -> str | None:
     """Return why the turns may be layers of one step; None where something marks them as steps.
 
     `entries`: those of the usual turns. A layer launches several things. An optimizer, a result
@@ -295,10 +298,10 @@ def _doubt(sequence: LaunchSequence, found: Repetition, entries: Int64s) -> str 
     wait, unless the capture is a window cut out of the turns: layers wait for their own copies to
     the device.
     """
-    num = int(found.is_alike.sum())
+    num = int(repetition.is_alike.sum())
     if not MIN_BLOCK * num <= len(entries) <= MAX_LAYER * num:
         return None
-    block, kernels = found.block, int(sequence.num_ops[entries].sum())
+    block, kernels = repetition.block, int(sequence.num_ops[entries].sum())
     if block is not None and block.num_kernels * block.count * num < MIN_IN_LAYERS * kernels:
         return None
     marks = sequence.is_copy_back | sequence.is_optimizer | sequence.is_graph
@@ -307,18 +310,18 @@ def _doubt(sequence: LaunchSequence, found: Repetition, entries: Int64s) -> str 
         return None
     if not sequence.is_wait[entries].any():
         return NEVER_WAITS
-    return CUT_WINDOW if _is_cut_window(sequence.code, found) else None
+    return CUT_WINDOW if _is_cut_window(sequence.code, repetition) else None
 
 
-def _is_cut_window(code: Int64s, found: Repetition) -> bool:
+def _is_cut_window(code: Int64s, repetition: Repetition) -> bool:
     """Tell whether a capture holds its turns and, at both edges, a part of one more.
 
     What was in flight when the capture began has no launch, so its order there tells nothing. A
     whole number of turns is no window that chance cut.
     """
-    rows = np.flatnonzero(found.is_alike)
-    first, last = int(found.first[rows[0]]), int(found.last[rows[-1]])
-    turn = code[first : int(found.last[rows[0]])]
+    rows = np.flatnonzero(repetition.is_alike)
+    first, last = int(repetition.first[rows[0]]), int(repetition.last[rows[-1]])
+    turn = code[first : int(repetition.last[rows[0]])]
     before, after = code[:first], code[last:]
     is_cut = 0 < len(before) < len(turn) and 0 < len(after) < len(turn)
     if not is_cut or len(before) + len(after) == len(turn):

@@ -101,8 +101,8 @@ def _gaps(trace: Trace, steps: Steps, host: HostTime | None) -> list[dict[str, A
     device, windows, num = leading_windows(trace, steps)
     if not num:
         return []
-    found = gaps_within(trace, host, device, windows)
-    rows = [(cause, ns) for cause, ns in found.items() if ns > 0]
+    by_cause = gaps_within(trace, host, device, windows)
+    rows = [(cause, ns) for cause, ns in by_cause.items() if ns > 0]
     rows.sort(key=lambda row: -row[1])
     return [{"cause": cause, "total_ns": ns / num} for cause, ns in rows]
 
@@ -123,8 +123,8 @@ def _phases(
     sums: dict[str, dict[str, float]] = {}
 
     def add(path: str, name: str, value: float) -> None:
-        found = sums.setdefault(path, dict.fromkeys(_PHASE_SUMS, 0.0))
-        found[name] += value
+        of_path = sums.setdefault(path, dict.fromkeys(_PHASE_SUMS, 0.0))
+        of_path[name] += value
 
     is_kernel = chosen & (ops.kind == OpKind.KERNEL)
     path = ranges.path[given.phase[is_kernel]]
@@ -159,11 +159,11 @@ def _phases(
         {"path": path}
         | {
             k: v / num
-            for k, v in found.items()
-            if found["num_ranges"] or k in _KERNEL_SUMS
+            for k, v in of_path.items()
+            if of_path["num_ranges"] or k in _KERNEL_SUMS
             if v == v
         }
-        for path, found in sorted(sums.items())
+        for path, of_path in sorted(sums.items())
     ]
 
 

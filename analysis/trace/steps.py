@@ -119,20 +119,20 @@ def steps_document(steps: Steps) -> dict[str, Any]:
 
 def medians(regular: pd.DataFrame) -> dict[str, float]:
     """Return the median of each figure over some steps; unknown ones are absent."""
-    found: dict[str, float] = {}
+    of_name: dict[str, float] = {}
     figures = {name: regular[name].to_numpy(np.float64, na_value=np.nan) for name in _FIGURES}
     has_kernels = bool((figures["num_kernels"] > 0).any())
     for name in _FIGURES:
         values = figures[name][~np.isnan(figures[name])]
         if len(values) and (has_kernels or name not in ("num_kernels", "kernel_ns")):
-            found[name] = float(np.median(values))
+            of_name[name] = float(np.median(values))
     period = figures["period_ns"]
     if (~np.isnan(period)).any():
         with np.errstate(divide="ignore", invalid="ignore"):
             idle = np.maximum(1 - figures["busy_ns"] / period, 0)
-        found["idle_frac"] = float(np.nanmedian(idle))
-    whole = {k: int(v) for k, v in found.items() if k != "idle_frac" and v == int(v)}
-    return found | whole
+        of_name["idle_frac"] = float(np.nanmedian(idle))
+    whole = {k: int(v) for k, v in of_name.items() if k != "idle_frac" and v == int(v)}
+    return of_name | whole
 
 
 _FIGURES = (
@@ -421,12 +421,12 @@ def _mark_slow(frame: pd.DataFrame, reasons: list[str | None]) -> None:
 def _warm_up(period: NDArray[np.float64], counted: Bools) -> Bools:
     """Tell which steps at the start are all slower than those after them by far."""
     rows = np.flatnonzero(counted)
-    found = np.zeros(len(period), bool)
+    is_warm_up = np.zeros(len(period), bool)
     for num in range(1, min(len(rows) // 2, MAX_WARM_UP) + 1):
         later = float(np.median(period[rows[num:]]))
         if (period[rows[:num]] > MAX_SLOW * later).all():
-            found[rows[:num]] = True
-    return found
+            is_warm_up[rows[:num]] = True
+    return is_warm_up
 
 
 def _reasons(excluded: pd.Series) -> list[dict[str, Any]]:
@@ -439,7 +439,7 @@ def _kinds(own: pd.DataFrame) -> list[dict[str, Any]]:
     groups = [(int(k), rows) for k, rows in own.groupby("kind") if len(rows) > 1]
     if len(groups) < 2:
         return []
-    groups.sort(key=lambda found: -len(found[1]))
+    groups.sort(key=lambda item: -len(item[1]))
     names = _kind_names(own, [k for k, _ in groups])
     return [{"name": names[k], "count": len(rows), **medians(_calm(rows))} for k, rows in groups]
 

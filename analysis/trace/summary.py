@@ -151,11 +151,11 @@ def _windows(trace: Trace) -> dict[str, int]:
     if not tables:
         return {}
     first = min(int(t.start_ns.min()) for t in tables)
-    found = {"event_window_ns": max(int(t.end_ns.max()) for t in tables) - first}
+    windows = {"event_window_ns": max(int(t.end_ns.max()) for t in tables) - first}
     sources = trace.sources
     if sources.session_end_ns:
-        found["capture_window_ns"] = sources.session_end_ns - sources.session_start_ns
-    return found
+        windows["capture_window_ns"] = sources.session_end_ns - sources.session_start_ns
+    return windows
 
 
 def _several_devices(trace: Trace, devices: tuple[DeviceUse, ...]) -> dict[str, str]:

@@ -95,11 +95,11 @@ def _read_tokens(db: Database, state: ApiState) -> None:
 
 
 def _label_of(state: ApiState, presented: str) -> str | None:
-    found = None
+    match = None
     for digest, label in state.tokens.items():  # all of them, whichever fits: equal time
         if hmac.compare_digest(digest, presented):
-            found = label
-    return found
+            match = label
+    return match
 
 
 def _num_failures(address: str) -> int:

@@ -51,5 +51,5 @@ def _newest_s(path: Path) -> float:
     """Return when something in a folder was last written."""
     times = [path.lstat().st_mtime]
     if path.is_dir() and not path.is_symlink():
-        times += [found.lstat().st_mtime for found in path.rglob("*")]
+        times += [entry.lstat().st_mtime for entry in path.rglob("*")]
     return max(times)

@@ -20,11 +20,11 @@ def _make_prompt(fd: int) -> bool:
     try:
         if not stat.S_ISSOCK(os.fstat(fd).st_mode):
             return False
-        with socket.socket(fileno=os.dup(fd)) as found:
-            is_tcp = found.family in (socket.AF_INET, socket.AF_INET6)
-            if not is_tcp or not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        with socket.socket(fileno=os.dup(fd)) as sock:
+            is_tcp = sock.family in (socket.AF_INET, socket.AF_INET6)
+            if not is_tcp or not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                 return False
-            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return True
     except OSError:  # closed meanwhile
         return False

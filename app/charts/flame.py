@@ -61,17 +61,17 @@ class Tree:
 
     def path(self, node: int) -> list[int]:
         """Return the boxes from the one over all down to a node."""
-        found = [node]
-        while found[-1] != TOP:
-            found.append(int(self.boxes.at[found[-1], "parent"]))
-        return found[::-1]
+        nodes = [node]
+        while nodes[-1] != TOP:
+            nodes.append(int(self.boxes.at[nodes[-1], "parent"]))
+        return nodes[::-1]
 
     def inside(self, node: int) -> list[int]:
         """Return a node with all boxes under it."""
-        found = [node]
-        for at in found:
-            found.extend(self.children[at])
-        return found
+        nodes = [node]
+        for at in nodes:
+            nodes.extend(self.children[at])
+        return nodes
 
     def laid_out(self, root: int) -> pd.DataFrame:
         """Return node, depth, x_ns, width_ns of the boxes that are seen where `root` is widest."""

@@ -104,13 +104,13 @@ def _alone(fig: Chart) -> list[Panel]:
 def _apart(rows: Sequence[Row], named: str, beside: str) -> list[Row]:
     """Number what would share a place: bars must never be stacked into a false sum."""
     seen: Counter[tuple[object, object]] = Counter()
-    found = []
+    numbered = []
     for row in rows:
         place = (row[named], row[beside])
         seen[place] += 1
         number = f" #{seen[place]}" if seen[place] > 1 else ""
-        found.append(row | {named: row[named] + number})
-    return found
+        numbered.append(row | {named: row[named] + number})
+    return numbered
 
 
 def _panels(

@@ -12,10 +12,10 @@ from app.charts.base import plain, short
 
 def by_series(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Return the drawn rows of each series, in order; a series without any is left out."""
-    found: dict[str, list[Row]] = {}
+    rows_of: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(row["series"], []).append(row)
-    return found
+        rows_of.setdefault(row["series"], []).append(row)
+    return rows_of
 
 
 def number(text: object) -> float | None:

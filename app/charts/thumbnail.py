@@ -105,7 +105,7 @@ def _text(value: object) -> str:
 
 def _number(value: object) -> float | None:
     try:
-        found = float(str(value))
+        number = float(str(value))
     except ValueError:
         return None
-    return found if found > 0 else None
+    return number if number > 0 else None

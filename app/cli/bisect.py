@@ -73,14 +73,14 @@ def run(options: Namespace, data: DataDir) -> int:
         raise UserError(f"--max-repeats: {options.max_repeats} is below --repeats")
     with _stops_as_interrupts():
         try:
-            program, found = _search(options)
+            program, result = _search(options)
         except MeasureError as error:
             raise RunFailedError(f"bisect: {error}") from error
     if options.json:
-        print_json(_document(program, found))
+        print_json(_document(program, result))
     else:
-        print("\n".join(map(one_line, _lines(program, found))))
-    return 0 if found.outcome == "found" else UNDECIDED_EXIT
+        print("\n".join(map(one_line, _lines(program, result))))
+    return 0 if result.outcome == "found" else UNDECIDED_EXIT
 
 
 @contextmanager
@@ -159,28 +159,28 @@ def _chosen(program: "Program", folder: Path, scratch: Path) -> "Program":
     return with_steps
 
 
-def _document(program: "Program", found: "Found") -> dict[str, Any]:
-    only = found.candidates[0] if found.outcome == "found" else None
+def _document(program: "Program", result: "Found") -> dict[str, Any]:
+    only = result.candidates[0] if result.outcome == "found" else None
     return {
         "schema_version": 1,
-        "answer": found.outcome,
-        "reason": found.reason,
+        "answer": result.outcome,
+        "reason": result.reason,
         "commit": asdict(only) if only else None,
-        "candidates": [asdict(commit) for commit in found.candidates],
+        "candidates": [asdict(commit) for commit in result.candidates],
         "measured": program.what,
-        "verdict": found.ends.verdict,
-        "ratio": found.ends.ratio,
-        "ci95": list(found.ends.ci95) if found.ends.ci95 else None,
-        "tested": [asdict(tested) for tested in found.tested],
+        "verdict": result.ends.verdict,
+        "ratio": result.ends.ratio,
+        "ci95": list(result.ends.ci95) if result.ends.ci95 else None,
+        "tested": [asdict(tested) for tested in result.tested],
     }
 
 
-def _lines(program: "Program", found: "Found") -> list[str]:
-    ratio = f" (BAD / GOOD = {found.ends.ratio:.3f})" if found.ends.ratio else ""
-    if found.outcome == "found":
-        only = found.candidates[0]
-        return [f"{only.sha} made it {found.ends.verdict}{ratio}", f"  {only.subject}"]
-    if found.outcome == "no_difference":
-        return [f"no commit changed it{ratio}: {found.reason}"]
-    lines = [f"cannot decide{ratio}: {found.reason}"]
-    return lines + [f"  {commit.short} {commit.subject}" for commit in found.candidates[:20]]
+def _lines(program: "Program", result: "Found") -> list[str]:
+    ratio = f" (BAD / GOOD = {result.ends.ratio:.3f})" if result.ends.ratio else ""
+    if result.outcome == "found":
+        only = result.candidates[0]
+        return [f"{only.sha} made it {result.ends.verdict}{ratio}", f"  {only.subject}"]
+    if result.outcome == "no_difference":
+        return [f"no commit changed it{ratio}: {result.reason}"]
+    lines = [f"cannot decide{ratio}: {result.reason}"]
+    return lines + [f"  {commit.short} {commit.subject}" for commit in result.candidates[:20]]

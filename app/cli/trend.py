@@ -82,10 +82,10 @@ def _checks(options: Namespace, data: DataDir) -> tuple[list["JobCheck"], Any]:
                 history, wanted, fail_above_pct=options.fail_above, num_new=options.new
             )
             checks.append(check)
-            for found in check.lines:
-                changes = [*found.line.changes, *([found.change] if found.change else [])]
+            for judged in check.lines:
+                changes = [*judged.line.changes, *([judged.change] if judged.change else [])]
                 for change in changes:
-                    key = (change.after[0], found.line.trend.name, change.index)
+                    key = (change.after[0], judged.line.trend.name, change.index)
                     differs[key] = what_changed(db, data, change)
     return checks, differs
 
@@ -109,13 +109,13 @@ def _document(
     documents = []
     for check in checks:
         document = dict(as_dict(check.history))
-        wanted = {found.line.trend.name: found for found in check.lines}
+        wanted = {judged.line.trend.name: judged for judged in check.lines}
         document["metrics"] = [m for m in document["metrics"] if m["name"] in wanted]
         for metric in document["metrics"]:
-            found = wanted[metric["name"]]
-            metric |= {"answer": str(found.answer), "reason": found.reason}
-            metric["change_pct"] = found.change.percent if found.change else None
-            for change, record in zip(found.line.changes, metric["changes"], strict=True):
+            judged = wanted[metric["name"]]
+            metric |= {"answer": str(judged.answer), "reason": judged.reason}
+            metric["change_pct"] = judged.change.percent if judged.change else None
+            for change, record in zip(judged.line.changes, metric["changes"], strict=True):
                 key = (change.after[0], metric["name"], change.index)
                 record["differs"] = [asdict(d) for d in differs[key]]
         documents.append(document | {"answer": str(check.answer)})
@@ -135,8 +135,8 @@ def _lines(checks: list["JobCheck"], differs: Any) -> list[str]:
     for check in checks:
         job = check.history.job
         lines.append(f"{job.name} on {job.gpu_model or 'an unknown device'}, {job.num_runs} runs")
-        for found in check.lines:
-            line = found.line
+        for judged in check.lines:
+            line = judged.line
             lines.append(
                 f"  {line.trend.label}: {amount(line, line.level)} now,"
                 f" runs spread by {line.spread_frac:.1%}; {len(line.changes)} changes"
@@ -147,7 +147,7 @@ def _lines(checks: list["JobCheck"], differs: Any) -> list[str]:
                 lines.append(f"    {change_text(line, change)}")
                 lines += [f"      differs: {what}", f"      {compare_words(change)}"]
             if not line.changes:
-                lines.append(f"    {found.reason}")
+                lines.append(f"    {judged.reason}")
         if not check.lines:
             lines.append("  no number that two of its runs have")
     return lines

@@ -100,8 +100,8 @@ def fetch_advice(run_id: str) -> dict[str, Any]:
     from app.advice import advice_of, can_try
 
     with database() as db:
-        found = advice_of(db, data_dir(), run_id)
-        return found | {"can_try": can_try(db, fetch.run_row(db, run_id))}
+        advice = advice_of(db, data_dir(), run_id)
+        return advice | {"can_try": can_try(db, fetch.run_row(db, run_id))}
 
 
 @st.cache_data(ttl=900, max_entries=2, show_spinner="Predicting every measured pair")
@@ -280,13 +280,13 @@ MAX_WATCHED_JOBS = 100
 def new_changes(num_new: int) -> list[tuple[History, Line, Change]]:
     """Return what changed in the newest runs of the newest jobs, the largest change first."""
     jobs = list_jobs(min_runs=MIN_RUNS)[:MAX_WATCHED_JOBS]
-    found = [
+    changes = [
         (past, line, change)
         for past in map(fetch_history, jobs)
         for line in past.lines
         if (change := line.since(num_new)) is not None
     ]
-    return sorted(found, key=lambda f: -abs(f[2].percent))
+    return sorted(changes, key=lambda f: -abs(f[2].percent))
 
 
 @until_written(st.cache_data, max_entries=4)
@@ -300,8 +300,8 @@ def newest_against_baselines() -> pd.DataFrame:
 def _timeline(
     paths: tuple[str, ...], changed_ns: tuple[int, ...], ranks: tuple[tuple[Place, int], ...]
 ) -> KeptTimeline | None:
-    found = load_timeline(tuple(Path(p) for p in paths), dict(ranks))
-    return None if found is None else (found, window(found))
+    timeline = load_timeline(tuple(Path(p) for p in paths), dict(ranks))
+    return None if timeline is None else (timeline, window(timeline))
 
 
 def fetch_timeline(view: RunView) -> KeptTimeline | None:
@@ -331,8 +331,8 @@ def fetch_phase_kernels(view: RunView) -> tuple[pd.DataFrame, int | None]:
 
 @st.cache_resource(ttl=1800, max_entries=3, show_spinner="Reading the host's rows")
 def _host_rows(paths: tuple[str, ...], changed_ns: tuple[int, ...]) -> KeptTimeline | None:
-    found = load_host_rows(tuple(Path(p) for p in paths))
-    return None if found is None else (found, window(found))
+    timeline = load_host_rows(tuple(Path(p) for p in paths))
+    return None if timeline is None else (timeline, window(timeline))
 
 
 def fetch_host_rows(view: RunView) -> KeptTimeline | None:
@@ -546,8 +546,8 @@ def worker_note() -> str:
     """Return the state of the embedded worker; "" if it is running, or if there is none."""
     from app.stack import running_stack
 
-    found = running_stack(data_dir()) or {}
-    note = str(found.get("worker") or "")
+    stack = running_stack(data_dir()) or {}
+    note = str(stack.get("worker") or "")
     return "" if note in ("running", "off") else note
 
 

@@ -12,12 +12,12 @@ from core.plain_text import escape
 def numbers(query: str) -> None:
     """List the numbers whose definition holds every word of the query."""
     words = query.lower().split()
-    found = [d for d in DEFINITIONS.values() if all(w in _text(d).lower() for w in words)]
-    if not found:
+    matching = [d for d in DEFINITIONS.values() if all(w in _text(d).lower() for w in words)]
+    if not matching:
         style.empty_state("No definition holds these words", "Search for a part of the name.")
         return
     for group, title in _GROUPS.items():
-        part = [d for d in found if _group(d) == group]
+        part = [d for d in matching if _group(d) == group]
         if not part:
             continue
         st.subheader(title, anchor=False)

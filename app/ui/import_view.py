@@ -123,12 +123,12 @@ def _imported(
             )
         )
     outcomes = []
-    for run, found in zip(given, import_several(data.paths(), given), strict=True):
+    for run, result in zip(given, import_several(data.paths(), given), strict=True):
         files = tuple(path.name for path in run.paths)
-        if isinstance(found, AppError):
-            outcomes.append(Outcome(files=files, error=str(found)))
+        if isinstance(result, AppError):
+            outcomes.append(Outcome(files=files, error=str(result)))
         else:
-            outcomes.append(Outcome(files=files, run_id=found.run_id, is_new=found.is_new))
+            outcomes.append(Outcome(files=files, run_id=result.run_id, is_new=result.is_new))
     return outcomes
 
 
@@ -144,13 +144,13 @@ def _stored(uploaded: Sequence[Any], folder: Path) -> list[Path]:
 
 def parse_described(text: str) -> dict[str, str]:
     """Return `k=v k=v` as a mapping; UserError names what is not of that form."""
-    found = {}
+    values = {}
     for word in text.split():
         key, sign, value = word.partition("=")
         if not sign or not key or not value:
             raise UserError(f"what it measured: {word!r} is not of the form name=value")
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def result() -> None:
@@ -198,15 +198,15 @@ def _show(outcome: Outcome, *, is_only: bool) -> None:
 
 
 def _files(view: RunView) -> pd.DataFrame:
-    found = view.captures
+    captures = view.captures
     return pd.DataFrame(
         {
-            "file": found["file_name"],
-            "recognised as": found["kind"],
-            "tool": found["tool"].fillna("") + " " + found["tool_version"].fillna(""),
-            "size": [bytes_(b) for b in found["bytes"]],
+            "file": captures["file_name"],
+            "recognised as": captures["kind"],
+            "tool": captures["tool"].fillna("") + " " + captures["tool_version"].fillna(""),
+            "size": [bytes_(b) for b in captures["bytes"]],
             "private data removed": [
-                ", ".join(p) or "nothing found" for p in found["private_removed"]
+                ", ".join(p) or "nothing found" for p in captures["private_removed"]
             ],
         }
     )

@@ -159,14 +159,14 @@ def against_baselines() -> None:
 
 
 def _change(baseline_id: str, run_id: str) -> dict[str, str]:
-    found = data.fetch_comparison((baseline_id,), (run_id,), "latency")
-    change = f"{100 * (found.ratio - 1):+.1f} %" if found.ratio else "\u2014"
+    comparison = data.fetch_comparison((baseline_id,), (run_id,), "latency")
+    change = f"{100 * (comparison.ratio - 1):+.1f} %" if comparison.ratio else "\u2014"
     return {
-        "run": found.b.label,
-        "baseline": found.a.label,
-        "latency": found.verdict.replace("_", " "),
+        "run": comparison.b.label,
+        "baseline": comparison.a.label,
+        "latency": comparison.verdict.replace("_", " "),
         "change": change,
-        "why": found.reason,
+        "why": comparison.reason,
     }
 
 
@@ -248,8 +248,8 @@ _NOTHING = {
 
 def _changes() -> bool:
     """Draw the largest changes of the newest runs; False where there is none."""
-    found = data.new_changes(DEFAULT_NEW)
-    for past, line, change in found[:MAX_ROWS]:
+    changes = data.new_changes(DEFAULT_NEW)
+    for past, line, change in changes[:MAX_ROWS]:
         word = "worse" if change.is_worse else "better"
         st.page_link(
             links.TRENDS,
@@ -258,32 +258,32 @@ def _changes() -> bool:
             ),
             query_params=trends_view.address_of(past.job),
         )
-    if (more := len(found) - MAX_ROWS) > 0:
+    if (more := len(changes) - MAX_ROWS) > 0:
         st.page_link(links.TRENDS, label=many(more, "more change"))
-    return bool(found)
+    return bool(changes)
 
 
 def _experiments() -> bool:
     """Draw the experiments that are predicted to gain most; False where there is none."""
     newest, _ = data.list_runs("status:done -gpu:cpu latency>0", limit=ADVISED_RUNS)
-    found: list[tuple[str, str, Mapping[str, Any]]] = []
+    experiments: list[tuple[str, str, Mapping[str, Any]]] = []
     for row in newest.to_dict("records"):
         advice = data.fetch_advice_lately(str(row["id"]))
-        found += [
+        experiments += [
             (str(row["id"]), str(row["name"]), e)
             for e in advice.get("experiments", ())
             if e["is_worth_a_run"] and e["status"] != "withheld" and not e["tried"]
             and not e.get("measured")
         ]  # fmt: skip
-    found.sort(key=lambda one: -one[2]["gain_frac"])
-    for run_id, name, experiment in found[:MAX_ROWS]:
+    experiments.sort(key=lambda one: -one[2]["gain_frac"])
+    for run_id, name, experiment in experiments[:MAX_ROWS]:
         st.page_link(
             links.RUN,
             label=plain_markdown(f"{experiment['title']}: {name}"),
             query_params={"run_id": run_id, "tab": "Advice"},
         )
         st.caption(plain_markdown(prediction_text(dict(experiment))))
-    return bool(found)
+    return bool(experiments)
 
 
 def _comparisons() -> bool:

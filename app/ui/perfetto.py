@@ -103,8 +103,8 @@ def _events(timeline: Timeline, short_names: dict[str, str]) -> Iterator[dict[st
         ]
         tid = yield from _threads(_GPU, tid, label, spans)
     for row, label in enumerate(timeline.range_rows):
-        found = timeline.ranges[timeline.ranges["row"] == row].sort_values("start_ns")
-        values = (found[c].tolist() for c in ("start_ns", "end_ns", "name"))
+        in_row = timeline.ranges[timeline.ranges["row"] == row].sort_values("start_ns")
+        values = (in_row[c].tolist() for c in ("start_ns", "end_ns", "name"))
         ranges = [(start, end, str(name), "") for start, end, name in zip(*values, strict=True)]
         tid = yield from _threads(_HOST, tid, label or "nested ranges", ranges)
 

@@ -55,19 +55,19 @@ def nobody_serves(model: str, waiting: pd.DataFrame) -> list[str]:
     """Return a sentence per model or physical GPU that runs wait for and no worker has."""
     lonely = waiting[~waiting["has_worker"].astype(bool)]
     names = lonely["device_name"].dropna()
-    found = []
+    notes = []
     if len(lonely) > len(names):
-        found.append(
+        notes.append(
             f"No worker serves {model} now: its runs wait until one starts. The GPUs page shows how"
             " to add one."
         )
     for name, number in names.value_counts(sort=False).items():
         runs_wait = "1 run waits" if number == 1 else f"{number} runs wait"
-        found.append(
+        notes.append(
             f"The worker of {name} is gone: {runs_wait} for this very GPU. Start its worker, or"
             " cancel and submit for another GPU."
         )
-    return found
+    return notes
 
 
 def _running(row: dict[str, Any]) -> None:

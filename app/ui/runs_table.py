@@ -323,9 +323,9 @@ def _values(frame: pd.DataFrame) -> dict[str, list[str]]:
                 columns.setdefault(name, []).append(value)
     counted = {k: Counter(str(v) for v in vs if is_there(v)) for k, vs in columns.items()}
     return {
-        k: [value for value, _ in found.most_common()]
-        for k, found in counted.items()
-        if len(found) > 1 or k in ("gpu", "tag")
+        k: [value for value, _ in counts.most_common()]
+        for k, counts in counted.items()
+        if len(counts) > 1 or k in ("gpu", "tag")
     }
 
 

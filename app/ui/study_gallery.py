@@ -53,12 +53,14 @@ def _grid(studies: Sequence[Study], *, budget_s: float) -> None:
         st.rerun()
 
 
-def _card(study: Study, found: Thumbnail | None) -> None:
-    st.html(f'<div style="height:{PICTURE_PX}px">{_picture(found.svg) if found else ""}</div>')
+def _card(study: Study, thumbnail: Thumbnail | None) -> None:
+    st.html(
+        f'<div style="height:{PICTURE_PX}px">{_picture(thumbnail.svg) if thumbnail else ""}</div>'
+    )
     st.page_link(
         links.STUDIES, label=plain_markdown(study.title), query_params={"name": study.name}
     )
-    fed = "\u2026" if found is None else _fed(study, found.num_runs)
+    fed = "\u2026" if thumbnail is None else _fed(study, thumbnail.num_runs)
     st.caption(plain_markdown(f"{study.question} {fed}"))
 
 

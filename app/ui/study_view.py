@@ -71,10 +71,10 @@ def place_of(study: Any) -> tuple[bool, bool, str]:
     return (study.is_publication, study.name != FIRST_STUDY, study.title)
 
 
-def head(found: StudyTable, query: str) -> None:
+def head(result: StudyTable, query: str) -> None:
     """Draw what the study asks, the export, and the jobs that would fill the missing cells."""
-    st.caption(plain_markdown(found.study.about))
-    jobs = fillable(found.jobs)
+    st.caption(plain_markdown(result.study.about))
+    jobs = fillable(result.jobs)
     bar = st.container(horizontal=True)
     if jobs and bar.button(
         f"Run {len(jobs)} missing job{'s' if len(jobs) != 1 else ''}",
@@ -82,24 +82,24 @@ def head(found: StudyTable, query: str) -> None:
         help="On the GPUs that the table names, as far as a worker serves them",
     ):
         with said_plainly():
-            data.submit(jobs, name=found.study.name)
+            data.submit(jobs, name=result.study.name)
         st.switch_page(links.QUEUE)
     with bar.popover("Export", icon=":material/download:"):
-        export_buttons(found, found.study.name)
+        export_buttons(result, result.study.name)
     with bar.popover("Share", icon=":material/link:"):
         st.code(
-            links.share_url("studies", name=found.study.name, filter=query),
+            links.share_url("studies", name=result.study.name, filter=query),
             language=None,
             wrap_lines=True,
         )
-    has_ours = (found.frame["provenance"] == "measured") & found.frame["value"].notna()
+    has_ours = (result.frame["provenance"] == "measured") & result.frame["value"].notna()
     if not has_ours.any():
         style.empty_state(
             "No run of yours fills this study yet",
             "Run the job below, import captures of such a job, or lay published figures beside.",
         )
-        if found.jobs:
-            st.code(submit_command(found.jobs[0]), language="sh", wrap_lines=True)
+        if result.jobs:
+            st.code(submit_command(result.jobs[0]), language="sh", wrap_lines=True)
 
 
 def fillable(jobs: tuple[Mapping[str, Any], ...]) -> list[JobSpec]:
@@ -107,7 +107,7 @@ def fillable(jobs: tuple[Mapping[str, Any], ...]) -> list[JobSpec]:
     from app.ui.submit.form import gpu_options
 
     served = gpu_options()
-    found = []
+    specs = []
     for job in jobs:
         gpu = str(job.get("gpu") or served[0])
         if gpu not in served:
@@ -118,7 +118,7 @@ def fillable(jobs: tuple[Mapping[str, Any], ...]) -> list[JobSpec]:
             )
         except UserError:
             continue
-        found.append(
+        specs.append(
             JobSpec(
                 workload=str(job["workload"]),
                 params=params,
@@ -127,15 +127,15 @@ def fillable(jobs: tuple[Mapping[str, Any], ...]) -> list[JobSpec]:
                 gpu=gpu,
             )
         )
-    return found
+    return specs
 
 
-def draw_table(found: StudyTable, table: Table, pivot: Pivot) -> None:
+def draw_table(result: StudyTable, table: Table, pivot: Pivot) -> None:
     """Draw one table of the study: its chart where it has one, then its cells."""
     if not pivot.rows:
         return
     st.subheader(plain_markdown(table.title), anchor=False)
-    _draw_panels(charts.draw(found.frame, table, pivot), table)
+    _draw_panels(charts.draw(result.frame, table, pivot), table)
     for part in printed_parts(pivot, table):
         _draw_part(part, table)
 
@@ -232,12 +232,12 @@ def _text(cell: Any) -> str:
     return "OOM" if cell.status == "oom" else str(cell.text or UNKNOWN)
 
 
-def fits(found: StudyTable) -> None:
+def fits(result: StudyTable) -> None:
     """Draw the fitted exponents, a table for each table that was fitted."""
-    if not found.fits:
+    if not result.fits:
         return
     st.subheader("Fitted growth", anchor=False)
-    for title, group in groupby(found.fits, key=attrgetter("table")):
+    for title, group in groupby(result.fits, key=attrgetter("table")):
         rows = list(group)
         what = f"{rows[0].of.partition(' (')[0]} in {field_title(rows[0].x).partition(' (')[0]}"
         heads = (
@@ -267,7 +267,7 @@ def _interval(ci95: tuple[float, float] | None) -> str:
     return f"{ci95[0]:.2f} to {ci95[1]:.2f}" if ci95 else UNKNOWN
 
 
-def notes(found: StudyTable) -> None:
+def notes(result: StudyTable) -> None:
     """Draw where published figures come from."""
-    for note in found.notes:
+    for note in result.notes:
         st.caption(plain_markdown(note))

@@ -60,11 +60,11 @@ def nothing() -> None:
     st.page_link(links.RUNS, label="Runs", icon=":material/table_rows:")
 
 
-def head(found: History) -> None:
+def head(history: History) -> None:
     """Draw what the job is and how far its runs lie apart."""
-    job = found.job
+    job = history.job
     shown = [f"{k} {v}" for k, v in job.params.items() if v not in (None, "", "custom")]
-    first = next((line.points for line in found.lines), ())
+    first = next((line.points for line in history.lines), ())
     span = f"{when(first[0].at)} to {when(first[-1].at)}" if first else ""
     style.header(
         job.workload or job.name,
@@ -75,11 +75,11 @@ def head(found: History) -> None:
         st.caption(f"A change can be called from {MIN_RUNS} runs on; here are {job.num_runs}.")
 
 
-def lines(found: History) -> None:
+def lines(history: History) -> None:
     """Draw one chart a metric."""
-    colour = gpu_colour(found.job.gpu_model)
-    grid = st.grid(2 if len(found.lines) > 1 else 1, min_column_width=420, gap="medium")
-    for line in found.lines:
+    colour = gpu_colour(history.job.gpu_model)
+    grid = st.grid(2 if len(history.lines) > 1 else 1, min_column_width=420, gap="medium")
+    for line in history.lines:
         with grid.cell(), st.container(gap="xxsmall"):
             st.markdown(f"**{line.trend.label}**", help=plain_markdown(meaning(line)))
             spread = percent(line.spread_frac) if not line.trend.is_exact else ""
@@ -97,11 +97,11 @@ def lines(found: History) -> None:
             )
 
 
-def changes(found: History) -> None:
+def changes(history: History) -> None:
     """Draw each change with what differs there, and the way to its comparison."""
     st.subheader("What changed", anchor=False)
     places: dict[tuple[str, str], list[tuple[Line, Change]]] = {}
-    for line, change in found.changes:
+    for line, change in history.changes:
         places.setdefault((change.before[-1], change.after[0]), []).append((line, change))
     if not places:
         st.caption("No change: every line is level within its own noise.")
@@ -137,10 +137,10 @@ def _moved(line: Line, change: Change) -> str:
     return f"{dot}<b>{line.trend.label} {change.percent:+.1f} %, {word}</b> "
 
 
-def runs(found: History) -> None:
+def runs(history: History) -> None:
     """List the runs with their numbers, the newest first; a chosen one opens."""
     rows: dict[str, dict[str, object]] = {}
-    for line in found.lines:
+    for line in history.lines:
         unit = f" {line.trend.unit}" if line.trend.unit else ""
         for point in line.points:
             row = rows.setdefault(point.run_id, {"run": point.name, "when": when(point.at)})
@@ -152,7 +152,7 @@ def runs(found: History) -> None:
             pd.DataFrame([rows[run_id] for run_id in ids]),
             on_select="rerun",
             selection_mode="single-row",
-            key=f"trend_runs_{found.job.key}",
+            key=f"trend_runs_{history.job.key}",
             height=table_height(ids, 480),
             alt="Runs of this job with their numbers",
         )
@@ -160,9 +160,9 @@ def runs(found: History) -> None:
             links.open_run(ids[event.selection.rows[0]])
 
 
-def check_command(found: History) -> None:
+def check_command(history: History) -> None:
     """Show the nightly check of this job."""
-    newest = found.lines[0].points[-1].run_id if found.lines else found.job.name
+    newest = history.lines[0].points[-1].run_id if history.lines else history.job.name
     st.caption("As a nightly check, with an exit code and a report for a pull request:")
     st.code(
         f"./warpboard trend {newest} --metric all --fail-above 5 --markdown report.md",

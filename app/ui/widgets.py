@@ -92,7 +92,7 @@ def choose_point(fig: Chart, *, alt: str, key: str) -> int | None:
 
     The key must change with what is drawn: a choice belongs to one drawing.
     """
-    found = st.plotly_chart(
+    event = st.plotly_chart(
         fig.to_plotly(),
         key=key,
         config=CONFIG,
@@ -100,7 +100,7 @@ def choose_point(fig: Chart, *, alt: str, key: str) -> int | None:
         on_select="rerun",
         selection_mode="points",
     )
-    points = found.selection.points
+    points = event.selection.points
     return _customdata(points[0].get("customdata")) if points else None
 
 
@@ -151,7 +151,7 @@ def choose_row(
     first row chosen is another one is drawn anew.
     """
     places = [] if first is None else [i for i, chosen in enumerate(first) if chosen][:1]
-    found = show_table(
+    event = show_table(
         frame,
         key=f"{key}_{places[0]}" if places else key,
         on_select="rerun",
@@ -160,7 +160,7 @@ def choose_row(
         alt=alt,
         **options,
     )
-    rows = [place for place in found.selection.rows if place < len(frame)]
+    rows = [place for place in event.selection.rows if place < len(frame)]
     return rows[0] if rows else None
 
 

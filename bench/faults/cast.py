@@ -88,13 +88,13 @@ def command_line(pid: int) -> str:
 
 def below(pid: int | None, is_wanted: Callable[[str], bool]) -> list[int]:
     """Return the processes below one whose command line is wanted."""
-    found = descendants(pid) if pid is not None else []
-    return [p for p in found if is_wanted(command_line(p))]
+    children = descendants(pid) if pid is not None else []
+    return [p for p in children if is_wanted(command_line(p))]
 
 
 def marked(mark: str) -> list[int]:
     """Return every process that was started, at whatever distance, by this campaign."""
-    found = []
+    pids = []
     wanted = f"{MARK}={mark}".encode()
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or int(folder.name) == os.getpid():
@@ -102,10 +102,10 @@ def marked(mark: str) -> list[int]:
         try:
             state = (folder / "stat").read_text().rsplit(")", 1)[1].split()[0]
             if state != "Z" and wanted in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
+                pids.append(int(folder.name))
         except (OSError, IndexError):
             continue
-    return found
+    return pids
 
 
 def python(*words: str) -> list[str]:

@@ -31,8 +31,8 @@ def kill_worker(stage: Stage, rng: random.Random) -> bool:
 def kill_celery(stage: Stage, rng: random.Random) -> bool:
     """Kill the Celery process of a worker, or its pool process with the job."""
     pid = stage.actors[rng.choice(_workers(stage))].pid
-    found = below(pid, _is_celery)
-    return kill_pids([rng.choice(found)]) if found else False
+    pids = below(pid, _is_celery)
+    return kill_pids([rng.choice(pids)]) if pids else False
 
 
 def kill_claimer(stage: Stage, rng: random.Random) -> bool:
@@ -52,8 +52,8 @@ def kill_claimer(stage: Stage, rng: random.Random) -> bool:
 
 def _settled(stage: Stage) -> list[tuple[int, Disk]]:
     """Return the workers that have an id, with their numbers."""
-    found = enumerate(stage.worker_disks)
-    return [(i, disk) for i, disk in found if (disk.path / "worker-cpu.id").exists()]
+    disks = enumerate(stage.worker_disks)
+    return [(i, disk) for i, disk in disks if (disk.path / "worker-cpu.id").exists()]
 
 
 def _is_celery(text: str) -> bool:
@@ -99,8 +99,8 @@ def hold_database(stage: Stage, rng: random.Random) -> bool:
 def kill_workload(stage: Stage, rng: random.Random) -> bool:
     """Kill the program that a job runs."""
     pids = [a.pid for name, a in stage.actors.items() if name.startswith("worker")]
-    found = [p for pid in pids for p in below(pid, _is_workload)]
-    return kill_pids([rng.choice(found)]) if found else False
+    workloads = [p for pid in pids for p in below(pid, _is_workload)]
+    return kill_pids([rng.choice(workloads)]) if workloads else False
 
 
 def _is_workload(text: str) -> bool:
@@ -110,8 +110,8 @@ def _is_workload(text: str) -> bool:
 def kill_supervisor(stage: Stage, rng: random.Random) -> bool:
     """Kill the process that watches over a job's tree."""
     pids = [a.pid for name, a in stage.actors.items() if name.startswith("worker")]
-    found = [p for pid in pids for p in below(pid, lambda t: "supervisor.py" in t)]
-    return kill_pids([rng.choice(found)]) if found else False
+    supervisors = [p for pid in pids for p in below(pid, lambda t: "supervisor.py" in t)]
+    return kill_pids([rng.choice(supervisors)]) if supervisors else False
 
 
 def kill_dashboard(stage: Stage, rng: random.Random) -> bool:

@@ -94,8 +94,8 @@ def _finish(
 ) -> list[tuple[Path, str, str, str]]:
     outcomes = read([task for _, _, task in batch])
     rows = [
-        (file, damage, *judge(found))
-        for (file, damage, _), found in zip(batch, outcomes, strict=True)
+        (file, damage, *judge(outcome))
+        for (file, damage, _), outcome in zip(batch, outcomes, strict=True)
     ]
     for _, _, task in batch:
         task.path.unlink(missing_ok=True)

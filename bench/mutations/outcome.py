@@ -48,9 +48,9 @@ class Task:
     original: Path | None
 
 
-def judge(found: Fingerprint) -> tuple[str, str]:
+def judge(fingerprint: Fingerprint) -> tuple[str, str]:
     """Return (outcome, message)."""
-    return found.outcome, found.message
+    return fingerprint.outcome, fingerprint.message
 
 
 class _Late(BaseException):
@@ -194,18 +194,18 @@ def reading_worker(
     def read_all(tasks: list[Task]) -> list[Fingerprint]:
         pool = pools[-1] if pools else start()
         waiting = [pool.apply_async(work, (task,)) for task in tasks]
-        found: list[Fingerprint] = []
+        fingerprints: list[Fingerprint] = []
         for result in waiting:
             try:
-                found.append(result.get(timeout=2 * seconds))
+                fingerprints.append(result.get(timeout=2 * seconds))
             except Exception as exc:  # the process was killed, or is stuck in native code
-                found.append(Fingerprint(outcome="hang", message=f"no answer ({exc!r})"))
+                fingerprints.append(Fingerprint(outcome="hang", message=f"no answer ({exc!r})"))
                 pool.terminate()
                 pools.remove(pool)
                 pool = start()
-                rest = tasks[len(found) :]
-                return found + read_all(rest)
-        return found
+                rest = tasks[len(fingerprints) :]
+                return fingerprints + read_all(rest)
+        return fingerprints
 
     with _nameless_main():
         try:

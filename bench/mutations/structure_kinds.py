@@ -26,14 +26,14 @@ Change = Callable[[bytes, random.Random], bytes]
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
     """Return every (container, key) of a document, those of long lists thinned."""
-    found: list[tuple[Any, Any]] = []
+    places: list[tuple[Any, Any]] = []
     waiting = [value]
-    while waiting and len(found) < 20_000:
+    while waiting and len(places) < 20_000:
         item = waiting.pop()
         pairs = list(item.items()) if isinstance(item, dict) else list(enumerate(item))[:300]
-        found += [(item, key) for key, _ in pairs]
+        places += [(item, key) for key, _ in pairs]
         waiting += [v for _, v in pairs if isinstance(v, (dict, list)) and v]
-    return found
+    return places
 
 
 def change_tree(value: Any, rng: random.Random) -> Any:

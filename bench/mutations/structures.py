@@ -81,8 +81,8 @@ def run_structures(files: list[Path], count: int, seed: int) -> Iterator[tuple[s
         surroundings: dict[str, Any] = {"rules": None, "peaks": {}}
         while batch := [path for _, path in zip(range(BATCH), mutants, strict=False)]:
             jobs = [file_job([path]) for path in batch]
-            with read_jobs(jobs, surroundings, Path(place), settings=LIMITS) as found:
-                for path, answer in zip(batch, found, strict=True):
+            with read_jobs(jobs, surroundings, Path(place), settings=LIMITS) as answers:
+                for path, answer in zip(batch, answers, strict=True):
                     outcome = _outcome(answer) if isinstance(answer, AppError) else "read"
                     yield path.name, outcome, str(answer) if outcome != "read" else ""
             for path in batch:

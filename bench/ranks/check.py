@@ -118,9 +118,9 @@ def compare(path: Path, ops: Sequence[Op]) -> list[str]:
     frame = tables.ranks
     columns = ["num_kernels", "kernel_time_ns", "compute_ns", "communication_ns", "exposed_ns"]
     columns += ["busy_ns", "span_ns"]
-    found = [] if frame is None else sorted(map(tuple, frame[columns].to_numpy().tolist()))
+    of_product = [] if frame is None else sorted(map(tuple, frame[columns].to_numpy().tolist()))
     own = sorted(map(_rank, _by_place(ops).values()))
-    wrong = [] if found == own else [f"ranks: {found}, plain {own}"]
+    wrong = [] if of_product == own else [f"ranks: {of_product}, plain {own}"]
     if len(own) == 1 and tables.gaps is not None and path.suffix != ".sqlite":
         causes = tables.gaps.groupby("cause")["total_ns"].sum().to_dict()
         causes.pop("transfer", None)
@@ -144,11 +144,11 @@ def _is_near(a: float, b: float) -> bool:
 
 
 def _by_place(ops: Sequence[Op]) -> dict[tuple[Any, ...], list[Op]]:
-    found = defaultdict(list)
+    by_place = defaultdict(list)
     for op in ops:
         if op.kind != "copy":
-            found[op.place].append(op)
-    return found
+            by_place[op.place].append(op)
+    return by_place
 
 
 def _spans(ops: Sequence[Op], *kinds: str) -> list[list[int]]:

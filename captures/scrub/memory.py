@@ -21,7 +21,7 @@ def scrub_snapshot(path: Path, dest: Path, words: PrivateWords | None = None) ->
     removed = _clean(data, cleaner)
     with dest.open("wb") as out:
         pickle.dump(data, out, protocol=4)
-    return tuple(dict.fromkeys((*removed, *cleaner.found)))
+    return tuple(dict.fromkeys((*removed, *cleaner.removed)))
 
 
 def _clean(data: dict[str, Any], cleaner: Cleaner) -> tuple[str, ...]:

@@ -164,7 +164,7 @@ class _Copy:
                 except sqlite3.OperationalError as exc:
                     self._raise_if_endless(conn, exc)
                     raise
-        return tuple(self._removed | self._cleaner.found)
+        return tuple(self._removed | self._cleaner.removed)
 
     def _raise_if_endless(self, conn: sqlite3.Connection, error: sqlite3.OperationalError) -> None:
         if error.sqlite_errorcode == sqlite3.SQLITE_FULL:

@@ -37,7 +37,7 @@ def test_one_press_queues_repeats_in_turn_and_the_link_waits_for_them(
     assert set(asked) == {"naive", "sdpa"}
 
     steps.go(page, dashboard, link)
-    page.get_by_text(re.compile(r"\d+ repeats of these jobs wait or run")).wait_for()
+    page.get_by_text(re.compile(r"\d+ repeats of these jobs are queued or running")).wait_for()
     with opened(DataDir(root=dashboard_data).db_path) as db:
         steps.cancel_all(db)
     steps.go(page, dashboard, "queue")

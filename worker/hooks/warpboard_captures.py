@@ -131,7 +131,7 @@ def parts_of(root, torch):
         root = root.module
     if _is_compiled(root):
         return []
-    found = []
+    parts = []
 
     def walk(module, prefix, depth):
         for name, child in module.named_children():
@@ -139,13 +139,13 @@ def parts_of(root, torch):
             if isinstance(child, (torch.nn.ModuleList, torch.nn.ModuleDict)):
                 walk(child, path + ".", depth)
                 continue
-            found.append((path, child))
+            parts.append((path, child))
             holds_list = any(isinstance(m, torch.nn.ModuleList) for m in child.modules())
             if holds_list and depth < 2 and not _is_compiled(child):
                 walk(child, path + ".", depth + 1)
 
     walk(root, "", 0)
-    return found if len(found) <= MAX_BLOCKS else [f for f in found if "." not in f[0]][:MAX_BLOCKS]
+    return parts if len(parts) <= MAX_BLOCKS else [f for f in parts if "." not in f[0]][:MAX_BLOCKS]
 
 
 def _is_compiled(module):

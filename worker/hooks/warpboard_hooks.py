@@ -480,12 +480,12 @@ class Session:
             key = device, core._cuda_getCurrentRawStream(device)
         except AttributeError:  # a torch that names them otherwise
             return self.torch.cuda.current_stream()
-        found = self.streams.get(key)
-        if found is None:
+        current = self.streams.get(key)
+        if current is None:
             if len(self.streams) > 64:
                 self.streams.clear()
-            found = self.streams[key] = self.torch.cuda.current_stream()
-        return found
+            current = self.streams[key] = self.torch.cuda.current_stream()
+        return current
 
     def read_events(self, limit):
         """Read the times of events that the GPU has passed, at most `limit`; never waits."""
@@ -687,9 +687,9 @@ def facts_of(torch):
         if getattr(version, "hip", None):
             facts["hip"] = version.hip
     for name in ("transformers", "triton", "numpy"):
-        found = getattr(sys.modules.get(name), "__version__", None)
-        if isinstance(found, str):
-            facts[name] = found
+        text = getattr(sys.modules.get(name), "__version__", None)
+        if isinstance(text, str):
+            facts[name] = text
     return facts
 
 
@@ -699,10 +699,10 @@ def device_of(torch):
         return {}
     if not torch.cuda.is_initialized():
         return {"name": "cpu"}
-    found = torch.cuda.get_device_properties(torch.cuda.current_device())
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     return {
-        "name": found.name,
-        "compute_capability": f"{found.major}.{found.minor}",
-        "num_sms": found.multi_processor_count,
-        "memory_bytes": found.total_memory,
+        "name": properties.name,
+        "compute_capability": f"{properties.major}.{properties.minor}",
+        "num_sms": properties.multi_processor_count,
+        "memory_bytes": properties.total_memory,
     }

@@ -44,7 +44,7 @@ class Process:
 
 def load_processes(folder: Path) -> list[Process]:
     """Return the processes that recorded anything; a file cut off by a kill is read up to there."""
-    found = []
+    processes = []
     for path in sorted(folder.glob("process-*.jsonl")):
         process = Process(path.name.removesuffix(".jsonl"))
         for line in path.read_text(errors="replace").splitlines():
@@ -56,8 +56,8 @@ def load_processes(folder: Path) -> list[Process]:
         binary = path.with_suffix(".bin")
         if binary.is_file():
             process.records = _load_records(binary)
-        found.append(process)
-    return found
+        processes.append(process)
+    return processes
 
 
 def _add_facts(process: Process, facts: dict[str, Any]) -> None:

@@ -61,16 +61,16 @@ def find_steps(process: Process) -> list[Steps]:
     marked = [r for r in records if r.kind == MARK]
     if marked:
         return _marked(process, marked)
-    found = []
+    steps = []
     anchors = _anchors(records)
     if anchors:
         training = _training(process, anchors)
         if len(training):
-            found.append(training)
-    calls = [r for r in records if r.kind == CALL and not (found and r.flags & GRAD)]
+            steps.append(training)
+    calls = [r for r in records if r.kind == CALL and not (steps and r.flags & GRAD)]
     if calls:
-        found += _inference(process, calls, after_training=bool(found))
-    return found
+        steps += _inference(process, calls, after_training=bool(steps))
+    return steps
 
 
 def first_of_main(kinds: Sequence[Steps], count: int) -> int:
@@ -97,28 +97,28 @@ def phase_times(
     Only of the steps from `first` up to `last`, and of those that have the phase: what a step
     spends in it altogether, on the same clock as the step.
     """
-    found: dict[str, dict[int, list[float | None]]] = defaultdict(lambda: defaultdict(list))
+    by_phase: dict[str, dict[int, list[float | None]]] = defaultdict(lambda: defaultdict(list))
     for record in process.records:
         step = bisect_right(steps.starts_ns, record.start_ns) - 1
         if record.kind == PHASE and first <= step < (len(steps) if last is None else last):
             own = record.gpu_call_ns if steps.on_gpu else record.end_ns - record.start_ns
-            found[process.name(record.name)][step].append(own)
+            by_phase[process.name(record.name)][step].append(own)
     sums = {
         name: [round(sum(v for v in values if v is not None))
                for values in by_step.values() if None not in values]
-        for name, by_step in found.items()
+        for name, by_step in by_phase.items()
     }  # fmt: skip
     return {name: values for name, values in sums.items() if values}
 
 
 def _marked(process: Process, marked: Sequence[Record]) -> list[Steps]:
-    found = []
+    marked_steps = []
     for name, _ in Counter(r.name for r in marked).most_common():
         own = [r for r in marked if r.name == name]
         steps = Steps("marked", f"step {process.name(name)!r}, marked by the program")
         _fill(steps, own, marked)
-        found.append(steps)
-    return found
+        marked_steps.append(steps)
+    return marked_steps
 
 
 def _anchors(records: Sequence[Record]) -> frozenset[int]:
@@ -133,11 +133,11 @@ def _anchors(records: Sequence[Record]) -> frozenset[int]:
         if record.kind == OPTIMIZER:
             first.setdefault(record.name, at)
             last[record.name] = at
-    found: list[int] = []
+    anchors: list[int] = []
     for name in sorted(first, key=first.__getitem__):
-        if not found or first[name] > last[found[-1]]:
-            found.append(name)
-    return frozenset(found)
+        if not anchors or first[name] > last[anchors[-1]]:
+            anchors.append(name)
+    return frozenset(anchors)
 
 
 def _training(process: Process, anchors: frozenset[int]) -> Steps:

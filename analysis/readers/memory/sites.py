@@ -77,9 +77,9 @@ class PhaseFinder:
             return "backward" if self._has_forward and event.get("action") == "alloc" else None
         if key not in self._by_stack:
             self._by_stack[key] = phase_of_stack(frames)
-        found = self._by_stack[key]
-        self._has_forward |= found == "forward" and _has_python(frames)
-        return found
+        kind = self._by_stack[key]
+        self._has_forward |= kind == "forward" and _has_python(frames)
+        return kind
 
 
 def _has_python(frames: Sequence[Mapping[str, Any]]) -> bool:

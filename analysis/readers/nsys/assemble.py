@@ -91,8 +91,8 @@ class _Owners:
 
     def __init__(self, tables: ExportTables) -> None:
         self.threads = np.unique(np.concatenate([tables.calls.kinds[:, 2], tables.ranges.thread]))
-        found = [self.threads >> TID_BITS, *(part.processes for part in tables.operations)]
-        processes = np.unique(np.concatenate(found))
+        owners = [self.threads >> TID_BITS, *(part.processes for part in tables.operations)]
+        processes = np.unique(np.concatenate(owners))
         self.processes: Ints = processes[processes != MISSING]
         self.process_of_thread = self.process_rows(self.threads >> TID_BITS)
 
@@ -136,7 +136,7 @@ def _host_calls(
     order = _order(start_ns)
     kind = calls.columns.take("kind")[order]
     stack_ids = calls.columns.take("stack")[order] if calls.columns.has("stack") else None
-    found = HostCalls(
+    columns = HostCalls(
         start_ns=start_ns[order],
         end_ns=calls.columns.take("end")[order],
         name=name_of[kind],
@@ -144,29 +144,31 @@ def _host_calls(
         correlation=_ids(calls.columns.take("correlation")[order]),
         is_failed=is_failed[kind],
     )
-    return found, stack_ids
+    return columns, stack_ids
 
 
 def _backtraces(
     tables: ExportTables, names: dict[str, int], owners: _Owners, stack_ids: Ints | None
 ) -> Backtraces | None:
-    found = tables.backtraces
-    if not len(found.symbol):
+    samples = tables.backtraces
+    if not len(samples.symbol):
         return None
-    texts = [frame_name(symbol, tables.names) for symbol in found.symbol.tolist()]
+    texts = [frame_name(symbol, tables.names) for symbol in samples.symbol.tolist()]
     of_call = np.full(tables.calls.columns.num_rows + 1, MISSING, np.int64)
-    if stack_ids is not None and len(found.chain_ids):
-        place = np.minimum(np.searchsorted(found.chain_ids, stack_ids), len(found.chain_ids) - 1)
-        known = found.chain_ids[place] == stack_ids
-        of_call[:-1] = np.where(known, found.chain_frames[place], MISSING)
-    is_ours = np.isin(found.sample_thread, owners.threads)
+    if stack_ids is not None and len(samples.chain_ids):
+        place = np.minimum(
+            np.searchsorted(samples.chain_ids, stack_ids), len(samples.chain_ids) - 1
+        )
+        known = samples.chain_ids[place] == stack_ids
+        of_call[:-1] = np.where(known, samples.chain_frames[place], MISSING)
+    is_ours = np.isin(samples.sample_thread, owners.threads)
     return Backtraces(
-        parent=found.parent,
+        parent=samples.parent,
         name=np.array([names.setdefault(t, len(names)) for t in texts], np.int64),
         of_call=of_call,
-        sample_ns=found.sample_ns[is_ours],
-        sample_thread=owners.thread_rows(found.sample_thread[is_ours]),
-        sample_frame=found.sample_frame[is_ours],
+        sample_ns=samples.sample_ns[is_ours],
+        sample_thread=owners.thread_rows(samples.sample_thread[is_ours]),
+        sample_frame=samples.sample_frame[is_ours],
     )
 
 

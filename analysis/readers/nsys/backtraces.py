@@ -104,13 +104,13 @@ def _frames(database: NsysDatabase, table: str, notes: DroppedRows) -> tuple[Int
 
 
 def _sample_times(database: NsysDatabase, notes: DroppedRows) -> tuple[Ints, Ints, Ints]:
-    found = [
+    batches = [
         (batch["id"], batch["start"], batch["globalTid"])
         for batch in _read(database, SAMPLES, ("id", "start", "globalTid"), (), notes)
     ]
-    if not found:
+    if not batches:
         return _NO_SAMPLES
-    ids, times, threads = (np.concatenate(part) for part in zip(*found, strict=True))
+    ids, times, threads = (np.concatenate(part) for part in zip(*batches, strict=True))
     return ids, times, threads
 
 

@@ -104,10 +104,10 @@ def _first_row(
 
 def _system(database: NsysDatabase) -> dict[str, str]:
     pairs = _pairs(database, "TARGET_INFO_SYSTEM_ENV")
-    found = {ours: pairs[theirs] for theirs, ours in _SYSTEM.items() if pairs.get(theirs)}
-    if "." not in found.get("driver", "."):
-        del found["driver"]  # 2022.4 wrote a packed number that nobody would recognise
-    return found
+    facts = {ours: pairs[theirs] for theirs, ours in _SYSTEM.items() if pairs.get(theirs)}
+    if "." not in facts.get("driver", "."):
+        del facts["driver"]  # 2022.4 wrote a packed number that nobody would recognise
+    return facts
 
 
 _GPU_COLUMNS = {
@@ -133,9 +133,9 @@ _NAMES_A_CARD = re.compile(r"(?=.*[1-9A-Fa-f])[A-Za-z0-9:.-]{7,64}")
 def _devices(database: NsysDatabase, key: str) -> dict[int, Mapping[str, Any]]:
     table = "TARGET_INFO_GPU"
     columns = [c for c in _GPU_COLUMNS if database.has(table, c)]
-    found: dict[int, Mapping[str, Any]] = {}
+    by_ordinal: dict[int, Mapping[str, Any]] = {}
     if not columns:
-        return found
+        return by_ordinal
     for row in database.conn.execute(f"SELECT {', '.join(columns)} FROM {table}"):
         pairs = [(_GPU_COLUMNS[c], v) for c, v in zip(columns, row, strict=True)]
         pairs = [(k, as_text(v) if k == "uuid" and v else v) for k, v in pairs]
@@ -147,8 +147,8 @@ def _devices(database: NsysDatabase, key: str) -> dict[int, Mapping[str, Any]]:
             facts["uuid"] = f"GPU-{facts['uuid']}"
         numbers = {name: facts.pop(name, None) for name in ("id", "cuda_device")}
         if isinstance(numbers[key], int):
-            found.setdefault(numbers[key], facts)
-    return found
+            by_ordinal.setdefault(numbers[key], facts)
+    return by_ordinal
 
 
 def _can_be(key: str, value: object) -> bool:
@@ -183,12 +183,12 @@ def _diagnostics(database: NsysDatabase) -> tuple[tuple[int, str, int], ...]:
         " FROM DIAGNOSTIC_EVENT WHERE severity IN (2, 3)"
         " GROUP BY severity, text, is_idle ORDER BY severity DESC, min(rowid)"
     )
-    found = []
+    messages = []
     for severity, text, count, is_idle in rows.fetchmany(500):
         shown = without_paths(as_text(text)) if text is not None else ""
         if shown and shown != "(path removed)" and not is_idle:
-            found.append((int(severity), shown, int(count)))
-    return tuple(found[:MAX_DIAGNOSTICS])
+            messages.append((int(severity), shown, int(count)))
+    return tuple(messages[:MAX_DIAGNOSTICS])
 
 
 def _processes_without_kernels(database: NsysDatabase) -> list[int]:

@@ -14,11 +14,11 @@ def load_names(database: NsysDatabase, ids: Iterable[int]) -> dict[int, str]:
     if not wanted or not database.has("StringIds", "id", "value"):
         return {}
     sql = f"SELECT id, substr(value, 1, {MAX_NAME_CHARS}) FROM StringIds"
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for key, value in database.conn.execute(sql):
-        if key in wanted and key not in found and value is not None:
-            found[key] = as_text(value)
-    return found
+        if key in wanted and key not in names and value is not None:
+            names[key] = as_text(value)
+    return names
 
 
 def as_text(value: object) -> str:

@@ -51,8 +51,8 @@ def load_nccl_calls(database: NsysDatabase) -> tuple[NcclCall, ...]:
     if not database.has(ENTRIES, "schemaId", "type", "name", "offset"):
         return ()
     fields = _fields(database)
-    found = list(_payloads(database, fields)) if fields else []
-    sizes = {p[_COMMUNICATOR]: p[_NUM_RANKS] for _, _, p in found if {*_OF_GROUP} <= p.keys()}
+    payloads = list(_payloads(database, fields)) if fields else []
+    sizes = {p[_COMMUNICATOR]: p[_NUM_RANKS] for _, _, p in payloads if {*_OF_GROUP} <= p.keys()}
     return tuple(
         NcclCall(
             start_ns=start,
@@ -61,7 +61,7 @@ def load_nccl_calls(database: NsysDatabase) -> tuple[NcclCall, ...]:
             communicator=payload[_COMMUNICATOR],
             num_ranks=sizes.get(payload[_COMMUNICATOR], MISSING),
         )
-        for start, thread, payload in found
+        for start, thread, payload in payloads
         if {_MESSAGE, _COMMUNICATOR} <= payload.keys() and payload[_MESSAGE] < 1 << 62
     )
 
@@ -72,13 +72,13 @@ Fields = Mapping[int, Mapping[str, tuple[int, struct.Struct]]]
 
 def _fields(database: NsysDatabase) -> Fields:
     """Return schema -> field -> its place and how it stands."""
-    found: dict[int, dict[str, tuple[int, struct.Struct]]] = {}
+    by_schema: dict[int, dict[str, tuple[int, struct.Struct]]] = {}
     sql = f'SELECT DISTINCT schemaId, "type", name, "offset" FROM {ENTRIES} LIMIT 10000'
     for schema, kind, name, offset in database.conn.execute(sql):
         if name in (_MESSAGE, _COMMUNICATOR, _NUM_RANKS) and kind in _NUMBERS:
             place = _HEADER.size + (offset if isinstance(offset, int) and offset > 0 else 0)
-            found.setdefault(schema, {})[name] = (place, _NUMBERS[kind])
-    return found
+            by_schema.setdefault(schema, {})[name] = (place, _NUMBERS[kind])
+    return by_schema
 
 
 def _payloads(database: NsysDatabase, fields: Fields) -> Iterator[tuple[int, int, dict[str, int]]]:

@@ -119,7 +119,7 @@ def load_operations(
         optional=(*_PLACE, *details, *sizes),
         extra=nodes,
     )
-    found = Accumulated(
+    columns = Accumulated(
         batches.num_expected(),
         start=np.int64,
         end=np.int64,
@@ -134,7 +134,7 @@ def load_operations(
     for batch in batches.sound():
         num_rows = len(batch["start"])
         label = encoder.encode([batch[c] for c in details]) if details else np.zeros(num_rows)
-        found.append(
+        columns.append(
             start=batch["start"],
             end=batch["end"],
             device=to_int32(batch["deviceId"]),
@@ -147,7 +147,7 @@ def load_operations(
     batches.note_in(notes)
     return Operations(
         kind=kind,
-        columns=found,
+        columns=columns,
         details=list(encoder.codes) if details else [()],
         processes=np.array([p for (p,) in processes.codes], np.int64),
         has_process=database.has(batches.table, "globalPid"),
@@ -158,21 +158,21 @@ def _process_of(global_pid: Ints) -> Ints:
     return np.where(global_pid == MISSING, MISSING, global_pid >> TID_BITS)
 
 
-def labels_of(found: Operations, names: Mapping[int, str]) -> list[OpLabel]:
+def labels_of(ops: Operations, names: Mapping[int, str]) -> list[OpLabel]:
     """Return the label of each distinct row of details."""
-    if found.kind is OpKind.KERNEL:
-        return [_kernel_label(row, names) for row in found.details]
-    if found.kind is OpKind.GRAPH:
+    if ops.kind is OpKind.KERNEL:
+        return [_kernel_label(row, names) for row in ops.details]
+    if ops.kind is OpKind.GRAPH:
         return [OpLabel(name=GRAPH_NAME, short_name=GRAPH_NAME)]
-    if found.kind is OpKind.MEMSET:
-        return [OpLabel(name="memset", dst=MEMORY_KINDS.get(dst)) for (dst,) in found.details]
+    if ops.kind is OpKind.MEMSET:
+        return [OpLabel(name="memset", dst=MEMORY_KINDS.get(dst)) for (dst,) in ops.details]
     return [
         OpLabel(
             name=COPY_KINDS.get(kind, "unknown"),
             src=MEMORY_KINDS.get(src),
             dst=MEMORY_KINDS.get(dst),
         )
-        for kind, src, dst in found.details
+        for kind, src, dst in ops.details
     ]
 
 
@@ -223,7 +223,7 @@ def load_calls(database: NsysDatabase, notes: DroppedRows, *, with_stacks: bool)
         extra=("callchainId", "eventClass") if with_stacks else (),
     )
     stacks = {"stack": np.int64, "event_class": np.int64} if with_stacks else {}
-    found = Accumulated(
+    columns = Accumulated(
         batches.num_expected(),
         start=np.int64,
         end=np.int64,
@@ -238,12 +238,12 @@ def load_calls(database: NsysDatabase, notes: DroppedRows, *, with_stacks: bool)
         stack = {}
         if with_stacks:
             stack = {"stack": batch["callchainId"], "event_class": batch["eventClass"]}
-        found.append(start=batch["start"], end=batch["end"], correlation=ids, kind=kind, **stack)
+        columns.append(start=batch["start"], end=batch["end"], correlation=ids, kind=kind, **stack)
     batches.note_in(notes)
     kinds = np.array(list(encoder.codes), np.int64).reshape(-1, 3)
     if with_stacks:
-        _join_backtraces(found, kinds[:, 2])
-    return Calls(columns=found, kinds=kinds)
+        _join_backtraces(columns, kinds[:, 2])
+    return Calls(columns=columns, kinds=kinds)
 
 
 def _join_backtraces(calls: Accumulated, thread_of_kind: Ints) -> None:
@@ -287,7 +287,7 @@ def load_allocations(
         required=("start", "deviceId", "bytes", "memKind", "memoryOperationType"),
         optional=("globalPid", "address"),
     )
-    found = Accumulated(
+    columns = Accumulated(
         batches.num_expected(),
         time=np.int64,
         size=np.int64,
@@ -303,7 +303,7 @@ def load_allocations(
             batch = batches.without(batch, ~is_sound)
         owner = _process_of(batch["globalPid"])
         is_release = batch["memoryOperationType"] == RELEASE
-        found.append(
+        columns.append(
             time=batch["start"],
             size=np.where(is_release, -batch["bytes"], batch["bytes"]),
             address=batch["address"].view(np.uint64),
@@ -311,7 +311,7 @@ def load_allocations(
             memory=_model_memory(batch["memKind"]),
         )
     batches.note_in(notes)
-    return _in_order(found)
+    return _in_order(columns)
 
 
 def _model_memory(kind: Ints) -> NDArray[np.int8]:
@@ -320,8 +320,8 @@ def _model_memory(kind: Ints) -> NDArray[np.int8]:
     return table[np.where((kind >= 0) & (kind <= max(MODEL_MEMORY)), kind, -1)]
 
 
-def _in_order(found: Accumulated) -> Allocations:
-    time = found.take("time")
+def _in_order(columns: Accumulated) -> Allocations:
+    time = columns.take("time")
     order: Any = slice(None)
     if (time[1:] < time[:-1]).any():
         order = np.argsort(time, kind="stable")
@@ -329,10 +329,10 @@ def _in_order(found: Accumulated) -> Allocations:
         Allocations,
         len(time),
         time_ns=time[order],
-        num_bytes=found.take("size")[order],
-        address=found.take("address")[order],
-        device=found.take("device")[order],
-        memory=found.take("memory")[order],
+        num_bytes=columns.take("size")[order],
+        address=columns.take("address")[order],
+        device=columns.take("device")[order],
+        memory=columns.take("memory")[order],
     )
 
 

@@ -72,11 +72,11 @@ def pytorch_range(text: str) -> RangeName:
     `aten::mm, seq = 12, op_id = 3, sizes = [[8, 8], [8, 8]]`: attributes follow the name. A range
     of the program itself (`record_function`) has an op_id too, but no namespace and no sequence.
     """
-    found = _ATTRIBUTES.search(text)
-    if found is None:
+    suffix = _ATTRIBUTES.search(text)
+    if suffix is None:
         is_engine = text.startswith("autograd::engine::")
         return RangeName(name=text, kind=RangeKind.OPERATOR if is_engine else RangeKind.ANNOTATION)
-    name, attributes = text[: found.start()], found.group()
+    name, attributes = text[: suffix.start()], suffix.group()
     sequence, sizes = _SEQUENCE.search(attributes), _SIZES.search(attributes)
     is_operator = "::" in name or sequence is not None
     return RangeName(
@@ -117,8 +117,8 @@ def _texts(
     codes: dict[object, int] = {}
     sql = f'SELECT substr(text, 1, {MAX_RANGE_NAME_CHARS}) FROM "{table}" NOT INDEXED'
     rows = database.conn.execute(sql)
-    found = (MISSING if t is None else codes.setdefault(t, len(codes)) for (t,) in rows)
-    result = np.fromiter(found, np.int64, count=num_rows)
+    of_rows = (MISSING if t is None else codes.setdefault(t, len(codes)) for (t,) in rows)
+    result = np.fromiter(of_rows, np.int64, count=num_rows)
     is_odd = np.array([not isinstance(t, str) for t in codes] + [False], bool)
     notes.note_odd(table, int(is_odd[result].sum()))
     return result, [as_text(t) for t in codes]
@@ -135,12 +135,12 @@ class _Names:
         """Return the name of each (process, domain id)."""
         rows = np.flatnonzero(self._data["eventType"] == DOMAIN_TYPE)
         registered = load_names(self._database, self._data["textId"][rows].tolist())
-        found = {}
+        names = {}
         for row in rows.tolist():
             key = (int(self._data["globalTid"][row]) >> 24, int(self._data["domainId"][row]))
             text_id, code = int(self._data["textId"][row]), int(self._data["text"][row])
-            found[key] = registered.get(text_id) or (self._texts[code] if code >= 0 else "")
-        return found
+            names[key] = registered.get(text_id) or (self._texts[code] if code >= 0 else "")
+        return names
 
     def of_rows(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.int32], tuple[RangeName, ...]]:
         """Return the name of each row as a row of the distinct names."""

@@ -152,24 +152,24 @@ def grouped_lines(rows: Sequence[Row], colour: str, others: Sequence[str]) -> li
     for row in rows:
         by_rest.setdefault(tuple(_text(row[n]) for n in others), []).append(row)
     groups, single = [], []
-    for found in by_rest.values():
-        if len({_text(row[colour]) for row in found}) < 2:
-            single += found
+    for lines in by_rest.values():
+        if len({_text(row[colour]) for row in lines}) < 2:
+            single += lines
             continue
-        for row in found:
+        for row in lines:
             row["legend"] = field_label(row[colour], colour) + _source(row)
-        groups.append(LineGroup(title=label_of({n: found[0][n] for n in others}), rows=found))
+        groups.append(LineGroup(title=label_of({n: lines[0][n] for n in others}), rows=lines))
     groups.sort(key=lambda group: -len(group.rows))
     by_value: dict[str, list[Row]] = {}
     for row in single:
         by_value.setdefault(_text(row[colour]), []).append(row)
-    for value, found in by_value.items():
-        varying = distinguishing_fields(found, others)
-        for row in found:
+    for value, lines in by_value.items():
+        varying = distinguishing_fields(lines, others)
+        for row in lines:
             row["legend"] = label_of({n: row[n] for n in varying}) + _source(row)
         title = f"{field_label(value, colour)} alone"
-        shared = label_of({n: found[0][n] for n in others if n not in varying})
-        groups.append(LineGroup(title=_joined([title, shared]), rows=found))
+        shared = label_of({n: lines[0][n] for n in others if n not in varying})
+        groups.append(LineGroup(title=_joined([title, shared]), rows=lines))
     return groups
 
 

@@ -41,15 +41,15 @@ def value_colours(frame: pd.DataFrame, field: str) -> dict[str, str]:
     texts = sorted(map(str, frame[field].dropna().unique()), key=partial(sort_key, field))
     others = [text for text in texts if text not in known]
     own = {"gpu": gpu_colour, "origin": origin_colour, "category": category_colour}.get(field)
-    found: dict[str, str] = {}
+    colours: dict[str, str] = {}
     met: Counter[str] = Counter()
     for text in texts:
         cycle = _CYCLE.get(field, len(known))
         place = known.index(text) % cycle if text in known else cycle + others.index(text)
         base = own(text) if own else series_colour(place)
-        found[text] = shade(base, met[base])
+        colours[text] = shade(base, met[base])
         met[base] += 1
-    return found
+    return colours
 
 
 def shade(colour: str, place: int) -> str:
@@ -85,13 +85,13 @@ def series_looks(
             places[key] = met[value]
             met[value] += 1
     colours = value_colours(frame, field)
-    found: dict[str, SeriesLook] = {}
+    looks: dict[str, SeriesLook] = {}
     for row in rows:
         place = places[_identity(row, names)]
         base = colours.get(str(row[field]), NEUTRAL)
         look = SeriesLook(colour=shade(base, place), symbol=SYMBOLS[place % len(SYMBOLS)])
-        found.setdefault(row["series"], look)
-    return found
+        looks.setdefault(row["series"], look)
+    return looks
 
 
 def x_fields_of(table: Table) -> set[str]:

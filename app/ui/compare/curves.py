@@ -120,34 +120,36 @@ def _without(runs: Sequence[Shown], points: Sequence[pd.DataFrame]) -> str:
 def _ceilings(runs: Sequence[Shown]) -> pd.DataFrame:
     """Return the roofs of every GPU of these runs, named by the GPU where there are several."""
     gpus = {r.view.run.gpu_model for r in runs}
-    found = [roofs(r.view).assign(gpu=r.view.run.gpu_model if len(gpus) > 1 else "") for r in runs]
-    return pd.concat(found, ignore_index=True).drop_duplicates()
+    ceilings = [
+        roofs(r.view).assign(gpu=r.view.run.gpu_model if len(gpus) > 1 else "") for r in runs
+    ]
+    return pd.concat(ceilings, ignore_index=True).drop_duplicates()
 
 
-def scoreboard(found: Comparison) -> None:
+def scoreboard(comparison: Comparison) -> None:
     """Draw each run's latency as a share of what its own GPU was measured to reach."""
-    if not found.scoreboard:
+    if not comparison.scoreboard:
         return
-    device = WORDS[found.device].device
+    device = WORDS[comparison.device].device
     shares = {
-        "of measured bandwidth": [r.bandwidth_frac for r in found.scoreboard],
-        "of measured compute peak": [r.compute_frac for r in found.scoreboard],
-        "of datasheet bandwidth": [r.datasheet_bandwidth_frac for r in found.scoreboard],
-        "of datasheet compute peak": [r.datasheet_compute_frac for r in found.scoreboard],
+        "of measured bandwidth": [r.bandwidth_frac for r in comparison.scoreboard],
+        "of measured compute peak": [r.compute_frac for r in comparison.scoreboard],
+        "of datasheet bandwidth": [r.datasheet_bandwidth_frac for r in comparison.scoreboard],
+        "of datasheet compute peak": [r.datasheet_compute_frac for r in comparison.scoreboard],
     }
     known = {name: values for name, values in shares.items() if any(v is not None for v in values)}
     st.subheader(f"Against each {device}'s own peaks" if known else "Latencies", anchor=False)
     table = pd.DataFrame(
         {
-            "run": [r.label for r in found.scoreboard],
-            device: [gpu_name(r.gpu) for r in found.scoreboard],
-            "latency": [duration(r.latency_ms * 1e6) for r in found.scoreboard],
-            "to the first": [ratio(r.relative_latency) for r in found.scoreboard],
+            "run": [r.label for r in comparison.scoreboard],
+            device: [gpu_name(r.gpu) for r in comparison.scoreboard],
+            "latency": [duration(r.latency_ms * 1e6) for r in comparison.scoreboard],
+            "to the first": [ratio(r.relative_latency) for r in comparison.scoreboard],
             **{name: [percent(v) for v in values] for name, values in known.items()},
-            "note": [r.error or "" for r in found.scoreboard],
+            "note": [r.error or "" for r in comparison.scoreboard],
         }
     )
-    if not any(r.error for r in found.scoreboard):
+    if not any(r.error for r in comparison.scoreboard):
         table = table.drop(columns="note")
     right = st.column_config.TextColumn(alignment="right")
     show_table(
@@ -157,26 +159,26 @@ def scoreboard(found: Comparison) -> None:
         alt=f"Latency of each run and its share of the peaks of its {device}",
     )
     is_measured = {"of measured bandwidth", "of measured compute peak"} & set(known)
-    if not is_measured and found.device != "cpu":
+    if not is_measured and comparison.device != "cpu":
         st.caption(
             "Shares of measured peaks need peaks measured on that GPU (`./warpboard doctor "
             "--measure` on its host) and a workload with a cost model."
         )
 
 
-def memory_sites(found: Comparison) -> None:
+def memory_sites(comparison: Comparison) -> None:
     """Draw live allocations at the peaks by allocation site, the largest change first."""
-    if not found.memory:
+    if not comparison.memory:
         return
     st.subheader("Memory at the peak, by allocation site", anchor=False)
     table = pd.DataFrame(
         {
-            "site": [m.site for m in found.memory],
-            "A MB": [m.a_bytes / 1e6 for m in found.memory],
-            "B MB": [m.b_bytes / 1e6 for m in found.memory],
-            "difference MB": [m.delta_bytes / 1e6 for m in found.memory],
-            "A blocks": [m.a_count for m in found.memory],
-            "B blocks": [m.b_count for m in found.memory],
+            "site": [m.site for m in comparison.memory],
+            "A MB": [m.a_bytes / 1e6 for m in comparison.memory],
+            "B MB": [m.b_bytes / 1e6 for m in comparison.memory],
+            "difference MB": [m.delta_bytes / 1e6 for m in comparison.memory],
+            "A blocks": [m.a_count for m in comparison.memory],
+            "B blocks": [m.b_count for m in comparison.memory],
         }
     ).head(_MOST_SITES)
     number = st.column_config.NumberColumn

@@ -30,38 +30,38 @@ from app.ui.widgets import (
 )
 
 
-def actions(found: Comparison) -> None:
+def actions(comparison: Comparison) -> None:
     """Draw export and share."""
     bar = st.container(horizontal=True)
     with bar.popover("Export", icon=":material/download:"):
-        export_buttons(found, f"compare-{found.a.run_ids[0]}-{found.b.run_ids[0]}")
+        export_buttons(comparison, f"compare-{comparison.a.run_ids[0]}-{comparison.b.run_ids[0]}")
     with bar.popover("Share", icon=":material/link:"):
         st.text("This comparison's address:")
         address = links.share_url(
             "compare",
-            a=",".join(found.a.run_ids),
-            b=",".join(found.b.run_ids),
-            metric=found.metric,
+            a=",".join(comparison.a.run_ids),
+            b=",".join(comparison.b.run_ids),
+            metric=comparison.metric,
             pair=st.query_params.get("pair", ""),
         )
         st.code(address, language=None, wrap_lines=True)
 
 
-def differences(found: Comparison) -> None:
+def differences(comparison: Comparison) -> None:
     """List the fields that differ, the intended one first."""
-    if not found.differs:
+    if not comparison.differs:
         st.caption("No configuration field differs.")
         return
-    num = len(found.differs)
+    num = len(comparison.differs)
     title = f"{num} field{'s differ' if num > 1 else ' differs'}"
-    if found.intended:
-        title += f", the variable is {found.intended.field}"
-    with st.expander(plain_markdown(title), expanded=not found.comparable):
+    if comparison.intended:
+        title += f", the variable is {comparison.intended.field}"
+    with st.expander(plain_markdown(title), expanded=not comparison.comparable):
         show_table(
             pd.DataFrame(
                 [
                     {"field": d.field, "A": d.a, "B": d.b, "effect": _EFFECTS[d.effect]}
-                    for d in found.differs
+                    for d in comparison.differs
                 ]
             ),
             alt="Configuration fields that differ",
@@ -76,9 +76,9 @@ _EFFECTS = {
 }
 
 
-def waterfalls(found: Comparison, views: Sequence[RunView]) -> None:
+def waterfalls(comparison: Comparison, views: Sequence[RunView]) -> None:
     """Draw where the time went: the whole span, and kernel time by class."""
-    both = [f for f in (found.waterfall, found.kernel_waterfall) if f is not None]
+    both = [f for f in (comparison.waterfall, comparison.kernel_waterfall) if f is not None]
     falls = list({f.mode: f for f in both}.values())
     if not falls:
         return
@@ -86,13 +86,13 @@ def waterfalls(found: Comparison, views: Sequence[RunView]) -> None:
     columns = st.columns(len(falls), gap="large") if len(falls) > 1 else [st.container()]
     for place, fall in zip(columns, falls, strict=True):
         with place:
-            _draw_fall(fall, found, views)
-    if found.operator_waterfall is not None:
-        _draw_fall(found.operator_waterfall, found, views)
+            _draw_fall(fall, comparison, views)
+    if comparison.operator_waterfall is not None:
+        _draw_fall(comparison.operator_waterfall, comparison, views)
 
 
-def _draw_fall(fall: Waterfall, found: Comparison, views: Sequence[RunView]) -> None:
-    time = WORDS[found.device].time
+def _draw_fall(fall: Waterfall, comparison: Comparison, views: Sequence[RunView]) -> None:
+    time = WORDS[comparison.device].time
     what = {
         "span": "first to last GPU operation",
         "kernel_time": time,
@@ -101,7 +101,7 @@ def _draw_fall(fall: Waterfall, found: Comparison, views: Sequence[RunView]) -> 
     each, word = _same_steps(fall, views)
     per = word if each > 1 else fall.per
     st.caption(f"{what}, {'whole capture' if per == 'capture' else f'per {per}'}")
-    chart(_fall(fall, found, what, each), alt=f"Steps from A to B of the {what}")
+    chart(_fall(fall, comparison, what, each), alt=f"Steps from A to B of the {what}")
 
 
 def _same_steps(fall: Waterfall, views: Sequence[RunView]) -> tuple[int, str]:
@@ -117,25 +117,27 @@ def _same_steps(fall: Waterfall, views: Sequence[RunView]) -> tuple[int, str]:
     return (left, "iteration") if left and left == right else (1, fall.per)
 
 
-def _fall(fall: Waterfall, found: Comparison, what: str, each: int) -> Chart:
+def _fall(fall: Waterfall, comparison: Comparison, what: str, each: int) -> Chart:
     steps = [(bar.name, bar.delta_ns / each) for bar in fall.bars]
-    labels = (found.a.label, found.b.label)
-    if found.intended:
-        field, a, b = found.intended.field, found.intended.a, found.intended.b
+    labels = (comparison.a.label, comparison.b.label)
+    if comparison.intended:
+        field, a, b = comparison.intended.field, comparison.intended.a, comparison.intended.b
         labels = (f"{field} {a or 'unknown'}", f"{field} {b or 'unknown'}")
     return waterfall(steps, start_ns=fall.total_a_ns / each, labels=labels, what=what)
 
 
-def kernel_pairs(found: Comparison, views: Sequence[RunView]) -> None:
+def kernel_pairs(comparison: Comparison, views: Sequence[RunView]) -> None:
     """Draw the kernel matching table with how each pair was found."""
-    if not found.kernels:
+    if not comparison.kernels:
         return
-    words = WORDS[found.device]
+    words = WORDS[comparison.device]
     st.subheader(f"{words.work.capitalize()} matching", anchor=False)
-    fall = found.kernel_waterfall
+    fall = comparison.kernel_waterfall
     each, word = _same_steps(fall, views) if fall else (1, "capture")
     names = {n for v in views if len(v.kernels) for n in v.kernels["name"]}
-    used = sorted({n for k in found.kernels for n in (k.a, k.b) if n is not None and n in names})
+    used = sorted(
+        {n for k in comparison.kernels for n in (k.a, k.b) if n is not None and n in names}
+    )
     labels = distinct_labels(used, KERNEL_CHARS)
     rows = [
         {
@@ -153,7 +155,7 @@ def kernel_pairs(found: Comparison, views: Sequence[RunView]) -> None:
             "A, whole": k.a,
             "B, whole": k.b,
         }
-        for k in found.kernels
+        for k in comparison.kernels
     ]
     number = st.column_config.NumberColumn
     table = pd.DataFrame(rows)
@@ -192,9 +194,9 @@ def _shown(name: str | None, labels: Mapping[str, str]) -> str | None:
 _METRICS = {"GPU time": "gpu", "Idle time": "idle"}
 
 
-def stacks(found: Comparison, views: Sequence[RunView]) -> None:
+def stacks(comparison: Comparison, views: Sequence[RunView]) -> None:
     """Draw the difference of both runs by stack, where both have stacks."""
-    fall = found.kernel_waterfall
+    fall = comparison.kernel_waterfall
     named = {v.run.id: v for v in views}
     if fall is None or fall.run_a not in named or fall.run_b not in named:
         return
@@ -214,7 +216,7 @@ def stacks(found: Comparison, views: Sequence[RunView]) -> None:
     place = f"{a.run.id}_{b.run.id}_{chosen}"
     root = open_stack(tree, place)
     clicked = choose_point(
-        flame_difference(rows, root, labels=(found.a.label, found.b.label)),
+        flame_difference(rows, root, labels=(comparison.a.label, comparison.b.label)),
         alt=f"Difference of {chosen} by stack",
         key=f"flame_{place}_{root}",
     )

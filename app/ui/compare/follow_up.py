@@ -19,12 +19,12 @@ REPEATS = 5
 _KNOWN_RUNS = 500
 
 
-def repeats(found: Comparison, a: Sequence[RunView], b: Sequence[RunView]) -> None:
+def repeats(comparison: Comparison, a: Sequence[RunView], b: Sequence[RunView]) -> None:
     """Offer what would decide the comparison: a click where jobs can be queued, else commands."""
-    num = pairs_asked(found.next_step) or REPEATS
+    num = pairs_asked(comparison.next_step) or REPEATS
     jobs, why_not = interleaved(a, b, num)
-    is_open = found.verdict == "not_enough_samples"
-    if jobs and (is_open or found.verdict in ("faster", "slower", "no_difference")):
+    is_open = comparison.verdict == "not_enough_samples"
+    if jobs and (is_open or comparison.verdict in ("faster", "slower", "no_difference")):
         if st.button(
             f"Run {num} interleaved repeats",
             icon=":material/repeat:",
@@ -96,12 +96,12 @@ def _submit(jobs: list[JobSpec], name: str) -> None:
     st.switch_page(links.QUEUE)
 
 
-def isolate(found: Comparison, a: Sequence[RunView], b: Sequence[RunView]) -> None:
+def isolate(comparison: Comparison, a: Sequence[RunView], b: Sequence[RunView]) -> None:
     """Name, where several fields differ, the pair of runs that isolates each."""
     one_a, one_b = a[0].run, b[0].run
     if not one_a.workload or one_a.workload != one_b.workload:
         return
-    pairs = isolating_pairs(one_a, one_b, found.differs, _known_runs(one_a.workload))
+    pairs = isolating_pairs(one_a, one_b, comparison.differs, _known_runs(one_a.workload))
     if not pairs:
         return
     with st.container(border=True):

@@ -55,12 +55,12 @@ def inputs() -> tuple[str, str, str]:
 
 def offered() -> None:
     """Offer, where no side is chosen, the stored runs that differ in one field."""
-    found = data.offered_comparisons()
-    if not found:
+    offers = data.offered_comparisons()
+    if not offers:
         return
     st.subheader("Runs that differ in one field", anchor=False)
     grid = st.grid("auto", min_column_width=330, border=True, gap="small")
-    for offer in found:
+    for offer in offers:
         with grid.cell(), st.container(gap="xxsmall"):
             link_of(offer)
 
@@ -103,19 +103,19 @@ def _option(value: str, names: dict[str, str]) -> str:
     return f"{names[value]}  ({value})" if value in names else value
 
 
-def names(found: Comparison, a: Sequence[RunView], b: Sequence[RunView]) -> None:
+def names(comparison: Comparison, a: Sequence[RunView], b: Sequence[RunView]) -> None:
     """Draw the title: the variable's two values where there is one variable, else both names."""
     views = (*a, *b)
     devices = list(dict.fromkeys(map(device_text, views)))
     work = list(dict.fromkeys(v.run.workload for v in views if v.run.workload))
     title = f"{_name(a)} \u2192 {_name(b)}"
-    if found.intended and found.intended.field in views[0].run.params:
-        a_text, b_text = (v or "unknown" for v in (found.intended.a, found.intended.b))
-        title = f"{found.intended.field} {a_text} \u2192 {b_text}"
-    style.header(title, [*work, *devices, *_shared(found, views)])
+    if comparison.intended and comparison.intended.field in views[0].run.params:
+        a_text, b_text = (v or "unknown" for v in (comparison.intended.a, comparison.intended.b))
+        title = f"{comparison.intended.field} {a_text} \u2192 {b_text}"
+    style.header(title, [*work, *devices, *_shared(comparison, views)])
 
 
-def _shared(found: Comparison, views: Sequence[RunView]) -> list[str]:
+def _shared(comparison: Comparison, views: Sequence[RunView]) -> list[str]:
     """Return the telling parameters that are the same in all runs."""
     params = [v.run.params for v in views]
     return [
@@ -131,51 +131,52 @@ def _name(views: Sequence[RunView]) -> str:
     return views[0].run.name + more
 
 
-def _what_differs(found: Comparison) -> str:
+def _what_differs(comparison: Comparison) -> str:
     """Return the banner; nothing where the page's title says it already."""
-    if not found.comparable:  # the verdict's reason
+    if not comparison.comparable:  # the verdict's reason
         return ""
-    is_said = found.intended and len(found.differs) == 1
-    return "" if is_said else (found.banner or "").replace(" -> ", " \u2192 ")
+    is_said = comparison.intended and len(comparison.differs) == 1
+    return "" if is_said else (comparison.banner or "").replace(" -> ", " \u2192 ")
 
 
-def verdict(found: Comparison) -> None:
+def verdict(comparison: Comparison) -> None:
     """Draw the banner, the verdict with its reason and next step, and the interval."""
-    if banner := _what_differs(found):
+    if banner := _what_differs(comparison):
         st.info(plain_markdown(banner), icon=":material/difference:")
-    title = f"{_TITLES[found.verdict]}: {metric_text(found.metric, found.device)}"
-    if found.verdict in _ACCENTS and found.ratio:
-        title = f"{_TITLES[found.verdict]}: {_change(found)}"
-    elif found.verdict == "not_enough_samples" and found.ratio:
-        title = f"{_change(found).capitalize()}: not decided"
-    figures = _figures(found)
-    lines = [found.reason[:1].upper() + found.reason[1:], figures]
-    if found.scaling:
-        lines.append(f"{found.scaling.words[:1].upper()}{found.scaling.words[1:]}")
-    if found.next_step:
-        lines.append(f"Next: {found.next_step}.")
+    title = f"{_TITLES[comparison.verdict]}: {metric_text(comparison.metric, comparison.device)}"
+    if comparison.verdict in _ACCENTS and comparison.ratio:
+        title = f"{_TITLES[comparison.verdict]}: {_change(comparison)}"
+    elif comparison.verdict == "not_enough_samples" and comparison.ratio:
+        title = f"{_change(comparison).capitalize()}: not decided"
+    figures = _figures(comparison)
+    lines = [comparison.reason[:1].upper() + comparison.reason[1:], figures]
+    if comparison.scaling:
+        lines.append(f"{comparison.scaling.words[:1].upper()}{comparison.scaling.words[1:]}")
+    if comparison.next_step:
+        lines.append(f"Next: {comparison.next_step}.")
     style.verdict(
         title,
         [line for line in lines if line],
-        [f"Side {m.side}: {m.message}" for m in found.marks],
-        _ACCENTS.get(found.verdict, NEUTRAL),
+        [f"Side {m.side}: {m.message}" for m in comparison.marks],
+        _ACCENTS.get(comparison.verdict, NEUTRAL),
     )
-    if found.ratio and found.ci95:
+    if comparison.ratio and comparison.ci95:
         chart(
-            interval(found.ratio, found.ci95, found.noise_floor_frac),
-            alt=f"Ratio {decimal(found.ratio, 3)} with its {found.ci95_name} and the noise floor",
+            interval(comparison.ratio, comparison.ci95, comparison.noise_floor_frac),
+            alt=f"Ratio {decimal(comparison.ratio, 3)} with its {comparison.ci95_name} and the "
+            "noise floor",
         )
 
 
-def _change(found: Comparison) -> str:
-    ratio = found.ratio or 1.0
+def _change(comparison: Comparison) -> str:
+    ratio = comparison.ratio or 1.0
     what = "higher" if ratio > 1 else "lower"
     interval_text = ""
-    if found.ci95:
-        low, high = (_signed(100 * (v - 1)) for v in found.ci95)
-        inside = " inside one process" if found.ci95_basis == "samples" else ""
+    if comparison.ci95:
+        low, high = (_signed(100 * (v - 1)) for v in comparison.ci95)
+        inside = " inside one process" if comparison.ci95_basis == "samples" else ""
         interval_text = f" (95 %{inside}: {low} to {high} %)"
-    name = metric_text(found.metric, found.device)
+    name = metric_text(comparison.metric, comparison.device)
     return f"{name} {abs(100 * (ratio - 1)):.1f} % {what}{interval_text}"
 
 
@@ -186,13 +187,13 @@ def _signed(percent: float) -> str:
     return f"{percent:+.{0 if abs(percent) >= 100 else 1}f}".replace("-", "\u2212")
 
 
-def _figures(found: Comparison) -> str:
+def _figures(comparison: Comparison) -> str:
     sides = [
-        f"{label}: {_value(side.median, found.unit)} "
+        f"{label}: {_value(side.median, comparison.unit)} "
         f"({_many(side.n_processes, side.group)}, {_many(side.n_samples, 'sample')})"
-        for label, side in (("A", found.a), ("B", found.b))
+        for label, side in (("A", comparison.a), ("B", comparison.b))
     ]
-    ratio = f"; ratio B/A {significant(found.ratio)}" if found.ratio else ""
+    ratio = f"; ratio B/A {significant(comparison.ratio)}" if comparison.ratio else ""
     return ", ".join(sides) + ratio
 
 
@@ -213,29 +214,31 @@ def _value(value: float | None, unit: str) -> str:
 
 def repeats(ids_a: tuple[str, ...], ids_b: tuple[str, ...]) -> Repeats:
     """Add the repeats that ran in turn, unless they are switched off; say so while some wait."""
-    found = data.with_repeats(ids_a, ids_b)
-    if found.num_waiting:
+    counted = data.with_repeats(ids_a, ids_b)
+    if counted.num_waiting:
         st.info(
-            f"{many(found.num_waiting, 'repeat')} of these jobs wait or run: this page counts them "
-            "once they have ended.",
+            f"{many(counted.num_waiting, 'repeat')} of these jobs are queued or running: this "
+            "page counts them once they have ended.",
             icon=":material/schedule:",
         )
         st.page_link(links.QUEUE, label="Watch them in the queue", icon=":material/list:")
-    if not found.num_added:
-        return found
+    if not counted.num_added:
+        return counted
     counts = st.toggle(
-        f"Count {many(found.num_added, 'more run')} of these jobs that ran in turn",
+        f"Count {many(counted.num_added, 'more run')} of these jobs that ran in turn",
         value=True,
         key="repeats",
         bind="query-params",
         help="Runs of the same two jobs on the same GPU model from a sweep that holds both",
     )
-    return found if counts else replace(found, a=ids_a, b=ids_b)
+    return counted if counts else replace(counted, a=ids_a, b=ids_b)
 
 
-def headline(found: Comparison, views_a: Sequence[RunView], views_b: Sequence[RunView]) -> None:
+def headline(
+    comparison: Comparison, views_a: Sequence[RunView], views_b: Sequence[RunView]
+) -> None:
     """Draw what changed in the profile: the runs that the waterfall is made from."""
-    fall = found.waterfall
+    fall = comparison.waterfall
     named = {v.run.id: v for v in (*views_a, *views_b)}
     a, b = (named[fall.run_a], named[fall.run_b]) if fall else (views_a[0], views_b[0])
     has_latency = any(len(view.samples) for view in (*views_a, *views_b))
@@ -246,10 +249,10 @@ def headline(found: Comparison, views_a: Sequence[RunView], views_b: Sequence[Ru
         )
     if len(views_a) + len(views_b) > 2:
         st.caption(plain_markdown(f"Profile of one run a side: {a.run.name}, {b.run.name}."))
-    words = WORDS[found.device]
-    of = "" if found.device == "gpu" else OF_OPERATORS
+    words = WORDS[comparison.device]
+    of = "" if comparison.device == "gpu" else OF_OPERATORS
     shown = [
-        _latency(found, a, b),
+        _latency(comparison, a, b),
         _of_one(a, b, "kernel_time_ns", words.time.capitalize(), of),
         _of_one(a, b, "num_kernels", words.calls.capitalize(), of),
         _idle(a, b),
@@ -313,10 +316,10 @@ def _idle(a: RunView, b: RunView) -> Card:
     return replace(card, note=f"{card.note}; {where}")
 
 
-def _latency(found: Comparison, a: RunView, b: RunView) -> Card:
+def _latency(comparison: Comparison, a: RunView, b: RunView) -> Card:
     values = [(v.summary.get("latency_ms") or {}).get("median") for v in (a, b)]
-    if found.metric == "latency":
-        values = [found.a.median, found.b.median]  # Over all runs of a side.
+    if comparison.metric == "latency":
+        values = [comparison.a.median, comparison.b.median]  # Over all runs of a side.
     missing = [side for side, value in zip("AB", values, strict=True) if value is None]
     note = f"no clean pass on side {' and '.join(missing)}" if missing else "clean pass, medians"
     return Card(

@@ -22,13 +22,13 @@ WORDS = {
 }
 
 
-def measurements(found: Comparison) -> None:
+def measurements(comparison: Comparison) -> None:
     """Draw every measurement of side B: medians, ratio with its interval, verdict and reason."""
-    firsts = {pair.a.run_ids for pair in found.pairs}
-    title = f"{len(found.pairs)} measurements against "
+    firsts = {pair.a.run_ids for pair in comparison.pairs}
+    title = f"{len(comparison.pairs)} measurements against "
     st.subheader(title + ("the first" if len(firsts) == 1 else "their partners"), anchor=False)
-    unit = f" {found.unit}" if found.unit else ""
-    what = metric_text(found.metric, found.device)
+    unit = f" {comparison.unit}" if comparison.unit else ""
+    what = metric_text(comparison.metric, comparison.device)
     rows = [
         {
             "B": pair.b.label,
@@ -42,11 +42,11 @@ def measurements(found: Comparison) -> None:
             "verdict": WORDS[pair.verdict],
             "why": pair.reason,
         }
-        for pair in found.pairs
+        for pair in comparison.pairs
     ]
     table = pd.DataFrame(rows)
     if len(firsts) == 1:
-        st.caption(plain_markdown(f"{what}; A is {found.pairs[0].a.label}."))
+        st.caption(plain_markdown(f"{what}; A is {comparison.pairs[0].a.label}."))
         table = table.drop(columns="against A")
     right = st.column_config.TextColumn(alignment="right")
     numeric = (f"A{unit}", f"B{unit}", "B / A", "95 % interval")
@@ -61,7 +61,7 @@ def measurements(found: Comparison) -> None:
     )
     known = [
         (pair.b.label, pair.ratio, pair.ci95, ACCENTS.get(pair.verdict, NEUTRAL))
-        for pair in found.pairs
+        for pair in comparison.pairs
         if pair.ratio is not None
     ]
     if known:

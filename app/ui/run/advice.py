@@ -23,25 +23,25 @@ def advice(view: RunView) -> None:
     st.fragment(_listed, run_every=LIVE if waits else None)(view, waits)
 
 
-def _waits(found: dict[str, Any]) -> bool:
+def _waits(advice: dict[str, Any]) -> bool:
     """Say whether an outcome is still being measured."""
-    tried = [e["tried"] for e in found["experiments"] if e["tried"]]
+    tried = [e["tried"] for e in advice["experiments"] if e["tried"]]
     return any(t["status"] in ACTIVE for t in tried)
 
 
 def _listed(view: RunView, waited: bool) -> None:
-    found = data.fetch_advice(view.run.id)
-    if waited and not _waits(found):
+    advice = data.fetch_advice(view.run.id)
+    if waited and not _waits(advice):
         st.rerun()
     st.caption(
         "Predicted from what this run itself did and what was measured of this device. An interval "
         "should hold 4 of 5 outcomes."
     )
-    if not found["experiments"]:
-        style.empty_state("No experiment to offer", found["note"] or "")
-    for experiment in found["experiments"]:
-        _card(view, experiment, can_try=found["can_try"])
-    for left in found["not_offered"]:
+    if not advice["experiments"]:
+        style.empty_state("No experiment to offer", advice["note"] or "")
+    for experiment in advice["experiments"]:
+        _card(view, experiment, can_try=advice["can_try"])
+    for left in advice["not_offered"]:
         st.caption(plain_markdown(f"Not offered: {left['name']}. Why: {left['reason']}."))
     st.page_link(links.ADVICE, label="How predictions fared so far", icon=":material/target:")
 
@@ -108,25 +108,25 @@ def _ms(value: float) -> str:
 
 def outcome_text(experiment: dict[str, Any]) -> str:
     """Return what was measured and whether it lies inside the interval."""
-    tried, found = experiment["tried"], experiment.get("measured")
+    tried, measured = experiment["tried"], experiment.get("measured")
     if tried and "measured_ms" not in tried:
         return f"being tried: {tried['status']}"
-    if not tried and not found:
+    if not tried and not measured:
         return "not tried"
-    measured_ms = tried["measured_ms"] if tried else found["latency_ms"] if found else 0.0
-    is_inside = (tried or found or {})["is_inside"]
+    measured_ms = tried["measured_ms"] if tried else measured["latency_ms"] if measured else 0.0
+    is_inside = (tried or measured or {})["is_inside"]
     return f"measured {_ms(measured_ms)}: {'hit' if is_inside else 'missed'}"
 
 
 def score() -> None:
     """Draw the score: all predictions in three numbers, each kind's record, then every pair."""
-    found = data.fetch_score()
-    pairs = found["pairs"]
+    record = data.fetch_score()
+    pairs = record["pairs"]
     if pairs:
-        cards(_score_cards(pairs, found["limits"]))
+        cards(_score_cards(pairs, record["limits"]))
         st.subheader("By kind of change", anchor=False)
         show_table(
-            _kinds(found["kinds"]), column_config=_SHARES, alt="Record of each kind of change"
+            _kinds(record["kinds"]), column_config=_SHARES, alt="Record of each kind of change"
         )
         st.caption(
             "A kind is offered while its record is good, over the pairs that came with Warpboard "
@@ -146,7 +146,7 @@ def score() -> None:
     st.markdown(
         "\n".join(
             f"- **{plain_markdown(left['name'])}**: {plain_markdown(left['reason'])}."
-            for left in found["not_offered"]
+            for left in record["not_offered"]
         )
     )
 

@@ -32,16 +32,16 @@ def run_cards(view: RunView) -> list[Card]:
 
 
 def _latency(view: RunView) -> Card:
-    found: Any = view.summary.get("latency_ms")
+    latency: Any = view.summary.get("latency_ms")
     text = tooltip("latency_ms.median")
-    if isinstance(found, dict) and found.get("median") is not None:
-        note = f"{count(found.get('n'))} samples"
-        if found.get("ci95"):
-            low, high = found["ci95"]
+    if isinstance(latency, dict) and latency.get("median") is not None:
+        note = f"{count(latency.get('n'))} samples"
+        if latency.get("ci95"):
+            low, high = latency["ci95"]
             note = f"95 %: {duration(low * 1e6)} to {duration(high * 1e6)}, {note}"
-        note += _overhead(view, float(found["median"]) * 1e6)
+        note += _overhead(view, float(latency["median"]) * 1e6)
         return Card(
-            label="Latency", value=duration(found["median"] * 1e6), note=note, definition=text
+            label="Latency", value=duration(latency["median"] * 1e6), note=note, definition=text
         )
     profiled = profiled_iterations(view)
     facts = view.by_step.facts

@@ -59,8 +59,8 @@ def counters(view: RunView) -> None:
 
 
 def _declared(view: RunView) -> str | None:
-    found = view.cost.get("flops_dtype") or view.run.params.get("dtype")
-    return str(found) if found else None
+    dtype = view.cost.get("flops_dtype") or view.run.params.get("dtype")
+    return str(dtype) if dtype else None
 
 
 def roofs(view: RunView) -> pd.DataFrame:
@@ -70,9 +70,9 @@ def roofs(view: RunView) -> pd.DataFrame:
     """
     used = dtypes_in_use(view.kernels, _declared(view)) or ["bf16"]
     known = [ceilings(view.peaks, view.run.gpu_model, dtype) for dtype in used]
-    found = pd.concat(known, ignore_index=True)
+    every_roof = pd.concat(known, ignore_index=True)
     same = ["source", "bytes_per_s", "flops_per_s", "ridge"]
-    joined = found.groupby(same, sort=False)["dtype"].agg(" and ".join).reset_index()
+    joined = every_roof.groupby(same, sort=False)["dtype"].agg(" and ".join).reset_index()
     return joined[list(CEILING_COLUMNS)]
 
 
@@ -207,10 +207,10 @@ _LABELS = {
 }
 
 
-def _table(found: pd.DataFrame) -> None:
-    kept = [c for c in _LABELS if c in found and found[c].notna().any()]
-    table = found[kept].rename(columns=_LABELS)
-    table["kernel"] = found["name"].map(distinct_labels(tuple(found["name"]), KERNEL_CHARS))
+def _table(counters: pd.DataFrame) -> None:
+    kept = [c for c in _LABELS if c in counters and counters[c].notna().any()]
+    table = counters[kept].rename(columns=_LABELS)
+    table["kernel"] = counters["name"].map(distinct_labels(tuple(counters["name"]), KERNEL_CHARS))
     for column, scale in (
         ("\u00b5s", 1e3),
         ("DRAM MB", 1e6),
@@ -234,7 +234,7 @@ def _table(found: pd.DataFrame) -> None:
     config["share %"] = st.column_config.NumberColumn(
         format="%.1f", help="of the run's kernel time, all launches of this kernel"
     )
-    table["full name"] = found["name"]
+    table["full name"] = counters["name"]
     if "category" in table:
         config["category"] = category_column(table["category"])
         table["category"] = [[c] for c in table["category"]]
@@ -352,11 +352,11 @@ def launch_detail(view: RunView) -> None:
 
 def hot_instructions(view: RunView) -> None:
     """Draw the instructions of one launch at which warps were seen most."""
-    found = view.counter_sources
-    if found.empty:
+    sources = view.counter_sources
+    if sources.empty:
         return
     st.markdown("**Instructions that warps wait at**")
-    first = found.drop_duplicates("launch").set_index("launch")["kernel"]
+    first = sources.drop_duplicates("launch").set_index("launch")["kernel"]
     labels = distinct_labels(tuple(first), KERNEL_CHARS)
     chosen = st.selectbox(
         "Kernel",
@@ -364,7 +364,7 @@ def hot_instructions(view: RunView) -> None:
         format_func=lambda n: f"{labels[first[n]]}, launch {n}",
         key="source_launch",
     )
-    mine = found[found["launch"] == chosen]
+    mine = sources[sources["launch"] == chosen]
     table = pd.DataFrame(
         {
             "share %": 100 * mine["share_frac"],

@@ -56,10 +56,10 @@ _TOOL_NAMES = {"nsys": "Nsight Systems", "ncu": "Nsight Compute", "torch": "PyTo
 def versions(view: RunView) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Return the versions of every tool, the profilers of the captures too, and other settings."""
     env = {str(k): str(v) for k, v in view.run.environment.items()}
-    found = view.captures[view.captures["tool"].notna()]
+    captures = view.captures[view.captures["tool"].notna()]
     tools: dict[tuple[str, str], list[str]] = {}
     for tool, version, name in zip(
-        found["tool"], found["tool_version"], found["pass"], strict=True
+        captures["tool"], captures["tool_version"], captures["pass"], strict=True
     ):
         passes = tools.setdefault(
             (str(tool), version if isinstance(version, str) and version else "not stated"), []
@@ -80,16 +80,18 @@ def files(view: RunView) -> None:
     if view.captures.empty:
         style.empty_state("No captures stored", "This run left no profiler files.")
         return
-    found = view.captures
+    captures = view.captures
     table = pd.DataFrame(
         {
-            "file": found["file_name"],
-            "pass": found["pass"],
-            "kind": found["kind"],
-            "tool": found["tool"].fillna("") + " " + found["tool_version"].fillna(""),
-            "size": [bytes_(b) for b in found["bytes"]],
-            "private removed": [", ".join(p) or "nothing found" for p in found["private_removed"]],
-            "SHA-256": found["sha256"],
+            "file": captures["file_name"],
+            "pass": captures["pass"],
+            "kind": captures["kind"],
+            "tool": captures["tool"].fillna("") + " " + captures["tool_version"].fillna(""),
+            "size": [bytes_(b) for b in captures["bytes"]],
+            "private removed": [
+                ", ".join(p) or "nothing found" for p in captures["private_removed"]
+            ],
+            "SHA-256": captures["sha256"],
         }
     )
     show_table(

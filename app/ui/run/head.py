@@ -67,12 +67,12 @@ def title(view: RunView) -> None:
 
 def _compare_with(run: RunRow) -> None:
     query = f'workload:"{run.workload}"' if run.workload else ""
-    found, _ = data.list_runs(f"{query} status:done,oom".strip(), limit=60)
-    found = found[found["id"] != run.id]
-    if found.empty:
+    others, _ = data.list_runs(f"{query} status:done,oom".strip(), limit=60)
+    others = others[others["id"] != run.id]
+    if others.empty:
         st.caption("There is no other finished run yet.")
         return
-    names = dict(zip(found["id"], found["name"], strict=True))
+    names = dict(zip(others["id"], others["name"], strict=True))
     other = st.selectbox(
         "Against", list(names), format_func=lambda i: f"{names[i]}  ({i})", key="compare_with"
     )
@@ -104,15 +104,15 @@ def answer(view: RunView) -> None:
     if run.error and run.status != "oom":
         st.error(plain_markdown(run.error), icon=":material/error:")
     if run.status in ("done", "oom"):
-        found = data.fetch_verdict(run.id)
-        next_steps = [f"Next: {step}" for step in found.next_steps[:3]]
+        verdict = data.fetch_verdict(run.id)
+        next_steps = [f"Next: {step}" for step in verdict.next_steps[:3]]
         style.verdict(
-            found.headline,
+            verdict.headline,
             [],
-            list(found.evidence),
-            _ACCENTS.get(str(found.kind), NEUTRAL),
+            list(verdict.evidence),
+            _ACCENTS.get(str(verdict.kind), NEUTRAL),
             composition(
-                found.bar,
+                verdict.bar,
                 view.summary.get("unclassified_frac"),
                 "operator" if is_cpu_run(view) else "kernel",
             ),
@@ -180,8 +180,8 @@ _MOST_LOUD = 3
 
 
 def _noted(view: RunView) -> tuple[list[str], list[str]]:
-    found = list(dict.fromkeys((w.code, w.message) for w in view.warnings))
-    told = [(code, with_micro(message.replace("`", ""))) for code, message in found]
+    warnings = list(dict.fromkeys((w.code, w.message) for w in view.warnings))
+    told = [(code, with_micro(message.replace("`", ""))) for code, message in warnings]
     loud = [message for code, message in told if code not in _QUIET_CODES]
     quiet = [message for code, message in told if code in _QUIET_CODES]
     return loud[:_MOST_LOUD], loud[_MOST_LOUD:] + quiet
@@ -249,10 +249,10 @@ def first_tab(view: RunView) -> str:
 
 def headline(view: RunView) -> None:
     """Draw the headline numbers; what is not known stands in a line with the reason."""
-    found = run_cards(view)
-    if known := [c for c in found if c.value != UNKNOWN]:
+    every = run_cards(view)
+    if known := [c for c in every if c.value != UNKNOWN]:
         cards(known)
-    if unknown := [c for c in found if c.value == UNKNOWN]:
+    if unknown := [c for c in every if c.value == UNKNOWN]:
         st.caption(plain_markdown("Not known: " + _reasons(unknown)))
 
 
@@ -266,14 +266,14 @@ def _reasons(unknown: Sequence[Card]) -> str:
 
 def clocks(view: RunView) -> None:
     """Draw what the GPU's clocks did while the run was measured; nothing where nobody read them."""
-    found = pass_clocks(view)
-    if not found:
+    passes = pass_clocks(view)
+    if not passes:
         return
-    clean = [p for p in found if p.pass_name == Pass.CLEAN] or list(found)
+    clean = [p for p in passes if p.pass_name == Pass.CLEAN] or list(passes)
     slowed = [p for p in clean if p.is_throttled]
     icon = ":material/thermostat:" if not slowed else ":material/speed:"
     with st.expander(plain_markdown(_line(clean, slowed)), icon=icon):
-        rows = [_row(p) for p in found]
+        rows = [_row(p) for p in passes]
         show_table(
             pd.DataFrame(rows),
             height=table_height(rows, 420),
@@ -303,17 +303,17 @@ def _line(clean: list[PassClocks], slowed: list[PassClocks]) -> str:
     return " \u00b7 ".join(parts)
 
 
-def _row(found: PassClocks) -> dict[str, str]:
-    throttled = {None: UNKNOWN, False: "no", True: "yes"}[found.is_throttled]
+def _row(clocks: PassClocks) -> dict[str, str]:
+    throttled = {None: UNKNOWN, False: "no", True: "yes"}[clocks.is_throttled]
     return {
-        "pass": f"{found.pass_name} #{found.process}",
-        "SM clock MHz": _text(found.sm_clock_mhz),
-        "memory clock MHz": _text(found.memory_clock_mhz),
-        "temperature \u00b0C": _text(found.temperature_c),
-        "power W": _text(found.power_w),
-        "GPU use %": _text(found.utilization_pct),
+        "pass": f"{clocks.pass_name} #{clocks.process}",
+        "SM clock MHz": _text(clocks.sm_clock_mhz),
+        "memory clock MHz": _text(clocks.memory_clock_mhz),
+        "temperature \u00b0C": _text(clocks.temperature_c),
+        "power W": _text(clocks.power_w),
+        "GPU use %": _text(clocks.utilization_pct),
         "throttled": throttled,
-        "reasons for lower clocks": ", ".join(found.reason_texts) or "none",
+        "reasons for lower clocks": ", ".join(clocks.reason_texts) or "none",
     }
 
 

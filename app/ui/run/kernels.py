@@ -212,13 +212,13 @@ _CPU_HELP = {
 
 def timeline(view: RunView) -> None:
     """Draw the kernel timeline; a click selects a kernel in the table below it."""
-    found = data.fetch_timeline(view)
-    if found is None:
+    kept = data.fetch_timeline(view)
+    if kept is None:
         _no_timeline(view)
         return
-    _timeline_part(view, found)
+    _timeline_part(view, kept)
     open_or_download(
-        lambda: _chrome_trace(view, found[0]),
+        lambda: _chrome_trace(view, kept[0]),
         title=view.run.name,
         file_name=f"{view.run.id}.json.gz",
     )
@@ -243,10 +243,10 @@ def _no_timeline(view: RunView) -> None:
         open_or_download(trace.read_bytes, title=view.run.name, file_name=f"{view.run.id}.json.gz")
 
 
-def _chrome_trace(view: RunView, found: Timeline) -> bytes:
+def _chrome_trace(view: RunView, shown: Timeline) -> bytes:
     from app.ui.perfetto import chrome_trace
 
-    return chrome_trace(found, _short_names(view))
+    return chrome_trace(shown, _short_names(view))
 
 
 def _short_names(view: RunView) -> dict[str, str]:
@@ -258,7 +258,7 @@ _MANY_HOST_ROWS = 150_000
 
 def _beside(view: RunView, kept: data.KeptTimeline, asked: tuple[float, float] | None) -> Beside:
     """Return what is drawn beside the streams: steps, memory, and host threads when wanted."""
-    found = kept[0]
+    ops = kept[0]
     steps = view.by_step.steps
     own = steps[steps["process"] == steps["process"].iloc[0]] if len(steps) else None
     # A memory pass is another process, on a clock of its own.
@@ -282,23 +282,23 @@ def _beside(view: RunView, kept: data.KeptTimeline, asked: tuple[float, float] |
     host = data.fetch_host_rows(view) if is_wanted else None
     if host is None:
         return Beside(steps=own, memory=memory)
-    at = host_window(found, host[0], asked) if asked else None
+    at = host_window(ops, host[0], asked) if asked else None
     return Beside(host=host[0], host_view=data.timeline_window(host, at), steps=own, memory=memory)
 
 
 @st.fragment
 def _timeline_part(view: RunView, kept: data.KeptTimeline) -> None:
-    found = kept[0]
+    ops = kept[0]
     key = f"timeline_{view.run.id}"
     state = st.session_state.get(key) or {}
     raw = state.get("window")
     asked = (float(raw[0]), float(raw[1])) if raw else None
-    whole = asked is None or asked[1] - asked[0] >= 0.999 * found.extent_ns
+    whole = asked is None or asked[1] - asked[0] >= 0.999 * ops.extent_ns
     asked = None if whole else asked
     marked = kept_kernels(view)
     beside = _beside(view, kept, asked)
     _, selected = draw_timeline(
-        found,
+        ops,
         data.timeline_window(kept, asked),
         categories=dict(zip(view.kernels["name"], view.kernels["category"], strict=True)),
         short_names=_short_names(view),

@@ -218,11 +218,11 @@ def _renamed(spans: pd.DataFrame) -> Any:
 
 def _oom(view: RunView, points: pd.DataFrame) -> tuple[float, str] | None:
     event = view.memory.get("oom") or {}
-    found = view.run.oom or event
-    if not found:
+    oom = view.run.oom or event
+    if not oom:
         return None
     at = event.get("time_ns", points["time_ns"].iloc[-1])
-    asked = found.get("requested_bytes")
+    asked = oom.get("requested_bytes")
     return float(at), f"out of memory: {bytes_(asked)} asked for"
 
 

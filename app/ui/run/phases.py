@@ -140,12 +140,12 @@ def phase_kernels(view: RunView) -> None:
 
 def _rows(view: RunView) -> tuple[pd.DataFrame, str]:
     """Return phase, name, category, count, total_ns; and of what these are sums."""
-    found, num_steps = data.fetch_phase_kernels(view)
-    marked = found[found["phase"] != ""]
+    times, num_steps = data.fetch_phase_kernels(view)
+    marked = times[times["phase"] != ""]
     passes = view.by_step.operator_kernels
-    if marked["total_ns"].sum() < 0.5 * found["total_ns"].sum() and len(passes):
-        found = passes.groupby(["pass", "kernel"], as_index=False)[["count", "total_ns"]].sum()
-        found = found.rename(columns={"pass": "phase", "kernel": "name"})
+    if marked["total_ns"].sum() < 0.5 * times["total_ns"].sum() and len(passes):
+        times = passes.groupby(["pass", "kernel"], as_index=False)[["count", "total_ns"]].sum()
+        times = times.rename(columns={"pass": "phase", "kernel": "name"})
         scope = (
             "The program marked no phases: these are the passes of its operators, whole capture."
         )
@@ -157,11 +157,11 @@ def _rows(view: RunView) -> tuple[pd.DataFrame, str]:
             " A kernel is in the phase that launched it; a phase's parts are rows of their own."
         )
     classes = dict(zip(view.kernels["name"], view.kernels["category"], strict=True))
-    found = found.assign(
-        phase=found["phase"].replace("", NO_PHASE),
-        category=found["name"].map(classes).fillna("unknown"),
+    times = times.assign(
+        phase=times["phase"].replace("", NO_PHASE),
+        category=times["name"].map(classes).fillna("unknown"),
     )
-    return found.sort_values("total_ns", ascending=False), scope
+    return times.sort_values("total_ns", ascending=False), scope
 
 
 def class_sums(rows: pd.DataFrame) -> pd.DataFrame:

@@ -25,24 +25,24 @@ _TOP = 14
 
 def steps(view: RunView) -> None:
     """Draw the steps, the medians of the regular ones beside the whole capture, and one's parts."""
-    found = view.by_step
-    if "source" not in found.facts:
+    by_step = view.by_step
+    if "source" not in by_step.facts:
         style.empty_state("No steps found", why_no_steps(view))
         return
-    _how_found(found)
+    _how_found(by_step)
     cards(_cards(view))
     if is_cpu_run(view):
-        _parts(found, is_cpu=True)
-        _all_steps(found.steps, is_cpu=True)
+        _parts(by_step, is_cpu=True)
+        _all_steps(by_step.steps, is_cpu=True)
         return
-    _ruler(found)
+    _ruler(by_step)
     left, right = st.columns(2, gap="large")
     with left:
-        _kinds(found)
-        _parts(found)
+        _kinds(by_step)
+        _parts(by_step)
     with right:
-        _host(found)
-    _all_steps(found.steps)
+        _host(by_step)
+    _all_steps(by_step.steps)
 
 
 def why_no_steps(view: RunView) -> str:
@@ -57,8 +57,8 @@ def why_no_steps(view: RunView) -> str:
     return "Its captures hold sums and no timeline."
 
 
-def _how_found(found: StepView) -> None:
-    facts = found.facts
+def _how_found(by_step: StepView) -> None:
+    facts = by_step.facts
     by = _FOUND_BY[facts["source"]].format(facts.get("evidence", ""))
     left_out = facts["num_excluded"]
     told = f"**{many(facts['count'], 'step')}**, found by {by}"
@@ -148,10 +148,10 @@ def _cpu_cards(view: RunView) -> list[Card]:
     ]
 
 
-def _ruler(found: StepView) -> None:
-    own = found.steps[found.steps["process"] == found.steps["process"].iloc[0]]
+def _ruler(by_step: StepView) -> None:
+    own = by_step.steps[by_step.steps["process"] == by_step.steps["process"].iloc[0]]
     chart(step_charts.step_ruler(own), alt="Time of each step, GPU busy and idle")
-    excluded = found.facts.get("excluded", [])
+    excluded = by_step.facts.get("excluded", [])
     if excluded:
         reasons = [f"{x['count']} x {x['reason']}" for x in excluded[:8]]
         more = len(excluded) - len(reasons)
@@ -159,8 +159,8 @@ def _ruler(found: StepView) -> None:
         st.caption(plain_markdown("Pale, left out: " + "; ".join(reasons) + tail + "."))
 
 
-def _kinds(found: StepView) -> None:
-    kinds = found.facts.get("kinds")
+def _kinds(by_step: StepView) -> None:
+    kinds = by_step.facts.get("kinds")
     if not kinds:
         return
     st.markdown("**Kinds of step**")
@@ -179,8 +179,8 @@ def _kinds(found: StepView) -> None:
     )
 
 
-def _parts(found: StepView, *, is_cpu: bool = False) -> None:
-    facts = found.facts
+def _parts(by_step: StepView, *, is_cpu: bool = False) -> None:
+    facts = by_step.facts
     period = facts.get("period_ns")
     gaps = facts.get("gaps")
     if not is_cpu:
@@ -218,9 +218,9 @@ def _of(ns: float, period: float | None) -> str:
     return f"{duration(ns)}{share}"
 
 
-def _host(found: StepView) -> None:
+def _host(by_step: StepView) -> None:
     st.markdown("**Where the host was while the GPU waited**")
-    rows = found.idle_host
+    rows = by_step.idle_host
     if not len(rows):
         st.caption("Not known: no launch calls were recorded, or the GPU never waited.")
         return

@@ -113,10 +113,10 @@ def fields(spec: WorkloadSpec, gpus: list[str]) -> dict[str, list[Any]]:
     basic = [f for f in spec.fields if f.basic]
     rest = [f for f in spec.fields if not f.basic]
     base = _defaults(spec, gpus)
-    found = _grid(spec, basic, base)
+    values = _grid(spec, basic, base)
     with st.expander("More fields", icon=":material/tune:"):
-        found |= _grid(spec, rest, base)
-    return found
+        values |= _grid(spec, rest, base)
+    return values
 
 
 def fields_named(spec: WorkloadSpec, names: Sequence[str], gpus: list[str]) -> dict[str, list[Any]]:
@@ -129,23 +129,23 @@ def _defaults(spec: WorkloadSpec, gpus: list[str]) -> dict[str, Any]:
     """Return what an untouched field will be; a dimension is left out when presets differ in it."""
     key = f"field_{spec.name}_preset"
     chosen = [{"preset": p} for p in st.session_state.get(key) or []] or [{}]
-    found = [
+    defaults = [
         parse_params(spec.name, values, gpu_is_cpu=is_cpu)
         for values in chosen
         for is_cpu in {model_of(g) == CPU for g in gpus}
     ]
-    return {k: v for k, v in found[0].items() if all(f[k] == v for f in found)}
+    return {k: v for k, v in defaults[0].items() if all(f[k] == v for f in defaults)}
 
 
 def _grid(
     spec: WorkloadSpec, shown: list[ParamField], base: dict[str, Any]
 ) -> dict[str, list[Any]]:
-    found = {}
+    values = {}
     with st.grid("auto", min_column_width=230, gap="small"):
         for field in shown:
             if chosen := _draw(spec, field, base):
-                found[field.name] = chosen
-    return found
+                values[field.name] = chosen
+    return values
 
 
 def _draw(spec: WorkloadSpec, field: ParamField, base: dict[str, Any]) -> list[Any]:
@@ -296,10 +296,10 @@ def own_program_fields(spec: WorkloadSpec, gpus: list[str]) -> dict[str, list[An
             "the run and compared like latency. `(?P<higher>...)` or `(?P<lower>...)` names which "
             "way is better.",
         )  # fmt: skip
-    found = dict(zip(_TEXTS, (command, name, cwd, ranges, metrics), strict=True))
+    texts = dict(zip(_TEXTS, (command, name, cwd, ranges, metrics), strict=True))
     if not command:
         raise UserError("command: write the program and its arguments")
-    return {k: v for k, v in found.items() if v} | fields_named(spec, _REST, gpus)
+    return {k: v for k, v in texts.items() if v} | fields_named(spec, _REST, gpus)
 
 
 def _say_allowed(gpus: list[str]) -> None:

@@ -171,15 +171,14 @@ def _expected(plan: Plan) -> str:
     """Return how long past runs of this workload on these GPUs took, times the jobs."""
     total = 0.0
     for gpu in plan.gpus:
-        found, _ = data.list_runs(
+        past, _ = data.list_runs(
             f'workload:{plan.workload.name} gpu:"{model_of(gpu)}" status:done source:submitted',
             limit=20,
         )
         seconds = [
             s
             for s in (
-                _seconds(a, b)
-                for a, b in zip(found["started_at"], found["finished_at"], strict=True)
+                _seconds(a, b) for a, b in zip(past["started_at"], past["finished_at"], strict=True)
             )
             if s is not None
         ]

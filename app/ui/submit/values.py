@@ -49,8 +49,8 @@ def recall(spec: WorkloadSpec) -> None:
     filled.add(spec.name)
     if any(st.session_state.get(field_key(spec, f)) for f in spec.fields):
         return
-    if found := data.last_sweep((spec.name,)):
-        _fill(spec, *found)
+    if sweep := data.last_sweep((spec.name,)):
+        _fill(spec, *sweep)
 
 
 def note(spec: WorkloadSpec) -> None:
@@ -138,17 +138,17 @@ def _chosen(spec: WorkloadSpec, jobs: Sequence[JobSpec]) -> dict[str, list[str]]
     fields = {f.name: f for f in spec.fields}
     presets = {str(j.params.get("preset")) for j in jobs} - {CUSTOM}
     untouched = [_untouched(spec, job) for job in jobs]
-    found: dict[str, list[str]] = {}
+    chosen: dict[str, list[str]] = {}
     for name, field in fields.items():
         if name == "preset":
             continue
         values = [job.params.get(name, field.default) for job in jobs]
         if any(v != u.get(name) for v, u in zip(values, untouched, strict=True)):
-            found[name] = list(dict.fromkeys(shown_value(field, v) for v in values))
+            chosen[name] = list(dict.fromkeys(shown_value(field, v) for v in values))
     default = {str(parse_params(spec.name, {}, gpu_is_cpu=j.gpu == "cpu")["preset"]) for j in jobs}
     if "preset" in fields and len(presets) == 1 and presets != default:
-        found["preset"] = sorted(presets)
-    return found
+        chosen["preset"] = sorted(presets)
+    return chosen
 
 
 def _untouched(spec: WorkloadSpec, job: JobSpec) -> dict[str, Any]:

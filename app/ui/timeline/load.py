@@ -57,20 +57,20 @@ def load_timeline(
 
     `ranks` names the rank of a file's GPU.
     """
-    found = [p for p in span_paths if p.exists()]
+    files = [p for p in span_paths if p.exists()]
     rank_of = {
         (capture, device): rank
-        for capture, path in enumerate(found)
+        for capture, path in enumerate(files)
         for (name, device), rank in (ranks or {}).items()
         if name == path.name
     }
-    return _build(partial(_of_files, found), _read_ranges(span_paths), rank_of)
+    return _build(partial(_of_files, files), _read_ranges(span_paths), rank_of)
 
 
 def load_host_rows(span_paths: tuple[Path, ...]) -> Timeline | None:
     """Read what host threads did (`.host.parquet` beside the spans) as lanes; None without any."""
-    found = [p.with_suffix(".host.parquet") for p in span_paths]
-    parts = [pq.read_table(p) for p in found if p.exists()]
+    files = [p.with_suffix(".host.parquet") for p in span_paths]
+    parts = [pq.read_table(p) for p in files if p.exists()]
     table = pa.concat_tables([p.unify_dictionaries() for p in parts]) if parts else None
     if table is None or not len(table):
         return None
@@ -89,8 +89,8 @@ def load_host_rows(span_paths: tuple[Path, ...]) -> Timeline | None:
 
 def num_host_rows(span_paths: tuple[Path, ...]) -> int:
     """Return how many rows the host's files hold, from their footers."""
-    found = [p.with_suffix(".host.parquet") for p in span_paths]
-    return sum(pq.read_metadata(p).num_rows for p in found if p.exists())
+    files = [p.with_suffix(".host.parquet") for p in span_paths]
+    return sum(pq.read_metadata(p).num_rows for p in files if p.exists())
 
 
 def _host_labels(keys: Sequence[LaneKey]) -> tuple[str, ...]:
@@ -105,9 +105,9 @@ def _host_labels(keys: Sequence[LaneKey]) -> tuple[str, ...]:
 
 def build_timeline(spans: pa.Table, ranges: pd.DataFrame) -> Timeline:
     """Order spans by lane and start, and replace text by codes."""
-    found = _build(partial(_of_table, spans), ranges)
-    assert found is not None
-    return found
+    timeline = _build(partial(_of_table, spans), ranges)
+    assert timeline is not None
+    return timeline
 
 
 def _of_files(paths: Sequence[Path], columns: Sequence[str]) -> Iterator[Batch]:
@@ -124,8 +124,8 @@ def _of_table(spans: pa.Table, columns: Sequence[str]) -> Iterator[Batch]:
 
 
 def _read_ranges(span_paths: tuple[Path, ...]) -> pd.DataFrame:
-    found = [p.with_suffix(".ranges.parquet") for p in span_paths]
-    frames = [pq.read_table(p).to_pandas() for p in found if p.exists()]
+    files = [p.with_suffix(".ranges.parquet") for p in span_paths]
+    frames = [pq.read_table(p).to_pandas() for p in files if p.exists()]
     columns = ["start_ns", "end_ns", "process", "thread", "depth", "name"]
     if not frames:
         return pd.DataFrame({c: [] for c in columns})
