@@ -2,7 +2,11 @@
 
 import asyncio
 import contextlib
+import fcntl
 import resource
+import socket
+import struct
+import termios
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,6 +27,12 @@ MAX_FRAMES = 256
 "Of one message of a WebSocket; browsers send one or a few."
 MAX_PINGS = 20
 "So many, and one a second; browsers send none."
+UNREAD_S = 30.0
+"So long may a client read nothing of an answer that is sent to it."
+MIN_READ_BYTES = 32 * 2**10
+"In that time; who reads less holds the answer's memory and its connection for ever."
+WAITING_BYTES = 128 * 2**10
+"Of an answer that the system keeps for a peer, beyond what is on its way."
 GRACE_S = 0.5
 "A connection of a client that has its share stays so long: its request may be on its way."
 
@@ -53,8 +63,8 @@ class Connections:
     def admit(self, protocol: "GuardedProtocol") -> None:
         """Count a new connection; where that is one too many an idle one goes.
 
-        Of a client beyond its share that is one that has had time to ask; where all are too many,
-        the oldest of the client that has most, else the new one.
+        Of a client beyond its share that is one that has had time to ask, or to read; where all are
+        too many, the oldest of the client that has most, else of all, else the new one.
         """
         transport = protocol.transport
         self._open[transport] = protocol
@@ -62,13 +72,18 @@ class Connections:
         same[transport] = protocol
         if len(self._open) > self._limit:
             most = max(self._of_peer.values(), key=len)
-            self._close(_first_idle(most.values(), protocol) or protocol)
+            unused = (_first_idle(of.values(), protocol) for of in (most, self._open))
+            self._close(next(filter(None, unused), protocol))
             return
         for _ in range(2):  # a burst that was let in goes as the next ones come
             if len(same) > self._of_client:
                 idle = _first_idle(same.values(), protocol)
                 if idle is not None and protocol.since_s - idle.since_s >= GRACE_S:
                     self._close(idle)
+
+    def is_beyond_share(self, peer: str) -> bool:
+        """Say whether a client has more connections than its share."""
+        return len(self._of_peer.get(peer, ())) > self._of_client
 
     def forget(self, transport: asyncio.Transport) -> None:
         """Remove a connection that has ended."""
@@ -100,37 +115,54 @@ class GuardedProtocol(H11Protocol):
     peer = ""
     since_s = 0.0
     _head_timer: asyncio.TimerHandle | None = None
+    _unread_timer: asyncio.TimerHandle | None = None
+    _unread_since_s = 0.0
     _is_upgraded = False
 
     @property
     def is_idle(self) -> bool:
-        """Say whether no request is being answered on it."""
-        return not self._is_upgraded and (self.cycle is None or self.cycle.response_complete)
+        """Say whether no request is being answered on it, or nobody reads the answer."""
+        is_unread = self._unread_timer is not None
+        return not self._is_answering or (
+            is_unread and self.loop.time() - self._unread_since_s >= GRACE_S
+        )
+
+    @property
+    def _is_answering(self) -> bool:
+        is_waiting = self.cycle is None or self.cycle.response_complete
+        return self._is_upgraded or not is_waiting
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
         self.since_s = self.loop.time()
         self.peer = client_of(self.client[0]) if self.client else ""
+        with contextlib.suppress(OSError):
+            place: Any = transport.get_extra_info("socket")
+            place.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, WAITING_BYTES)
         OPEN.admit(self)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         OPEN.forget(self.transport)
         self._stop_timer()
+        self._stop_unread()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if not self.is_idle:
+        if self._is_answering:
             self._stop_timer()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if not self.transport.is_closing() and self.is_idle:
+        if self.transport.is_closing():
+            self._await_reading()  # what is still to be sent keeps it open
+        elif not self._is_answering:
             self._await_head()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         self._stop_timer()
+        self._stop_unread()
         self._is_upgraded = True
         super().handle_websocket_upgrade(event)
         transport: Any = self.transport
@@ -147,8 +179,43 @@ class GuardedProtocol(H11Protocol):
             self._head_timer = None
 
     def _too_slow(self) -> None:
-        if self.is_idle:
+        if not self._is_answering:
             self.transport.abort()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread_since_s = self.loop.time()
+        self._await_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_unread()
+
+    def _await_reading(self) -> None:
+        self._stop_unread()
+        wait_s = GRACE_S if OPEN.is_beyond_share(self.peer) else UNREAD_S
+        self._unread_timer = self.loop.call_later(wait_s, self._unread, self._unread_bytes())
+
+    def _stop_unread(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+
+    def _unread(self, before_bytes: int) -> None:
+        """End the connection unless enough of the answer was taken since it was looked at."""
+        if before_bytes - self._unread_bytes() < MIN_READ_BYTES:
+            self.transport.abort()
+        else:
+            self._await_reading()
+
+    def _unread_bytes(self) -> int:
+        """Return what the peer has not taken: here, and in the system's buffer of the socket."""
+        place: Any = self.transport.get_extra_info("socket")
+        try:
+            (sent,) = struct.unpack("i", fcntl.ioctl(place.fileno(), termios.TIOCOUTQ, bytes(4)))
+        except (OSError, ValueError):  # it is closed
+            sent = 0
+        return self.transport.get_write_buffer_size() + int(sent)
 
 
 def _guard(transport: Any, protocol: Any) -> None:

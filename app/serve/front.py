@@ -39,6 +39,8 @@ MAX_UPLOADED = 5
 "So many times the largest upload may one client send in a window."
 BODY_IDLE_S = 30.0
 MULTIPART_BYTES = 64 * 2**10
+PIECE_BYTES = 64 * 2**10
+"An answer is sent in pieces, so that one that is not read waits where it is, uncopied."
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"same-origin"),
@@ -88,7 +90,7 @@ class Front:
             await self._app(scope, receive, send)
             return
         path = self._inner_path(scope["path"])
-        send = _with_headers(send)
+        send = _with_headers(_in_pieces(send))
         try:
             if _ODD_PATH.match(scope["path"]):
                 raise Refused(400, "the path is no plain one")
@@ -291,6 +293,21 @@ def _with_headers(send: Send) -> Send:
             missing: Iterable[tuple[bytes, bytes]] = (h for h in HEADERS if h[0] not in have)
             message = {**message, "headers": [*headers, *missing]}
         await send(message)
+
+    return wrapped
+
+
+def _in_pieces(send: Send) -> Send:
+    async def wrapped(message: Message) -> None:
+        body = message.get("body", b"")
+        if message["type"] != "http.response.body" or len(body) <= PIECE_BYTES:
+            await send(message)
+            return
+        view = memoryview(body)
+        last = (len(body) - 1) // PIECE_BYTES * PIECE_BYTES
+        for at in range(0, last, PIECE_BYTES):
+            await send({**message, "body": bytes(view[at : at + PIECE_BYTES]), "more_body": True})
+        await send({**message, "body": bytes(view[last:])})
 
     return wrapped
 

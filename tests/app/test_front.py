@@ -26,12 +26,16 @@ from app.serve.front import Front, Policy
 from app.serve.login import Access, Login
 
 SECRET = "0123456789abcdef0123456789abcdef"
+LONG_BYTES = 24 << 20
+"""More than a connection's buffers hold."""
 ADA = Access(users=frozenset({"ada@example.com"}))
 LOGIN = Login(providers=("default",), cookie_secret=SECRET, access=ADA)
 
 
 async def echo(request: Request) -> Response:
-    """Say what arrived behind the front."""
+    """Say what arrived behind the front; a long answer where that is asked for."""
+    if request.url.path == "/long":
+        return Response(bytes(LONG_BYTES))
     body = await request.body() if request.method == "PUT" else b""
     headers = {k: request.headers.get(k) for k in ("host", "origin")}
     return JSONResponse({"path": request.url.path, "bytes": len(body), **headers})
@@ -494,6 +498,17 @@ def test_when_all_places_are_taken_the_client_that_has_most_loses_one() -> None:
     assert sum(not peer.is_aborted for peer in flood) == 7
 
 
+def test_when_all_places_are_taken_by_many_clients_an_idle_one_goes() -> None:
+    kept = Connections(limit=10, of_client=100)
+    peers = [Peer(f"10.0.0.{number}") for number in range(11)]
+    for peer in peers[:3]:
+        peer.is_idle = False
+    for peer in peers:
+        kept.admit(peer)  # type: ignore[arg-type]
+
+    assert [number for number, peer in enumerate(peers) if peer.is_aborted] == [3]
+
+
 def test_request_that_is_answered_for_long_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEAD_S", 0.2)
     with served(Policy()) as port, socket.create_connection(("127.0.0.1", port), 20) as peer:
@@ -503,6 +518,51 @@ def test_request_that_is_answered_for_long_is_not_cut_off(monkeypatch: pytest.Mo
         time.sleep(0.6)
         peer.sendall(b"23")
         assert b" 200 " in peer.recv(99)
+
+
+@pytest.mark.parametrize("end", ["", "Connection: close\r\n"])
+def test_an_answer_that_nobody_reads_costs_little_and_ends(
+    monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr(connections, "UNREAD_S", 0.6)
+    with served(Policy()) as port, ExitStack() as stack:
+        slow = stack.enter_context(_asking_for_long(port, end, 256 << 10))
+        unread = stack.enter_context(_asking_for_long(port, end))
+        num_read = 0
+        for step in range(10):
+            time.sleep(0.15)
+            while num_read < (step + 1) << 19:
+                num_read += len(slow.recv(64 << 10)) or LONG_BYTES
+            kept = [t.get_write_buffer_size() for t in list(connections.OPEN._open)]
+            assert max(kept) <= 256 << 10
+        assert len(connections.OPEN._open) == 1
+        while num_read < LONG_BYTES:
+            num_read += len(slow.recv(1 << 20)) or -LONG_BYTES
+        unread.setblocking(True)
+        with suppress(ConnectionResetError):
+            while unread.recv(1 << 20):  # what had been sent; then its end
+                pass
+
+
+def test_answers_that_a_client_does_not_read_keep_no_more_than_its_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "GRACE_S", 0.1)
+    monkeypatch.setattr(connections, "OPEN", Connections(limit=400, of_client=6))
+    with served(Policy()) as port, ExitStack() as stack:
+        for number in range(24):
+            if number % 6 == 0:
+                time.sleep(0.3)
+            stack.enter_context(_asking_for_long(port))
+        assert ask(port, "/_stcore/health").status_code == 200
+        assert len(connections.OPEN._open) <= 13
+
+
+def _asking_for_long(port: int, end: str = "", kept_bytes: int = 4096) -> socket.socket:
+    peer = socket.create_connection(("127.0.0.1", port), 20)
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, kept_bytes)
+    peer.sendall(f"GET /long HTTP/1.1\r\nHost: localhost\r\n{end}\r\n".encode())
+    return peer
 
 
 def _is_closed(peer: socket.socket) -> bool:
