@@ -90,7 +90,9 @@ def _reading(
             median=float(inside["median"]),
             greatest=float(inside["max"]),
         )
-    values = sorted(float(one[name]) for one in around if isinstance(one.get(name), int | float))
+    values = sorted(
+        float(sample[name]) for sample in around if isinstance(sample.get(name), int | float)
+    )
     if not values:
         return None
     return Reading(least=values[0], median=sum(values) / len(values), greatest=values[-1])

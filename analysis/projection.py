@@ -119,8 +119,8 @@ def _ratio(name: str, pairs: Sequence[tuple[Mapping[str, float], Mapping[str, fl
     for source, target in pairs:
         if source.get(name) and target.get(name):
             return float(source[name]) / float(target[name])
-    what = f"{name} is not known for both GPUs, measured or from a datasheet"
-    raise ValueError(f"{what}; `doctor --measure` on each host measures it")
+    fault = f"{name} is not known for both GPUs, measured or from a datasheet"
+    raise ValueError(f"{fault}; `doctor --measure` on each host measures it")
 
 
 def _idle_ns(view: RunView, kernel_ns: int) -> int:

@@ -46,10 +46,10 @@ def _idle_ns(
 ) -> Iterator[np.ndarray]:
     """Give each device's idle times before operations in order of start; keeps `ends` for more."""
     devices = [device[0]] if device.min() == device.max() else np.unique(device)
-    for one in map(int, devices):
-        mine = slice(None) if len(devices) == 1 else device == one
+    for key in map(int, devices):
+        mine = slice(None) if len(devices) == 1 else device == key
         start, end = start_ns[mine], np.maximum.accumulate(end_ns[mine])
-        before = np.append(ends.get(one, start[0]), end[:-1])
-        idle = start - np.maximum(before, ends.get(one, before[0]))
-        ends[one] = max(ends.get(one, 0), int(end[-1]))
+        before = np.append(ends.get(key, start[0]), end[:-1])
+        idle = start - np.maximum(before, ends.get(key, before[0]))
+        ends[key] = max(ends.get(key, 0), int(end[-1]))
         yield idle[idle > 0]

@@ -75,9 +75,9 @@ def _database(data: DataDir) -> dict[str, Any]:
         with opened(data.db_path, is_reader=True) as db:
             faults = integrity(db)
     except (AppError, OSError, sqlite3.Error) as exc:
-        said = str(exc)
-        fix = next((f for part, f in _FIXES if part in said), _DAMAGED)
-        return finding("database", said, fix, needed_for="everything")
+        error = str(exc)
+        fix = next((f for part, f in _FIXES if part in error), _DAMAGED)
+        return finding("database", error, fix, needed_for="everything")
     fix = _DAMAGED if faults else ""
     return finding("database", "; ".join(faults) or "sound", fix, needed_for="everything")
 

@@ -217,8 +217,8 @@ def _run(command: list[str], what: str, fix: str, tell: Say) -> None:
                 at = next((_brief(t) for t in reversed(lines) if _is_step(t)), "working")
                 tell(f"  {at}, {time.monotonic() - started:.0f} s")
     if child.returncode != 0:
-        said = [line for line in lines if line.strip()] or ["no output"]
-        errors = [line for line in said if "error" in line.lower()] or said
+        output = [line for line in lines if line.strip()] or ["no output"]
+        errors = [line for line in output if "error" in line.lower()] or output
         raise EnvironmentFailure(f"{what}: {errors[-1].strip()}. {fix}")
 
 

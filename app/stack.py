@@ -104,8 +104,8 @@ class Stack:
                     self._give_up_worker_runs()
         environment = self._parts.get("environment")
         if environment is not None:
-            said = environment.last_line().removeprefix("warpboard: ")
-            self._worker_note = said or self._worker_note
+            last_line = environment.last_line().removeprefix("warpboard: ")
+            self._worker_note = last_line or self._worker_note
             if environment.state == "done":
                 del self._parts["environment"]
                 self._start_worker()

@@ -165,8 +165,8 @@ class Bench:
                 code = subprocess.run(command, stdout=stdout, stderr=stderr, env=env).returncode
             printed = out.read_text()
             if code or len(OWN_TIMER.findall(printed)) < 4:
-                said = f"{printed[-500:]}\n{err.read_text()[-1500:]}"
-                print(f"{self.program.name} {name}: exit code {code}: {said}", file=sys.stderr)
+                output = f"{printed[-500:]}\n{err.read_text()[-1500:]}"
+                print(f"{self.program.name} {name}: exit code {code}: {output}", file=sys.stderr)
                 return None
             process = self._read(name, printed)
             if name == "clean":

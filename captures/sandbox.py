@@ -115,8 +115,8 @@ def _started(module: str, scratch: Path) -> Iterator[Tree]:
     """Start the child; when the block is left, nothing of it and of what it started is there."""
     command = module_command("captures.confined", module)
     with (
-        (scratch / SAID).open("wb") as said,
-        started(command, output=said, cwd=scratch, env=_environment(scratch)) as child,
+        (scratch / SAID).open("wb") as output,
+        started(command, output=output, cwd=scratch, env=_environment(scratch)) as child,
     ):
         yield child
 
@@ -181,9 +181,9 @@ def _why_it_died(code: int, limits: Limits, scratch: Path) -> tuple[str, str]:
         return _used_up("cpu", limits)
     if code == -signal.SIGXFSZ:
         return _used_up("disk", limits)
-    said = (scratch / SAID).read_text("utf-8", "replace").strip()[-2000:]
-    LOG.warning("a child that read captures ended with %s: %s", code, said)
-    if "MemoryError" in said[-300:] or "bad_alloc" in said or "realloc" in said[-300:]:
+    output = (scratch / SAID).read_text("utf-8", "replace").strip()[-2000:]
+    LOG.warning("a child that read captures ended with %s: %s", code, output)
+    if "MemoryError" in output[-300:] or "bad_alloc" in output or "realloc" in output[-300:]:
         return _used_up("memory", limits)
     how = f"signal {-code}" if code < 0 else f"exit status {code}"
     return f"its reader died ({how})", "The file is damaged, or the reader: report it with the file"

@@ -40,8 +40,8 @@ def run_git(folder: Path, *words: str, timeout_s: float) -> "subprocess.Complete
     for scope, name in zip(parts[::2], parts[1::2], strict=False):
         if scope in ("local", "worktree") and (match := _FILTER.fullmatch(name)):
             if "=" in name:  # `-c` ends a name at the first one
-                said = (_NOT_OFF + name).encode(errors="replace")
-                return subprocess.CompletedProcess(list(words), 128, b"", said)
+                message = (_NOT_OFF + name).encode(errors="replace")
+                return subprocess.CompletedProcess(list(words), 128, b"", message)
             off += [f"{match[1]}.{key}=" for key in ("clean", "smudge", "process")]
             off += [f"{match[1]}.required=false"]
     return _call(folder, list(words), timeout_s, off=dict.fromkeys(off))

@@ -237,15 +237,15 @@ def may_be_one(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
 
 def _told_apart_by(gpu: Mapping[str, Any]) -> dict[str, str]:
     """Return what two cards of one model differ in; tools' counts of memory differ by up to 2 %."""
-    told = {}
+    labels = {}
     if gpu.get("memory_bytes"):
         gib = float(gpu["memory_bytes"]) / 2**30
-        told["memory"] = f"{round(gib) if gib < 32 else 4 * round(gib / 4)} GiB"
+        labels["memory"] = f"{round(gib) if gib < 32 else 4 * round(gib / 4)} GiB"
     if gpu.get("bus"):
-        told["bus"] = f"bus {gpu['bus']}"
+        labels["bus"] = f"bus {gpu['bus']}"
     if isinstance(gpu.get("ordinal"), int):
-        told["ordinal"] = f"GPU {gpu['ordinal']}"
-    return told
+        labels["ordinal"] = f"GPU {gpu['ordinal']}"
+    return labels
 
 
 def is_one_gpu(key: str | None) -> bool:

@@ -27,9 +27,9 @@ class Tree:
         """Wait so long at most; say whether the process and all that it started are gone."""
         if not select.select([self._status], [], [], wait_s)[0]:
             return False
-        told = os.read(self._status, 1 << 12)
-        self._told += told
-        return not told
+        data = os.read(self._status, 1 << 12)
+        self._told += data
+        return not data
 
     def exit_code(self) -> int:
         """Return how the process ended, negative for a signal; OSError when it never started."""

@@ -30,7 +30,7 @@ def register_worker(
     """
     now = utc_now()
     keys = [gpu_id(worker_id, gpu, ordinal) for ordinal, gpu in enumerate(gpus)]
-    told = json.dumps(list(queues)), json.dumps(dict(info) | {"token": token_label})
+    values = json.dumps(list(queues)), json.dumps(dict(info) | {"token": token_label})
     with db.atomic():
         bind_worker(db, token_label, worker_id, keys)
         db.conn.execute(
@@ -39,7 +39,7 @@ def register_worker(
             " version = excluded.version, queues = excluded.queues, info = excluded.info,"
             " started_at = excluded.started_at, seen_at = excluded.seen_at, stopped_at = NULL,"
             " token_label = excluded.token_label",
-            (worker_id, version, *told, now, now, token_label),
+            (worker_id, version, *values, now, now, token_label),
         )
         for ordinal, (key, gpu) in enumerate(zip(keys, gpus, strict=True)):
             store_gpu(db, key, worker_id, {"ordinal": ordinal, **gpu})
@@ -57,8 +57,8 @@ def store_gpu(db: Database, key: str, worker_id: str | None, gpu: Mapping[str, A
     `worker_id`) tells how its GPU is now; files tell how it was, and only fill in what is missing.
     Measured figures give way to those measured later.
     """
-    told = {field: gpu.get(field) for field in GPU_FIELDS}
-    told["model"] = told["model"] or gpu.get("name") or "unknown GPU"
+    fields = {field: gpu.get(field) for field in GPU_FIELDS}
+    fields["model"] = fields["model"] or gpu.get("name") or "unknown GPU"
     skipped = (*GPU_FIELDS, "peaks", *_MEASURED)
     info = {k: v for k, v in gpu.items() if k not in skipped and v is not None}
     with db.atomic():
@@ -67,10 +67,10 @@ def store_gpu(db: Database, key: str, worker_id: str | None, gpu: Mapping[str, A
         ).fetchone()
         if row is not None:
             known, known_info = dict(zip(GPU_FIELDS, row, strict=False)), json.loads(row[-1])
-            older, newer = (known, told) if worker_id else (told, known)
-            told = {field: _first(newer[field], older[field]) for field in GPU_FIELDS}
+            older, newer = (known, fields) if worker_id else (fields, known)
+            fields = {field: _first(newer[field], older[field]) for field in GPU_FIELDS}
             info = known_info | info if worker_id else info | known_info
-        values = (key, worker_id, *told.values(), json.dumps(info), utc_now())
+        values = (key, worker_id, *fields.values(), json.dumps(info), utc_now())
         columns = ("id", "worker_id", *GPU_FIELDS, "info", "probed_at")
         updates = ", ".join(
             f"{c} = coalesce(excluded.{c}, {c})" for c in columns if c not in ("id", "probed_at")

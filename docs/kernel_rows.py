@@ -34,8 +34,8 @@ def kernel_table(section: str) -> str:
     for gpu, row in rows:
         error = row.get("rel_error")
         cells = [number(row.get(k), columns[k][1], columns[k][2]) for k in used]
-        told = "" if error is None else f"{error:.1e}"
-        lines.append((row["case"], gpu, row["variant"], *cells, told))
+        error_text = "" if error is None else f"{error:.1e}"
+        lines.append((row["case"], gpu, row["variant"], *cells, error_text))
     return table(head, lines)
 
 

@@ -72,8 +72,13 @@ def _guesses(pairs: Sequence[CheckedPair], views: dict[str, RunView]) -> list[_G
 def _row(name: str, guesses: Sequence[_Guess]) -> tuple[str, ...]:
     ways = ("projection", "by bandwidth", "by peak", "unchanged")
     cells = (_errors([abs(g.errors[way]) for g in guesses if way in g.errors]) for way in ways)
-    told = [g.is_in_band for g in guesses if g.is_in_band is not None]
-    return name, str(len(guesses)), *cells, f"{sum(told)} of {len(told)}" if told else ""
+    verdicts = [g.is_in_band for g in guesses if g.is_in_band is not None]
+    return (
+        name,
+        str(len(guesses)),
+        *cells,
+        f"{sum(verdicts)} of {len(verdicts)}" if verdicts else "",
+    )
 
 
 def _errors(values: Iterable[float]) -> str:

@@ -165,7 +165,7 @@ class WorkerHost:
         for thread in threads:
             thread.start()
         try:
-            self._beat(client, places, facts, told=record)
+            self._beat(client, places, facts, registered=record)
         finally:
             self._stop.set()
             for thread in threads:
@@ -245,7 +245,7 @@ class WorkerHost:
         client: DashboardClient,
         places: list[Place],
         facts: Mapping[str, Any],
-        told: dict[str, Any],
+        registered: dict[str, Any],
     ) -> None:
         """Send heartbeats until told to stop; `told` is what the dashboard knows of this worker.
 
@@ -256,9 +256,9 @@ class WorkerHost:
             note_alive(self._data)
             record = self._record(places, facts)
             try:
-                if record != told:
+                if record != registered:
                     client.register({**record, "clock_s": time.time()})
-                    told = record
+                    registered = record
                 for run_id in client.heartbeat(self._worker_id, spool.running_runs(self._spool)):
                     spool.ask_to_cancel(self._spool, run_id)
             except DashboardAway as error:
@@ -267,7 +267,7 @@ class WorkerHost:
                 LOG.warning("heartbeat: %s", refusal)
                 if refusal.status == 404:
                     self._register(client, record)
-                    told = record
+                    registered = record
 
     def _sweep(self, token: str) -> None:
         client = DashboardClient(self._dashboard_url, token, timeout_s=60)

@@ -183,8 +183,8 @@ def _in_own_process(what: str, target: GpuTarget) -> dict[str, Any]:
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode != 0 or not lines:
-        said = done.stderr.strip().splitlines()
-        raise AppError(f"measurement failed: {said[-1] if said else 'no output'}")
+        errors = done.stderr.strip().splitlines()
+        raise AppError(f"measurement failed: {errors[-1] if errors else 'no output'}")
     return dict(json.loads(lines[-1]))
 
 
@@ -259,11 +259,16 @@ def _gemm_rate(timer: Timer, dtype: str) -> float:
 def _fp8_product(a: Any, b: Any) -> Callable[[], Any]:
     import torch
 
-    one = torch.ones((), device=a.device)
+    unit_scale = torch.ones((), device=a.device)
     left = a.to(torch.float8_e4m3fn)
     right = b.to(torch.float8_e4m3fn).t().contiguous().t()
     return lambda: torch._scaled_mm(
-        left, right, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True
+        left,
+        right,
+        scale_a=unit_scale,
+        scale_b=unit_scale,
+        out_dtype=torch.bfloat16,
+        use_fast_accum=True,
     )
 
 

@@ -185,8 +185,8 @@ def _judge_failure(
     tool: str | None,
 ) -> Outcome:
     """Judge a process without a good result line: the program or the tool failed."""
-    said = str((workload_result or {}).get("error") or "")
-    everything = f"{text}\n{said}"
+    reported = str((workload_result or {}).get("error") or "")
+    everything = f"{text}\n{reported}"
     for pattern, code in ((_NO_IMAGE, _C.NO_KERNEL_IMAGE), (_OLD_DRIVER, _C.DRIVER_TOO_OLD)):
         if pattern.search(everything):
             return Outcome(code=code, message=_line_of(pattern, everything))
@@ -196,20 +196,25 @@ def _judge_failure(
         )
     signal_of_rank = (workload_result or {}).get("killed_by_signal")
     if -9 in (result.returncode, -(signal_of_rank or 0)) and not _HOST_OOM.search(everything):
-        return _judge_killed(result, said)
+        return _judge_killed(result, reported)
     if _HOST_OOM.search(everything):
         return Outcome(
             code=_C.OOM, message="out of host memory", oom=_oom_facts("host", everything)
         )
-    if tool is not None and not said and not _APP_FAILED.search(text) and _TOOL_LOST.search(text):
+    if (
+        tool is not None
+        and not reported
+        and not _APP_FAILED.search(text)
+        and _TOOL_LOST.search(text)
+    ):
         return Outcome(code=_C.TOOL_CRASHED, message=_crash_message(result, text, tool))
     if workload_result is None and result.returncode == 0 and tool is None:
         return Outcome(code=_C.WORKLOAD_FAILED, message="the program ended without a result line")
-    message = said.strip() or _last_error_line(text) or f"exit code {result.returncode}"
+    message = reported.strip() or _last_error_line(text) or f"exit code {result.returncode}"
     return Outcome(code=_C.WORKLOAD_FAILED, message=message)
 
 
-def _judge_killed(result: ProcessResult, said: str) -> Outcome:
+def _judge_killed(result: ProcessResult, reported: str) -> Outcome:
     """Tell the OOM killer from any other source of signal 9; `said` names the rank."""
     if result.num_memory_kills:
         return Outcome(
@@ -218,7 +223,7 @@ def _judge_killed(result: ProcessResult, said: str) -> Outcome:
             oom={"where": "host"},
         )
     unknown = " or by the kernel's OOM killer" if result.num_memory_kills is None else ""
-    message = f"{said or 'the process'} was killed from outside{unknown} (signal 9)"
+    message = f"{reported or 'the process'} was killed from outside{unknown} (signal 9)"
     return Outcome(code=_C.WORKLOAD_FAILED, message=message)
 
 

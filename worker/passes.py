@@ -154,8 +154,10 @@ class PassRunner:
             )
             if ended.killed_by in ("timeout", "output", "supervisor lost"):
                 why = "wrote without end" if ended.killed_by == "output" else "did not end"
-                what = f"{Path(command[0]).name} {command[1]}"
-                raise ToolEndedError(f"{what} {why} and was stopped after {ended.duration_s:.0f} s")
+                program = f"{Path(command[0]).name} {command[1]}"
+                raise ToolEndedError(
+                    f"{program} {why} and was stopped after {ended.duration_s:.0f} s"
+                )
             return out
 
         return PassContext(

@@ -62,8 +62,8 @@ class RankProcess:
     @property
     def is_consequence(self) -> bool:
         """Whether it failed because another rank was gone."""
-        said = str((self.result or {}).get("error", ""))
-        return any(words in said for words in COLLECTIVE_WORDS)
+        error = str((self.result or {}).get("error", ""))
+        return any(words in error for words in COLLECTIVE_WORDS)
 
     def settle(self) -> None:
         """Read what is left of its output; after its end."""
@@ -286,14 +286,14 @@ def _failure(failed: RankProcess) -> dict[str, Any]:
     if result.get("status") == "oom":
         return {"oom": {**(result.get("oom") or {}), "rank": failed.rank}}
     code = failed.process.returncode
-    said = result.get("error") or f"ended with code {code} and without a result"
+    error = result.get("error") or f"ended with code {code} and without a result"
     failure: dict[str, Any] = {"status": "failed"}
     if code is not None and code < 0 and result.get("status") != "failed":
         failure["killed_by_signal"] = -code
         if -code == signal.SIGKILL:
             return failure | {"error": f"rank {failed.rank}", "failed_rank": failed.rank}
-        said = f"ended by {signal.Signals(-code).name}"
-    return failure | {"error": f"rank {failed.rank}: {said}", "failed_rank": failed.rank}
+        error = f"ended by {signal.Signals(-code).name}"
+    return failure | {"error": f"rank {failed.rank}: {error}", "failed_rank": failed.rank}
 
 
 def _mean_metrics(metrics: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:

@@ -48,26 +48,26 @@ def run_quietly(command: list[str], timeout_s: float = 20.0) -> tuple[int | None
     That is when it hangs, writes more than MAX_SAID_BYTES or takes more than MAX_PROBE_BYTES of
     memory. What it started ends with it, in sessions of its own too.
     """
-    with tempfile.TemporaryFile() as said:
-        with started(command, output=said) as tree:
-            why = _watch(tree, said, timeout_s)
+    with tempfile.TemporaryFile() as output:
+        with started(command, output=output) as tree:
+            why = _watch(tree, output, timeout_s)
         if why is not None:
             return None, why
         try:
             code = tree.exit_code()
         except OSError as error:
             return None, str(error)
-        said.seek(0)
-        return code, said.read(MAX_SAID_BYTES).decode(errors="replace")
+        output.seek(0)
+        return code, output.read(MAX_SAID_BYTES).decode(errors="replace")
 
 
-def _watch(tree: Tree, said: IO[bytes], timeout_s: float) -> str | None:
+def _watch(tree: Tree, output: IO[bytes], timeout_s: float) -> str | None:
     """Wait for the end of a command; return why it must be ended, once it must."""
     deadline_s = time.monotonic() + timeout_s
     pause_s = 0.01
     while not tree.has_ended(pause_s):
         pause_s = min(2 * pause_s, 0.2)
-        if os.fstat(said.fileno()).st_size > MAX_SAID_BYTES:
+        if os.fstat(output.fileno()).st_size > MAX_SAID_BYTES:
             return f"it wrote more than {MAX_SAID_BYTES >> 20} MiB"
         if tree_usage(tree.pid)[0] > MAX_PROBE_BYTES:
             return f"it took more than {MAX_PROBE_BYTES >> 30} GiB of memory"

@@ -177,7 +177,7 @@ def _sdpa(p: Params) -> Attend:
             with sdpa_kernel(backends[p.backend]):
                 return scaled_dot_product_attention(q, k, v, is_causal=p.causal)
         except RuntimeError as error:
-            if not any(said in str(error) for said in NO_BACKEND):
+            if not any(words in str(error) for words in NO_BACKEND):
                 raise
             raise ToolUnavailableError(
                 f"sdpa {p.backend}", "this backend does not take these inputs on this device",

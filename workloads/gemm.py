@@ -128,8 +128,10 @@ def _product(p: Params, context: Context) -> Callable[[Any, Any], Any]:
     if p.implementation == "cublas":
         if p.dtype != "fp8":
             return torch.nn.functional.linear
-        one = torch.ones((), device=context.device)
-        return lambda a, b: torch._scaled_mm(a, b.T, one, one, out_dtype=torch.bfloat16)
+        unit_scale = torch.ones((), device=context.device)
+        return lambda a, b: torch._scaled_mm(
+            a, b.T, unit_scale, unit_scale, out_dtype=torch.bfloat16
+        )
     require_triton(on_gpu=context.on_gpu, instead="implementation=cublas")
     from workloads.kernels.gemm import gemm
 

@@ -77,13 +77,13 @@ def _cutlass_detail(inner: str) -> str:
 def _what_runs(inner: str) -> str:
     words = [w for w in _RUNS.findall(inner) if not _GENERIC.match(w)]
     if words:
-        said = (
+        operation = (
             words[0]
             .removeprefix("std::")
             .removeprefix("CUDAFunctorOnSelf_")
             .removeprefix("CUDAFunctor_")
         )
-        return _ENDINGS.sub("", said) or said
+        return _ENDINGS.sub("", operation) or operation
     operator = _STD.search(inner)
     return operator[1] if operator else ""
 
@@ -116,8 +116,8 @@ def distinct_labels(names: Sequence[str], max_chars: int = MAX_CHARS) -> dict[st
         for members in groups:
             for name, differing in zip(members, _differences(members), strict=True):
                 room = max(8, max_chars - len(differing) - 3)
-                told = f"{cut_middle(label(name), room)} ({differing})"
-                labels[name] = told if differing else plain[name]
+                labelled = f"{cut_middle(label(name), room)} ({differing})"
+                labels[name] = labelled if differing else plain[name]
         merged = [{*group} for group in groups]
         for again in _alike(labels):
             taken = [group for group in merged if not group.isdisjoint(again)]

@@ -120,8 +120,8 @@ def load_user_rules(path: Path) -> tuple[Rule, ...]:
     unknown = sorted(set(data) - {"rule"})
     entries = data.get("rule", [])
     if unknown or not isinstance(entries, list) or not all(isinstance(e, dict) for e in entries):
-        what = f"unknown key {unknown[0]!r}" if unknown else "`rule` is not a list of tables"
-        raise UserError(f"{path.name}: {what}; write each rule under [[rule]]")
+        fault = f"unknown key {unknown[0]!r}" if unknown else "`rule` is not a list of tables"
+        raise UserError(f"{path.name}: {fault}; write each rule under [[rule]]")
     if len(entries) > MAX_RULES:
         raise UserError(f"{path.name}: {len(entries)} rules are more than {MAX_RULES}")
     return tuple(_read(f"{path.name}: rule {i}", i, e) for i, e in enumerate(entries, start=1))

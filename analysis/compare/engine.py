@@ -91,7 +91,7 @@ def make_pairs(a: Sequence[RunView], b: Sequence[RunView], metric: Metric) -> tu
     of_a, of_b = measurements(a), measurements(b)
     if len(of_a) == len(of_b) == 1:
         return ()
-    partners = [(_partner(one, of_a, metric), one) for one in of_b]
+    partners = [(_partner(measurement, of_a, metric), measurement) for measurement in of_b]
     return tuple(_pair(x, y, metric) for x, y in partners if _ids(x) != _ids(y))
 
 
@@ -109,13 +109,13 @@ def measurements(views: Sequence[RunView]) -> list[Measurement]:
     return [tuple(group) for group in groups.values()]
 
 
-def _ids(one: Measurement) -> set[str]:
-    return {view.run.id for view in one}
+def _ids(measurement: Measurement) -> set[str]:
+    return {view.run.id for view in measurement}
 
 
-def _partner(one: Measurement, of_a: Sequence[Measurement], metric: Metric) -> Measurement:
+def _partner(measurement: Measurement, of_a: Sequence[Measurement], metric: Metric) -> Measurement:
     def distance(other: Measurement) -> tuple[bool, int, int]:
-        differs = fields.find_differences(other, one, metric)
+        differs = fields.find_differences(other, measurement, metric)
         return (not fields.is_comparable(differs), len(_weighty(differs)), len(differs))
 
     return min(of_a, key=distance)

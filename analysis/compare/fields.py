@@ -67,8 +67,8 @@ def find_differences(
     """
     values_a, values_b = _values(a, metric), _values(b, metric)
     for name, default in LATER_PARAMS.items():  # a run from before has it at this value
-        for one, other in ((values_a, values_b), (values_b, values_a)):
-            if name in one:
+        for values, other in ((values_a, values_b), (values_b, values_a)):
+            if name in values:
                 other.setdefault(name, {value_text(default)})
     differences = []
     gpu_differs = values_a.get("gpu") != values_b.get("gpu")

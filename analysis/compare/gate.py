@@ -35,8 +35,8 @@ def gate(comparison: Comparison, fail_above_pct: float) -> Gate:
     if comparison.pairs:
         checked = [(f"{comparison.metric} of {pair.b.label}", pair) for pair in comparison.pairs]
     answers = [
-        _check(name, what, fail_above_pct, higher_is_better=comparison.higher_is_better)
-        for name, what in checked
+        _check(name, measured, fail_above_pct, higher_is_better=comparison.higher_is_better)
+        for name, measured in checked
     ]
     for kind in (GateAnswer.REGRESSION, GateAnswer.UNDECIDED):
         if reasons := [answer.reason for answer in answers if answer.answer == kind]:
@@ -44,18 +44,20 @@ def gate(comparison: Comparison, fail_above_pct: float) -> Gate:
     return Gate(answer=GateAnswer.PASSED, reason="\n".join(a.reason for a in answers))
 
 
-def _check(name: str, what: Comparison | Pair, limit_pct: float, *, higher_is_better: bool) -> Gate:
-    shown = f"{name}: {what.verdict}"
-    if what.verdict in UNDECIDED:
-        reason = f"could not decide: {shown}. {what.reason}"
+def _check(
+    name: str, measured: Comparison | Pair, limit_pct: float, *, higher_is_better: bool
+) -> Gate:
+    shown = f"{name}: {measured.verdict}"
+    if measured.verdict in UNDECIDED:
+        reason = f"could not decide: {shown}. {measured.reason}"
         return Gate(answer=GateAnswer.UNDECIDED, reason=reason)
-    if what.verdict != "slower" or what.ratio is None:
-        return Gate(answer=GateAnswer.PASSED, reason=f"{shown}. {what.reason}")
-    ratio = 1 / what.ratio if higher_is_better else what.ratio
+    if measured.verdict != "slower" or measured.ratio is None:
+        return Gate(answer=GateAnswer.PASSED, reason=f"{shown}. {measured.reason}")
+    ratio = 1 / measured.ratio if higher_is_better else measured.ratio
     worse_pct = 100 * (ratio - 1)
     by = f"{shown} by {worse_pct:.2f} %"
     if worse_pct <= limit_pct:
         reason = f"{by}, within the limit of {decimal(limit_pct, 6)} %"
         return Gate(answer=GateAnswer.PASSED, reason=reason)
-    reason = f"{by}, above the limit of {decimal(limit_pct, 6)} %. {what.reason}"
+    reason = f"{by}, above the limit of {decimal(limit_pct, 6)} %. {measured.reason}"
     return Gate(answer=GateAnswer.REGRESSION, reason=reason)

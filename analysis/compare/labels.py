@@ -57,5 +57,5 @@ def metric_text(name: str, device: RanOn) -> str:
         return words.time
     if phase and (kind == "kernel" or kind in _PHASES):
         return f"{_PHASES.get(kind, words.time)} of {phase}"
-    said = name.replace("_", " ").replace("num ", "number of ")
-    return said if device == "mixed" else said.replace("kernel", words.work)
+    text = name.replace("_", " ").replace("num ", "number of ")
+    return text if device == "mixed" else text.replace("kernel", words.work)

@@ -77,9 +77,9 @@ def _better(name: str, views: Sequence[RunView]) -> str | None:
     base = name.partition(":")[0]
     for view in views:
         if "better" in view.metrics:
-            said = view.metrics.loc[view.metrics["name"] == base, "better"].dropna()
-            if len(said):
-                return str(said.iloc[0])
+            better = view.metrics.loc[view.metrics["name"] == base, "better"].dropna()
+            if len(better):
+                return str(better.iloc[0])
     return None
 
 

@@ -123,11 +123,11 @@ def _values(group: Sequence[MeasuredRun], variable: str) -> dict[str, str]:
         for run in group
     }
     names = sorted({name for fields in parts.values() for name in fields})
-    told = [n for n in names if len({fields.get(n) for fields in parts.values()}) > 1]
-    if told == [variable]:
+    distinguishing = [n for n in names if len({fields.get(n) for fields in parts.values()}) > 1]
+    if distinguishing == [variable]:
         return {run_id: fields.get(variable, "unknown") for run_id, fields in parts.items()}
     return {
-        run_id: ", ".join(f"{n} {fields[n]}" for n in told if n in fields)
+        run_id: ", ".join(f"{n} {fields[n]}" for n in distinguishing if n in fields)
         for run_id, fields in parts.items()
     }
 

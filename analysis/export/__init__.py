@@ -53,9 +53,9 @@ STYLE = (
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
-def to_markdown(what: Exportable) -> str:
+def to_markdown(result: Exportable) -> str:
     """Return GitHub-flavoured Markdown that can be pasted into a README."""
-    document = _document(what)
+    document = _document(result)
     parts = [f"## {_markdown(document.title)}"]
     parts += [_markdown(text) for text in document.paragraphs]
     for table in document.tables:
@@ -63,25 +63,25 @@ def to_markdown(what: Exportable) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def to_csv(what: Exportable) -> str:
+def to_csv(result: Exportable) -> str:
     """Return the kernels of a comparison, or the tidy cells of a study, one a line."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    header, rows = _kernel_rows(what) if isinstance(what, Comparison) else _cell_rows(what)
+    header, rows = _kernel_rows(result) if isinstance(result, Comparison) else _cell_rows(result)
     writer.writerow([_csv_cell(name) for name in header])
     writer.writerows([_csv_cell(value) for value in row] for row in rows)
     return out.getvalue()
 
 
-def to_json(what: Exportable) -> str:
+def to_json(result: Exportable) -> str:
     """Return one JSON document: `Comparison.as_dict`, or a study's tables, fits and jobs."""
-    data = what.as_dict() if isinstance(what, Comparison) else study_dict(what)
+    data = result.as_dict() if isinstance(result, Comparison) else study_dict(result)
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def to_html(what: Exportable) -> str:
+def to_html(result: Exportable) -> str:
     """Return one HTML file with its charts; it loads nothing and runs no script."""
-    document = _document(what)
+    document = _document(result)
     title = escape(document.title)
     body = [f"<h1>{title}</h1>", *(f"<p>{escape(p)}</p>" for p in document.paragraphs)]
     for table in document.tables:
@@ -119,8 +119,8 @@ def study_dict(t: StudyTable) -> dict[str, Any]:
     }
 
 
-def _document(what: Exportable) -> Document:
-    return comparison_document(what) if isinstance(what, Comparison) else study_document(what)
+def _document(result: Exportable) -> Document:
+    return comparison_document(result) if isinstance(result, Comparison) else study_document(result)
 
 
 def _markdown(text: str) -> str:

@@ -133,15 +133,15 @@ def _side_row(name: str, side: Side) -> tuple[str, ...]:
 
 
 def _waterfall(title: str, fall: Waterfall, words: Words) -> DocumentTable:
-    what = words.time if fall.mode == "kernel_time" else fall.mode
+    unit_of_time = words.time if fall.mode == "kernel_time" else fall.mode
     rows = [("total A", "", "", f"{fall.total_a_ns}")]
     rows += [(b.name, f"{b.a_ns}", f"{b.b_ns}", f"{b.delta_ns:+d}") for b in fall.bars]
     rows.append(("total B", "", "", f"{fall.total_b_ns}"))
     return DocumentTable(
-        title=f"{title} ({what}, ns per {fall.per})",
+        title=f"{title} ({unit_of_time}, ns per {fall.per})",
         header=("step", "A", "B", "change"),
         rows=tuple(rows),
-        svg=waterfall_svg(fall, what),
+        svg=waterfall_svg(fall, unit_of_time),
     )
 
 

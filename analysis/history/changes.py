@@ -226,8 +226,8 @@ def _telling_rank(count: int, outlier_frac: float) -> int:
 def _shift(moved: Array, rank: int, spread: float) -> float:
     """Return the mean of distances from the level, those far beyond the rank-th largest clipped."""
     place = len(moved) - rank
-    told = float(np.partition(moved, place)[place])
-    return float(np.minimum(moved, told + CLIP * spread).mean())
+    quantile = float(np.partition(moved, place)[place])
+    return float(np.minimum(moved, quantile + CLIP * spread).mean())
 
 
 def _error(before: _Stretch, num_before: int, num_after: int) -> float:

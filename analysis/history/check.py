@@ -144,15 +144,15 @@ def _change_lines(
     if check.change is None:
         return []
     change = check.change
-    told = differs.get((change.after[0], check.line.trend.name, change.index), ())
-    shown = ", ".join(_plain(d.change) for d in told[:MAX_TOLD])
-    more = f" and {len(told) - MAX_TOLD} more" if len(told) > MAX_TOLD else ""
+    differences = differs.get((change.after[0], check.line.trend.name, change.index), ())
+    shown = ", ".join(_plain(d.change) for d in differences[:MAX_TOLD])
+    more = f" and {len(differences) - MAX_TOLD} more" if len(differences) > MAX_TOLD else ""
     query = urlencode({"a": ",".join(change.before), "b": ",".join(change.after)})
     link = (
         f"[comparison]({url.rstrip('/')}/compare?{query})" if url else f"`{compare_words(change)}`"
     )
-    what = f"differs: {shown}{more}" if told else "nothing that was recorded differs"
-    return [f"- {_plain(change_text(check.line, change))}; {what}; {link}\n"]
+    recorded = f"differs: {shown}{more}" if differences else "nothing that was recorded differs"
+    return [f"- {_plain(change_text(check.line, change))}; {recorded}; {link}\n"]
 
 
 def _plain(text: str) -> str:

@@ -58,11 +58,11 @@ def innermost(ranges: HostRanges, thread: Int32s, times_ns: Int64s) -> Int32s:
     order = np.argsort(thread, kind="stable")
     threads, begin = np.unique(thread[order], return_index=True)
     ends = np.append(begin[1:], len(order))[: len(begin)]
-    for one, low, high in zip(threads.tolist(), begin.tolist(), ends.tolist(), strict=True):
-        if one < 0:
+    for number, low, high in zip(threads.tolist(), begin.tolist(), ends.tolist(), strict=True):
+        if number < 0:
             continue
         mine = order[low:high]
-        first, last = np.searchsorted(ranges.thread, [one, one + 1])
+        first, last = np.searchsorted(ranges.thread, [number, number + 1])
         at = np.searchsorted(ranges.start_ns[first:last], times_ns[mine], side="right") - 1
         row[mine] = np.where(at >= 0, at + first, MISSING)
     parent = np.append(ranges.parent, MISSING)

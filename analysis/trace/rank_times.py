@@ -147,7 +147,7 @@ def join_ranks(parts: Sequence[RankPart]) -> JoinedRanks | None:
     ranks["stated_rank"] = ranks["rank"]
     ranks["rank"], warnings = _numbered(ranks, parts)
     ranks = ranks.sort_values(["rank", "device"], kind="stable", ignore_index=True)
-    missing, said = _missing(ranks)
+    missing, missing_warnings = _missing(ranks)
     calls = _calls(parts, ranks)
     paired = _pair(calls, len(ranks))
     strangers = _of_several_jobs(ranks)
@@ -166,7 +166,7 @@ def join_ranks(parts: Sequence[RankPart]) -> JoinedRanks | None:
         missing=missing,
         clocks=_file_clocks(ranks, clocks),
         warnings=(
-            *([] if strangers else [*warnings, *said]),
+            *([] if strangers else [*warnings, *missing_warnings]),
             *(strangers or _clock_warnings(ranks, clocks, scatter)),
         ),
     )
@@ -223,17 +223,17 @@ def _of_several_jobs(ranks: pd.DataFrame) -> list[CaptureWarning]:
     if len(twice):
         rank = int(twice["stated_rank"].iloc[0])
         names = twice[twice["stated_rank"] == rank]["file_name"].tolist()
-        what = f"{names[0]} and {names[1]} both hold rank {rank}"
+        clash = f"{names[0]} and {names[1]} both hold rank {rank}"
     elif len(sizes) > 1:
         first, second = sizes.to_dict("records")[:2]
-        what = (
+        clash = (
             f"{first['file_name']} is of a job of {first['world_size']} ranks and "
             f"{second['file_name']} of one of {second['world_size']}"
         )
     else:
         return []
     message = (
-        f"{what}: these are several jobs, or several recordings of one. No number that needs two "
+        f"{clash}: these are several jobs, or several recordings of one. No number that needs two "
         "ranks is given; import the files of each as a run of its own"
     )
     return [CaptureWarning(code="several_jobs", message=message)]
@@ -259,8 +259,8 @@ def _missing(ranks: pd.DataFrame) -> tuple[tuple[int, ...], list[CaptureWarning]
     if not missing:
         return (), []
     shown = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
-    what = f"rank {shown} of {size} is" if len(missing) == 1 else f"ranks {shown} of {size} are"
-    message = f"{what} not here: waiting for the slowest rank is a lower bound"
+    subject = f"rank {shown} of {size} is" if len(missing) == 1 else f"ranks {shown} of {size} are"
+    message = f"{subject} not here: waiting for the slowest rank is a lower bound"
     return missing, [CaptureWarning(code="ranks_missing", message=message)]
 
 

@@ -364,8 +364,8 @@ def _micro_steps(sequence: LaunchSequence, first: Int64s, last: Int64s) -> Micro
     code = sequence.code[step[~updates]]
     _, of, times = np.unique(code, return_inverse=True, return_counts=True)
     for count in np.unique(times[times > 1]).tolist():  # the fewest, so the longest turn, first
-        for one in np.flatnonzero(times == count)[:MAX_TRIED].tolist():
-            size = int(np.median(np.diff(np.flatnonzero(of == one))))
+        for candidate in np.flatnonzero(times == count)[:MAX_TRIED].tolist():
+            size = int(np.median(np.diff(np.flatnonzero(of == candidate))))
             if count > MAX_MICRO or count * size < MIN_IN_MICRO * len(code):
                 continue
             if (code[size:] == code[:-size]).mean() >= MIN_ALIKE:

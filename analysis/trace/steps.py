@@ -414,8 +414,8 @@ def _mark_slow(frame: pd.DataFrame, reasons: list[str | None]) -> None:
     usual = float(np.median(period[counted & ~slow]))
     for i in np.flatnonzero(slow).tolist():
         when = "warm-up" if warm_up[i] else "outlier"
-        told = ", allocates memory" if is_rare and allocated[i] else ""
-        reasons[i] = f"{when}: took {period[i] / usual:.1f} times the median{told}"
+        reason = ", allocates memory" if is_rare and allocated[i] else ""
+        reasons[i] = f"{when}: took {period[i] / usual:.1f} times the median{reason}"
 
 
 def _warm_up(period: NDArray[np.float64], counted: Bools) -> Bools:

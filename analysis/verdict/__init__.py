@@ -341,8 +341,8 @@ def _idle_evidence(view: RunView) -> tuple[str, ...]:
         of_step = " a step" if idle is not None and idle.is_of_steps else ""
         evidence.append(f"idle {milliseconds(idle_ns)}{of_step}{under}: {', '.join(shares)}")
     if words := host_share(view.by_step.idle_host):
-        told = ", ".join(f"{percent(share)} {what}" for what, share in words)
-        evidence.append(f"while it waited the host was at: {told}")
+        activities = ", ".join(f"{percent(share)} {what}" for what, share in words)
+        evidence.append(f"while it waited the host was at: {activities}")
     gap_ns = view.summary.get("median_gap_ns")
     if gap_ns is None:  # a run stored before the summary had it
         gap_ns = median_gap_ns(view.span_paths)

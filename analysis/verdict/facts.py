@@ -21,10 +21,10 @@ def percent(frac: float) -> str:
     return f"{value:.{digits}f} %"
 
 
-def counted(count: int, one: str, many: str | None = None) -> str:
+def counted(count: int, singular: str, many: str | None = None) -> str:
     """Return e.g. `1 kernel`, `5 launches`."""
-    plural = many or (f"{one}es" if one.endswith("ch") else f"{one}s")
-    return f"{count} {one if count == 1 else plural}"
+    plural = many or (f"{singular}es" if singular.endswith("ch") else f"{singular}s")
+    return f"{count} {singular if count == 1 else plural}"
 
 
 def milliseconds(ns: float) -> str:

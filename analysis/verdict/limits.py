@@ -268,10 +268,10 @@ def _are_summaries(view: RunView) -> bool:
 
 def no_durations(*, is_cpu: bool) -> BusyLimit:
     """Return what is said where all kernels (or CPU operators) are recorded with 0 ns."""
-    what = "operators" if is_cpu else "kernels"
+    work = "operators" if is_cpu else "kernels"
     return BusyLimit(
         kind="cpu" if is_cpu else "unknown",
-        headline=f"Cannot tell what limits it: all recorded {what} have a duration of 0",
+        headline=f"Cannot tell what limits it: all recorded {work} have a duration of 0",
         evidence=(),
         next_steps=("Record again with a newer profiler, or a part that does more work",),
     )

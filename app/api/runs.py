@@ -167,8 +167,8 @@ async def finish(request: Request) -> Response:
 def _finish(
     db: Database, state: ApiState, label: str, run_id: str, manifest: dict[str, Any]
 ) -> str:
-    told = field_of(manifest, "worker_id", str, None), (manifest.get("gpu") or {}).get("uuid")
-    check_run(db, label, run_id, worker_id=told[0], gpu_uuid=told[1])
+    claimed = field_of(manifest, "worker_id", str, None), (manifest.get("gpu") or {}).get("uuid")
+    check_run(db, label, run_id, worker_id=claimed[0], gpu_uuid=claimed[1])
     hashes = [c["sha256"] for p in manifest["passes"] for c in p["captures"]]
     paths = {sha: upload_path(state.data_dir, run_id, sha) for sha in hashes}
     missing = [

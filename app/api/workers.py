@@ -62,8 +62,10 @@ def _few(body: dict[str, Any], name: str) -> list[Any]:
 
 def _info(body: dict[str, Any]) -> dict[str, Any]:
     """Return what a worker says of its host, checked as far as pages read it."""
-    told = ("worker_id", "version", "queues", "gpus", "clock_s")
-    info: dict[str, Any] = checked_json({k: v for k, v in body.items() if k not in told}, "worker")
+    columns = ("worker_id", "version", "queues", "gpus", "clock_s")
+    info: dict[str, Any] = checked_json(
+        {k: v for k, v in body.items() if k not in columns}, "worker"
+    )
     for name in ("tools", "permissions", "torch"):
         if not isinstance(info.get(name), str | None):
             checked_mapping(info[name], name)

@@ -40,8 +40,8 @@ def git(folder: Path, *words: str) -> str:
     except subprocess.TimeoutExpired as error:
         raise UserError(f"git {words[0]}: took over {TIMEOUT_S} s") from error
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace").splitlines()
-        raise UserError(f"git {words[0]}: {said[-1] if said else 'failed'}")
+        output = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace").splitlines()
+        raise UserError(f"git {words[0]}: {output[-1] if output else 'failed'}")
     return done.stdout.decode(errors="replace")
 
 

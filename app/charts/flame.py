@@ -143,8 +143,8 @@ def flame_difference(rows: pd.DataFrame, root: int, *, labels: tuple[str, str]) 
         else:
             a_ns, b_ns = float(by_node.at[node, "a_ns"]), float(by_node.at[node, "b_ns"])
         name = plain(tree.boxes.at[node, "name"])
-        told = f"{plain(labels[0])} {duration(a_ns)}, {plain(labels[1])} {duration(b_ns)}"
-        hover.append(f"{name}<br>{told}")
+        times = f"{plain(labels[0])} {duration(a_ns)}, {plain(labels[1])} {duration(b_ns)}"
+        hover.append(f"{name}<br>{times}")
         colours.append(_diverging(_change(a_ns, b_ns)))
     own = tree.boxes.loc[shown["node"]]
     names = _told(list(zip(own["name"], own["kind"], strict=True)))

@@ -54,9 +54,9 @@ def compare_lines(result: Comparison) -> list[str]:
 
 def _metric(result: Comparison) -> str:
     """Return the metric as `--metric` takes it; of a CPU also in the words of its operators."""
-    said = metric_text(result.metric, result.device)
-    is_plain = result.device == "gpu" or said == result.metric.replace("_", " ")
-    return result.metric if is_plain else f"{result.metric} ({said})"
+    text = metric_text(result.metric, result.device)
+    is_plain = result.device == "gpu" or text == result.metric.replace("_", " ")
+    return result.metric if is_plain else f"{result.metric} ({text})"
 
 
 def _way(result: Comparison) -> str:

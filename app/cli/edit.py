@@ -17,8 +17,8 @@ def arguments(parser: ArgumentParser) -> None:
     if command == "tag":
         parser.add_argument("tags", nargs="+", metavar="TAG", help="tags to add")
     if command in ("pin", "tag"):
-        what = "tags" if command == "tag" else "pin"
-        parser.add_argument("--remove", action="store_true", help=f"take the {what} away")
+        noun = "tags" if command == "tag" else "pin"
+        parser.add_argument("--remove", action="store_true", help=f"take the {noun} away")
     add_json(parser)
 
 

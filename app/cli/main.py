@@ -153,8 +153,8 @@ def _run(options: Namespace, data: DataDir, is_json: bool) -> int:
         refused = _refused(exc, data)
         if refused is not None:
             return fail(refused, UserError.exit_code, is_json=is_json)
-        what = f"internal error: {type(exc).__name__}: {exc} (details: {_log_bug(data)})"
-        return fail(what, 3, is_json=is_json)
+        message = f"internal error: {type(exc).__name__}: {exc} (details: {_log_bug(data)})"
+        return fail(message, 3, is_json=is_json)
 
 
 def _refused(exc: Exception, data: DataDir) -> str | None:

@@ -142,8 +142,8 @@ def _lines(checks: list["JobCheck"], differs: Any) -> list[str]:
                 f" runs spread by {line.spread_frac:.1%}; {len(line.changes)} changes"
             )
             for change in line.changes:
-                told = differs[change.after[0], line.trend.name, change.index]
-                what = ", ".join(d.change for d in told[:6]) or "nothing that was recorded"
+                differences = differs[change.after[0], line.trend.name, change.index]
+                what = ", ".join(d.change for d in differences[:6]) or "nothing that was recorded"
                 lines.append(f"    {change_text(line, change)}")
                 lines += [f"      differs: {what}", f"      {compare_words(change)}"]
             if not line.changes:

@@ -559,7 +559,7 @@ EXPORTS = (
 )
 
 
-def export(what: Any, suffix: str) -> str:
+def export(result: Any, suffix: str) -> str:
     """Return a comparison or study as the text of a file of that kind."""
     from analysis import export as writers
 
@@ -569,7 +569,7 @@ def export(what: Any, suffix: str) -> str:
         "json": writers.to_json,
         "html": writers.to_html,
     }
-    return write[suffix](what)
+    return write[suffix](result)
 
 
 @until_written(st.cache_resource, max_entries=64)

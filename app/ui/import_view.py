@@ -73,7 +73,7 @@ def _groups(names: Sequence[str], turn: int) -> tuple[tuple[int, ...], ...]:
     if len(names) < 2:
         return whole
     guess = guess_runs(names)
-    said = st.radio(
+    choice = st.radio(
         f"These {len(names)} files are",
         (_ONE, _SEVERAL),
         index=0 if guess.is_one else 1,
@@ -82,11 +82,11 @@ def _groups(names: Sequence[str], turn: int) -> tuple[tuple[int, ...], ...]:
     )
     likely = _ONE if guess.is_one else _SEVERAL
     text = f"{likely}, it seems: {guess.reason}."
-    if said == _SEVERAL:
+    if choice == _SEVERAL:
         listed = "; ".join(", ".join(names[p] for p in group) for group in guess.groups)
         text += f" {len(guess.groups)} runs: {listed}."
     st.caption(plain_markdown(text))
-    return whole if said == _ONE else guess.groups
+    return whole if choice == _ONE else guess.groups
 
 
 def _take(runs: Sequence[Sequence[Any]], name: str, described: str, keep_private: bool) -> None:
@@ -177,12 +177,12 @@ def _show(outcome: Outcome, *, is_only: bool) -> None:
     except AppError:  # deleted since
         return
     if outcome.is_new:
-        said = f"Imported: {view.run.name}"
+        text = f"Imported: {view.run.name}"
     else:
         these = "This file is" if len(outcome.files) == 1 else "These very files are"
-        said = f"{these} here already, as {view.run.name} of {when(view.run.created_at)}."
-        said += " Nothing was changed."
-    st.success(plain_markdown(said), icon=":material/check_circle:")
+        text = f"{these} here already, as {view.run.name} of {when(view.run.created_at)}."
+        text += " Nothing was changed."
+    st.success(plain_markdown(text), icon=":material/check_circle:")
     label = "Open the run" if is_only else f"Open {plain_markdown(view.run.name)}"
     if st.button(
         label,

@@ -51,10 +51,10 @@ def kernel_detail(view: RunView, kernel: pd.Series) -> None:
     own = phases[(phases["name"] == name) & (phases["phase"] != "")]
     if len(own):
         whole = float(own["total_ns"].sum()) or 1.0
-        told = [
+        phase_links = [
             f"{p} {percent(t / whole)}" for p, t in zip(own["phase"], own["total_ns"], strict=True)
         ]
-        facts.append(("phases", ", ".join(told[:_MOST_LINKS])))
+        facts.append(("phases", ", ".join(phase_links[:_MOST_LINKS])))
     style.facts(facts)
     _operators(view, name)
 

@@ -275,7 +275,7 @@ def _experiments() -> bool:
             if e["is_worth_a_run"] and e["status"] != "withheld" and not e["tried"]
             and not e.get("measured")
         ]  # fmt: skip
-    experiments.sort(key=lambda one: -one[2]["gain_frac"])
+    experiments.sort(key=lambda entry: -entry[2]["gain_frac"])
     for run_id, name, experiment in experiments[:MAX_ROWS]:
         st.page_link(
             links.RUN,
@@ -289,14 +289,14 @@ def _experiments() -> bool:
 def _comparisons() -> bool:
     """Draw comparisons that someone began, then those that the runs offer; False without any."""
     begun = data.begun_comparisons()[:2]
-    for one in begun:
-        waiting = f", {one.num_waiting} waiting" if one.num_waiting else ""
+    for two in begun:
+        waiting = f", {two.num_waiting} waiting" if two.num_waiting else ""
         st.page_link(
             links.COMPARE,
             label=plain_markdown(
-                f"{one.name or 'two jobs in turn'}: {len(one.a)} and {len(one.b)} runs{waiting}"
+                f"{two.name or 'two jobs in turn'}: {len(two.a)} and {len(two.b)} runs{waiting}"
             ),
-            query_params={"a": ",".join(one.a), "b": ",".join(one.b)},
+            query_params={"a": ",".join(two.a), "b": ",".join(two.b)},
         )
     offered = data.offered_comparisons(MAX_ROWS)[: MAX_ROWS - len(begun)]
     for offer in offered:

@@ -187,8 +187,8 @@ def ended() -> None:
         )
         line.caption(plain_markdown(f"{row['gpu_model'] or ''} \u00b7 {when(row['finished_at'])}"))
         if row["error"]:
-            said = shorten(str(row["error"]), 200, placeholder=" \u2026")
-            line.caption(plain_markdown(said), width="stretch")
+            error = shorten(str(row["error"]), 200, placeholder=" \u2026")
+            line.caption(plain_markdown(error), width="stretch")
         if row["status"] in ("failed", "cancelled", "interrupted", "oom") and line.button(
             "Retry", key=f"retry_{row['id']}", icon=":material/replay:"
         ):

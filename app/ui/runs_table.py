@@ -234,13 +234,13 @@ def delete(ids: list[str]) -> None:
     runs.remove_folders((paths.captures, paths.spans, paths.uploads), ids)
 
 
-def _do(action: object, said: str) -> None:
+def _do(action: object, message: str) -> None:
     try:
         action()  # type: ignore[operator]
     except AppError as exc:
         st.error(plain_markdown(str(exc)), icon=":material/error:")
         return
-    st.toast(said, icon=":material/check:")
+    st.toast(message, icon=":material/check:")
     st.rerun()
 
 

@@ -60,8 +60,8 @@ def kept_kernels(view: RunView) -> frozenset[str]:
     label, names = st.session_state.get(_key(view), ("", ()))
     if not names:
         return frozenset()
-    told, back = st.columns([5, 1], vertical_alignment="center")
-    told.caption(plain_markdown(f"Only kernels under {label}, chosen in Stacks."))
+    note, back = st.columns([5, 1], vertical_alignment="center")
+    note.caption(plain_markdown(f"Only kernels under {label}, chosen in Stacks."))
     if back.button("Show all kernels", key=f"all_{_key(view)}", type="tertiary"):
         st.session_state.pop(_key(view), None)
         for key in [k for k in st.session_state if str(k).startswith(f"stack_{view.run.id}_")]:

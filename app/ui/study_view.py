@@ -144,9 +144,9 @@ def _draw_panels(panels: Sequence[charts.Panel], table: Table) -> None:
     """Draw a table's charts; of many, the first ones at once."""
     if not panels or table.chart is None:
         return
-    what = f"{table.title}, as {table.chart.kind}"
+    caption = f"{table.title}, as {table.chart.kind}"
     if len(panels) == 1:
-        chart(panels[0].chart, alt=what)
+        chart(panels[0].chart, alt=caption)
         return
     shown = len(panels)
     if shown > MOST_PANELS and not st.toggle(f"All {shown} charts", key=f"all of {table.title}"):
@@ -155,7 +155,7 @@ def _draw_panels(panels: Sequence[charts.Panel], table: Table) -> None:
     for panel in panels[:shown]:
         with grid.cell():
             st.markdown(f"**{plain_markdown(panel.title)}**")
-            chart(panel.chart, alt=f"{what}: {panel.title}")
+            chart(panel.chart, alt=f"{caption}: {panel.title}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,15 +191,17 @@ def printed_parts(pivot: Pivot, layout: Table) -> list[Part]:
     fields = " / ".join(field_title(name) for name in layout.columns)
     parts = []
     for value in layout.values:
-        what = value_text(layout, value.key)
+        measured = value_text(layout, value.key)
         places = tuple(
             i
             for i, (_, _, name) in enumerate(texts)
-            if name == what and any(row[i].text for row in pivot.cells)
+            if name == measured and any(row[i].text for row in pivot.cells)
         )
         if places:
             subs = tuple(texts[i][0] or "not stated" for i in places)
-            parts.append(_part(what, pivot, places, [Head(text=f"{what} by {fields}", subs=subs)]))
+            parts.append(
+                _part(measured, pivot, places, [Head(text=f"{measured} by {fields}", subs=subs)])
+            )
     return parts
 
 
@@ -239,11 +241,11 @@ def fits(result: StudyTable) -> None:
     st.subheader("Fitted growth", anchor=False)
     for title, group in groupby(result.fits, key=attrgetter("table")):
         rows = list(group)
-        what = f"{rows[0].of.partition(' (')[0]} in {field_title(rows[0].x).partition(' (')[0]}"
+        quantity = f"{rows[0].of.partition(' (')[0]} in {field_title(rows[0].x).partition(' (')[0]}"
         heads = (
             Head(text="series", is_number=False),
             Head(text="from", is_number=False),
-            Head(text=f"exponent of {what}", subs=("all points", "95 % interval", "points")),
+            Head(text=f"exponent of {quantity}", subs=("all points", "95 % interval", "points")),
             Head(text=f"of the largest {TAIL_POINTS} alone", subs=("exponent", "95 % interval")),
         )
         st.markdown(f"**{plain_markdown(title)}**")

@@ -117,13 +117,15 @@ def _place(moved: Sequence[tuple[Line, Change]], number: int) -> None:
     """Draw what moved between two runs, what differs between them, and the ways on."""
     line, change = moved[0]
     first, last = line.points[change.index], line.points[change.index - 1]
-    texts = [_moved(*one) for one in moved]
+    texts = [_moved(*change_of_line) for change_of_line in moved]
     st.html(f'{" ".join(texts)} <span class="wb-muted">{when(first.at)}</span>')
     differs = data.fetch_differences(change)
-    told = [d.change.replace(" -> ", " \u2192 ") for d in differs[:MAX_TOLD]]
+    differences = [d.change.replace(" -> ", " \u2192 ") for d in differs[:MAX_TOLD]]
     more = f" and {len(differs) - MAX_TOLD} more" if len(differs) > MAX_TOLD else ""
-    what = f"{'; '.join(told)}{more}" if told else "nothing that was recorded differs"
-    st.caption(plain_markdown(f"From {last.name} to {first.name}: {what}."))
+    recorded = (
+        f"{'; '.join(differences)}{more}" if differences else "nothing that was recorded differs"
+    )
+    st.caption(plain_markdown(f"From {last.name} to {first.name}: {recorded}."))
     bar = st.container(horizontal=True)
     if bar.button("Compare both sides", key=f"compare_{number}", icon=":material/compare_arrows:"):
         links.open_compare(change.before, change.after)

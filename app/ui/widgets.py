@@ -193,12 +193,12 @@ def linked_select(
     return chosen
 
 
-def export_buttons(what: Any, name: str) -> None:
+def export_buttons(result: Any, name: str) -> None:
     """Draw one download a format; the file is made when its button is pressed."""
     for label, suffix, mime in data.EXPORTS:
         st.download_button(
             label,
-            data=partial(data.export, what, suffix),
+            data=partial(data.export, result, suffix),
             file_name=f"{name}.{suffix}",
             mime=mime,
             on_click="ignore",
@@ -240,13 +240,13 @@ def page_border() -> Iterator[None]:
 
 
 @contextmanager
-def card_border(what: str) -> Iterator[None]:
+def card_border(title: str) -> Iterator[None]:
     """Let a card that cannot be drawn fail alone: one line in its place, the rest in the log."""
     try:
         yield
     except Exception:  # the border of a card: what is stored of one thing must not hide the others
-        log.exception("the card of %s failed", what)
-        st.caption(f"{plain_markdown(what[:80])}: cannot be shown; the log says why.")
+        log.exception("the card of %s failed", title)
+        st.caption(f"{plain_markdown(title[:80])}: cannot be shown; the log says why.")
 
 
 @contextmanager

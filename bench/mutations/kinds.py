@@ -121,9 +121,9 @@ TEXT: dict[str, Damage] = {
 
 def _swap_pages(data: bytes, rng: random.Random) -> bytes:
     pages = len(data) // PAGE_BYTES
-    one, other = sorted(rng.sample(range(1, pages), 2)) if pages > 2 else (0, 0)
+    first, other = sorted(rng.sample(range(1, pages), 2)) if pages > 2 else (0, 0)
     out = bytearray(data)
-    for target, source in ((one, other), (other, one)):
+    for target, source in ((first, other), (other, first)):
         block = data[source * PAGE_BYTES : (source + 1) * PAGE_BYTES]
         out[target * PAGE_BYTES : target * PAGE_BYTES + len(block)] = block
     return bytes(out)
@@ -176,10 +176,10 @@ def _swap_names(data: bytes, rng: random.Random) -> bytes:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as conn:
         conn.deserialize(data)
         conn.execute("PRAGMA journal_mode=MEMORY")
-        one = ("start", "end")
+        columns = ("start", "end")
         table = rng.choice(tuple(READ_COLUMNS))
         with suppress(sqlite3.Error):
-            for old, new in ((one[0], "x_"), (one[1], one[0]), ("x_", one[1])):
+            for old, new in ((columns[0], "x_"), (columns[1], columns[0]), ("x_", columns[1])):
                 conn.execute(f'ALTER TABLE "{table}" RENAME COLUMN "{old}" TO "{new}"')
         return conn.serialize()
 
@@ -205,8 +205,8 @@ def _swapped_fields(lines: list[bytes], rng: random.Random) -> None:
     at = rng.randrange(len(lines))
     fields = lines[at].split(b",")
     if len(fields) > 2:
-        one, other = rng.sample(range(len(fields)), 2)
-        fields[one], fields[other] = fields[other], fields[one]
+        first, other = rng.sample(range(len(fields)), 2)
+        fields[first], fields[other] = fields[other], fields[first]
     lines[at] = b",".join(fields)
 
 

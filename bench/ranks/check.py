@@ -90,9 +90,9 @@ def _torch(path: Path) -> Iterator[Op]:
         if e.get("ph") != "X" or kind not in ("kernel", *COPIES):
             continue
         start, arguments = _ns(e["ts"]), e.get("args", {})
-        what = "copy" if kind != "kernel" else "talk" if TALK.search(e["name"]) else "compute"
+        kind_of_op = "copy" if kind != "kernel" else "talk" if TALK.search(e["name"]) else "compute"
         when = launched.get(arguments.get("correlation"))
-        yield Op((e["pid"],), start, start + _ns(e["dur"]), what, when, arguments)
+        yield Op((e["pid"],), start, start + _ns(e["dur"]), kind_of_op, when, arguments)
 
 
 def _ns(us: Any) -> int:
@@ -108,8 +108,8 @@ def _nsys(path: Path) -> Iterator[Op]:
         for start, end, name, device, pid in conn.execute(
             query + "JOIN StringIds s ON s.id = k.demangledName"
         ):
-            what = "talk" if TALK.search(name) else "compute"
-            yield Op((pid, device), start, end, what, None, {})
+            kind_of_op = "talk" if TALK.search(name) else "compute"
+            yield Op((pid, device), start, end, kind_of_op, None, {})
 
 
 def compare(path: Path, ops: Sequence[Op]) -> list[str]:
@@ -221,19 +221,19 @@ def _hta(python: str, path: Path, ops: Sequence[Op]) -> str:
         return f"HTA: {done.stderr.strip().splitlines()[-1]}"
     overlap, compute_us, idle_us = json.loads(done.stdout.splitlines()[-1])
     launched = [op for op in ops if op.launched is not None]
-    told = [f"HTA: overlap {overlap} %, compute {compute_us:.3f} us, idle {idle_us:.3f} us"]
+    lines = [f"HTA: overlap {overlap} %, compute {compute_us:.3f} us, idle {idle_us:.3f} us"]
     for name, counted in (("all", list(ops)), ("launched", launched)):
         talk, compute = _spans(counted, "talk"), _spans(counted, "compute")
         every = _spans(counted, "talk", "compute", "copy")
         kernels = _spans(counted, "talk", "compute")
         share = 100 * common_ns(talk, compute) / length_ns(talk) if talk else 0.0
         idle = [(s[-1][1] - s[0][0] - length_ns(s)) / 1e3 for s in (every, kernels)]
-        told.append(
+        lines.append(
             f"{name} ({len(counted)}): overlap {share:.2f} %, compute "
             f"{length_ns(compute) / 1e3:.3f} us, idle {idle[0]:.3f} us, between kernels "
             f"{idle[1]:.3f} us"
         )
-    return "\n    ".join(told)
+    return "\n    ".join(lines)
 
 
 if __name__ == "__main__":

@@ -66,13 +66,15 @@ def measure(folder: Path, num_ranks: int, num_kernels: int) -> None:
     assert all(row["clock"] in ("same", "collectives") for row in ranks), ranks
     print(f"{num_ranks} ranks, {sum(rows)} kernels, {num_bytes / 1e6:.0f} MB")
     parts = {"scan": scanned, "import": imported, "show": shown}
-    for name, one in parts.items():
-        ratio = one["wall_s"] / scanned["wall_s"]
-        print(f"{name:8} {one['wall_s']:8.1f} s {ratio:6.1f} x  {one['peak_bytes'] / 1e6:8.0f} MB")
+    for name, part in parts.items():
+        ratio = part["wall_s"] / scanned["wall_s"]
+        print(
+            f"{name:8} {part['wall_s']:8.1f} s {ratio:6.1f} x  {part['peak_bytes'] / 1e6:8.0f} MB"
+        )
     is_met = (
         imported["wall_s"] <= GOAL_RATIO * scanned["wall_s"] and imported["peak_bytes"] < GOAL_BYTES
     )
-    numbers = {n: {k: v for k, v in one.items() if k != "out"} for n, one in parts.items()}
+    numbers = {n: {k: v for k, v in part.items() if k != "out"} for n, part in parts.items()}
     print(json.dumps({"bench": "ranks_import", **numbers, "is_goal_met": is_met}))
 
 

@@ -324,34 +324,34 @@ class Session:
 
     # -- records ----------------------------------------------------------------------------
 
-    def name_of(self, thing, is_optimizer=False):
+    def name_of(self, owner, is_optimizer=False):
         """Return the number of a module or optimizer; -1 for a module that is not measured."""
         number = -1
         if is_optimizer:
-            number = self._new_name(thing, 0)
+            number = self._new_name(owner, 0)
         else:
             size = 1
-            if hasattr(thing, "parameters"):
-                size = sum(p.numel() for p in thing.parameters() if hasattr(p, "numel"))
+            if hasattr(owner, "parameters"):
+                size = sum(p.numel() for p in owner.parameters() if hasattr(p, "numel"))
             if size:
-                number = self._new_name(thing, size)
-        self.names[id(thing)] = number
+                number = self._new_name(owner, size)
+        self.names[id(owner)] = number
         return number
 
-    def _new_name(self, thing, num_parameters):
+    def _new_name(self, owner, num_parameters):
         if self.is_off or len(self.names) >= 4096:
             return -1
         if self.records is None and not self._open():
             return -1
         number = len(self.names)
-        original = getattr(thing, "_orig_mod", thing)
+        original = getattr(owner, "_orig_mod", owner)
         original = getattr(original, "module", original) if is_wrapper(original) else original
         if self.root is not None and type(original).__name__ != self.root:
             self.others.add(number)
         self.records.say(
             name=number,
             type=type(original).__name__,
-            wrapper=type(thing).__name__,
+            wrapper=type(owner).__name__,
             parameters=num_parameters,
         )
         return number

@@ -187,16 +187,16 @@ def _inference(process: Process, calls: Sequence[Record], *, after_training: boo
         taken[model(record)] += _call_ns(record)
     chosen = taken.most_common(1)[0][0]
     own = [r for r in calls if model(r) == chosen]
-    what = "evaluation call" if after_training else "call"
+    noun = "evaluation call" if after_training else "call"
     sizes = Counter(r.size for r in own)
     size, count = sizes.most_common(1)[0]
     if len(sizes) == 1 or count < MAIN_SIZE_FRAC * len(own):
-        steps = Steps("inference", f"{what} of {chosen[0]}", chosen[0])
+        steps = Steps("inference", f"{noun} of {chosen[0]}", chosen[0])
         _fill(steps, own, process.records)
         return [steps]
-    main = Steps("inference", f"{what} of {chosen[0]} with {size} elements", chosen[0])
+    main = Steps("inference", f"{noun} of {chosen[0]} with {size} elements", chosen[0])
     _fill(main, [r for r in own if r.size == size], process.records)
-    other = Steps("inference", f"{what} of {chosen[0]} with other sizes", chosen[0])
+    other = Steps("inference", f"{noun} of {chosen[0]} with other sizes", chosen[0])
     _fill(other, [r for r in own if r.size != size], process.records)
     return [main, other]
 

@@ -258,8 +258,8 @@ def _run(path: Path, command: list[str]) -> str:
         raise CaptureError(path, f"its reader did not end in {_TIMEOUT_S} s", _DAMAGED) from exc
     check_end(path, done.returncode)
     if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        why = said[-1][:200] if said else f"exit status {done.returncode}"
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        why = lines[-1][:200] if lines else f"exit status {done.returncode}"
         raise CaptureError(path, f"NVIDIA's reader failed on it ({why})", _DAMAGED)
     return done.stdout.decode("utf-8", "replace")
 

@@ -166,13 +166,13 @@ def _export(path: Path, tool: NsysTool, target: Path, made_by: Version | None) -
             path, f"nsys export took longer than {EXPORT_LIMIT_S} s", "Export it by hand"
         ) from None
     check_end(path, done.returncode)
-    said = done.stdout + "\n" + done.stderr
-    if too_new := _TOO_NEW.search(said):
+    output = done.stdout + "\n" + done.stderr
+    if too_new := _TOO_NEW.search(output):
         needed = tuple(int(n) for n in too_new.group(1).split("."))
         where = f"{_made(needed)}, newer than the nsys {_text(tool.version)} of this host"
         raise CaptureError(path, where, _advice(needed))
     if not target.is_file() or target.stat().st_size == 0:
-        why = _last_line(said) or f"exit code {done.returncode}, no output"
+        why = _last_line(output) or f"exit code {done.returncode}, no output"
         raise CaptureError(
             path,
             f"nsys {_text(tool.version)} could not export it ({why})",

@@ -408,8 +408,10 @@ def _only_name(text: str) -> str:
 
 
 def _no_data_message(lines: Sequence[str]) -> str:
-    what = "SKIPPED reports" if any("SKIPPED" in line for line in lines) else "nothing"
-    return f"the report holds {what}: no data was recorded, or nsys stats failed without saying so"
+    content = "SKIPPED reports" if any("SKIPPED" in line for line in lines) else "nothing"
+    return (
+        f"the report holds {content}: no data was recorded, or nsys stats failed without saying so"
+    )
 
 
 def _refuse_other_content(path: Path, lines: Sequence[str]) -> None:

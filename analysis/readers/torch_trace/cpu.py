@@ -74,11 +74,11 @@ def cpu_steps(work: Trace, ranges: PhaseRanges, given: Attribution) -> dict[str,
     if not len(steps.frame):
         return {"step_facts": facts}
     phases = step_parts(work, steps, ranges, given, None).get("phases", [])
-    told = [{k: v for k, v in row.items() if k != "projected_ns"} for row in phases]
+    host_phases = [{k: v for k, v in row.items() if k != "projected_ns"} for row in phases]
     unknown = pd.array([pd.NA] * len(steps.frame), "Int64")
     return {
         "steps": steps.frame.assign(num_api_calls=unknown, api_ns=unknown),
-        "step_facts": facts | ({"phases": told} if told else {}),
+        "step_facts": facts | ({"phases": host_phases} if host_phases else {}),
         "step_kernels": step_kernels(work, steps),
     }
 

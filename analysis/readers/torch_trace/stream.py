@@ -138,9 +138,9 @@ class TraceStream:
             try:
                 value, end = self._scan(self._text, self._at)
             except StopIteration as exc:
-                place, what = int(exc.value), "no value is here"
+                place, fault = int(exc.value), "no value is here"
             except json.JSONDecodeError as exc:
-                place, what = exc.pos, exc.msg
+                place, fault = exc.pos, exc.msg
             except ValueError as exc:  # an integer of thousands of digits
                 raise self._error("a number is too long") from exc
             else:
@@ -148,13 +148,13 @@ class TraceStream:
                     self._at = end
                     return value
                 continue
-            if "escape" in what and self._repair():
+            if "escape" in fault and self._repair():
                 continue
             if self._name_no_numbers():
                 continue
             ahead = place - self._at
             if len(self._text) - self._at > _MAX_VALUE_CHARS or not self._more():
-                raise self._error(what, self._at + ahead)
+                raise self._error(fault, self._at + ahead)
 
     def _repair(self) -> bool:
         """Double the backslashes that start no escape; False where there is none to mend."""
@@ -198,12 +198,12 @@ class TraceStream:
         self._at = 0
         return not self._is_end
 
-    def _error(self, what: str, place: int | None = None) -> CaptureError:
+    def _error(self, fault: str, place: int | None = None) -> CaptureError:
         at = self._at if place is None else place
         if self._is_end and not self._text[self._at :].strip():
-            what = "the JSON is cut off"
-        elif self._is_end and place is not None and "nterminated" in what:
-            what = "the JSON is cut off within a text"
+            fault = "the JSON is cut off"
+        elif self._is_end and place is not None and "nterminated" in fault:
+            fault = "the JSON is cut off within a text"
         errors = "surrogateescape" if self._encoding == "utf-8" else "replace"
         rest = len(self._text[at:].encode(self._encoding, errors))
-        return CaptureError(self._path, f"{what} at byte {self._num_bytes - rest}", _REMEDY)
+        return CaptureError(self._path, f"{fault} at byte {self._num_bytes - rest}", _REMEDY)

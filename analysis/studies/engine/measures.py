@@ -59,26 +59,26 @@ def latency_over(
 
     None where the measure is no such statistic, or a run has it without its samples.
     """
-    what = LATENCY_STATISTICS.get(measure)
-    if what is None or not all(len(view.samples) for view in views):
+    statistic = LATENCY_STATISTICS.get(measure)
+    if statistic is None or not all(len(view.samples) for view in views):
         return None
     frames = [
         view.samples.assign(process=[f"{i} {process}" for process in view.samples["process"]])
         for i, view in enumerate(views)
     ]
     statistics = latency_ms(pd.concat(frames, ignore_index=True))
-    if what not in statistics:
+    if statistic not in statistics:
         return None
-    ci95 = statistics.get("ci95") if what == "median" else None
-    scale = 100 if what == "cv" else 1
-    return scale * statistics[what], (ci95[0], ci95[1]) if ci95 else None
+    ci95 = statistics.get("ci95") if statistic == "median" else None
+    scale = 100 if statistic == "cv" else 1
+    return scale * statistics[statistic], (ci95[0], ci95[1]) if ci95 else None
 
 
 def _latency_statistic(view: RunView, name: str) -> list[Reading]:
     return _one(latency(view, name, 100 if name == "cv" else 1.0))
 
 
-def _calls(view: RunView, what: str) -> list[Reading]:
+def _calls(view: RunView, quantity: str) -> list[Reading]:
     """Return each host call with its share of the time in calls, total, count or mean."""
     rows = view.api_calls
     total_ns = float(rows["total_ns"].sum()) if len(rows) else 0.0
@@ -90,7 +90,7 @@ def _calls(view: RunView, what: str) -> list[Reading]:
         "total": top["total_ns"] / NS_PER_MS,
         "count": top["count"],
         "mean": top["total_ns"] / top["count"] / 1e3,
-    }[what]
+    }[quantity]
     return [
         Reading(value=float(value), extra=str(name))
         for name, value in zip(top["name"], values, strict=True)
@@ -124,7 +124,7 @@ def _gemm_fraction(view: RunView) -> list[Reading]:
     return _one(None if share is None else 100 * float(share))
 
 
-def _top_kernel(view: RunView, what: str, *, only_other: bool) -> list[Reading]:
+def _top_kernel(view: RunView, quantity: str, *, only_other: bool) -> list[Reading]:
     """Return the name of the longest kernel with its share, total (ms) or instances.
 
     `what`: `share` of all kernel time, `total` or `count` over the capture.
@@ -140,8 +140,8 @@ def _top_kernel(view: RunView, what: str, *, only_other: bool) -> list[Reading]:
     shown = OPAQUE_NAME if is_opaque else label(name)
     rows = view.kernels[view.kernels["name"] == name]
     value = 100 * float(shares.iloc[0])
-    if what != "share":
-        column, unit = {"total": ("total_ns", NS_PER_MS), "count": ("count", 1)}[what]
+    if quantity != "share":
+        column, unit = {"total": ("total_ns", NS_PER_MS), "count": ("count", 1)}[quantity]
         value = float(rows[column].sum()) / unit
     return [Reading(value=value, extra=shown, fields=_how_recorded(view))]
 
@@ -151,7 +151,7 @@ def _how_recorded(view: RunView) -> dict[str, str]:
     return {"recorded": "whole graphs"} if view.kernels["is_opaque"].any() else {}
 
 
-def _top_by_phase(view: RunView, what: str = "share") -> list[Reading]:
+def _top_by_phase(view: RunView, quantity: str = "share") -> list[Reading]:
     """Return the longest kernel of the forward and of the backward phase of a training step."""
     mode = str(view.run.params.get("mode", ""))
     if mode in ("", "forward"):
@@ -161,12 +161,12 @@ def _top_by_phase(view: RunView, what: str = "share") -> list[Reading]:
         if (top := phase_top(view, phase)) is not None:
             where = {"mode": f"{mode}/{phase}"}
             value = {"share": 100 * top[1], "total": top[2] / NS_PER_MS, "count": float(top[3])}
-            readings.append(Reading(value=value[what], extra=label(top[0]), fields=where))
+            readings.append(Reading(value=value[quantity], extra=label(top[0]), fields=where))
     return readings
 
 
-def _top_of_any(view: RunView, what: str) -> list[Reading]:
-    return _top_kernel(view, what, only_other=False) + _top_by_phase(view, what)
+def _top_of_any(view: RunView, quantity: str) -> list[Reading]:
+    return _top_kernel(view, quantity, only_other=False) + _top_by_phase(view, quantity)
 
 
 def _shares(view: RunView, by: str) -> list[Reading]:
@@ -319,11 +319,11 @@ MEASURES: Mapping[str, Measure] = {
     "regroup_ms": lambda v: _one(stored(v, "regroup_time", "regroup")),
     "gemm_fraction": _gemm_fraction,
     **{
-        f"top_kernel_{what}": partial(_top_of_any, what=what)
+        f"top_kernel_{what}": partial(_top_of_any, quantity=what)
         for what in ("share", "total", "count")
     },
     **{
-        f"top_non_gemm_{what}": partial(_top_kernel, what=what, only_other=True)
+        f"top_non_gemm_{what}": partial(_top_kernel, quantity=what, only_other=True)
         for what in ("share", "total", "count")
     },
     "category_share": lambda v: _shares(v, "category"),
@@ -331,7 +331,10 @@ MEASURES: Mapping[str, Measure] = {
     "origin_share": lambda v: _shares(v, "origin"),
     "forward_host": lambda v: _phase(v, "forward", "host_ns"),
     "forward_projected": lambda v: _phase(v, "forward", "projected_ns"),
-    **{f"call_{what}": partial(_calls, what=what) for what in ("share", "total", "count", "mean")},
+    **{
+        f"call_{what}": partial(_calls, quantity=what)
+        for what in ("share", "total", "count", "mean")
+    },
     "dtoh_us_per_token": lambda v: _copy_us_per_token(v, "DtoH"),
     "dtod_us_per_token": lambda v: _copy_us_per_token(v, "DtoD"),
     "allocations": _allocations,

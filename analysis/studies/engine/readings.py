@@ -26,9 +26,9 @@ class Reading:
     ci95: tuple[float, float] | None = None
 
 
-def latency(view: RunView, what: str, scale: float = 1.0) -> float | None:
+def latency(view: RunView, statistic: str, scale: float = 1.0) -> float | None:
     statistics = view.summary.get("latency_ms")
-    value = statistics.get(what) if isinstance(statistics, Mapping) else None
+    value = statistics.get(statistic) if isinstance(statistics, Mapping) else None
     return None if value is None else float(value) * scale
 
 

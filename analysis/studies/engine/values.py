@@ -73,15 +73,15 @@ def longest_kernel(prefix: str, *, name_metric: str) -> tuple[Value, ...]:
     """Return share, total and instances of a longest kernel, named by the field `kernel`."""
     return tuple(
         Value(
-            f"{prefix}_{what}",
+            f"{prefix}_{quantity}",
             label,
             unit,
-            f"{prefix}_{what}",
+            f"{prefix}_{quantity}",
             (f"{prefix}_{published}",),
             extra="kernel",
             named_by=name_metric,
         )
-        for what, label, unit, published in (
+        for quantity, label, unit, published in (
             ("share", "share of kernel time", "%", "share"),
             ("total", "total", "ms", "total"),
             ("count", "instances", "", "instances"),

@@ -93,15 +93,15 @@ def waterfalls(comparison: Comparison, views: Sequence[RunView]) -> None:
 
 def _draw_fall(fall: Waterfall, comparison: Comparison, views: Sequence[RunView]) -> None:
     time = WORDS[comparison.device].time
-    what = {
+    caption = {
         "span": "first to last GPU operation",
         "kernel_time": time,
         "operators": f"{time} by operator",
     }[fall.mode]
     each, word = _same_steps(fall, views)
     per = word if each > 1 else fall.per
-    st.caption(f"{what}, {'whole capture' if per == 'capture' else f'per {per}'}")
-    chart(_fall(fall, comparison, what, each), alt=f"Steps from A to B of the {what}")
+    st.caption(f"{caption}, {'whole capture' if per == 'capture' else f'per {per}'}")
+    chart(_fall(fall, comparison, caption, each), alt=f"Steps from A to B of the {caption}")
 
 
 def _same_steps(fall: Waterfall, views: Sequence[RunView]) -> tuple[int, str]:
@@ -117,13 +117,13 @@ def _same_steps(fall: Waterfall, views: Sequence[RunView]) -> tuple[int, str]:
     return (left, "iteration") if left and left == right else (1, fall.per)
 
 
-def _fall(fall: Waterfall, comparison: Comparison, what: str, each: int) -> Chart:
+def _fall(fall: Waterfall, comparison: Comparison, caption: str, each: int) -> Chart:
     steps = [(bar.name, bar.delta_ns / each) for bar in fall.bars]
     labels = (comparison.a.label, comparison.b.label)
     if comparison.intended:
         field, a, b = comparison.intended.field, comparison.intended.a, comparison.intended.b
         labels = (f"{field} {a or 'unknown'}", f"{field} {b or 'unknown'}")
-    return waterfall(steps, start_ns=fall.total_a_ns / each, labels=labels, what=what)
+    return waterfall(steps, start_ns=fall.total_a_ns / each, labels=labels, what=caption)
 
 
 def kernel_pairs(comparison: Comparison, views: Sequence[RunView]) -> None:

@@ -115,18 +115,18 @@ def isolate(comparison: Comparison, a: Sequence[RunView], b: Sequence[RunView]) 
 
 
 def _pair(pair: Isolated, a: RunRow) -> None:
-    what = f"{pair.variable}: {pair.a} \u2192 {pair.b}"
+    change = f"{pair.variable}: {pair.a} \u2192 {pair.b}"
     if pair.run_a and pair.run_b:
         st.page_link(
             links.COMPARE,
-            label=plain_markdown(what),
+            label=plain_markdown(change),
             icon=":material/compare_arrows:",
             query_params={"a": pair.run_a, "b": pair.run_b},
         )
         return
     job = pair.missing
     bar = st.container(horizontal=True, vertical_alignment="center")
-    bar.markdown(plain_markdown(f"{what}: nobody ran A with that yet."))
+    bar.markdown(plain_markdown(f"{change}: nobody ran A with that yet."))
     if job["gpu"] not in _served() or job["workload"] not in load_workloads():
         with bar.popover("The command"):
             st.code(submit_command(job), language="bash", wrap_lines=True)

@@ -75,9 +75,9 @@ def _metric(name: str, *, is_known: bool, device: RanOn) -> str:
     if is_named:
         label, profiled = COMPARED[name].label, ", profiled" if COMPARED[name].is_profiled else ""
         return label if label.endswith(", profiled") else f"{label}{profiled}"
-    said = metric_text(name, device)
+    text = metric_text(name, device)
     profiled = ", profiled" if Metric(name=name, unit="").is_profiled else ""
-    return f"{said[0].upper()}{said[1:]}{profiled}"
+    return f"{text[0].upper()}{text[1:]}{profiled}"
 
 
 def _side(place: object, names: dict[str, str], key: str) -> str:
@@ -170,14 +170,14 @@ def verdict(comparison: Comparison) -> None:
 
 def _change(comparison: Comparison) -> str:
     ratio = comparison.ratio or 1.0
-    what = "higher" if ratio > 1 else "lower"
+    direction = "higher" if ratio > 1 else "lower"
     interval_text = ""
     if comparison.ci95:
         low, high = (_signed(100 * (v - 1)) for v in comparison.ci95)
         inside = " inside one process" if comparison.ci95_basis == "samples" else ""
         interval_text = f" (95 %{inside}: {low} to {high} %)"
     name = metric_text(comparison.metric, comparison.device)
-    return f"{name} {abs(100 * (ratio - 1)):.1f} % {what}{interval_text}"
+    return f"{name} {abs(100 * (ratio - 1)):.1f} % {direction}{interval_text}"
 
 
 def _signed(percent: float) -> str:
@@ -197,9 +197,9 @@ def _figures(comparison: Comparison) -> str:
     return ", ".join(sides) + ratio
 
 
-def _many(number: int, what: str) -> str:
-    plural = {"process": "processes"}.get(what, f"{what}s")
-    return f"{number} {what if number == 1 else plural}"
+def _many(number: int, noun: str) -> str:
+    plural = {"process": "processes"}.get(noun, f"{noun}s")
+    return f"{number} {noun if number == 1 else plural}"
 
 
 def _value(value: float | None, unit: str) -> str:
@@ -280,9 +280,9 @@ def _of_one(a: RunView, b: RunView, key: str, label: str, of: str) -> Card:
     known = values[0] and values[1] is not None
     note = f"{significant(values[1] / values[0])} \u00d7" if known else "not known on both sides"  # type: ignore[operator]
     bases = {basis.word for view in (a, b) if (basis := basis_of(view)) is not None}
-    one = " or ".join(sorted(bases)) or "step"
+    unit = " or ".join(sorted(bases)) or "step"
     text = of + tooltip(key)
-    return Card(label=f"{label} / {one}", value=" \u2192 ".join(shown), note=note, definition=text)
+    return Card(label=f"{label} / {unit}", value=" \u2192 ".join(shown), note=note, definition=text)
 
 
 def _share(a: RunView, b: RunView, key: str, label: str) -> Card:

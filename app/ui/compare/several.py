@@ -28,7 +28,7 @@ def measurements(comparison: Comparison) -> None:
     title = f"{len(comparison.pairs)} measurements against "
     st.subheader(title + ("the first" if len(firsts) == 1 else "their partners"), anchor=False)
     unit = f" {comparison.unit}" if comparison.unit else ""
-    what = metric_text(comparison.metric, comparison.device)
+    metric = metric_text(comparison.metric, comparison.device)
     rows = [
         {
             "B": pair.b.label,
@@ -46,7 +46,7 @@ def measurements(comparison: Comparison) -> None:
     ]
     table = pd.DataFrame(rows)
     if len(firsts) == 1:
-        st.caption(plain_markdown(f"{what}; A is {comparison.pairs[0].a.label}."))
+        st.caption(plain_markdown(f"{metric}; A is {comparison.pairs[0].a.label}."))
         table = table.drop(columns="against A")
     right = st.column_config.TextColumn(alignment="right")
     numeric = (f"A{unit}", f"B{unit}", "B / A", "95 % interval")

@@ -122,17 +122,17 @@ def _overhead(view: RunView, clean_ns: float) -> str:
 def _kernel_time(view: RunView) -> Card:
     total, num = view.summary.get("kernel_time_ns"), view.summary.get("num_kernels")
     is_cpu = is_cpu_run(view)
-    label, what = ("Operator time", "operators") if is_cpu else ("Kernel time", "kernels")
+    label, work = ("Operator time", "operators") if is_cpu else ("Kernel time", "kernels")
     text = _of_operators(view) + tooltip("kernel_time_ns")
     if total is None:
         is_there = view.primary_pass in (Pass.NSYS, Pass.TRACE)
         passes = "trace pass" if is_cpu else "nsys or trace pass"
-        why = f"no {what} in the capture" if is_there else f"no {passes}"
+        why = f"no {work} in the capture" if is_there else f"no {passes}"
         return Card(label=label, value=UNKNOWN, note=why, definition=text)
     basis, one_ns = basis_of(view), kernel_time_of_one(view)
     if basis is not None and one_ns is not None:
         article = "an" if basis.word == "iteration" else "a"
-        note = f"{what}: {count(num_kernels_of_one(view))} {article} {basis.word}, "
+        note = f"{work}: {count(num_kernels_of_one(view))} {article} {basis.word}, "
         note += f"{'median' if basis.is_of_steps else 'mean'} of {basis.told}"
         return Card(
             label=f"{label} / {basis.word}",
@@ -140,7 +140,7 @@ def _kernel_time(view: RunView) -> Card:
             note=f"{note}; whole capture {duration(total)}",
             definition=text,
         )
-    note = f"{what}: {count(num)}"
+    note = f"{work}: {count(num)}"
     return Card(label=label, value=duration(total), note=note, definition=text)
 
 
@@ -247,6 +247,6 @@ def _memory(view: RunView) -> Card:
         return Card(label="Peak memory", value=UNKNOWN, note=why, definition=text)
     reserved = view.summary.get("reserved_bytes")
     source = (view.summary.get("memory_sources") or {}).get("peak_memory_bytes")
-    what = "taken from the driver" if source == "driver" else "allocated"
-    note = f"{what}; reserved {bytes_(reserved) if reserved else 'not recorded'}"
+    basis = "taken from the driver" if source == "driver" else "allocated"
+    note = f"{basis}; reserved {bytes_(reserved) if reserved else 'not recorded'}"
     return Card(label="Peak memory", value=bytes_(peak), note=note, definition=text)

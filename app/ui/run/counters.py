@@ -311,8 +311,8 @@ def _rule(rule: dict[str, Any]) -> str:
         facts.append(f"{percent(rule['share_frac'])} of the GPU time")
     if pd.notna(rule["speedup"]):
         facts.append(f"its estimated gain {rule['speedup']:.0f} %")
-    told = f'<span class="wb-muted">{escape(", ".join(facts))}</span>'
-    head = f"<b>{escape(str(rule['rule']))}</b>{told}"
+    details = f'<span class="wb-muted">{escape(", ".join(facts))}</span>'
+    head = f"<b>{escape(str(rule['rule']))}</b>{details}"
     return f"<div>{head}</div><div>{escape(str(rule['message']))}</div>"
 
 
@@ -333,11 +333,13 @@ def launch_detail(view: RunView) -> None:
         return
     st.markdown("**One launch**")
     labels = distinct_labels(tuple(launches["name"]), KERNEL_CHARS)
-    told = {
+    options = {
         int(row.launch): f"{labels[row.name]}, grid {row.grid}, {duration(row.duration_ns)}"
         for row in launches[["launch", "name", "grid", "duration_ns"]].itertuples(index=False)
     }
-    chosen = st.selectbox("Launch", list(told), format_func=lambda n: told[n], key="counter_launch")
+    chosen = st.selectbox(
+        "Launch", list(options), format_func=lambda n: options[n], key="counter_launch"
+    )
     mine = details[details["launch"] == chosen]
     left, right = st.columns(2, gap="large")
     with left:

@@ -181,9 +181,9 @@ _MOST_LOUD = 3
 
 def _noted(view: RunView) -> tuple[list[str], list[str]]:
     warnings = list(dict.fromkeys((w.code, w.message) for w in view.warnings))
-    told = [(code, with_micro(message.replace("`", ""))) for code, message in warnings]
-    loud = [message for code, message in told if code not in _QUIET_CODES]
-    quiet = [message for code, message in told if code in _QUIET_CODES]
+    messages = [(code, with_micro(message.replace("`", ""))) for code, message in warnings]
+    loud = [message for code, message in messages if code not in _QUIET_CODES]
+    quiet = [message for code, message in messages if code in _QUIET_CODES]
     return loud[:_MOST_LOUD], loud[_MOST_LOUD:] + quiet
 
 

@@ -96,22 +96,22 @@ def _of_one(mine: list[tuple[float, ...]], basis: Basis | None) -> dict[str, lis
     """Return the columns of what a step moves; {} where it is not known."""
     if basis is None:
         return {}
-    one = basis.word
+    word = basis.word
     return {
-        f"count / {one}": [decimal(row[0]) for row in mine],
-        f"size / {one}": [bytes_(row[1]) for row in mine],
-        f"time / {one}": [duration(row[2]) for row in mine],
+        f"count / {word}": [decimal(row[0]) for row in mine],
+        f"size / {word}": [bytes_(row[1]) for row in mine],
+        f"time / {word}": [duration(row[2]) for row in mine],
     }
 
 
 def _call_table(calls: pd.DataFrame, of_one: pd.DataFrame, basis: Basis | None) -> pd.DataFrame:
     mine = of_one.set_index("name").reindex(calls["name"]).fillna(0)
-    one = basis.word if basis is not None and len(of_one) else None
+    word = basis.word if basis is not None and len(of_one) else None
     return pd.DataFrame(
         {
             "call": calls["name"],
-            **({f"count / {one}": mine["count"].to_numpy(float)} if one else {}),
-            **({f"\u00b5s / {one}": mine["total_ns"].to_numpy(float) / 1e3} if one else {}),
+            **({f"count / {word}": mine["count"].to_numpy(float)} if word else {}),
+            **({f"\u00b5s / {word}": mine["total_ns"].to_numpy(float) / 1e3} if word else {}),
             "count": calls["count"],
             "total ms": calls["total_ns"] / 1e6,
             "longest \u00b5s": calls["max_ns"] / 1e3,

@@ -37,7 +37,7 @@ def kernels(view: RunView) -> None:
     if view.kernels.empty:
         style.empty_state(f"No {_what(view)} recorded", why_no_kernels(view))
         return
-    what = _what(view)
+    work = _what(view)
     basis = basis_of(view)
     shares = ranked_kernels(view)
     marked = kept_kernels(view)
@@ -56,10 +56,10 @@ def kernels(view: RunView) -> None:
     shown = _of_one(shares)
     left, right = st.columns([3, 2], gap="large")
     with left:
-        st.markdown(f"**Longest {what}**")
+        st.markdown(f"**Longest {work}**")
         chart(
             kernel_charts.top_kernels(shown.head(_TOP), of=_time(view)),
-            alt=f"The {min(_TOP, len(shares))} {what} with most total time",
+            alt=f"The {min(_TOP, len(shares))} {work} with most total time",
         )
     with right:
         by = st.segmented_control(
@@ -110,8 +110,8 @@ def _recognised(view: RunView) -> str:
     if frac == 0:
         return "Classes come from names; every name is recognised by a rule."
     share = percent(frac) if frac is not None else "an unknown share"
-    what = "operators' self time" if is_cpu_run(view) else "kernel time"
-    return f"Classes come from names: {share} of the {what} is not recognised by any rule."
+    time = "operators' self time" if is_cpu_run(view) else "kernel time"
+    return f"Classes come from names: {share} of the {time} is not recognised by any rule."
 
 
 def kernel_table(
@@ -128,14 +128,14 @@ def kernel_table(
     With `is_chosen`, which says of each row whether it is chosen at first, a row can be chosen;
     return it.
     """
-    one = basis.word if basis else ""
+    word = basis.word if basis else ""
     table = pd.DataFrame(
         {
             "kernel": shares["name"].map(distinct_labels(tuple(shares["name"]), KERNEL_CHARS)),
             "category": [[c] for c in shares["category"]],
             "share": 100 * shares["share_frac"],
-            f"\u00b5s / {one}": shares["one_ns"].astype("Float64") / 1e3,
-            f"launches / {one}": shares["one_count"].astype("Float64"),
+            f"\u00b5s / {word}": shares["one_ns"].astype("Float64") / 1e3,
+            f"launches / {word}": shares["one_count"].astype("Float64"),
             "mean \u00b5s": shares["mean_ns"] / 1e3,
             "min \u00b5s": shares["min_ns"] / 1e3,
             "max \u00b5s": shares["max_ns"] / 1e3,
@@ -152,7 +152,7 @@ def kernel_table(
         }
     )
     if basis is None:
-        table = table.drop(columns=[f"\u00b5s / {one}", f"launches / {one}"])
+        table = table.drop(columns=[f"\u00b5s / {word}", f"launches / {word}"])
     if is_cpu:
         table = table.drop(columns=_OF_LAUNCHES).rename(columns=_CPU_LABELS)
     looks = {"height": height or table_height(table, 560), "column_config": _kernel_columns(table)}
@@ -175,7 +175,7 @@ _CPU_LABELS = {
 def _kernel_columns(table: pd.DataFrame) -> dict[str, object]:
     number = st.column_config.NumberColumn
     is_cpu = "operator" in table
-    said = _CPU_HELP if is_cpu else _HELP
+    help_texts = _CPU_HELP if is_cpu else _HELP
     times = [
         c for c in table if c.endswith("\u00b5s") or c == "total ms" or c.startswith("\u00b5s / ")
     ]
@@ -190,7 +190,7 @@ def _kernel_columns(table: pd.DataFrame) -> dict[str, object]:
             width=150,
             help="The longest bar is the largest share",
         ),
-        **{c: number(format=fixed_format(table[c], most=2), help=said.get(c)) for c in times},
+        **{c: number(format=fixed_format(table[c], most=2), help=help_texts.get(c)) for c in times},
         **{c: number(format="%.4g") for c in table if c.startswith(("calls / ", "launches / "))},
         "confidence": number(format="%.2f", help="How sure the rule is of the class"),
         "full name": st.column_config.TextColumn(width="small"),

@@ -53,10 +53,10 @@ def _shown_part(points: pd.DataFrame) -> pd.DataFrame:
     inside = points["time_ns"].between(start_ns, end_ns)
     if inside.all():
         return points
-    what = st.segmented_control(
+    choice = st.segmented_control(
         "Show", ["Steps", "Whole recording"], default="Steps", key="memory_part", required=True
     )
-    return points[inside] if what == "Steps" else points
+    return points[inside] if choice == "Steps" else points
 
 
 _LEAST_ZOOM = 0.9
@@ -191,10 +191,10 @@ def _bands(points: pd.DataFrame) -> list[tuple[str, float, float]]:
 
     Points without a phase (a free has no stack) between two of one phase belong to it.
     """
-    told = pd.Series([top_phase(p) if isinstance(p, str) else "" for p in points["phase"]])
-    named = told.where(told != "")
+    phases = pd.Series([top_phase(p) if isinstance(p, str) else "" for p in points["phase"]])
+    named = phases.where(phases != "")
     before, after = named.ffill(), named.bfill()
-    phase = told.where(before.isna() | (before != after), before)
+    phase = phases.where(before.isna() | (before != after), before)
     phase.index = points.index
     if not (phase != "").any():
         return []

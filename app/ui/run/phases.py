@@ -38,22 +38,22 @@ def phases(view: RunView) -> None:
     drawn = merged if basis is None else of_one
     shown = drawn[drawn["path"].str.count("/") <= 3].head(16)
     is_cpu = is_cpu_run(view)
-    what = "operator" if is_cpu else "kernel"
+    work = "operator" if is_cpu else "kernel"
     shown = shown.assign(label=shown["path"].str.rsplit("/").str[-1])
     chart(
-        phase_charts.phase_times(shown, what=what),
-        alt=f"Host range{'' if is_cpu else ', GPU projection'} and {what} sum of each phase",
+        phase_charts.phase_times(shown, what=work),
+        alt=f"Host range{'' if is_cpu else ', GPU projection'} and {work} sum of each phase",
     )
     used = sorted(set(merged["attribution"]))
     rules = _CPU_ATTRIBUTION if is_cpu else _ATTRIBUTION
     of = f"Of a {basis.word}, mean of {basis.told}. " if basis else "Of the whole capture. "
     st.caption(of + " ".join(rules[a] for a in used if a in rules))
     if basis is None:
-        _phase_table(merged, what)
+        _phase_table(merged, work)
     else:
-        _phase_table(of_one, what)
+        _phase_table(of_one, work)
         with st.expander("The whole capture"):
-            _phase_table(merged, what)
+            _phase_table(merged, work)
     phase_kernels(view)
 
 
@@ -69,21 +69,21 @@ def _of_one(merged: pd.DataFrame, view: RunView) -> pd.DataFrame:
     return own.assign(**{c: mine[c].to_numpy() for c in figures.columns}).reset_index(drop=True)
 
 
-def _phase_table(merged: pd.DataFrame, what: str) -> None:
+def _phase_table(merged: pd.DataFrame, work: str) -> None:
     table = pd.DataFrame(
         {
             "phase": merged["label"],
             "ranges": merged["num_ranges"],
             "host range ms": _ms(merged["host_ns"]),
             "GPU projection ms": _ms(merged["projected_ns"]),
-            f"{what} sum ms": _ms(merged["kernel_ns"]),
-            f"{what}s": merged["num_kernels"],
+            f"{work} sum ms": _ms(merged["kernel_ns"]),
+            f"{work}s": merged["num_kernels"],
             "given by": merged["attribution"],
             "process": merged["process"],
             "path": merged["path"],
         }
     )
-    of_operators = what == "operator"
+    of_operators = work == "operator"
     same = [c for c in ("given by", "process") if table[c].nunique() < 2]  # the caption says how
     show_table(
         table.drop(columns=[*same, *(["GPU projection ms"] if of_operators else [])]),
@@ -97,7 +97,7 @@ def _phase_table(merged: pd.DataFrame, what: str) -> None:
                 ("operator sum ms", OF_OPERATORS + tooltip("phases.kernel_ns")),
             )
         },
-        alt=f"Phases with host{'' if of_operators else ', projected'} and {what} time",
+        alt=f"Phases with host{'' if of_operators else ', projected'} and {work} time",
     )
 
 

@@ -76,8 +76,8 @@ def _steps(view: RunView, rows: pd.DataFrame) -> None:
         st.caption(why)
         return
     chart(rank_charts.step_skew(steps), alt="Skew and waiting for the straggler by step")
-    told = steps.assign(is_told=_column(steps, "where").notna())
-    worst = told.sort_values(["waited_ns", "is_told"], kind="stable").iloc[-1]
+    marked = steps.assign(is_told=_column(steps, "where").notna())
+    worst = marked.sort_values(["waited_ns", "is_told"], kind="stable").iloc[-1]
     where = worst.get("where")
     place = f", in {place_words(where)}" if isinstance(where, str) else ""
     st.caption(

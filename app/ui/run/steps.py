@@ -61,17 +61,17 @@ def _how_found(by_step: StepView) -> None:
     facts = by_step.facts
     by = _FOUND_BY[facts["source"]].format(facts.get("evidence", ""))
     left_out = facts["num_excluded"]
-    told = f"**{many(facts['count'], 'step')}**, found by {by}"
-    told += f" (confidence {percent(facts['confidence'])})." if facts["confidence"] < 1 else "."
+    text = f"**{many(facts['count'], 'step')}**, found by {by}"
+    text += f" (confidence {percent(facts['confidence'])})." if facts["confidence"] < 1 else "."
     if left_out:
-        told += f" {many(left_out, 'step')} left out of the averages."
+        text += f" {many(left_out, 'step')} left out of the averages."
     block = facts.get("block")
     if block:
         size, times = block["num_kernels"], block["count"]
-        told += f" A step repeats a block of {size} GPU operations {times} times."
+        text += f" A step repeats a block of {size} GPU operations {times} times."
     if facts.get("micro_steps"):
-        told += f" It accumulates the gradients of {facts['micro_steps']} micro-steps."
-    st.markdown(told)
+        text += f" It accumulates the gradients of {facts['micro_steps']} micro-steps."
+    st.markdown(text)
 
 
 def _cards(view: RunView) -> list[Card]:
@@ -192,24 +192,24 @@ def _parts(by_step: StepView, *, is_cpu: bool = False) -> None:
     else:
         st.caption("Not known.")
     if facts.get("phases"):
-        what = "operator" if is_cpu else "kernel"
+        work = "operator" if is_cpu else "kernel"
         st.markdown("**A step's phases**")
         show_table(
             pd.DataFrame(
                 {
                     "phase": [p["path"] for p in facts["phases"]],
-                    f"{what}s": [p.get("num_kernels") for p in facts["phases"]],
-                    f"{what} sum ms": [p.get("kernel_ns", 0) / 1e6 for p in facts["phases"]],
+                    f"{work}s": [p.get("num_kernels") for p in facts["phases"]],
+                    f"{work} sum ms": [p.get("kernel_ns", 0) / 1e6 for p in facts["phases"]],
                 }
             ),
             height=table_height(facts["phases"], 320),
             column_config={
-                f"{what}s": st.column_config.NumberColumn(
+                f"{work}s": st.column_config.NumberColumn(
                     format=count_format([p.get("num_kernels") for p in facts["phases"]])
                 ),
-                f"{what} sum ms": st.column_config.NumberColumn(format="%.3f"),
+                f"{work} sum ms": st.column_config.NumberColumn(format="%.3f"),
             },
-            alt=f"{what.capitalize()} time of a step by phase",
+            alt=f"{work.capitalize()} time of a step by phase",
         )
 
 

@@ -153,13 +153,13 @@ def _rows(
     shown = steps.head(_MAX_STEPS)
     start = shown["start_ns"].to_numpy(float) - timeline.origin_ns
     end = shown["end_ns"].to_numpy(float) - timeline.origin_ns
-    told = [
+    labels = [
         f"step {n}" + ("" if regular else f", left out: {reason}")
         for n, regular, reason in zip(
             shown["step"], shown["is_regular"], shown["reason"], strict=True
         )
     ]
-    ruler = pd.DataFrame({"start": start, "dur": end - start, "row": 0, "name": told})
+    ruler = pd.DataFrame({"start": start, "dur": end - start, "row": 0, "name": labels})
     below = view.ranges.assign(row=view.ranges["row"] + 1)
     joined = pd.concat([ruler, below], ignore_index=True) if len(below) else ruler
     return ["steps", *timeline.range_rows], joined.astype({"row": "int32"})
