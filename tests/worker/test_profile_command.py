@@ -165,7 +165,8 @@ def test_program_that_fails_before_any_step_is_a_failed_run_with_its_last_words(
     assert "heads must divide width" in manifest["error"]
 
 
-def test_interrupt_keeps_what_was_measured(profile, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_keeps_what_was_measured(profile, tmp_path, number):
     out = tmp_path / "bundle"
     process = subprocess.Popen(
         [sys.executable, "-m", "worker.profile", "--out", str(out), "--",
@@ -175,7 +176,7 @@ def test_interrupt_keeps_what_was_measured(profile, tmp_path):
     )  # fmt: skip
     for _, line in zip(range(20), process.stdout, strict=False):
         assert line
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     for _line in process.stdout:
         pass
     code = process.wait(timeout=60)

@@ -210,6 +210,22 @@ def test_training_and_evaluation_are_kept_apart_and_accumulation_is_one_step(wit
     assert (evaluation.title, len(evaluation)) == ("evaluation call of Linear", 5)
 
 
+def test_training_without_a_module_call_goes_from_one_optimizer_step_to_the_next(with_torch):
+    script = (
+        "import time, torch\n"
+        "w = torch.nn.Parameter(torch.ones(4)); opt = torch.optim.SGD([w], lr=0.1)\n"
+        "for step in range(6):\n"
+        "    time.sleep(0.02); w.square().sum().backward(); opt.step(); opt.zero_grad()\n"
+    )
+
+    _, [process] = with_torch(script)
+
+    [training] = find_steps(process)
+    assert (training.kind, len(training)) == ("training", 5)
+    assert min(training.alone_ns) >= 20_000_000
+    assert training.alone_ns[:4] == training.to_next_ns[:4]
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Return, for each kind of training loop, the steps that were seen of it."""

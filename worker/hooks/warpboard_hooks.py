@@ -424,6 +424,9 @@ class Session:
             if not self.is_training:
                 self.is_training = True
                 self.step_index = min(self.step_index, 0)
+            if self.is_between and not self.is_marked:
+                # No call of a module began this step: the next one begins here.
+                self.step_begins()
             self.is_between = True
 
     def _is_anchor_gone(self):

@@ -3,8 +3,8 @@
 The program is run once for each pass: `clean` alone, for latency; `nsys` or `trace` for kernels,
 `memory` for the allocator, `ncu` for the counters of the kernels that matter. Needs Python's
 standard library; what a PyTorch program needs for its steps to be seen enters by PYTHONPATH.
-Exit code: the program's own (128 + N for signal N), 130 after Ctrl-C, 2 for a wrong argument, 3
-where nothing could be measured.
+Exit code: the program's own (128 + N for signal N), 130 after Ctrl-C or SIGTERM, 2 for a wrong
+argument, 3 where nothing could be measured.
 """
 
 import argparse
@@ -232,7 +232,10 @@ def _folder(out: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _interrupts(stop: threading.Event) -> Iterator[None]:
-    """Let the first Ctrl-C end the pass that runs, and the second one everything."""
+    """Let the first Ctrl-C or SIGTERM end the pass that runs, and the second one everything.
+
+    SIGTERM is what `timeout`, a batch system at its time limit and a container that stops send.
+    """
 
     def interrupted(number: int, frame: Any) -> None:
         if stop.is_set():
@@ -240,11 +243,12 @@ def _interrupts(stop: threading.Event) -> Iterator[None]:
         stop.set()
         note("warpboard: stopping; what was measured is kept (Ctrl-C again: stop at once)")
 
-    before = signal.signal(signal.SIGINT, interrupted)
+    before = {n: signal.signal(n, interrupted) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _measure(

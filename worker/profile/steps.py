@@ -2,6 +2,8 @@
 
 A training step begins with the first call of a module that keeps gradients after a step of the
 optimizer, and is over when the optimizer has made the next; calls in between are its micro-steps.
+Where no call is seen (a loss out of plain tensors, a library that calls its modules past PyTorch's
+`__call__`), it goes from one step of the optimizer to the next.
 An inference step is a call of the outermost module. A program's own marks come before both.
 
 Two durations of every step: from its start to its own end (`alone`), and from its start to the next
@@ -145,6 +147,7 @@ def _training(process: Process, anchors: frozenset[int]) -> Steps:
     steps = Steps("training", "training step")
     spans: list[tuple[Record, Record, bool]] = []
     start: Record | None = None
+    before: Record | None = None
     others = False
     num_calls = 0
     for record in process.records:
@@ -158,8 +161,11 @@ def _training(process: Process, anchors: frozenset[int]) -> Steps:
         elif record.kind == CALL:
             others = True
         elif record.name in anchors:
-            spans.append((start or record, record, False))
-            start = None
+            if start is None and before is not None and before.name == record.name:
+                start = before
+            if start is not None:
+                spans.append((start, record, False))
+            start, before = None, record
     steps.on_gpu = _mostly_gpu([s for s, _, _ in spans])
     for i, (first, last, has_others) in enumerate(spans):
         alone = _between(first, last, steps.on_gpu)
@@ -171,6 +177,8 @@ def _training(process: Process, anchors: frozenset[int]) -> Steps:
     roots = Counter(r.name for r in process.records if r.kind == CALL and r.flags & GRAD)
     if roots:
         steps.title = f"training step of {process.name(roots.most_common(1)[0][0])}"
+    elif spans:
+        steps.title += ", from one step of the optimizer to the next"
     micro = round(num_calls / len(spans)) if spans else 1
     if micro > 1:
         steps.title += f", {micro} model calls each"
