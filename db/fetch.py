@@ -136,6 +136,9 @@ NOT_IN_A_STUDY = frozenset(
     | {"rules", "counter_details", "counter_sources", "by_step"}
 )
 """Frames that no study reads."""
+ALL_BUT_SAMPLES = frozenset(_FRAMES) - {"samples"} | {"ranks", "by_step", "steps"}
+"""What a run whose numbers are known already goes without."""
+NO_STEPS = StepView()
 
 
 def run_view(db: Database, data_dir: DataDir, run_id: str) -> RunView:
@@ -154,14 +157,15 @@ def run_views(
     """Return what is stored about runs, in their order; UserError when one does not exist.
 
     The frames named by `leave_out` come without rows: a study reads hundreds of runs, and needs
-    nothing of NOT_IN_A_STUDY (of `by_step` what a step is made of stays, without its tables).
+    nothing of NOT_IN_A_STUDY (of `by_step` what a step is made of stays, without its tables, unless
+    `steps` are left out too).
     """
-    rows = [_run_row(db, run_id) for run_id in run_ids]
+    rows = _run_rows(db, run_ids)
     captures = _captures(db, run_ids)
     primaries = [primary_pass(c) for c in captures]
     wanted = json.dumps([[i, p or ""] for i, p in zip(run_ids, primaries, strict=True)])
     frames = {
-        name: [build((), columns) for _ in run_ids]
+        name: [build((), columns)] * len(run_ids)
         if name in leave_out
         else select_parts(db, _WANTED + sql, {"wanted": wanted}, columns, len(run_ids))
         for name, (sql, columns) in _FRAMES.items()
@@ -183,12 +187,15 @@ def _view(
     leave_out: frozenset[str],
 ) -> RunView:
     row, summary, info = stored
-    if "num_kernels" not in summary:  # a summary of ranges counts no kernels: that is not 0
+    if "num_kernels" not in summary and len(
+        frames["phases"]
+    ):  # a summary of ranges counts no kernels: that is not 0
         frames["phases"] = frames["phases"].assign(num_kernels=None)
-    metrics = frames["metrics"]
-    metrics["process_values"] = metrics["process_values"].map(
-        lambda t: json.loads(t) if t else None
-    )
+    if "metrics" not in leave_out:
+        metrics = frames["metrics"]
+        metrics["process_values"] = metrics["process_values"].map(
+            lambda t: json.loads(t) if t else None
+        )
     noise_floor_frac, noise_floors = _noise_floors(db, row.gpu_id, info)
     return RunView(
         run=row,
@@ -202,7 +209,9 @@ def _view(
         noise_floor_frac=noise_floor_frac,
         noise_floors=noise_floors,
         ranks={} if "ranks" in leave_out else _ranks(db, row.id),
-        by_step=step_view(db, row.id, primary, is_short="by_step" in leave_out),
+        by_step=NO_STEPS
+        if "steps" in leave_out
+        else step_view(db, row.id, primary, is_short="by_step" in leave_out),
         passes=tuple(info.get("passes", ())),
         **frames,
     )
@@ -215,45 +224,56 @@ def _ranks(db: Database, run_id: str) -> dict[str, Any]:
 
 def run_row(db: Database, run_id: str) -> RunRow:
     """Return what the database holds about a run besides its measurements; UserError if none."""
-    return _run_row(db, run_id)[0]
+    ((row, _, _),) = _run_rows(db, [run_id])
+    return row
 
 
-def _run_row(db: Database, run_id: str) -> tuple[RunRow, dict[str, Any], dict[str, Any]]:
-    rows = list(db.query("SELECT * FROM runs WHERE id = ?", [run_id]))
-    if not rows:
-        raise UserError(f"run {run_id!r} does not exist; `runs` lists them")
-    row = rows[0]
-    tags = db.execute("SELECT tag FROM tags WHERE run_id = ? ORDER BY tag", [run_id]).fetchall()
-    pinned = db.execute("SELECT 1 FROM baselines WHERE run_id = ?", [run_id]).fetchone()
-    environment = db.execute(
-        "SELECT name, value FROM environments WHERE run_id = ? ORDER BY name", [run_id]
-    ).fetchall()
-    plain: tuple[str, ...] = (
-        "id",
-        "name",
-        "source",
-        "status",
-        "workload",
-        "gpu_model",
-        "gpu_id",
-        "repeats",
-    )
-    plain = (*plain, "sweep_id", "created_at", "started_at", "finished_at", "worker_id", "attempt")
-    plain = (*plain, "error", "notes", "comparable_hash")
-    return (
-        RunRow(
-            **{name: row[name] for name in plain},
-            params=json.loads(row["params"]),
-            profilers=tuple(json.loads(row["profilers"])),
-            progress=json.loads(row["progress"]),
-            oom=json.loads(row["oom"]) if row["oom"] else None,
-            tags=tuple(t for (t,) in tags),
-            is_baseline=pinned is not None,
-            environment=dict(environment),
-        ),
-        json.loads(row["summary"]),
-        json.loads(row["info"]),
-    )
+_RUN_COLUMNS: tuple[str, ...] = (
+    *("id", "name", "source", "status", "workload", "gpu_model", "gpu_id", "repeats", "sweep_id"),
+    *("created_at", "started_at", "finished_at", "worker_id", "attempt", "error", "notes"),
+    "comparable_hash",
+)
+"""What a RunRow has as it is stored."""
+
+
+def _run_rows(
+    db: Database, run_ids: Sequence[str]
+) -> list[tuple[RunRow, dict[str, Any], dict[str, Any]]]:
+    """Return each run's row, summary and info; UserError for one that does not exist."""
+    wanted = [json.dumps(list(run_ids))]
+    among = "IN (SELECT value FROM json_each(?))"
+    found = {row["id"]: row for row in db.query(f"SELECT * FROM runs WHERE id {among}", wanted)}
+    missing = [run_id for run_id in run_ids if run_id not in found]
+    if missing:
+        raise UserError(f"run {missing[0]!r} does not exist; `runs` lists them")
+    tags: dict[str, list[str]] = {}
+    for run_id, tag in db.execute(
+        f"SELECT run_id, tag FROM tags WHERE run_id {among} ORDER BY tag", wanted
+    ):
+        tags.setdefault(run_id, []).append(tag)
+    environments: dict[str, dict[str, str]] = {}
+    for run_id, name, value in db.execute(
+        f"SELECT run_id, name, value FROM environments WHERE run_id {among} ORDER BY name", wanted
+    ):
+        environments.setdefault(run_id, {})[name] = value
+    pinned = {run_id for (run_id,) in db.execute("SELECT run_id FROM baselines")}
+    return [
+        (
+            RunRow(
+                **{name: row[name] for name in _RUN_COLUMNS},
+                params=json.loads(row["params"]),
+                profilers=tuple(json.loads(row["profilers"])),
+                progress=json.loads(row["progress"]),
+                oom=json.loads(row["oom"]) if row["oom"] else None,
+                tags=tuple(tags.get(row["id"], ())),
+                is_baseline=row["id"] in pinned,
+                environment=environments.get(row["id"], {}),
+            ),
+            json.loads(row["summary"]),
+            json.loads(row["info"]),
+        )
+        for row in map(found.__getitem__, run_ids)
+    ]
 
 
 def gpu_facts(db: Database, run_id: str) -> dict[str, Any]:
@@ -340,7 +360,7 @@ def step_view(
     ).fetchall()
     known = [(capture_id, json.loads(text)) for capture_id, text in rows if text != "{}"]
     if not known:
-        return StepView()
+        return NO_STEPS
     capture_id, facts = next((k for k in known if "source" in k[1]), known[0])
     wanted = {k: v for k, v in STEP_TABLES.items() if k == "step_kernels" or not is_short}
     frames = {name: _fetch(db, name, columns, capture_id) for name, columns in wanted.items()}

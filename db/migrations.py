@@ -563,6 +563,51 @@ def m023_kernel_time_of_a_step(db: Database) -> None:
     )
 
 
+_CONTENT = {
+    "runs": "INSERT|DELETE",
+    "tags": "INSERT|DELETE|UPDATE",
+    "baselines": "INSERT|DELETE|UPDATE",
+    "predictions": "INSERT|DELETE|UPDATE",
+    "gpus": "INSERT|DELETE|UPDATE",
+    "gpu_peaks": "INSERT|DELETE|UPDATE",
+}
+"""Tables whose rows pages are made of, and the writes that tell so."""
+_SAID_OF_A_RUN = (
+    "name, source, status, workload, params, gpu_model, gpu_id, profilers, repeats, started_at,"
+    " finished_at, error, oom, notes, info, summary, latency_ms, comparable_hash"
+)
+"""All but how far a run is, its place in the queue and who has it."""
+_NEW_CONTENT = "UPDATE changes SET token = random() WHERE what = 'content'"
+_OTHER_CLASS = "OLD.category IS NOT NEW.category OR OLD.origin IS NOT NEW.origin"
+
+
+@migrations()
+def m024_what_changed(db: Database) -> None:
+    """Tell new content from heartbeats, logs and progress, and keep what studies read of a run.
+
+    Each token is another random number after a write: equal tokens, equal content.
+    """
+    _run(
+        db,
+        "CREATE TABLE changes (what TEXT PRIMARY KEY, token INTEGER NOT NULL) STRICT;\n"
+        "INSERT INTO changes VALUES ('content', random()), ('classes', random());\n"
+        "ALTER TABLE runs ADD COLUMN revision INTEGER NOT NULL DEFAULT 0;\n"
+        "CREATE TABLE readings (run_id TEXT NOT NULL REFERENCES runs(id) ON DELETE CASCADE,"
+        " what TEXT NOT NULL, made_of TEXT NOT NULL, document TEXT NOT NULL,"
+        " PRIMARY KEY (run_id, what)) STRICT, WITHOUT ROWID;\n"
+        f"CREATE TRIGGER runs_said AFTER UPDATE OF {_SAID_OF_A_RUN} ON runs BEGIN"
+        f" UPDATE runs SET revision = random() WHERE id = NEW.id; {_NEW_CONTENT}; END;\n"
+        f"CREATE TRIGGER kernel_names_said AFTER UPDATE ON kernel_names WHEN {_OTHER_CLASS}"
+        f" BEGIN UPDATE changes SET token = random(); END;\n"
+        + "".join(
+            f"CREATE TRIGGER {table}_{write.lower()} AFTER {write} ON {table}"
+            f" BEGIN {_NEW_CONTENT}; END;\n"
+            for table, writes in _CONTENT.items()
+            for write in writes.split("|")
+        ),
+    )
+
+
 def _run(db: Database, script: str) -> None:
     """Execute statements one by one: `executescript` would commit the migration's transaction."""
     for statement in script.split(";\n"):

@@ -4,9 +4,9 @@ Reads that depend on the database carry its files' change times in the cache key
 makes the next read fresh. The timeline's key is the Parquet files instead.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -27,7 +27,7 @@ from app.ui.timeline.window import Window, window
 from core.config import DataDir, data_dir
 from core.errors import AppError
 from core.spec import JobSpec
-from db import fetch, history, runs, status, workers
+from db import changes, fetch, history, runs, status, workers
 from db.connection import opened
 from db.devices import Device, devices
 from db.history import Begun, Repeats, find_repeats
@@ -54,6 +54,20 @@ def stamp() -> Stamp:
     return (str(path), _changed_ns(path), _changed_ns(path.with_name(path.name + "-wal")))
 
 
+def content_stamp() -> Stamp:
+    """Return a value that changes with the runs and GPUs, and not with heartbeats and progress."""
+    written = stamp()
+    known = _contents.get(written[0])
+    if known is None or known[0] != written:
+        with database() as db:
+            known = _contents[written[0]] = (written, changes.content(db))
+    return (written[0], known[1], 0)
+
+
+_contents: dict[str, tuple[Stamp, int]] = {}
+"""By database: when it was written, and what stood in it then."""
+
+
 def _changed_ns(path: Path) -> int:
     try:
         return path.stat().st_mtime_ns
@@ -62,7 +76,12 @@ def _changed_ns(path: Path) -> int:
 
 
 def until_written(
-    cache: Any, *, ttl: int = 900, max_entries: int, show_spinner: str | bool = False
+    cache: Any,
+    *,
+    ttl: int = 900,
+    max_entries: int,
+    show_spinner: str | bool = False,
+    key: Callable[[], Stamp] = stamp,
 ) -> "Callable[[Callable[P, T]], Callable[P, T]]":
     """Keep what a read returns until something is written to the database.
 
@@ -79,7 +98,7 @@ def until_written(
 
         @wraps(read)
         def fresh(*args: "P.args", **named: "P.kwargs") -> T:
-            answer: T = cached(stamp(), *args, **named)
+            answer: T = cached(key(), *args, **named)
             return answer
 
         return fresh
@@ -87,14 +106,18 @@ def until_written(
     return decorate
 
 
-@until_written(st.cache_resource, max_entries=48)
+until_changed = partial(until_written, key=content_stamp)
+"""Keep what a read returns until runs or GPUs change: a worker's heartbeats leave it."""
+
+
+@until_changed(st.cache_resource, max_entries=48)
 def fetch_view(run_id: str) -> RunView:
     """Return a run with its measurements, not to be changed; UserError when it does not exist."""
     with database() as db:
         return fetch.run_view(db, data_dir(), run_id)
 
 
-@until_written(st.cache_data, max_entries=48)
+@until_changed(st.cache_data, max_entries=48)
 def fetch_advice(run_id: str) -> dict[str, Any]:
     """Return the experiments of a run (`app.advice.advice_of`) and whether they can be queued."""
     from app.advice import advice_of, can_try
@@ -203,7 +226,7 @@ def log_tail(run_id: str, limit: int = 200) -> pd.DataFrame:
         return status.last_events(db, run_id, limit)
 
 
-@until_written(st.cache_data, max_entries=8)
+@until_changed(st.cache_data, max_entries=8)
 def list_jobs(query: str = "", *, min_runs: int = 2) -> list[Job]:
     """Return jobs measured more than once, the newest first; QuerySyntaxError."""
     with database() as db:
@@ -236,7 +259,7 @@ def fetch_differences(change: Change) -> tuple[Difference, ...]:
     return _what_changed(change, (place, change.before[-1], change.after[0]))
 
 
-@until_written(st.cache_data, max_entries=4)
+@until_changed(st.cache_data, max_entries=4)
 def begun_comparisons() -> list[Begun]:
     """Return the newest comparisons begun by running two jobs alternately."""
     with database() as db:
@@ -246,7 +269,7 @@ def begun_comparisons() -> list[Begun]:
 MAX_OFFERED_FROM = 400
 
 
-@until_written(st.cache_data, max_entries=4)
+@until_changed(st.cache_data, max_entries=4)
 def offered_comparisons(limit: int = 12) -> tuple[Offer, ...]:
     """Return the groups of stored runs that differ in one field."""
     with database() as db:
@@ -314,7 +337,7 @@ def fetch_timeline(view: RunView) -> KeptTimeline | None:
     return _timeline(tuple(map(str, paths)), changed_ns, _ranks_of_spans(view))
 
 
-@until_written(st.cache_data, max_entries=8)
+@until_changed(st.cache_data, max_entries=8)
 def _phase_kernels(run_id: str, changed_ns: tuple[int, ...]) -> Any:
     from analysis.per_step import phase_kernels
 
@@ -402,7 +425,7 @@ def fetch_views(run_ids: tuple[str, ...]) -> list[RunView]:
     return [fetch_view(run_id) for run_id in run_ids]
 
 
-@until_written(st.cache_resource, max_entries=32, show_spinner="Comparing")
+@until_changed(st.cache_resource, max_entries=32, show_spinner="Comparing")
 def fetch_comparison(a: tuple[str, ...], b: tuple[str, ...], metric: str) -> Any:
     """Return the comparison of two sides (analysis.compare.Comparison); UserError."""
     from analysis.compare import compare
@@ -425,7 +448,7 @@ def metric_names(a: str, b: str) -> "tuple[list[str], RanOn]":
         return ["latency"], "gpu"
 
 
-@until_written(st.cache_data, max_entries=64)
+@until_changed(st.cache_data, max_entries=64)
 def _metric_names(ids: tuple[tuple[str, ...], ...]) -> "tuple[list[str], RanOn]":
     from analysis.compare.labels import device_of
     from analysis.compare.metrics import common
@@ -463,29 +486,41 @@ _ENDED = "status:done,oom"
 MAX_STUDY_RUNS = 1000
 
 
-@until_written(st.cache_resource, max_entries=24, show_spinner="Filling the tables")
+@until_changed(st.cache_resource, max_entries=24, show_spinner="Filling the tables")
 def fetch_study(name: str, query: str, published: bool) -> Any:
     """Return a study of the newest runs that match (analysis.studies.StudyTable); UserError."""
     from analysis.studies import find_study, run_study
 
-    wanted = ",".join(find_study(name).filters.get("workload", ()))
+    study = find_study(name)
+    wanted = ",".join(study.filters.get("workload", ()))
     terms = " ".join(t for t in (query, f"workload:{wanted}" if wanted else "", _ENDED) if t)
-    return run_study(name, _study_views(terms, MAX_STUDY_RUNS), published=published)
+    views = _study_views(terms, MAX_STUDY_RUNS, study.measures)
+    return run_study(name, views, published=published)
 
 
-def _study_views(terms: str, limit: int) -> list[RunView]:
-    """Return the newest runs that match, as far as studies read them, each read once for all."""
+def _study_views(terms: str, limit: int, measures: Sequence[str]) -> list[RunView]:
+    """Return the newest runs that match, with the readings of these measures alone."""
+    from app.kept import with_readings
+
     kept = _kept_study_views()
     with database() as db:
         ids = [row["id"] for row in runs.list_rows(db, terms, limit=limit)]
         missing = [run_id for run_id in ids if run_id not in kept]
-        views = fetch.run_views(db, data_dir(), missing, leave_out=fetch.NOT_IN_A_STUDY)
-    kept |= dict(zip(missing, views, strict=True))
-    return [kept[run_id] for run_id in ids]
+        bare = fetch.run_views(db, data_dir(), missing, leave_out=fetch.ALL_BUT_SAMPLES)
+        kept |= dict(zip(missing, bare, strict=True))
+        views = [kept[run_id] for run_id in ids]
+        with_readings(db, data_dir(), views, measures, _whole_study_views())
+    return views
 
 
-@until_written(st.cache_resource, max_entries=1)
+@until_changed(st.cache_resource, max_entries=1)
 def _kept_study_views() -> dict[str, RunView]:
+    return {}
+
+
+@until_changed(st.cache_resource, max_entries=1, ttl=120)
+def _whole_study_views() -> dict[str, RunView]:
+    """Return what was read whole lately: the gallery works out one study after another."""
     return {}
 
 
@@ -525,8 +560,9 @@ def fetch_thumbnail(name: str) -> Thumbnail:
     from app.charts.thumbnail import thumbnail
 
     now = _finished()
-    wanted = find_study(name).filters.get("workload", ())
-    views = _study_views(_ENDED, MAX_PICTURED_RUNS)
+    study = find_study(name)
+    wanted = study.filters.get("workload", ())
+    views = _study_views(_ENDED, MAX_PICTURED_RUNS, study.measures)
     mine = [v for v in views if not wanted or v.run.workload in wanted]
     picture = thumbnail(drawn_cells(name, mine))
     kept = _thumbnails(str(data_dir().db_path))
@@ -572,7 +608,7 @@ def export(result: Any, suffix: str) -> str:
     return write[suffix](result)
 
 
-@until_written(st.cache_resource, max_entries=64)
+@until_changed(st.cache_resource, max_entries=64)
 def fetch_verdict(run_id: str) -> Any:
     """Return what limits a run (analysis.verdict.RunVerdict)."""
     from analysis.verdict import run_verdict

@@ -5,6 +5,7 @@ answers; a page that is asked for meanwhile waits for the rest instead of loadin
 """
 
 import gc
+import inspect
 from threading import Lock
 
 _lock = Lock()
@@ -28,26 +29,35 @@ def load() -> None:
 
 
 def _import() -> None:
+    import PIL.Image  # noqa: F401 streamlit loads it for the first icon
     import plotly.io
     import plotly.tools
     import pyarrow.dataset  # noqa: F401 pyarrow.parquet loads it with the first file
 
     import analysis.export  # noqa: F401
     from analysis.studies import list_studies
+    from app import advice  # noqa: F401
     from app.charts.base import figure
+    from app.kept import code_digest
     from app.ui import (  # noqa: F401
+        definitions_view,
         gpu_view,
         import_view,
         overview_view,
         queue_view,
         runs_table,
         study_view,
+        trends_view,
     )
-    from app.ui.compare import several  # noqa: F401
+    from app.ui.compare import curves, detail, follow_up, several  # noqa: F401
     from app.ui.run import head, tabs  # noqa: F401
     from app.ui.submit import form, plan, values  # noqa: F401
+    from workloads.registry import load_workloads
 
     list_studies()
+    load_workloads()
+    code_digest()
+    inspect.stack()  # it looks for every module's file the first time, and streamlit asks for it
     fig = figure(height=100)
     fig.add("scatter", x=[0], y=[0])
     drawn = plotly.tools.return_figure_from_figure_or_data(fig.to_plotly(), validate_figure=True)

@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.published import Figure, load_figures
 from analysis.runview import RunView
 from analysis.studies.engine.fields import fields_of, implied_by, with_one_name
-from analysis.studies.engine.measures import SEEN_BY, latency_over, measure_of
+from analysis.studies.engine.measures import SEEN_BY, latency_over, readings_of
 from analysis.studies.engine.records import Study, Table, Value
 from core.numbers import decimal
 
@@ -117,7 +117,7 @@ def _of_run(
         "run_ids": (view.run.id,),
         "view": view,
     }
-    readings = list(measure_of(value.measure)(view))
+    readings = readings_of(view, value.measure)
     seen_by = SEEN_BY.get(value.measure, frozenset())
     is_oom = view.run.status == "oom" and (not seen_by or bool(seen_by & {*view.run.profilers}))
     if not readings and (is_oom or names_workload):

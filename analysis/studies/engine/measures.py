@@ -377,3 +377,8 @@ def measure_of(name: str) -> Measure:
         base, _, phase = name.removeprefix(STORED).partition(":")
         return lambda view: _one(stored(view, base, phase))
     return MEASURES[name]
+
+
+def readings_of(view: RunView, name: str) -> Sequence[Reading]:
+    """Return a run's readings of a measure, worked out once or given with the run."""
+    return view.once(("measure", name), lambda: tuple(measure_of(name)(view)))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from analysis.runview import RunView
@@ -21,7 +22,10 @@ def make_pivot(table: Table, frame: pd.DataFrame, views: Sequence[RunView]) -> P
     carries a job; in a column of a size, where another run of its workload has that size.
     """
     mine = frame[frame["table"] == table.title]
-    rows = _spread(mine.to_dict("records"), table)
+    names = list(mine)
+    by_column = [mine[name].tolist() for name in names]
+    records = [dict(zip(names, values, strict=True)) for values in zip(*by_column, strict=True)]
+    rows = _spread(records, table)
     row_fields = ["from", *table.rows]
     column_fields = [*table.columns, "value_key"]
     lacking = {name: "" for name in (*row_fields, *column_fields) if name not in frame}
@@ -34,7 +38,7 @@ def make_pivot(table: Table, frame: pd.DataFrame, views: Sequence[RunView]) -> P
     row_keys = _keys(rows, row_fields)
     column_keys = _keys(rows, column_fields, table)
     places = {(_key(record, row_fields), _key(record, column_fields)): record for record in rows}
-    makers = [(v, f) for v in views if allowed(f := fields_of(v), table.where)]
+    makers = _Makers([(v, f) for v in views if allowed(f := fields_of(v), table.where)])
     workloads = {_key(record, row_fields): record.get("workload") for record in rows}
     met = {(record.get("workload"), _key(record, column_fields)) for record in rows}
     cells = tuple(
@@ -45,7 +49,7 @@ def make_pivot(table: Table, frame: pd.DataFrame, views: Sequence[RunView]) -> P
                 c,
                 row_fields,
                 column_fields,
-                makers if (workloads[r], c) in met or not _is_size(c) else (),
+                makers if (workloads[r], c) in met or not _is_size(c) else _Makers(()),
             )
             for c in column_keys
         )
@@ -89,32 +93,50 @@ def _spread(rows: list[Record], table: Table) -> list[Record]:
 
 def _colliding(rows: list[Record], used: Sequence[str], fields: Sequence[str]) -> list[str]:
     """Return the fields that tell apart cells which would fall on the same place."""
+    codes = _Codes(rows)
     extra: list[str] = []
     while True:
-        crowded = [p for p in _groups(rows, [*used, *extra]) if len(p) > 1]
+        places = codes.groups([*used, *extra])
         names = [name for name in fields if name not in used and name not in extra]
-        counts = {name: sum(_num_known(p, name) > 1 for p in crowded) for name in names}
+        counts = {name: codes.num_split(places, name) for name in names}
         best = max(counts, key=lambda n: counts[n], default=None)
         if best is None or not counts[best]:
             return extra
         extra.append(best)
 
 
-def _groups(rows: Sequence[Record], names: Sequence[str]) -> list[list[Record]]:
-    """Return the rows that have equal values of these fields together."""
-    by_key: dict[Key, list[Record]] = {}
-    for row in rows:
-        by_key.setdefault(_key(row, names), []).append(row)
-    return list(by_key.values())
+class _Codes:
+    """The values of each field as small numbers, by which rows are grouped quickly."""
+
+    def __init__(self, rows: Sequence[Record]) -> None:
+        self._rows = rows
+        self._known: dict[str, np.ndarray] = {}
+
+    def of(self, name: str) -> np.ndarray:
+        """Return a number for each row: equal numbers, equal values."""
+        if name not in self._known:
+            values = np.array([row[name] for row in self._rows], dtype=object)
+            self._known[name] = pd.factorize(values)[0]
+        return self._known[name]
+
+    def groups(self, names: Sequence[str]) -> np.ndarray:
+        """Return the group of each row: rows of one group are equal in these fields."""
+        found = np.zeros(len(self._rows), dtype=np.int64)
+        for name in names:
+            codes = self.of(name)
+            found = pd.factorize(found * (codes.max(initial=0) + 1) + codes)[0]
+        return found
+
+    def num_split(self, groups: np.ndarray, name: str) -> int:
+        """Return in how many groups a field has several values; one not stated ("") counts."""
+        codes = self.of(name)
+        of_first = np.empty(groups.max(initial=-1) + 1, dtype=np.int64)
+        of_first[groups[::-1]] = codes[::-1]  # the first row of a group writes last
+        return int(np.count_nonzero(np.bincount(groups[codes != of_first[groups]])))
 
 
 def _key(row: Record, names: Sequence[str]) -> Key:
     return tuple(row[name] for name in names)
-
-
-def _num_known(rows: Sequence[Record], name: str) -> int:
-    """Return how many values a field has here; one that a run does not state ("") counts."""
-    return len({row[name] for row in rows})
 
 
 def _mixed(
@@ -129,10 +151,13 @@ def _mixed(
     """
     ours = [row for row in rows if row["from"] == MEASURED]
     used = {*row_fields, *column_fields}
+    codes = _Codes(ours)
     mixed: list[str] = []
+    groups = codes.groups(row_fields)
     for name in (n for n in fields if n not in {*used, *implied_by(used)}):
-        if any(_num_known(g, name) > 1 for g in _groups(ours, [*row_fields, *mixed])):
+        if codes.num_split(groups, name):
             mixed.append(name)
+            groups = codes.groups([*row_fields, *mixed])
     return mixed
 
 
@@ -158,7 +183,7 @@ def _cell(
     column: Key,
     row_fields: Sequence[str],
     column_fields: Sequence[str],
-    makers: Sequence[tuple[RunView, dict[str, str]]],
+    makers: "_Makers",
 ) -> Cell:
     if record is None:
         is_ours = row[0] == MEASURED
@@ -171,11 +196,11 @@ def _cell(
             status="missing",
             provenance=MEASURED if is_ours else "published",
             source=None if is_ours else row[0].removeprefix("published: "),
-            job=_job(want, makers) if is_ours else None,
+            job=makers.nearest(want) if is_ours else None,
         )
     value, job = record["value"], None
     if record["status"] == "missing" and record["provenance"] == MEASURED:
-        job = _again(record["run_ids"][0], makers)
+        job = makers.again(record["run_ids"][0])
     return Cell(
         text=record["text"],
         value=None if value is None or value != value else float(value),
@@ -188,18 +213,27 @@ def _cell(
     )
 
 
-def _again(run_id: str, makers: Sequence[tuple[RunView, dict[str, str]]]) -> dict[str, Any] | None:
-    """Return the job of a run that lacks the number, to be run again with the study's profilers."""
-    return next((job_for(v, f, f) for v, f in makers if v.run.id == run_id), None)
+class _Makers:
+    """Our runs of a table with their fields: whose jobs fill its cells."""
 
+    def __init__(self, runs: Sequence[tuple[RunView, dict[str, str]]]) -> None:
+        self._runs = runs
+        self._having: dict[tuple[str, str], np.ndarray] = {}
+        for place, (_, fields) in enumerate(runs):
+            for item in fields.items():
+                self._having.setdefault(item, np.zeros(len(runs), dtype=np.int64))[place] = 1
 
-def _job(
-    want: Mapping[str, str], makers: Sequence[tuple[RunView, dict[str, str]]]
-) -> dict[str, Any] | None:
-    """Return the nearest run's job with the wanted fields; None when that run already has them."""
-    want = {name: value for name, value in want.items() if value}
-    wanted = want.items()
-    best = max(makers, key=lambda m: len(wanted & m[1].items()), default=None)
-    if best is None or wanted <= best[1].items():
-        return None
-    return job_for(best[0], best[1], want)
+    def again(self, run_id: str) -> dict[str, Any] | None:
+        """Return the job of a run that lacks the number, to be run with the study's profilers."""
+        return next((job_for(v, f, f) for v, f in self._runs if v.run.id == run_id), None)
+
+    def nearest(self, want: Mapping[str, str]) -> dict[str, Any] | None:
+        """Return the nearest run's job with the wanted fields; None if that run has them all."""
+        if not self._runs:
+            return None
+        want = {name: value for name, value in want.items() if value}
+        num_equal = np.zeros(len(self._runs), dtype=np.int64)
+        for item in want.items():
+            num_equal += self._having.get(item, 0)
+        view, fields = self._runs[int(num_equal.argmax())]
+        return None if want.items() <= fields.items() else job_for(view, fields, want)

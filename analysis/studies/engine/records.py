@@ -92,6 +92,12 @@ class Study:
     is_publication: bool = False
     "True for a study that lays out the tables of one published source."
 
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The measures that its tables show."""
+        names = (value.measure for table in self.tables for value in table.values)
+        return tuple(dict.fromkeys(name for name in names if name))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
