@@ -9,7 +9,6 @@ from sqlite_utils import Database
 
 from analysis.advice.constants import MODEL_VERSION
 from analysis.advice.experiments import (
-    NO_MODEL,
     UNTRIED,
     WITHHELD,
     Experiment,
@@ -17,12 +16,8 @@ from analysis.advice.experiments import (
     not_offered,
 )
 from analysis.advice.score import (
-    MAX_MEDIAN_ERROR_FRAC,
-    MIN_INSIDE_FRAC,
-    AssumedWidths,
     Outcome,
     Record,
-    is_held_out,
     records_of,
     shipped_outcomes,
 )
@@ -73,7 +68,7 @@ def tried_outcomes(db: Database) -> list[Outcome]:
 def advice_of(db: Database, data_dir: DataDir, run_id: str) -> dict[str, Any]:
     """Return the document of `advise --json`: what applies to a run and what came of it."""
     view = _view(db, data_dir, run_id)
-    experiments = _experiments(view, known_records(db))
+    experiments = made_for(view, known_records(db))
     measured = {(j.gpu_model, j.comparable_hash): j for j in measured_jobs(db)}
     before = {t.experiment: t for t in reversed(tried(db, run_id))}
     return {
@@ -106,7 +101,7 @@ def try_experiments(
     setting of a program that is not run here, and where no worker has the run's GPU.
     """
     view = _view(db, data_dir, run_id)
-    chosen = _chosen(_experiments(view, known_records(db)), names)
+    chosen = _chosen(made_for(view, known_records(db)), names)
     target = _target(db, view.run)
     queued = []
     for experiment in chosen:
@@ -145,57 +140,17 @@ def can_try(db: Database, run: RunRow) -> bool:
     return True
 
 
-def score_document(db: Database, data_dir: DataDir) -> dict[str, Any]:
-    """Return the document of `advise --score`: the record of each kind and every pair behind it."""
-    outcomes = [*pair_outcomes(db, data_dir), *tried_outcomes(db)]
-    return {
-        "model_version": MODEL_VERSION,
-        "limits": {
-            "median_error_frac": MAX_MEDIAN_ERROR_FRAC,
-            "inside_frac": MIN_INSIDE_FRAC,
-        },
-        "kinds": [
-            dataclasses.asdict(r) | {"is_poor": r.is_poor, "is_known": r.is_known}
-            for r in records_of(outcomes).values()
-        ],
-        "pairs": [
-            dataclasses.asdict(x) | {"error_frac": x.error_frac, "is_inside": x.is_inside}
-            for x in outcomes
-        ],
-        "not_offered": [{"name": n, "reason": r} for n, r in NO_MODEL.items()],
-    }
-
-
-def pair_outcomes(db: Database, data_dir: DataDir, *, held_out: bool = True) -> list[Outcome]:
-    """Return what the models say of every pair of jobs in the database, from the base's run alone.
-
-    A job counts once: its base is the newest run with kernels, its outcome the median over its
-    runs. Pairs whose runs are all examples count if they are held out (or, `held_out` false, if
-    they are those that set constants). Pairs that were tried are left to `tried`.
-    """
-    jobs = measured_jobs(db)
-    by_key = {(j.gpu_model, j.comparable_hash): j for j in jobs}
-    done = {(t.run_id, t.experiment) for t in tried(db)}
-    outcomes = []
-    views = _views(db, data_dir, [job.run_ids[0] for job in jobs])
-    for job, view in zip(jobs, views, strict=True):
-        is_out = is_held_out(view.run.gpu_model, view.run.workload, view.run.params)
-        measured = {h: after for (model, h), after in by_key.items() if model == job.gpu_model}
-        for experiment in _experiments(view, AssumedWidths(), measured):
-            after = measured[_hash(view.run, experiment.params)]
-            if (view.run.id, experiment.name) in done:
-                continue
-            if (is_out or not (job.is_example and after.is_example)) == held_out:
-                outcomes.append(_outcome(view, experiment, after))
-    return outcomes
-
-
 def _view(db: Database, data_dir: DataDir, run_id: str) -> RunView:
-    (view,) = _views(db, data_dir, [run_id])
+    (view,) = views_of(db, data_dir, [run_id])
     return view
 
 
-def _views(db: Database, data_dir: DataDir, run_ids: Sequence[str]) -> list[RunView]:
+def views_of(
+    db: Database,
+    data_dir: DataDir,
+    run_ids: Sequence[str],
+    leave_out: frozenset[str] = _NOT_NEEDED,
+) -> list[RunView]:
     """Return runs; one without peaks of its own GPU has those of another one of that model."""
     known: dict[str, Any] = {}
     for gpu in gpus(db).itertuples():
@@ -205,26 +160,11 @@ def _views(db: Database, data_dir: DataDir, run_ids: Sequence[str]) -> list[RunV
         view
         if view.peaks
         else dataclasses.replace(view, peaks=known.get(view.run.gpu_model or "", {}))
-        for view in run_views(db, data_dir, run_ids, leave_out=_NOT_NEEDED)
+        for view in run_views(db, data_dir, run_ids, leave_out=leave_out)
     ]
 
 
-def _outcome(view: RunView, experiment: Experiment, after: MeasuredJob) -> Outcome:
-    return Outcome(
-        kind=experiment.kind,
-        experiment=experiment.name,
-        gpu_model=view.run.gpu_model or CPU,
-        base=view.run.name,
-        predicted_ns=experiment.prediction.latency_ns,
-        low_ns=experiment.prediction.low_ns,
-        high_ns=experiment.prediction.high_ns,
-        measured_ns=statistics.median(after.latencies_ms) * 1e6,
-        base_ns=view.summary["latency_ms"]["median"] * 1e6,
-        model_version=MODEL_VERSION,
-    )
-
-
-def _experiments(
+def made_for(
     view: RunView, records: Mapping[str, Record], measured: Container[str] | None = None
 ) -> list[Experiment]:
     """Return the experiments of a run; with `measured`, those to jobs of these hashes alone."""
@@ -232,7 +172,7 @@ def _experiments(
     def is_wanted(params: Mapping[str, Any]) -> bool:
         if measured is None:
             return _checked(view.run, params) is not None
-        return _hash(view.run, params) in measured
+        return hash_with(view.run, params) in measured
 
     experiments = experiments_of(view, _choices(view.run.workload), records, is_wanted)
     return experiments if measured is None else [e for e in experiments if e.params]
@@ -255,7 +195,7 @@ def _checked(run: RunRow, params: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
 
 
-def _hash(run: RunRow, change: Mapping[str, Any]) -> str:
+def hash_with(run: RunRow, change: Mapping[str, Any]) -> str:
     """Return the hash of a run's job with other params; "" where nothing changes."""
     if not change:
         return ""
@@ -317,7 +257,7 @@ def _document(
         job = {"workload": run.workload, "params": params, "gpu": run.gpu_model}
         document["command"] = submit_command(job)
     document["tried"] = None if before is None else _tried_document(before)
-    job_runs = measured.get((run.gpu_model or CPU, _hash(run, experiment.params)))
+    job_runs = measured.get((run.gpu_model or CPU, hash_with(run, experiment.params)))
     if before is None and job_runs is not None:
         measured_ms = statistics.median(job_runs.latencies_ms)
         document["measured"] = {

@@ -74,21 +74,21 @@ def with_readings(
     if not lacking:
         return
     of = made_of(db, lacking)
-    found = readings.kept(db, of, measures)
-    new = [v.run.id for v in lacking if len(found[v.run.id]) < len(measures)]
+    known = readings.kept(db, of, measures)
+    new = [v.run.id for v in lacking if len(known[v.run.id]) < len(measures)]
     unread = [run_id for run_id in new if run_id not in whole]
     read = fetch.run_views(db, data_dir, unread, leave_out=fetch.NOT_IN_A_STUDY)
     whole |= dict(zip(unread, read, strict=True))
     made = []
     for run_id in new:
-        for name in (m for m in measures if m not in found[run_id]):
+        for name in (m for m in measures if m not in known[run_id]):
             values = [_plain(reading) for reading in readings_of(whole[run_id], name)]
-            found[run_id][name] = values
+            known[run_id][name] = values
             made.append((run_id, name, of[run_id], values))
     if made:
         keep(db, made)
     for view in lacking:
-        for name, values in found[view.run.id].items():
+        for name, values in known[view.run.id].items():
             view.once(("measure", name), _given(values))
 
 

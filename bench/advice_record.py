@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.advice.score import SHIPPED, Outcome, records_of, write_outcomes
-from app.advice import pair_outcomes
 from app.demo.load import load_demo
+from app.score import pair_outcomes
 from core.config import DataDir
 from db.connection import opened
 

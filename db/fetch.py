@@ -1,7 +1,7 @@
 """Read runs with their measurements back. Read-only; merging of several captures is by sum."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,10 @@ _FRAMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "metrics": (_rows("metrics", METRIC_COLUMNS, "pass, phase, name"), METRIC_COLUMNS),
 }
 """Each frame of a RunView: its SELECT, after _WANTED and with the run first, and its columns."""
+_READ: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
+    "captures": {"private_removed": lambda text: tuple(json.loads(text))},
+    "metrics": {"process_values": lambda text: json.loads(text) if text else None},
+}
 NOT_IN_A_STUDY = frozenset(
     {"gaps", "profiled_samples", "memory_points", "memory_at_peak"}
     | {"rules", "counter_details", "counter_sources", "by_step"}
@@ -167,7 +171,9 @@ def run_views(
     frames = {
         name: [build((), columns)] * len(run_ids)
         if name in leave_out
-        else select_parts(db, _WANTED + sql, {"wanted": wanted}, columns, len(run_ids))
+        else select_parts(
+            db, _WANTED + sql, {"wanted": wanted}, columns, len(run_ids), read=_READ.get(name)
+        )
         for name, (sql, columns) in _FRAMES.items()
     }
     views = []
@@ -191,11 +197,6 @@ def _view(
         frames["phases"]
     ):  # a summary of ranges counts no kernels: that is not 0
         frames["phases"] = frames["phases"].assign(num_kernels=None)
-    if "metrics" not in leave_out:
-        metrics = frames["metrics"]
-        metrics["process_values"] = metrics["process_values"].map(
-            lambda t: json.loads(t) if t else None
-        )
     noise_floor_frac, noise_floors = _noise_floors(db, row.gpu_id, info)
     return RunView(
         run=row,
@@ -292,10 +293,9 @@ def captures_of(db: Database, run_id: str) -> pd.DataFrame:
 def _captures(db: Database, run_ids: Sequence[str]) -> list[pd.DataFrame]:
     wanted = json.dumps([[run_id, ""] for run_id in run_ids])
     sql = _WANTED + _rows("captures", CAPTURE_COLUMNS, "t.id")
-    parts = select_parts(db, sql, {"wanted": wanted}, CAPTURE_COLUMNS, len(run_ids))
-    for part in parts:
-        part["private_removed"] = part["private_removed"].map(lambda t: tuple(json.loads(t)))
-    return parts
+    return select_parts(
+        db, sql, {"wanted": wanted}, CAPTURE_COLUMNS, len(run_ids), read=_READ["captures"]
+    )
 
 
 def primary_pass(captures: pd.DataFrame) -> str | None:

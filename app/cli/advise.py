@@ -27,7 +27,8 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, data: DataDir) -> int:
-    from app.advice import advice_of, score_document, try_experiments
+    from app.advice import advice_of, try_experiments
+    from app.score import score_document
     from db.connection import opened
     from db.runs import resolve_run
 

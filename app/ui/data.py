@@ -118,18 +118,25 @@ def fetch_view(run_id: str) -> RunView:
 
 
 @until_changed(st.cache_data, max_entries=48)
-def fetch_advice(run_id: str) -> dict[str, Any]:
-    """Return the experiments of a run (`app.advice.advice_of`) and whether they can be queued."""
-    from app.advice import advice_of, can_try
+def _experiments(run_id: str) -> dict[str, Any]:
+    from app.advice import advice_of
 
     with database() as db:
-        advice = advice_of(db, data_dir(), run_id)
+        return advice_of(db, data_dir(), run_id)
+
+
+def fetch_advice(run_id: str) -> dict[str, Any]:
+    """Return the experiments of a run (`app.advice.advice_of`) and whether they can be queued."""
+    from app.advice import can_try
+
+    advice = _experiments(run_id)
+    with database() as db:
         return advice | {"can_try": can_try(db, fetch.run_row(db, run_id))}
 
 
 @st.cache_data(ttl=900, max_entries=2, show_spinner="Predicting every measured pair")
 def _score(key: int) -> dict[str, Any]:
-    from app.advice import score_document
+    from app.score import score_document
 
     with database() as db:
         return score_document(db, data_dir())

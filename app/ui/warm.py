@@ -36,7 +36,7 @@ def _import() -> None:
 
     import analysis.export  # noqa: F401
     from analysis.studies import list_studies
-    from app import advice  # noqa: F401
+    from app import score  # noqa: F401
     from app.charts.base import figure
     from app.kept import code_digest
     from app.ui import (  # noqa: F401

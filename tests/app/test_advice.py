@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlite_utils import Database
 
-from app import advice
+from app import advice, score
 from app.imports import import_paths
 from app.submit import ANY_CPU
 from core.config import DataDir
@@ -102,9 +102,9 @@ def test_kinds_that_were_missed_are_not_offered_and_say_so(
 
 
 def test_the_score_counts_a_pair_once_tried_or_not(stored: dict[str, Any], db: Database) -> None:
-    before = advice.score_document(db, stored["data"])
+    before = score.score_document(db, stored["data"])
     keep(db, stored, predicted_ns=1e6)
-    after = advice.score_document(db, stored["data"])
+    after = score.score_document(db, stored["data"])
 
     assert [p["experiment"] for p in before["pairs"]] == [GRAPH]
     assert [(p["experiment"], p["predicted_ns"]) for p in after["pairs"]] == [(GRAPH, 1e6)]

@@ -33,9 +33,10 @@ def drawn_rows(frame: pd.DataFrame, table: Table, pivot: Pivot) -> list[Row]:
     """Return the tidy rows of the value that a table's chart draws, in the table's order."""
     assert table.chart is not None
     is_drawn = (frame["table"] == table.title) & (frame["value_key"] == table.chart.value)
+    columns = {name: column.tolist() for name, column in frame[is_drawn].items()}
     rows = [
-        {name: value if value == value else None for name, value in row.items()}
-        for row in frame[is_drawn].to_dict("records")
+        {n: v if v == v else None for n, v in zip(columns, values, strict=True)}
+        for values in zip(*columns.values(), strict=True)
     ]
     places = {key: place for place, key in enumerate(pivot.rows)}
     names = [n for n in pivot.row_fields if n in frame]
@@ -123,6 +124,9 @@ def distinguishing_fields(
 
     The mode and ALWAYS_SHOWN are among them wherever they differ.
     """
+    every = ("from", *kept, *names)
+    kinds = {tuple(row.get(name) for name in every) for row in rows}
+    rows = [dict(zip(every, kind, strict=True)) for kind in kinds]
     chosen = list(kept)
     for name in names:
         is_always_shown = name in (*ALWAYS_SHOWN, "mode") and _num_kinds(rows, [name]) > 1
