@@ -35,6 +35,7 @@ _FIXED_CASE = (
     (re.compile(r"ReLU"), "Relu"),
     (re.compile(r"SiLU"), "Silu"),
     (re.compile(r"LoRA"), "Lora"),
+    (re.compile(r"IoU"), "Iou"),
     (re.compile(r"RoPE"), "Rope"),
     (re.compile(r"Soft[mM]ax"), "Softmax"),
     (re.compile(r"[tT]op([KP])(?![a-z])"), r"Top\1_"),
