@@ -13,7 +13,8 @@ from analysis.runview import RunView
 from app.imports import Given, import_several
 from app.ui import data, links, style
 from app.ui.format import bytes_, count, when
-from app.ui.widgets import plain_markdown, show_table
+from app.ui.tables import show_table
+from app.ui.widgets import plain_markdown
 from captures.contents import unique_name
 from captures.grouping import guess_runs
 from core.errors import AppError, UserError

@@ -19,7 +19,8 @@ from app.ui.format import count, gpu_name, many, noise_floor
 from app.ui.queue_view import progress_of
 from app.ui.run.advice import prediction_text
 from app.ui.runs_table import open_table, rows_key
-from app.ui.widgets import card_border, plain_markdown, said_plainly, show_table, status_badge
+from app.ui.tables import show_table
+from app.ui.widgets import card_border, plain_markdown, said_plainly, status_badge
 from core.plain_text import escape
 
 
@@ -149,7 +150,6 @@ def against_baselines() -> None:
         on_select="rerun",
         selection_mode="single-row",
         key=f"baselines_{rows_key([*pairs['baseline_id'], *pairs['run_id']])}",
-        column_config={"change": st.column_config.TextColumn(alignment="right")},
         alt="Newest runs against their baselines",
     )
     if event.selection.rows:

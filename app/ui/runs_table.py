@@ -13,13 +13,8 @@ from app.charts.base import cut
 from app.ui import data, links
 from app.ui.format import count, fixed_format, many
 from app.ui.shape import is_there, params_columns, run_table, status_text, two_sides
-from app.ui.widgets import (
-    STATUS_COLOURS,
-    plain_markdown,
-    said_plainly,
-    show_table,
-    table_height,
-)
+from app.ui.tables import show_table
+from app.ui.widgets import STATUS_COLOURS, plain_markdown, said_plainly
 from core.errors import AppError
 from db import runs
 from db.search import FIELDS, QuerySyntaxError
@@ -148,11 +143,11 @@ def draw(frame: pd.DataFrame, columns: list[str], total: int) -> None:
     key = f"runs_{rows_key(frame['id'])}"
     event = show_table(
         shown[[c for c in dict.fromkeys(order) if c in shown]],
-        column_config=_config(table, key, on_phone=on_phone) | _param_widths(extra),
+        columns=_config(table, key, on_phone=on_phone) | _param_widths(extra),
         key=key,
         on_select="rerun",
         selection_mode="multi-row",
-        height=table_height(frame, 720),
+        most_px=720,
         alt="Runs that match the filter, one a row",
     )
     click = st.session_state.get(f"{key}_open")
@@ -256,7 +251,7 @@ def open_table(frame: pd.DataFrame, *, key: str) -> None:
     key = f"{key}_{rows_key(frame['id'])}"
     show_table(
         shown,
-        column_config=_config(table, key, on_phone=on_phone),
+        columns=_config(table, key, on_phone=on_phone),
         key=key,
         alt="Runs, newest first",
     )

@@ -12,7 +12,8 @@ from analysis.runview import Job
 from app.charts.trends import over_time
 from app.ui import data, links, style
 from app.ui.format import gpu_name, many, percent, when
-from app.ui.widgets import chart, linked_select, plain_markdown, show_table, table_height
+from app.ui.tables import show_table
+from app.ui.widgets import chart, linked_select, plain_markdown
 
 MAX_CHANGES = 12
 MAX_TOLD = 8
@@ -155,7 +156,7 @@ def runs(history: History) -> None:
             on_select="rerun",
             selection_mode="single-row",
             key=f"trend_runs_{history.job.key}",
-            height=table_height(ids, 480),
+            most_px=480,
             alt="Runs of this job with their numbers",
         )
         if event.selection.rows:

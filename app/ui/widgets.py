@@ -2,22 +2,19 @@
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import pandas as pd
 import streamlit as st
 
-from analysis.colours import category_colour, chip_colour
 from app.charts.base import CONFIG, Chart
 from app.ui import data
-from app.ui.format import UNKNOWN
 from app.ui.shape import status_text
 from core.errors import AppError
-from core.plain_text import MAX_CELL_CHARS, cut, is_formula, visible
+from core.plain_text import MAX_CELL_CHARS, cut, visible
 
 log = logging.getLogger(__name__)
 
@@ -109,70 +106,6 @@ def _customdata(value: Any) -> int | None:
     return int(first) if isinstance(first, int | float) else None
 
 
-def show_table(frame: pd.DataFrame, **options: Any) -> Any:
-    """Draw a table without row numbers; an empty cell shows the sign for what is not known.
-
-    Its toolbar offers the cells as CSV: none is a formula there, and none is endless.
-    """
-    return st.dataframe(_inert(frame), hide_index=True, placeholder=UNKNOWN, **options)
-
-
-def _inert(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table whose texts no spreadsheet takes for formulas."""
-    changed = {
-        name: column.map(_inert_cell)
-        for name, column in frame.items()
-        if pd.api.types.is_object_dtype(column) or pd.api.types.is_string_dtype(column)
-    }
-    shown = frame.assign(**{str(k): v for k, v in changed.items()}) if changed else frame
-    return shown.rename(columns=_inert_cell)
-
-
-def _inert_cell(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    text = cut(value, MAX_CELL_CHARS)
-    return "\u200b" + visible(text) if is_formula(text) else visible(text)
-
-
-def category_column(categories: Iterable[object]) -> Any:
-    """Return the column of kernel classes as chips; each cell of it is a list of one class."""
-    classes = list(dict.fromkeys(map(str, categories)))
-    colours = [chip_colour(category_colour(c)) for c in classes]
-    return st.column_config.MultiselectColumn(options=classes, color=colours, width=110)
-
-
-def choose_row(
-    frame: pd.DataFrame, *, key: str, first: "pd.Series | None", alt: str, **options: Any
-) -> int | None:
-    """Draw a table of which one row can be chosen; return its place.
-
-    `first` says of each row whether it is chosen when the table is drawn first; a table whose
-    first row chosen is another one is drawn anew.
-    """
-    places = [] if first is None else [i for i, chosen in enumerate(first) if chosen][:1]
-    event = show_table(
-        frame,
-        key=f"{key}_{places[0]}" if places else key,
-        on_select="rerun",
-        selection_mode="single-row",
-        selection_default={"selection": {"rows": places}} if places else None,
-        alt=alt,
-        **options,
-    )
-    rows = [place for place in event.selection.rows if place < len(frame)]
-    return rows[0] if rows else None
-
-
-KERNEL_CHARS = 44
-"Of a kernel's name in a table, cut in the middle: the cell would cut its end, where names differ."
-
-
-def kernel_column(label: str | None = None, **options: Any) -> Any:
-    """Return a column of kernel names that are at most KERNEL_CHARS long."""
-    return st.column_config.TextColumn(label, width=300, **options)
-
-
 def linked_select(
     place: Any, label: str, options: Sequence[str], *, param: str, **options_of_widget: Any
 ) -> str:
@@ -204,11 +137,6 @@ def export_buttons(result: Any, name: str) -> None:
             on_click="ignore",
             width="stretch",
         )
-
-
-def table_height(frame: object, most: int) -> int:
-    """Return the height in pixels that shows all rows, at most `most`."""
-    return min(most, 3 + 33 * (1 + max(1, len(frame))))  # type: ignore[arg-type]
 
 
 def status_badge(status: str) -> None:

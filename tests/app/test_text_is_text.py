@@ -12,7 +12,8 @@ from streamlit.testing.v1 import AppTest
 from analysis.compare.records import Bar, Waterfall
 from analysis.export import _csv_cell, _markdown
 from analysis.export.svg import waterfall_svg
-from app.ui.widgets import _inert, _inert_cell, plain_markdown
+from app.ui.tables import _inert, _inert_cell
+from app.ui.widgets import plain_markdown
 from core.plain_text import escape
 from core.spec import JobSpec
 from db.fetch import run_row

@@ -16,9 +16,10 @@ from app.charts.compare import throughputs
 from app.charts.memory import memory_overlay
 from app.charts.roofline import roofline
 from app.charts.samples import distribution
-from app.ui.format import duration, fixed_format, gpu_name, percent, ratio
+from app.ui.format import duration, gpu_name, percent, ratio
 from app.ui.run.counters import model_point, roofs
-from app.ui.widgets import chart, plain_markdown, show_table, table_height
+from app.ui.tables import show_table
+from app.ui.widgets import chart, plain_markdown
 
 _MOST_SITES = 200
 
@@ -151,11 +152,9 @@ def scoreboard(comparison: Comparison) -> None:
     )
     if not any(r.error for r in comparison.scoreboard):
         table = table.drop(columns="note")
-    right = st.column_config.TextColumn(alignment="right")
     show_table(
         table,
-        column_config=dict.fromkeys(("latency", "to the first", *known), right),
-        height=table_height(table, 420),
+        most_px=420,
         alt=f"Latency of each run and its share of the peaks of its {device}",
     )
     is_measured = {"of measured bandwidth", "of measured compute peak"} & set(known)
@@ -181,17 +180,8 @@ def memory_sites(comparison: Comparison) -> None:
             "B blocks": [m.b_count for m in comparison.memory],
         }
     ).head(_MOST_SITES)
-    number = st.column_config.NumberColumn
     show_table(
         table,
-        height=table_height(table, 420),
-        column_config={
-            "site": st.column_config.TextColumn(width="large"),
-            "A MB": number(format=fixed_format(table["A MB"], most=2)),
-            "B MB": number(format=fixed_format(table["B MB"], most=2)),
-            "difference MB": number(
-                format=fixed_format(table["difference MB"], most=2, signed=True)
-            ),
-        },
+        most_px=420,
         alt="Bytes alive at the peak by allocation site on both sides",
     )

@@ -18,16 +18,8 @@ from app.charts.flame import difference_tree, flame_difference
 from app.ui import links
 from app.ui.format import fixed_format
 from app.ui.stack_choice import click, open_stack
-from app.ui.widgets import (
-    KERNEL_CHARS,
-    chart,
-    choose_point,
-    export_buttons,
-    kernel_column,
-    plain_markdown,
-    show_table,
-    table_height,
-)
+from app.ui.tables import KERNEL_CHARS, KERNEL_WIDTH, show_table
+from app.ui.widgets import chart, choose_point, export_buttons, plain_markdown
 
 
 def actions(comparison: Comparison) -> None:
@@ -157,26 +149,19 @@ def kernel_pairs(comparison: Comparison, views: Sequence[RunView]) -> None:
         }
         for k in comparison.kernels
     ]
-    number = st.column_config.NumberColumn
     table = pd.DataFrame(rows)
     if table["range"].nunique() < 2:
         table = table.drop(columns="range")
-    times = number(format=fixed_format([*table["A \u00b5s"], *table["B \u00b5s"]], most=2))
+    both = fixed_format([*table["A \u00b5s"], *table["B \u00b5s"]], most=2)
+    text, number = st.column_config.TextColumn, st.column_config.NumberColumn
     show_table(
         table,
-        height=table_height(rows, 520),
-        column_config={
-            "A": kernel_column(),
-            "B": kernel_column(),
-            "A, whole": st.column_config.TextColumn(width="small"),
-            "B, whole": st.column_config.TextColumn(width="small"),
-            **dict.fromkeys((f"A {words.calls}", f"B {words.calls}"), number(format="%.4g")),
-            "confidence": number(format="%.2f", help="0 to 1: how sure the match is"),
-            "A \u00b5s": times,
-            "B \u00b5s": times,
-            "difference \u00b5s": number(
-                format=fixed_format(table["difference \u00b5s"], most=2, signed=True)
-            ),
+        most_px=520,
+        helps={"confidence": "0 to 1: how sure the match is"},
+        columns={
+            **dict.fromkeys("AB", text(width=KERNEL_WIDTH)),
+            **dict.fromkeys(("A, whole", "B, whole"), text(width="small")),
+            **dict.fromkeys(("A \u00b5s", "B \u00b5s"), number(format=both)),
         },
         alt=f"{words.works.capitalize()} of A and B that do the same work",
     )

@@ -10,7 +10,8 @@ from analysis.compare import Comparison, Pair
 from analysis.compare.labels import metric_text
 from app.charts.compare import intervals
 from app.ui.format import UNKNOWN, significant
-from app.ui.widgets import chart, linked_select, plain_markdown, show_table, table_height
+from app.ui.tables import show_table
+from app.ui.widgets import chart, linked_select, plain_markdown
 
 ACCENTS = {"faster": GOOD, "slower": BAD}
 WORDS = {
@@ -48,15 +49,9 @@ def measurements(comparison: Comparison) -> None:
     if len(firsts) == 1:
         st.caption(plain_markdown(f"{metric}; A is {comparison.pairs[0].a.label}."))
         table = table.drop(columns="against A")
-    right = st.column_config.TextColumn(alignment="right")
-    numeric = (f"A{unit}", f"B{unit}", "B / A", "95 % interval")
     show_table(
         table,
-        column_config={
-            **dict.fromkeys(numeric, right),
-            "why": st.column_config.TextColumn(width="large"),
-        },
-        height=table_height(rows, 420),
+        most_px=420,
         alt="Each measurement of side B against its partner of side A",
     )
     known = [

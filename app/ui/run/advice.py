@@ -9,7 +9,8 @@ import streamlit as st
 from analysis.runview import RunView
 from app.ui import data, links, style
 from app.ui.format import count, duration, fixed_format, many, percent, with_micro
-from app.ui.widgets import Card, cards, plain_markdown, show_table, table_height
+from app.ui.tables import show_table
+from app.ui.widgets import Card, cards, plain_markdown
 from core.errors import AppError
 from core.states import ACTIVE
 
@@ -125,9 +126,7 @@ def score() -> None:
     if pairs:
         cards(_score_cards(pairs, record["limits"]))
         st.subheader("By kind of change", anchor=False)
-        show_table(
-            _kinds(record["kinds"]), column_config=_SHARES, alt="Record of each kind of change"
-        )
+        show_table(_kinds(record["kinds"]), alt="Record of each kind of change")
         st.caption(
             "A kind is offered while its record is good, over the pairs that came with Warpboard "
             "and what was tried here; an interval widens with its kind's own misses."
@@ -136,8 +135,8 @@ def score() -> None:
         table = _pairs(pairs)
         show_table(
             table,
-            column_config=_pair_columns(table),
-            height=table_height(table, 520),
+            columns=_times(table),
+            most_px=520,
             alt="Predictions and outcomes",
         )
     else:
@@ -179,10 +178,6 @@ def _score_cards(pairs: list[dict[str, Any]], limits: dict[str, float]) -> list[
     ]
 
 
-_SHARES = {
-    name: st.column_config.NumberColumn(format="%.1f")
-    for name in ("median error %", "inside the interval %")
-}
 _KIND_WORDS = {
     "attention": "fused attention",
     "attention_triton": "Triton attention",
@@ -232,9 +227,8 @@ def _pairs(pairs: list[dict[str, Any]]) -> pd.DataFrame:
     )
 
 
-def _pair_columns(table: pd.DataFrame) -> dict[str, Any]:
-    """Return the columns' formats: times with the same decimals, errors with their sign."""
+def _times(table: pd.DataFrame) -> dict[str, Any]:
+    """Return the columns of times: all with the same decimals."""
     times = [name for name in table if name.endswith(" ms")]
     shown = fixed_format(v for name in times for v in table[name])
-    columns = {name: st.column_config.NumberColumn(format=shown) for name in times}
-    return columns | {"error %": st.column_config.NumberColumn(format="%+.1f")}
+    return dict.fromkeys(times, st.column_config.NumberColumn(format=shown))

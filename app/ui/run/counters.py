@@ -25,17 +25,10 @@ from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
 from app.charts.roofline import roofline
 from app.ui import style
-from app.ui.format import bytes_, duration, fixed_format, many, percent, significant
+from app.ui.format import bytes_, duration, many, percent, significant
 from app.ui.kernel_detail import kernel_link
-from app.ui.widgets import (
-    KERNEL_CHARS,
-    category_column,
-    chart,
-    kernel_column,
-    plain_markdown,
-    show_table,
-    table_height,
-)
+from app.ui.tables import KERNEL_CHARS, show_table
+from app.ui.widgets import chart, plain_markdown
 from core.plain_text import escape
 
 
@@ -207,41 +200,18 @@ _LABELS = {
 }
 
 
+_SCALES = {"\u00b5s": 1e3, "DRAM MB": 1e6, "L2 MB": 1e6, "MFLOP": 1e6, "share %": 0.01}
+
+
 def _table(counters: pd.DataFrame) -> None:
     kept = [c for c in _LABELS if c in counters and counters[c].notna().any()]
-    table = counters[kept].rename(columns=_LABELS)
-    table["kernel"] = counters["name"].map(distinct_labels(tuple(counters["name"]), KERNEL_CHARS))
-    for column, scale in (
-        ("\u00b5s", 1e3),
-        ("DRAM MB", 1e6),
-        ("L2 MB", 1e6),
-        ("MFLOP", 1e6),
-        ("share %", 0.01),
-    ):
-        if column in table:
-            table[column] = table[column] / scale
-    config: dict[str, object] = {
-        c: st.column_config.NumberColumn(format=fixed_format(table[c], most=2))
-        for c in table
-        if c.endswith("%") or c == "\u00b5s"
-    }
-    config |= {
-        c: st.column_config.NumberColumn(format=fixed_format(table[c], most=3))
-        for c in ("waves / SM", "DRAM MB", "L2 MB", "MFLOP")
-        if c in table
-    }
-    config["kernel"] = kernel_column()
-    config["share %"] = st.column_config.NumberColumn(
-        format="%.1f", help="of the run's kernel time, all launches of this kernel"
-    )
-    table["full name"] = counters["name"]
-    if "category" in table:
-        config["category"] = category_column(table["category"])
-        table["category"] = [[c] for c in table["category"]]
+    table = counters[kept].rename(columns=_LABELS).assign(kernel=counters["name"])
+    for column in _SCALES.keys() & set(table):
+        table[column] /= _SCALES[column]
     show_table(
         table,
-        column_config=config,
-        height=table_height(table, 560),
+        helps={"share %": "of the run's kernel time, all launches of this kernel"},
+        most_px=560,
         alt="Counters of each profiled launch",
     )
 
@@ -379,8 +349,7 @@ def hot_instructions(view: RunView) -> None:
     )
     show_table(
         table.dropna(axis="columns", how="all"),
-        column_config={"share %": st.column_config.NumberColumn(format="%.1f")},
-        height=table_height(table, 420),
+        most_px=420,
         alt="Instructions of this launch with the most samples",
     )
     st.caption(

@@ -9,7 +9,8 @@ from analysis.runview import RunView
 from app.job_text import profile_command
 from app.ui import data, links, style
 from app.ui.format import bytes_, when
-from app.ui.widgets import plain_markdown, show_table
+from app.ui.tables import show_table
+from app.ui.widgets import plain_markdown
 
 
 def environment(view: RunView) -> None:
@@ -94,11 +95,7 @@ def files(view: RunView) -> None:
             "SHA-256": captures["sha256"],
         }
     )
-    show_table(
-        table,
-        column_config={"size": st.column_config.TextColumn(alignment="right")},
-        alt="Captures of this run",
-    )
+    show_table(table, alt="Captures of this run")
     st.caption(
         "Host names, users, paths, environment variables and device serials are removed when a "
         "capture is stored. The hash is of the stored file."

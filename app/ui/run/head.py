@@ -14,15 +14,8 @@ from app.ui.format import UNKNOWN, gpu_name, percent, when, with_micro
 from app.ui.queue_view import cancel, log_text, progress_of, retry
 from app.ui.run.cards import run_cards
 from app.ui.shape import device_text
-from app.ui.widgets import (
-    Card,
-    cards,
-    plain_markdown,
-    said_plainly,
-    show_table,
-    status_badge,
-    table_height,
-)
+from app.ui.tables import show_table
+from app.ui.widgets import Card, cards, plain_markdown, said_plainly, status_badge
 from core.errors import AppError
 from core.states import FINAL, Pass
 from db import runs
@@ -273,10 +266,9 @@ def clocks(view: RunView) -> None:
     slowed = [p for p in clean if p.is_throttled]
     icon = ":material/thermostat:" if not slowed else ":material/speed:"
     with st.expander(plain_markdown(_line(clean, slowed)), icon=icon):
-        rows = [_row(p) for p in passes]
         show_table(
-            pd.DataFrame(rows),
-            height=table_height(rows, 420),
+            pd.DataFrame([_row(p) for p in passes]),
+            most_px=420,
             alt="Clocks, temperature, power and throttling of each pass",
         )
         st.caption(

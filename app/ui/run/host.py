@@ -10,8 +10,9 @@ from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
 from app.charts import phases as phase_charts
 from app.ui import style
-from app.ui.format import bytes_, duration, fixed_format, scaled, with_micro
-from app.ui.widgets import chart, show_table
+from app.ui.format import bytes_, duration, scaled, with_micro
+from app.ui.tables import show_table
+from app.ui.widgets import chart
 from core.numbers import decimal
 
 _ONE = re.compile(r"\b1 gaps")
@@ -52,15 +53,7 @@ def host(view: RunView) -> None:
     _transfers(view.transfers, moved, basis)
     if not view.api_calls.empty:
         with st.expander("All host calls"):
-            table = _call_table(view.api_calls, calls, basis)
-            times = [c for c in table if c.endswith("\u00b5s") or c == "total ms"]
-            show_table(
-                table,
-                column_config={
-                    c: st.column_config.NumberColumn(format=fixed_format(table[c])) for c in times
-                },
-                alt="Host API calls",
-            )
+            show_table(_call_table(view.api_calls, calls, basis), alt="Host API calls")
 
 
 def _transfers(transfers: pd.DataFrame, moved: pd.DataFrame, basis: Basis | None) -> None:
@@ -87,9 +80,7 @@ def _transfers(transfers: pd.DataFrame, moved: pd.DataFrame, basis: Basis | None
             ],
         }
     )
-    right = st.column_config.TextColumn(alignment="right")
-    config = {c: right for c in table if c.startswith(("size", "time", "rate"))}
-    show_table(table, column_config=config, alt="Transfers by kind")
+    show_table(table, alt="Transfers by kind")
 
 
 def _of_one(mine: list[tuple[float, ...]], basis: Basis | None) -> dict[str, list[str]]:

@@ -1,5 +1,7 @@
 """Where a run's time went: kernels and timeline."""
 
+from typing import Any
+
 import pandas as pd
 import streamlit as st
 
@@ -10,23 +12,15 @@ from analysis.tables import CaptureKind
 from analysis.verdict import is_cpu_run
 from app.charts import kernels as kernel_charts
 from app.ui import data, style
-from app.ui.format import count, fixed_format, many, percent
+from app.ui.format import count, many, percent
 from app.ui.kernel_detail import kernel_detail, open_kernel
 from app.ui.perfetto import open_or_download
 from app.ui.shape import class_shares
 from app.ui.stack_choice import kept_kernels
+from app.ui.tables import choose_row, show_table
 from app.ui.timeline.canvas import Beside, draw_timeline, host_window, laid_over
 from app.ui.timeline.load import Timeline
-from app.ui.widgets import (
-    KERNEL_CHARS,
-    category_column,
-    chart,
-    choose_row,
-    kernel_column,
-    plain_markdown,
-    show_table,
-    table_height,
-)
+from app.ui.widgets import chart, plain_markdown
 from core.states import Pass
 
 _TOP = 15
@@ -119,7 +113,7 @@ def kernel_table(
     basis: Basis | None,
     *,
     key: str = "kernels",
-    height: int | None = None,
+    most_px: int = 560,
     is_cpu: bool = False,
     is_chosen: pd.Series | None = None,
 ) -> pd.Series | None:
@@ -131,8 +125,8 @@ def kernel_table(
     word = basis.word if basis else ""
     table = pd.DataFrame(
         {
-            "kernel": shares["name"].map(distinct_labels(tuple(shares["name"]), KERNEL_CHARS)),
-            "category": [[c] for c in shares["category"]],
+            "kernel": shares["name"],
+            "category": shares["category"],
             "share": 100 * shares["share_frac"],
             f"\u00b5s / {word}": shares["one_ns"].astype("Float64") / 1e3,
             f"launches / {word}": shares["one_count"].astype("Float64"),
@@ -148,18 +142,23 @@ def kernel_table(
             "launches": shares["count"],
             "confidence": shares["confidence"],
             "rule": shares["rule"],
-            "full name": shares["name"],
         }
     )
     if basis is None:
         table = table.drop(columns=[f"\u00b5s / {word}", f"launches / {word}"])
     if is_cpu:
         table = table.drop(columns=_OF_LAUNCHES).rename(columns=_CPU_LABELS)
-    looks = {"height": height or table_height(table, 560), "column_config": _kernel_columns(table)}
+    looks: dict[str, Any] = {
+        "kernels": "operator" if is_cpu else "kernel",
+        "helps": _CPU_HELP if is_cpu else _HELP,
+        "columns": {"share": _share_bars(table["share"], is_cpu=is_cpu)},
+        "most_px": most_px,
+        "alt": "Kernels by total time",
+    }
     if is_chosen is None:
-        show_table(table, key=key, alt="Kernels by total time", **looks)
+        show_table(table, key=key, **looks)
         return None
-    place = choose_row(table, key=key, first=is_chosen, alt="Kernels by total time", **looks)
+    place = choose_row(table, key=key, first=is_chosen, **looks)
     return None if place is None else shares.iloc[place]
 
 
@@ -172,29 +171,15 @@ _CPU_LABELS = {
 }
 
 
-def _kernel_columns(table: pd.DataFrame) -> dict[str, object]:
-    number = st.column_config.NumberColumn
-    is_cpu = "operator" in table
-    help_texts = _CPU_HELP if is_cpu else _HELP
-    times = [
-        c for c in table if c.endswith("\u00b5s") or c == "total ms" or c.startswith("\u00b5s / ")
-    ]
-    return {
-        "operator" if is_cpu else "kernel": kernel_column(),
-        "category": category_column(c[0] for c in table["category"]),
-        "share": st.column_config.ProgressColumn(
-            "share of self time" if is_cpu else "share of kernel time",
-            format="%.1f %%",
-            min_value=0,
-            max_value=max(1.0, float(table["share"].max())),
-            width=150,
-            help="The longest bar is the largest share",
-        ),
-        **{c: number(format=fixed_format(table[c], most=2), help=help_texts.get(c)) for c in times},
-        **{c: number(format="%.4g") for c in table if c.startswith(("calls / ", "launches / "))},
-        "confidence": number(format="%.2f", help="How sure the rule is of the class"),
-        "full name": st.column_config.TextColumn(width="small"),
-    }
+def _share_bars(share: pd.Series, *, is_cpu: bool) -> Any:
+    return st.column_config.ProgressColumn(
+        "share of self time" if is_cpu else "share of kernel time",
+        format="%.1f %%",
+        min_value=0,
+        max_value=max(1.0, float(share.max())),
+        width=150,
+        help="The longest bar is the largest share",
+    )
 
 
 _HELP = {
@@ -202,11 +187,13 @@ _HELP = {
     "\u00b5s / iteration": "This kernel's time over the iterations that ranges mark",
     "total ms": "Of the whole capture",
     "mean \u00b5s": "Mean duration of one launch under the profiler",
+    "confidence": "How sure the rule is of the class",
 }
 _CPU_HELP = {
     "\u00b5s / step": "This operator's own time in a regular step, mean over the steps",
     "\u00b5s / iteration": "This operator's own time over the iterations that ranges mark",
     "mean \u00b5s": "Mean of one call's own time, without the operators it calls",
+    "confidence": "How sure the rule is of the class",
 }
 
 

@@ -16,7 +16,8 @@ from app.charts import memory as memory_charts
 from app.charts import samples as sample_charts
 from app.ui import style
 from app.ui.format import UNKNOWN, bytes_, duration, many, percent, ratio
-from app.ui.widgets import Card, cards, chart, show_table, table_height
+from app.ui.tables import show_table
+from app.ui.widgets import Card, cards, chart
 from core.states import Pass
 
 
@@ -237,11 +238,7 @@ def _peak_table(sites: pd.DataFrame) -> None:
                 "blocks": sites["count"],
             }
         ).head(500),
-        height=table_height(sites, 360),
-        column_config={
-            "site": st.column_config.TextColumn(width="large"),
-            "MB": st.column_config.NumberColumn(format="%.2f"),
-        },
+        most_px=360,
         alt="Live memory at the peak by allocation site",
     )
 

@@ -6,23 +6,13 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from analysis.classify import distinct_labels
 from analysis.roofline import flops_peak
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
 from app.ui import style
-from app.ui.format import count_format
 from app.ui.kernel_detail import kernel_link, open_operator
-from app.ui.widgets import (
-    KERNEL_CHARS,
-    category_column,
-    choose_row,
-    kernel_column,
-    plain_markdown,
-    table_height,
-)
-
-_PASS_HELP = "forward, backward (autograd's nodes and what they call), optimizer, or other"
+from app.ui.tables import choose_row
+from app.ui.widgets import plain_markdown
 
 
 def operators(view: RunView) -> None:
@@ -48,8 +38,8 @@ def operators(view: RunView) -> None:
         table,
         key="operator_table",
         first=open_operator(frame),
-        height=table_height(table, 520),
-        column_config=_columns(table),
+        most_px=520,
+        helps=_HELPS,
         alt="Operators by own kernel time",
     )
     _kernels_of(view, frame.iloc[place or 0])
@@ -92,28 +82,15 @@ def _first_shape(text: Any) -> str | None:
     return str(shapes[0]) if shapes else None
 
 
-def _columns(table: pd.DataFrame) -> dict[str, Any]:
-    helps = {
-        "pass": _PASS_HELP,
-        "own kernel ms": "kernels launched by the operator itself",
-        "kernel ms": "with those of the operators that it calls",
-        "TFLOP/s": "operations from the recorded shapes over kernel time",
-        "% of peak": "of the bf16 peak of this GPU",
-        "backward of": "the forward operator with the same sequence number",
-        "under": "the module or Python function with most of its kernel time",
-    }
-    columns: dict[str, Any] = {
-        c: st.column_config.NumberColumn(format="%.3f", help=helps.get(c))
-        for c in ("own kernel ms", "kernel ms", "host ms", "TFLOP/s", "% of peak")
-        if c in table
-    }
-    columns |= {
-        c: st.column_config.NumberColumn(format=count_format(table[c]))
-        for c in ("launches", "calls")
-        if c in table
-    }
-    texts = [c for c in helps if c in table and c not in columns]
-    return columns | {c: st.column_config.TextColumn(help=helps[c]) for c in texts}
+_HELPS = {
+    "pass": "forward, backward (autograd's nodes and what they call), optimizer, or other",
+    "own kernel ms": "kernels launched by the operator itself",
+    "kernel ms": "with those of the operators that it calls",
+    "TFLOP/s": "operations from the recorded shapes over kernel time",
+    "% of peak": "of the bf16 peak of this GPU",
+    "backward of": "the forward operator with the same sequence number",
+    "under": "the module or Python function with most of its kernel time",
+}
 
 
 def _kernels_of(view: RunView, row: pd.Series) -> None:
@@ -132,25 +109,18 @@ def _kernels_of(view: RunView, row: pd.Series) -> None:
     place = choose_row(
         pd.DataFrame(
             {
-                "kernel": shown["kernel"].map(
-                    distinct_labels(tuple(shown["kernel"]), KERNEL_CHARS)
-                ),
-                "category": [[c] for c in shown["category"]],
-                "share": 100 * shown["total_ns"] / (float(shown["total_ns"].sum()) or 1.0),
+                "kernel": shown["kernel"],
+                "category": shown["category"],
+                "share of the operator %": 100
+                * shown["total_ns"]
+                / (float(shown["total_ns"].sum()) or 1.0),
                 "total ms": shown["total_ns"] / 1e6,
                 "launches": shown["count"],
-                "full name": shown["kernel"],
             }
         ),
         key=f"kernels_of_{row['name']}_{row['pass']}",
         first=None,
-        height=table_height(shown, 320),
-        column_config={
-            "kernel": kernel_column(),
-            "category": category_column(shown["category"]),
-            "share": st.column_config.NumberColumn("share of the operator", format="%.1f %%"),
-            "total ms": st.column_config.NumberColumn(format="%.3f"),
-        },
+        most_px=320,
         alt="Kernels that the chosen operator launched",
     )
     if place is not None:

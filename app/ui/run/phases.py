@@ -3,7 +3,6 @@
 import pandas as pd
 import streamlit as st
 
-from analysis.classify import distinct_labels
 from analysis.colours import category_order
 from analysis.definitions import tooltip
 from analysis.per_step import basis_of, phases_of_one
@@ -11,18 +10,11 @@ from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
 from app.charts import phases as phase_charts
 from app.ui import data, style
-from app.ui.format import fixed_format
 from app.ui.run.cards import OF_OPERATORS
 from app.ui.run.kernels import why_no_kernels
 from app.ui.shape import merged_phases
-from app.ui.widgets import (
-    KERNEL_CHARS,
-    category_column,
-    chart,
-    kernel_column,
-    show_table,
-    table_height,
-)
+from app.ui.tables import show_table
+from app.ui.widgets import chart
 
 
 def phases(view: RunView) -> None:
@@ -87,15 +79,12 @@ def _phase_table(merged: pd.DataFrame, work: str) -> None:
     same = [c for c in ("given by", "process") if table[c].nunique() < 2]  # the caption says how
     show_table(
         table.drop(columns=[*same, *(["GPU projection ms"] if of_operators else [])]),
-        height=table_height(merged, 640),
-        column_config={
-            c: st.column_config.NumberColumn(format="%.3f", help=h)
-            for c, h in (
-                ("host range ms", tooltip("phases.host_ns")),
-                ("GPU projection ms", tooltip("phases.projected_ns")),
-                ("kernel sum ms", tooltip("phases.kernel_ns")),
-                ("operator sum ms", OF_OPERATORS + tooltip("phases.kernel_ns")),
-            )
+        most_px=640,
+        helps={
+            "host range ms": tooltip("phases.host_ns"),
+            "GPU projection ms": tooltip("phases.projected_ns"),
+            "kernel sum ms": tooltip("phases.kernel_ns"),
+            "operator sum ms": OF_OPERATORS + tooltip("phases.kernel_ns"),
         },
         alt=f"Phases with host{'' if of_operators else ', projected'} and {work} time",
     )
@@ -184,17 +173,10 @@ def _class_table(sums: pd.DataFrame, unit: float) -> None:
     table.loc["all phases"] = table.sum()
     names = "ms" if unit == 1e6 else "\u00b5s"
     table = table.rename(columns=lambda c: f"{c} {names}").rename_axis("phase").reset_index()
-    numbers = [c for c in table if c != "phase"]
     show_table(
         table,
-        height=table_height(table, 420),
-        column_config={
-            "phase": st.column_config.TextColumn(width=240),
-            **{
-                c: st.column_config.NumberColumn(format=fixed_format(table[c], most=3))
-                for c in numbers
-            },
-        },
+        most_px=420,
+        columns={"phase": st.column_config.TextColumn(width=240)},
         alt="Kernel time by phase and class",
     )
 
@@ -213,27 +195,12 @@ def _kernels_of_phase(rows: pd.DataFrame, unit: float) -> None:
     time = "ms" if unit == 1e6 else "\u00b5s"
     table = pd.DataFrame(
         {
-            "kernel": sums["name"].map(distinct_labels(tuple(sums["name"]), KERNEL_CHARS)),
-            "category": [[c] for c in sums["category"]],
-            "share": 100 * sums["total_ns"] / whole,
+            "kernel": sums["name"],
+            "category": sums["category"],
+            "share of the phase %": 100 * sums["total_ns"] / whole,
             time: sums["total_ns"] / unit,
             "launches": sums["count"],
             "mean \u00b5s": sums["total_ns"] / sums["count"] / 1e3,
-            "full name": sums["name"],
         }
     )
-    number = st.column_config.NumberColumn
-    show_table(
-        table,
-        height=table_height(table, 420),
-        column_config={
-            "kernel": kernel_column(),
-            "category": category_column(sums["category"]),
-            "share": number("share of the phase", format="%.1f %%"),
-            time: number(format=fixed_format(table[time], most=3)),
-            "launches": number(format="%.4g"),
-            "mean \u00b5s": number(format=fixed_format(table["mean \u00b5s"], most=2)),
-            "full name": st.column_config.TextColumn(width="small"),
-        },
-        alt="Kernels of the chosen phase",
-    )
+    show_table(table, most_px=420, alt="Kernels of the chosen phase")

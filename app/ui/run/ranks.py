@@ -8,8 +8,9 @@ from analysis.runview import RunView
 from analysis.verdict.ranks import kind_words, place_words
 from app.charts import ranks as rank_charts
 from app.ui import style
-from app.ui.format import bytes_, duration, fixed_format, percent
-from app.ui.widgets import chart, plain_markdown, show_table
+from app.ui.format import bytes_, duration, percent
+from app.ui.tables import show_table
+from app.ui.widgets import chart, plain_markdown
 
 _WORST = 10
 _CLOCKS = {
@@ -108,11 +109,7 @@ def _collectives(view: RunView) -> None:
             "bus GB/s of the transfer": _column(rows, "transfer_bus_gbps"),
         }
     ).dropna(axis="columns", how="all")
-    numbers = [c for c in table.columns if c not in ("kind", "group", "size", "ranks", "calls")]
-    config = {
-        c: st.column_config.NumberColumn(format=fixed_format(table[c].dropna())) for c in numbers
-    }
-    show_table(table, column_config=config, alt="Collectives by kind, group and size")
+    show_table(table, alt="Collectives by kind, group and size")
     passed = view.ranks.get("collectives_pass")
     other = f" Sizes come from the {passed} pass." if passed != view.primary_pass else ""
     if "bus GB/s" in table:
@@ -153,9 +150,4 @@ def _table(rows: pd.DataFrame) -> None:
             "file": rows["file_name"],
         }
     ).dropna(axis="columns", how="all")
-    config = {
-        c: st.column_config.NumberColumn(format=fixed_format(table[c].dropna()))
-        for c in table.columns
-        if c.endswith((" ms", "\u00b5s", "ppm"))
-    }
-    show_table(table, column_config=config, alt="Figures of each rank")
+    show_table(table, alt="Figures of each rank")

@@ -15,7 +15,7 @@ from app.ui.kernel_detail import kernel_link
 from app.ui.run.kernels import kernel_table
 from app.ui.run.steps import why_no_steps
 from app.ui.stack_choice import click, keep_kernels, open_stack
-from app.ui.widgets import choose_point, table_height
+from app.ui.widgets import choose_point
 
 _METRICS = {"GPU time": "gpu", "Idle time": "idle"}
 
@@ -70,7 +70,7 @@ def _kernels_of_stacks(view: RunView, tree: Tree, root: int, *, is_part: bool) -
         rows,
         basis_of(view),
         key="stack_kernels",
-        height=table_height(rows, 420),
+        most_px=420,
         is_chosen=pd.Series(False, index=rows.index),
     )
     if chosen is not None:

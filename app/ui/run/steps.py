@@ -9,9 +9,10 @@ from analysis.trace.idle_host import GROUPS, host_share
 from analysis.verdict import is_cpu_run
 from app.charts import steps as step_charts
 from app.ui import style
-from app.ui.format import UNKNOWN, bytes_, count, count_format, duration, many, percent
+from app.ui.format import UNKNOWN, bytes_, count, duration, many, percent
 from app.ui.run.kernels import why_no_kernels
-from app.ui.widgets import Card, cards, chart, plain_markdown, show_table, table_height
+from app.ui.tables import show_table
+from app.ui.widgets import Card, cards, chart, plain_markdown
 
 _FOUND_BY = {
     "ranges": "the program's own ranges `{}`",
@@ -202,13 +203,7 @@ def _parts(by_step: StepView, *, is_cpu: bool = False) -> None:
                     f"{work} sum ms": [p.get("kernel_ns", 0) / 1e6 for p in facts["phases"]],
                 }
             ),
-            height=table_height(facts["phases"], 320),
-            column_config={
-                f"{work}s": st.column_config.NumberColumn(
-                    format=count_format([p.get("num_kernels") for p in facts["phases"]])
-                ),
-                f"{work} sum ms": st.column_config.NumberColumn(format="%.3f"),
-            },
+            most_px=320,
             alt=f"{work.capitalize()} time of a step by phase",
         )
 
@@ -268,11 +263,6 @@ def _all_steps(frame: pd.DataFrame, *, is_cpu: bool = False) -> None:
             table = table.drop(columns="graph ms")
         show_table(
             table,
-            height=table_height(table, 420),
-            column_config={
-                c: st.column_config.NumberColumn(format="%.3f")
-                for c in table.columns
-                if c.endswith(" ms")
-            },
+            most_px=420,
             alt="Every step with its figures",
         )

@@ -13,7 +13,8 @@ from app.ui import data, links
 from app.ui.format import UNKNOWN, bytes_
 from app.ui.shape import varying_params
 from app.ui.submit.form import CPU, device_of, memory_of, model_of
-from app.ui.widgets import said_plainly, show_table, table_height
+from app.ui.tables import show_table
+from app.ui.widgets import said_plainly
 from core.errors import UserError
 from core.spec import MAX_SWEEP_JOBS, JobSpec, expand_sweep
 from workloads.registry import estimate_memory_bytes, parse_params
@@ -149,11 +150,9 @@ def _cells(plan: Plan) -> None:
         }
         for c in plan.cells[:_SHOWN_CELLS]
     ]
-    right = st.column_config.TextColumn(alignment="right")
     show_table(
         pd.DataFrame(rows),
-        column_config={"memory needed": right, "of the GPU's": right},
-        height=table_height(rows, 380),
+        most_px=380,
         alt="Jobs of the sweep with their memory estimate",
     )
     more = len(plan.cells) - _SHOWN_CELLS
