@@ -3,19 +3,41 @@
 A multiplication and an addition count as two, as in `torch.utils.flop_counter`; what only moves or
 scales data counts nothing. An operator without a rule, or with shapes that do not fit it, is
 unknown. The output of a forward convolution depends on stride and padding: it is known where their
-values were recorded with the shapes. Its backward pass is given the output's gradient.
+values were recorded with the shapes. Its backward pass is given the output's gradient. Of causal
+attention only the pairs that the mask leaves count, where it was recorded that it is causal;
+`flop_counter` counts all of them.
 
 Elements moved are the least that any implementation must: each input read once, each output written
 once. Shapes do not say how large an element is.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import inf, prod
 from typing import Any
 
 Shape = Sequence[int]
-WITH_VALUES = frozenset({"aten::convolution", "aten::convolution_backward"})
-"""Operators whose operations depend on more than the shapes: on stride, padding, what is wanted."""
+_CAUSAL_AT = {
+    "_scaled_dot_product_flash_attention": 4,
+    "_scaled_dot_product_flash_attention_for_cpu": 4,
+    "_scaled_dot_product_efficient_attention": 6,
+    "_scaled_dot_product_cudnn_attention": 6,
+}
+"""Where an attention's inputs say whether it is causal: after query, key and value."""
+_BACKWARD_CAUSAL_AT = {
+    "_scaled_dot_product_flash_attention_backward": 11,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": 7,
+    "_scaled_dot_product_efficient_attention_backward": 11,
+    "_scaled_dot_product_cudnn_attention_backward": 14,
+}
+"""The same of a backward pass: after the output's gradient, query, key and value."""
+WITH_VALUES = frozenset(
+    f"aten::{name}"
+    for name in ("convolution", "convolution_backward", *_CAUSAL_AT, *_BACKWARD_CAUSAL_AT)
+)
+"""Operators whose operations depend on more than the shapes: on stride, padding, what is wanted,
+whether attention is causal.
+"""
 
 
 def operator_flops(name: str, shapes: Sequence[Any] | None) -> float | None:
@@ -51,20 +73,25 @@ def _product(a: Shape, b: Shape) -> float:
     return 2.0 * prod(batch) * m * k * n
 
 
-def _attention(query: Shape, key: Shape, value: Shape) -> float:
+def _attention(inputs: Sequence[Any], causal_at: int) -> float:
     """Scores and weighted values of (batch, heads, length, size)."""
-    *batch, num_queries, size = query
-    *_, num_keys, _ = key
-    *_, value_size = value
-    return 2.0 * prod(batch) * num_queries * num_keys * (size + value_size)
+    query, _, value = inputs[:3]
+    return 2.0 * _num_pairs(inputs[:2], inputs[causal_at:]) * (query[-1] + value[-1])
 
 
-def _attention_backward(query: Shape, key: Shape, value: Shape) -> float:
+def _attention_backward(inputs: Sequence[Any], causal_at: int) -> float:
     """Scores again, then the gradients of values, weights, queries and keys: five products."""
-    *batch, num_queries, size = query
-    *_, num_keys, _ = key
-    *_, value_size = value
-    return 2.0 * prod(batch) * num_queries * num_keys * (3 * size + 2 * value_size)
+    query, _, value = inputs[1:4]
+    return 2.0 * _num_pairs(inputs[1:3], inputs[causal_at:]) * (3 * query[-1] + 2 * value[-1])
+
+
+def _num_pairs(inputs: Sequence[Shape], is_causal: Sequence[Any]) -> int:
+    """Return the pairs of a query and a key of all heads: query i of a causal one has i + 1."""
+    (*batch, num_queries, _), (*_, num_keys, _) = inputs
+    if list(is_causal[:1]) != ["True"]:
+        return prod(batch) * num_queries * num_keys
+    rising = min(num_queries, num_keys)
+    return prod(batch) * (rising * (rising + 1) // 2 + (num_queries - rising) * num_keys)
 
 
 def _convolution(given: Shape, weight: Shape, output: Shape, *, is_transposed: bool) -> float:
@@ -124,12 +151,10 @@ _RULES: Rules = {
     "_scaled_mm": lambda s: _product(s[0], s[1]),
     "convolution": _convolution_forward,
     "convolution_backward": _convolution_backward,
-    "_scaled_dot_product_flash_attention": lambda s: _attention(s[0], s[1], s[2]),
-    "_scaled_dot_product_efficient_attention": lambda s: _attention(s[0], s[1], s[2]),
-    "_scaled_dot_product_cudnn_attention": lambda s: _attention(s[0], s[1], s[2]),
-    "_scaled_dot_product_flash_attention_backward": lambda s: _attention_backward(*s[1:4]),
-    "_scaled_dot_product_efficient_attention_backward": lambda s: _attention_backward(*s[1:4]),
-    "_scaled_dot_product_cudnn_attention_backward": lambda s: _attention_backward(*s[1:4]),
+    **{name: partial(_attention, causal_at=at) for name, at in _CAUSAL_AT.items()},
+    **{
+        name: partial(_attention_backward, causal_at=at) for name, at in _BACKWARD_CAUSAL_AT.items()
+    },
 }
 
 
@@ -159,16 +184,7 @@ _ELEMENTS: Rules = {
     "baddbmm": lambda s: _moved_by_product(s[1], s[2], s[0]),
     "convolution": lambda s: float(prod(s[0]) + prod(s[1]) + prod(s[2]) + prod(_convolved(s))),
     "convolution_backward": lambda s: _moved_by_convolution_backward(s[0], s[1], s[2]),
-    "_scaled_dot_product_flash_attention": lambda s: _moved_by_attention(s[0], s[1], s[2]),
-    "_scaled_dot_product_efficient_attention": lambda s: _moved_by_attention(s[0], s[1], s[2]),
-    "_scaled_dot_product_cudnn_attention": lambda s: _moved_by_attention(s[0], s[1], s[2]),
-    **dict.fromkeys(
-        (
-            "_scaled_dot_product_flash_attention_backward",
-            "_scaled_dot_product_efficient_attention_backward",
-            "_scaled_dot_product_cudnn_attention_backward",
-        ),
-        lambda s: _moved_by_attention_backward(*s[:4]),
-    ),
+    **dict.fromkeys(_CAUSAL_AT, lambda s: _moved_by_attention(*s[:3])),
+    **dict.fromkeys(_BACKWARD_CAUSAL_AT, lambda s: _moved_by_attention_backward(*s[:4])),
 }
 """`_scaled_mm` has inputs and an output of unlike sizes: its elements are not known."""

@@ -139,7 +139,7 @@ def times_ns(values: list[Any]) -> Int64s:
 
 
 def _with_values(dims: Any, values: Any) -> Any:
-    """Return the shapes of a convolution's inputs with its stride, padding, ... between them.
+    """Return the shapes of an operator's inputs with stride, padding, ... between them.
 
     Those stand where an input has no shape, as the text that the profiler writes.
     """
