@@ -7,7 +7,9 @@ import json
 import os
 import random
 import shutil
+import socket
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +26,7 @@ from core.spec import JobSpec
 from db.connection import opened
 from db.runs import insert_run
 
+ROOT = Path(__file__).resolve().parents[1]
 H100 = Path(__file__).parent / "data" / "h100"
 
 # Several programs compute at a time: a second thread of each would wait by spinning.
@@ -153,6 +156,44 @@ def copy_examples(example_data: Path) -> Callable[..., list[Any]]:
         return [SimpleNamespace(**r) for r in json.loads((data.root / "loaded.json").read_text())]
 
     return copied
+
+
+@pytest.fixture(scope="session")
+def warm_python(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[str]:
+    """A Python for programs that import PyTorch: it forks them from one that has imported it.
+
+    Take `sys.executable` where the import itself, signals or limits are what a test is about.
+    """
+    base = tmp_path_factory.getbasetemp()
+    base = base if worker_id == "master" else base.parent
+    path, address = base / "warm-python", base / "warm.socket"
+    client = Path(__file__).parent / "warm" / "client.py"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -ISB {client} {address} "$@"\n')
+    path.chmod(0o755)
+    server, holder = None, socket.socket(socket.AF_UNIX)
+    with (base / "warm.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            holder.connect(str(address))
+        except OSError:
+            address.unlink(missing_ok=True)
+            server = start_warm_server(address, path)
+            holder.connect(str(address))
+    yield str(path)
+    holder.close()
+    if server is not None:
+        server.wait(600)  # it ends when no process of the session holds it
+
+
+def start_warm_server(address: Path, python: Path) -> "subprocess.Popen[bytes]":
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(address))
+        listener.listen(64)
+        number = listener.fileno()
+        words = [sys.executable, "-m", "tests.warm.server", str(number), str(python)]
+        # The working folder is found by -m alone: programs see what their PYTHONPATH names.
+        env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        return subprocess.Popen(words, cwd=ROOT, env=env, pass_fds=[number])
 
 
 @pytest.fixture

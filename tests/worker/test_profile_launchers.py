@@ -53,8 +53,8 @@ class Ran:
         return sorted((rank, kinds[0].kind, len(kinds[0])) for rank, kinds in found if kinds)
 
 
-def run(folder: Path, *words: str) -> Ran:
-    own = OwnProgram(words=[sys.executable, *words])
+def run(folder: Path, *words: str, python: str = sys.executable) -> Ran:
+    own = OwnProgram(words=[python, *words])
     env = own.environment("clean", folder) | {"WARPBOARD_HOOKS_DEBUG": "1"}
     env["PYTHONPATH"] += os.pathsep + str(folder)
     done = subprocess.run(
@@ -64,12 +64,12 @@ def run(folder: Path, *words: str) -> Ran:
 
 
 @pytest.mark.slow
-def test_torchrun_gives_a_record_of_each_rank_and_the_run_of_rank_0(tmp_path: Path) -> None:
+def test_torchrun_gives_a_record_of_each_rank_and_the_run_of_rank_0(tmp_path: Path, warm_python: str) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
 
     ran = run(
         tmp_path, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
-        str(tmp_path / "train.py"), "--epochs", "1",
+        str(tmp_path / "train.py"), "--epochs", "1", python=warm_python,
     )  # fmt: skip
 
     assert ran.code == 0, ran.err
@@ -80,19 +80,19 @@ def test_torchrun_gives_a_record_of_each_rank_and_the_run_of_rank_0(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_torchrun_whose_rank_fails_ends_as_without(tmp_path: Path) -> None:
+def test_torchrun_whose_rank_fails_ends_as_without(tmp_path: Path, warm_python: str) -> None:
     (tmp_path / "fail.py").write_text("import os, sys; sys.exit(3 * int(os.environ['RANK']))")
 
     ran = run(
         tmp_path, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
-        str(tmp_path / "fail.py"),
+        str(tmp_path / "fail.py"), python=warm_python,
     )  # fmt: skip
 
     assert ran.code == 1
     assert "ChildFailedError" in ran.err
 
 
-def test_launcher_that_starts_the_script_in_a_child_of_its_own(tmp_path: Path) -> None:
+def test_launcher_that_starts_the_script_in_a_child_of_its_own(tmp_path: Path, warm_python: str) -> None:
     """As `accelerate launch` does: a module that imports torch, and runs the script by Popen."""
     (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "launch.py").write_text(
@@ -101,13 +101,13 @@ def test_launcher_that_starts_the_script_in_a_child_of_its_own(tmp_path: Path) -
         "sys.exit(child.wait())\n"
     )
 
-    ran = run(tmp_path, "-m", "launch", str(tmp_path / "train.py"), "--fp16")
+    ran = run(tmp_path, "-m", "launch", str(tmp_path / "train.py"), "--fp16", python=warm_python)
 
     assert (ran.code, ran.out) == (0, "trained - ['--fp16']\n"), ran.err
     assert ran.steps == [(None, "training", 6)]
 
 
-def test_kernel_that_executes_cells_in_its_event_loop(tmp_path: Path) -> None:
+def test_kernel_that_executes_cells_in_its_event_loop(tmp_path: Path, warm_python: str) -> None:
     """As a Jupyter kernel does: a module whose loop executes text, cell after cell."""
     (tmp_path / "kernel.py").write_text(
         "import asyncio, json, sys\n"
@@ -120,7 +120,8 @@ def test_kernel_that_executes_cells_in_its_event_loop(tmp_path: Path) -> None:
     )
     setup, _, loop = TRAIN.partition("for _")
 
-    ran = run(tmp_path, "-m", "kernel", json.dumps([setup, f"for _{loop}", "print(type(net))"]))
+    cells = json.dumps([setup, f"for _{loop}", "print(type(net))"])
+    ran = run(tmp_path, "-m", "kernel", cells, python=warm_python)
 
     assert ran.code == 0, ran.err
     assert ran.out.splitlines()[1:] == ["<class 'torch.nn.modules.linear.Linear'>"]

@@ -193,9 +193,9 @@ def test_no_rank_outlives_a_launcher_that_is_killed(tmp_path):
 
 
 def test_a_job_of_two_ranks_leaves_one_bundle_with_a_trace_of_the_chosen_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_python: str
 ) -> None:
-    monkeypatch.setenv("WARPBOARD_PYTHON", sys.executable)
+    monkeypatch.setenv("WARPBOARD_PYTHON", warm_python)
     sets = ["gpus=2", "parallel=ddp", "mode=train_step", "preset=tiny", "profiled_ranks=1"]
     sets += ["iterations=3", "warmup=1", "straggler_rank=1", "straggler_ms=30"]
     words = [word for value in sets for word in ("--set", value)]
