@@ -61,12 +61,12 @@ def dashboard_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def dashboard(context: Any, dashboard_data: Path) -> Iterator[str]:
+def dashboard(context: Any, dashboard_data: Path, warm_python: str) -> Iterator[str]:
     """Run `warpboard up` on an empty data directory."""
     folder = dashboard_data.parent
     port, log = free_port(), folder / "up.log"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    env["WARPBOARD_PYTHON"] = str(workers_python(folder / "python"))
+    env["WARPBOARD_PYTHON"] = str(workers_python(folder / "python", warm_python))
     env["WARPBOARD_PERFETTO_UI"] = str(Path(__file__).parent / "perfetto_stand_in")
     env["WARPBOARD_EXAMPLES"] = str(few_examples(folder / "examples"))
     command = [sys.executable, "-m", "app.cli", "up", "--port", str(port), "--no-demo"]
@@ -83,17 +83,19 @@ def dashboard(context: Any, dashboard_data: Path) -> Iterator[str]:
         process.wait(timeout=60)
 
 
-def workers_python(path: Path) -> Path:
+def workers_python(path: Path, warm_python: str) -> Path:
     """Write a Python that runs jobs without PyTorch where no journey looks at their numbers.
 
     Its import takes longer than such a job: attention without a limit of its memory, gemm, and jobs
-    of very many iterations, which are there to be cancelled.
+    of very many iterations, which are there to be cancelled. Others fork from where it is imported,
+    but for those whose limit of memory is that of a process which the worker starts.
     """
     replayed = """*' attention '* | *' gemm '* | *'"iterations": 100000'*"""
     path.write_text(f"""#!/bin/sh
 case " $* " in
   *'"memory_cap_gib": 8'*) ;;
   {replayed}) exec {sys.executable} {ROOT}/tests/fake_tools/fake_python "$@" ;;
+  ' -m workloads '* | ' -P -c '*) exec {warm_python} "$@" ;;
 esac
 exec {sys.executable} "$@"
 """)

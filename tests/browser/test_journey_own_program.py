@@ -35,10 +35,10 @@ for _ in range(24):
 """)
 
 
-def profile(data: Path, name: str, program: Path, width: int) -> None:
+def profile(data: Path, name: str, python: str, program: Path, width: int) -> None:
     command = [sys.executable, "-m", "app.cli", "--data", str(data), "profile", "--name", name]
     command += ["--passes", "clean,trace", "--steps", "12", "--quiet", "--"]
-    command += [sys.executable, str(program), str(width)]
+    command += [python, str(program), str(width)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -48,13 +48,14 @@ def test_an_own_program_is_profiled_and_compared_with_its_slower_self(
     page: Any,
     dashboard: str,
     dashboard_data: Path,
+    warm_python: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     program = tmp_path / "own.py"
     write_program(program)
     for name, width in (("own-narrow", 128), ("own-wide", 1024)):
-        profile(dashboard_data, name, program, width)
+        profile(dashboard_data, name, warm_python, program, width)
 
     page.goto(f"{dashboard}/run?run_id=own-wide")
     assert "CPU run" in steps.verdict(page)

@@ -145,7 +145,7 @@ def take_over(files: list[int], wanted: list[int]) -> None:
     os.closerange(0, high)
     for number, file in enumerate(wanted):
         os.dup2(high + number, file)
-    os.closerange(max(wanted) + 1, os.sysconf("SC_OPEN_MAX") if high > 4000 else 4096)
+    os.closerange(max(wanted) + 1, high + 4096)
 
 
 def received(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
@@ -227,7 +227,7 @@ class Server:
 if __name__ == "__main__":
     gc.disable()
     import torch._dynamo
-    import torch.profiler  # noqa: F401
+    import torch.profiler
 
     del torch
     gc.enable()

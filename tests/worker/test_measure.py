@@ -43,11 +43,15 @@ def test_table_shows_unit_and_share_of_the_datasheet() -> None:
 
 @pytest.mark.timeout(180)
 def test_cpu_figures_are_measured_and_kept_with_their_date(
-    tmp_path: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: object,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    warm_python: str,
 ) -> None:
     if find_spec("torch") is None:
         pytest.skip("no torch")
     monkeypatch.setenv("WARPBOARD_DATA", str(tmp_path))
+    monkeypatch.setenv("WARPBOARD_PYTHON", warm_python)
     assert main(["--gpu", "cpu", "--no-noise", "--json"]) == 0
     (facts,) = json.loads(capsys.readouterr().out)["measured"]
     assert {name: record["unit"] for name, record in facts["peaks"].items()} == {

@@ -42,14 +42,14 @@ def written(folder, script):
     return path
 
 
-def run_profile(folder, script, *options, env=None, words=("14",)):
+def run_profile(folder, script, *options, env=None, words=("14",), python=sys.executable):
     """Profile a script; return (exit code, manifest, output, errors)."""
     path = written(folder, script)
     out = folder / "bundle"
     tools = {"PATH": os.pathsep.join([str(FAKE_TOOLS), os.environ["PATH"]])}
     done = subprocess.run(
         [sys.executable, "-m", "worker.profile", "--out", str(out), *options, "--",
-         sys.executable, str(path), *words],
+         python, str(path), *words],
         env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "",
              "WARPBOARD_DATA": str(folder / "data"), **(env or {}),
              **(tools if (env or {}).get("FAKE") else {"WARPBOARD_NSYS": "/nowhere/nsys"})},
@@ -125,8 +125,10 @@ def test_steps_outlive_however_the_program_ends_and_its_exit_code_is_passed_on(p
     assert any("ended with code" in w["message"] for w in clean["warnings"])
 
 
-def test_steps_option_ends_the_program_after_so_many(profile):
-    code, manifest, _, errors = profile(SERVE, "--steps", "6", "--skip", "2", words=["1000000000"])
+def test_steps_option_ends_the_program_after_so_many(profile, warm_python):
+    code, manifest, _, errors = profile(
+        SERVE, "--steps", "6", "--skip", "2", words=["1000000000"], python=warm_python
+    )
 
     clean = pass_of(manifest, "clean")["result"]
     assert code == 0, errors
@@ -149,8 +151,8 @@ def test_program_without_pytorch_has_no_latency_and_its_whole_run_is_in_the_nsys
     assert [c["kind"] for c in nsys["captures"]] == ["nsys_sqlite"]
 
 
-def test_program_with_steps_is_captured_by_nsys_around_the_chosen_ones(profile):
-    _, manifest, _, errors = profile(SERVE, env={"FAKE": "1"})
+def test_program_with_steps_is_captured_by_nsys_around_the_chosen_ones(profile, warm_python):
+    _, manifest, _, errors = profile(SERVE, env={"FAKE": "1"}, python=warm_python)
 
     nsys = pass_of(manifest, "nsys")
     assert "--capture-range=cudaProfilerApi" in nsys["command"], errors

@@ -18,7 +18,7 @@ HOOKS = ROOT / "worker" / "hooks"
 PROGRAMS = Path(__file__).parent / "profile_programs"
 
 
-def run_hooked(folder, *words, path=(), code=0, debug=True, **settings):
+def run_hooked(folder, *words, path=(), code=0, debug=True, python=sys.executable, **settings):
     """Run a script under the hooks; return (output, processes)."""
     records = folder / "records"
     records.mkdir(exist_ok=True)
@@ -30,7 +30,7 @@ def run_hooked(folder, *words, path=(), code=0, debug=True, **settings):
         **({"WARPBOARD_HOOKS_DEBUG": "1"} if debug else {}),
     }
     done = subprocess.run(
-        [sys.executable, *map(str, words)], env=env, cwd=folder,
+        [python, *map(str, words)], env=env, cwd=folder,
         capture_output=True, text=True, timeout=250, check=False,
     )  # fmt: skip
     assert done.returncode == code, done.stderr
@@ -43,40 +43,10 @@ def hooked(tmp_path):
     return functools.partial(run_hooked, tmp_path)
 
 
-@pytest.fixture(scope="module")
-def forks(tmp_path_factory):
-    """Start a Python that has imported PyTorch under the hooks; it forks for each script."""
-    folder = tmp_path_factory.mktemp("forks")
-    (folder / "records").mkdir()
-    env = {
-        **os.environ,
-        "WARPBOARD_PROFILE": json.dumps({"pass": "clean", "dir": str(folder / "records")}),
-        "PYTHONPATH": os.pathsep.join([str(HOOKS), str(ROOT)]),
-        "WARPBOARD_HOOKS_DEBUG": "1",
-    }
-    process = subprocess.Popen(
-        [sys.executable, str(PROGRAMS / "forked.py")], env=env, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
-    yield process
-    process.stdin.close()
-    assert process.wait(60) == 0
-    process.stdout.close()
-
-
 @pytest.fixture
-def with_torch(forks, tmp_path):
-    """Run a script where PyTorch is imported already; return (output, processes)."""
-
-    def run(script, *words):
-        (tmp_path / "records").mkdir()
-        job = {"folder": str(tmp_path), "script": script, "words": [str(w) for w in words]}
-        print(json.dumps(job), file=forks.stdin, flush=True)
-        status = forks.stdout.readline()
-        assert status == "0\n", (tmp_path / "errors").read_text()
-        return (tmp_path / "output").read_text(), load_processes(tmp_path / "records")
-
-    return run
+def with_torch(hooked, warm_python):
+    """Run a script where importing PyTorch is short; return (output, processes)."""
+    return functools.partial(hooked, "-c", python=warm_python)
 
 
 COMPILED = {
@@ -94,12 +64,12 @@ COMPILED = {
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
+def compiled(tmp_path_factory, warm_python):
     """Return what the compiler counted without the hooks, with them, and what these recorded."""
     folder = tmp_path_factory.mktemp("compiled")
     program = PROGRAMS / "compiled.py"
     bare = subprocess.run(
-        [sys.executable, str(program), *COMPILED], cwd=folder,
+        [warm_python, str(program), *COMPILED], cwd=folder,
         capture_output=True, text=True, timeout=250, check=True,
     )  # fmt: skip
     output, [process] = run_hooked(folder, program, *COMPILED)
@@ -227,11 +197,10 @@ def test_training_without_a_module_call_goes_from_one_optimizer_step_to_the_next
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained(tmp_path_factory, warm_python):
     """Return, for each kind of training loop, the steps that were seen of it."""
-    output, processes = run_hooked(
-        tmp_path_factory.mktemp("kinds"), PROGRAMS / "kinds_of_training.py", debug=False
-    )
+    folder, program = tmp_path_factory.mktemp("kinds"), PROGRAMS / "kinds_of_training.py"
+    output, processes = run_hooked(folder, program, debug=False, python=warm_python)
     of_pid = {process.facts["pid"]: process for process in processes}
     rows = [line.split() for line in output.splitlines()]
     assert [status for _, _, status in rows] == ["0"] * len(rows)
@@ -304,7 +273,7 @@ def test_marked_steps_come_before_those_that_are_found(with_torch):
         "for _ in range(5): serve()\n"
     )
 
-    _, [process] = with_torch(script)
+    _, [process] = with_torch(script, path=[ROOT])
 
     [steps] = find_steps(process)
     assert (steps.kind, len(steps)) == ("marked", 5)

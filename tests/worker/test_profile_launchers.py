@@ -64,7 +64,9 @@ def run(folder: Path, *words: str, python: str = sys.executable) -> Ran:
 
 
 @pytest.mark.slow
-def test_torchrun_gives_a_record_of_each_rank_and_the_run_of_rank_0(tmp_path: Path, warm_python: str) -> None:
+def test_torchrun_gives_a_record_of_each_rank_and_the_run_of_rank_0(
+    tmp_path: Path, warm_python: str
+) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
 
     ran = run(
@@ -92,7 +94,9 @@ def test_torchrun_whose_rank_fails_ends_as_without(tmp_path: Path, warm_python: 
     assert "ChildFailedError" in ran.err
 
 
-def test_launcher_that_starts_the_script_in_a_child_of_its_own(tmp_path: Path, warm_python: str) -> None:
+def test_launcher_that_starts_the_script_in_a_child_of_its_own(
+    tmp_path: Path, warm_python: str
+) -> None:
     """As `accelerate launch` does: a module that imports torch, and runs the script by Popen."""
     (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "launch.py").write_text(

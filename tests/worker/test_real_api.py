@@ -130,7 +130,7 @@ SHORT = Path(__file__).parent / "profile_programs" / "short.py"
 
 
 def test_program_profiled_elsewhere_is_a_run_of_the_dashboard_that_it_was_sent_to(
-    tmp_path: Path,
+    tmp_path: Path, warm_python: str
 ) -> None:
     data = DataDir(root=tmp_path / "data").ensure()
     token = tmp_path / "token"
@@ -139,7 +139,7 @@ def test_program_profiled_elsewhere_is_a_run_of_the_dashboard_that_it_was_sent_t
         token.write_text(data.token_path.read_text())
         words = ["--passes", "clean", "--name", "sent", "--to", url, "--token-file", str(token)]
         done = subprocess.run(
-            [sys.executable, "-m", "worker.profile", *words, "--", sys.executable, str(SHORT)],
+            [sys.executable, "-m", "worker.profile", *words, "--", warm_python, str(SHORT)],
             env={**os.environ, "PYTHONPATH": str(ROOT), "WARPBOARD_DATA": str(tmp_path / "own")},
             cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
         )  # fmt: skip

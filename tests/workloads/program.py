@@ -1,10 +1,8 @@
 """Run workload programs as a worker does, and read what they leave."""
 
-import functools
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,39 +25,27 @@ class Finished:
         return json.loads(self.stdout.splitlines()[-1])
 
 
-@functools.cache
-def _server() -> "subprocess.Popen[str]":
-    """Start the fork server, with one thread: the suite shares its cores. It ends with our pipe."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.workloads.fork_server"],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
 def run_program(
-    *arguments: str, out: Path, spec: Mapping[str, Any] | None = None, **env: str
+    python: str, *arguments: str, out: Path, spec: Mapping[str, Any] | None = None, **env: str
 ) -> Finished:
-    """Run `python -m workloads ARGUMENTS` to its end in a forked child."""
+    """Run `python -m workloads ARGUMENTS` to its end."""
     argv = [*arguments, "--out", str(out)]
     if spec is not None:
         argv += ["--spec", json.dumps(spec)]
-    paths = {name: out / f"{name}.txt" for name in ("stdout", "stderr", "events")}
-    for path in paths.values():
-        path.write_text("")
-    request = {"argv": argv, "env": env} | {name: str(path) for name, path in paths.items()}
-    server = _server()
-    assert server.stdin is not None and server.stdout is not None
-    server.stdin.write(json.dumps(request) + "\n")
-    server.stdin.flush()
-    returncode = int(server.stdout.readline())
-    texts = {name: path.read_text() for name, path in paths.items()}
+    events = out / "events.txt"
+    with events.open("w") as file:
+        number = file.fileno()
+        done = subprocess.run(
+            [python, "-m", "workloads", *argv, "--events-fd", str(number)],
+            cwd=ROOT,
+            env={**os.environ, **env},
+            pass_fds=[number],
+            capture_output=True,
+            text=True,
+        )
     return Finished(
-        returncode=returncode,
-        stdout=texts["stdout"],
-        stderr=texts["stderr"],
-        events=[json.loads(line) for line in texts["events"].splitlines()],
+        returncode=done.returncode,
+        stdout=done.stdout,
+        stderr=done.stderr,
+        events=[json.loads(line) for line in events.read_text().splitlines()],
     )

@@ -4,7 +4,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 
 import pytest
 
@@ -15,7 +14,7 @@ from workloads.registry import cost, estimate_memory_bytes, parse_params
 from workloads.spec import parse_ranks
 
 
-def run_two_ranks(*command: str) -> list["subprocess.CompletedProcess[str]"]:
+def run_two_ranks(python: str, *command: str) -> list["subprocess.CompletedProcess[str]"]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -23,7 +22,7 @@ def run_two_ranks(*command: str) -> list["subprocess.CompletedProcess[str]"]:
     shared |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     started = [
         subprocess.Popen(
-            [sys.executable, *command],
+            [python, *command],
             cwd=ROOT,
             env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.PIPE,
@@ -39,8 +38,8 @@ def run_two_ranks(*command: str) -> list["subprocess.CompletedProcess[str]"]:
     ]
 
 
-def test_a_spread_model_computes_what_the_whole_one_does():
-    first, second = run_two_ranks("-m", "tests.workloads.spread_models")
+def test_a_spread_model_computes_what_the_whole_one_does(warm_python):
+    first, second = run_two_ranks(warm_python, "-m", "tests.workloads.spread_models")
 
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     differences = json.loads(first.stdout.splitlines()[-1])
@@ -48,11 +47,12 @@ def test_a_spread_model_computes_what_the_whole_one_does():
     assert max(differences.values()) < 1e-4
 
 
-def test_allreduce_reports_nccls_bandwidths_of_every_size(tmp_path):
+def test_allreduce_reports_nccls_bandwidths_of_every_size(tmp_path, warm_python):
     spec = {"preset": "tiny", "iterations": 3, "warmup": 0}
 
     first, _ = run_two_ranks(
-        *("-m", "workloads", "allreduce", "--spec", json.dumps(spec), "--out", str(tmp_path))
+        *(warm_python, "-m", "workloads", "allreduce"),
+        *("--spec", json.dumps(spec), "--out", str(tmp_path)),
     )
 
     result = json.loads(first.stdout.splitlines()[-1])

@@ -1,5 +1,6 @@
 """Every workload runs alone on a CPU at its smallest and leaves what the protocol promises."""
 
+import functools
 import gzip
 import json
 
@@ -27,9 +28,15 @@ PHASES = {
 }
 
 
+@pytest.fixture
+def run(warm_python):
+    """Run a workload as a worker does."""
+    return functools.partial(run_program, warm_python)
+
+
 @pytest.mark.parametrize("name", tuple(SMALLEST))
-def test_clean_pass_gives_samples_phases_cost_and_environment(name, tmp_path):
-    done = run_program(name, spec={"preset": "tiny", **SMALLEST[name]}, out=tmp_path)
+def test_clean_pass_gives_samples_phases_cost_and_environment(name, run, tmp_path):
+    done = run(name, spec={"preset": "tiny", **SMALLEST[name]}, out=tmp_path)
 
     result = done.result
     assert done.returncode == 0, done.stderr
@@ -43,10 +50,10 @@ def test_clean_pass_gives_samples_phases_cost_and_environment(name, tmp_path):
     assert done.stdout.count("\n") == 1
 
 
-def test_events_tell_stages_in_order_and_every_iteration(tmp_path):
+def test_events_tell_stages_in_order_and_every_iteration(run, tmp_path):
     spec = {"preset": "tiny", "iterations": 11}
 
-    done = run_program("decode", spec=spec, out=tmp_path)
+    done = run("decode", spec=spec, out=tmp_path)
 
     stages = [e["stage"] for e in done.events if e["event"] == "progress"]
     iterations = [e for e in done.events if e["event"] == "iteration"]
@@ -60,8 +67,8 @@ def test_events_tell_stages_in_order_and_every_iteration(tmp_path):
     ("name", "changed", "remedy"),
     [("gemm", {"dtype": "fp8"}, "dtype=bf16"), ("decode", {"weights": "fp8"}, "weights=native")],
 )
-def test_fp8_on_a_cpu_names_what_to_choose_instead(name, changed, remedy, tmp_path):
-    done = run_program(name, spec={"preset": "tiny", **changed}, out=tmp_path)
+def test_fp8_on_a_cpu_names_what_to_choose_instead(name, changed, remedy, run, tmp_path):
+    done = run(name, spec={"preset": "tiny", **changed}, out=tmp_path)
 
     assert done.returncode != 0
     assert "compute capability 8.9" in done.stdout + done.stderr + json.dumps(done.result)
@@ -85,10 +92,10 @@ def inside(ranges, outer):
     return {name for name, s, e in ranges if s >= start and e <= end and name != outer}
 
 
-def test_trace_has_the_ranges_nested_and_nothing_of_the_warm_up(tmp_path):
+def test_trace_has_the_ranges_nested_and_nothing_of_the_warm_up(run, tmp_path):
     spec = {"preset": "tiny", "mode": "train_step", "iterations": 2}
 
-    done = run_program("transformer", "--pass", "trace", spec=spec, out=tmp_path)
+    done = run("transformer", "--pass", "trace", spec=spec, out=tmp_path)
 
     assert done.result["captures"] == [{"path": "trace.json.gz", "kind": "torch_trace"}]
     ranges = trace_ranges(tmp_path / "trace.json.gz")
@@ -100,18 +107,22 @@ def test_trace_has_the_ranges_nested_and_nothing_of_the_warm_up(tmp_path):
     assert sum(name == "optimizer" for name, _, _ in ranges) == 2
 
 
-def test_memory_pass_on_a_cpu_says_that_it_cannot_be_had(tmp_path):
-    done = run_program("decode", "--pass", "memory", spec={"preset": "tiny"}, out=tmp_path)
+def test_memory_pass_on_a_cpu_says_that_it_cannot_be_had(run, tmp_path):
+    done = run("decode", "--pass", "memory", spec={"preset": "tiny"}, out=tmp_path)
 
     assert done.result["status"] == "ok"
     assert done.result["captures"] == []
     assert [w["code"] for w in done.result["warnings"]] == ["memory_history_unavailable"]
 
 
-def test_compiled_decode_has_no_break_and_no_late_compilation(tmp_path):
+SCALAR = {"TORCHINDUCTOR_VEC_ISA_OK": "0"}
+"""Compile no vector code: which of it this CPU can run, the compiler would try out for as long."""
+
+
+def test_compiled_decode_has_no_break_and_no_late_compilation(run, tmp_path):
     spec = {"preset": "tiny", "compile": "default"}
 
-    done = run_program("decode", spec=spec, out=tmp_path)
+    done = run("decode", spec=spec, out=tmp_path, **SCALAR)
 
     assert done.result["compile"] == {
         "mode": "default", "graph_breaks": 0, "recompiles_in_measurement": 0,
@@ -120,28 +131,28 @@ def test_compiled_decode_has_no_break_and_no_late_compilation(tmp_path):
     assert done.events[2]["stage"] == "compile"
 
 
-def test_compilation_inside_the_measured_part_is_reported(tmp_path):
+def test_compilation_inside_the_measured_part_is_reported(run, tmp_path):
     spec = {"preset": "tiny", "compile": "default", "warmup": 0, "iterations": 2}
 
-    done = run_program("decode", spec=spec, out=tmp_path)
+    done = run("decode", spec=spec, out=tmp_path, **SCALAR)
 
     assert done.result["compile"]["recompiles_in_measurement"] == 1
     assert "recompiled_in_measurement" in [w["code"] for w in done.result["warnings"]]
 
 
-def test_compiling_without_a_compiler_says_what_to_install(tmp_path):
+def test_compiling_without_a_compiler_says_what_to_install(run, tmp_path):
     spec = {"preset": "tiny", "compile": "default"}
 
-    done = run_program("decode", spec=spec, out=tmp_path, PATH=str(tmp_path), CXX="")
+    done = run("decode", spec=spec, out=tmp_path, PATH=str(tmp_path), CXX="")
 
     assert done.returncode == 3
     assert "apt-get install g++" in done.result["error"]
 
 
-def test_same_seed_gives_the_same_numbers(tmp_path):
+def test_same_seed_gives_the_same_numbers(run, tmp_path):
     spec = {"preset": "tiny", "seed": 7}
 
-    first, second = (run_program("attention", spec=spec, out=tmp_path).result for _ in range(2))
+    first, second = (run("attention", spec=spec, out=tmp_path).result for _ in range(2))
 
     errors = [
         [m["value"] for m in r["metrics"] if m["name"] == "max_abs_error"] for r in (first, second)
