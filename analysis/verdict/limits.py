@@ -193,14 +193,13 @@ def _cannot_tell(view: RunView) -> BusyLimit:
     is_busy = view.summary.get("idle_frac") is not None
     lead = f"The GPU is busy, {share} of its time" if is_busy else f"{share} of the kernel time is"
     if top == Category.COLLECTIVE:
+        has_all = len(view.ranks.get("ranks", ())) > 1 and not view.ranks.get("missing")
+        why = "" if has_all else ", and one capture cannot tell which"
         return BusyLimit(
             kind="unknown",
-            headline=f"{lead} in collectives: they send, or wait for "
-            "other ranks, and one capture cannot tell which",
+            headline=f"{lead} in collectives: they send, or wait for other ranks{why}",
             evidence=(f"kernel time {milliseconds(total_ns)}",),
-            next_steps=(
-                "Import the captures of all ranks as one run and see in the timeline which is late",
-            ),
+            next_steps=(_SEE_RANKS if has_all else _IMPORT_RANKS,),
         )
     place = "kernels that no rule knows" if top == Category.UNKNOWN else top
     return BusyLimit(
@@ -212,6 +211,8 @@ def _cannot_tell(view: RunView) -> BusyLimit:
     )
 
 
+_SEE_RANKS = "See on the Ranks tab how much each rank waits, and in the timeline which comes last"
+_IMPORT_RANKS = "Import the captures of all ranks as one run and see in the timeline which is late"
 _CHECK = (
     "Check that the program uses the GPU, that nsys traces cuda, and that counters or tracing are "
     "permitted (WSL2 and some containers record API calls only)"

@@ -9,6 +9,7 @@ UNKNOWN = "\u2014"
 _NBSP = "\u00a0"
 _MICRO = re.compile(r"(?<=\d )us\b")
 _PERCENT = re.compile(r"(?<=\d)%")
+_LONG = 1e5
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -70,6 +71,15 @@ def duration(ns: float | None) -> str:
         if abs(value) >= scale * 0.9995:
             return f"{significant(value / scale)}{_NBSP}{unit}"
     return f"{significant(value)}{_NBSP}ns"
+
+
+def time_unit(values_ns: Iterable[object], least: str = "ns") -> tuple[str, float]:
+    """Return one unit for a column of times, and its ns: the largest has at most five digits."""
+    known = [abs(float(v)) for v in values_ns if is_known(v)]  # type: ignore[arg-type]
+    units = (("ns", 1.0), ("\u00b5s", 1e3), ("ms", 1e6), ("s", 1e9))
+    allowed = units[[name for name, _ in units].index(least) :]
+    most = max(known, default=0.0)
+    return next((u for u in allowed if most < _LONG * u[1]), allowed[-1])
 
 
 def scaled(value: float | None, unit: str) -> str:

@@ -79,6 +79,28 @@ def test_a_busy_gpu_without_counters_or_cost_model_cannot_be_told():
     assert any("ncu" in step for step in found.next_steps)
 
 
+def a_rank(rank):
+    times = dict.fromkeys(("idle_ns", "communication_ns", "exposed_ns", "late_ns"), 0)
+    return {"rank": rank, "span_ns": 1, **times}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "step"),
+    [
+        ({}, "Import the captures of all ranks"),
+        ({"ranks": [a_rank(0)], "missing": [1]}, "Import the captures of all ranks"),
+        ({"ranks": [a_rank(0), a_rank(1)], "missing": []}, "See on the Ranks tab"),
+    ],
+)
+def test_what_to_do_about_collectives_depends_on_which_ranks_are_here(ranks, step):
+    view = nsys_view("forward_fp32")
+    collectives = view.kernels.assign(category="collective")
+    found = run_verdict(replace(view, kernels=collectives, ranks=ranks))
+    assert "collectives" in found.headline
+    assert found.next_steps[0].startswith(step)
+    assert ("one capture cannot tell" in found.headline) == (step[0] == "I")
+
+
 def test_no_gpu_work_is_a_state_and_not_zero():
     found = run_verdict(nsys_view("no_gpu_work"))
     assert (found.kind, found.bar) == (VerdictKind.UNKNOWN, ())

@@ -89,3 +89,10 @@ def test_a_sentence_has_the_signs_of_pages() -> None:
     assert (
         fmt.with_micro("lies 0.43 us apart, 84% less") == "lies 0.43 \u00b5s apart, 84\u00a0% less"
     )
+
+
+def test_one_unit_serves_a_column_and_hours_are_no_microseconds() -> None:
+    assert fmt.time_unit([1_200, 88_000_000], "\u00b5s") == ("\u00b5s", 1e3)
+    assert fmt.time_unit([2_000, 7.3e12], "\u00b5s") == ("s", 1e9)
+    assert fmt.time_unit([1_200, None], "ms") == ("ms", 1e6)
+    assert fmt.time_unit([], "\u00b5s") == ("\u00b5s", 1e3)

@@ -11,6 +11,7 @@ from analysis.verdict import run_verdict
 from analysis.verdict.ranks import rank_limit
 from app.imports import import_paths
 from app.show import show_document
+from app.ui.run.rank_choice import FEW, telling_ranks
 from app.ui.timeline.load import load_timeline
 from core.config import data_dir
 from db.connection import opened
@@ -215,3 +216,11 @@ def test_verdict_names_the_exposed_collective() -> None:
 
     assert limit is not None
     assert limit.headline == "Communication-bound: 31 % of the step is exposed all-reduce"
+
+
+def test_a_timeline_of_many_ranks_shows_the_last_and_the_longest_waiting_first() -> None:
+    rows = [{"rank": r, "late_ns": r, "wait_ns": 63 - r} for r in range(64)]
+
+    assert telling_ranks(rows) == [0, 1, 2, 3, 60, 61, 62, 63]
+    assert telling_ranks(rows[:3]) == [0, 1, 2]
+    assert len(telling_ranks(rows)) == FEW

@@ -16,7 +16,7 @@ from app.charts.base import Chart
 from app.charts.compare import waterfall
 from app.charts.flame import difference_tree, flame_difference
 from app.ui import links
-from app.ui.format import fixed_format
+from app.ui.format import fixed_format, time_unit
 from app.ui.stack_choice import click, open_stack
 from app.ui.tables import KERNEL_CHARS, KERNEL_WIDTH, show_table
 from app.ui.widgets import chart, choose_point, export_buttons, plain_markdown
@@ -131,6 +131,8 @@ def kernel_pairs(comparison: Comparison, views: Sequence[RunView]) -> None:
         {n for k in comparison.kernels for n in (k.a, k.b) if n is not None and n in names}
     )
     labels = distinct_labels(used, KERNEL_CHARS)
+    times = [ns / each for k in comparison.kernels for ns in (k.a_ns, k.b_ns)]
+    unit, unit_ns = time_unit(times, "\u00b5s")
     rows = [
         {
             "A": _shown(k.a, labels),
@@ -138,9 +140,9 @@ def kernel_pairs(comparison: Comparison, views: Sequence[RunView]) -> None:
             "class": k.category,
             "matched by": k.match,
             "confidence": k.confidence,
-            "A \u00b5s": k.a_ns / 1e3 / each,
-            "B \u00b5s": k.b_ns / 1e3 / each,
-            "difference \u00b5s": k.delta_ns / 1e3 / each,
+            f"A {unit}": k.a_ns / unit_ns / each,
+            f"B {unit}": k.b_ns / unit_ns / each,
+            f"difference {unit}": k.delta_ns / unit_ns / each,
             f"A {words.calls}": k.a_count / each,
             f"B {words.calls}": k.b_count / each,
             "range": k.path or "",
@@ -152,7 +154,7 @@ def kernel_pairs(comparison: Comparison, views: Sequence[RunView]) -> None:
     table = pd.DataFrame(rows)
     if table["range"].nunique() < 2:
         table = table.drop(columns="range")
-    both = fixed_format([*table["A \u00b5s"], *table["B \u00b5s"]], most=2)
+    both = fixed_format([*table[f"A {unit}"], *table[f"B {unit}"]], most=2)
     text, number = st.column_config.TextColumn, st.column_config.NumberColumn
     show_table(
         table,
@@ -161,7 +163,7 @@ def kernel_pairs(comparison: Comparison, views: Sequence[RunView]) -> None:
         columns={
             **dict.fromkeys("AB", text(width=KERNEL_WIDTH)),
             **dict.fromkeys(("A, whole", "B, whole"), text(width="small")),
-            **dict.fromkeys(("A \u00b5s", "B \u00b5s"), number(format=both)),
+            **dict.fromkeys((f"A {unit}", f"B {unit}"), number(format=both)),
         },
         alt=f"{words.works.capitalize()} of A and B that do the same work",
     )

@@ -10,7 +10,7 @@ from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
 from app.charts import phases as phase_charts
 from app.ui import style
-from app.ui.format import bytes_, duration, scaled, with_micro
+from app.ui.format import bytes_, duration, scaled, time_unit, with_micro
 from app.ui.tables import show_table
 from app.ui.widgets import chart
 from core.numbers import decimal
@@ -98,14 +98,17 @@ def _of_one(mine: list[tuple[float, ...]], basis: Basis | None) -> dict[str, lis
 def _call_table(calls: pd.DataFrame, of_one: pd.DataFrame, basis: Basis | None) -> pd.DataFrame:
     mine = of_one.set_index("name").reindex(calls["name"]).fillna(0)
     word = basis.word if basis is not None and len(of_one) else None
+    unit, unit_ns = time_unit(calls["max_ns"], "\u00b5s")
+    total, total_ns = time_unit(calls["total_ns"], "ms")
+    of_step = {f"{unit} / {word}": mine["total_ns"].to_numpy(float) / unit_ns} if word else {}
     return pd.DataFrame(
         {
             "call": calls["name"],
             **({f"count / {word}": mine["count"].to_numpy(float)} if word else {}),
-            **({f"\u00b5s / {word}": mine["total_ns"].to_numpy(float) / 1e3} if word else {}),
+            **of_step,
             "count": calls["count"],
-            "total ms": calls["total_ns"] / 1e6,
-            "longest \u00b5s": calls["max_ns"] / 1e3,
+            f"total {total}": calls["total_ns"] / total_ns,
+            f"longest {unit}": calls["max_ns"] / unit_ns,
             "failed": calls["num_failed"],
             "waits": calls["is_sync"].astype(bool),
         }

@@ -12,9 +12,10 @@ from analysis.tables import CaptureKind
 from analysis.verdict import is_cpu_run
 from app.charts import kernels as kernel_charts
 from app.ui import data, style
-from app.ui.format import count, many, percent
+from app.ui.format import count, many, percent, time_unit
 from app.ui.kernel_detail import kernel_detail, open_kernel
 from app.ui.perfetto import open_or_download
+from app.ui.run.rank_choice import with_chosen_ranks
 from app.ui.shape import class_shares
 from app.ui.stack_choice import kept_kernels
 from app.ui.tables import choose_row, show_table
@@ -123,34 +124,36 @@ def kernel_table(
     return it.
     """
     word = basis.word if basis else ""
+    unit, unit_ns = time_unit(shares["mean_ns"], "\u00b5s")
+    total, total_ns = time_unit(shares["total_ns"], "ms")
     table = pd.DataFrame(
         {
             "kernel": shares["name"],
             "category": shares["category"],
             "share": 100 * shares["share_frac"],
-            f"\u00b5s / {word}": shares["one_ns"].astype("Float64") / 1e3,
+            f"{unit} / {word}": shares["one_ns"].astype("Float64") / unit_ns,
             f"launches / {word}": shares["one_count"].astype("Float64"),
-            "mean \u00b5s": shares["mean_ns"] / 1e3,
-            "min \u00b5s": shares["min_ns"] / 1e3,
-            "max \u00b5s": shares["max_ns"] / 1e3,
+            f"mean {unit}": shares["mean_ns"] / unit_ns,
+            f"min {unit}": shares["min_ns"] / unit_ns,
+            f"max {unit}": shares["max_ns"] / unit_ns,
             "origin": shares["origin"],
             "grid": shares["grid"],
             "block": shares["block"],
             "registers": shares["registers"],
             "shared B": shares["shared_bytes"],
-            "total ms": shares["total_ns"] / 1e6,
+            f"total {total}": shares["total_ns"] / total_ns,
             "launches": shares["count"],
             "confidence": shares["confidence"],
             "rule": shares["rule"],
         }
     )
     if basis is None:
-        table = table.drop(columns=[f"\u00b5s / {word}", f"launches / {word}"])
+        table = table.drop(columns=[f"{unit} / {word}", f"launches / {word}"])
     if is_cpu:
         table = table.drop(columns=_OF_LAUNCHES).rename(columns=_CPU_LABELS)
     looks: dict[str, Any] = {
         "kernels": "operator" if is_cpu else "kernel",
-        "helps": _CPU_HELP if is_cpu else _HELP,
+        "helps": _helps(unit, total, is_cpu=is_cpu),
         "columns": {"share": _share_bars(table["share"], is_cpu=is_cpu)},
         "most_px": most_px,
         "alt": "Kernels by total time",
@@ -182,23 +185,22 @@ def _share_bars(share: pd.Series, *, is_cpu: bool) -> Any:
     )
 
 
-_HELP = {
-    "\u00b5s / step": "This kernel's time in a regular step, mean over the steps",
-    "\u00b5s / iteration": "This kernel's time over the iterations that ranges mark",
-    "total ms": "Of the whole capture",
-    "mean \u00b5s": "Mean duration of one launch under the profiler",
-    "confidence": "How sure the rule is of the class",
-}
-_CPU_HELP = {
-    "\u00b5s / step": "This operator's own time in a regular step, mean over the steps",
-    "\u00b5s / iteration": "This operator's own time over the iterations that ranges mark",
-    "mean \u00b5s": "Mean of one call's own time, without the operators it calls",
-    "confidence": "How sure the rule is of the class",
-}
+def _helps(unit: str, total: str, *, is_cpu: bool) -> dict[str, str]:
+    work = "operator's own" if is_cpu else "kernel's"
+    return {
+        f"{unit} / step": f"This {work} time in a regular step, mean over the steps",
+        f"{unit} / iteration": f"This {work} time over the iterations that ranges mark",
+        f"total {total}": "Of the whole capture",
+        f"mean {unit}": "Mean of one call's own time, without the operators it calls"
+        if is_cpu
+        else "Mean duration of one launch under the profiler",
+        "confidence": "How sure the rule is of the class",
+    }
 
 
 def timeline(view: RunView) -> None:
     """Draw the kernel timeline; a click selects a kernel in the table below it."""
+    view = with_chosen_ranks(view)
     kept = data.fetch_timeline(view)
     if kept is None:
         _no_timeline(view)
