@@ -19,7 +19,7 @@ from worker.joblog import EventSink, JobLog, utc_now
 from worker.outcomes import Outcome, OutcomeCode
 from worker.own_program import OwnProgram, allowed_own
 from worker.passes import GpuTarget, PassRunner
-from worker.process import LineCallback
+from worker.process import OutputCallback
 from worker.profilers.ncu_choice import launch_limit
 
 SCHEMA_VERSION = 1
@@ -96,11 +96,11 @@ class Job:
         on_event: EventSink | None = None,
         keep_private: bool = False,
         own: OwnProgram | None = None,
-        on_line: LineCallback | None = None,
+        on_output: OutputCallback | None = None,
     ) -> None:
         self.spec = spec
         self._own = own
-        self._on_line = on_line
+        self._on_output = on_output
         self.out_dir = out_dir
         self._gpu = gpu
         self._keep_private = keep_private
@@ -140,7 +140,7 @@ class Job:
             keep_reports=self._keep_private or keeps_reports(self.spec),
             num_steps=self.spec.repeats + len(self.spec.profilers),
             own=self._own,
-            on_line=self._on_line,
+            on_output=self._on_output,
         )
 
     @property

@@ -274,18 +274,18 @@ NUM_WARM_UP = 4
 """Records of a process that do not tell how much it does."""
 _NO_PYTHON = (
     "No steps of this program were seen from outside: it starts no Python in which the hooks could "
-    "enter, or one that ignores PYTHONPATH (`-I`, `-E`) or whose PYTHONPATH was set anew, where "
-    "adding to it would do"
+    "enter, or one that ignores PYTHONPATH or hooks (`-I`, `-E`, `-S`), or whose PYTHONPATH was "
+    "taken away or set anew, where adding to it would do"
 )
 _NO_STEPS = (
     "No steps of this program were seen from outside (it calls no PyTorch module and steps no "
     "optimizer in Python)"
 )
 _INSTEAD = (
-    ", so it has no clean latency. What repeats in the nsys capture is shown as the time of a step "
-    "under nsys, which contains nsys's own cost: a program that launches many short kernels takes "
-    "longer there. Clean are the time of the whole program "
-    "(`program_time`), what it prints (`--metric`), and steps that it marks (`warpboard_marks`)"
+    ", so it has no clean latency. What repeats in the capture of an nsys pass is shown as the "
+    "time of a step under nsys, which contains nsys's own cost: a program that launches many short "
+    "kernels takes longer there. Clean are the time of the whole program (`program_time`), what it "
+    "prints (`--metric`), and steps that it marks (`warpboard_marks`)"
 )
 
 

@@ -17,7 +17,7 @@ from worker.environment import job_environment
 from worker.joblog import JobLog, utc_now
 from worker.outcomes import Outcome, OutcomeCode, judge, load_result, tail_text
 from worker.own_program import OwnProgram, public_words
-from worker.process import LineCallback, ProcessLimits, ProcessResult, run_process
+from worker.process import OutputCallback, ProcessLimits, ProcessResult, run_process
 from worker.profilers import PROFILERS
 from worker.profilers.spec import Capture, Collected, PassContext, ProfilerSpec, ToolEndedError
 from worker.ranks import RESULT_FILE, STOPPED
@@ -70,7 +70,7 @@ class PassRunner:
         keep_reports: bool,
         num_steps: int,
         own: OwnProgram | None = None,
-        on_line: LineCallback | None = None,
+        on_output: OutputCallback | None = None,
     ) -> None:
         self._spec = spec
         self._bundle_dir = bundle_dir.absolute()
@@ -84,7 +84,7 @@ class PassRunner:
         self._keep_reports = keep_reports
         self._num_steps = num_steps
         self._own = own
-        self._on_line = on_line
+        self._on_output = on_output
         self._step = 0
         # In the bundle, so that it goes with the bundle when this process is killed.
         self._scratch = self._bundle_dir / SCRATCH
@@ -220,8 +220,6 @@ class PassRunner:
         def on_line(stream: str, line: str) -> None:
             if line.strip() and not line.lstrip().startswith('{"schema_version"'):
                 self._log.line(line)
-            if self._on_line is not None:
-                self._on_line(stream, line)
 
         self._log.progress(base | {"stage": "start", "done": 0, "total": 1})
         return run_process(
@@ -235,6 +233,7 @@ class PassRunner:
             stdin=None if self._own is None else self._own.stdin,
             limits=ProcessLimits(soft_s=self._soft_s(context.pass_name), grace_s=self._grace_s),
             on_line=on_line,
+            on_output=self._on_output,
             on_event=on_event,
             should_cancel=self._should_cancel,
         )

@@ -48,6 +48,7 @@ MAX_OUTPUT_BYTES = 4 << 30
 """Of stdout or stderr: a child that writes without end is stopped before the disk is full."""
 
 LineCallback = Callable[[str, str], None]
+OutputCallback = Callable[[str, bytes], None]
 EventCallback = Callable[[dict[str, Any]], None]
 
 
@@ -101,6 +102,7 @@ def run_process(
     stdin: Path | None = None,
     limits: ProcessLimits | None = None,
     on_line: LineCallback | None = None,
+    on_output: OutputCallback | None = None,
     on_event: EventCallback | None = None,
     should_cancel: Callable[[], bool] | None = None,
 ) -> ProcessResult:
@@ -115,6 +117,7 @@ def run_process(
             limits=limits or ProcessLimits(),
             streams=(_Stream("stdout", out), _Stream("stderr", err)),
             on_line=on_line,
+            on_output=on_output,
             should_cancel=should_cancel or (lambda: False),
             events=_EventTail(events_path, on_event),
         )
@@ -171,6 +174,7 @@ class _Child:
         limits: ProcessLimits,
         streams: tuple[_Stream, _Stream],
         on_line: LineCallback | None,
+        on_output: OutputCallback | None,
         should_cancel: Callable[[], bool],
         events: _EventTail,
     ) -> None:
@@ -178,6 +182,7 @@ class _Child:
         self._limits = limits
         self._streams = streams
         self._on_line = on_line
+        self._on_output = on_output
         self._should_cancel = should_cancel
         self._events = events
         self._selector = selectors.DefaultSelector()
@@ -280,6 +285,8 @@ class _Child:
             return
         stream.file.write(data)
         stream.file.flush()
+        if data and self._on_output is not None:
+            self._on_output(stream.name, data)
         *lines, stream.rest = (stream.rest + data).split(b"\n")
         if len(stream.rest) > MAX_LINE_BYTES or (not data and stream.rest):
             lines.append(stream.rest)

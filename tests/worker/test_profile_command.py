@@ -167,6 +167,27 @@ def test_program_that_fails_before_any_step_is_a_failed_run_with_its_last_words(
     assert "heads must divide width" in manifest["error"]
 
 
+def test_what_the_program_prints_is_passed_on_byte_by_byte(tmp_path):
+    """Binary output of a pipe, a progress bar, and a prompt that ends no line."""
+    program = (
+        "import sys; out, err = sys.stdout.buffer, sys.stderr.buffer\n"
+        r"out.write(b'\xff\xfe' + b'a' * 40_000 + b'\r\n\0'); out.flush()" "\n"
+        r"err.write(b'\r 10%\r 20% caf\xe9')" "\n"
+    )  # fmt: skip
+    words = [sys.executable, "-c", program]
+
+    bare = subprocess.run(words, capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "worker.profile", "--out", str(tmp_path / "bundle"),
+         "--passes", "clean", "--", *words],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+        cwd=tmp_path, capture_output=True, timeout=240, check=False,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stdout) == (0, bare.stdout), done.stderr
+    assert bare.stderr + b"\nwarpboard: " in done.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupt_keeps_what_was_measured(profile, tmp_path, number):
     out = tmp_path / "bundle"

@@ -25,13 +25,21 @@ class Progress:
         self._quiet = quiet
         self._started = time.monotonic()
         self._shows_program = False
+        self._is_within_line = False
 
-    def program_line(self, stream: str, line: str) -> None:
-        """Pass on what the program prints in its first process."""
-        if not self._shows_program:
-            return
+    def program_output(self, stream: str, data: bytes) -> None:
+        """Pass on what the program prints in its first process, byte by byte as it comes.
+
+        Not by lines: prompts and progress bars end none, and a pipe may carry what is no text.
+        """
         file = sys.stdout if stream == "stdout" else sys.stderr
-        print(line, file=file, flush=True)
+        if not self._shows_program or file is None:
+            return
+        file.flush()
+        file.buffer.write(data)
+        file.buffer.flush()
+        if stream == "stderr":
+            self._is_within_line = not data.endswith(b"\n")
 
     def begins(self, name: str, process: int, captured: tuple[int, int] | None = None) -> None:
         """Say which pass begins, what it captures, and what time is left."""
@@ -59,6 +67,9 @@ class Progress:
     def ended(self, record: Mapping[str, Any]) -> None:
         """Say what the pass found."""
         self._done += 1
+        if self._is_within_line:
+            note("")
+            self._is_within_line = False
         if record["pass"] == "clean":
             self._clean_s = record["duration_s"]
         note(f"warpboard:       {_found(record)} ({_time(record['duration_s'])})")
