@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from core.config import ROOT
+from core.python import own_environment
 from core.restarts import Restarts
 from core.supervisor import ASK_LEADER, supervised
 
@@ -23,7 +24,10 @@ MAX_LOG_BYTES = 20 * 2**20
 
 
 class Part:
-    """A supervised child process."""
+    """A supervised child process.
+
+    It sees of this process's variables what `own_environment` lets pass; all with `keeps_shell`.
+    """
 
     def __init__(
         self,
@@ -33,6 +37,7 @@ class Part:
         *,
         env: Mapping[str, str] | None = None,
         once: bool = False,
+        keeps_shell: bool = False,
     ) -> None:
         self.name = name
         self.command = tuple(command)
@@ -40,7 +45,8 @@ class Part:
         self.once = once
         self.state = "stopped"
         self.returncode: int | None = None
-        self._env = dict(env or {})
+        shell = os.environ if keeps_shell else own_environment(os.environ)
+        self._env = {**shell, **(env or {}), "PYTHONPATH": str(ROOT)}
         self._restarts = Restarts(RESTART_DELAYS_S)
         self._control_fd: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -59,8 +65,6 @@ class Part:
 
     def start(self) -> None:
         """Spawn the process; its output goes to the log."""
-        environment = {**os.environ, **self._env}
-        environment["PYTHONPATH"] = str(ROOT)
         control_read, self._control_fd = os.pipe()
         status_fd = os.open(os.devnull, os.O_WRONLY)
         try:
@@ -71,7 +75,7 @@ class Part:
                     stdout=log,
                     stderr=log,
                     cwd=ROOT,
-                    env=environment,
+                    env=self._env,
                     pass_fds=(control_read, status_fd),
                     start_new_session=True,
                     umask=0o077,  # what it writes is for its user alone

@@ -185,7 +185,10 @@ class Stack:
 
     def _add(self, name: str, command: list[str], *, once: bool = False) -> None:
         env = {"WARPBOARD_DATA": str(self._data.root)}
-        part = Part(name, command, self._data.logs / f"{name}.log", env=env, once=once)
+        log = self._data.logs / f"{name}.log"
+        # Jobs and pip see of the shell what the worker, and the user's settings, let pass.
+        keeps_shell = name in ("worker", "environment")
+        part = Part(name, command, log, env=env, once=once, keeps_shell=keeps_shell)
         part.start()
         self._parts[name] = part
 

@@ -101,6 +101,7 @@ def _pages_and_api(host: str, port: int, policy: Policy) -> Any:
     # Nothing calls out by itself: Streamlit asks this service for the host's public address.
     net_util.get_external_ip = lambda: None
     config._main_script_path = str(MAIN)
+    _take_own_settings_alone(config)
     shown = "localhost" if is_loopback(host) or host in ("0.0.0.0", "::") else host
     bootstrap.load_config_options(
         {
@@ -133,6 +134,17 @@ def _pages_and_api(host: str, port: int, policy: Policy) -> Any:
         routes=[*routes(box), *perfetto.routes(), *index.routes(policy.base_path)],
         lifespan=lifespan_for(data_dir(), box, load=warm.load),
     )
+
+
+def _take_own_settings_alone(config: Any) -> None:
+    """Have Streamlit read its settings from this checkout: not from a shell, home or folder.
+
+    One of them names headers that say who somebody is, another allows tracebacks on pages.
+    """
+    for name in [name for name in os.environ if name.startswith("STREAMLIT_")]:
+        if name != "STREAMLIT_SERVER_BASE_URL_PATH":
+            del os.environ[name]
+    config.get_config_files = lambda name: [str(ROOT / ".streamlit" / name)]
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -1,5 +1,6 @@
 """Processes of the stack end with their whole trees, and start again after an end of their own."""
 
+import json
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.parts import Part, stop_all
+from core.config import ROOT
 from core.restarts import STEADY_S, Restarts
 
 DAEMON = (
@@ -42,6 +44,44 @@ def part_with_daemon(tmp_path: Path, lives_s: float) -> tuple[Part, int]:
     part.start()
     assert until(lambda: mark.exists() and mark.read_text() != "")
     return part, int(mark.read_text())
+
+
+PRINT_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"
+HOSTILE = {
+    "LD_PRELOAD": "/nowhere/x.so",
+    "LD_AUDIT": "/nowhere/x.so",
+    "PYTHONSTARTUP": "/nowhere/x.py",
+    "PYTHONHOME": "/nowhere",
+    "PYTHONWARNINGS": "ignore::x.y",
+    "PYTHONINTMAXSTRDIGITS": "0",
+    "PYTHONHASHSEED": "0",
+    "PYTHONPATH": "/nowhere",
+    "PYTHONINSPECT": "1",
+    "STREAMLIT_SERVER_TRUSTED_USER_HEADERS": "{}",
+    "AUTHLIB_INSECURE_TRANSPORT": "1",
+    "CELERY_CONFIG_MODULE": "x",
+    "SQLITE_TMPDIR": "/nowhere",
+    "GIT_DIR": "/nowhere",
+    "BASH_ENV": "/nowhere/x.sh",
+    "AWS_SECRET_ACCESS_KEY": "x",
+}
+
+
+def test_a_part_sees_of_the_shell_what_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = {"PATH": os.environ["PATH"], "WARPBOARD_HOSTS": "a", "https_proxy": "b", "LC_ALL": "C"}
+    for name, value in (shell | HOSTILE).items():
+        monkeypatch.setenv(name, value)
+    part = Part("x", [sys.executable, "-c", PRINT_ENVIRONMENT], tmp_path / "x.log", once=True)
+
+    part.start()
+
+    assert until(lambda: (part.poll(), part.state == "done")[1])
+    found = json.loads(part.log_path.read_text())
+    assert shell.items() <= found.items()
+    assert found["PYTHONPATH"] == str(ROOT)
+    assert HOSTILE.keys() & found.keys() == {"PYTHONPATH"}
 
 
 def test_a_child_in_a_session_of_its_own_ends_with_the_part(tmp_path: Path) -> None:

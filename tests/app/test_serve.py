@@ -1,5 +1,6 @@
 """The served product below a path, with a port for workers; and a start that fails closed."""
 
+import json
 import os
 import subprocess
 import sys
@@ -18,6 +19,14 @@ from tests.app.test_login import SECRETS
 
 pytestmark = pytest.mark.slow
 START_S = 90
+SETTINGS = [
+    "server.enableStaticServing",
+    "server.trustedUserHeaders",
+    "client.showErrorDetails",
+    "server.scriptHealthCheckEnabled",
+    "client.toolbarMode",
+    "server.cookieSecret",
+]
 
 
 def command(port: int, *more: str) -> list[str]:
@@ -119,6 +128,37 @@ def test_a_secrets_file_without_a_login_stops_the_server(tmp_path: Path) -> None
     assert done.returncode == 2
     (line,) = done.stderr.strip().splitlines()
     assert "no [auth] section" in line
+
+
+def test_streamlits_settings_are_those_of_the_checkout_alone(tmp_path: Path) -> None:
+    config = tmp_path / ".streamlit" / "config.toml"
+    config.parent.mkdir()
+    config.write_text('[server]\nenableStaticServing = true\ntrustedUserHeaders = \'{"X": "a"}\'\n')
+    hostile = {
+        "HOME": str(tmp_path),
+        "STREAMLIT_CLIENT_SHOW_ERROR_DETAILS": "full",
+        "STREAMLIT_SERVER_SCRIPT_HEALTH_CHECK_ENABLED": "true",
+        "STREAMLIT_SERVER_COOKIE_SECRET": "known",
+    }
+    code = (
+        "import json; from app.serve import __main__ as serve; from app.serve.front import Policy;"
+        "serve._pages_and_api('127.0.0.1', 8501, Policy()); from streamlit import config;"
+        f"print(json.dumps([config.get_option(name) for name in {SETTINGS}]))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(tmp_path / "data", **hostile),
+        capture_output=True,
+        text=True,
+        timeout=START_S,
+        cwd=tmp_path,
+        check=True,
+    )
+
+    *others, secret = json.loads(done.stdout)
+    assert others == [False, {}, "none", False, "minimal"]
+    assert secret != "known"
 
 
 def test_up_does_not_start_open_pages_by_accident(
