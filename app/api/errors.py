@@ -105,6 +105,7 @@ def field_of(body: dict[str, Any], name: str, kind: type, default: Any = ...) ->
     value = body.get(name, default)
     if value is ...:
         raise ApiError(400, f"{name} is missing")
-    if value is not default and not isinstance(value, kind):
+    is_kind = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    if value is not default and not is_kind:
         raise ApiError(400, f"{name} is no {kind.__name__}")
     return value

@@ -16,9 +16,10 @@ from app.api.state import ApiState, in_thread, state_of
 from app.api.uploads import check_run_id, upload_path
 from app.imports import checked_name, run_name
 from app.show import show_document
-from captures.manifest import MAX_MANIFEST_BYTES, check_manifest
+from captures.manifest import MANIFEST, MAX_MANIFEST_BYTES, check_manifest
 from core.errors import AppError, CaptureError, UserError
 from core.foreign import checked_gpu, checked_json
+from core.ids import new_id
 from core.spec import JobSpec
 from db import handover
 from db import queue as db_queue
@@ -184,14 +185,18 @@ def _finish(
         raise ApiError(409, "captures are missing", missing=missing)
     folder = state.data_dir.uploads / run_id
     folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f"{new_id('m')}.new"
     try:
-        # The manifest must be there before the state says so: ingest may start at once.
-        partial = folder / "manifest.json.new"
         partial.write_text(json.dumps(manifest))
-        partial.replace(folder / "manifest.json")
-        status = handover.hand_in(db, run_id, attempt)
+        with db.atomic():  # of two that hand in at once, the manifest of one is read
+            if _awaited(db, run_id, attempt) in handover.AWAITING:
+                # It must be there before the state says so: ingest may start at once.
+                partial.replace(folder / MANIFEST)
+            status = handover.hand_in(db, run_id, attempt)
     except UserError as exc:
         raise ApiError(409, str(exc)) from exc
+    finally:
+        partial.unlink(missing_ok=True)
     if status == "ingesting":
         try:
             state.send_ingest(run_id)

@@ -2,8 +2,10 @@
 
 import json
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -80,6 +82,57 @@ def test_first_worker_that_registers_is_the_only_one_of_its_token(
     assert victim.register("w2").status_code == 403
     assert victim.register("w1", GPU).status_code == 200
     assert [(row.label, row.worker_id) for row in tokens(db)] == [("host-a", "w1")]
+
+
+@pytest.mark.parametrize("taken", ["a token", "a GPU"])
+def test_of_workers_that_register_in_one_moment_one_wins_and_the_others_change_nothing(
+    api: httpx.Client, db: Database, taken: str
+) -> None:
+    shared = Host(api, db, "host-a")
+    hosts = [shared if taken == "a token" else Host(api, db, f"host-{n}") for n in range(12)]
+    start = threading.Barrier(len(hosts))
+
+    def register(number: int) -> int:
+        own = {"model": MODEL, "uuid": f"GPU-of-{number}"}
+        start.wait()
+        return hosts[number].register(f"w{number}", own, *[GPU] * (taken == "a GPU")).status_code
+
+    with ThreadPoolExecutor(len(hosts)) as pool:
+        codes = list(pool.map(register, range(len(hosts))))
+
+    assert sorted(codes) == [200] + [403] * 11
+    winner = f"w{codes.index(200)}"
+    assert db.execute("SELECT id FROM workers").fetchall() == [(winner,)]
+    assert {row[0] for row in db.execute("SELECT worker_id FROM gpus")} == {winner}
+    assert [row.worker_id for row in tokens(db) if row.worker_id] == [winner]
+
+
+def test_of_many_claims_and_ends_in_one_moment_one_counts(
+    victim: Host, db: Database, make_run: MakeRun
+) -> None:
+    run_id = make_run(gpu=MODEL)
+
+    def all_at_once(where: str, body: dict[str, Any]) -> list[int]:
+        start = threading.Barrier(8)
+
+        def post(number: int) -> int:
+            start.wait()
+            told = {"task_id": f"t{number}"} if where.endswith("claim") else {}
+            return victim.post(where, **body, **told).status_code
+
+        with ThreadPoolExecutor(8) as pool:
+            return sorted(pool.map(post, range(8)))
+
+    claims = all_at_once(f"/runs/{run_id}/claim", {"worker_id": "w1", "gpu": GPU})
+    told = {"environment": {"notes": ["x" * 1000] * 500}, "status": "failed"}
+    ends = all_at_once(f"/runs/{run_id}/finish", manifest([], gpu=GPU, **told))
+
+    assert claims == [200] + [409] * 7
+    assert ends == [200] * 8  # a worker that hears no answer sends its end again
+    row = run_row(db, run_id)
+    assert row.attempt == 1
+    steps = [r[0] for r in db.execute("SELECT message FROM events WHERE run_id = ?", [run_id])]
+    assert steps.count("ingesting") == 1
 
 
 def test_last_use_of_a_token_is_noted(victim: Host, db: Database) -> None:
