@@ -21,7 +21,14 @@ from analysis.manifest_run import (
 )
 from analysis.rundata import PassWarning, RunCapture, RunData
 from analysis.tables import CaptureKind
-from captures.contents import check_paths, checked_file, hash_of, hash_of_captures, unique_name
+from captures.contents import (
+    check_paths,
+    checked_file,
+    differs,
+    hash_of,
+    hash_of_captures,
+    unique_name,
+)
 from captures.manifest import MANIFEST, load_manifest
 from captures.private import PrivateWords
 from captures.scrub.manifest import clean_manifest
@@ -190,6 +197,8 @@ def _bundle_capture(
         capture = read_capture(path, staging, item["file"], kind=kind, pass_name=entry["pass"])
     else:
         capture = keep_capture(path, staging, item["file"], kind, entry["pass"])
+    if capture.source_sha256 != item["sha256"]:  # changed since, or with a log that none lists
+        raise differs(path)
     removed = dict.fromkeys([*(item.get("private_removed") or ()), *capture.private_removed])
     rank = item.get("rank")
     return replace(

@@ -55,9 +55,7 @@ def read_capture(
             removed = scrub(path, kind, stored, PrivateWords(salt=staging.salt))
         source_sha256 = hashing.result()
         if state(path) != before:
-            raise CaptureError(
-                path, "it changed while it was read", "Import it once it is complete"
-            )
+            raise _changed(path)
         hashing = beside.submit(file_sha256, stored)
         is_own_copy = not staging.keep_private
         tables = readers.read(
@@ -81,6 +79,10 @@ def read_capture(
     )
 
 
+def _changed(path: Path) -> CaptureError:
+    return CaptureError(path, "it changed while it was read", "Import it once it is complete")
+
+
 def keep_capture(
     path: Path, staging: Staging, name: str, kind: CaptureKind, pass_name: str
 ) -> RunCapture:
@@ -89,9 +91,13 @@ def keep_capture(
 
     stored = staging.folder / name
     words = PrivateWords(salt=staging.salt)
+    before = state(path)
     removed = () if staging.keep_private else scrub(path, kind, stored, words)
     if staging.keep_private:
         _copy_whole(path, kind, stored)
+    source_sha256 = content_sha256(path)
+    if state(path) != before:
+        raise _changed(path)
     tool = "nsys" if kind is CaptureKind.NSYS_REP else "ncu"
     return RunCapture(
         pass_name=pass_name,
@@ -101,7 +107,7 @@ def keep_capture(
         path=stored,
         num_bytes=stored.stat().st_size,
         sha256=file_sha256(stored),
-        source_sha256=content_sha256(path),
+        source_sha256=source_sha256,
         private_removed=removed,
     )
 

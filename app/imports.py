@@ -10,7 +10,7 @@ from typing import Any
 from analysis.rundata import AssembledRun, RunData
 from analysis.tables import CaptureWarning
 from core.config import DataDir
-from core.errors import AppError, UserError
+from core.errors import AppError, CaptureError, UserError
 from core.ids import new_id
 from core.spec import JobSpec, canonical_json, program_name
 
@@ -147,6 +147,7 @@ def _store(db: Any, data_dir: DataDir, run: AssembledRun, given: Given, source: 
     data = run.data
     known = ended_run(db, data.run_id) or run_with_content(db, data.content_hash)
     if known is None:
+        manifest = _manifest_of(given, run)
         key = imported_gpu(data.gpu)
         row = _row(data, given, source)
         run_id = new_id()
@@ -154,7 +155,8 @@ def _store(db: Any, data_dir: DataDir, run: AssembledRun, given: Given, source: 
             if key is not None:
                 store_gpu(db, key, None, _gpu_record(data.gpu))
             insert_imported(db, data_dir, run_id, run, row | {"gpu_id": key})
-            _keep_manifest(data_dir, given, run, run_id)
+            if manifest is not None:
+                _keep_manifest(data_dir, given, run, run_id, manifest)
             return _result(db, run_id, is_new=True)
         except sqlite3.IntegrityError:
             # The same files were imported by somebody else in this moment.
@@ -174,19 +176,33 @@ def _again(db: Any, known: str, given: Given, source: str) -> Imported:
     return _result(db, known, is_new=False)
 
 
-def _keep_manifest(data_dir: DataDir, given: Given, run: AssembledRun, run_id: str) -> None:
+def _manifest_of(given: Given, run: AssembledRun) -> dict[str, Any] | None:
+    """Return the manifest of a bundle; CaptureError where it is no longer the one that was read."""
+    from captures.contents import hash_of
+    from captures.manifest import MANIFEST, load_manifest
+
+    if run.data.job is None:
+        return None
+    folder = given.paths[0] if given.paths[0].is_dir() else given.paths[0].parent
+    manifest = load_manifest(folder)
+    if hash_of(manifest) != run.data.content_hash:
+        where = "it changed while the bundle was read"
+        raise CaptureError(folder / MANIFEST, where, "Import it once it is complete")
+    return manifest
+
+
+def _keep_manifest(
+    data_dir: DataDir, given: Given, run: AssembledRun, run_id: str, manifest: dict[str, Any]
+) -> None:
     """Keep a bundle's manifest too: `reparse` needs what its passes measured themselves."""
     from app.kept_manifest import keep_manifest
     from captures.identity import device_salt
-    from captures.manifest import load_manifest
     from captures.private import PrivateWords
 
-    if run.data.job is not None:
-        folder = given.paths[0] if given.paths[0].is_dir() else given.paths[0].parent
-        stored = data_dir.captures / run_id
-        stored.mkdir(parents=True, exist_ok=True)
-        words = None if given.keep_private else PrivateWords(salt=device_salt(data_dir.root))
-        keep_manifest(load_manifest(folder), run, stored, words)
+    stored = data_dir.captures / run_id
+    stored.mkdir(parents=True, exist_ok=True)
+    words = None if given.keep_private else PrivateWords(salt=device_salt(data_dir.root))
+    keep_manifest(manifest, run, stored, words)
 
 
 def user_rules(data_dir: DataDir) -> tuple[Any, ...]:

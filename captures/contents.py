@@ -1,5 +1,6 @@
 """Which files make a run, and the hashes by which the same files are known again."""
 
+import errno
 import hashlib
 import os
 import stat
@@ -8,11 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from captures.manifest import MANIFEST, load_manifest
+from captures.manifest import MANIFEST, load_manifest, not_waiting
 from core.errors import CaptureError, UserError
 from core.spec import canonical_json
 
 _MAX_NAME_BYTES = 180
+_COPY_AGAIN = "Copy the bundle again, or make it again"
 _NOT_PLAIN = ("is no regular file", "Import a file or a bundle folder")
 
 
@@ -76,12 +78,24 @@ def hash_of_captures(hashes: set[str]) -> str:
 def checked_file(folder: Path, item: Mapping[str, Any]) -> Path:
     """Return a file of a manifest after its hash was checked; CaptureError."""
     path = folder / item["file"]
-    remedy = "Copy the bundle again, or make it again"
     if not path.is_file() or path.is_symlink():
-        raise CaptureError(folder / MANIFEST, f"the file {item['file']} is missing", remedy)
-    if path.stat().st_size != item["bytes"] or file_sha256(path) != item["sha256"]:
-        raise CaptureError(path, "its contents differ from the hash in the manifest", remedy)
+        raise CaptureError(folder / MANIFEST, f"the file {item['file']} is missing", _COPY_AGAIN)
+    if path.stat().st_size != item["bytes"]:
+        raise differs(path)
+    try:
+        found = file_sha256(path, follows_links=False)
+    except OSError as exc:
+        if exc.errno != errno.ELOOP:  # it became a link meanwhile
+            raise
+        found = ""
+    if found != item["sha256"]:
+        raise differs(path)
     return path
+
+
+def differs(path: Path) -> CaptureError:
+    """Return the error of a bundle's file that is not what the manifest says."""
+    return CaptureError(path, "its contents differ from the hash in the manifest", _COPY_AGAIN)
 
 
 def hash_of(value: Any) -> str:
@@ -89,16 +103,12 @@ def hash_of(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
-def file_sha256(path: Path) -> str:
+def file_sha256(path: Path, *, follows_links: bool = True) -> str:
     """Return a file's SHA-256 in hex; CaptureError for what is no file that its disk can hold."""
-    with open(path, "rb", opener=_not_waiting) as file:
+    stays = 0 if follows_links else os.O_NOFOLLOW
+    with open(path, "rb", opener=lambda name, flags: not_waiting(name, flags | stays)) as file:
         _check_plain(path, file.fileno())
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _not_waiting(path: str, flags: int) -> int:
-    """Open what may have become a pipe since it was looked at."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _check_plain(path: Path, descriptor: int) -> None:
@@ -118,13 +128,17 @@ def content_sha256(path: Path) -> str:
     return hashes[0] if len(hashes) == 1 else hash_of(hashes)
 
 
-def state(path: Path) -> tuple[tuple[int, int, int], ...]:
-    """Return what changes when the file, or a database's log beside it, is written or replaced."""
+def state(path: Path) -> tuple[tuple[int, ...], ...]:
+    """Return what changes when the file, or a database's log beside it, is written or replaced.
+
+    Also when another took its place for a moment: to be renamed is a change of the file's own.
+    """
     stamps = []
     for place in _with_logs(path):
         with suppress(OSError):
             seen = place.stat()
-            stamps.append((seen.st_size, seen.st_mtime_ns, seen.st_ino))
+            times = (seen.st_mtime_ns, seen.st_ctime_ns)
+            stamps.append((seen.st_size, *times, seen.st_dev, seen.st_ino))
     return tuple(stamps)
 
 

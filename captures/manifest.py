@@ -1,6 +1,8 @@
 """Read and check `manifest.json` of a bundle: what `docs/architecture.md` calls a bundle."""
 
 import math
+import os
+import stat
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -36,13 +38,22 @@ _TIMES = ("started_at", "finished_at")
 def load_manifest(folder: Path) -> dict[str, Any]:
     """Return the checked manifest of a bundle folder; CaptureError names the wrong field."""
     path = folder / MANIFEST
-    if path.stat().st_size > MAX_MANIFEST_BYTES:
+    with open(path, "rb", opener=not_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise CaptureError(path, "it is no regular file", _REMEDY)
+        text = file.read(MAX_MANIFEST_BYTES + 1)
+    if len(text) > MAX_MANIFEST_BYTES:
         raise CaptureError(path, f"it is larger than {MAX_MANIFEST_BYTES} bytes", _REMEDY)
     try:
-        data = bounded_json(path.read_bytes())
+        data = bounded_json(text)
     except ValueError as exc:
         raise CaptureError(path, f"it is no JSON ({exc})", _REMEDY) from exc
     return check_manifest(data, path)
+
+
+def not_waiting(path: str, flags: int) -> int:
+    """Open what may have become a pipe since it was looked at."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def check_manifest(data: Any, path: Path | str = MANIFEST) -> dict[str, Any]:

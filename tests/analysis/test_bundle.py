@@ -1,14 +1,17 @@
 """Bundles and loose files: what is checked, and what several captures of a pass add up to."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import captures.scrub
+from analysis import capture_file
 from analysis.assemble import assemble
 from analysis.bundle import load_paths
 from analysis.capture_file import Staging
@@ -239,6 +242,62 @@ def test_a_file_that_is_written_to_while_it_is_read_is_refused(tmp_path, monkeyp
     (tmp_path / "staging").mkdir()
     with pytest.raises(CaptureError, match="changed while it was read"):
         load_paths([path], Staging(folder=tmp_path / "staging"))
+
+
+def _another_for_a_moment(path: Path, copy: Callable[[], Any]) -> Any:
+    path.rename(path.with_name("kept"))
+    path.symlink_to(path.with_name("other"))
+    copied = copy()
+    path.unlink()
+    path.with_name("kept").rename(path)
+    return copied
+
+
+def _another_in_its_place(path: Path, copy: Callable[[], Any]) -> Any:
+    before = path.stat()
+    path.write_bytes(path.with_name("other").read_bytes())
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    return copy()
+
+
+@pytest.mark.parametrize("swap", [_another_for_a_moment, _another_in_its_place])
+@pytest.mark.parametrize("keep_private", [False, True])
+def test_what_stands_for_a_file_while_it_is_read_is_not_stored(
+    bundle: Path,
+    staging: Staging,
+    monkeypatch: pytest.MonkeyPatch,
+    swap: Callable[[Path, Callable[[], Any]], Any],
+    keep_private: bool,
+) -> None:
+    path = bundle / "trace-0.json.gz"
+    other = bytearray(path.read_bytes())
+    other[4] ^= 1  # the time in gzip's header: as long, and read as well
+    (bundle / "other").write_bytes(other)
+    place, name = (capture_file, "_copy_whole") if keep_private else (captures.scrub, "scrub")
+    copy = getattr(place, name)
+    monkeypatch.setattr(place, name, lambda *told: swap(path, lambda: copy(*told)))
+
+    data = load_paths([bundle], replace(staging, keep_private=keep_private))
+
+    assert data.captures == ()
+    codes = [w.warning.code for w in data.warnings if w.pass_name == "trace"]
+    assert codes == ["capture_unreadable"]
+
+
+def test_a_log_beside_a_bundles_database_that_no_manifest_names_is_not_read(
+    bundle: Path, staging: Staging
+) -> None:
+    shutil.copyfile(EAGER, bundle / "eager.sqlite")
+    (bundle / "eager.sqlite-wal").write_bytes(b"not named")
+    item = {"file": "eager.sqlite", "kind": "nsys_sqlite", "sha256": file_sha256(EAGER)}
+    item |= {"bytes": EAGER.stat().st_size}
+    change(bundle, lambda m: m["passes"][2].update({"pass": "nsys", "captures": [item]}))
+
+    data = load_paths([bundle], staging)
+
+    assert data.captures == ()
+    (warning,) = [w.warning for w in data.warnings if w.pass_name == "nsys"]
+    assert "differ from the hash" in warning.message
 
 
 def test_mfu_needs_a_known_peak(bundle: Path, staging: Staging) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from app.imports import Given, import_several
+from app import imports
+from app.imports import Given, import_paths, import_several
 from captures.contents import file_sha256
+from captures.manifest import MANIFEST, load_manifest
 from core.config import DataDir
 from core.errors import AppError, CaptureError
 from tests.app.conftest import Cli
@@ -204,3 +206,24 @@ def test_file_that_became_a_pipe_since_it_was_looked_at_is_refused(tmp_path: Pat
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(CaptureError, match="no regular file"):
         file_sha256(tmp_path / "pipe")
+    os.mkfifo(tmp_path / MANIFEST)
+    with pytest.raises(CaptureError, match="no regular file"):
+        load_manifest(tmp_path)
+
+
+def test_manifest_that_changed_since_the_bundle_was_read_is_not_stored(
+    data_dir: DataDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = make_bundle(tmp_path / "bundle", "none")
+    read = imports._stored
+
+    def changed_meanwhile(*told: Any) -> Any:
+        text = (bundle / MANIFEST).read_text()
+        (bundle / MANIFEST).write_text(text.replace('"status": "done"', '"status": "failed"'))
+        return read(*told)
+
+    monkeypatch.setattr(imports, "_stored", changed_meanwhile)
+
+    with pytest.raises(CaptureError, match="changed while the bundle was read"):
+        import_paths(data_dir, [bundle])
+    assert not list(data_dir.captures.iterdir())
