@@ -23,7 +23,7 @@ from analysis.advice.score import (
 )
 from analysis.runview import RunRow, RunView
 from analysis.verdict import is_cpu_run
-from app.job_text import submit_command
+from app.job_text import profile_command, submit_command
 from app.submit import CPU, Target, plan_jobs, resolve_gpus, submit_jobs
 from core.config import DataDir
 from core.errors import UserError
@@ -256,6 +256,11 @@ def _document(
         params = _checked(run, {**run.params, **experiment.params})
         job = {"workload": run.workload, "params": params, "gpu": run.gpu_model}
         document["command"] = submit_command(job)
+    elif experiment.environment and run.params.get("argv"):
+        profilers = [p for p in run.profilers if p != "ncu"]
+        document["command"] = profile_command(
+            run.params, profilers, max(MIN_REPEATS, run.repeats), experiment.environment
+        )
     document["tried"] = None if before is None else _tried_document(before)
     job_runs = measured.get((run.gpu_model or CPU, hash_with(run, experiment.params)))
     if before is None and job_runs is not None:

@@ -19,8 +19,16 @@ def submit_command(job: Mapping[str, Any]) -> str:
     return shlex.join(words)
 
 
-def profile_command(params: Mapping[str, Any], profilers: Sequence[str], repeats: int) -> str:
-    """Return the `profile` command that measures an own program as such a job does."""
+def profile_command(
+    params: Mapping[str, Any],
+    profilers: Sequence[str],
+    repeats: int,
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """Return the `profile` command that measures an own program as such a job does.
+
+    `environment`: variables that are set for it.
+    """
     words = ["./warpboard", "profile"]
     words += ["--passes", ",".join(("clean", *profilers))] if profilers else []
     words += ["--repeats", str(repeats)] if repeats != 1 else []
@@ -29,4 +37,6 @@ def profile_command(params: Mapping[str, Any], profilers: Sequence[str], repeats
     words += ["--latency", "alone"] if params.get("latency") == "step alone" else []
     for pattern in json.loads(str(params.get("metrics") or "[]")):
         words += ["--metric", str(pattern)]
-    return shlex.join([*words, "--", *json.loads(str(params.get("argv") or "[]"))])
+    settings = [f"{name}={shlex.quote(value)}" for name, value in (environment or {}).items()]
+    command = shlex.join([*words, "--", *json.loads(str(params.get("argv") or "[]"))])
+    return " ".join((*settings, command))

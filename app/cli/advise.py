@@ -65,6 +65,8 @@ def _print_advice(advice: dict[str, Any]) -> None:
             print(f"  set {name}={value}")
         for line in e["lines"]:
             print(f"  {line}")
+        if e["environment"] and "command" in e:
+            print(f"  {e['command']}")
     for left in advice["not_offered"]:
         note(f"not offered: {left['name']}: {left['reason']}")
 

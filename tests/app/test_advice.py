@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from sqlite_utils import Database
 
+from analysis.advice import experiments
+from analysis.advice.models import Estimate
+from analysis.advice.settings import Setting
 from app import advice, score
 from app.imports import import_paths
 from app.submit import ANY_CPU
@@ -141,6 +144,29 @@ def test_what_is_tried_is_queued_with_repeats_and_kept_as_predicted(
     [kept] = tried(db)
     assert kept.predicted_ns / 1e6 == pytest.approx(said["predicted_ms"]["median"])
     assert (kept.outcome_run_id, kept.measured_ms) == (queued, None)
+
+
+def test_a_setting_of_an_own_program_comes_with_the_command_that_tries_it(
+    stored: dict[str, Any], db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    growing = Setting(
+        name="segments", title="Growing segments", environment={"ALLOCATOR": "grows"}, lines=(),
+        estimate=Estimate(latency_ns=1e6, host_decides=False, evidence=("It allocates.",)),
+    )  # fmt: skip
+    monkeypatch.setattr(experiments, "settings_for", lambda *_, **__: [growing])
+    run_id = stored["decode_eager"]
+    before = db.conn.execute("SELECT workload, params FROM runs WHERE id = ?", [run_id]).fetchone()
+    own = ("command", json.dumps({"argv": json.dumps(["python3", "serve.py"])}))
+    update = "UPDATE runs SET workload = ?, params = ? WHERE id = ?"
+    db.conn.execute(update, [*own, run_id])
+    try:
+        document = advice.advice_of(db, stored["data"], run_id)
+    finally:
+        db.conn.execute(update, [*before, run_id])
+
+    command = named(document, "segments")["command"]
+    assert command.startswith("ALLOCATOR=grows ./warpboard profile ")
+    assert command.endswith(" -- python3 serve.py")
 
 
 def keep(db: Database, stored: dict[str, Any], *, predicted_ns: float) -> None:

@@ -112,3 +112,14 @@ def test_reproduce_of_an_own_program_is_the_profile_command_that_reads_back_alik
     assert words[cut + 1 :] == ["python3", "a b.py", "--lr", "1"]
     assert (read.passes, read.repeats, read.steps, read.skip) == ("clean,nsys,memory", 5, 8, 2)
     assert (read.latency, read.metric) == ("alone", ["tok/s: ([0-9.]+)"])
+
+
+def test_command_of_an_own_program_sets_the_variables_that_it_is_to_have() -> None:
+    params = {"argv": json.dumps(["python3", "train.py"])}
+
+    command = profile_command(params, (), 3, {"ALLOCATOR": "a b", "TF32": "1"})
+
+    assert shlex.split(command) == [
+        "ALLOCATOR=a b", "TF32=1", "./warpboard", "profile", "--repeats", "3", "--",
+        "python3", "train.py",
+    ]  # fmt: skip

@@ -57,6 +57,9 @@ def _card(view: RunView, experiment: dict[str, Any], *, can_try: bool) -> None:
         right.markdown(plain_markdown(outcome_text(experiment)))
         for name, value in experiment["environment"].items():
             left.code(f"{name}={value}", language="sh")
+        if experiment["environment"] and "command" in experiment:
+            left.caption("The whole command:")
+            left.code(experiment["command"], language="sh", wrap_lines=True)
         if experiment["lines"]:
             left.code("\n".join(experiment["lines"]), language="python")
         _actions(view, experiment, can_try=can_try)
