@@ -9,9 +9,11 @@ st.title("Studies")
 if "name" not in st.query_params:
     study_gallery.gallery()
     st.stop()
-name, query, published = study_view.inputs()
+name, query, published, every = study_view.inputs()
 with said_plainly():
-    found = data.fetch_study(name, query, published)
+    opened = data.fetch_study(name, query, published, every)
+found = opened.result
+study_view.grid_of(opened, query)
 study_view.head(found, query)
 for table, pivot in zip(found.study.tables, found.pivots, strict=True):
     study_view.draw_table(found, table, pivot)

@@ -4,8 +4,9 @@ Reads that depend on the database carry its files' change times in the cache key
 makes the next read fresh. The timeline's key is the Parquet files instead.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -34,11 +35,24 @@ from db.history import Begun, Repeats, find_repeats
 
 if TYPE_CHECKING:
     from analysis.compare.labels import RanOn
+    from analysis.studies import StudyTable
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Stamp = tuple[str, int, int]
 KeptTimeline = tuple[Timeline, Window]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedStudy:
+    """A study of the runs that were chosen, and of how many."""
+
+    result: "StudyTable"
+    num_shown: int
+    num_runs: int
+    "Runs that fit the study and the filter."
+    fixed: Mapping[str, Sequence[str]]
+    "Parameters of which one value was chosen, where the runs have several."
 
 
 @contextmanager
@@ -494,15 +508,19 @@ MAX_STUDY_RUNS = 1000
 
 
 @until_changed(st.cache_resource, max_entries=24, show_spinner="Filling the tables")
-def fetch_study(name: str, query: str, published: bool) -> Any:
-    """Return a study of the newest runs that match (analysis.studies.StudyTable); UserError."""
+def fetch_study(name: str, query: str, published: bool, every: bool) -> OpenedStudy:
+    """Return a study of the newest runs that match, of one grid unless `every`; UserError."""
     from analysis.studies import find_study, run_study
+    from analysis.studies.engine.opening import one_grid, taking_part
 
     study = find_study(name)
     wanted = ",".join(study.filters.get("workload", ()))
     terms = " ".join(t for t in (query, f"workload:{wanted}" if wanted else "", _ENDED) if t)
     views = _study_views(terms, MAX_STUDY_RUNS, study.measures)
-    return run_study(name, views, published=published)
+    mine = taking_part(study, views)
+    shown, fixed = (mine, {}) if every else one_grid(study, mine)
+    result = run_study(name, views if every else shown, published=published)
+    return OpenedStudy(result=result, num_shown=len(shown), num_runs=len(mine), fixed=fixed)
 
 
 def _study_views(terms: str, limit: int, measures: Sequence[str]) -> list[RunView]:

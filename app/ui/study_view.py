@@ -1,5 +1,6 @@
 """One study: its charts, its tables as they would be printed, and the jobs that fill the gaps."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -16,7 +17,7 @@ from analysis.studies.engine.records import FitRow
 from app.charts import studies as charts
 from app.job_text import submit_command
 from app.ui import data, links, style
-from app.ui.format import UNKNOWN, gpu_name, significant
+from app.ui.format import UNKNOWN, gpu_name, many, significant
 from app.ui.printed_table import Head, printed_table
 from app.ui.widgets import (
     chart,
@@ -30,14 +31,20 @@ from core.spec import JobSpec
 from workloads.registry import parse_params
 
 FIRST_STUDY = "decode-latency"
+EVERY = "every"
+_SHORT = re.compile(r"[\w.+-]{1,24}")
+"A value that a sentence can say; a program's arguments are none."
 MOST_PANELS = 4
 "Charts of a table that are shown at once; the others come with a press."
 MOST_ROWS = 60
 "Rows of a table that are shown at once; the others come with a press."
 
 
-def inputs() -> tuple[str, str, bool]:
-    """Draw the choice of study, the filter of runs, and whether to lay published figures beside."""
+def inputs() -> tuple[str, str, bool, bool]:
+    """Draw the choice of study, the filter, and whether to show published figures and all runs.
+
+    A study opens with one grid of runs; with a filter of the reader's own it shows what fits.
+    """
     known = {s.name: s for s in sorted(list_studies(), key=place_of)}
     st.page_link(links.STUDIES, label="All studies", icon=":material/grid_view:")
     bar = st.columns([3, 3, 2], vertical_alignment="bottom")
@@ -63,7 +70,33 @@ def inputs() -> tuple[str, str, bool]:
         disabled=not has_figures or known[name].is_publication,
         help="Figures of others, as printed there; always marked as published",
     )
-    return name, query or "", has_figures and (bool(published) or known[name].is_publication)
+    every = bool(st.session_state.get(EVERY)) or EVERY in st.query_params
+    return (
+        name,
+        query or "",
+        has_figures and (bool(published) or known[name].is_publication),
+        bool(query) or every or known[name].is_publication,
+    )
+
+
+def grid_of(opened: data.OpenedStudy, query: str) -> None:
+    """Say which runs of how many are shown, with a switch to all of them."""
+    is_cut = opened.num_shown < opened.num_runs
+    if query or not (is_cut or st.session_state.get(EVERY) or EVERY in st.query_params):
+        return
+    line = st.container(horizontal=True, vertical_alignment="center")
+    fixed = ", ".join(
+        f"{name.replace('_', ' ')} {' or '.join(dict.fromkeys(values))}"
+        for name, values in opened.fixed.items()
+        if all(map(_SHORT.fullmatch, values))
+    )
+    which = f"{opened.num_shown} of {many(opened.num_runs, 'run')}"
+    line.caption(
+        plain_markdown(
+            f"{which}, one grid: {fixed}." if is_cut else f"All {many(opened.num_runs, 'run')}."
+        )
+    )
+    line.toggle("Every run", key=EVERY, bind="query-params")
 
 
 def place_of(study: Any) -> tuple[bool, bool, str]:
