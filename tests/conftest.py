@@ -1,6 +1,7 @@
 """Fixtures that every room may use: a data directory, its database, and runs to put into it."""
 
 import fcntl
+import gc
 import importlib
 import importlib.metadata
 import json
@@ -37,6 +38,17 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 
+# Looking for garbage among the modules and tests that stay to the end costs more than it frees.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+    gc.set_threshold(20_000, 20, 50)
+
+
 @pytest.fixture(autouse=True)
 def _readers_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read captures in the test's own process: a child's start takes longer than most tests.
@@ -67,26 +79,25 @@ SLOW_FIRST = (
     "tests/browser/test_journey_example.py",
     "tests/browser/",
     "tests/app/test_stack.py",
+    "tests/test_results.py",
     "tests/worker/",
     "tests/workloads/",
     "tests/app/",
 )
-SHARED = ("tests/browser", "tests/workloads")
+SHARED = "tests/browser"
+"""A folder whose files run in one process."""
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep a file in one process, all journeys in one, and in one all that starts from PyTorch.
-
-    The journeys share a dashboard, the workloads a process that has imported PyTorch.
-    """
+    """Keep a file in one process, and all journeys in one: they share a dashboard."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByFileOrDashboard(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.split("::")[0]
             folder = str(Path(file).parent)
-            return folder if folder in SHARED else file
+            return folder if folder == SHARED else file
 
     return ByFileOrDashboard(config, log)
 
