@@ -35,7 +35,7 @@ def tail(path: str) -> str:
 def top_phase(path: str | None) -> str:
     """Return the outermost phase below the iteration (`forward`), empty for none.
 
-    `BENCHMARK`, which surrounds all iterations of a run, and the iteration itself are no phases.
+    `BENCHMARK`, which surrounds all iterations of a run, and the iteration itself are not phases.
     """
     parts = [p for p in (path or "").split("/") if p != MEASURED_RANGE and not is_iteration(p)]
     return parts[0] if parts else ""

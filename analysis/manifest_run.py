@@ -125,7 +125,7 @@ def _result_metrics(
 
 
 def _memory_peaks(clean: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the allocator's counters; 0 is none: the program ran in a process of its own."""
+    """Return the allocator's counters; 0 is left out: the program ran in a process of its own."""
     peaks: dict[str, int] = {}
     for result in clean:
         for name, value in (result.get("memory") or {}).items():

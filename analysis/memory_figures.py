@@ -8,7 +8,7 @@ From the inside out, each holds the one before:
     driver      what the process took from the driver        nsys
 
 The counters are `max_memory_allocated` and `max_memory_reserved` of the clean pass. A counter of 0
-is no measurement: the program ran in another process, or without PyTorch.
+is not a measurement: the program ran in another process, or without PyTorch.
 """
 
 from collections.abc import Mapping, Sequence

@@ -166,7 +166,7 @@ def parse_number(token: str, style: NumberStyle) -> float:
 def parsed(tokens: Iterable[str], style: NumberStyle) -> dict[str, float | str]:
     """Return each token's value, NaN for a missing one, or the words why it breaks the style.
 
-    Tokens that are no numbers in any locale are left out.
+    Tokens that are not numbers in any locale are left out.
     """
     values: dict[str, float | str] = {}
     for token in dict.fromkeys(tokens):

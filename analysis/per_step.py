@@ -228,7 +228,7 @@ PHASE_KERNEL_COLUMNS = (
     "count",  # float64
     "total_ns",  # float64
 )
-"""One row a phase and kernel name, in what the phase itself launched, longest first."""
+"""One row per phase and kernel name, in what the phase itself launched, longest first."""
 _READ = ["start_ns", "end_ns", "process", "kind", "name", "path", "launch_start_ns"]
 _KERNELS = ("kernel", "graph")
 
@@ -318,7 +318,7 @@ def step_fractions(view: StepView) -> dict[str, float]:
 
 
 def by_step_document(view: StepView) -> dict[str, Any]:
-    """Return the keys that tell of steps, operators and what the host did while the GPU waited."""
+    """Return the keys about steps, operators and what the host did while the GPU waited."""
     steps = steps_of(view)
     reason = view.facts.get("reason", "no timeline was recorded")
     return {

@@ -45,7 +45,7 @@ class Figure:
 
     @property
     def value(self) -> float | None:
-        """The number; None for a name, or where there is none."""
+        """The number; None for a name or a missing number."""
         return float(self.text) if self.text and self.unit != "name" else None
 
 

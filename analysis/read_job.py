@@ -115,10 +115,10 @@ def main(request: Mapping[str, Any], scratch: Path) -> None:
         try:
             write_run(_read(job, folder, request), folder)
         except MemoryError:
-            raise  # the limit of this process: it ends, and who started it says so
+            raise  # out of memory: this process ends, and its parent reports the limit
         except AppError as exc:
             _write_error(folder, exc)
-        # A foreign file can bring a reader to any error; the border turns it into one of its own.
+        # A foreign file can raise anything in a reader; here it becomes one CaptureError.
         except Exception as exc:
             LOG.exception("job %s", number)
             first = job["paths"][0] if job.get("paths") else "capture"

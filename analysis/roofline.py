@@ -126,7 +126,7 @@ def _share(amount: Any, latency_ns: float, peak: Peak | None) -> float | None:
 
 
 def counter_points(counters: pd.DataFrame, level: str = "DRAM") -> pd.DataFrame:
-    """Return one point a launch whose FLOPs, bytes at a level and duration were all collected.
+    """Return one point per launch whose FLOPs, bytes at a level and duration were all collected.
 
         intensity   = flops / bytes                         [FLOP/B]
         flops_per_s = flops / (duration_ns * 1e-9)          [FLOP/s]
@@ -178,7 +178,7 @@ def dtypes_in_use(kernels: pd.DataFrame, declared: str | None) -> list[str]:
 def operator_points(
     operators: pd.DataFrame, operator_kernels: pd.DataFrame, declared: str | None = None
 ) -> pd.DataFrame:
-    """Return one point an operator whose work follows from its shapes (OPERATOR_POINT_COLUMNS).
+    """Return one point per operator whose work follows from its shapes (OPERATOR_POINT_COLUMNS).
 
         intensity   = flops / (elements * bytes of an element)     [FLOP/B]
         flops_per_s = flops / (kernel time * 1e-9)                 [FLOP/s]

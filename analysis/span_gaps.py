@@ -18,7 +18,7 @@ def median_gap_ns(spans: Sequence[pa.Table | SpanFile | Path]) -> float | None:
     """Return the median idle time between a device's successive GPU operations, in ns.
 
     A gap is start - the latest end before it, where positive. Takes each capture's spans, in order
-    of start; None without any (a path that is gone is none) or without a gap.
+    of start; None without any (a missing file is skipped) or without a gap.
     """
     gaps: list[np.ndarray] = []
     for capture in spans:

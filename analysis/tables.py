@@ -134,7 +134,7 @@ SPAN_COLUMNS = (
     "launch_start_ns",  # int64 or null
     "bytes",  # int64 or null
 )
-"""One row a GPU operation, ordered by start_ns; written to Parquet. Too many for memory come as a
+"""One row per GPU operation, ordered by start_ns; written to Parquet. Too many for memory come as a
 `SpanFile`, which is that file already."""
 
 RANGE_COLUMNS = ("start_ns", "end_ns", "process", "thread", "depth", "name", "path")
@@ -166,7 +166,7 @@ STEP_COLUMNS = (
     "is_regular",  # bool: counts in the medians
     "reason",  # str or None: why it does not
 )
-"""One row a step."""
+"""One row per step."""
 
 STEP_KERNEL_COLUMNS = (
     "name",  # str
@@ -198,7 +198,7 @@ OPERATOR_COLUMNS = (
     "forward_name",  # str or None: of a backward operator, the forward one by sequence number
     "module",  # str or None: the module or Python function above it with most kernel time
 )
-"""One row an operator and pass, most own kernel time first."""
+"""One row per operator and pass, most own kernel time first."""
 
 OPERATOR_KERNEL_COLUMNS = ("name", "pass", "kernel", "count", "total_ns")
 """The kernels that each operator itself launched."""
@@ -221,7 +221,7 @@ FLAME_COLUMNS = (
     "kind",  # str: range | operator | python | library | kernel | call | other
     "self_ns",  # float64, of the node without its children, per regular step
 )
-"""One row a node. Times are of the whole capture where it has no steps."""
+"""One row per node. Times are of the whole capture where it has no steps."""
 
 HOST_COLUMNS = ("start_ns", "end_ns", "process", "thread", "row", "kind", "name")
 """One row an API call (row 0), operator or function of a host thread (row 1 and on, by depth), for
@@ -275,7 +275,7 @@ class CaptureTables:
     host: pa.Table | None = None
     "HOST_COLUMNS."
     ranks: pd.DataFrame | None = None
-    "RANK_COLUMNS of `trace.ranks`: a row a process and GPU."
+    "RANK_COLUMNS of `trace.ranks`: a row per process and GPU."
     collectives: pd.DataFrame | None = None
     "COLLECTIVE_COLUMNS of `trace.collectives`: a row a communication kernel."
     steps: pd.DataFrame | None = None

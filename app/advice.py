@@ -66,7 +66,7 @@ def tried_outcomes(db: Database) -> list[Outcome]:
 
 
 def advice_of(db: Database, data_dir: DataDir, run_id: str) -> dict[str, Any]:
-    """Return the document of `advise --json`: what applies to a run and what came of it."""
+    """Return the document of `advise --json`: the experiments of a run and their outcomes."""
     view = _view(db, data_dir, run_id)
     experiments = made_for(view, known_records(db))
     measured = {(j.gpu_model, j.comparable_hash): j for j in measured_jobs(db)}
@@ -151,7 +151,7 @@ def views_of(
     run_ids: Sequence[str],
     leave_out: frozenset[str] = _NOT_NEEDED,
 ) -> list[RunView]:
-    """Return runs; one without peaks of its own GPU has those of another one of that model."""
+    """Return runs; one without measured peaks takes those of another GPU of the model."""
     known: dict[str, Any] = {}
     for gpu in gpus(db).itertuples():
         if gpu.peaks:

@@ -130,7 +130,7 @@ def broker(url: str) -> list[dict[str, Any]]:
         return [finding("broker", "embedded, in the data directory", needed_for="the queue")]
     if not url.startswith(("redis://", "rediss://", "redis+socket://")):
         fix = "Write WARPBOARD_BROKER as redis://:PASSWORD@HOST:6379/0, or unset it"
-        return [finding("broker", f"{shown} is no Redis URL", fix, needed_for="the queue")]
+        return [finding("broker", f"{shown} is not a Redis URL", fix, needed_for="the queue")]
     return _redis(url, shown)
 
 

@@ -23,7 +23,7 @@ from core.python import module_command
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements"
 IS_CLONE = (ROOT / "warpboard").is_file()
-"""Else it was installed by pip, and its own folder is no place for environments."""
+"""Else it was installed by pip, and its own folder is not a place for environments."""
 TORCH = "torch==2.13.0"
 TORCH_CPU = TORCH + "+cpu"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -155,7 +155,7 @@ def _make(folder: Path, locks: list[str], torch: str | None, base: Path | None, 
 
 
 def _compile(folder: Path, tell: Say) -> None:
-    """Compile everything now, where Python is told to keep nothing of what it compiles later.
+    """Compile everything now if Python is configured to write no bytecode later.
 
     Every command would compile all it imports anew, and take three to four times as long.
     """
@@ -200,7 +200,7 @@ def _pip(folder: Path, arguments: list[str], tell: Say) -> None:
 
 
 def _run(command: list[str], what: str, fix: str, tell: Say) -> None:
-    """Run to the end; every STILL_S seconds tell that it is alive, and what it is at."""
+    """Run to completion; report progress every STILL_S seconds."""
     environment = {k: v for k, v in os.environ.items() if k not in ("PIP_CONSTRAINT", "PYTHONPATH")}
     environment["PYTHONUNBUFFERED"] = "1"
     with subprocess.Popen(

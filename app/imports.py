@@ -27,7 +27,7 @@ _NAMED: tuple[str, ...] = (
 )
 _NAMED += ("prompt", "new_tokens", "tokens")
 _NAMED_SIZES = ("layers", "d_model", "head_dim", "m", "n", "k", "tile_m", "tile_n", "experts")
-"""Params in a run's name; the sizes only where no preset stands for them."""
+"""Params in a run's name; sizes only where no preset covers them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """The files of one run, and what whoever imports them says about it."""
+    """The files of one run, and what the importing user says about it."""
 
     paths: Sequence[Path]
     name: str | None = None
@@ -90,7 +90,7 @@ def import_paths(
 def import_several(
     data_dir: DataDir, runs: Sequence[Given], *, source: str = "imported"
 ) -> list[Imported | AppError]:
-    """Store each as a run of its own and return what became of it, in order.
+    """Store each as its own run and return the outcomes, in order.
 
     They are read together in one child; one that is refused does not stop the others.
     """
@@ -159,7 +159,7 @@ def _store(db: Any, data_dir: DataDir, run: AssembledRun, given: Given, source: 
                 _keep_manifest(data_dir, given, run, run_id, manifest)
             return _result(db, run_id, is_new=True)
         except sqlite3.IntegrityError:
-            # The same files were imported by somebody else in this moment.
+            # Another process imported the same files meanwhile.
             known = run_with_content(db, data.content_hash)
             if known is None:
                 raise

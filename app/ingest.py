@@ -57,7 +57,7 @@ def ingest(data_dir: DataDir, run_id: str) -> None:
                 shutil.rmtree(data_dir.uploads / run_id, ignore_errors=True)
                 return
             transition(db, run_id, RunStatus.FAILED, error=f"its captures cannot be read: {exc}")
-        except Exception as exc:  # the border of the task: logged, and the run says so
+        except Exception as exc:  # top-level handler: logged, and stored as the run's error
             LOG.exception("run %s", run_id)
             if is_disk_full(exc):
                 return

@@ -44,7 +44,7 @@ def _take_up(**_: object) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the worker until told to stop; with --check say whether one answers."""
+    """Run the worker until it is stopped; with --check, report whether one answers."""
     parser = argparse.ArgumentParser(prog="python -m app.ingest_worker", description=__doc__)
     parser.add_argument("--data", metavar="DIR")
     parser.add_argument("--check", action="store_true", help="exit with 0 when one answers")

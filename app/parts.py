@@ -60,7 +60,7 @@ class Part:
 
     @property
     def num_failures(self) -> int:
-        """Return how often it ended by itself lately."""
+        """Return how many unexpected exits it had recently."""
         return self._restarts.num_failures
 
     def start(self) -> None:

@@ -23,7 +23,7 @@ class Thumbnail:
 
 
 def read_pictures(path: Path) -> dict[str, tuple[Finished, Thumbnail]]:
-    """Return what was kept; nothing where there is no file or it is none of ours."""
+    """Return what was kept; nothing without a file that this version wrote."""
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
         return {

@@ -84,7 +84,7 @@ def run_document(run: RunRow, gpu: Mapping[str, Any] | None = None) -> dict[str,
     document = {k: v for k, v in document.items() if v is not None}
     facts = {"name": run.gpu_model, "id": run.gpu_id, **(gpu or {})}
     known = {k: v for k, v in plain(facts).items() if v is not None}
-    # Always there, so that a script can tell "no error" from "not told".
+    # Always there, so that a script can distinguish "no error" from "not recorded".
     return document | {"gpu": known or None, "error": run.error, "workload": run.workload}
 
 

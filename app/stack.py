@@ -254,13 +254,13 @@ def running_stack(data: DataDir) -> dict[str, Any] | None:
             return dict(json.loads(data.stack_path.read_text()))
         except (OSError, ValueError):
             return {}
-    except OSError:  # nothing may be written there: nobody of this host serves it
+    except OSError:  # not writable: no process of this host serves it
         return None
     return None
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on."""
+    """Return a free port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -130,13 +130,13 @@ def _check_num_gpus(db: Database, jobs: Sequence[JobSpec]) -> None:
 
 
 def allowed_commands(db: Database, model: str, device: str | None) -> list[str] | None:
-    """Return which own programs a GPU's host allows; None if its worker has not told."""
+    """Return which own programs a GPU's host allows; None if its worker has not reported any."""
     commands = (worker_info(db, model, device).get("permissions") or {}).get("commands")
     return [str(entry) for entry in commands] if isinstance(commands, list) else None
 
 
 def untold_commands(db: Database, jobs: Sequence[JobSpec]) -> tuple[str, ...]:
-    """Return the models whose hosts own programs were sent to before any told what it allows."""
+    """Return the models whose hosts were sent own programs before one reported what it allows."""
     own = [job for job in jobs if job.workload == OWN_PROGRAM]
     untold = [job.gpu for job in own if allowed_commands(db, job.gpu, job.device) is None]
     return tuple(dict.fromkeys(untold))
@@ -189,7 +189,7 @@ def _model(text: str, models: Sequence[str]) -> str:
 def _without_mixed_preset(jobs: Sequence[JobSpec]) -> Sequence[JobSpec]:
     """Return the jobs as they are named: without presets where only some sizes are a preset's.
 
-    Of a sweep over `seq_len` one job may have the sizes of a preset, which nobody asked for.
+    Of a sweep over `seq_len` one job may have the sizes of a preset, that the user did not choose.
     """
     presets = {job.params.get("preset") for job in jobs}
     if len(presets) < 2 or CUSTOM not in presets:
@@ -201,7 +201,7 @@ def _without_mixed_preset(jobs: Sequence[JobSpec]) -> Sequence[JobSpec]:
 def _name(job: JobSpec, name: str | None, jobs: Sequence[JobSpec]) -> str:
     """Return the given name with what varies in the sweep, else one made from the params.
 
-    A name so made that other jobs of the sweep share is told apart by what varies among them.
+    Where jobs of the sweep would share a name, the varying parameters distinguish them.
     """
     base = run_name(job.workload, job.params) if name is None else name
     if name is None:

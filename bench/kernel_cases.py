@@ -208,7 +208,7 @@ def measure_decode(
 
 
 def tile_rows(kernels: dict[str, Any]) -> Iterator[Row]:
-    """Yield what the autotuner measured for its last key, one row a tile."""
+    """Yield what the autotuner measured for its last key, one row per tile."""
     for name, kernel in kernels.items():
         timings = getattr(kernel, "configs_timings", None) or {}
         for config, times in sorted(timings.items(), key=lambda item: _first(item[1])):

@@ -38,7 +38,7 @@ def _line(name: str, manifest: dict[str, Any], manifests: dict[str, Any]) -> str
 
 
 def _baseline(name: str) -> str:
-    """Return the job of one rank that a job of several is held against."""
+    """Return the job of one rank that a job of several is compared with."""
     way, preset, *_ = name.removeprefix("straggler-").split("-")
     return f"{way}-{preset}-strong-1"
 

@@ -51,7 +51,7 @@ def _shifted(body: bytes, copy: int) -> bytes:
 
 
 def tokenise(path: Path) -> dict[str, float]:
-    """Decompress and tokenise; the floor that a streaming reader is held against."""
+    """Decompress and tokenise; the floor that a streaming reader is measured against."""
     import ijson
 
     with gzip.open(path, "rb") as stream:

@@ -38,7 +38,7 @@ def quiet(rng: Rng, n_a: int, n_b: int) -> Sides:
 
 
 def quiet_few_samples(rng: Rng, n_a: int, n_b: int) -> Sides:
-    """Side B took 8 samples a process where A took 30, with 5 % noise inside."""
+    """Side B took 8 samples per process where A took 30, with 5 % noise inside."""
     a = [process(rng, level, 0.05) for level in noise(rng, n_a)]
     return a, [process(rng, level, 0.05, 8) for level in noise(rng, n_b)]
 

@@ -94,7 +94,7 @@ def _keep_bytecode() -> None:
 
 
 def _source(name: str) -> Path | None:
-    """Return the file of a module without importing what it lies in; None where it is not there."""
+    """Return the file of a module without importing its package; None if it does not exist."""
     top, *inner = name.split(".")
     spec = importlib.util.find_spec(top)
     if spec is None or spec.origin is None:
@@ -150,7 +150,7 @@ class _PathBeneath(ctypes.Structure):
 def _confine(libc: ctypes.CDLL, scratch: Path) -> int:
     """Allow writing below the scratch folder alone; no TCP and no signals to other processes.
 
-    Returns the version of Landlock that holds, 0 where there is none.
+    Returns the Landlock version in force, 0 without Landlock.
     """
     libc.syscall.restype = ctypes.c_long
     version = int(libc.syscall(_LANDLOCK_CREATE, None, 0, 1))

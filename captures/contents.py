@@ -15,7 +15,7 @@ from core.spec import canonical_json
 
 _MAX_NAME_BYTES = 180
 _COPY_AGAIN = "Copy the bundle again, or make it again"
-_NOT_PLAIN = ("is no regular file", "Import a file or a bundle folder")
+_NOT_PLAIN = ("is not a regular file", "Import a file or a bundle folder")
 
 
 def check_paths(paths: Sequence[Path]) -> None:
@@ -104,7 +104,7 @@ def hash_of(value: Any) -> str:
 
 
 def file_sha256(path: Path, *, follows_links: bool = True) -> str:
-    """Return a file's SHA-256 in hex; CaptureError for what is no file that its disk can hold."""
+    """Return a file's SHA-256 in hex; CaptureError for what is not a plausible regular file."""
     stays = 0 if follows_links else os.O_NOFOLLOW
     with open(path, "rb", opener=lambda name, flags: not_waiting(name, flags | stays)) as file:
         _check_plain(path, file.fileno())

@@ -1,4 +1,4 @@
-"""Open an SQLite file that somebody else made, so that nothing in it or beside it acts.
+"""Open a foreign SQLite file without running anything in it or beside it.
 
 SQLite obeys a rollback journal that lies beside a database: it writes to the database, and deletes
 the file that the journal calls its super-journal. So a foreign file is opened only as `immutable`,

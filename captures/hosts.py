@@ -40,7 +40,7 @@ _NO_HOST = re.compile(
     r"|bf|int|sm|v|h|a|b|k|m|n|tok-s|loss|top)-?\d{0,4}",
     _A,
 )
-"""Names of parts and sizes, which are no hosts whatever number follows."""
+"""Names of parts and sizes, which are not hosts whatever number follows."""
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", _A)
 _FULL = re.compile(
     r"\.(?<=[\w]\.)(?:local|internal|lan|corp|localdomain|intranet|edu|gov|mil|com|org|net)"

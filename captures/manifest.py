@@ -47,7 +47,7 @@ def load_manifest(folder: Path) -> dict[str, Any]:
     try:
         data = bounded_json(text)
     except ValueError as exc:
-        raise CaptureError(path, f"it is no JSON ({exc})", _REMEDY) from exc
+        raise CaptureError(path, f"it is not valid JSON ({exc})", _REMEDY) from exc
     return check_manifest(data, path)
 
 
@@ -111,7 +111,7 @@ def _check_time(path: Path | str, where: str, value: Any) -> None:
 
 
 def _check_flat(path: Path | str, where: str, record: Any) -> None:
-    """Refuse sizes that are none: `..._bytes`, `num_...`, `flops`, `bytes`."""
+    """Refuse values that cannot be sizes: `..._bytes`, `num_...`, `flops`, `bytes`."""
     for name, value in (_expect(path, where, record, dict, type(None)) or {}).items():
         at = f"{where}.{name[:40]}"
         if value is None:

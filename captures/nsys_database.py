@@ -1,7 +1,7 @@
 """Open an Nsight Systems SQLite export read-only, and say which real tables and columns it has.
 
 Nothing is ever written next to the file. Only plain tables are read: a view, a virtual table, a
-generated column or a trigger on a table of ours could run somebody else's SQL.
+generated column or a trigger on a table of ours could run foreign SQL.
 """
 
 import errno

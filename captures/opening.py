@@ -76,7 +76,7 @@ def reading(path: Path) -> Iterator[None]:
             path, f"reading it needs more memory than {_memory_limit()}", _SHORTER
         ) from exc
     except OSError as exc:
-        if exc.errno == errno.ENOSPC:  # a full disk is no fault of the capture
+        if exc.errno == errno.ENOSPC:  # a full disk is not a fault of the capture
             raise
         if exc.errno == errno.EFBIG:
             where = "reading it was ended: it wrote more than the disk that its limit allows"
@@ -150,7 +150,7 @@ def decode_text(data: bytes) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Return the file's text with line ends as they are."""
+    """Return the file's text, line ends unchanged."""
     return decode_text(read_bytes(path, MAX_TEXT_BYTES))
 
 

@@ -119,7 +119,7 @@ _KEYS = {
         ("eyJ", r"[\w-]{10,2000}\.[\w-]{5,2000}(?:\.[\w-]{0,2000})?"),
     )
 }
-"""Keys that tell what they are by how they begin."""
+"""Keys recognised by their prefix."""
 _KEY_START = re.compile("|".join(map(re.escape, _KEYS)), _A)
 _SECRET_WORDS: tuple[str, ...] = (
     "token",
@@ -200,9 +200,9 @@ def private_field(name: str) -> str | None:
 
 
 def hashed(identity: str, salt: bytes = b"") -> str:
-    """Return what stands for a GPU's UUID: equal for equal devices of one installation only.
+    """Return the pseudonym of a GPU's UUID: equal for equal devices of one installation only.
 
-    The salt is the installation's own (`captures.identity`); without one nothing stands for it.
+    The salt is the installation's own (`captures.identity`); without one there is none.
     What was hashed before stays. Hashes of an older form, whose salt was everybody's, are salted.
     """
     plain = identity.strip().upper().removeprefix("GPU-")
@@ -239,17 +239,17 @@ class PrivateWords:
             self.add(word)
 
     def add(self, word: str) -> None:
-        """Take a host, user name or secret; what is short or common is nobody's name."""
+        """Take a host, user name or secret; short and common words are not names."""
         plain = word.strip().strip("\"'")
         for part in {plain, plain.split(".")[0]} if "." in plain else {plain}:
             is_telling = 4 <= len(part) <= 256 and not part.replace(".", "").isdigit()
             if is_telling and part.lower() not in _PLAIN_WORDS and len(self._words) < _MAX_WORDS:
-                literal = re.escape(part)  # first, so that it is searched for as fast as a text
+                literal = re.escape(part)  # a literal prefix, which makes the search fast
                 around = rf"{literal}(?<![A-Za-z0-9]{literal})(?![A-Za-z0-9])"
                 self._words[part] = re.compile(around, _A)
 
     def device(self, uuid: str) -> str:
-        """Return what stands for a GPU's UUID, "" for nothing."""
+        """Return the pseudonym of a GPU's UUID, "" for none."""
         return hashed(uuid, self._salt)
 
     def learn(self, text: str) -> None:

@@ -97,7 +97,7 @@ def run_limited(
     """Run `MODULE.main(request, scratch)` in a child and return when it has ended well.
 
     CaptureError about `subject` when it used up a limit, was cancelled or died; what it had written
-    to `scratch`, which must be an empty folder, stays there for whoever called.
+    to `scratch`, which must be an empty folder, stays there for the caller.
     """
     (scratch / "tmp").mkdir()
     (scratch / REQUEST).write_text(json.dumps({**request, "limits": _as_request(limits)}))

@@ -30,7 +30,7 @@ def load_snapshot_data(path: Path, *, is_sound: bool = False) -> dict[str, Any]:
     settings = loaded.get("allocator_settings") or {}
     shapes = isinstance(traces, list) and all(isinstance(t, list) for t in traces)
     if not shapes or not isinstance(annotations, list) or not isinstance(settings, dict):
-        raise CaptureError(path, "`device_traces` or its neighbours are no lists", REMEDY)
+        raise CaptureError(path, "`device_traces` or its neighbours are not lists", REMEDY)
     # Shared lists could stand for more events and blocks than the file has bytes.
     if sum(map(len, traces)) + _num_blocks(loaded["segments"]) > max(1000, len(data)):
         raise CaptureError(path, "it stands for more events than it has bytes", REMEDY)

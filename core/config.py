@@ -1,4 +1,4 @@
-"""Where things lie in the data directory, and the settings read from the environment."""
+"""Paths in the data directory, and the settings read from the environment."""
 
 import contextlib
 import os

@@ -93,7 +93,7 @@ def checked_json(value: Any, where: str, depth: int = MAX_DEPTH) -> Any:
 def checked_gpu(gpu: Any, where: str = "gpu") -> dict[str, Any]:
     """Return what a worker or a bundle says of a GPU with every field checked; UserError.
 
-    Fields that nobody reads stay as they are, as long as they are bounded JSON.
+    Unread fields are kept unchanged, as long as they are bounded JSON.
     """
     record = dict(checked_json(checked_mapping(gpu, where), where))
     for name in ("model", "name", "uuid", "compute_capability", "driver"):

@@ -1,4 +1,4 @@
-"""git in a folder that may be somebody else's: of its own repository, asking and running nobody.
+"""git in a possibly untrusted folder: no prompts, no hooks, no programs of its configuration.
 
 A repository's own configuration names programs: filters, hooks, a file-system monitor, what fetches
 missing objects. None of them runs. Those of the user's own configuration do.
@@ -24,7 +24,7 @@ _NOT_OFF = "fatal: its configuration has a filter that cannot be turned off: "
 
 
 def git_environment() -> dict[str, str]:
-    """Return the environment of a git that asks nobody and fetches nothing."""
+    """Return the environment of a git that neither prompts nor fetches."""
     kept = {k: v for k, v in os.environ.items() if k not in _OF_ANOTHER_REPOSITORY}
     none = {"GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
     return {**kept, **none, "LC_ALL": "C"}

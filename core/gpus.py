@@ -216,7 +216,7 @@ def peak_values(peaks: Mapping[str, Any]) -> dict[str, float]:
 
 
 def imported_gpu(gpu: Mapping[str, Any]) -> str | None:
-    """Return the key of the GPU that files tell of: by its uuid, else by what tells cards apart.
+    """Return the key of the GPU that files describe: its uuid, else what distinguishes cards.
 
     Without a uuid that is model, memory, place on the bus and index, as far as files say: what
     differs in one of them is another card, what is equal in all may be several (`is_one_gpu`).
@@ -251,7 +251,7 @@ def _told_apart_by(gpu: Mapping[str, Any]) -> dict[str, str]:
 def is_one_gpu(key: str | None) -> bool:
     """Say whether a key is of one physical GPU: what files tell only by model may be of several.
 
-    `D-...` stands for a uuid in a scrubbed capture, `H-...` did earlier.
+    `D-...` replaces a uuid in a scrubbed capture; older ones have `H-...`.
     """
     prefixes = ("import/GPU-", "import/MIG-", "import/D-", "import/H-")
     return key is not None and (not key.startswith("import/") or key.startswith(prefixes))

@@ -5,7 +5,7 @@ from typing import Any
 
 
 def decimal(value: float, digits: int = 4, *, signed: bool = False) -> str:
-    """Return a number with so many significant digits, whole numbers whole, no zeros at the end.
+    """Return a number with that many significant digits, whole numbers whole, no zeros at the end.
 
     Python's own `g` writes 16953 as 1.695e+04 and 0.0000167 as 1.67e-05.
     """

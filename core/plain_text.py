@@ -1,4 +1,4 @@
-"""Texts that others chose, kept from being more than text: cut, seen as they are, no formula.
+"""Untrusted texts made harmless: cut, control characters visible, never a formula.
 
 A name may hold what steers a terminal, turns the writing direction, or is not seen at all:
 such a character is shown by its number.
@@ -28,7 +28,7 @@ _HIDDEN = re.compile(_STEERING + r"|[\u00ad\u034f\u180e\u200b-\u200d\u2060-\u206
 def inert(text: str) -> str:
     """Return a text that neither steers a terminal nor turns the writing direction.
 
-    What it escapes stands in JSON's way, so that a document stays the same document.
+    Escapes are JSON's own, so that a document parses to the same value.
     """
     return _STEERS.sub(_number, text)
 
@@ -55,7 +55,7 @@ def cut(text: str, max_chars: int = MAX_NAME_CHARS) -> str:
 
 
 def is_formula(text: str) -> bool:
-    """Say whether a spreadsheet may take a cell for a formula: numbers with a unit are none."""
+    """Say whether a spreadsheet may take a cell for a formula: numbers with a unit are not."""
     begins_blank = text[:1] in ("\t", "\r", "\n", "\v", "\f", "\0")
     inner = text.lstrip(_BLANKS)
     if inner[:1] in tuple(_SIGNS) and not _NUMBER.match(inner):

@@ -1,4 +1,4 @@
-"""How a module of ours, or of Python's, is started as a process of its own."""
+"""Command lines that start a module as its own process."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from core.config import ROOT
 def module_command(module: str, *words: str, python: str = sys.executable) -> list[str]:
     """Return `python -P -m MODULE WORDS...`; rooms are found by `with_rooms`.
 
-    Without `-P` Python looks in the current folder first: whoever runs a command in a folder of
+    Without `-P` Python looks in the current folder first: a command run in a folder of
     somebody else would run that folder's `json.py`.
     """
     return [python, "-P", "-m", module, *words]

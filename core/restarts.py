@@ -1,9 +1,9 @@
-"""When a process that ended by itself is started again: sooner at first, later each time."""
+"""Back-off for restarting a process that exited unexpectedly."""
 
 from dataclasses import dataclass
 
 STEADY_S = 60.0
-"A process that lived this long is taken as sound: its next failure counts as the first."
+"After this long a process counts as healthy: its next failure is a first one."
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Runs one command and ends its whole process tree when it, or the process that asked, is gone.
+"""Runs one command and ends its whole process tree when it or the requesting process ends.
 
 `python -I supervisor.py CONTROL_FD STATUS_FD PASS_FDS -- COMMAND...`, made by `supervised`: for the
 processes of the dashboard (`app.parts`) and for jobs (`worker.process`). What is written to the

@@ -7,7 +7,7 @@ MEASURED_RANGE = "BENCHMARK"
 """The range that a workload opens around what it measures."""
 PATH_SEPARATOR = "/"
 SLASH_IN_NAME = "\u2215"
-"""Stands in a path for a slash of a range's own name: `layers/0` is no range `0` in `layers`."""
+"""Stands in a path for a slash of a range's own name: `layers/0` is not a range `0` in `layers`."""
 
 _VERSION_SUFFIX = re.compile(r"(?:_ptsz|_ptds)?_v\d{4,5}$")
 _LAUNCH = re.compile(r"(?<!Get)(?<!Set)Launch(?!HostFunc)", re.IGNORECASE)
@@ -62,7 +62,7 @@ def is_iteration(name: str) -> bool:
 
 
 def path_part(name: str) -> str:
-    """Return a range's name as it stands in a path."""
+    """Return a range's name as a path segment."""
     return name.replace(PATH_SEPARATOR, SLASH_IN_NAME)
 
 

@@ -24,7 +24,7 @@ class Tree:
         self._told = b""
 
     def has_ended(self, wait_s: float) -> bool:
-        """Wait so long at most; say whether the process and all that it started are gone."""
+        """Wait at most this long; say whether the whole process tree has ended."""
         if not select.select([self._status], [], [], wait_s)[0]:
             return False
         data = os.read(self._status, 1 << 12)

@@ -50,8 +50,8 @@ BUSY_TIMEOUT_S = 30.0
 def connect(path: Path, *, is_reader: bool = False) -> Database:
     """Open (creating and migrating if needed) with WAL, foreign keys on and a 30 s busy wait.
 
-    A reader may also open a database that nobody may write, as it is. UserError when the file
-    cannot be opened, or is no sound SQLite database.
+    A reader may also open a read-only database. UserError when the file
+    cannot be opened, or is not a sound SQLite database.
     """
     if is_reader and path.exists() and not is_writable(path):
         return open_read_only(path)

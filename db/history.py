@@ -19,7 +19,7 @@ JOB = "coalesce(r.comparable_hash, 'name:' || r.name)"
 """A run's job in SQL, beside the GPU's model: see `core.spec.comparable_hash`."""
 AT = "coalesce(r.started_at, r.created_at)"
 BAD_TAG = "bad"
-"""Runs with this tag are no base for a comparison."""
+"""Runs with this tag are not a base for a comparison."""
 LAST = "last:"
 MAX_LAST = 100
 _FIGURES = {
@@ -214,7 +214,7 @@ class Repeats:
 def find_repeats(db: Database, a: Sequence[str], b: Sequence[str]) -> Repeats:
     """Return both sides with the runs of their jobs in sweeps that hold both jobs. Read-only.
 
-    Nothing is added to a side of several jobs, or of files, whose jobs nobody ran here.
+    Nothing is added to a side of several jobs, or of files, whose jobs were not run here.
     """
     job_a, job_b = _job_key(db, a), _job_key(db, b)
     if job_a is None or job_b is None or job_a == job_b:

@@ -366,7 +366,7 @@ CREATE INDEX flame_capture ON flame (capture_id)
 
 @migrations()
 def m012_requested_memory(db: Database) -> None:
-    """Keep what tensors asked for beside what the allocator gave: a snapshot knows both."""
+    """Keep requested bytes beside allocated bytes: a snapshot has both."""
     db.conn.execute("ALTER TABLE memory_points ADD COLUMN requested_bytes INTEGER")
 
 
@@ -403,7 +403,7 @@ def m015_predictions_of_experiments(db: Database) -> None:
 
 @migrations()
 def m016_hashed_uuids(db: Database) -> None:
-    """Name GPUs that only files told of by the installation's own hashes, not by their UUIDs."""
+    """Key GPUs known only from files by the installation's hash instead of their UUID."""
     sql = "SELECT id FROM gpus WHERE id LIKE 'import/GPU-%' OR id LIKE 'import/MIG-%'"
     keys = [row[0] for row in db.execute(f"{sql} OR id LIKE 'import/H-%'").fetchall()]
     if not keys:
@@ -501,7 +501,7 @@ CREATE INDEX counter_sources_run ON counter_sources (run_id)
 
 @migrations()
 def m020_launch_shapes_of_a_step(db: Database) -> None:
-    """Tell the kernels of a step apart by launch shape, as those of the whole capture are."""
+    """Key the kernels of a step by launch shape, like those of the whole capture."""
     for name in ("grid", "block"):
         db.conn.execute(f"ALTER TABLE step_kernels ADD COLUMN {name} TEXT")
 
@@ -556,7 +556,7 @@ def m022_role_of_memory_at_the_peak(db: Database) -> None:
 
 @migrations()
 def m023_kernel_time_of_a_step(db: Database) -> None:
-    """List the kernel time of a step: a capture's total says how long somebody recorded."""
+    """List the kernel time of a step: a capture's total depends on how long was recorded."""
     db.conn.execute("ALTER TABLE runs ADD COLUMN step_kernel_ns REAL")
     db.conn.execute(
         "UPDATE runs SET step_kernel_ns = json_extract(summary, '$.iteration_kernel_ns')"

@@ -12,7 +12,7 @@ def kept(
 ) -> dict[str, dict[str, Any]]:
     """Return what is kept of runs, by run and name; what was made of something else is not.
 
-    `made_of`: for each run a text that is another when anything changed that it is worked out from.
+    `made_of`: for each run a fingerprint of everything it is computed from.
     """
     rows = db.execute(
         "SELECT run_id, what, made_of, document FROM readings"

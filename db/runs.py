@@ -55,7 +55,7 @@ LIST_COLUMNS = (
     "progress",  # dict
     "error",
 )
-"""One row a run; NaN, <NA> or None is unknown. `latency_lo_ms`..`latency_hi_ms`: 95 % interval."""
+"""A row per run; NaN, <NA> or None is unknown. `latency_lo_ms`, `latency_hi_ms`: 95 % interval."""
 
 _EXPRESSIONS = {
     "tags": "coalesce((SELECT group_concat(tag, ', ') FROM"
@@ -67,7 +67,7 @@ SORTABLE = frozenset(LIST_COLUMNS) - {"params", "progress", "profilers"}
 
 PROFILED = "profiled"
 """Source of a run that `warpboard profile` measured and sent."""
-NOT_HERE_YET = "its files have not arrived: whoever measured it sends them"
+NOT_HERE_YET = "its files have not arrived: the worker that measured it sends them"
 
 
 def insert_run(

@@ -1,7 +1,7 @@
 """The filter language of runs: `gpu:4090 compile:none latency<3 -tag:old "free text"`.
 
 Terms are joined by AND. `-` before a term negates it. `key:a,b` means one of several values.
-Text fields match a part of the value, case ignored (a GPU by whole words: `L4` is no `L40S`);
+Text fields match a part of the value, case ignored (a GPU by whole words: `L4` is not an `L40S`);
 `status`, `source`, `tag`, `id` and parameters
 match the whole value. Every name that is not a field below is a parameter of the workload.
 """

@@ -17,7 +17,7 @@ from core.foreign import checked_text
 from db.clock import utc_now
 
 EMBEDDED = "embedded"
-"""The label of the token that lies in the data directory."""
+"""The label of the token kept in the data directory."""
 
 
 class NotYours(UserError):

@@ -53,7 +53,7 @@ def gpu_id(worker_id: str, gpu: Mapping[str, Any], ordinal: int) -> str:
 def store_gpu(db: Database, key: str, worker_id: str | None, gpu: Mapping[str, Any]) -> None:
     """Insert or update one GPU with `gpu["peaks"]` (name -> value, or value and unit).
 
-    What is not told now stays as it was: a bundle that knows less wipes nothing. A worker (with
+    Missing facts keep their stored value: a bundle that knows less erases nothing. A worker (with
     `worker_id`) tells how its GPU is now; files tell how it was, and only fill in what is missing.
     Measured figures give way to those measured later.
     """
@@ -157,7 +157,7 @@ def store_peaks(
 ) -> None:
     """Store measured peaks of one GPU with their dates; what was measured earlier changes nothing.
 
-    A value that is no positive number is left out. `measured_at` dates those without a date.
+    A value that is not a positive number is left out. `measured_at` dates those without a date.
     """
     rows = []
     for name, entry in peaks.items():

@@ -197,7 +197,7 @@ def test_messages_and_warnings_that_are_explained_exist() -> None:
             f"default {JobLimits().clean_s:.0f}, under a profiler {JobLimits().profiled_s:.0f} ",
         ),
         ("command-line.md", f"default {DEFAULT_MAX_CAPTURE_BYTES / 2**30:.0f} GiB"),
-        ("compare-and-ci.md", f"or {MIN_PROCESSES} or more processes a side"),
+        ("compare-and-ci.md", f"or {MIN_PROCESSES} or more processes per side"),
         ("compare-and-ci.md", f"(beyond a factor of {1 + verdicts.FEW_FLOOR_FRAC:.0f} where none"),
         ("compare-and-ci.md", f"under {100 * verdicts.ASSUMED_FLOOR_FRAC:.1f} % where"),
         ("compare-and-ci.md", f"more than {100 * verdicts.WIDE_FRAC:.0f} % |"),

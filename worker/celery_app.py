@@ -24,7 +24,7 @@ def make_app(name: str, broker_url: str, data_root: Path) -> Celery:
         task_ignore_result=True,
         task_acks_late=True,
         worker_prefetch_multiplier=1,
-        # A job that killed its worker must not be run again by itself.
+        # A job that killed its worker must not be retried automatically.
         task_reject_on_worker_lost=False,
         task_default_queue=CPU_QUEUE,
         task_routes={INGEST_RUN_TASK: {"queue": INGEST_QUEUE}},
@@ -71,7 +71,7 @@ TIMEOUT_S = 5.0
 def broker_complaint(url: str) -> str | None:
     """Return why the broker does not answer now, None when it does.
 
-    UserError for a password that it does not take, or a URL that is none: waiting would not help.
+    UserError for a password that it does not take, or an invalid URL: waiting would not help.
     """
     if url.startswith("filesystem://"):
         return None

@@ -23,7 +23,7 @@ KEEP_ALIVE_S = 2.0
 
 
 class DashboardAway(AppError):
-    """Report a dashboard that does not answer, or answers that it cannot now."""
+    """The dashboard does not answer, or is temporarily unable to."""
 
 
 class Refused(AppError):

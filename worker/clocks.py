@@ -1,6 +1,6 @@
 """Clocks, temperature, power and throttle reasons of one GPU around and during a pass.
 
-One `nvidia-smi` in loop mode a pass, not one a sample: starting it costs tens of milliseconds of
+One `nvidia-smi` in loop mode a pass, not one per sample: starting it costs tens of milliseconds of
 CPU, which a launch-bound measurement would feel.
 """
 

@@ -39,7 +39,7 @@ class JobLimits:
     def from_environment(cls) -> "JobLimits":
         """Return the limits of this host: WARPBOARD_TIME_LIMIT_S is for one process of any pass.
 
-        UserError if it is no positive number.
+        UserError if it is not a positive number.
         """
         text = os.environ.get("WARPBOARD_TIME_LIMIT_S")
         if not text:

@@ -1,4 +1,4 @@
-"""The log of one job: lines to `log.txt` and, as events, to whoever watches."""
+"""The log of one job: lines to `log.txt` and, as events, to the dashboard."""
 
 import time
 from collections.abc import Callable, Mapping

@@ -247,7 +247,7 @@ class WorkerHost:
         facts: Mapping[str, Any],
         registered: dict[str, Any],
     ) -> None:
-        """Send heartbeats until told to stop; `told` is what the dashboard knows of this worker.
+        """Send heartbeats until stopped; `registered` is the dashboard's record of this worker.
 
         Registers again where the dashboard forgot us, and after a new measurement.
         """
@@ -280,7 +280,7 @@ class WorkerHost:
         client.close()
 
     def _keep_running(self, place: Place) -> None:
-        """Run the Celery worker of one place, again when it ends by itself."""
+        """Run the Celery worker of one place, restarting it after an unexpected exit."""
         restarts = Restarts(RESTART_DELAYS_S)
         while not self._stop.is_set():
             started = time.monotonic()

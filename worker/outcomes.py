@@ -1,4 +1,4 @@
-"""What became of a pass, told from what the tools and the program really print, with the remedy.
+"""Classify how a pass ended from the output of tools and program, with the remedy.
 
 Texts were read off ncu and nsys 2022-2026, PyTorch 2.x and the CUDA driver; a line that no rule
 knows stays in the log and in the error.

@@ -31,7 +31,7 @@ HOOKS_FOLDER = "hooks"
 """Where in a pass's scratch folder the hooks write."""
 DEFAULT_STEPS = {"nsys": 8, "trace": 4, "memory": 2, "ncu": 1}
 UNKNOWN_SKIP = 3
-"""Steps before the captured ones where no clean pass has told when they settle."""
+"""Steps before the captured ones where no clean pass has shown when they settle."""
 TO_NEXT, ALONE = "step to step", "step alone"
 BETTER = ("higher", "lower")
 """What a pattern may call its group, to say which numbers are better."""
@@ -112,7 +112,7 @@ class OwnProgram:
         return env
 
     def settings(self, pass_name: str, folder: Path) -> dict[str, Any]:
-        """Return what the hooks are told: which steps, and what of them is known already."""
+        """Return the hooks' settings: which steps to capture, and what is known of them already."""
         settings: dict[str, Any] = {"pass": pass_name, "dir": str(folder)}
         if pass_name == "clean":
             if self.wishes.num_steps:
@@ -356,7 +356,7 @@ def metric_pattern(text: str) -> re.Pattern[str]:
     try:
         pattern = re.compile(text)
     except re.error as error:
-        raise UserError(f"metric: {text!r} is no regular expression: {error}") from error
+        raise UserError(f"metric: {text!r} is not a regular expression: {error}") from error
     if pattern.groups != 1:
         raise UserError(
             f"metric: {text!r} has {pattern.groups} groups; put the number, alone, in "

@@ -26,7 +26,7 @@ CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
 def counter_permission(
     params: Path = DRIVER_PARAMS, status: Path = Path("/proc/self/status")
 ) -> dict[str, Any]:
-    """Return whether ncu may read counters here: `allowed` is None when that cannot be told."""
+    """Return whether ncu may read counters here: `allowed` is None when unknown."""
     admin_only: bool | None = None
     if params.is_file():
         match = re.search(r"RmProfilingAdminOnly:\s*(\d)", params.read_text())
@@ -267,7 +267,7 @@ def _arch_fix(torch: dict[str, Any]) -> str:
 
 
 def _tool_check(tool: Tool, needed_for: str, *, has_gpu: bool) -> Check:
-    """Return the check of a profiler: on a host without a GPU its absence is no fault."""
+    """Return the check of a profiler: on a host without a GPU its absence is not a fault."""
     found = tool.fault or f"{tool.path} {tool.version}"
     is_ok = tool.is_usable or (tool.path is None and not has_gpu)
     return Check(

@@ -57,7 +57,7 @@ class ProcessLimits:
     """When a child is told to stop, and when it is killed."""
 
     soft_s: float | None = None
-    "SIGTERM to the whole tree after this many seconds; None is no limit."
+    "SIGTERM to the whole tree after this many seconds; None: no limit."
     grace_s: float = 15.0
     "SIGKILL this many seconds after the SIGTERM."
     output_bytes: int = MAX_OUTPUT_BYTES

@@ -30,7 +30,7 @@ SETTLE_S = 1.0
 """How long a failure waits for another rank's own, which may be the cause of the first."""
 RESULT_FILE = "result.json"
 STOPPED = "ranks when stopped: "
-"""Start of the line that says how far each rank was when this process was told to stop."""
+"""Start of the line with each rank's progress when this process was stopped."""
 COLLECTIVE_WORDS = ("DistBackendError", "Connection closed by peer", "Connection reset by peer")
 """What a rank says of whose neighbour is gone: a consequence, not the cause."""
 
@@ -107,7 +107,7 @@ def main() -> int:
 
 
 def start_ranks(plan: Sequence[Mapping[str, Any]]) -> list[RankProcess]:
-    """Start one process a rank; OSError if a command cannot be started."""
+    """Start one process per rank; OSError if a command cannot be started."""
     port = _free_port()
     ranks: list[RankProcess] = []
     try:
@@ -190,7 +190,7 @@ def wait_for_ranks(ranks: Sequence[RankProcess], stop: threading.Event) -> None:
 
 
 def end_ranks(ranks: Sequence[RankProcess]) -> None:
-    """End every rank's tree: told first, killed after a grace."""
+    """End every rank's tree: SIGTERM first, SIGKILL after a grace."""
     alive = [rank for rank in ranks if rank.process.poll() is None]
     trees = {rank.rank: [rank.process.pid, *descendants(rank.process.pid)] for rank in alive}
     for number, wait_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, GRACE_S)):
@@ -254,7 +254,7 @@ def merge_results(ranks: Sequence[RankProcess]) -> dict[str, Any]:
 
 
 def _first_cause(ranks: Sequence[RankProcess]) -> RankProcess | None:
-    """Return the rank that failed by itself rather than by the loss of another; None if none."""
+    """Return the rank that failed first, not because another was lost; None if none."""
     fell = [rank for rank in ranks if rank.fell] or [r for r in ranks if r.has_failed]
     out = [rank for rank in fell if (rank.result or {}).get("status") == "oom"]
     own = [rank for rank in fell if not rank.is_consequence]

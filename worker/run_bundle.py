@@ -250,7 +250,7 @@ def _row(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    """Return what became of each job: what varied, latency, passes; below it what to know."""
+    """Return a table of the jobs: varied params, latency, passes; below it the warnings."""
     varied = sorted(
         k for k in rows[0]["params"] if len({str(r["params"].get(k)) for r in rows}) > 1
     )

@@ -93,7 +93,7 @@ class EventPump:
             return True
 
     def stop(self, limit_s: float = 5.0) -> None:
-        """Post what is left, as far as the dashboard answers, and end the thread."""
+        """Post what is left if the dashboard answers, and end the thread."""
         self._stop.set()
         self._thread.join(timeout=limit_s)
         deadline = time.monotonic() + limit_s
@@ -115,7 +115,7 @@ app = make_app(
 
 @worker_process_init.connect
 def _die_with_the_worker(**_: Any) -> None:
-    """A pool process whose worker was killed would go on with its job, claimed by nobody."""
+    """A pool process whose worker was killed would go on with a job that is no longer claimed."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
@@ -227,7 +227,7 @@ def _execute(
     except (UserError, OSError) as error:
         LOG.error("run %s: %s", claim.run_id, traceback.format_exc())
         return failed_manifest(claim, str(error), settings)
-    except Exception as error:  # the border of the task: told with the run, traceback in the log
+    except Exception as error:  # top-level handler: reported with the run, traceback in the log
         LOG.exception("run %s", claim.run_id)
         pump.put({"at": utc_now(), "kind": "log", "message": traceback.format_exc()})
         return failed_manifest(claim, f"{type(error).__name__}: {error}", settings)

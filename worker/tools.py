@@ -46,7 +46,7 @@ def run_quietly(command: list[str], timeout_s: float = 20.0) -> tuple[int | None
     """Return (exit code, stdout and stderr); the code is None if it could not run or was ended.
 
     That is when it hangs, writes more than MAX_SAID_BYTES or takes more than MAX_PROBE_BYTES of
-    memory. What it started ends with it, in sessions of its own too.
+    memory. Its whole tree ends with it, including new sessions.
     """
     with tempfile.TemporaryFile() as output:
         with started(command, output=output) as tree:

@@ -72,7 +72,7 @@ def size_label(num_bytes: int) -> str:
     for unit, name in UNITS:
         if num_bytes >= unit and num_bytes % unit == 0:
             return f"{num_bytes // unit}_{name}"
-    raise ValueError(f"{num_bytes} is no size")
+    raise ValueError(f"{num_bytes} is not a size")
 
 
 def cost(p: Params) -> Cost:

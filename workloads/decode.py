@@ -159,7 +159,7 @@ def _quantize(model: "Llama", weights: str, context: Context) -> None:
 WORKLOAD = WorkloadSpec(
     name="decode",
     title="Llama decode",
-    about="A Llama layer stack with a KV cache produces one token a step.",
+    about="A Llama layer stack with a KV cache produces one token per step.",
     source=LLAMA_SOURCE,
     params=Params,
     presets=MODEL_SIZES["decode"],

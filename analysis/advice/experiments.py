@@ -33,7 +33,7 @@ MIN_GAIN_FRAC = 0.03
 """A smaller gain than this is within what runs differ by anyway: not worth a run."""
 NO_MODEL: Mapping[str, str] = {
     "attention=compiled": "inductor may replace the naive code by a fused kernel or keep it: "
-    "nothing in the run tells which",
+    "nothing in the run says which",
     "quantised weights": "what dequantising costs is not in the run: its kernels are others",
     "torch.compile of int8 weights": "inductor takes the dequantisation into the product: the one "
     "pair measured was missed by 96 %",

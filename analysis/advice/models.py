@@ -69,7 +69,7 @@ def compiled(step: StepWork) -> Estimate | None:
     """`torch.compile` without graphs: chains of elementwise, copy and norm kernels become one each.
 
         GPU  [ns] = fused GPU time + fused launches * gap        (`StepWork.fused`)
-        host [ns] = fused launches * host time a launch of the run as it is
+        host [ns] = fused launches * host time per launch of the run as it is
         latency   = max(GPU, host) + clean latency of the phases that stay eager
 
     The optimizer and the grouping of experts stay eager: their kernels and their share of the
@@ -101,7 +101,7 @@ def compiled_graph(step: StepWork, *, is_compiled: bool) -> Estimate | None:
     """`torch.compile` with CUDA graphs (reduce-overhead, max-autotune): fused, then replayed.
 
         GPU  [ns] = fused GPU time + fused launches * GRAPH_NODE_GAP_NS + launch_ns
-        host [ns] = COMPILED_ENTRY_LAUNCHES * host time a launch
+        host [ns] = COMPILED_ENTRY_LAUNCHES * host time per launch
         latency   = max(GPU, host)
 
     A run that is compiled already keeps its own kernels.
@@ -126,7 +126,7 @@ def other_dtype(step: StepWork, dtype: str, *, is_autocast: bool) -> Estimate | 
         products [ns] = max(time * rate(now) / rate(then), bytes of the cost model then / copy rate)
         rest     [ns] = time * element size then / now                     (autocast, TF32: as is)
         casts    [ns] = 1.5 * weight bytes / copy rate                      (autocast only)
-        host     [ns] = (launches + casts) * host time a launch             casts = 1.5 a product
+        host     [ns] = (launches + casts) * host time per launch            casts = 1.5 per product
         latency       = max(products + rest + casts + launches * gap, host)
 
     Rates in FLOP/s and B/s are the GPU's measured peaks, else its datasheet's. The floor by bytes

@@ -28,7 +28,7 @@ CHANGED_PARAMS = (
 MAX_MEDIAN_ERROR_FRAC = 0.2
 MIN_INSIDE_FRAC = 0.8
 MIN_OUTCOMES = 2
-"""Fewer outcomes are no record."""
+"""Fewer outcomes are too few to judge a kind by."""
 SHIPPED = Path(__file__).with_name("record.csv")
 """Held-out outcomes on the example data, so that a new database knows the models' record."""
 LATER = Path(__file__).with_name("record_later.csv")

@@ -89,7 +89,7 @@ def _what_runs(inner: str) -> str:
 
 
 def _dtype(seen: NameView, inner: str) -> str:
-    """Return the first element type; sizes and counters in front of a functor are none."""
+    """Return the first element type; sizes and counters in front of a functor are skipped."""
     types = [t for t in _DTYPE.findall(inner) if t not in ("int", "long", "bool")]
     return _DTYPES[types[0]] if types else ""
 

@@ -118,7 +118,7 @@ def _claim(groups: Sequence[Group], a: Sequences, b: Sequences, rows: Rows) -> N
 
 
 def _group_rows(group: Group) -> Iterable[tuple[Row, str, tuple[int, ...]]]:
-    """Yield (row, side, positions): one row a group, or one a kernel where the names are equal."""
+    """Yield (row, side, positions): a row per group, or per kernel where the names are equal."""
     if len(group.a) == len(group.b) == 1 and group.a[0].names == group.b[0].names:
         pairs = zip(group.a[0].launches, group.a[0].positions, group.b[0].positions, strict=True)
         for launch, position_a, position_b in pairs:

@@ -16,7 +16,7 @@ MAX_SIDES = 6
 _PLAIN = ("none", "naive", "eager", "base", "torch", "1", "false")
 """Values that a comparison starts from, where one of the runs has it."""
 _NOT_OFFERED = ("command", "ranks", "straggler")
-"""Other programs, and other numbers of GPUs, are no two ways of one job."""
+"""Other programs, and other numbers of GPUs, are not two ways of one job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ its level under heavy tails (it then errs on the safe side). It is exposed to tw
 has a guard:
 
 * spreads that differ between the sides: Welch's form is used beside the pooled one when the
-  numbers of processes differ, with up to 4 a side, where one side took many more samples a
+  numbers of processes differ, with up to 4 per side, where one side took many more samples a
   process, or where an F test at 5 % sees different variances (the larger p counts);
 * machines with two states (a slow and a fast process): a rank condition (Mann-Whitney p at most
   3.5 %) must hold too, where no measured noise floor says how far such states lie apart.
@@ -45,7 +45,7 @@ from typing import Literal
 import numpy as np
 
 ALPHA = 0.009
-"""Level with 5 to 7 processes a side, just under 1 %: there, power is what is scarce."""
+"""Level with 5 to 7 processes per side, just under 1 %: there, power is what is scarce."""
 STRICT_ALPHA = 0.004
 """Level with fewer processes (a guess at the spread from few is easily too small) or more."""
 NOISY_FRAC = 0.03
@@ -59,9 +59,9 @@ TREND_ALPHA, FEW_TREND_ALPHA = 0.02, 0.004
 MIN_PROCESSES = 4
 MIN_PAIRS = 8
 MAX_DRIFT_FRAC = 0.02
-"""The most that a machine drifts from one process to the next; what is larger is no drift."""
+"""The most that a machine drifts from one process to the next; what is larger is not a drift."""
 UNLIKE_SAMPLES = 2.0
-"""With so many times the samples, medians of one side are clearly more precise."""
+"""With this many times the samples, medians of one side are clearly more precise."""
 NUM_RESAMPLES = 1000
 
 Order = Literal["unknown", "paired", "block"]
@@ -113,7 +113,7 @@ def estimate(a: Groups, b: Groups, order: Order = "unknown", lead: float = 1.0) 
     side.
     """
     if min(len(a), len(b)) < 2:
-        raise ValueError("a test needs at least two processes a side")
+        raise ValueError("a test needs at least two processes per side")
     log_a, log_b = (np.log([np.median(group) for group in side]) for side in (a, b))
     log_ratio = math.log(centre(b) / centre(a))
     gap = abs(log_ratio - float(log_b.mean() - log_a.mean()))
@@ -225,7 +225,7 @@ def _may_be_drift(log_a: Array, log_b: Array, log_ratio: float, order: Order) ->
     """True when one side ran before the other, or may have, and a steady drift would explain it.
 
     Where the order is not known, only sides that do drift, both the same way, are suspected. A
-    difference beyond MAX_DRIFT_FRAC a process is none of a drift.
+    difference beyond MAX_DRIFT_FRAC a process is not drift.
     """
     if abs(log_ratio) > MAX_DRIFT_FRAC * (len(log_a) + len(log_b)) / 2:
         return False

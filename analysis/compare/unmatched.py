@@ -93,7 +93,7 @@ class Rows:
         del self._rows[row.key]
 
     def as_pairs(self, num_a: int, num_b: int) -> tuple[KernelPair, ...]:
-        """Return the finished pairs, largest change first; totals hold so many of what is shown."""
+        """Return the finished pairs, largest change first; totals are over `num_a` and `num_b`."""
         rows = list(self._rows.values())
         times_a = {i: r.a_ns for i, r in enumerate(rows)}
         times_b = {i: r.b_ns for i, r in enumerate(rows)}
@@ -138,7 +138,7 @@ def _pool_extremes(rows: Rows) -> None:
     """Merge the largest gain with the largest loss while both are guesses about one kind of kernel.
 
     A renamed kernel whose partner was guessed wrong shows as both; a pool says less, but no
-    falsehood. Pairs by name, order or shape are no guesses.
+    falsehood. Pairs by name, order or shape are not guesses.
     """
     while True:
         kept = rows.all()

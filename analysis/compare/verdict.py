@@ -5,11 +5,11 @@ The rule. A difference is called when
 * the 95 % interval of the ratio lies wholly beyond the measured noise floor, from 2 processes a
   side on; or
 * the test of `statistics` calls it at its level (about 1 %) and the ratio lies beyond the floor,
-  from 4 processes a side on. Where no floor was measured, ASSUMED_FLOOR_FRAC stands for it;
-* without a measured floor, the interval lies wholly beyond FEW_FLOOR_FRAC, from 2 processes a side
+  from 4 processes per side on. Where no floor was measured, ASSUMED_FLOOR_FRAC stands for it;
+* without a measured floor, the interval is wholly beyond FEW_FLOOR_FRAC, from 2 processes per side
   on: so far apart do processes of one build lie on machines with several states.
 
-One process a side is never a verdict. So more of the same data never weakens one.
+One process per side is never a verdict. So more of the same data never weakens one.
 """
 
 import math
@@ -43,7 +43,7 @@ So far apart were equal processes of one launch-bound build. And on a machine wi
 equal pairs fall apart, each pair within a hair, once in nine times: no test sees that from so few.
 """
 FEW_MARGIN = 1.1
-"""With 2 or 3 processes a side, by so much more than the measured floor: it is itself the range of
+"""With 2 or 3 processes per side, by this much more than the floor, which is itself the range of
 six processes, and two states of a machine lie just as far apart as that says."""
 WIDE_FRAC = 0.05
 """With an interval wider than this to either side, "no difference" would promise too much."""
@@ -209,7 +209,7 @@ def _decide(case: _Case) -> tuple[str, str, str | None]:
 
 
 def _decide_single(case: _Case) -> tuple[str, str, str | None]:
-    """Say why one process on a side is no verdict: noise between processes is not in it."""
+    """Say why one process on a side is not a verdict: noise between processes is not in it."""
     count = f"{case.n_a} against {case.n_b} process{'es' if max(case.n_a, case.n_b) > 1 else ''}"
     floor = f"the noise floor of this {case.device} is not known"
     if case.floor is not None:

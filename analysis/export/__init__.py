@@ -64,7 +64,7 @@ def to_markdown(result: Exportable) -> str:
 
 
 def to_csv(result: Exportable) -> str:
-    """Return the kernels of a comparison, or the tidy cells of a study, one a line."""
+    """Return the kernels of a comparison, or the tidy cells of a study, one per line."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     header, rows = _kernel_rows(result) if isinstance(result, Comparison) else _cell_rows(result)

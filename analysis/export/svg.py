@@ -232,7 +232,7 @@ def _label(x: float, text: str) -> str:
 def _svg(
     parts: Sequence[str], title: str, height: int = HEIGHT, legend: Colours = _NO_COLOURS
 ) -> str:
-    """Return the drawing; names of series stand below it, one a line, each with its colour."""
+    """Return the drawing; names of series stand below it, one per line, each with its colour."""
     keys = [
         _rect(LEFT, height + 18 * i, 12, 12, colour, name)
         + _text(LEFT + 20, height + 18 * i + 10, name, anchor="start")

@@ -21,7 +21,7 @@ those beyond OUTLIER spreads left out. A step is called when
 Neighbouring nights that are alike (a positive autocorrelation) make means less certain than their
 number says: the error is widened accordingly.
 
-What cannot be called says nothing: `smallest_seen` gives the step that would be.
+Where nothing can be called, `smallest_seen` gives the step that would be.
 """
 
 import math
@@ -40,13 +40,13 @@ LEVEL = 1e-4
 """Two-sided level of one test. Neighbouring tests share most of their data, so the rate of false
 alarms a night is about three times this; `bench.trend` measures it."""
 WINDOW = 20
-"""Most measurements after a step that are looked at together: a slower drift is no step."""
+"""Most measurements after a step that are looked at together: a slower drift is not a step."""
 MIN_BEFORE = 5
 """Measurements that the first level needs before it can be left."""
 MIN_BETWEEN = 2
 """The same of later levels, whose noise is known: a change that is mended soon is two."""
 MIN_OWN = 8
-"""From so many measurements on the history's own spread stands for the noise floor."""
+"""From this many measurements on, the history's own spread replaces the noise floor."""
 NOISE_WINDOW = 60
 """Newest measurements that the spread is taken from."""
 OUTLIER = 3.5
@@ -207,7 +207,7 @@ def _place(logs: Array, start: int, split: int, last: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _telling_rank(count: int, outlier_frac: float) -> int:
-    """Return how many of `count` measurements have to be far out so that they are no outliers.
+    """Return how many of `count` measurements must be far out to be more than outliers.
 
     count + 1 where even all of them may be. Where there are none (0), all of them are.
     """

@@ -11,11 +11,11 @@ from analysis.history.line import MIN_RUNS, Change, History, Line
 from core.numbers import decimal
 
 DEFAULT_NEW = 7
-"""A change is new for so many runs: a check that missed a night still fails for it."""
+"""A change stays new for this many runs: a check that missed a night still fails for it."""
 MAX_TOLD = 6
 BLIND_FRAC = 0.08
 """A line that cannot see so much says what to do."""
-_QUIETER = "more processes a run (--repeats) or kernel time show it"
+_QUIETER = "more processes per run (--repeats) or kernel time show it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

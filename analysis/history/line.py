@@ -1,4 +1,4 @@
-"""A job's history as lines, one a metric, with their change points."""
+"""A job's history as lines, one per metric, with their change points."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -151,7 +151,7 @@ class History:
 
     job: Job
     lines: tuple[Line, ...]
-    "One a metric that two runs and more have, in the order of TRENDS."
+    "One per metric that two runs and more have, in the order of TRENDS."
     floor_frac: float | None
     "Noise floor of single processes of this kind of work on this GPU; None if never measured."
 

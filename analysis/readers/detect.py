@@ -60,7 +60,7 @@ _SNAPSHOT_KEYS = (b"segments", b"device_traces")
 def detect(path: Path) -> CaptureKind:
     """Return the kind of a file or bundle folder.
 
-    Raises CaptureError where it is none: the message says what it is instead and what to do.
+    Raises CaptureError for anything else: the message says what it is instead and what to do.
     """
     with reading(path):
         if path.is_dir():
@@ -68,7 +68,7 @@ def detect(path: Path) -> CaptureKind:
         if not path.exists():
             raise CaptureError(path, "there is no such file", "Check the path")
         if not path.is_file():
-            raise CaptureError(path, "is no regular file", "Import a file or a bundle folder")
+            raise CaptureError(path, "is not a regular file", "Import a file or a bundle folder")
         if path.stat().st_size == 0:
             raise CaptureError(path, "the file is empty (0 bytes)", "Export or copy it again")
         with open_capture(path) as stream:

@@ -1,6 +1,6 @@
 """Read a latency table written by a user's own script: one sample per row, one configuration.
 
-A table of summaries (mean, p95, ...) or a sweep has rows that are no samples of one thing; it is
+A table of summaries (mean, p95, ...) or a sweep has rows that do not sample one thing; it is
 refused, and the columns that show it are named.
 """
 

@@ -8,7 +8,7 @@ STUDY = Study(
     title="GEMM tiles: blocks, throughput and rate",
     question="Which tile fills the GPU when a product has few rows?",
     about="With few rows a large tile leaves most SMs without a block. Blocks are M / tile x N "
-    "/ tile, rounded up; waves are blocks over what the GPU holds at once (one a SM where "
+    "/ tile, rounded up; waves are blocks over what the GPU holds at once (one per SM where "
     "no launch was profiled); throughput from the counters of the longest product.",
     filters={"workload": ("gemm",)},
     tables=(

@@ -7,7 +7,7 @@ STUDY = Study(
     name="nsight-minimal-llama",
     title="nsight-minimal-llama: decode on RTX 3060 and 4090",
     question="How did compile modes do on one Llama layer?",
-    about="One layer of Llama 7B, one token a step; the table of the source: GPU by compile mode.",
+    about="One layer of Llama 7B, one token per step; the source's table: GPU by compile mode.",
     filters={"workload": ("decode",)},
     tables=(
         Table(

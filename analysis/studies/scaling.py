@@ -11,7 +11,7 @@ STUDY = Study(
     title="Scaling over GPUs of one host",
     question="How well does a model scale over several GPUs?",
     about="The same model on 1, 2, 4, 8 ranks. Strong: the ranks share one batch; weak: it grows "
-    "with them. Efficiency is GPU time a token on one rank over that on n: 1 is ideal. One job is "
+    "with them. Efficiency is GPU time per token on 1 rank over that on n: 1 is ideal. One job is "
     "one sample: a small difference needs several jobs.",
     filters={},
     tables=(

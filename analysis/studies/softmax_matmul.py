@@ -8,7 +8,7 @@ STUDY = Study(
     title="Softmax against matmul inside attention",
     question="Does softmax cost more than its FLOPs say?",
     about="Kernel time of the softmax range over that of the score and output products, beside "
-    "the ratio of their FLOPs (5 an element for softmax, 4 d_head for the products): the gap "
+    "the ratio of their FLOPs (5 per element for softmax, 4 d_head for the products): the gap "
     "between the two is memory traffic.",
     filters={"workload": ("transformer",)},
     tables=(

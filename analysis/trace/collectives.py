@@ -3,7 +3,7 @@
 Bandwidth is what NCCL's own tests report
 (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md): algorithm bandwidth is the
 size over the time, and bus bandwidth multiplies it by a factor of the kind and of the number of
-ranks n, so that it can be held against a link's peak whatever n is.
+ranks n, so that it compares with a link's peak whatever n is.
 """
 
 import re
@@ -34,7 +34,7 @@ KINDS = (
 )
 POINT_TO_POINT = "send_recv"
 SYNCHRONISING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-"""Kinds of which no rank can end before every rank has begun."""
+"""Kinds in which no rank can finish before every rank has started."""
 
 _WORDS: Sequence[tuple[str, str]] = (
     ("reducescatter", "reduce_scatter"),

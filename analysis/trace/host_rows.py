@@ -60,7 +60,7 @@ def _threads(trace: Trace) -> Int64s:
 
 
 def _levels(trace: Trace) -> Int64s:
-    """Return the depth of each range among those that are no annotation; MISSING for these."""
+    """Return the depth of each range among those that are not annotations; MISSING for these."""
     ranges = trace.host_ranges
     is_shown = ranges.kind != RangeKind.ANNOTATION
     around = is_shown.astype(np.int64)

@@ -129,7 +129,7 @@ def _flags(rows: Int64s, num: int) -> Bools:
 
 
 def _waiting_calls(trace: Trace, launches: Int64s) -> Int64s:
-    """Return the waiting calls of threads that launch, which are no launches themselves.
+    """Return the waiting calls of threads that launch, which are not launches themselves.
 
     Of calls in a row with no launch between them the first is kept, and none before the first
     launch or after the last but one.

@@ -17,7 +17,7 @@ def parents(
     """Return the parent of each range, given in `nesting_order`; MISSING where there is none.
 
     That is the nearest range before it on its thread that ends no earlier. A range that overlaps
-    another only in part is no child of it, unless by `rounding_ns` or less (with `start_ns`):
+    another only in part is not a child of it, unless by `rounding_ns` or less (with `start_ns`):
     recorders that round start and duration each on its own let a callee end after its caller.
 
     Every range looks one candidate back at a time and takes over the candidate's own candidate, so

@@ -2,7 +2,7 @@
 
 A kernel belongs to the innermost operator around its launching call on that thread. An operator's
 own (`self`) kernels are those; its `total` ones are also those of the operators that it calls.
-Operators are no phases: those are what the program itself marks.
+Operators are not phases: those are what the program itself marks.
 """
 
 import json

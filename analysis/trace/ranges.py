@@ -1,7 +1,7 @@
 """Which host ranges are phases, what their paths are, and which range a moment of a thread is in.
 
 Phases are what the program annotated and what libraries open around their own calls. Operators and
-Python functions are no phases: a phase lies in the nearest phase around it.
+Python functions are not phases: a phase lies in the nearest phase around it.
 """
 
 from collections.abc import Iterator

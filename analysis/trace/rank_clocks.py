@@ -1,8 +1,8 @@
 """Put the clocks of several captures on one axis.
 
-What the files state comes first (UTC of their time 0). A collective ends on all ranks at nearly one
-time, since none can end before every rank has begun: over many collectives that gives each clock's
-offset and drift against the first one's, with a residual that says how far it can be trusted.
+What the files state comes first (UTC of their time 0). A collective ends on all ranks at nearly the
+same time, since none finishes before every rank has started. Over many collectives this gives each
+clock's offset and drift against the first one's, with a residual that says how far to trust it.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ MIN_PAIRS = 3
 """Collectives that two clocks must share before a fit is believed."""
 MIN_PAIRS_FOR_DRIFT = 16
 MAX_DRIFT = 1e-3
-"""A faster drift is no clock's: the collectives were paired wrongly."""
+"""A faster drift is not a clock's: the collectives were paired wrongly."""
 MAX_STATED_ERROR_NS = 60_000_000_000
 """Hosts' clocks are set better than this: files further apart are not of one moment."""
 MAX_RESIDUAL_NS = 100_000

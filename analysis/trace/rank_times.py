@@ -75,7 +75,7 @@ JOINED_COLUMNS = (
     "drift_ppm",  # Float64
     "residual_ns",  # Float64
 )
-"""One row a rank, in order of rank."""
+"""One row per rank, in order of rank."""
 
 KIND_COLUMNS = (
     "kind",  # str
@@ -103,7 +103,7 @@ STEP_COLUMNS = (
     "cause",  # str or None: `host` (its GPU was idle) or `compute` (its kernels took longer)
     "where",  # str or None: the innermost host range of that idle time
 )
-"""One row a step with collectives of several ranks."""
+"""One row per step with collectives of several ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,7 +378,7 @@ def _waits(calls: pd.DataFrame, paired: Int64s) -> pd.DataFrame:
 def _unpaired(waits: pd.DataFrame | None) -> float | None:
     """Return how far apart [ns] ends of what was taken for one collective lie, if too far.
 
-    None can end before all have begun, so ends that scatter are not those of one collective.
+    None can finish before all have started, so ends that scatter belong to different collectives.
     """
     if waits is None or waits.empty:
         return None

@@ -36,7 +36,7 @@ RANK_COLUMNS = (
     "world_size",  # Int64, ranks of the job, as the capture says
     "largest_group",  # Int64, ranks of the largest process group that it recorded
 )
-"""One row a process and GPU that ran kernels."""
+"""One row per process and GPU that ran kernels."""
 
 NUM_MOMENTS = 16
 """Moments of an idle time at which the host is looked at."""

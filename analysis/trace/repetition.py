@@ -18,9 +18,9 @@ from analysis.trace.launches import LaunchSequence
 from analysis.trace.model import Bools, Int64s
 
 MIN_ENTRIES = 8
-"""Fewer launches than this are no loop, unless some are graphs."""
+"""Fewer launches than this are not a loop, unless some are graphs."""
 MIN_OF_ONE_NAME = 4
-"""Fewer launches of one name and nothing else are no loop."""
+"""Fewer launches of one name and nothing else are not a loop."""
 MIN_ALIKE = 0.9
 """Share of their launches that two turns of one loop have in common."""
 MIN_COVERED = 0.5
@@ -35,9 +35,9 @@ MAX_TRIED = 48
 MAX_COMPARED = 20_000
 """Turns that differ from the usual one and are still compared with it."""
 MIN_STEP = 0.25
-"""Share of a usual turn's launches below which a turn is no step."""
+"""Share of a usual turn's launches below which a turn is not a step."""
 MAX_FIRST = 2.0
-"""A first step has at most so many times the launches of a usual one."""
+"""A first step has at most this many times the launches of a usual one."""
 MAX_TO_FIND = 8
 MIN_BLOCK = 3
 MIN_IN_BLOCK = 0.4
@@ -52,7 +52,7 @@ MIN_IN_MICRO = 0.8
 MIN_REPEATS = 1.5
 _FLAGS = ("is_wait", "is_copy_back", "is_graph", "is_optimizer", "is_autotuning")
 NUM_BUCKETS = 128
-"""Into so many groups the names are hashed to compare the contents of turns."""
+"""Number of buckets into which names are hashed to compare the contents of turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,7 +393,7 @@ def _outermost(work: LaunchSequence, loops: list[_Loop]) -> tuple[_Loop, MicroSt
         if not _takes(work, outer, step):
             continue
         repeats = _repeats(outer, step)
-        # A layer is no micro-step: those are most of a step, and the optimizer is the rest.
+        # A layer is not a micro-step: those are most of a step, and the optimizer is the rest.
         if _adds_optimizer(work, outer, step) and MIN_REPEATS < repeats <= MAX_MICRO:
             share = repeats * step.size / outer.size
             is_micro = share > MIN_IN_MICRO

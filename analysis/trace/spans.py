@@ -65,7 +65,7 @@ def _batches(trace: Trace, ranges: PhaseRanges, given: Attribution) -> Iterator[
 
 
 def range_table(trace: Trace, ranges: PhaseRanges) -> pa.Table | None:
-    """Return one row a phase (RANGE_COLUMNS), ordered by start; None without any."""
+    """Return one row per phase (RANGE_COLUMNS), ordered by start; None without any."""
     rows = ranges.rows
     if not len(rows):
         return None

@@ -317,7 +317,7 @@ def _is_cut_window(code: Int64s, repetition: Repetition) -> bool:
     """Tell whether a capture holds its turns and, at both edges, a part of one more.
 
     What was in flight when the capture began has no launch, so its order there tells nothing. A
-    whole number of turns is no window that chance cut.
+    whole number of turns is not a window that chance cut.
     """
     rows = np.flatnonzero(repetition.is_alike)
     first, last = int(repetition.first[rows[0]]), int(repetition.last[rows[-1]])

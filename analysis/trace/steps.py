@@ -21,7 +21,7 @@ from analysis.trace.repetition import MIN_ALIKE, NUM_BUCKETS, Block, MicroSteps
 from analysis.trace.step_evidence import StepCuts, StepSource, find_cuts
 
 MAX_SLOW = 1.5
-"""A step that takes so many times the median, and stands out of the spread, was held up."""
+"""A step that takes this many times the median, and stands out of the spread, is an outlier."""
 MAX_HELD_UP = 0.2
 """Share of the steps that can be outliers: where more wait (for their data), waiting is usual."""
 MAX_WARM_UP = 64

@@ -1,6 +1,6 @@
 """For a busy GPU: is it memory or arithmetic? From counters, else from the cost model.
 
-With it: what is said of a run without kernels, or whose kernels took no time, which is no limit.
+With it: what is said of a run without kernels, or whose kernels took no time, which is not a limit.
 """
 
 from dataclasses import dataclass

@@ -18,7 +18,7 @@ MIN_STEPS = 3
 MIN_EXPOSED_FRAC = 0.15
 """Less exposed communication than this limits nothing."""
 MAX_SPEEDUP = 1.25
-"""A clean iteration that takes so many profiled steps is another thing than a step."""
+"""A clean iteration longer than this many profiled steps is not one step."""
 _KIND_WORDS = {"send_recv": "send and receive", "unknown": "communication"}
 
 Rows = Sequence[Mapping[str, Any]]
@@ -124,7 +124,7 @@ def _lateness(view: RunView, rows: Rows) -> tuple[list[tuple[int, int]], int, Ro
     """Return (waited for it [ns], rank), longest first, the time it is part of, and the steps.
 
     From the steps after the first where there are at least MIN_STEPS: ranks enter a recording at
-    different times, and what they wait for each other then says nothing of the program. Else from
+    different times, and their waits for each other then do not describe the program. Else from
     the whole capture. None where fewer than two ranks are known.
     """
     of_rank = {row["rank"]: row["late_ns"] for row in rows if "late_ns" in row}

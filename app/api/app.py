@@ -64,7 +64,7 @@ def routes(box: Box) -> list[Route]:
 
 
 async def nothing_here(_: Request) -> Response:
-    """Answer below the API's prefix for what is no route: pages must not."""
+    """Answer below the API's prefix for what is not a route: pages must not."""
     return JSONResponse({"error": "the API has no such route"}, status_code=404)
 
 
@@ -101,7 +101,7 @@ def make_state(data_dir: DataDir) -> ApiState:
 def lifespan_for(data_dir: DataDir, box: Box, load: Callable[[], None] | None = None) -> Any:
     """Return the lifespan that makes the state and watches the workers.
 
-    `load` is called once beside that, in a thread of its own.
+    `load` runs once, on its own thread.
     """
 
     @asynccontextmanager

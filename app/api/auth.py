@@ -82,7 +82,7 @@ async def check_token(request: Request) -> str:
 
 
 def _digest(request: Request) -> str:
-    """Return the hash of the bearer token; that of nothing where there is none."""
+    """Return the hash of the bearer token; the hash of an empty token without one."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     is_bearer = scheme.lower() == "bearer"
     return hashlib.sha256(token.strip().encode() if is_bearer else b"").hexdigest()

@@ -1,4 +1,4 @@
-"""What nobody comes back for: uploads of ended runs, imports that failed, half-written files."""
+"""Remove leftovers: uploads of ended runs, imports that failed, half-written files."""
 
 import logging
 import shutil

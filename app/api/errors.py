@@ -47,7 +47,7 @@ def route(handler: Handler) -> Handler:
             return JSONResponse({"error": str(exc)}, status_code=422)
         except ClientDisconnect:
             return Response(status_code=499)
-        except Exception:  # the border of the API: logged, told as 500, retried by the worker
+        except Exception:  # top-level handler: logged, answered as 500, retried by the worker
             LOG.exception("%s %s", request.method, request.url.path)
             return JSONResponse({"error": "internal error; see the log"}, status_code=500)
 
@@ -57,7 +57,7 @@ def route(handler: Handler) -> Handler:
 async def read_chunks(request: Request) -> AsyncIterator[bytes]:
     """Yield the body as it comes; ApiError 415 for an encoded one, 408 when it stops coming.
 
-    A peer that is gone without a word would otherwise hold what it has locked for ever.
+    A peer that vanishes without closing would otherwise hold its locks for ever.
     """
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.strip().lower() not in ("", "identity"):
@@ -75,7 +75,7 @@ async def read_chunks(request: Request) -> AsyncIterator[bytes]:
 
 
 async def read_json(request: Request, limit_bytes: int = MAX_JSON_BYTES) -> dict[str, Any]:
-    """Return the body as a JSON object; ApiError 413 past the limit, 400 when it is none."""
+    """Return the body as a JSON object; ApiError 413 past the limit, 400 for anything else."""
     too_large = ApiError(413, f"the body is larger than {limit_bytes} bytes")
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and (len(announced) > 15 or int(announced) > limit_bytes):
@@ -94,9 +94,9 @@ async def read_json(request: Request, limit_bytes: int = MAX_JSON_BYTES) -> dict
         # A thread: what is as large as a manifest may be takes tenths of a second.
         value = await anyio.to_thread.run_sync(bounded_json, b"".join(chunks) or b"{}")
     except ValueError as exc:
-        raise ApiError(400, f"the body is no JSON: {exc}") from exc
+        raise ApiError(400, f"the body is not valid JSON: {exc}") from exc
     if not isinstance(value, dict):
-        raise ApiError(400, "the body is no JSON object")
+        raise ApiError(400, "the body is not a JSON object")
     return value
 
 

@@ -143,7 +143,7 @@ def _events(
 
 
 def _time_of(text: Any) -> str | None:
-    """Return a time as it came; None for what is none, which then is now."""
+    """Return a time as it was sent; None for an invalid one, which callers replace by now."""
     try:
         datetime.fromisoformat(text)
     except (TypeError, ValueError):

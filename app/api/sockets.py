@@ -1,4 +1,4 @@
-"""The listening sockets of this process, whoever opened them."""
+"""All listening sockets of this process."""
 
 import os
 import socket

@@ -48,7 +48,7 @@ class ApiState:
     "`ok`, `low` or `full`, as last looked at."
     cleaned_s: float = float("-inf")
     ingest_waits: tuple[str, float] = ("", 0.0)
-    "The run that is next to be read, and since when (or when ingest was last told again)."
+    "The run that is next to be read, and since when (or when ingest was last reminded)."
     _local: threading.local = field(default_factory=threading.local)
 
     def hear_again(self) -> None:

@@ -47,7 +47,7 @@ def check_run_id(run_id: str) -> str:
 def upload_path(data_dir: DataDir, run_id: str, sha256: str) -> Path:
     """Return where a complete upload lies; `.part` is added while it is not."""
     if not _SHA256.match(sha256):
-        raise ApiError(400, "the capture's name is no SHA-256 in hex")
+        raise ApiError(400, "the capture's name is not a SHA-256 in hex")
     return data_dir.uploads / check_run_id(run_id) / sha256
 
 
@@ -70,7 +70,7 @@ async def put(request: Request) -> Response:
     run_id, sha256 = request.path_params["run_id"], request.path_params["sha256"]
     path = upload_path(state_of(request).data_dir, run_id, sha256)
     if not is_plain_name(request.query_params.get("file", "")):
-        raise ApiError(400, "file is no plain file name")
+        raise ApiError(400, "file is not a plain file name")
     if not await in_thread(request, run_exists, run_id):
         raise ApiError(404, f"run {run_id} does not exist")
     await in_thread(request, _check_awaited, label, run_id)
@@ -93,7 +93,7 @@ def _check_awaited(db: Database, label: str, run_id: str) -> None:
 def _offset(request: Request) -> int:
     text = request.query_params.get("offset", "0")
     if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise ApiError(400, "offset is no whole number")
+        raise ApiError(400, "offset is not a whole number")
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""Give up runs whose worker has fallen silent, and remind ingest, so that the queue goes on.
+"""Give up runs whose worker stopped sending heartbeats, and remind ingest of waiting runs.
 
 Silence is measured with this process's monotonic clock from when it last heard of a worker, or from
 its own start: neither a jump of the wall clock nor a restart of the dashboard interrupts a run.
@@ -31,19 +31,19 @@ async def watch(state: ApiState) -> None:
         slept_s = time.monotonic()
         await anyio.sleep(INTERVAL_S)
         if time.monotonic() - slept_s > INTERVAL_S + MAX_LATE_S:
-            state.hear_again()  # this process stood still: nobody could be heard
+            state.hear_again()  # this process was suspended: no heartbeat could arrive
         try:
             await anyio.to_thread.run_sync(give_up_silent, state)
             await anyio.to_thread.run_sync(remind_ingest, state)
             await anyio.to_thread.run_sync(tidy, state)
         except AppError as exc:
             LOG.warning("%s", exc)
-        except Exception:  # the border of a background task: it must not end
+        except Exception:  # top-level handler of a background task: it must not end
             LOG.exception("watching workers and ingest failed")
 
 
 def tidy(state: ApiState) -> None:
-    """Look at the disk, and now and then remove what nobody comes back for."""
+    """Look at the disk, and now and then remove leftovers."""
     disk = disk_state(state.data_dir)
     if disk != state.disk:
         LOG.warning("the disk with %s is %s", state.data_dir.root, disk)

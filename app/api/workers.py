@@ -61,7 +61,7 @@ def _few(body: dict[str, Any], name: str) -> list[Any]:
 
 
 def _info(body: dict[str, Any]) -> dict[str, Any]:
-    """Return what a worker says of its host, checked as far as pages read it."""
+    """Return a worker's report about its host; the parts that pages read are checked."""
     columns = ("worker_id", "version", "queues", "gpus", "clock_s")
     info: dict[str, Any] = checked_json(
         {k: v for k, v in body.items() if k not in columns}, "worker"

@@ -72,7 +72,7 @@ def commits_between(repository: Path, good: str, bad: str) -> list[Commit]:
 
 def _commit(repository: Path, name: str) -> Commit:
     if name.startswith("-"):
-        raise UserError(f"bisect: {name!r} is no commit")
+        raise UserError(f"bisect: {name!r} is not a commit")
     line = git(repository, "log", "-1", "--format=%H%x09%s", name, "--").strip("\n")
     sha, _, subject = line.partition("\t")
     return Commit(sha=sha, subject=subject)
@@ -80,7 +80,7 @@ def _commit(repository: Path, name: str) -> Commit:
 
 @dataclass(slots=True)
 class Checkouts:
-    """Folders with the files of commits, made as they are asked for."""
+    """Worktrees of commits, created on first use."""
 
     repository: Path
     scratch: Path

@@ -188,7 +188,7 @@ def metric_pattern(text: str) -> re.Pattern[str]:
     try:
         pattern = re.compile(text)
     except re.error as error:
-        raise UserError(f"--metric {text!r}: is no regular expression: {error}") from error
+        raise UserError(f"--metric {text!r}: is not a regular expression: {error}") from error
     if pattern.groups != 1:
         raise UserError(f"--metric {text!r}: must have one group, as in 'tok/s: ([0-9.]+)'")
     return pattern

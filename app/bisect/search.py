@@ -7,7 +7,7 @@ product's own rule (`analysis.compare.verdict`):
 * other than GOOD in the way that BAD is, and not other than BAD: it has the change;
 * other than BAD, and not other than GOOD: it has not;
 * other than both: a part of the change is in it; the nearer end decides, and the answer says so;
-* neither: more rounds, up to a limit; then nobody knows, and it is skipped as one that fails is.
+* neither: more rounds, up to a limit; then it is skipped, like a commit that fails.
 """
 
 import math

@@ -152,7 +152,7 @@ def cut(text: str, size: int) -> str:
 def unique_labels(texts: Sequence[str], size: int = 44, *, width: int | None = None) -> list[str]:
     """Return short labels; those that read alike differ by signs without width: no bars merge.
 
-    With `width`, a label is in lines of at most so many characters.
+    With `width`, labels wrap at that many characters.
     """
     seen: dict[str, int] = {}
     labels = []

@@ -1,6 +1,6 @@
 """Time by stack as boxes: each as wide as the time under it, below what called it.
 
-Boxes are bars, so that a click gives the box: plotly tells nothing of a click in an icicle chart.
+Boxes are bars, so that a click selects a box: plotly reports no clicks in icicle charts.
 """
 
 from collections.abc import Sequence
@@ -123,7 +123,7 @@ def flame(tree: Tree, root: int) -> Chart:
 
 
 def _told(kinds: Sequence[tuple[str, str]]) -> list[str]:
-    """Return what stands in each box: of a kernel what tells it from others, else its name."""
+    """Return each box's text: a kernel's distinguishing label, else the name."""
     labels = distinct_labels([name for name, kind in kinds if kind == KERNEL])
     return [labels[name] if kind == KERNEL else name for name, kind in kinds]
 

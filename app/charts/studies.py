@@ -51,7 +51,7 @@ from core.numbers import decimal
 PUBLISHED_DASH = "dot"
 _MOST_SERIES = 24
 _MOST_LINES = 8
-"Lines that are still told apart in one chart."
+"Most lines that remain distinguishable in one chart."
 _MOST_TICKS = 12
 _LEGEND_CHARS = 72
 _TOLD_IN_LEGENDS = ("gpu", "compile", "ranks")

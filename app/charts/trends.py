@@ -73,7 +73,7 @@ def _mark(fig: Chart, change: Change, places: Sequence[str | int], *, colour: st
 def _places(line: Line) -> list[str | int]:
     """Return where the runs lie: at their times where those say something, else in order.
 
-    Runs that were imported in one go are moments apart: that is no history.
+    Runs that were imported in one go are moments apart: that is not history.
     """
     times = [point.at for point in line.points]
     known = [moment for text in times if (moment := _moment(text)) is not None]

@@ -9,7 +9,7 @@ from core.config import DataDir
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("names", nargs="*", metavar="NAME", help="else stdin, one a line")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="else stdin, one per line")
     add_json(parser)
 
 

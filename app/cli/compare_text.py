@@ -39,7 +39,7 @@ def compare_lines(result: Comparison) -> list[str]:
         lines.append(f"  {(fall.total_b_ns - fall.total_a_ns) / 1e6:+10.4f}  in all")
     if result.memory:
         growth = sum(site.delta_bytes for site in result.memory)
-        lines += ["", "what lived at the peak, by allocation site, MB:"]
+        lines += ["", "live allocations at the peak, by site, MB:"]
         lines += [f"  {m.delta_bytes / 1e6:+10.2f}  {m.site}" for m in result.memory[:_TOP]]
         if rest := result.memory[_TOP:]:
             total = sum(site.delta_bytes for site in rest)
@@ -68,7 +68,7 @@ def _mode(result: Comparison, fall: Waterfall) -> str:
 
 
 def _difference_lines(result: Comparison) -> list[str]:
-    """Return a line a field; many that one side does not know, with one prefix, are one line."""
+    """Return a line per field; many that one side does not know, with one prefix, are one line."""
     lines = [_line(d) for d in result.differs if d.effect != "unknown"]
     unknown = [d for d in result.differs if d.effect == "unknown"]
     for name, fields in group_fields(unknown).items():

@@ -1,4 +1,4 @@
-"""`warpboard doctor`: what this host has and what it lacks, each fault with its fix."""
+"""`warpboard doctor`: check this host; each fault comes with its fix."""
 
 import json
 import os
@@ -123,7 +123,7 @@ def _measure(data: DataDir) -> list[dict[str, Any]]:
 
 
 def _store(data: DataDir, facts: Mapping[str, Any]) -> None:
-    """Store one GPU's figures; a device without a UUID has a row only once a worker told of it."""
+    """Store one GPU's figures; one without a UUID has a row only once a worker reported it."""
     from db.connection import opened
     from db.workers import store_measurement, unnamed_gpus
 

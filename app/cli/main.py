@@ -149,7 +149,7 @@ def _run(options: Namespace, data: DataDir, is_json: bool) -> int:
         return fail("stopped", EXIT_INTERRUPTED, is_json=is_json)
     except BrokenPipeError:
         return stop_writing(0)
-    except Exception as exc:  # the border: what is neither refused nor expected is a bug of ours
+    except Exception as exc:  # top-level handler: anything that is not an AppError is our bug
         refused = _refused(exc, data)
         if refused is not None:
             return fail(refused, UserError.exit_code, is_json=is_json)

@@ -21,9 +21,9 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, data: DataDir) -> int:
-    """Become the module in the Python that it needs; does not return.
+    """Replace this process by the module, run with the Python that it needs.
 
-    Its help needs no torch, so nobody waits for an installation to read it: that one does return.
+    `--help` needs no torch and no installation: it runs here and returns.
     """
     if options.command == "test":
         raise UserError("test: start it as `./warpboard test`, which makes the test environment")

@@ -25,7 +25,7 @@ def arguments(parser: ArgumentParser) -> None:
         "--metric",
         default="latency",
         choices=_WORDS,
-        help="what is followed; a job without a latency: the first that it has",
+        help="metric to follow; for a job without latency, the first metric it has",
     )
     add_check(parser, "the job got worse lately", "a history that is too short")
     parser.add_argument(

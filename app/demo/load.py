@@ -30,7 +30,7 @@ MAX_CHILDREN = 4
 BATCH = 75
 """Examples that one child reads: its start costs as much as reading ten of them.
 
-Still several for each core, so that some are stored while others are read.
+Small enough for several per core: some are stored while others are read.
 """
 
 
@@ -61,7 +61,7 @@ def _batches(entries: Iterator[Mapping[str, Any]]) -> Iterator[list[Mapping[str,
 
 @contextmanager
 def unpacked() -> Iterator[Iterator[Mapping[str, Any]]]:
-    """Give the example runs: the entries of `demo.toml`, then one a bundle of its archives.
+    """Give the example runs: the entries of `demo.toml`, then one per bundle of its archives.
 
     An archive is unpacked when its turn comes; files and folders are gone afterwards.
     """
@@ -139,7 +139,7 @@ def _paths(entry: Mapping[str, Any], scratch: Path) -> list[Path]:
 
 
 def _samples_manifest(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a manifest for latencies (`lat_ms`, one line a process) measured by hand."""
+    """Return a manifest for latencies (`lat_ms`, one line per process) measured by hand."""
     lines = [json.loads(line) for line in entry["samples"].read_text().splitlines()]
     chosen = [x for x in lines if all(x[k] == v for k, v in entry["where"].items())]
     params = {k: v for k, v in entry["params"].items() if k != "workload"}

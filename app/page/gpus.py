@@ -3,6 +3,7 @@
 import streamlit as st
 
 from app.ui import data, gpu_view, style
+from db import status
 
 st.title("GPUs")
 frame = data.list_gpus()
@@ -12,5 +13,5 @@ if frame.empty:
         "A worker registers its GPUs when it starts; a capture names the GPU it was made on.",
     )
 gpu_view.cards(frame)
-gpu_view.hosts(data.fetch_workers())
+gpu_view.hosts(data.read(status.workers))
 gpu_view.how_to_add()

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from app.ui import data, overview_view
+from db import status
 
 st.title("Overview")
 overview_view.worker_environment()
@@ -11,7 +12,7 @@ newest, total = data.list_runs(limit=10)
 if total == 0:
     overview_view.first_steps()
     st.stop()
-gpus, queue = data.list_gpus(), data.fetch_queue()
+gpus, queue = data.list_gpus(), data.read(status.queue)
 overview_view.summary(total, gpus, queue)
 overview_view.running(queue)
 fill_experiments = overview_view.questions()

@@ -3,9 +3,10 @@
 import streamlit as st
 
 from app.ui import data, queue_view
+from db import status
 
 st.title("Queue")
-if data.fetch_queue().empty:
+if data.read(status.queue).empty:
     queue_view.nothing_to_do()
 else:
     queue_view.live()

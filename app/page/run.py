@@ -6,6 +6,7 @@ from app.ui import data, links, style
 from app.ui.run import head
 from app.ui.run.tabs import TABS
 from app.ui.widgets import said_plainly
+from db import runs
 
 run_id = st.query_params.get("run_id", "")
 if not run_id:
@@ -13,7 +14,7 @@ if not run_id:
     st.page_link(links.RUNS, label="Runs", icon=":material/table_rows:")
     st.stop()
 with said_plainly():
-    view = data.fetch_view(data.resolve_one(run_id))
+    view = data.fetch_view(data.read(runs.resolve_run, run_id))
 
 head.title(view)
 if head.is_active(view.run):

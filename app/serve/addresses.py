@@ -38,7 +38,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_address(host: str) -> bool:
-    """Say whether a host is an IP address, so that no foreign DNS name can point here."""
+    """Say whether a host is an IP address, which no foreign DNS name can resolve to."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -92,5 +92,5 @@ def base_path() -> str:
     chosen = os.environ.get("WARPBOARD_BASE_PATH")
     text = (chosen or os.environ.get("STREAMLIT_SERVER_BASE_URL_PATH") or "").strip("/ ")
     if text and not _BASE_PATH.match(f"/{text}"):
-        raise UserError(f"WARPBOARD_BASE_PATH: {text!r} is no path such as /warpboard")
+        raise UserError(f"WARPBOARD_BASE_PATH: {text!r} is not a path such as /warpboard")
     return f"/{text}" if text else ""

@@ -18,7 +18,7 @@ from app.serve.addresses import client_of
 HEAD_S = 10.0
 "So long may the head of a request take."
 MAX_CONNECTIONS = 3000
-"At most; where the process may open few files, so many fewer."
+"At most; fewer where the process may open few files."
 MAX_OF_CLIENT = 256
 KEPT_FILES = 224
 SOCKET_READ_BYTES = 4 * 2**10
@@ -121,7 +121,7 @@ class GuardedProtocol(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Say whether no request is being answered on it, or nobody reads the answer."""
+        """Say whether it is idle, or its peer does not read the answer."""
         is_unread = self._unread_timer is not None
         return not self._is_answering or (
             is_unread and self.loop.time() - self._unread_since_s >= GRACE_S

@@ -40,7 +40,7 @@ MAX_UPLOADED = 5
 BODY_IDLE_S = 30.0
 MULTIPART_BYTES = 64 * 2**10
 PIECE_BYTES = 64 * 2**10
-"An answer is sent in pieces, so that one that is not read waits where it is, uncopied."
+"Answers are sent in chunks, so that an unread one is not copied into a buffer."
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"same-origin"),
@@ -93,7 +93,7 @@ class Front:
         send = _with_headers(_in_pieces(send))
         try:
             if _ODD_PATH.match(scope["path"]):
-                raise Refused(400, "the path is no plain one")
+                raise Refused(400, "the path is not a plain one")
             if _header(scope, b"content-length") and _header(scope, b"transfer-encoding"):
                 raise Refused(400, "two lengths: where the request ends is not clear")
             if not path.startswith(API):

@@ -1,4 +1,4 @@
-"""The HTML that a browser gets for each page: Streamlit's own, told where its server is.
+"""The HTML that a browser gets for each page: Streamlit's own, with the server's path filled in.
 
 Streamlit's script takes the address of a page, `/submit`, for a folder and asks for
 `/submit/_stcore/health` before `/_stcore/health`: two answers with 404 at every first view.

@@ -25,7 +25,7 @@ MIN_COOKIE_SECRET_CHARS = 32
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\Z")
 _DOMAIN = re.compile(r"(?:[\w-]+\.)*[\w-]+\Z")
 DEFAULT = "default"
-"""Streamlit's name for a provider that stands in `[auth]` itself."""
+"""Streamlit's name for the provider configured directly in `[auth]`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

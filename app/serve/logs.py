@@ -23,7 +23,7 @@ class Limiter:
         self._num_lines = 0
 
     def allows(self, record: logging.LogRecord) -> bool:
-        """Say whether a record is written; the first one of a window tells what was left out."""
+        """Say whether a record is written; the first of a window says how many were dropped."""
         with self._lock:
             now = time.monotonic()
             if now - self._begin_s > WINDOW_S:

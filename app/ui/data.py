@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import pandas as pd
 import streamlit as st
@@ -18,20 +18,18 @@ from sqlite_utils import Database
 from analysis.compare.offered import MeasuredRun, Offer, offers
 from analysis.compare.records import Difference
 from analysis.history.line import MIN_RUNS, Change, History, Line
-from analysis.runview import Job, RunRow, RunView
+from analysis.runview import Job, RunView
 from app.api.cleanup import disk_state
 from app.history import load_history, what_changed
 from app.pictures import LOOK, Finished, Thumbnail, read_pictures, write_pictures
-from app.submit import allowed_commands
 from app.ui.timeline.load import Place, Timeline, load_host_rows, load_timeline, num_host_rows
 from app.ui.timeline.window import Window, window
 from core.config import DataDir, data_dir
 from core.errors import AppError
 from core.spec import JobSpec
-from db import changes, fetch, history, runs, status, workers
+from db import changes, fetch, history, runs, status
 from db.connection import opened
-from db.devices import Device, devices
-from db.history import Begun, Repeats, find_repeats
+from db.history import Begun
 
 if TYPE_CHECKING:
     from analysis.compare.labels import RanOn
@@ -60,6 +58,12 @@ def database() -> Iterator[Database]:
     """Open this server's database for one block."""
     with opened(data_dir().db_path) as db:
         yield db
+
+
+def read(query: "Callable[Concatenate[Database, P], T]", *args: "P.args", **named: "P.kwargs") -> T:
+    """Return what a query of `db` gives now, kept nowhere."""
+    with database() as db:
+        return query(db, *args, **named)
 
 
 def stamp() -> Stamp:
@@ -106,7 +110,7 @@ def until_written(
         def kept(key: Stamp, *args: "P.args", **named: "P.kwargs") -> T:
             return read(*args, **named)
 
-        # Streamlit tells cached functions apart by these.
+        # Streamlit keys cached functions by these.
         kept.__module__, kept.__qualname__ = read.__module__, read.__qualname__
         cached = cache(ttl=ttl, max_entries=max_entries, show_spinner=show_spinner)(kept)
 
@@ -164,18 +168,6 @@ def fetch_score() -> dict[str, Any]:
         return _score(score_stamp(db))
 
 
-def fetch_row(run_id: str) -> RunRow:
-    """Return a run without its measurements; UserError when it does not exist."""
-    with database() as db:
-        return fetch.run_row(db, run_id)
-
-
-def resolve(text: str) -> list[str]:
-    """Return the runs that a text names: an id, a name, or a filter; UserError when none fits."""
-    with database() as db:
-        return runs.resolve_runs(db, text)
-
-
 @until_written(st.cache_data, max_entries=64)
 def list_runs(
     query: str = "",
@@ -209,42 +201,6 @@ def disk_note() -> str:
             " is lost; delete runs or add space."
         )
     return "The disk is nearly full: delete runs or add space." if state == "low" else ""
-
-
-def remove_gpu(key: str) -> None:
-    """Forget a GPU that no worker has now."""
-    with database() as db:
-        workers.remove_gpu(db, key)
-
-
-def allowed_programs(model: str, device: str | None) -> list[str] | None:
-    """Return which own programs a GPU's host allows; None if its worker has not reported it."""
-    with database() as db:
-        return allowed_commands(db, model, device)
-
-
-def list_devices() -> list[Device]:
-    """Return the physical GPUs, and hosts' CPUs, that workers registered."""
-    with database() as db:
-        return devices(db)
-
-
-def fetch_queue() -> pd.DataFrame:
-    """Return the runs at work and waiting."""
-    with database() as db:
-        return status.queue(db)
-
-
-def fetch_workers() -> pd.DataFrame:
-    """Return the workers, newest first."""
-    with database() as db:
-        return status.workers(db)
-
-
-def log_tail(run_id: str, limit: int = 200) -> pd.DataFrame:
-    """Return the newest log lines of a run, oldest first."""
-    with database() as db:
-        return status.last_events(db, run_id, limit)
 
 
 @until_changed(st.cache_data, max_entries=8)
@@ -416,18 +372,6 @@ def paths() -> DataDir:
     return data_dir()
 
 
-def unknown_filter_fields(query: str) -> tuple[str, ...]:
-    """Return the keys of a filter that no stored run has."""
-    with database() as db:
-        return runs.unknown_fields(db, query or None)
-
-
-def resolve_one(text: str) -> str:
-    """Return the id of the run that a text names; UserError when none or several fit."""
-    with database() as db:
-        return runs.resolve_run(db, text)
-
-
 def resolve_side(text: str) -> tuple[str, ...]:
     """Return the runs of one side: ids or names with commas between, or a filter; UserError."""
     with database() as db:
@@ -481,18 +425,6 @@ def _metric_names(ids: tuple[tuple[str, ...], ...]) -> "tuple[list[str], RanOn]"
     names = [n for n in names if n not in again and not n.startswith("latency_")]
     device = device_of([view for side in sides for view in side])
     return names if "latency" in names else [*names, "latency"], device
-
-
-def with_repeats(a: tuple[str, ...], b: tuple[str, ...]) -> Repeats:
-    """Return both sides with their jobs' other runs that ran in turn with the other side's."""
-    with database() as db:
-        return find_repeats(db, a, b)
-
-
-def last_sweep(workloads: tuple[str, ...]) -> tuple[list[JobSpec], str] | None:
-    """Return the jobs of the newest sweep of these workloads, and when it was submitted."""
-    with database() as db:
-        return runs.last_sweep(db, workloads)
 
 
 def submit(jobs: list[JobSpec], *, name: str | None) -> list[str]:

@@ -144,7 +144,7 @@ def ratio(value: float | None) -> str:
 
 
 def when(stamp: str | None) -> str:
-    """Return a stored UTC timestamp as `27 Nov 2026, 22:10`; the text itself if it is none."""
+    """Return a stored UTC timestamp as `27 Nov 2026, 22:10`; an unreadable text unchanged."""
     if not stamp:
         return UNKNOWN
     try:
@@ -172,7 +172,7 @@ def ago(stamp: str | None, now: datetime | None = None) -> str:
 
 
 def gpu_name(model: object) -> str:
-    """Return a GPU model without its maker's name, which all of them share; the sign for none."""
+    """Return a GPU model without its maker's name, which all of them share; a dash for none."""
     if model == "cpu":
         return "CPU"
     return str(model).removeprefix("NVIDIA ") if model and model == model else UNKNOWN

@@ -26,6 +26,7 @@ from app.ui.printed_table import Head, printed_table
 from app.ui.widgets import card_border, plain_markdown, said_plainly
 from core import gpus as gpu_table
 from core.plain_text import escape
+from db import workers
 
 _MOST_NAMED = 2
 _MOST_OF_FILES = 2
@@ -147,7 +148,7 @@ def _forget(place: Any, key: str) -> None:
         st.text("Forget this GPU and what was measured of it. Its runs stay.")
         if st.button("Remove this GPU", key=f"remove {key}", type="primary"):
             with said_plainly():
-                data.remove_gpu(key)
+                data.read(workers.remove_gpu, key)
             st.rerun()
 
 
@@ -243,7 +244,7 @@ def _host(row: dict[str, Any]) -> None:
     )
     rows = host_checks(info)
     if not rows:
-        st.caption("This worker told nothing about its tools and permissions.")
+        st.caption("This worker reported nothing about its tools and permissions.")
         return
     names = ("what", "state", "found", "what to do")
     num_columns = 4 if any(fix for *_, fix in rows) else 3

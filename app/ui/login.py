@@ -18,7 +18,7 @@ def _login() -> Login | None:
 
 
 def require_login() -> None:
-    """Stop the page, unless no login is configured or somebody who may enter is logged in."""
+    """Stop the page, unless login is off or an allowed user is logged in."""
     login = _login()
     if login is None or login.access.allows(st.user.to_dict()):
         return

@@ -22,6 +22,7 @@ from app.ui.runs_table import open_table, rows_key
 from app.ui.tables import show_table
 from app.ui.widgets import card_border, plain_markdown, said_plainly, status_badge
 from core.plain_text import escape
+from db import status
 
 
 def first_steps() -> None:
@@ -68,7 +69,7 @@ def _served(gpus: pd.DataFrame) -> str:
 
 
 def gpus(frame: pd.DataFrame) -> None:
-    """Draw one tile a GPU that a worker has, those online first; of captures' GPUs one a model."""
+    """Draw a tile per GPU of a worker, those online first; of captures' GPUs one per model."""
     if frame.empty:
         return
     st.subheader("GPUs", anchor=False)
@@ -118,7 +119,7 @@ def running(queue: pd.DataFrame) -> None:
 
 @st.fragment(run_every="2s")
 def _running_part() -> None:
-    frame = data.fetch_queue()
+    frame = data.read(status.queue)
     if frame.empty:
         st.rerun()
     active = frame[frame["status"] != "queued"]

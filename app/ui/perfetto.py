@@ -83,7 +83,7 @@ Span = tuple[int, int, str, str]
 
 
 def chrome_trace(timeline: Timeline, short_names: dict[str, str]) -> bytes:
-    """Return gzip of the JSON: one thread a stream, one a row of ranges."""
+    """Return gzip of the JSON: one thread per stream, one per row of ranges."""
     texts = (json.dumps(event, separators=(",", ":")) for event in _events(timeline, short_names))
     body = '{"displayTimeUnit":"ns","traceEvents":[' + ",\n".join(texts) + "]}"
     return gzip.compress(body.encode(), compresslevel=5, mtime=0)

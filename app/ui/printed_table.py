@@ -1,6 +1,6 @@
 """A table at full height, as text that can be read aloud, searched and copied.
 
-`st.dataframe` draws on a canvas in a box that scrolls by itself; this one does not.
+`st.dataframe` draws on a canvas in its own scrolling box; this one is part of the page.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _LONG_CHARS = 34
 
 _THEIRS = ' class="wb-theirs"'
 _MARKED = {"fault": "wb-fault", "OOM": "wb-oom"}
-"Words that stand out wherever a cell holds nothing else."
+"Words that are highlighted when a cell holds nothing else."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from app.ui.format import ago, count, params_text, when
 from app.ui.shape import TELLING
 from app.ui.widgets import plain_markdown, status_badge
 from core.errors import AppError
-from db import queue
+from db import queue, status
 
 LOG_LINES = 200
 _SEEN = "queue_seen"
@@ -34,7 +34,7 @@ def nothing_to_do() -> None:
 @st.fragment(run_every="2s")
 def live() -> None:
     """Draw running and waiting runs by GPU; reload the page when one of them ended."""
-    frame = data.fetch_queue()
+    frame = data.read(status.queue)
     present = set(frame["id"])
     gone = st.session_state.get(_SEEN, present) - present
     st.session_state[_SEEN] = present
@@ -87,7 +87,7 @@ def _running(row: dict[str, Any]) -> None:
             _do(lambda: cancel(row["id"]))
         frac, text = progress_of(row["progress"] or {}, row["status"])
         st.progress(frac, text=plain_markdown(f"{text}, started {ago(row['started_at'])}"))
-        log = data.log_tail(row["id"], LOG_LINES)
+        log = data.read(status.last_events, row["id"], LOG_LINES)
         with st.expander("Log", icon=":material/terminal:", key=f"log_{row['id']}"):
             st.code(log_text(log) or "no output yet", language=None, height=260)
 

@@ -67,7 +67,7 @@ _MOST_PAGE_DIGITS = 6
 def rows_key(ids: Iterable[object]) -> str:
     """Return a key for a table of these rows in this order.
 
-    A table's selection is row numbers: kept for other rows, it would mean runs nobody chose.
+    A table's selection is row numbers: kept for other rows, it would select the wrong runs.
     """
     return hashlib.sha256(",".join(map(str, ids)).encode()).hexdigest()[:12]
 
@@ -148,7 +148,7 @@ def draw(frame: pd.DataFrame, columns: list[str], total: int) -> None:
         on_select="rerun",
         selection_mode="multi-row",
         most_px=720,
-        alt="Runs that match the filter, one a row",
+        alt="Runs that match the filter, one per row",
     )
     click = st.session_state.get(f"{key}_open")
     if click is not None:

@@ -28,7 +28,7 @@ def varying_params(params: list[dict[str, Any]]) -> list[str]:
 
 
 def params_columns(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return one text column a parameter that varies among these runs, the most telling first."""
+    """Return one text column per parameter that varies among these runs, the most telling first."""
     params = frame["params"].to_list()
     varying = [n for n in varying_params(params) if n not in _BORING]
     first = [n for n in TELLING if n in varying]

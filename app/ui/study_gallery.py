@@ -19,7 +19,7 @@ BUDGET_S = 0.6
 
 
 def gallery() -> None:
-    """Draw a card a study, ours first."""
+    """Draw a card per study, ours first."""
     studies = sorted(list_studies(), key=place_of)
     _cards([s for s in studies if not s.is_publication], key="ours")
     st.subheader("As published", anchor=False)

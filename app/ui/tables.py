@@ -34,7 +34,7 @@ def show_table(
     kernels: str = "kernel",
     **options: Any,
 ) -> Any:
-    """Draw a table without row numbers; an empty cell shows the sign for what is not known.
+    """Draw a table without row numbers; an empty cell shows a dash.
 
     `helps` explain columns, `columns` are looks of their own, `most_px` is the height from which it
     scrolls, `kernels` the column of whole names that is cut. Its toolbar offers the cells as CSV:

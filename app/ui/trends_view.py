@@ -77,7 +77,7 @@ def head(history: History) -> None:
 
 
 def lines(history: History) -> None:
-    """Draw one chart a metric."""
+    """Draw one chart per metric."""
     colour = gpu_colour(history.job.gpu_model)
     grid = st.grid(2 if len(history.lines) > 1 else 1, min_column_width=420, gap="medium")
     for line in history.lines:
@@ -115,7 +115,7 @@ def changes(history: History) -> None:
 
 
 def _place(moved: Sequence[tuple[Line, Change]], number: int) -> None:
-    """Draw what moved between two runs, what differs between them, and the ways on."""
+    """Draw what changed between two runs, how they differ, and links onward."""
     line, change = moved[0]
     first, last = line.points[change.index], line.points[change.index - 1]
     texts = [_moved(*change_of_line) for change_of_line in moved]

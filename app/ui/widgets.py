@@ -109,7 +109,7 @@ def _customdata(value: Any) -> int | None:
 def linked_select(
     place: Any, label: str, options: Sequence[str], *, param: str, **options_of_widget: Any
 ) -> str:
-    """Draw a choice whose value, not its label, stands in the address under `param`.
+    """Draw a choice whose value, not its label, is in the address as `param`.
 
     A bound select box would write the label into the link, which changes with names and wording.
     """
@@ -127,7 +127,7 @@ def linked_select(
 
 
 def export_buttons(result: Any, name: str) -> None:
-    """Draw one download a format; the file is made when its button is pressed."""
+    """Draw one download per format; the file is made when its button is pressed."""
     for label, suffix, mime in data.EXPORTS:
         st.download_button(
             label,
@@ -172,7 +172,7 @@ def card_border(title: str) -> Iterator[None]:
     """Let a card that cannot be drawn fail alone: one line in its place, the rest in the log."""
     try:
         yield
-    except Exception:  # the border of a card: what is stored of one thing must not hide the others
+    except Exception:  # top-level handler of a card: a bad record must not hide the other cards
         log.exception("the card of %s failed", title)
         st.caption(f"{plain_markdown(title[:80])}: cannot be shown; the log says why.")
 

@@ -88,7 +88,7 @@ def _num_bundles(spool: Path) -> int:
 
 
 def log_faults(folder: Path) -> dict[str, int]:
-    """Count lines of the logs that tell of a fault of ours."""
+    """Count lines of the logs that report a fault of ours."""
     texts = [p.read_text(errors="replace") for p in folder.rglob("*.log")]
     return {
         "database is locked": sum(t.count("database is locked") for t in texts),

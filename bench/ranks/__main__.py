@@ -1,6 +1,6 @@
 """Time and memory of the ranks' numbers against how many ranks and kernels there are.
 
-`python -m bench.ranks [RANKS:KERNELS ...]`: simulated captures, a file a rank; every 40th kernel is
+`python -m bench.ranks [RANKS:KERNELS ...]`: simulated captures, one per rank; every 40th kernel is
 a collective, in groups of 8 and of all ranks. Prints a table and, last, one JSON line.
 """
 

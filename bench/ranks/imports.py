@@ -79,7 +79,7 @@ def measure(folder: Path, num_ranks: int, num_kernels: int) -> None:
 
 
 def make_job(files: Path, num_ranks: int, num_kernels: int) -> list[int]:
-    """Write a file a rank and return how many kernels each has.
+    """Write a file per rank and return how many kernels each has.
 
     The copies of both exports follow each other equally fast, so collectives stay together.
     """

@@ -1,4 +1,4 @@
-"""Clean lines of a job's log, where folders of the system and of the product help whoever reads."""
+"""Clean lines of a job's log, keeping system folders and the product's, which help the reader."""
 
 import contextlib
 import getpass
@@ -12,7 +12,7 @@ from core.config import ROOT, host_folder
 
 
 def host_words() -> PrivateWords:
-    """Return this host's and this user's names, as far as they identify, and the host's salt."""
+    """Return the identifying names of this host and user, and the host's salt."""
     names = [socket.gethostname(), socket.getfqdn(), os.environ.get("USER", "")]
     with contextlib.suppress(KeyError, OSError):  # a container's user may have no name
         names.append(getpass.getuser())

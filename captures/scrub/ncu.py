@@ -23,7 +23,7 @@ def without_process_paths(text: str, removed: dict[str, None]) -> str:
 
 
 class TableColumns:
-    """Cleans the columns Process Name and Host Name of every table, wherever they stand."""
+    """Cleans the columns Process Name and Host Name of every table, in any position."""
 
     def __init__(self, removed: dict[str, None]) -> None:
         self._removed = removed

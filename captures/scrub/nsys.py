@@ -330,7 +330,7 @@ def _is_known(table: str, column: str) -> bool:
 
 
 def _stored_columns(conn: sqlite3.Connection, table: str) -> tuple[str, ...]:
-    """Return the columns whose values lie in the rows: no generated and no hidden ones."""
+    """Return the stored columns: neither generated nor hidden ones."""
     return tuple(str(r[1]) for r in conn.execute(f'PRAGMA table_xinfo("{table}")') if not r[6])
 
 

@@ -27,7 +27,7 @@ Rewrite = Callable[[str], str]
 def scrub_text(
     path: Path, kind: CaptureKind, dest: Path, words: PrivateWords, *, is_packed: bool = False
 ) -> tuple[str, ...]:
-    """Write the cleaned copy and return what was removed. Bytes beyond ASCII pass as they are."""
+    """Write the cleaned copy and return what was removed. Bytes beyond ASCII are unchanged."""
     removed: dict[str, None] = {}
     _learn(path, kind, words)
     rewrite = _rewriter(kind, words, removed)

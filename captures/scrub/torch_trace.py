@@ -61,7 +61,7 @@ class TraceCleaner:
         self._without_fields(text, strings, is_whole=False)
 
     def _cleaned_string(self, string: str) -> str:
-        """Clean a string with escapes as what it stands for, and JSON in it as JSON."""
+        """Clean an escaped string in its decoded form, and JSON in it as JSON."""
         try:
             plain = json.loads(string.encode("latin-1").decode("utf-8", "replace"), strict=False)
         except ValueError:

@@ -140,7 +140,7 @@ def test_no_hook_of_the_repository_runs(repository: Path, tmp_path: Path) -> Non
         ("HEAD", "HEAD~2", "is not before"),
         ("HEAD", "HEAD", "the same commit"),
         ("nothing", "HEAD", "nothing"),
-        ("--output=x", "HEAD", "is no commit"),
+        ("--output=x", "HEAD", "is not a commit"),
     ],
 )
 def test_ends_that_make_no_line_are_refused(

@@ -32,7 +32,7 @@ def check(data: DataDir, name: str) -> dict[str, Any]:
     ("url", "said"),
     [
         ("redis://:secret@127.0.0.1:1/0", "127.0.0.1:1/0: "),
-        ("localhost:6379", "localhost:6379 is no Redis URL"),
+        ("localhost:6379", "localhost:6379 is not a Redis URL"),
         ("redis://nowhere.invalid:6379/0", "nowhere.invalid"),
     ],
 )

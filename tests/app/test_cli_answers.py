@@ -165,7 +165,7 @@ def test_a_pipe_is_refused_without_waiting_for_its_writer(cli: Cli, tmp_path: Pa
     os.mkfifo(tmp_path / "pipe")
 
     assert cli("import", str(tmp_path / "pipe")) == 2
-    assert "is no regular file" in cli.err
+    assert "is not a regular file" in cli.err
 
 
 def test_one_document_comes_out_whatever_the_locale(

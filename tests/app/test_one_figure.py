@@ -194,7 +194,7 @@ def test_runs_that_are_read_together_are_as_each_read_alone(
 
 
 def _cells(views: list[RunView]) -> Iterator[tuple[str, tuple[str, ...], float]]:
-    """Yield (measure, runs, value) of every cell of ours that was measured and is no ratio."""
+    """Yield (measure, runs, value) of every cell of ours that was measured and is not a ratio."""
     asked = {m for m, what in LATENCY_STATISTICS.items() if what == "median"} | {*IN_STUDIES}
     for study in list_studies():
         if not asked & {value.measure for table in study.tables for value in table.values}:

@@ -121,7 +121,7 @@ def test_run_page_shows_the_numbers_of_the_capture(
     assert shown["GPU busy"] == "18.3\u00a0%"
     assert shown["GEMM fraction"] == "76.1\u00a0%"
     assert shown["Kernel time / step"] == "437\u00a0\u00b5s"
-    assert "MFU" not in shown  # what is not known is no tile, but is said with its reason
+    assert "MFU" not in shown  # what is not known is not a tile, but is said with its reason
     told = [c.value.replace("\\", "") for c in at.caption]
     assert any("MFU, MBU (no cost model for this run)" in text for text in told)
 
@@ -130,7 +130,7 @@ def test_a_fault_of_a_page_is_one_sentence_and_in_the_log(
     runs: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("WARPBOARD_DATA", runs["data"])
-    monkeypatch.setattr("app.ui.data.fetch_queue", lambda: 1 / 0)
+    monkeypatch.setattr("db.status.queue", lambda db: 1 / 0)
     at = AppTest.from_file(str(ROOT / "app/main.py"), default_timeout=TIMEOUT_S)
     at.run().switch_page("page/queue.py").run()
     assert BUG_TEXT in at.error[0].value and "ZeroDivisionError" in caplog.text

@@ -117,5 +117,5 @@ def test_the_card_of_a_cpu_worker_does_not_say_that_nobody_looked_at_its_host(
         register_worker(db, "w1", version="0.1.0", queues=["cpu"], gpus=[{"model": "cpu"}], info={})
     at = open_page(monkeypatch, str(data_dir.root), "gpus")
     said = [c.value for c in at.caption]
-    assert any("told nothing about its tools" in text for text in said)
+    assert any("reported nothing about its tools" in text for text in said)
     assert not any("No worker has looked" in text for text in said)

@@ -1,4 +1,4 @@
-"""The memory tab shows the steps, and says what lived at the peak by role."""
+"""The memory tab shows the steps, and shows live memory at the peak by role."""
 
 import pandas as pd
 

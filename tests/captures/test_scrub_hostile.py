@@ -111,7 +111,7 @@ def test_a_tree_of_pages_that_repeats_itself_ends(tmp_path):
 
 @pytest.mark.parametrize("cast", ["TEXT", "BLOB"])
 def test_texts_that_are_not_utf8_are_read_and_cleaned(tmp_path, cast):
-    """NVTX takes any bytes of a program: Latin-1 in a range's name is no damage."""
+    """NVTX takes any bytes of a program: Latin-1 in a range's name is not damage."""
     planted = b"caf\xe9 of /home/alicesecret/x"
     statements = [
         f"UPDATE StringIds SET value = CAST(x'{planted.hex()}' AS {cast}) WHERE rowid % 2",

@@ -60,7 +60,7 @@ def filter_with_an_odd_name(repository: Path, act: Path) -> None:
 
 
 def signature(repository: Path, act: Path) -> None:
-    """Sign the last commit with what is no signature, and have it checked when it is shown."""
+    """Sign the last commit with what is not a signature, and have it checked when it is shown."""
     git(repository, "config", "log.showSignature", "true")
     git(repository, "config", "gpg.program", str(act))
     commit = git(repository, "cat-file", "commit", "HEAD").encode()

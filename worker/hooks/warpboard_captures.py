@@ -209,7 +209,7 @@ class NsysCapture(RangeCapture):
         switch_cuda_profiler(self.torch, on=False)
 
     # A step may begin inside a range of the program's own and end outside of it, or the other way
-    # round: its range is no member of the thread's stack of ranges.
+    # round: its range is not a member of the thread's stack of ranges.
     def begin_step(self, index):
         if self.nvtx is not None:
             self.range = self.nvtx.range_start(f"iteration_{index - self.first}")

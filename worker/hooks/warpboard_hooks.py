@@ -99,7 +99,7 @@ def current():
 
 
 class _Watcher:
-    """A finder of modules that finds nothing itself: it is told when one module is there."""
+    """An import hook that finds nothing itself: it only notices when one module is imported."""
 
     def __init__(self, name, then):
         self.name, self.then = name, then
@@ -433,7 +433,7 @@ class Session:
         """Tell whether the optimizer whose steps end training steps makes none any more.
 
         The next epoch, fold or notebook cell may train with another one. Those that take turns
-        with it are no successors.
+        with it are not successors.
         """
         if self.anchor is None or self.since_anchor > MAX_TURNS:
             return True

@@ -85,7 +85,7 @@ class _Dashboard:
     def __init__(self, url: str, token: str) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UserError(f"--to {url!r}: is no address such as https://gpu.example.com:8501")
+            raise UserError(f"--to {url!r}: is not an address such as https://gpu.example.com:8501")
         self.url = url.rstrip("/")
         kind = (
             http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection

@@ -1,7 +1,7 @@
 """What stands on standard input, for every pass to read from its beginning.
 
 A program is run once a pass, and each of them reads what the program alone would read. A file is
-opened again; what comes through a pipe is kept in a file first. A pipe that nobody writes into, as
+opened again; what comes through a pipe is kept in a file first. A pipe without a writer, as
 services have it, is not waited for; nor is a terminal, whose user cannot type once a pass.
 """
 

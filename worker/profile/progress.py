@@ -42,7 +42,7 @@ class Progress:
             self._is_within_line = not data.endswith(b"\n")
 
     def begins(self, name: str, process: int, captured: tuple[int, int] | None = None) -> None:
-        """Say which pass begins, what it captures, and what time is left."""
+        """Report which pass starts, what it captures, and the time left."""
         self._shows_program = name == "clean" and process == 0 and not self._quiet
         text = f"[{self._done + 1}/{len(self._plan)}] {name}"
         if name == "clean":

@@ -159,7 +159,7 @@ class Capture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """What a pass left, and a worse outcome than the process itself told of."""
+    """Files of a pass, and an outcome worse than the process reported."""
 
     captures: tuple[Capture, ...] = ()
     outcome: Outcome | None = None

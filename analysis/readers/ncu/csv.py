@@ -129,7 +129,7 @@ _LIMITS = {"duration_ns": 366 * 86_400e9, "registers": 1e6}
 
 
 def read_ncu_csv(path: Path) -> CaptureTables:
-    """Return counters (one row a launch) and rules; CaptureError names a damaged row's line."""
+    """Return counters (one row per launch) and rules; CaptureError names a damaged row's line."""
     with reading(path):
         return read_ncu_text(path, read_text(path), CaptureKind.NCU_CSV)
 

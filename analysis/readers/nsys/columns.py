@@ -62,7 +62,7 @@ class ColumnBatches:
     required: tuple[str, ...]
     optional: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
-    "Optional columns that many exports lack: their absence is no finding."
+    "Optional columns that many exports lack: their absence is not a finding."
     fills: Mapping[str, int] = field(default_factory=dict)
     "What stands for an absent value where MISSING could be a real one, by column."
     nullable: frozenset[str] = frozenset()
@@ -282,7 +282,7 @@ class _Reading:
     met_another_type: bool = False
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Give the rows; from the first cell on that is no integer, through a filter."""
+        """Give the rows; from the first cell on that is not an integer, through a filter."""
         plain = [f'"{c}"' for c in self.columns]
         num_read = 0
         try:

@@ -1,7 +1,7 @@
 """Read an .nsys-rep or .qdrep report through the newest nsys on this host.
 
 The report's first line names the version that made it; only that version or a newer one can export
-it. The exit code of nsys is no evidence, the exported file is.
+it. The exit code of nsys is not evidence, the exported file is.
 """
 
 import dataclasses

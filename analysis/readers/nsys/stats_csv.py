@@ -427,6 +427,6 @@ def _refuse_other_content(path: Path, lines: Sequence[str]) -> None:
         if line.strip() and not line.lstrip().startswith(known):
             raise CaptureError(
                 path,
-                f"line {number} is no header of a kernel, API, memory or range summary",
+                f"line {number} is not a header of a kernel, API, memory or range summary",
                 f"Give the CSV of `nsys stats -r {_USABLE}`",
             )

@@ -246,7 +246,7 @@ class _RowReader:
         }
 
     def row(self, number: int, cells: list[str]) -> SummaryRow:
-        """Return the row; CaptureError where a cell is missing or is no number."""
+        """Return the row; CaptureError where a cell is missing or is not a number."""
         where = f"line {self._first + number}"
         if len(cells) != len(self._header):
             raise CaptureError(

@@ -98,7 +98,7 @@ def _notes(loaded: LoadedTrace) -> Iterator[CaptureWarning]:
     counts = {
         "repaired_json": (
             loaded.num_repaired,
-            "single backslashes were no JSON and were taken as they are",
+            "single backslashes were not JSON and were taken as they are",
         ),
         "zero_bytes": (
             loaded.num_zero_bytes,
@@ -110,7 +110,7 @@ def _notes(loaded: LoadedTrace) -> Iterator[CaptureWarning]:
         ),
         "not_events": (
             loaded.num_not_events,
-            "entries of traceEvents are no events and were left out",
+            "entries of traceEvents are not events and were left out",
         ),
         "quarantined_events": (
             loaded.num_impossible,

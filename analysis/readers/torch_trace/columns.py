@@ -110,7 +110,7 @@ class Codes:
 
 
 def time_ns(value: Any) -> int:
-    """Return microseconds (int, or decimal text) as whole ns, INVALID where it is no time."""
+    """Return microseconds (int, or decimal text) as whole ns, INVALID where it is not a time."""
     if type(value) is int:
         return value * 1000 if abs(value) < _MAX_NS // 1000 else INVALID
     if not isinstance(value, str):

@@ -244,7 +244,7 @@ def _devices(
     """Return device and stream of each operation, of 32 bits, no two alike.
 
     A device that several ranks call by one number gets a free number in each further rank; a stream
-    whose id is no small number (a handle, a text) goes by its place in the file.
+    whose id is not a small number (a handle, a text) goes by its place in the file.
     """
     pairs = stream.astype(np.int64) * (int(process.max(initial=0)) + 2) + process + 1
     _, first, inverse = np.unique(pairs, return_index=True, return_inverse=True)

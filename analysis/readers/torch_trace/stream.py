@@ -2,7 +2,7 @@
 
 Python's own JSON scanner reads each event from a sliding buffer; floats stay text. It is tolerant
 of what PyTorch has really written: control characters, single backslashes in Windows paths, bytes
-that are not UTF-8. Everything else that is no JSON is an error with its byte offset.
+that are not UTF-8. Everything else that is not JSON is an error with its byte offset.
 """
 
 import codecs
@@ -79,7 +79,7 @@ class TraceStream:
             if key == "traceEvents":
                 self.header[key] = None
                 if self._peek() != "[":
-                    raise self._error("`traceEvents` is no list")
+                    raise self._error("`traceEvents` is not a list")
                 yield from self._array()
             else:
                 self._peek()

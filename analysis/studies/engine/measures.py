@@ -366,7 +366,7 @@ SEEN_BY: Mapping[str, frozenset[str]] = {
     "exposed_communication": frozenset({"nsys", "trace"}),
     **{name: frozenset({"nsys", "trace"}) for name in MEASURES if name.startswith(_OF_KERNELS)},
 }
-"""Profilers of what only they see: without one of them, running out of memory says nothing."""
+"""Profilers of what only they see: without one, running out of memory does not explain a gap."""
 STORED = "metric:"
 """Before the name of a number that the program printed: `metric:tok/s`."""
 

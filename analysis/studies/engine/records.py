@@ -141,7 +141,7 @@ class FitRow:
     provenance: str
     exponent: float
     ci95: tuple[float, float] | None
-    "None with two points: a line through both says nothing of its error."
+    "None with two points: a line through two points has no error to estimate."
     num_points: int
     label: str
     "The fields that tell this group from the others of its table."

@@ -26,7 +26,7 @@ _MOST_SITES = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """One run with the label and colour that it has in every overlay."""
+    """A run with its label and colour, the same in every overlay."""
 
     side: str
     label: str

@@ -126,7 +126,7 @@ def _pair(pair: Isolated, a: RunRow) -> None:
         return
     job = pair.missing
     bar = st.container(horizontal=True, vertical_alignment="center")
-    bar.markdown(plain_markdown(f"{change}: nobody ran A with that yet."))
+    bar.markdown(plain_markdown(f"{change}: not measured yet."))
     if job["gpu"] not in _served() or job["workload"] not in load_workloads():
         with bar.popover("The command"):
             st.code(submit_command(job), language="bash", wrap_lines=True)

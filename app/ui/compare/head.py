@@ -10,19 +10,20 @@ from analysis.colours import BAD, GOOD, NEUTRAL
 from analysis.compare import Comparison
 from analysis.compare.labels import WORDS, RanOn, metric_text
 from analysis.compare.metrics import PROFILED_ITERATION, Metric
-from analysis.definitions import COMPARED, tooltip
+from analysis.definitions import COMPARED
 from analysis.idle import CLEAN
 from analysis.per_step import basis_of, kernel_time_of_one, num_kernels_of_one
 from analysis.runview import RunView
 from app.charts.compare import interval
 from app.ui import data, links, style
-from app.ui.format import UNKNOWN, bytes_, count, duration, many, percent, significant
+from app.ui.figures import shown, two_figures
+from app.ui.format import UNKNOWN, bytes_, many, percent, significant
 from app.ui.overview_view import link_of
 from app.ui.run.cards import OF_OPERATORS
 from app.ui.shape import TELLING, device_text
 from app.ui.widgets import Card, cards, chart, linked_select, plain_markdown
 from core.numbers import decimal
-from db.history import Repeats
+from db.history import Repeats, find_repeats
 
 _TITLES = {
     "faster": "B is faster",
@@ -203,18 +204,14 @@ def _many(number: int, noun: str) -> str:
 
 
 def _value(value: float | None, unit: str) -> str:
-    if value is None:
-        return UNKNOWN
-    if unit == "ms":
-        return duration(value * 1e6)
-    if unit == "B":
-        return bytes_(value)
+    if value is None or unit in ("ms", "B"):
+        return shown(value, unit)
     return percent(value) if unit == "" and abs(value) <= 1 else f"{significant(value)} {unit}"
 
 
 def repeats(ids_a: tuple[str, ...], ids_b: tuple[str, ...]) -> Repeats:
     """Add the repeats that ran in turn, unless they are switched off; say so while some wait."""
-    counted = data.with_repeats(ids_a, ids_b)
+    counted = data.read(find_repeats, ids_a, ids_b)
     if counted.num_waiting:
         st.info(
             f"{many(counted.num_waiting, 'repeat')} of these jobs are queued or running: this "
@@ -251,7 +248,7 @@ def headline(
         st.caption(plain_markdown(f"Profile of one run a side: {a.run.name}, {b.run.name}."))
     words = WORDS[comparison.device]
     of = "" if comparison.device == "gpu" else OF_OPERATORS
-    shown = [
+    every = [
         _latency(comparison, a, b),
         _of_one(a, b, "kernel_time_ns", words.time.capitalize(), of),
         _of_one(a, b, "num_kernels", words.calls.capitalize(), of),
@@ -259,8 +256,8 @@ def headline(
         _share(a, b, "gemm_frac", "GEMM and GEMV"),
         _memory(a, b),
     ]
-    known = [card for card in shown if card.value.strip(f"{UNKNOWN} \u2192")]
-    cards(known or shown)
+    known = [card for card in every if card.value.strip(f"{UNKNOWN} \u2192")]
+    cards(known or every)
 
 
 _OF_ONE = {"kernel_time_ns": kernel_time_of_one, "num_kernels": num_kernels_of_one}
@@ -268,21 +265,12 @@ _OF_ONE = {"kernel_time_ns": kernel_time_of_one, "num_kernels": num_kernels_of_o
 
 def _of_one(a: RunView, b: RunView, key: str, label: str, of: str) -> Card:
     """Return a figure of a step of both, by the median of the regular ones."""
-    values = [_OF_ONE[key](view) for view in (a, b)]
-    shown = []
-    for value in values:
-        if value is None:
-            shown.append(UNKNOWN)
-        elif key.endswith("_ns"):
-            shown.append(duration(value))
-        else:
-            shown.append(count(int(value)) if value.is_integer() else significant(value))
-    known = values[0] and values[1] is not None
-    note = f"{significant(values[1] / values[0])} \u00d7" if known else "not known on both sides"  # type: ignore[operator]
+    left, right = (_OF_ONE[key](view) for view in (a, b))
+    known = left and right is not None
+    note = f"{significant(right / left)} \u00d7" if known else "not known on both sides"  # type: ignore[operator]
     bases = {basis.word for view in (a, b) if (basis := basis_of(view)) is not None}
     unit = " or ".join(sorted(bases)) or "step"
-    text = of + tooltip(key)
-    return Card(label=f"{label} / {unit}", value=" \u2192 ".join(shown), note=note, definition=text)
+    return two_figures(key, left, right, note, label=f"{label} / {unit}", about=of)
 
 
 def _share(a: RunView, b: RunView, key: str, label: str) -> Card:
@@ -298,8 +286,7 @@ def _two_shares(left: float | None, right: float | None, key: str, label: str) -
     note = "not known on both sides"
     if left is not None and right is not None:
         note = f"{100 * (right - left):+.1f} percentage points".replace("-", "\u2212")
-    value = f"{percent(left)} \u2192 {percent(right)}"
-    return Card(label=label, value=value, note=note, definition=tooltip(key))
+    return two_figures(key, left, right, note, label=label)
 
 
 def _idle(a: RunView, b: RunView) -> Card:
@@ -322,14 +309,7 @@ def _latency(comparison: Comparison, a: RunView, b: RunView) -> Card:
         values = [comparison.a.median, comparison.b.median]  # Over all runs of a side.
     missing = [side for side, value in zip("AB", values, strict=True) if value is None]
     note = f"no clean pass on side {' and '.join(missing)}" if missing else "clean pass, medians"
-    return Card(
-        label="Latency",
-        value=" \u2192 ".join(duration(v * 1e6) if v is not None else UNKNOWN for v in values)
-        if len(missing) < 2
-        else UNKNOWN,
-        note=note,
-        definition=tooltip("latency_ms.median"),
-    )
+    return two_figures("latency_ms.median", values[0], values[1], note, label="Latency")
 
 
 def _memory(a: RunView, b: RunView) -> Card:
@@ -338,9 +318,4 @@ def _memory(a: RunView, b: RunView) -> Card:
     note = f"{bytes_(right - left)} more" if known and right >= left else "not known on both sides"  # type: ignore[operator]
     if known and right < left:  # type: ignore[operator]
         note = f"{bytes_(left - right)} less"  # type: ignore[operator]
-    return Card(
-        label="Peak memory",
-        value=f"{bytes_(left)} \u2192 {bytes_(right)}",
-        note=note,
-        definition=tooltip("peak_memory_bytes"),
-    )
+    return two_figures("peak_memory_bytes", left, right, note)

@@ -64,7 +64,7 @@ def measurements(comparison: Comparison) -> None:
 
 
 def chosen(pairs: Sequence[Pair]) -> Pair:
-    """Let one pair be chosen, which the rest of the page explains; it stands in the address."""
+    """Let one pair be chosen, which the rest of the page explains; it is in the page's address."""
     by_ids = {",".join(pair.b.run_ids): pair for pair in pairs}
     ids = linked_select(
         st,

@@ -1,4 +1,4 @@
-"""What could be changed about a run, what that should give, and what it gave."""
+"""Experiments on a run: the change, the predicted gain, the measured one."""
 
 import statistics
 from typing import Any
@@ -97,7 +97,7 @@ def prediction_text(experiment: dict[str, Any]) -> str:
         return "not predicted"
     shown = (experiment["tried"] or experiment)["predicted_ms"]
     if not experiment["is_worth_a_run"]:
-        return f"predicted {_ms(shown['median'])}: no gain that could be told from noise"
+        return f"predicted {_ms(shown['median'])}: no gain beyond noise"
     interval = f"{_ms(shown['median'])} ({_ms(shown['low'])} to {_ms(shown['high'])})"
     if experiment["tried"]:
         return f"predicted {interval} when it was tried"

@@ -1,18 +1,19 @@
 """The headline numbers of a run, each with how it was obtained or why it is not known."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from analysis.compare.metrics import Metric, profiled_iterations
-from analysis.definitions import tooltip
 from analysis.idle import idle_of_run
 from analysis.latency import why_no_clean
 from analysis.per_step import basis_of, kernel_time_of_one, num_kernels_of_one, step_fractions
 from analysis.roofline import bytes_peak, flops_peak
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
-from app.ui.format import UNKNOWN, bytes_, count, duration, percent, significant
+from app.ui.figures import figure
+from app.ui.format import bytes_, count, duration, percent, significant
 from app.ui.widgets import Card
 from core.spec import PROGRAM_TIME
 from core.states import Pass
@@ -33,26 +34,23 @@ def run_cards(view: RunView) -> list[Card]:
 
 def _latency(view: RunView) -> Card:
     latency: Any = view.summary.get("latency_ms")
-    text = tooltip("latency_ms.median")
     if isinstance(latency, dict) and latency.get("median") is not None:
         note = f"{count(latency.get('n'))} samples"
         if latency.get("ci95"):
             low, high = latency["ci95"]
             note = f"95 %: {duration(low * 1e6)} to {duration(high * 1e6)}, {note}"
         note += _overhead(view, float(latency["median"]) * 1e6)
-        return Card(
-            label="Latency", value=duration(latency["median"] * 1e6), note=note, definition=text
-        )
+        return figure("latency_ms.median", latency["median"], note, label="Latency")
     profiled = profiled_iterations(view)
     facts = view.by_step.facts
     if profiled is None and facts.get("period_ns"):
         regular = facts["count"] - facts["num_excluded"]
-        return Card(
+        return figure(
+            "step.period_ns",
+            facts["period_ns"],
+            f"median of {count(regular)} of {count(facts['count'])} steps; {_no_clean(view)}",
             label=f"Time of a step, under {view.primary_pass or 'the profiler'}",
-            value=duration(facts["period_ns"]),
-            note=f"median of {count(regular)} of {count(facts['count'])} steps; {_no_clean(view)}",
-            definition="From a step's first GPU operation to the next step's, under the profiler: "
-            "it contains the profiler's own cost. Latency proper comes from a clean pass.",
+            about="Latency proper comes from a clean pass. ",
         )
     if profiled is not None:
         values_ms, kind = profiled
@@ -67,7 +65,7 @@ def _latency(view: RunView) -> Card:
         )
     why = _no_clean(view)
     note = f"{why} recorded" if why == "no clean pass" else why
-    return Card(label="Latency", value=UNKNOWN, note=note, definition=text)
+    return figure("latency_ms.median", None, note, label="Latency")
 
 
 _PHASE_TIMES = {"projected": "first to last of its GPU work", "host": "host range"}
@@ -123,25 +121,20 @@ def _kernel_time(view: RunView) -> Card:
     total, num = view.summary.get("kernel_time_ns"), view.summary.get("num_kernels")
     is_cpu = is_cpu_run(view)
     label, work = ("Operator time", "operators") if is_cpu else ("Kernel time", "kernels")
-    text = _of_operators(view) + tooltip("kernel_time_ns")
+    card = partial(figure, "kernel_time_ns", label=label, about=_of_operators(view))
     if total is None:
         is_there = view.primary_pass in (Pass.NSYS, Pass.TRACE)
         passes = "trace pass" if is_cpu else "nsys or trace pass"
         why = f"no {work} in the capture" if is_there else f"no {passes}"
-        return Card(label=label, value=UNKNOWN, note=why, definition=text)
+        return card(None, why)
     basis, one_ns = basis_of(view), kernel_time_of_one(view)
     if basis is not None and one_ns is not None:
         article = "an" if basis.word == "iteration" else "a"
         note = f"{work}: {count(num_kernels_of_one(view))} {article} {basis.word}, "
         note += f"{'median' if basis.is_of_steps else 'mean'} of {basis.told}"
-        return Card(
-            label=f"{label} / {basis.word}",
-            value=duration(one_ns),
-            note=f"{note}; whole capture {duration(total)}",
-            definition=text,
-        )
-    note = f"{work}: {count(num)}"
-    return Card(label=label, value=duration(total), note=note, definition=text)
+        note += f"; whole capture {duration(total)}"
+        return card(one_ns, note, label=f"{label} / {basis.word}")
+    return card(total, f"{work}: {count(num)}")
 
 
 def _of_operators(view: RunView) -> str:
@@ -157,27 +150,26 @@ OF_OPERATORS = (
 
 def _busy(view: RunView) -> Card:
     idle = idle_of_run(view)
-    text = "1 - idle. " + tooltip("idle_frac")
+    card = partial(figure, "idle_frac", label="GPU busy", about="1 - idle. ")
     if idle is None:
-        why = "no kernel times recorded"
-        return Card(label="GPU busy", value=UNKNOWN, note=why, definition=text)
+        return card(None, "no kernel times recorded")
     tool = view.primary_pass or "the profiler"
     if idle.is_of_steps:
         facts = view.by_step.facts
         busy, period = duration(facts.get("busy_ns")), duration(facts.get("period_ns"))
         note = f"{busy} of {period} a step under {tool}; whole capture "
         note += percent(1 - (idle.profiled_frac or 0))
-        return Card(label="GPU busy", value=percent(1 - idle.frac), note=note, definition=text)
+        return card(1 - idle.frac, note)
     if not idle.is_clean:
         busy, span = (duration(view.summary.get(k)) for k in ("busy_ns", "span_ns"))
         note = f"{busy} of {span} under {tool}: at least so much; no clean pass"
-        return Card(label="GPU busy", value=percent(1 - idle.frac), note=note, definition=text)
+        return card(1 - idle.frac, note)
     note = f"{duration(view.summary.get('iteration_kernel_ns'))} of kernels an iteration"
     if idle.high > idle.low:
         note += f"; between {percent(1 - idle.high)} and {percent(1 - idle.low)}"
     if idle.profiled_frac is not None:
         note += f"; under {tool} {percent(1 - idle.profiled_frac)}"
-    return Card(label="GPU busy", value=percent(1 - idle.frac), note=note, definition=text)
+    return card(1 - idle.frac, note)
 
 
 def _gemm(view: RunView) -> Card:
@@ -185,28 +177,21 @@ def _gemm(view: RunView) -> Card:
     of_step = step_fractions(view.by_step)
     figures = of_step if "gemm_frac" in of_step else view.summary
     frac = figures.get("gemm_frac")
-    text = _of_operators(view) + tooltip("gemm_frac")
+    card = partial(figure, "gemm_frac", about=_of_operators(view))
     if frac is None:
-        why = f"no classified {'operators' if is_cpu_run(view) else 'kernels'}"
-        return Card(label="GEMM fraction", value=UNKNOWN, note=why, definition=text)
+        return card(None, f"no classified {'operators' if is_cpu_run(view) else 'kernels'}")
     attention, unknown = figures.get("attention_frac"), figures.get("unclassified_frac")
     note = f"attention {percent(attention)} apart; not recognised {percent(unknown)}"
     if figures is of_step:
         note += f"; of a step, whole capture {percent(whole)}"
-    return Card(label="GEMM fraction", value=percent(frac), note=note, definition=text)
+    return card(frac, note)
 
 
 def _utilisation(view: RunView) -> list[Card]:
     return [
-        Card(
-            label=name.upper(),
-            value=percent(view.summary.get(name)),
-            note=_held_against(view, name)
-            if view.summary.get(name) is not None
-            else _why_not(view, name),
-            definition=tooltip(name),
-        )
+        figure(name, value, _why_not(view, name) if value is None else _held_against(view, name))
         for name in ("mfu", "mbu")
+        for value in (view.summary.get(name),)
     ]
 
 
@@ -237,16 +222,12 @@ def _why_not(view: RunView, name: str) -> str:
 
 def _memory(view: RunView) -> Card:
     peak = view.summary.get("peak_memory_bytes")
-    text = tooltip("peak_memory_bytes")
     if peak is None:
-        why = (
-            "PyTorch counts it on CUDA devices only"
-            if is_cpu_run(view)
-            else "no memory pass recorded"
-        )
-        return Card(label="Peak memory", value=UNKNOWN, note=why, definition=text)
+        of_cpu = "PyTorch counts it on CUDA devices only"
+        why = of_cpu if is_cpu_run(view) else "no memory pass recorded"
+        return figure("peak_memory_bytes", None, why)
     reserved = view.summary.get("reserved_bytes")
     source = (view.summary.get("memory_sources") or {}).get("peak_memory_bytes")
     basis = "taken from the driver" if source == "driver" else "allocated"
     note = f"{basis}; reserved {bytes_(reserved) if reserved else 'not recorded'}"
-    return Card(label="Peak memory", value=bytes_(peak), note=note, definition=text)
+    return figure("peak_memory_bytes", peak, note)

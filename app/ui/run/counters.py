@@ -59,7 +59,7 @@ def _declared(view: RunView) -> str | None:
 def roofs(view: RunView) -> pd.DataFrame:
     """Return the roofs of every kind of number that this run's matrix kernels use.
 
-    Where nothing tells a kind, that of bf16. A kind whose peak nobody knows has no roof.
+    bf16 where nothing names a dtype. A dtype without a known peak has no roof.
     """
     used = dtypes_in_use(view.kernels, _declared(view)) or ["bf16"]
     known = [ceilings(view.peaks, view.run.gpu_model, dtype) for dtype in used]
@@ -243,7 +243,7 @@ def longest_names(kernels: pd.DataFrame) -> Mapping[str, str]:
 def ranked_rules(
     rules: pd.DataFrame, counters: pd.DataFrame, kernels: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return one row a kernel and message, by the gain for the whole run; unknown gains last.
+    """Return one row per kernel and message, by the gain for the whole run; unknown gains last.
 
     Columns: kernel, rule, message, launches, speedup [%], share_frac (NaN where unknown), gain.
     """

@@ -18,7 +18,7 @@ from app.ui.tables import show_table
 from app.ui.widgets import Card, cards, plain_markdown, said_plainly, status_badge
 from core.errors import AppError
 from core.states import FINAL, Pass
-from db import runs
+from db import fetch, runs, status
 
 _SHOWN = ("dtype", "mode", "compile", "batch", "context", "sequence", "seq_len", "layers", "preset")
 
@@ -76,7 +76,7 @@ def _compare_with(run: RunRow) -> None:
 @st.fragment(run_every="2s")
 def live(run_id: str) -> None:
     """Draw progress and log until the run ends, then load the page with its results."""
-    run = data.fetch_row(run_id)
+    run = data.read(fetch.run_row, run_id)
     if run.status in FINAL:
         st.rerun()
     frac, text = progress_of(dict(run.progress), run.status)
@@ -88,7 +88,11 @@ def live(run_id: str) -> None:
         with said_plainly():
             cancel(run_id)
         st.rerun(scope="fragment")
-    st.code(log_text(data.log_tail(run_id)) or "no output yet", language=None, height=320)
+    st.code(
+        log_text(data.read(status.last_events, run_id)) or "no output yet",
+        language=None,
+        height=320,
+    )
 
 
 def answer(view: RunView) -> None:
@@ -114,7 +118,7 @@ def answer(view: RunView) -> None:
         return
     if run.workload and st.button("Retry", icon=":material/replay:"):
         retry(run.id)
-    log = data.log_tail(run.id)
+    log = data.read(status.last_events, run.id)
     if len(log):
         with st.expander("Log", icon=":material/terminal:", expanded=run.status == "failed"):
             is_long = len(log) > _FEW_LINES
@@ -241,7 +245,7 @@ def first_tab(view: RunView) -> str:
 
 
 def headline(view: RunView) -> None:
-    """Draw the headline numbers; what is not known stands in a line with the reason."""
+    """Draw the headline numbers; unknown ones share a line with the reason."""
     every = run_cards(view)
     if known := [c for c in every if c.value != UNKNOWN]:
         cards(known)
@@ -258,7 +262,7 @@ def _reasons(unknown: Sequence[Card]) -> str:
 
 
 def clocks(view: RunView) -> None:
-    """Draw what the GPU's clocks did while the run was measured; nothing where nobody read them."""
+    """Draw the GPU's clocks during the run; nothing where they were not read."""
     passes = pass_clocks(view)
     if not passes:
         return

@@ -118,7 +118,7 @@ def kernel_table(
     is_cpu: bool = False,
     is_chosen: pd.Series | None = None,
 ) -> pd.Series | None:
-    """Draw one row a kernel and launch shape; one a CPU operator where `is_cpu`.
+    """Draw one row per kernel and launch shape; one a CPU operator where `is_cpu`.
 
     With `is_chosen`, which says of each row whether it is chosen at first, a row can be chosen;
     return it.

@@ -22,7 +22,7 @@ from core.states import Pass
 
 
 def memory(view: RunView) -> None:
-    """Draw memory over time, what lived at the peak, and the failed allocation if there is one."""
+    """Draw memory over time, live allocations at the peak, and the failed allocation if any."""
     if view.memory_points.empty and view.memory_at_peak.empty:
         style.empty_state(
             "No memory recorded",
@@ -83,7 +83,7 @@ def steps_window(points: pd.DataFrame) -> tuple[int, int]:
 
 
 def _at_peak(sites: pd.DataFrame) -> None:
-    st.markdown("**What lived at the peak**")
+    st.markdown("**Live at the peak**")
     by = "phase"
     if sites["role"].notna().any():
         _role_cards(role_sums(sites))
@@ -110,7 +110,7 @@ _ROLE_WORDS = {
 
 
 def role_sums(sites: pd.DataFrame) -> pd.DataFrame:
-    """Return role, bytes and count of what lived at the peak, largest first."""
+    """Return role, bytes and count of the live allocations at the peak, largest first."""
     named = sites.assign(role=sites["role"].fillna(NO_ROLE))
     sums = named.groupby("role", as_index=False)[["bytes", "count"]].sum()
     return sums.sort_values("bytes", ascending=False, ignore_index=True)
@@ -289,7 +289,7 @@ def _parts(view: RunView) -> None:
 
 
 def sample_facts(view: RunView) -> list[tuple[str, str]]:
-    """Return the statistics of the clean samples, as they stand under their charts."""
+    """Return the statistics of the clean samples, as shown below their charts."""
     latency = view.summary.get("latency_ms")
     if not isinstance(latency, dict):
         return []

@@ -1,5 +1,9 @@
 """A run's steps: where they are, which count, what one is made of, and what the host did in it."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 import pandas as pd
 import streamlit as st
 
@@ -9,7 +13,9 @@ from analysis.trace.idle_host import GROUPS, host_share
 from analysis.verdict import is_cpu_run
 from app.charts import steps as step_charts
 from app.ui import style
-from app.ui.format import UNKNOWN, bytes_, count, duration, many, percent
+from app.ui.figures import figure
+from app.ui.format import bytes_, count, duration, many, percent
+from app.ui.run.cards import OF_OPERATORS
 from app.ui.run.kernels import why_no_kernels
 from app.ui.tables import show_table
 from app.ui.widgets import Card, cards, chart, plain_markdown
@@ -76,77 +82,39 @@ def _how_found(by_step: StepView) -> None:
 
 
 def _cards(view: RunView) -> list[Card]:
-    facts, summary = view.by_step.facts, view.summary
-    fractions = step_fractions(view.by_step)
-    gpu_ns = facts.get("kernel_ns", 0) + facts.get("graph_ns", 0)
-    whole = "whole capture: "
+    facts, summary, whole = view.by_step.facts, view.summary, "whole capture: "
+    period = figure("step.period_ns", facts.get("period_ns"), "under the profiler")
     if is_cpu_run(view):
-        return _cpu_cards(view)
+        time, num = summary.get("kernel_time_ns"), summary.get("num_kernels")
+        return [
+            _of_operators("step.kernel_ns", "Operator time", facts, whole + duration(time)),
+            _of_operators("step.num_kernels", "Operators", facts, whole + count(num)),
+            period,
+        ]
+    gpu_ns = facts.get("kernel_ns", 0) + facts.get("graph_ns", 0)
+    gpu_time = duration(summary.get("kernel_time_ns") or summary.get("opaque_graph_ns"))
+    kernels = f"{count(facts.get('num_kernels'))} kernels; {whole}"
+    span = f"{whole}{duration(summary.get('span_ns'))}, first to last kernel"
+    idle = percent(summary.get("profiled_idle_frac", summary.get("idle_frac")))
+    gemm_frac = step_fractions(view.by_step).get("gemm_frac")
+    copies = f"{count(facts.get('num_transfers'))} of them, {duration(facts.get('transfer_ns'))}"
     return [
-        Card(
-            label="GPU work a step",
-            value=duration(gpu_ns) if gpu_ns else UNKNOWN,
-            note=whole + duration(summary.get("kernel_time_ns") or summary.get("opaque_graph_ns")),
-            definition="Sum of the durations of kernels and whole graphs; median of the regular "
-            "steps.",
+        figure("step.gpu_ns", gpu_ns or None, whole + gpu_time),
+        figure(
+            "step.num_launches",
+            facts.get("num_launches"),
+            kernels + count(summary.get("num_kernels")),
         ),
-        Card(
-            label="Launches a step",
-            value=count(facts.get("num_launches")),
-            note=f"{count(facts.get('num_kernels'))} kernels; {whole}"
-            f"{count(summary.get('num_kernels'))}",
-            definition="Launch calls of kernels and graphs; median of the regular steps.",
-        ),
-        Card(
-            label="Time a step",
-            value=duration(facts.get("period_ns")),
-            note=f"{whole}{duration(summary.get('span_ns'))}, first to last kernel",
-            definition="From a step's first GPU operation to the next step's, under the profiler.",
-        ),
-        Card(
-            label="GPU idle in a step",
-            value=percent(facts.get("idle_frac")),
-            note=whole + percent(summary.get("profiled_idle_frac", summary.get("idle_frac"))),
-            definition="1 - busy / time of a step, under the profiler; median of regular steps.",
-        ),
-        Card(
-            label="GEMM fraction",
-            value=percent(fractions.get("gemm_frac")),
-            note=whole + percent(summary.get("gemm_frac")),
-            definition="Share of a step's kernel time in matrix products.",
-        ),
-        Card(
-            label="Copies a step",
-            value=bytes_(facts.get("transfer_bytes")),
-            note=f"{count(facts.get('num_transfers'))} of them, "
-            f"{duration(facts.get('transfer_ns'))}",
-            definition="Copies and memory sets; median of the regular steps.",
-        ),
+        replace(period, note=span),
+        figure("step.idle_frac", facts.get("idle_frac"), whole + idle),
+        figure("gemm_frac", gemm_frac, whole + percent(summary.get("gemm_frac"))),
+        figure("step.transfer_bytes", facts.get("transfer_bytes"), copies),
     ]
 
 
-def _cpu_cards(view: RunView) -> list[Card]:
-    facts, whole = view.by_step.facts, "whole capture: "
-    return [
-        Card(
-            label="Operator time a step",
-            value=duration(facts.get("kernel_ns")),
-            note=whole + duration(view.summary.get("kernel_time_ns")),
-            definition="Sum of the operators' own time; median of the regular steps.",
-        ),
-        Card(
-            label="Operators a step",
-            value=count(facts.get("num_kernels")),
-            note=whole + count(view.summary.get("num_kernels")),
-            definition="Calls of operators; median of the regular steps.",
-        ),
-        Card(
-            label="Time a step",
-            value=duration(facts.get("period_ns")),
-            note="under the profiler",
-            definition="From a step's first operator to the next step's, under the profiler.",
-        ),
-    ]
+def _of_operators(key: str, label: str, facts: Mapping[str, Any], note: str) -> Card:
+    value = facts.get(key.removeprefix("step."))
+    return figure(key, value, note, label=f"{label} of a step", about=OF_OPERATORS)
 
 
 def _ruler(by_step: StepView) -> None:

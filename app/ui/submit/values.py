@@ -15,6 +15,7 @@ from app.ui.submit.form import field_key, gpu_of, gpu_options, shown_value
 from app.ui.widgets import plain_markdown
 from core.errors import UserError
 from core.spec import JobSpec
+from db import fetch, runs
 from workloads.registry import load_workloads, parse_params
 from workloads.spec import CUSTOM, WorkloadSpec
 
@@ -37,7 +38,7 @@ def restore(run_id: str) -> None:
         _fill_from_run(run_id)
     elif _WORKLOAD not in st.session_state and "workload" not in st.query_params:
         usable = [name for name, spec in load_workloads().items() if not spec.error]
-        if last := data.last_sweep(tuple(usable)):
+        if last := data.read(runs.last_sweep, tuple(usable)):
             st.session_state[_WORKLOAD] = last[0][0].workload
 
 
@@ -49,7 +50,7 @@ def recall(spec: WorkloadSpec) -> None:
     filled.add(spec.name)
     if any(st.session_state.get(field_key(spec, f)) for f in spec.fields):
         return
-    if sweep := data.last_sweep((spec.name,)):
+    if sweep := data.read(runs.last_sweep, (spec.name,)):
         _fill(spec, *sweep)
 
 
@@ -90,7 +91,7 @@ def _set_note(spec: WorkloadSpec, text: str) -> None:
 
 
 def _fill_from_run(run_id: str) -> None:
-    run = data.fetch_row(run_id)
+    run = data.read(fetch.run_row, run_id)
     workloads = load_workloads()
     if run.workload not in workloads:
         raise UserError(f"run {run_id}: its program is not one of the workloads here")
@@ -115,7 +116,7 @@ def _fill_from_run(run_id: str) -> None:
 
 
 def _fill(spec: WorkloadSpec, jobs: Sequence[JobSpec], created_at: str) -> None:
-    """Choose the values of a sweep; of jobs that are no product of values, those of the first."""
+    """Choose the values of a sweep; for jobs that are not a full product, the first job's."""
     values = _chosen(spec, jobs)
     gpus = list(dict.fromkeys(gpu_of(job) for job in jobs))
     if math.prod(map(len, values.values())) * len(gpus) != len(jobs):

@@ -40,7 +40,7 @@ class Timeline:
     lanes: tuple[str, ...]
     names: tuple[str, ...]
     kinds: tuple[str, ...]
-    "kernel, memcpy, memset or graph, one a name."
+    "kernel, memcpy, memset or graph, one per name."
     paths: tuple[str, ...]
     ranges: pd.DataFrame
     "start_ns, end_ns, row, name."
@@ -74,7 +74,7 @@ def load_host_rows(span_paths: tuple[Path, ...]) -> Timeline | None:
     table = pa.concat_tables([p.unify_dictionaries() for p in parts]) if parts else None
     if table is None or not len(table):
         return None
-    # A thread stands for a device, a row of it for a stream: lanes are found in the same way.
+    # Threads take the place of devices, and their rows of streams, to get lanes the same way.
     nothing = pa.nulls(len(table), pa.string()).dictionary_encode()
     spans = table.select(["start_ns", "end_ns", "process", "kind", "name"])
     spans = spans.append_column("device", table["thread"]).append_column("stream", table["row"])

@@ -1,4 +1,4 @@
-"""Files are told apart by content, and what is no capture is named for what it is."""
+"""Files are told apart by content, and what is not a capture is named for what it is."""
 
 import gzip
 import shutil

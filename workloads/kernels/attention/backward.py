@@ -1,7 +1,7 @@
 """Fused attention, backward: the scores are computed again from q, k and the saved log-sum-exp.
 
 Two kernels, so that every output has one writer and the result is the same in every run: one
-program a block of keys for dk and dv, one a block of queries for dq
+program a block of keys for dk and dv, one per block of queries for dq
 (https://arxiv.org/abs/2307.08691 section 3.1). With p = exp2(q k^T * scale - lse) and
 delta = rowsum(o * do):  dv = p^T do,  ds = p * (do v^T - delta),  dk = ds^T q,  dq = ds k.
 `OVERLAP` issues the next block's scores before this block's exponentials, as in the forward kernel.
