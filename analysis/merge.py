@@ -7,7 +7,7 @@ the records gives. The same capture in a second form (`.nsys-rep` beside its `.s
 beside details page) is recognised by equal contents and counted once.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -219,7 +219,7 @@ def _details(first: CaptureTables, second: CaptureTables) -> pd.DataFrame | None
     return joined.drop_duplicates(["launch", "group", "name"], ignore_index=True)
 
 
-def _without(tables: CaptureTables, names: Sequence[str]) -> CaptureTables:
+def _without(tables: CaptureTables, names: Collection[str]) -> CaptureTables:
     nothing: dict[str, Any] = dict.fromkeys(names)
     covers_kernels = "kernels" in names
     summary = {} if covers_kernels else tables.summary

@@ -297,27 +297,33 @@ class CaptureTables:
     warnings: tuple[CaptureWarning, ...] = ()
 
 
-FRAMES = (
-    "kernels",
-    "phases",
-    "api_calls",
-    "transfers",
-    "gaps",
-    "memory_points",
-    "memory_at_peak",
-    "counters",
-    "rules",
-    "counter_details",
-    "counter_sources",
-    "samples",
-    "steps",
-    "step_kernels",
-    "operators",
-    "operator_kernels",
-    "idle_host",
-    "flame",
-)
-"""The tables of `CaptureTables` that are frames, but for those of ranks, which a run joins."""
+STEP_TABLES: Mapping[str, tuple[str, ...]] = {
+    "steps": STEP_COLUMNS,
+    "step_kernels": STEP_KERNEL_COLUMNS,
+    "operators": OPERATOR_COLUMNS,
+    "operator_kernels": OPERATOR_KERNEL_COLUMNS,
+    "idle_host": IDLE_COLUMNS,
+    "flame": FLAME_COLUMNS,
+}
+"""Frames of a capture's steps, operators, idle time and stacks."""
+
+FRAMES: Mapping[str, tuple[str, ...]] = {
+    "kernels": KERNEL_COLUMNS,
+    "phases": PHASE_COLUMNS,
+    "api_calls": API_CALL_COLUMNS,
+    "transfers": TRANSFER_COLUMNS,
+    "gaps": GAP_COLUMNS,
+    "memory_points": MEMORY_POINT_COLUMNS,
+    "memory_at_peak": MEMORY_AT_PEAK_COLUMNS,
+    "counters": COUNTER_COLUMNS,
+    "rules": RULE_COLUMNS,
+    "counter_details": COUNTER_DETAIL_COLUMNS,
+    "counter_sources": COUNTER_SOURCE_COLUMNS,
+    "samples": SAMPLE_COLUMNS,
+    **STEP_TABLES,
+}
+"""The tables of `CaptureTables` that are frames, with their columns; those of ranks, which a run
+joins, are not here."""
 
 
 def empty(columns: tuple[str, ...]) -> pd.DataFrame:

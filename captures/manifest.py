@@ -40,7 +40,7 @@ def load_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     with open(path, "rb", opener=not_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise CaptureError(path, "it is no regular file", _REMEDY)
+            raise CaptureError(path, "it is not a regular file", _REMEDY)
         text = file.read(MAX_MANIFEST_BYTES + 1)
     if len(text) > MAX_MANIFEST_BYTES:
         raise CaptureError(path, f"it is larger than {MAX_MANIFEST_BYTES} bytes", _REMEDY)

@@ -17,7 +17,6 @@ from core.errors import UserError
 from core.gpus import is_one_gpu
 from core.states import KERNEL_PASS_ORDER
 from db.frames import build, select_parts
-from db.ingest import STEP_TABLES
 
 CAPTURE_COLUMNS = (
     "id",
@@ -362,7 +361,7 @@ def step_view(
     if not known:
         return NO_STEPS
     capture_id, facts = next((k for k in known if "source" in k[1]), known[0])
-    wanted = {k: v for k, v in STEP_TABLES.items() if k == "step_kernels" or not is_short}
+    wanted = {k: v for k, v in tables.STEP_TABLES.items() if k == "step_kernels" or not is_short}
     frames = {name: _fetch(db, name, columns, capture_id) for name, columns in wanted.items()}
     classes = dict(
         db.execute(

@@ -28,32 +28,13 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-_PER_CAPTURE: dict[str, tuple[str, ...]] = {
-    "kernels": tuple(c for c in tables.KERNEL_COLUMNS if c != "short_name"),
-    "phases": tables.PHASE_COLUMNS,
-    "api_calls": tables.API_CALL_COLUMNS,
-    "transfers": tables.TRANSFER_COLUMNS,
-    "gaps": tables.GAP_COLUMNS,
-    "memory_points": tables.MEMORY_POINT_COLUMNS,
-    "memory_at_peak": tables.MEMORY_AT_PEAK_COLUMNS,
-    "counters": tuple(c for c in tables.COUNTER_COLUMNS if c != "short_name"),
-    "rules": tables.RULE_COLUMNS,
-    "counter_details": tables.COUNTER_DETAIL_COLUMNS,
-    "counter_sources": tables.COUNTER_SOURCE_COLUMNS,
+_PER_CAPTURE = {
+    name: tuple(c for c in columns if c != "short_name")
+    for name, columns in tables.FRAMES.items()
+    if name != "samples" and name not in tables.STEP_TABLES
 }
 """Tables whose rows belong to one capture, with the frame's columns that they store."""
 _WITHOUT_PASS = frozenset({"counters", "rules", "counter_details", "counter_sources"})
-
-
-STEP_TABLES: Mapping[str, tuple[str, ...]] = {
-    "steps": tables.STEP_COLUMNS,
-    "step_kernels": tables.STEP_KERNEL_COLUMNS,
-    "operators": tables.OPERATOR_COLUMNS,
-    "operator_kernels": tables.OPERATOR_KERNEL_COLUMNS,
-    "idle_host": tables.IDLE_COLUMNS,
-    "flame": tables.FLAME_COLUMNS,
-}
-"""Tables of a capture's steps, operators, idle time and stacks."""
 
 
 def ingest_run(db: Database, data_dir: DataDir, run_id: str, run: AssembledRun) -> None:
@@ -192,7 +173,7 @@ def _insert_capture(
 
 
 def _insert_step_tables(db: Database, capture_id: int | None, read: tables.CaptureTables) -> None:
-    for table, columns in STEP_TABLES.items():
+    for table, columns in tables.STEP_TABLES.items():
         frame = getattr(read, table)
         if frame is not None and len(frame):
             _insert_frame(db, table, frame, columns, {"capture_id": capture_id})

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,28 +84,22 @@ def execute(
         job.close()
 
 
+@dataclass
 class Job:
     """The state of one job between its passes; `run_bundle` interleaves several of them."""
 
-    def __init__(
-        self,
-        spec: JobSpec,
-        out_dir: Path,
-        *,
-        gpu: GpuTarget,
-        on_event: EventSink | None = None,
-        keep_private: bool = False,
-        own: OwnProgram | None = None,
-        on_output: OutputCallback | None = None,
-    ) -> None:
-        self.spec = spec
-        self._own = own
-        self._on_output = on_output
-        self.out_dir = out_dir
-        self._gpu = gpu
-        self._keep_private = keep_private
-        out_dir.mkdir(parents=True, exist_ok=True)
-        self.log = JobLog(out_dir / "log.txt", on_event)
+    spec: JobSpec
+    out_dir: Path
+    _: KW_ONLY
+    gpu: GpuTarget
+    on_event: EventSink | None = None
+    keep_private: bool = False
+    own: OwnProgram | None = None
+    on_output: OutputCallback | None = None
+
+    def __post_init__(self) -> None:
+        self.out_dir.mkdir(parents=True, exist_ok=True)
+        self.log = JobLog(self.out_dir / "log.txt", self.on_event)
         self._started_at = utc_now()
         self._passes: list[dict[str, Any]] = []
         self._left_out: list[dict[str, str]] = []
@@ -123,24 +117,24 @@ class Job:
         if "ncu" in self.spec.profilers:
             launch_limit()
         keeps_reports(self.spec)
-        if self._own is None and self.spec.workload == "command":
-            self._own, longest_s = allowed_own(self.spec, self.out_dir)
+        if self.own is None and self.spec.workload == "command":
+            self.own, longest_s = allowed_own(self.spec, self.out_dir)
             limits = replace(limits, clean_s=min(limits.clean_s, longest_s),
                              profiled_s=min(limits.profiled_s, longest_s))  # fmt: skip
         self._runner = PassRunner(
             spec=self.spec,
             bundle_dir=self.out_dir,
             python=python or os.environ.get("WARPBOARD_PYTHON") or sys.executable,
-            gpu=self._gpu,
+            gpu=self.gpu,
             log=self.log,
             soft_s=limits.soft_s,
             grace_s=limits.grace_s,
             should_cancel=should_cancel or (lambda: False),
-            keep_private=self._keep_private,
-            keep_reports=self._keep_private or keeps_reports(self.spec),
+            keep_private=self.keep_private,
+            keep_reports=self.keep_private or keeps_reports(self.spec),
             num_steps=self.spec.repeats + len(self.spec.profilers),
-            own=self._own,
-            on_output=self._on_output,
+            own=self.own,
+            on_output=self.on_output,
         )
 
     @property
@@ -163,7 +157,7 @@ class Job:
             wants_history = stopped and name == "memory" and self._failure_is(OutcomeCode.OOM)
             if stopped and not wants_history:
                 continue
-            why = self._own.why_left_out(name) if self._own is not None and not stopped else None
+            why = self.own.why_left_out(name) if self.own is not None and not stopped else None
             if why:
                 self.leave_out(why)
             else:
@@ -217,8 +211,8 @@ class Job:
             "finished_at": utc_now(),
             "gpu": self._gpu_record(results),
             "environment": {
-                **_environment(results, self._gpu),
-                **(self._own.source if self._own else {}),
+                **_environment(results, self.gpu),
+                **(self.own.source if self.own else {}),
             },
             "passes": self._passes,
             "warnings": self._left_out,
@@ -250,7 +244,7 @@ class Job:
             "peaks": {},
             "noise_floor_frac": None,
         }
-        return record | {k: v for k, v in self._gpu.facts.items() if v is not None}
+        return record | {k: v for k, v in self.gpu.facts.items() if v is not None}
 
     def close(self) -> None:
         if self._runner is not None:

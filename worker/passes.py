@@ -52,42 +52,29 @@ def child_environment(gpu: GpuTarget) -> dict[str, str]:
     return env
 
 
+@dataclass(kw_only=True)
 class PassRunner:
     """Runs the passes of one job; keeps their scratch files until `close`."""
 
-    def __init__(
-        self,
-        *,
-        spec: JobSpec,
-        bundle_dir: Path,
-        python: str,
-        gpu: GpuTarget,
-        log: JobLog,
-        soft_s: Callable[[str], float],
-        grace_s: float,
-        should_cancel: Callable[[], bool],
-        keep_private: bool,
-        keep_reports: bool,
-        num_steps: int,
-        own: OwnProgram | None = None,
-        on_output: OutputCallback | None = None,
-    ) -> None:
-        self._spec = spec
-        self._bundle_dir = bundle_dir.absolute()
-        self._python = python
-        self._gpu = gpu
-        self._log = log
-        self._soft_s = soft_s
-        self._grace_s = grace_s
-        self._should_cancel = should_cancel
-        self._keep_private = keep_private
-        self._keep_reports = keep_reports
-        self._num_steps = num_steps
-        self._own = own
-        self._on_output = on_output
+    spec: JobSpec
+    bundle_dir: Path
+    python: str
+    gpu: GpuTarget
+    log: JobLog
+    soft_s: Callable[[str], float]
+    grace_s: float
+    should_cancel: Callable[[], bool]
+    keep_private: bool
+    keep_reports: bool
+    num_steps: int
+    own: OwnProgram | None = None
+    on_output: OutputCallback | None = None
+
+    def __post_init__(self) -> None:
+        self.bundle_dir = self.bundle_dir.absolute()
         self._step = 0
         # In the bundle, so that it goes with the bundle when this process is killed.
-        self._scratch = self._bundle_dir / SCRATCH
+        self._scratch = self.bundle_dir / SCRATCH
         self._scratch.mkdir(exist_ok=True)
         self._nsys_sqlite: Path | None = None
         self._shorten = LogCleaner().text
@@ -98,7 +85,7 @@ class PassRunner:
         started_at = utc_now()
         tool = profiler.probe() if profiler.needs_tool else None
         if tool is not None and not tool.is_usable:
-            on_cpu = self._spec.gpu == "cpu" and tool.path is None
+            on_cpu = self.spec.gpu == "cpu" and tool.path is None
             fix = "On a CPU choose the trace profiler" if on_cpu else tool.fix
             message = f"{pass_name}: {tool.fault}. {fix}"
             outcome = Outcome(code=OutcomeCode.TOOL_MISSING, message=message)
@@ -113,7 +100,7 @@ class PassRunner:
             command = _rank_launch(profiler, ranks) if ranks else profiler.command(context)
             shown = profiler.command(ranks[0]) if ranks else command
             self._log_command(f"{pass_name} {process}", shown)
-            monitor = ClockMonitor(self._gpu.smi_selector)
+            monitor = ClockMonitor(self.gpu.smi_selector)
             monitor.start()
             try:
                 result = self._run_command(context, command)
@@ -123,7 +110,7 @@ class PassRunner:
             os.close(events_fd)
         record, outcome = self._record(profiler, context, ranks, shown, result)
         record |= {"started_at": started_at, "clocks": clocks}
-        self._log.state(f"{pass_name} {process}: {outcome.code} {outcome.sentence}".rstrip())
+        self.log.state(f"{pass_name} {process}: {outcome.code} {outcome.sentence}".rstrip())
         self._step += 1
         return record, outcome
 
@@ -141,16 +128,16 @@ class PassRunner:
             out = work_dir / name
             self._log_command(f"{profiler.name} {process}", command)
             limits = ProcessLimits(
-                soft_s=EXPORT_LIMIT_S, grace_s=self._grace_s, output_bytes=MAX_TOOL_OUTPUT_BYTES
+                soft_s=EXPORT_LIMIT_S, grace_s=self.grace_s, output_bytes=MAX_TOOL_OUTPUT_BYTES
             )
             ended = run_process(
                 command,
                 stdout_path=out,
                 stderr_path=work_dir / f"{name}.err",
                 cwd=work_dir,
-                env=child_environment(self._gpu) | {"LC_ALL": "C"},
+                env=child_environment(self.gpu) | {"LC_ALL": "C"},
                 limits=limits,
-                should_cancel=self._should_cancel,
+                should_cancel=self.should_cancel,
             )
             if ended.killed_by in ("timeout", "output", "supervisor lost"):
                 why = "wrote without end" if ended.killed_by == "output" else "did not end"
@@ -161,31 +148,31 @@ class PassRunner:
             return out
 
         return PassContext(
-            workload=self._spec.workload,
-            params=self._spec.params,
+            workload=self.spec.workload,
+            params=self.spec.params,
             pass_name=profiler.name,
             process=process,
-            python=self._python,
+            python=self.python,
             work_dir=work_dir,
-            bundle_dir=self._bundle_dir,
+            bundle_dir=self.bundle_dir,
             events_path=events_path,
             events_fd=events_fd,
-            on_cpu=self._spec.gpu == "cpu",
+            on_cpu=self.spec.gpu == "cpu",
             tool=tool,
             nsys_sqlite=self._nsys_sqlite,
-            keep_private=self._keep_private,
-            keep_reports=self._keep_reports,
-            ncu_set=self._spec.ncu_set,
+            keep_private=self.keep_private,
+            keep_reports=self.keep_reports,
+            ncu_set=self.spec.ncu_set,
             run_tool=run_tool,
-            own=self._own,
+            own=self.own,
         )
 
     def _rank_contexts(self, context: PassContext) -> list[PassContext]:
         """Return the context of each rank, its files in a folder of its own; [] for one process."""
-        num_ranks = self._spec.num_gpus
+        num_ranks = self.spec.num_gpus
         if num_ranks == 1:
             return []
-        profiled = parse_ranks(str(self._spec.params.get("profiled_ranks", ALL_RANKS)), num_ranks)
+        profiled = parse_ranks(str(self.spec.params.get("profiled_ranks", ALL_RANKS)), num_ranks)
         contexts = []
         for rank in range(num_ranks):
             folder = context.work_dir / f"rank{rank}"
@@ -209,47 +196,47 @@ class PassRunner:
             "pass": context.pass_name,
             "process": context.process,
             "step": self._step,
-            "num_steps": self._num_steps,
+            "num_steps": self.num_steps,
         }
 
         def on_event(event: dict[str, Any]) -> None:
             if event.get("event") == "progress":
                 stage = {k: event.get(k) for k in ("stage", "done", "total")}
-                self._log.progress(base | stage)
+                self.log.progress(base | stage)
 
         def on_line(stream: str, line: str) -> None:
             if line.strip() and not line.lstrip().startswith('{"schema_version"'):
-                self._log.line(line)
+                self.log.line(line)
 
-        self._log.progress(base | {"stage": "start", "done": 0, "total": 1})
+        self.log.progress(base | {"stage": "start", "done": 0, "total": 1})
         return run_process(
             command,
             stdout_path=context.work_dir / "stdout.txt",
             stderr_path=context.work_dir / "stderr.txt",
-            cwd=context.work_dir if self._own is None else self._own.cwd,
+            cwd=context.work_dir if self.own is None else self.own.cwd,
             env=self._environment(context),
             events_path=context.events_path,
             pass_fds=(context.events_fd,),
-            stdin=None if self._own is None else self._own.stdin,
-            limits=ProcessLimits(soft_s=self._soft_s(context.pass_name), grace_s=self._grace_s),
+            stdin=None if self.own is None else self.own.stdin,
+            limits=ProcessLimits(soft_s=self.soft_s(context.pass_name), grace_s=self.grace_s),
             on_line=on_line,
-            on_output=self._on_output,
+            on_output=self.on_output,
             on_event=on_event,
-            should_cancel=self._should_cancel,
+            should_cancel=self.should_cancel,
         )
 
     def _environment(self, context: PassContext) -> dict[str, str]:
-        if self._own is None:
-            return child_environment(self._gpu)
-        env = self._own.environment(context.pass_name, context.work_dir)
-        if self._gpu.visible_devices is not None:
-            env["CUDA_VISIBLE_DEVICES"] = self._gpu.visible_devices
+        if self.own is None:
+            return child_environment(self.gpu)
+        env = self.own.environment(context.pass_name, context.work_dir)
+        if self.gpu.visible_devices is not None:
+            env["CUDA_VISIBLE_DEVICES"] = self.gpu.visible_devices
         return env
 
     def _result(self, context: PassContext, process: ProcessResult) -> dict[str, Any] | None:
-        if self._own is None:
+        if self.own is None:
             return load_result(process.stdout_path)
-        return self._own.result(context.pass_name, context.work_dir, process, self._spec.params)
+        return self.own.result(context.pass_name, context.work_dir, process, self.spec.params)
 
     def _record(
         self,
@@ -303,7 +290,7 @@ class PassRunner:
     def _check_device(self, outcome: Outcome, result: Mapping[str, Any] | None) -> Outcome:
         """Fail a GPU job that the program, finding no GPU, ran on the CPU."""
         device = (result or {}).get("device") or {}
-        wants_gpu = self._spec.gpu != "cpu" and self._own is None
+        wants_gpu = self.spec.gpu != "cpu" and self.own is None
         if outcome.is_ok and wants_gpu and device and not device.get("compute_capability"):
             return Outcome(
                 code=OutcomeCode.WORKLOAD_FAILED,
@@ -314,17 +301,17 @@ class PassRunner:
     def _public_command(self, command: list[str]) -> list[str]:
         """Return the command without this host's folders."""
         scratch = f"{self._scratch}/"
-        command = command if self._own is None else public_words(command)
+        command = command if self.own is None else public_words(command)
         shown = [self._shorten(part.replace(scratch, "")) for part in command]
         return [Path(p).name if p.startswith("/") else p for p in shown]
 
     def _log_command(self, label: str, command: list[str]) -> None:
-        self._log.state(f"{label}: {shlex.join(self._public_command(command))[:2000]}")
+        self.log.state(f"{label}: {shlex.join(self._public_command(command))[:2000]}")
 
     def _skip(
         self, pass_name: str, process: int, started_at: str, outcome: Outcome
     ) -> dict[str, Any]:
-        self._log.state(f"{pass_name} {process}: {outcome.code} {outcome.message}")
+        self.log.state(f"{pass_name} {process}: {outcome.code} {outcome.message}")
         self._step += 1
         warning = {"code": str(outcome.code), "message": outcome.message}
         return {
