@@ -150,10 +150,7 @@ def _multiply(dk_out, dv_out, dq_sum, k_at, v_at, q_at, do_at, ds_at, lse_at, de
             k_row = WHICH * HALF + gl.arange(0, HALF, gl.SliceLayout(1, of_s))
             p = gl.where(q_row[None, :] >= k_row[:, None], p, 0.0)
         if ROUNDED:
-            if dtype == gl.bfloat16:
-                p = _in_pairs(p)
-            else:
-                p = p.to(dtype)
+            p = _in_pairs(p) if dtype == gl.bfloat16 else p.to(dtype)
         p16 = gl.convert_layout(p.to(dtype), of_p)
         if LATE:
             dp = _grad_of_scores(do_at, values, do_full, no_scores, stage, phase)
@@ -259,9 +256,11 @@ def finish_dq(dq_sum, dq, scale, D: tl.constexpr):
 
 def _access(values: Tensor, width: int) -> Any:
     """Return the descriptor of one float32 a row (lse, delta), a block of `width` rows at once."""
-    layout = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=2)
     blocks = values.view(-1, width)
-    return TensorDescriptor(blocks, list(blocks.shape), [width, 1], [1, width], layout)
+    return TensorDescriptor(blocks, list(blocks.shape), [width, 1], [1, width], _OF_ROWS)
+
+
+_OF_ROWS = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=2)
 
 
 def differentiate(
