@@ -34,6 +34,10 @@ _WORDS = re.compile(
     r"|mongo|etcd|ray|slurm|ssh|broker|registry|controller|rdzv|rendezvous)(?=\d|[-.]|$)",
     _A,
 )
+_COMPOUND = re.compile(r"[a-z]{2,40}(?:host|node|server|master|gpus?|dgx|hgx)", _A)
+"""Names without digit or hyphen that say what they are: `gpuhost`, `trainnode`."""
+_MIN_PORT = 10_000
+"""Behind such a name: lines of files are seldom so many."""
 _NO_HOST = re.compile(
     r"(?:layers?|blocks?|steps?|ranks?|stages?|batch|bs|seq|len|tokens?|heads?|experts?|cuda|hip|xpu"
     r"|cpu|stream|iter|epoch|micro|mb|chunk|bucket|shard|[tpdec]p|mlp|attn|conv|fc|run|exp|fp"
@@ -108,6 +112,8 @@ def _is_host(host: str, port: int) -> bool:
     if _WORDS.search(host):
         is_size = port < 1024 or port & (port - 1) == 0
         return is_service or (is_numbered and (port in _FEW or not is_size))
+    if _COMPOUND.fullmatch(host) and port >= _MIN_PORT:
+        return port & (port - 1) != 0
     return is_service and is_numbered
 
 

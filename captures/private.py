@@ -159,6 +159,8 @@ _NAMED_JSON = re.compile(
 _HOMES = re.compile(r"/(?<![\w.]/)(?:home\d*|[Uu]sers|u|global/homes/\w)\\?/([\w.-]{3,64})", _A)
 _INDUCTOR_USER = re.compile(r"torchinductor_([\w.-]{3,64})", _A)
 _HOST_AFTER_AT = re.compile(r"\b[\w.+-]{1,64}@([A-Za-z][\w.-]{3,255})", _A)
+_HOST_AND_PORT = re.compile(r"=[\"']?([A-Za-z][A-Za-z0-9-]{2,62}):[1-6]\d{4}(?![\w:.])", _A)
+"""Of what is private by itself, such as an environment: `RDZV=trainer:45123`."""
 _NAMING = (
     (("USER=", "NAME=", "HOST=", "ADDR="), _NAMED),
     (('"user', '"User', '"USER', '"log', '"LOG', '"host', '"Host', '"HOST'), _NAMED_JSON),
@@ -166,6 +168,7 @@ _NAMING = (
     (("/home", "sers/", "sers\\/", "/u/", "/homes/"), _HOMES),
     (("torchinductor_",), _INDUCTOR_USER),
     (("@",), _HOST_AFTER_AT),
+    (("=",), _HOST_AND_PORT),
 )
 """Patterns of names, each with texts one of which is there when it can match."""
 _MAX_WORDS = 200

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from captures.private import REMOVED, clean
+from captures.private import REMOVED, PrivateWords, clean
 
 HOSTS = (
     "gpu-node17.cluster.local:29500",
@@ -36,6 +36,9 @@ HOSTS = (
     "node01.hpc.example.edu",
     "ip-10-0-12-7.ec2.internal",
     "gpu-a-3.lan",
+    "gpuhost:45123",
+    "trainnode:41001",
+    "inferenceserver:50051",
 )
 NOT = (
     "module:123",
@@ -88,6 +91,15 @@ NOT = (
     "fp8:8000",
     "mlp-1:8000",
     "x:12345",
+    "httpserver:88",
+    "graphnode:1234",
+    "treenode:9999",
+    "dataserver:32768",
+    "localhost:45123",
+    "trainer:45123",
+    "vocab:50257",
+    "hidden:53248",
+    "tokenizer:12001",
 )
 AROUND = ("{}", "connect to {} failed", "(host={})", '{{"addr": "{}"}}', "{}, then", "at {}.")
 
@@ -102,6 +114,16 @@ def test_a_host_is_cut_wherever_it_stands(host: str) -> None:
 def test_what_only_has_a_colon_and_a_number_stays(text: str) -> None:
     for around in AROUND:
         assert clean(around.format(text)) == around.format(text)
+
+
+@pytest.mark.parametrize("how", ["RDZV={}", "MASTER='{}'", "A=1\nSTORE={}\nB=2"])
+def test_a_host_that_an_environment_names_is_cut_wherever_else_it_stands(how: str) -> None:
+    words = PrivateWords()
+    words.learn(how.format("trainer:45123"))
+    words.learn("ALLOC_CONF=max_split_size_mb:51200\nX=cuda:0\nY=module:12345:7\nZ=12:30000")
+
+    assert clean("rank 3 lost trainer", words) == f"rank 3 lost {REMOVED}"
+    assert len(words) == 1
 
 
 @pytest.mark.parametrize(
