@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 from sqlite_utils import Database
 
@@ -21,6 +22,7 @@ from core.config import ROOT, DataDir
 from core.errors import UserError
 from db.connection import opened
 from db.fetch import run_row
+from tests.app.api_steps import TRACE_SHA256, manifest, trace_capture
 from tests.app.conftest import Cli
 from tests.conftest import H100
 
@@ -187,6 +189,19 @@ def test_a_data_directory_that_a_reading_command_makes_is_its_owners_alone(tmp_p
     assert open_to_others(data.root) == []
 
 
+def half_uploaded(data_dir: DataDir) -> None:
+    """Leave a run that waits for a capture of which a half has come."""
+    url = json.loads(data_dir.stack_path.read_text())["url"] + "/api/v1/runs"
+    headers = {"Authorization": f"Bearer {data_dir.token_path.read_text().strip()}"}
+    with httpx.Client(headers=headers, trust_env=False, timeout=20) as api:
+        run = api.post(url, json={"job": manifest([])["job"]}).json()["run_id"]
+        where = f"{url}/{run}/captures/{TRACE_SHA256}"
+        half = api.put(where, params={"file": "t.gz", "offset": 0}, content=b"half")
+        ended = api.post(f"{url}/{run}/finish", json=manifest([trace_capture()]))
+    assert (half.status_code, ended.status_code) == (202, 409)
+    assert list(data_dir.uploads.rglob("*.part"))
+
+
 def refused_up(data: DataDir, port: str) -> str:
     """Return the line with which a second `up` is refused."""
     done = subprocess.run(
@@ -244,6 +259,10 @@ def test_killed_worker_interrupts_its_run_alone_and_a_killed_supervisor_leaves_n
     assert cli.json("retry", long)["status"] == "queued"
     cli.json("cancel", long)
     until(lambda: status_of(data_dir, long) == "cancelled", 60)
+    half_uploaded(data_dir)
+    assert cli("delete", short) == 0
+    (data_dir.root / "up.log").chmod(0o600)  # the test's own
+    assert open_to_others(data_dir.root) == []
     below = descendants(stack.pid)
     assert len(below) >= 3
 
