@@ -44,7 +44,7 @@ def read_capture(
     stored = staging.folder / name
     removed: tuple[str, ...] = ()
     with ThreadPoolExecutor(max_workers=1) as beside:
-        before = state(path)
+        before = state(path, with_links=True)
         hashing = beside.submit(content_sha256, path)
         kind = kind or CaptureKind(readers.detect(path))
         if staging.keep_private:
@@ -54,7 +54,7 @@ def read_capture(
 
             removed = scrub(path, kind, stored, PrivateWords(salt=staging.salt))
         source_sha256 = hashing.result()
-        if state(path) != before:
+        if state(path, with_links=True) != before:
             raise _changed(path)
         hashing = beside.submit(file_sha256, stored)
         is_own_copy = not staging.keep_private
@@ -91,12 +91,12 @@ def keep_capture(
 
     stored = staging.folder / name
     words = PrivateWords(salt=staging.salt)
-    before = state(path)
+    before = state(path, with_links=True)
     removed = () if staging.keep_private else scrub(path, kind, stored, words)
     if staging.keep_private:
         _copy_whole(path, kind, stored)
     source_sha256 = content_sha256(path)
-    if state(path) != before:
+    if state(path, with_links=True) != before:
         raise _changed(path)
     tool = "nsys" if kind is CaptureKind.NSYS_REP else "ncu"
     return RunCapture(

@@ -128,16 +128,17 @@ def content_sha256(path: Path) -> str:
     return hashes[0] if len(hashes) == 1 else hash_of(hashes)
 
 
-def state(path: Path) -> tuple[tuple[int, ...], ...]:
+def state(path: Path, *, with_links: bool = False) -> tuple[tuple[int, ...], ...]:
     """Return what changes when the file, or a database's log beside it, is written or replaced.
 
-    Also when another took its place for a moment: to be renamed is a change of the file's own.
+    `with_links`: also when it was renamed, so that another could take its place for a moment, or
+    linked, as readers do with their own copies.
     """
     stamps = []
     for place in _with_logs(path):
         with suppress(OSError):
             seen = place.stat()
-            times = (seen.st_mtime_ns, seen.st_ctime_ns)
+            times = (seen.st_mtime_ns, seen.st_ctime_ns if with_links else 0)
             stamps.append((seen.st_size, *times, seen.st_dev, seen.st_ino))
     return tuple(stamps)
 
