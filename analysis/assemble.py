@@ -82,7 +82,7 @@ def _of_capture(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def leading_steps(captures: Sequence[RunCapture]) -> RunCapture | None:
-    """Return the capture whose steps stand for the run: the first that has some."""
+    """Return the capture that supplies the run's steps: the first that has some."""
     in_order = sorted(captures, key=lambda c: c.process)
     return next((c for c in in_order if "source" in c.tables.step_facts), None)
 

@@ -60,7 +60,7 @@ def load_paths(paths: Sequence[Path], staging: Staging) -> RunData:
 
 
 def captures_inside(folder: Path) -> list[Path]:
-    """Return the captures that lie in a folder, by name: those of a job's ranks make one run.
+    """Return the captures in a folder, by name: those of a job's ranks make one run.
 
     By content; other files are passed over. CaptureError for more than MAX_FILES files.
     """

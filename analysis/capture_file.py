@@ -113,7 +113,7 @@ def keep_capture(
 
 
 def _copy_whole(path: Path, kind: CaptureKind, stored: Path) -> None:
-    """Copy a capture; of a database also what still lies in its write-ahead log."""
+    """Copy a capture; a database with the contents of its write-ahead log."""
     if kind is CaptureKind.NSYS_SQLITE:
         from captures.scrub.nsys import copy_nsys_sqlite
 

@@ -36,7 +36,7 @@ _COLUMNS = {
 
 
 def session_starts(captures: Sequence[RunCapture]) -> list[int] | None:
-    """Return when each session began [ns, UTC]; None unless all captures say it."""
+    """Return when each session began [ns, UTC]; None unless all captures state it."""
     starts = [c.tables.environment.get(SESSION_START) for c in captures]
     known = [s for s in starts if isinstance(s, int)]
     return known if known and len(known) == len(starts) else None

@@ -2,8 +2,8 @@
 
 Label, unit, meaning, formula and origin; of a run's summary also the name by which runs are
 compared, and the column of the list of runs. Summaries, comparison, lists, tooltips and the docs
-are made from it; no page words a number by itself. Keys are those of `show --json`: a summary key
-by itself, else `TABLE.COLUMN`.
+are made from it; no page words a number on its own. Keys are those of `show --json`: a summary key,
+else `TABLE.COLUMN`.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ RANK_ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
      "Throughput (tokens a second) of side B over that of side A, for each GPU; 1 is ideal.",
      "throughput_ratio x ranks_a / ranks_b", "comparison of different numbers of ranks"),
     ("ranks.wait_ns", "Waiting", "ns",
-     "Time in collectives before the last rank had begun the same one.",
+     "Time in collectives before the last rank had started the same one.",
      "sum(clip(last start - own start, 0, duration))", _JOINED),
     ("ranks.late_ns", "Late", "ns", "Time that all other ranks waited for this rank alone.",
      "sum(own start - last but one start) over collectives that it begins last", _JOINED),

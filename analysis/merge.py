@@ -261,7 +261,7 @@ def _largest(records: _Records, column: str) -> int:
 
 
 def _shifted(records: _Records, column: str, offset: int) -> _Records:
-    """Return the records with their numbers raised; -1 stands for an unknown process and stays."""
+    """Return the records with their numbers raised; -1 (unknown process) stays."""
     if isinstance(records, SpanFile):
         return records.changed(lambda batch: _shifted(batch, column, offset))
     if isinstance(records, pa.Table):

@@ -48,7 +48,7 @@ def looks_numeric(token: str) -> bool:
 
 
 def is_missing(token: str) -> bool:
-    """Return whether the token stands for "no value": empty, n/a, nan, inf."""
+    """Return whether the token means "no value": empty, n/a, nan, inf."""
     return token.strip().lower() in _MISSING
 
 

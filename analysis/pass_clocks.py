@@ -22,7 +22,7 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Smallest, median and largest of what was read once a second."""
+    """Smallest, median and largest of the readings, one per second."""
 
     least: float
     median: float

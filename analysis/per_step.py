@@ -72,7 +72,7 @@ def common_basis(views: Sequence[RunView]) -> Per:
 
 
 def _holds_steps_alone(view: RunView) -> bool:
-    """Say whether all GPU work of a capture lies in steps, left out of the averages or not."""
+    """Say whether all GPU work of a capture is in steps, including excluded ones."""
     steps = view.by_step.steps
     if steps.empty or view.kernels.empty:
         return False
@@ -82,7 +82,7 @@ def _holds_steps_alone(view: RunView) -> bool:
 
 
 def num_of(view: RunView, per: Per) -> int:
-    """Return how many steps or iterations a run's totals hold of what `per` names; 1 of wholes."""
+    """Return how many `per` (steps or iterations) a run's totals cover; 1 for whole captures."""
     if per == "capture":
         return 1
     basis = basis_of(view)

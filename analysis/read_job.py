@@ -38,7 +38,7 @@ MAX_NAMES = 50_000
 MAX_TEXT_BYTES = 128 << 20
 """All texts of one capture's tables."""
 MAX_FACTS = 2_000
-"""Entries of what a run says of its surroundings, GPU or passes, and its own metrics."""
+"""Entries of a run's environment, GPU facts, passes and own metrics."""
 _IN_FILES = frozenset({"spans", "ranges", "host"})
 """Tables that are kept as Parquet files."""
 _NAMES = ("name", "path", "metric", "kernel", "message")

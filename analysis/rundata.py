@@ -46,7 +46,7 @@ class RunMetric:
     value: float
     unit: str
     better: str | None = None
-    "`higher` or `lower`, where whoever asked for it said so."
+    "`higher` or `lower`, where declared."
     process_values: tuple[float, ...] = ()
     "Of each process, in the order they ran; () for a number of the run as a whole."
 

@@ -76,7 +76,7 @@ MEMORY_POINT_COLUMNS = (
 """The curve after each change."""
 
 MEMORY_AT_PEAK_COLUMNS = ("device", "site", "phase", "role", "bytes", "count")
-"""What lived at the peak, by allocation site ("file:line function", innermost user frame)."""
+"""Live allocations at the peak, by site ("file:line function", innermost user frame)."""
 
 COUNTER_COLUMNS = (
     "launch",  # int64, order in the report from 0
@@ -211,7 +211,7 @@ IDLE_COLUMNS = (
     "step_idle_ns",  # float64, per step
     "idle_frac",  # float64, of the steps' time; all rows sum to the idle fraction
 )
-"""One row a thing that the host did while the GPU waited, longest first."""
+"""One row per host activity while the GPU waited, longest first."""
 
 FLAME_COLUMNS = (
     "metric",  # str: gpu | idle

@@ -2,7 +2,7 @@
 
 The reading side writes `run.json`, with frames as lists of values, and Parquet for launches and
 ranges. The storing side takes nothing on trust: every field is built by the record's own types, a
-path must lie in the folder, and neither pandas nor pyarrow is needed to do it.
+path must be inside the folder, and neither pandas nor pyarrow is needed to do it.
 """
 
 import dataclasses
@@ -67,7 +67,7 @@ class StoredTable:
 
 
 def write_run(run: AssembledRun, folder: Path) -> None:
-    """Write the run to `folder`, in which its files lie already."""
+    """Write the run to `folder`, which holds its files already."""
     document = _encoded(run, folder, iter(range(10**6)))
     text = json.dumps(document)
     if len(text) > MAX_RUN_BYTES:

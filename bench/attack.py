@@ -41,7 +41,7 @@ START_S = 120.0
 
 @dataclass(slots=True)
 class Watch:
-    """Asks the health route until told to stop, and keeps the longest answer."""
+    """Polls the health route until stopped, and keeps the longest answer time."""
 
     port: int
     slowest_s: float = 0.0
@@ -80,7 +80,7 @@ def ask(
 
 @contextmanager
 def peers(port: int, count: int, first: bytes) -> Iterator[list[socket.socket]]:
-    """Open connections that begin a request and do not end it."""
+    """Open connections that start a request and never finish it."""
     opened: list[socket.socket] = []
     try:
         for _ in range(count):

@@ -126,7 +126,7 @@ def span_file(folder: Path, run_id: str) -> Path:
 
 
 def is_beside(path: Path) -> bool:
-    """Whether a file holds what stands beside the spans: ranges, or what the host did."""
+    """Whether a file holds ranges or host rows rather than spans."""
     return path.stem.endswith((".ranges", ".host"))
 
 

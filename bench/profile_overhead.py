@@ -77,7 +77,7 @@ CAST = (
 
 @dataclass(slots=True)
 class Process:
-    """What one process of a program told."""
+    """Figures of one process of a program."""
 
     own_ms: float
     "Median of its own timer, of settled steps that nothing captures."
@@ -144,7 +144,7 @@ class Bench:
         profiled = [p for p in passes if p != "clean"] if number % PROFILED_EVERY == 0 else []
         first = ["bare", *(p for p in passes if p == "clean")]
         order = first if number % 2 else first[::-1]
-        if self._own.seen is None:  # the clean pass tells which steps the others capture
+        if self._own.seen is None:  # the clean pass decides which steps the others capture
             order = first[::-1]
         processes = {name: self._run(name) for name in (*order, *profiled)}
         self._rounds.append({name: process for name, process in processes.items() if process})

@@ -67,7 +67,7 @@ def alike_nights(rng: Rng, nights: np.ndarray) -> np.ndarray:
 
 
 def odd_nights(rng: Rng, nights: np.ndarray) -> np.ndarray:
-    """Make one night in twenty 5 to 50 % slower: somebody else was on the machine."""
+    """Make one night in twenty 5 to 50 % slower: another user was on the machine."""
     is_odd = rng.random(len(nights)) < 0.05
     return nights * np.where(is_odd, rng.uniform(1.05, 1.5, len(nights)), 1.0)
 

@@ -150,7 +150,7 @@ def _count_called(
 
 
 def _may_be_called(sides: list[Sides]) -> np.ndarray:
-    """Return which sides a pooled t test at 5 % tells apart: no others are ever called.
+    """Return the sides that a pooled t test at 5 % separates: no others are ever called.
 
     What `estimate` adds only widens the error of that test. It has another form for many pairs.
     """

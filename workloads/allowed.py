@@ -57,7 +57,7 @@ def allowed_entries() -> list[str]:
 
 
 def _is_in(real: str, entry: str) -> bool:
-    """Say whether a real path is what the entry names, or lies in the folder that it names."""
+    """Say whether a real path is the entry, or inside the folder that it names."""
     place = os.path.realpath(entry)
     if entry.endswith("/"):
         return real.startswith(place.rstrip("/") + "/")
@@ -89,7 +89,7 @@ def check_words(words: Sequence[str]) -> None:
 def allowed_folder(cwd: str, program: str) -> str | None:
     """Return where the program runs; None is the run's own scratch folder.
 
-    UserError unless it lies in the program's own folder or below one of WARPBOARD_ALLOW_FOLDERS:
+    UserError unless it is in the program's own folder or below one of WARPBOARD_ALLOW_FOLDERS:
     what is compared are real paths, so that a link leads nowhere else.
     """
     if not cwd:

@@ -13,7 +13,7 @@ ParamValue = str | int | float | bool
 TINY = "tiny"
 """Name of the preset made of every field's smallest value; the default on a CPU."""
 CUSTOM = "custom"
-"""Name that stands in `preset` when a dimension differs from the preset's."""
+"""Value of `preset` when a dimension differs from the preset's."""
 
 
 def param(
@@ -142,7 +142,7 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadSpec:
-    """What the product knows of one workload. `error` says why a broken one cannot be used."""
+    """Everything known about a workload. `error` says why a broken one cannot be used."""
 
     name: str
     title: str

@@ -51,7 +51,7 @@ NO_MODEL: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """A latency that nobody has measured yet."""
+    """A predicted latency."""
 
     latency_ns: float
     low_ns: float
@@ -78,7 +78,7 @@ class Experiment:
     "Share of the latency (of a larger batch: of the latency a sequence) that it should save."
     evidence: tuple[str, ...]
     status: str
-    "`offered`, `untried` (nobody measured this kind yet) or `withheld` (its record is poor)."
+    "`offered`, `untried` (no outcome of this kind yet) or `withheld` (its record is poor)."
     record: Record | None = None
     model_version: int = MODEL_VERSION
 

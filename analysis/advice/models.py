@@ -209,7 +209,7 @@ def fused_attention(step: StepWork, name: str) -> Estimate | None:
 
 
 def larger_batch(step: StepWork, factor: int) -> Estimate | None:
-    """`factor` times the batch: what is launched stays, what is computed grows.
+    """`factor` times the batch: the launches stay the same, their work grows.
 
         kernel under 3 us    stays
         product [ns]         max(time, factor * FLOPs' time), or factor * time where arithmetic

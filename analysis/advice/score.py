@@ -2,7 +2,7 @@
 
 A pair is two jobs on one GPU model that differ in what an experiment changes. Pairs of the example
 data were split before any constant was set, by a hash of what the two jobs share: an even hash may
-set constants, an odd one is held out. Only held-out pairs, and pairs that nobody had when the
+set constants, an odd one is held out. Only held-out pairs, and pairs measured after the
 constants were set, are scored.
 """
 

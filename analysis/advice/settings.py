@@ -223,7 +223,7 @@ def eager_loading(step: StepWork, api_calls: pd.DataFrame) -> Setting | None:
 
         latency [ns] = latency now - time in loading calls of a recorded step
 
-    What was loaded before the capture began is gone already.
+    Data loaded before the capture started is not in it.
     """
     ns, count = _calls_ns(step, api_calls, _LOADING)
     estimate = _saved(

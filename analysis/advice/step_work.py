@@ -29,9 +29,9 @@ FUSIBLE = frozenset(
     }
 )  # fmt: skip
 EAGER_PHASES = ("optimizer", "regroup")
-"""Phases of our workloads that `compile` leaves as they are."""
+"""Phases of our workloads that `compile` does not change."""
 _NOT_FUSED = r"(?i)sort|topk|radix|scan|gathertopk|nonzero"
-"""Indexing kernels that a compiler calls as they are."""
+"""Indexing kernels that inductor calls instead of fusing."""
 
 
 @dataclass(frozen=True, kw_only=True)

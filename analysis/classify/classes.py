@@ -84,7 +84,7 @@ def fractions(kernels: pd.DataFrame) -> Mapping[str, Any]:
         category_total_ns  = {category: ns}, opaque rows under `opaque` whatever their name
 
     Without any time (T = 0) only an empty `category_total_ns` is returned: a share is unknown.
-    Where all time is opaque, gemm_frac and attention_frac are left out: none of it was seen.
+    Where all time is opaque, gemm_frac and attention_frac are left out: no kernel was recorded.
     """
     if kernels.empty:
         return {"category_total_ns": {}}

@@ -15,7 +15,7 @@ from analysis.classify.names import NameView, short_name, view
 MAX_CHARS = 64
 ELLIPSIS = "\u2026"
 MAX_TOKENS = 6
-"""Differing words that are put behind labels which would otherwise read alike."""
+"""Differing words appended to labels that would otherwise be equal."""
 MAX_ROUNDS = 4
 
 _WRAPPER = re.compile(
@@ -95,7 +95,7 @@ def _dtype(seen: NameView, inner: str) -> str:
 
 
 def cut_middle(text: str, max_chars: int = MAX_CHARS) -> str:
-    """Return at most `max_chars`, begin and end kept: tile and layout stand at the end."""
+    """Return at most `max_chars`, start and end kept: tile and layout are at the end."""
     if len(text) <= max_chars:
         return text
     tail = (max_chars - 1) * 2 // 5
@@ -103,7 +103,7 @@ def cut_middle(text: str, max_chars: int = MAX_CHARS) -> str:
 
 
 def distinct_labels(names: Sequence[str], max_chars: int = MAX_CHARS) -> dict[str, str]:
-    """Return a label for each distinct name; two names read alike only if nothing tells them apart.
+    """Return a label per distinct name; two are equal only if nothing distinguishes the names.
 
     Labels that collide, whole or once they are cut, get the words in which their names differ. What
     then reads like another label is told apart from that one too.
@@ -129,7 +129,7 @@ def distinct_labels(names: Sequence[str], max_chars: int = MAX_CHARS) -> dict[st
 
 
 def _alike(labels: Mapping[str, str]) -> list[list[str]]:
-    """Return the names that read alike, a list for each label of several."""
+    """Return the names that share a label, a list per label."""
     groups: dict[str, list[str]] = defaultdict(list)
     for name, text in labels.items():
         groups[text].append(name)
@@ -137,7 +137,7 @@ def _alike(labels: Mapping[str, str]) -> list[list[str]]:
 
 
 def _differences(names: Sequence[str]) -> list[str]:
-    """Return for each name the words that tell it apart from the others, as few as do.
+    """Return for each name the fewest words that distinguish it from the others.
 
     Words are compared place by place, counted from the front and from the back: a word more in the
     middle shifts the places behind it.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 MAX_NAME_CHARS = 1_000
-"""Longer names are cut before matching: what decides stands in front, and matching stays quick."""
+"""Longer names are cut before matching: the deciding part is in front, and matching stays fast."""
 
 MAX_WORDS_CHARS = 160
 
@@ -25,7 +25,7 @@ _NOT_WORD = re.compile(r"[^0-9A-Za-z]+")
 _LABEL = re.compile(r"^(?:#+ )?[A-Z][\w-]* [^\[\]]+$")
 """A title in words, as PyTorch gives the steps of a compiled graph."""
 _GRAPH_CALL = re.compile(r"^#+ Call (CompiledFxGraph \w{8})\w{4,} #+$")
-"""The call of a compiled graph; eight characters of its hash tell it from others."""
+"""The call of a compiled graph; eight characters of its hash identify it."""
 _KERNEL_NUMBER = re.compile(r"_kernel_?\d+(?=_)")
 _FIXED_CASE = (
     (re.compile(r"MoE"), "Moe"),

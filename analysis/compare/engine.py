@@ -53,7 +53,7 @@ def make_reason(result: PairResult, explained: Explanation, metric: Metric, devi
     ):
         return result.reason
     if metric.name == "kernel_time":
-        return result.reason  # opaque graphs: their time stands for kernels that nobody saw
+        return result.reason  # opaque graphs: time of kernels that were not recorded
     change = fall.total_b_ns / fall.total_a_ns - 1
     totals = f"{decimal(fall.total_a_ns / 1e6)} -> {decimal(fall.total_b_ns / 1e6)} ms"
     return f"{result.reason}; {WORDS[device].time} {totals} ({change:+.1%}) per {fall.per}"

@@ -32,7 +32,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequences:
-    """All launches of one run, and the iteration that stands for the others."""
+    """All launches of a run, and a representative iteration."""
 
     launches: tuple[Launch, ...]
     "The representative iteration, in order of start."
@@ -44,7 +44,7 @@ class Sequences:
 
 
 def load_sequences(view: RunView, *, in_steps: bool = False) -> Sequences | None:
-    """Read a run's span files; `in_steps`: what lies in its regular steps alone.
+    """Read a run's span files; `in_steps`: only launches in its regular steps.
 
     None without them, when they do not hold all that kernel time, or past MAX_LAUNCHES.
     """

@@ -73,7 +73,7 @@ def resolve(name: str, a: Sequence[RunView], b: Sequence[RunView]) -> Metric:
 
 
 def _better(name: str, views: Sequence[RunView]) -> str | None:
-    """Return which way whoever asked for the metric called better, if they did."""
+    """Return the direction that was declared better for the metric, if any."""
     base = name.partition(":")[0]
     for view in views:
         if "better" in view.metrics:

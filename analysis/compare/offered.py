@@ -21,7 +21,7 @@ _NOT_OFFERED = ("command", "ranks", "straggler")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """What a suggestion needs to know of a finished run."""
+    """The part of a finished run that a suggestion needs."""
 
     run_id: str
     workload: str
@@ -152,7 +152,7 @@ class Isolated:
     "Its values, `field value` where the variable has several fields."
     run_a: str | None
     run_b: str | None
-    "Runs of the pair; one of them is the comparison's own, the other None where nobody ran it."
+    "Runs of the pair; one of them is the comparison's own, the other None if it was not run."
     base: RunRow
     "The comparison's own run of the pair."
     missing: Mapping[str, Any]

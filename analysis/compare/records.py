@@ -7,7 +7,7 @@ from analysis.compare.labels import RanOn
 
 Verdict = Literal["faster", "slower", "no_difference", "not_enough_samples", "not_comparable"]
 IntervalBasis = Literal["processes", "samples"]
-"""What an interval was made from: `samples` of one process know nothing of other processes."""
+"""What an interval was made from: `samples` of one process miss the spread between processes."""
 Effect = Literal["intended", "breaks", "noted", "unknown"]
 """`breaks` makes the ratio meaningless, `unknown` is known on one side only."""
 

@@ -164,7 +164,7 @@ def _level(log_a: Array, log_b: Array) -> float:
 
 
 def _wander(a: Groups, b: Groups) -> bool:
-    """True where neighbouring samples of a process are alike, over all processes together."""
+    """True where neighbouring samples of a process are correlated, over all processes."""
     logs = [np.log(group) for group in (*a, *b)]
     off = [log - log.mean() for log in logs]
     power = sum(float(x @ x) for x in off)

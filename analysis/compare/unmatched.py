@@ -168,7 +168,7 @@ def _pair_same_name(rows: Rows) -> None:
 
 
 def _pair_alike(rows: Rows) -> None:
-    """Pair kernels of one category whose short names are alike, the most alike first."""
+    """Pair kernels of one category with similar short names, the most similar first."""
     left_a = rows.without_partner("a")[:MAX_COMPARED]
     left_b = rows.without_partner("b")[:MAX_COMPARED]
     scale = sum(y.b_ns for y in left_b) / (sum(x.a_ns for x in left_a) or 1)

@@ -7,7 +7,7 @@ The rule. A difference is called when
 * the test of `statistics` calls it at its level (about 1 %) and the ratio lies beyond the floor,
   from 4 processes per side on. Where no floor was measured, ASSUMED_FLOOR_FRAC stands for it;
 * without a measured floor, the interval is wholly beyond FEW_FLOOR_FRAC, from 2 processes per side
-  on: so far apart do processes of one build lie on machines with several states.
+  on: processes of one build differ by that much on machines with several states.
 
 One process per side is never a verdict. So more of the same data never weakens one.
 """
@@ -154,7 +154,7 @@ class _Case:
 
     @property
     def sure(self) -> float:
-        """What the interval must lie beyond to decide by itself."""
+        """The interval alone decides beyond this."""
         if self.floor is not None:
             return _largest_ratio(self.floor) - 1 if self.is_few else self.floor
         return FEW_FLOOR_FRAC if self.assumed_floor else 0.0

@@ -147,7 +147,7 @@ def _kernel_parts(kernels: pd.DataFrame) -> Parts:
 
 
 STACK_DIFF_COLUMNS = ("node", "parent", "name", "kind", "a_self_ns", "b_self_ns", "a_ns", "b_ns")
-"""One row per stack that either run has; `a_ns` and `b_ns` are with all that lies in it."""
+"""One row per stack that either run has; `a_ns` and `b_ns` include its children."""
 
 Path = tuple[str, ...]
 

@@ -25,7 +25,7 @@ from core.plain_text import MAX_CELL_CHARS, cut, escape, is_formula, visible
 Exportable = Comparison | StudyTable
 MARKDOWN_SPECIAL = re.compile(r"([\\`*\[\]<>|~&])|(?<![A-Za-z0-9])(_)|(_)(?![A-Za-z0-9])")
 MENTION = re.compile(r"(?<![A-Za-z0-9])[@#](?=[A-Za-z0-9])|\bGH-(?=\d)|(?<=://)|\bwww(?=\.)", re.I)
-"""What GitHub turns into a link by itself: `@user`, `#1`, `GH-1`, addresses."""
+"""What GitHub autolinks: `@user`, `#1`, `GH-1`, addresses."""
 PAIR_FIELDS = (
     "a",
     "b",

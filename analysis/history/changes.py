@@ -276,13 +276,13 @@ def _deviations(logs: Array) -> Array:
 
 
 def _widening(deviations: Array) -> float:
-    """Return by how much neighbours that are alike widen the error of a mean; at least 1."""
+    """Return the factor by which autocorrelation widens the error of a mean; at least 1."""
     count = len(deviations)
     power = float(deviations @ deviations)
     if count < MIN_OWN or power == 0.0:
         return 1.0
     factor = float(deviations[1:] @ deviations[:-1]) / power
-    factor = min(factor + 1 / count, 0.95)  # a sample's own mean makes it look less alike
+    factor = min(factor + 1 / count, 0.95)  # subtracting the sample's mean biases it down
     return math.sqrt((1 + factor) / (1 - factor)) if factor > 0 else 1.0
 
 

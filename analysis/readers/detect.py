@@ -219,7 +219,7 @@ def _detect_json(path: Path, start: str) -> CaptureKind:
         raise CaptureError(path, text, "Run `nsys stats --format csv`, or import the .sqlite")
     if '"warpboard_version"' in start and '"passes"' in start:
         raise CaptureError(
-            path, "this is a bundle's manifest alone", "Import the folder that it lies in"
+            path, "this is a bundle's manifest alone", "Import the folder that contains it"
         )
     if _NCU_LINE.search(start):
         return CaptureKind.NCU_CSV if _NCU_HEADER.search(start) else CaptureKind.NCU_LOG

@@ -1,1 +1,1 @@
-"""What a capture with a timeline says, whoever recorded it: one model, each rule written once."""
+"""The meaning of a timeline, whatever tool recorded it: one model, each rule written once."""

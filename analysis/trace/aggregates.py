@@ -72,7 +72,7 @@ def _short_name(name: str) -> str:
 
 
 def dims_text(dims: tuple[int, int, int] | None) -> str | None:
-    """Return a grid or block as it stands in tables: "x,y,z"."""
+    """Return a grid or block as tables have it: "x,y,z"."""
     return None if dims is None else ",".join(map(str, dims))
 
 

@@ -36,7 +36,7 @@ class Attribution:
     is_by_device_time: bool
     "No launch was recorded at all."
     num_ambiguous: int
-    "Operations that stayed without a range because several threads' ranges enclose them alike."
+    "Operations without a range because ranges of several threads enclose them equally."
 
     @property
     def phase(self) -> Int32s:

@@ -85,7 +85,7 @@ def _is_captured(trace: Trace) -> Bools:
     for thread in np.unique(calls.thread[begins]).tolist():
         own = np.flatnonzero(calls.thread == thread)
         depth = np.cumsum(begins[own].astype(np.int64) - ends[own])
-        # An end without a begin (recorded from the middle on) starts the count anew.
+        # An end without a begin (recorded from the middle on) restarts the count.
         captured[own] = depth > np.minimum(np.minimum.accumulate(depth), 0)
     return captured
 

@@ -211,7 +211,7 @@ def failed_call_warnings(api_calls: pd.DataFrame) -> Iterator[CaptureWarning]:
 
 
 def memory_warnings(figures: dict[str, int]) -> Iterator[CaptureWarning]:
-    """Warn of what the allocation curve cannot show."""
+    """Warn about what the allocation curve cannot show."""
     if figures.get("is_partial"):
         yield warn(
             "memory_before_capture",

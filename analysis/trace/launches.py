@@ -30,7 +30,7 @@ OPTIMIZER = re.compile(
 """Kernels that only an optimizer launches."""
 
 UNIFIED = "unified "
-"""How the names of moves of managed memory begin (`tables.COPY_KINDS`)."""
+"""Name prefixes of managed-memory migrations (`tables.COPY_KINDS`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 A loader per format (`readers/nsys`, `readers/torch_trace`) ends here. Attribution, gaps, phases,
 steps, operators, ranks, summaries and spans are computed from these tables alone, so a rule holds
 for every format. Columns are numpy arrays of equal length; times are integer ns on the capture's
-own clock and may be negative. MISSING (-1) stands for "not recorded" in every integer column but
+own clock and may be negative. MISSING (-1) means "not recorded" in every integer column but
 the times; it is never a measured value.
 """
 
@@ -230,7 +230,7 @@ class Sources:
     "Ranks of the job, of which the capture may hold one; None where it does not say."
     session_start_ns: int = 0
     session_end_ns: int | None = None
-    "When the recording began and ended, on the capture's clock; None where it does not say."
+    "Start and end of the recording on the capture's clock; None if not stated."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

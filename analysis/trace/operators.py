@@ -198,7 +198,7 @@ def _up(ranges: HostRanges, values: Int64s) -> Int64s:
 
 
 def _is_outermost(ranges: HostRanges, group_of: Int32s) -> Bools:
-    """Tell which ranges have none of their own group around them."""
+    """Mark the ranges that are outermost in their group."""
     is_outer = np.ones(len(ranges), bool)
     above = ranges.parent.copy()
     todo = np.flatnonzero(above >= 0)

@@ -1,7 +1,7 @@
 """Which host ranges are phases, what their paths are, and which range a moment of a thread is in.
 
 Phases are what the program annotated and what libraries open around their own calls. Operators and
-Python functions are not phases: a phase lies in the nearest phase around it.
+Python functions are not phases: a phase's parent is the nearest phase around it.
 """
 
 from collections.abc import Iterator
@@ -100,7 +100,7 @@ class PhaseRanges:
         return np.flatnonzero(self.path[:-1] >= 0)
 
     def within(self, name: str, names: tuple[str, ...]) -> Bools:
-        """Say which ranges are, or lie in, a range of this name."""
+        """Mark the ranges with this name and everything inside them."""
         codes = [i for i, text in enumerate(names) if text == name]
         return _or_around(self.ranges, np.isin(self.ranges.name, codes))
 

@@ -88,7 +88,7 @@ KIND_COLUMNS = (
     "median_ns",  # float64, of a call
     "algorithm_gbps",  # Float64, GB/s of the median call
     "bus_gbps",  # Float64
-    "wait_ns",  # Int64, over all ranks: for the slowest to begin
+    "wait_ns",  # Int64, over all ranks: for the slowest to start
     "transfer_ns",  # Int64, over all ranks: the rest
     "transfer_bus_gbps",  # Float64, bus bandwidth of the median transfer
 )
@@ -211,7 +211,7 @@ def _by_gpu(ranks: pd.DataFrame) -> Int64s | None:
 
 
 def _of_several_jobs(ranks: pd.DataFrame) -> list[CaptureWarning]:
-    """Say that captures are not of one job at one time; [] as far as they may be.
+    """Warn that the captures are not of one job and time; [] if they may be.
 
     One rank that two captures claim to hold, or jobs of different sizes.
     """
@@ -348,7 +348,7 @@ def _on_one_axis(calls: pd.DataFrame, ranks: pd.DataFrame, clocks: Sequence[Cloc
 
 
 def _waits(calls: pd.DataFrame, paired: Int64s) -> pd.DataFrame:
-    """Return the paired calls that synchronise, with how long each waited for the last to begin.
+    """Return the paired calls that synchronise, with how long each waited for the last to start.
 
     `last` marks the rank that came last, `waited_ns` how long all others waited for it alone.
     """
@@ -376,7 +376,7 @@ def _waits(calls: pd.DataFrame, paired: Int64s) -> pd.DataFrame:
 
 
 def _unpaired(waits: pd.DataFrame | None) -> float | None:
-    """Return how far apart [ns] ends of what was taken for one collective lie, if too far.
+    """Return the spread [ns] of ends within one collective, if too large.
 
     None can finish before all have started, so ends that scatter belong to different collectives.
     """
@@ -634,7 +634,7 @@ class _Waits:
         return step_of
 
     def cause(self, at: int) -> tuple[str | None, str | None]:
-        """Return what kept a rank before the collective that it was latest for."""
+        """Return what delayed a rank before the collective at which it was last."""
         first, last = np.searchsorted(self.number, [self.number[at], self.number[at] + 1])
         others = first + np.flatnonzero(self.row[first:last] != self.row[at])
         if not len(others) or self.waited_ns[at] <= 0:

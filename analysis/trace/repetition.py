@@ -108,7 +108,7 @@ class _Loop:
     "What lies before the first and after the last cut makes one more usual turn."
     covered: float
     exact: float
-    "Share of the alike turns that are equal to the usual one."
+    "Share of the similar turns that are equal to the usual one."
 
     @property
     def launched(self) -> tuple[int, float]:
@@ -241,7 +241,7 @@ def _runs(code: Int64s, length: int) -> Int64s:
 
 
 def _places(run: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the entries ordered by their run, and where each run's entries begin."""
+    """Return the entries ordered by run, and the start of each run's entries."""
     order = np.argsort(run, kind="stable")
     is_new = np.append(True, run[order][1:] != run[order][:-1])
     return order, np.append(np.flatnonzero(is_new), len(run))
@@ -264,7 +264,7 @@ def _regularity(places: Int64s, bounds: Int64s) -> tuple[NDArray[np.float64], ND
 
 
 def _loop(work: LaunchSequence, marks: _Marks, cuts: Int64s) -> _Loop | None:
-    """Return the loop that an anchor cuts; None where its turns are not alike."""
+    """Return the loop that an anchor cuts; None where its turns differ."""
     digest = np.diff(marks.digest[cuts])
     usual, usual_digest = _usual(marks.buckets, cuts, digest)
     equal = digest == usual_digest

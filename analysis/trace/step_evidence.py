@@ -1,4 +1,4 @@
-"""Where the steps of a process begin and end, by the best evidence that its capture holds.
+"""Start and end of a process's steps, by the best evidence in its capture.
 
 Numbered ranges come first: the program itself says where it turns. Of several kinds of numbered
 ranges the outermost counts that repeats and covers the GPU work, so that an iteration inside an
@@ -316,7 +316,7 @@ def _doubt(sequence: LaunchSequence, repetition: Repetition, entries: Int64s) ->
 def _is_cut_window(code: Int64s, repetition: Repetition) -> bool:
     """Tell whether a capture holds its turns and, at both edges, a part of one more.
 
-    What was in flight when the capture began has no launch, so its order there tells nothing. A
+    Operations in flight when the capture started have no launch, so their order means nothing. A
     whole number of turns is not a window that chance cut.
     """
     rows = np.flatnonzero(repetition.is_alike)

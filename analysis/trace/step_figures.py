@@ -47,7 +47,7 @@ def step_kernels(trace: Trace, steps: Steps) -> pd.DataFrame:
 
 
 def regular_ops(trace: Trace, steps: Steps) -> tuple[Bools, int]:
-    """Return which operations lie in regular steps of the leading process, and those steps."""
+    """Return the operations in regular steps of the leading process, and those steps."""
     if not len(steps.frame):
         return np.zeros(len(trace.gpu_ops), bool), 0
     counts = steps.frame["is_regular"].to_numpy(bool)
@@ -75,7 +75,7 @@ def step_parts(
 
 
 def _starts_in_step(steps: Steps, start_ns: Int64s, process: Int32s) -> Bools:
-    """Say which host events of the leading process began in one of its regular steps."""
+    """Mark the host events of the leading process that started in a regular step."""
     own = steps.frame[(steps.frame["process"] == steps.process) & steps.frame["is_regular"]]
     first, last = own["start_ns"].to_numpy(np.int64), own["end_ns"].to_numpy(np.int64)
     place = np.searchsorted(first, start_ns, side="right") - 1

@@ -332,7 +332,7 @@ def _periods(figures: Mapping[str, Any], cuts: StepCuts) -> pd.arrays.IntegerArr
 def _kinds_of(
     sequence: LaunchSequence, entry_step: Int64s, num: int, *, once: bool
 ) -> NDArray[np.int64]:
-    """Return the kind of each step: 0 the most frequent, then what else is alike.
+    """Return the kind of each step: 0 the most frequent, then the other recurring ones.
 
     Steps without GPU work are the usual ones only where there are no others. `once`: how often a
     step launches something does not tell kinds apart.

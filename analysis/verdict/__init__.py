@@ -267,7 +267,7 @@ def _idle_steps(view: RunView, cause: str, *, is_skipped: bool) -> tuple[str, ..
 
 
 def _between(view: RunView, idle: Idle) -> RunVerdict:
-    """Say that the bounds of the idle share lie on both sides of what makes a run wait."""
+    """Return the verdict when the bounds of the idle share straddle the waiting limit."""
     return RunVerdict(
         kind=VerdictKind.UNKNOWN,
         headline=f"Cannot tell what limits it: the GPU idles between {percent(idle.low)} and "

@@ -14,7 +14,7 @@ MIN_LATE_FRAC = 0.05
 MIN_LATE_RATIO = 2.0
 """So many times longer than for any other rank: else ranks take turns at being last."""
 MIN_STEPS = 3
-"""Fewer steps are not told apart from the ranks' entry into the recording."""
+"""Fewer steps cannot be separated from the ranks' entry into the recording."""
 MIN_EXPOSED_FRAC = 0.15
 """Less exposed communication than this limits nothing."""
 MAX_SPEEDUP = 1.25
@@ -77,7 +77,7 @@ def _late_rank(view: RunView, rows: Rows) -> BusyLimit | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CleanRoom:
-    """What the clean pass leaves for waiting: a profiler slows hosts, not all of them alike."""
+    """Waiting time by the clean pass: a profiler slows hosts, by different amounts."""
 
     latency_ns: float
     period_ns: float

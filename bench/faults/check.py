@@ -81,7 +81,7 @@ def _num_gone(data: DataDir) -> int:
 
 
 def _num_bundles(spool: Path) -> int:
-    """Count what lies in a spool, bundles that the dashboard refused included."""
+    """Count the bundles in a spool, refused ones included."""
     own = [p for p in spool.iterdir() if p.is_dir() and p.name != "refused"]
     refused = spool / "refused"
     return len(own) + (len(list(refused.iterdir())) if refused.is_dir() else 0)

@@ -24,7 +24,7 @@ def _workers(stage: Stage) -> list[str]:
 
 
 def kill_worker(stage: Stage, rng: random.Random) -> bool:
-    """Kill the worker's main process: everything below it must end by itself."""
+    """Kill the worker's main process: everything below it must exit without help."""
     return stage.actors[rng.choice(_workers(stage))].kill()
 
 

@@ -1,6 +1,6 @@
 """Networks that can be cut: a private pair of network namespaces, and a TCP proxy.
 
-Everything lies in a network namespace of the campaign's own; the host's network is not touched.
+Everything is in the campaign's own network namespace; the host's network is not touched.
 """
 
 import contextlib

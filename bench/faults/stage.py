@@ -177,7 +177,7 @@ class Stage:
             try:
                 submit_jobs(db, self.data, [job], name)
             except AppError:
-                self.num_told_in_vain += 1  # Redis is away: the run is queued, nobody was told
+                self.num_told_in_vain += 1  # Redis is down: the run is queued, no message was sent
             self.run_ids += [r[0] for r in db.execute("SELECT id FROM runs") if r[0] not in before]
 
     def send_again(self, task: str, run_id: str, queue: str) -> bool:

@@ -73,7 +73,7 @@ def join_ranks(num_gpus: int, *, on_gpu: bool, is_parallel: bool) -> Ranks:
     if on_gpu:
         local = int(os.environ.get("LOCAL_RANK", 0))
         torch.cuda.set_device(local)
-        # CPU tensors go by gloo: what the ranks agree on must not appear among the GPU's work.
+        # CPU tensors go over gloo: what the ranks agree on must not appear among the GPU's work.
         options = {"backend": "cpu:gloo,cuda:nccl"}
     if size == 1:
         store: Any = torch.distributed

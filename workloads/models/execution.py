@@ -36,7 +36,7 @@ def compiled(function: F, mode: str) -> F:
 
 
 def begin_step(mode: str) -> None:
-    """Tell inductor's CUDA graph trees that a new iteration begins."""
+    """Mark the start of an iteration for inductor's CUDA graph trees."""
     if mode in ("reduce-overhead", "max-autotune"):
         torch.compiler.cudagraph_mark_step_begin()
 

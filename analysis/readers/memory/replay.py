@@ -1,8 +1,8 @@
 """Replay one device's allocator history backwards-anchored: the final live set gives the baseline.
 
-Replaying from an empty set gives a curve that is too low by whatever lived before the recording
-began. The live set at the end is known exactly, so baseline = final live bytes - net change of the
-history. Memory stays busy from `alloc` to `free_completed`; `free_requested` changes nothing.
+Replaying from an empty set gives a curve that is too low by whatever was allocated before the
+recording. The live set at the end is known exactly, so baseline = final live bytes - net change of
+the history. Memory stays busy from `alloc` to `free_completed`; `free_requested` changes nothing.
 
 What a snapshot says twice (totals of segments, the same fields in like records) is checked first.
 """
@@ -257,7 +257,7 @@ def _net(history: DeviceHistory, events: Sequence[Mapping[str, Any]]) -> tuple[i
 
 
 def _time_ns(event: Mapping[str, Any], index: int) -> int:
-    """Snapshots before PyTorch 2.2 have no timestamps: the order of events stands in."""
+    """Snapshots before PyTorch 2.2 have no timestamps: the order of events replaces them."""
     time_us = event.get("time_us", index)
     if not isinstance(time_us, int) or not 0 <= time_us < 1 << 53:
         raise ValueError(f"`time_us` is {time_us!r}, not a time")
@@ -337,7 +337,7 @@ def _phases_of(history: DeviceHistory, events: Sequence[Mapping[str, Any]]) -> l
 
 
 def _peak_index(history: DeviceHistory, events: Sequence[Mapping[str, Any]]) -> int:
-    """Return the event that made the peak; -1 where the recording began at it."""
+    """Return the event that made the peak; -1 if the recording started at it."""
     level = history.baseline_bytes or 0
     if level == history.peak_bytes:
         return -1
@@ -353,7 +353,7 @@ def _live_before(
     events: Sequence[Mapping[str, Any]],
     final: dict[int, tuple[int, Any]],
 ) -> dict[int, tuple[int, Any]]:
-    """Return what lived when the recording began: freed or live, never allocated in it."""
+    """Return the blocks live at the recording's start: freed or live, never allocated in it."""
     inside: dict[int, int] = {}
     before: dict[int, tuple[int, Any]] = {}
     seen: set[int] = set()

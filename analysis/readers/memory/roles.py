@@ -36,7 +36,7 @@ class Block:
     is_of_optimizer: bool = False
     "Its stack is the optimizer's."
     is_building: bool = False
-    "Allocated before any phase began, and never freed."
+    "Allocated before the first phase, and never freed."
     freed_in: str | None = None
     "Kind of phase (`kind_of_phase`); None where it lives to the end."
     role: str | None = None

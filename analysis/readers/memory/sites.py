@@ -10,7 +10,7 @@ from captures.private import short_path
 
 UNKNOWN_SITE = "(allocated before the recording)"
 EARLIER = "(before the recording)"
-"""The phase of what lived already when the recording began."""
+"""The phase of blocks that were live before the recording."""
 _LIBRARY = re.compile(
     r"(site|dist)-packages[/\\]|[/\\]lib[/\\]python3|^<(?:frozen|eval_with_key)|torch[/\\](nn|_|optim)"
 )
@@ -108,7 +108,7 @@ def _phase_of_frame(name: str, file: str) -> tuple[str, bool] | None:
             return "forward", False  # a layer's own; the model around it may say more
         if name != "step" or "optim" in file:
             return _BY_FUNCTION[name], True
-    # The loss ends the forward pass, whoever calls it.
+    # The loss ends the forward pass, whatever calls it.
     return ("forward", False) if _LOSS_CALL.match(name) else None
 
 

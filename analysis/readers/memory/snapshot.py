@@ -163,7 +163,7 @@ def _memory(histories: list[DeviceHistory]) -> dict[str, Any]:
 def _warnings(histories: list[DeviceHistory]) -> tuple[CaptureWarning, ...]:
     if not any(h.num_events for h in histories):
         text = (
-            "The snapshot holds no allocation history: only what lived when it was taken. Call "
+            "The snapshot holds no allocation history: only the live blocks at that time. Call "
             "torch.cuda.memory._record_memory_history() before the part of interest."
         )
         return (CaptureWarning(code="no_memory_history", message=text),)

@@ -109,7 +109,7 @@ def read_ncu_log(path: Path) -> CaptureTables:
     profiled = [li for li in lines if li.startswith("==PROF== Profiling ")]
     unfinished = [li for li in profiled if "100%" not in li]
     if unfinished and "profiling_incomplete" not in codes:
-        text = f"{len(unfinished)} launches were begun and not finished: the log is incomplete."
+        text = f"{len(unfinished)} launches were started and not finished: the log is incomplete."
         warnings.append(CaptureWarning(code="profiling_incomplete", message=text))
     if "no_kernels_profiled" not in codes:
         has_tables = any(re.match(r"\s+Section: ", li) for li in lines)

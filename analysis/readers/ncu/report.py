@@ -130,7 +130,7 @@ _NO_KERNELS = CaptureWarning(
 def read_ncu_rep(path: Path, *, words: PrivateWords | None = None) -> CaptureTables:
     """Return counters and rules; CaptureError for a damaged report, or without a tool for it.
 
-    With `words` they are cleaned of what is private.
+    With `words`, private data is removed.
     """
     with reading(path):
         num_results, version = check_layout(path)

@@ -64,7 +64,7 @@ class ColumnBatches:
     extra: tuple[str, ...] = ()
     "Optional columns that many exports lack: their absence is not a finding."
     fills: Mapping[str, int] = field(default_factory=dict)
-    "What stands for an absent value where MISSING could be a real one, by column."
+    "Sentinel for an absent value where MISSING could be a real one, by column."
     nullable: frozenset[str] = frozenset()
     "Columns that every known export leaves empty in some rows."
     num_rows: int = 0

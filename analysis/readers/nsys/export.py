@@ -42,7 +42,7 @@ def read_nsys_sqlite(
 ) -> CaptureTables:
     """Return everything the export holds. CaptureError for a file that is not a sound export.
 
-    `is_sound`: SQLite has just written the file anew, so its structure needs no check. `scratch`:
+    `is_sound`: SQLite has just rewritten the file, so its structure needs no check. `scratch`:
     folder for the spans of large captures; the system's own if None.
 
     Read-only; nothing is written beside the file. What was not recorded is absent, with a warning

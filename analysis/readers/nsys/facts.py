@@ -106,7 +106,7 @@ def _system(database: NsysDatabase) -> dict[str, str]:
     pairs = _pairs(database, "TARGET_INFO_SYSTEM_ENV")
     facts = {ours: pairs[theirs] for theirs, ours in _SYSTEM.items() if pairs.get(theirs)}
     if "." not in facts.get("driver", "."):
-        del facts["driver"]  # 2022.4 wrote a packed number that nobody would recognise
+        del facts["driver"]  # 2022.4 wrote a packed number that is not a version
     return facts
 
 

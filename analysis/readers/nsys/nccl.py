@@ -1,6 +1,6 @@
 """Read what NCCL says of its calls in NVTX payloads: the bytes of a message and the communicator.
 
-An export holds them where it was made with `--include-blobs=true`. A payload begins with a header
+An export holds them where it was made with `--include-blobs=true`. A payload starts with a header
 of 32 bytes (domain, schema, sizes); its fields follow at the offsets that the export's own table of
 schemas gives, and are known by their names there.
 """

@@ -83,7 +83,7 @@ OK, NOT_READY, OLD_NOT_READY, OTHER_ERROR = 0, 600, 34, 1
 """Results told apart: cudaErrorNotReady is a query's answer, whatever else is not 0 an error."""
 UNKNOWN_KERNEL = "unknown kernel (name id {})"
 UNKNOWN_CALL = "unknown call (name id {})"
-"""What stands for a name that the file does not hold."""
+"""Placeholder for a name that the file does not contain."""
 ALLOCATION, RELEASE = 0, 1
 MODEL_MEMORY = {2: 0, 1: 1, 0: 2, 4: 3, 5: 4}
 """nsys' memKind -> the model's kind of memory."""

@@ -25,7 +25,7 @@ class Content(StrEnum):
     SIZES = "memory size"
     RANGES = "range"
     MIXED = "GPU"
-    "Kernels, copies and perhaps API calls, told by a category in each row."
+    "Kernels, copies and possibly API calls, distinguished by a category column."
     OTHER = "other"
 
 

@@ -1,4 +1,4 @@
-"""What a user must know of an export as a file: schema, left-out rows, ranges, names."""
+"""Warnings about an export file: schema, dropped rows, ranges, names."""
 
 from collections.abc import Iterator
 

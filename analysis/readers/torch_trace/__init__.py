@@ -94,7 +94,7 @@ def _cpu_tables(
 
 
 def _notes(loaded: LoadedTrace) -> Iterator[CaptureWarning]:
-    """Warn of what was left out or read with reservations."""
+    """Warn about events that were dropped or are doubtful."""
     counts = {
         "repaired_json": (
             loaded.num_repaired,

@@ -91,7 +91,7 @@ class Codes:
         return self._ids.setdefault(value, len(self._ids))
 
     def codes(self, values: Sequence[Any]) -> Int32s:
-        """Return the number of each value; one that cannot be a key goes by its text.
+        """Return the number of each value; an unhashable one is keyed by its text.
 
         Where there are many distinct values, large integers do too: Python hashes them modulo a
         prime, so a crafted file could give thousands of them one hash.

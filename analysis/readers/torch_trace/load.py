@@ -249,7 +249,7 @@ class _Assembly:
         return table, _places_in(order, len(order))
 
     def _range_kinds(self) -> Column:
-        """Return the kind of each range; profiler steps and collectives go by their names."""
+        """Return the kind of each range; profiler steps and collectives are recognised by name."""
         kinds = np.array([_RANGE_KINDS.get(k, MISSING) for k in range(FUNCTION + 1)], np.int8)
         kind = kinds[self._ranges["kind"].astype(np.int64)]
         steps = [i for i, name in enumerate(self._names) if name.startswith(_STEP)]

@@ -64,7 +64,7 @@ def _host_window(starts: tuple[Int64s, ...]) -> tuple[int, int] | None:
 
 
 def _outlasts(end: Int64s, correlation: Int64s) -> NDArray[np.bool_]:
-    """Mark what ends after two or more later operations of its stream have begun and ended.
+    """Mark operations that end after two or more later ones of their stream have finished.
 
     A stream runs in order: an overlap with the next start happens (programmatic dependent launch),
     outlasting whole operations does not, save for branches of one graph (one correlation id).

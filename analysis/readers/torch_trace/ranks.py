@@ -47,7 +47,7 @@ class Places:
     device_of: dict[tuple[int, int], int]
     "(process, number in its rank) -> device."
     num_colliding: int
-    "Host calls that share a correlation id with another that nothing tells apart from it."
+    "Host calls that share a correlation id with another and cannot be distinguished from it."
 
 
 def places_of(
@@ -241,10 +241,10 @@ def _devices(
     stream: Int32s,
     process: Int64s,
 ) -> tuple[Int32s, Int32s, dict[tuple[int, int, Hashable], int]]:
-    """Return device and stream of each operation, of 32 bits, no two alike.
+    """Return device and stream of each operation, of 32 bits, all distinct.
 
     A device that several ranks call by one number gets a free number in each further rank; a stream
-    whose id is not a small number (a handle, a text) goes by its place in the file.
+    whose id is not a small number (a handle, a text) is keyed by its place in the file.
     """
     pairs = stream.astype(np.int64) * (int(process.max(initial=0)) + 2) + process + 1
     _, first, inverse = np.unique(pairs, return_index=True, return_inverse=True)
@@ -296,7 +296,7 @@ def _only_number(mark: Hashable) -> int | None:
 def _ranks_by_offset(num_processes: int, process: Int64s, offsets: Int64s) -> list[int | None]:
     """Return offset / step where each process that launches has an offset of its own.
 
-    Unknown where none is 0: whether a tool counted from 1 or left rank 0 out cannot be told.
+    Unknown where none is 0: whether a tool counted from 1 or left rank 0 out is unknown.
     """
     pairs = np.unique(np.stack([process, offsets])[:, process >= 0], axis=1)
     steps = pairs[1][pairs[1] > 0]

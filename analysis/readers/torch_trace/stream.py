@@ -99,7 +99,7 @@ class TraceStream:
                 return
 
     def _in_buffer(self) -> Iterator[Any]:
-        """Yield the values that stand in the buffer with the comma after them.
+        """Yield the values in the buffer that are followed by a comma.
 
         What is no such value is left to `_value`, which reads on or says what is wrong.
         """
@@ -172,7 +172,7 @@ class TraceStream:
     def _name_no_numbers(self) -> bool:
         """Write infinities and the like in the buffer as JSON readers know them, of equal length.
 
-        They stand in arguments that are not read; False where there is none.
+        They are in arguments that are not read; False where there is none.
         """
         rest = self._text[self._at :]
         plain = _NO_NUMBER.sub(lambda m: "NaN".ljust(len(m[1])) if m[1] else m[0], rest)

@@ -149,7 +149,7 @@ class LineGroup:
 def grouped_lines(rows: Sequence[Row], colour: str, others: Sequence[str]) -> list[LineGroup]:
     """Group lines by all fields but the compared one, those with most points first.
 
-    Lines that are alone in that are grouped by the compared field, and told by the others. A group
+    Lines alone in that are grouped by the compared field and labelled by the others. A group
     holds no row without the values that make it a line of its own, so no line is in two groups.
     """
     by_rest: dict[tuple[str, ...], list[Row]] = {}

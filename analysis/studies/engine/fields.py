@@ -26,11 +26,11 @@ NOT_FIELDS = frozenset(
     {"preset", "iterations", "warmup", "seed", "timeout_s", "memory_cap_gib"}  # the cap: in `gpu`
 )
 OF_RANKS = frozenset({"gpus", "scaling", "profiled_ranks"})
-"""Params that the field `ranks` stands for, and one that changes no measurement."""
+"""Params covered by the field `ranks`, and one that changes no measurement."""
 OF_MODEL = frozenset(MODEL_SIZES["decode"]["llama-7b"]) | {
     "implementation", "backend", "tile_m", "tile_n", "experts", "top_k"
 }  # fmt: skip
-"""Params that a model's name stands for."""
+"""Params implied by a model's name."""
 CAP = re.compile(r"(.+) capped at (\d+(?:\.\d+)?) GiB")
 TILE = re.compile(r"^tile-(\d{1,6})x(\d{1,6})$")
 ORDER: Mapping[str, tuple[str, ...]] = {
@@ -56,7 +56,7 @@ ORDER: Mapping[str, tuple[str, ...]] = {
 def fields_of(view: RunView) -> dict[str, str]:
     """Return every field of a run: gpu, workload, model and all params, as texts.
 
-    An import that states nothing is told apart by its name: it repeats no other one's measurement.
+    An import that states nothing is identified by name: it repeats no other measurement.
     """
     params, workload = view.run.params, view.run.workload or ""
     known = {k: v for k, v in params.items() if v is not None and k not in NOT_FIELDS}
@@ -142,7 +142,7 @@ def job_for(
 
 
 def _capped(gpu: str, cap_gib: float | None) -> str:
-    """Name the GPU with its cap: a run that was given less memory stands for a smaller GPU."""
+    """Name the GPU with its cap: a run with a memory cap simulates a smaller GPU."""
     return f"{gpu} capped at {decimal(cap_gib, 6)} GiB" if cap_gib else gpu
 
 

@@ -75,7 +75,7 @@ def _tail(x: np.ndarray, y: np.ndarray) -> tuple[float | None, tuple[float, floa
 
 
 def _labels(groups: Sequence[dict[str, str]], table: Table) -> list[str]:
-    """Return a text for each group: the fewest fields, the table's own first, that tell it apart.
+    """Return each group's label: the fewest fields that identify it, the table's own first.
 
     A field that tells nothing further apart is left out; of one group alone, what a chart colours.
     """

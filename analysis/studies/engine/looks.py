@@ -1,4 +1,4 @@
-"""The colour of each value and the look of each series of a study, on pages and in files alike."""
+"""The colour of each value and the look of each series of a study, on pages and in files."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -23,7 +23,7 @@ from analysis.studies.engine.records import Table
 _SHADES = ((0, 0.0), (255, 0.4), (0, 0.35), (255, 0.62), (0, 0.55))
 """What a colour is mixed with, and how much of that: itself, lighter, darker, ..."""
 _CYCLE = {"model": 5}
-"""Field -> after how many of its known values the colours begin anew: sizes, implementations."""
+"""Field -> number of known values after which its colours repeat: sizes, implementations."""
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "pentagon", "hexagon")
 
 

@@ -92,7 +92,7 @@ def _spread(rows: list[Record], table: Table) -> list[Record]:
 
 
 def _colliding(rows: list[Record], used: Sequence[str], fields: Sequence[str]) -> list[str]:
-    """Return the fields that tell apart cells which would fall on the same place."""
+    """Return the fields needed to separate cells that would share a place."""
     codes = _Codes(rows)
     extra: list[str] = []
     while True:
