@@ -23,6 +23,7 @@ from app.ui.format import (
     when,
 )
 from app.ui.printed_table import Head, printed_table
+from app.ui.style import chips
 from app.ui.widgets import card_border, plain_markdown, said_plainly
 from core import gpus as gpu_table
 from core.plain_text import escape
@@ -71,12 +72,12 @@ def _model_head(model: str, rows: list[dict[str, Any]]) -> None:
         f"{count(first['num_sms'])} SMs" if pd.notna(first["num_sms"]) else "",
         bytes_(first["memory_bytes"]) if pd.notna(first["memory_bytes"]) else "",
     ]
-    chips = "".join(f'<span class="wb-chip">{escape(f)}</span>' for f in facts if f)
+    items = "".join(f'<span class="wb-chip">{escape(f)}</span>' for f in facts if f)
     bar = st.container(horizontal=True, vertical_alignment="center")
     bar.html(
         f'<div class="wb-chips"><h2 class="wb-model"><span class="wb-dot" style="background:'
         f'{gpu_colour(model)};border-radius:.15rem"></span>{escape(gpu_name(model))}</h2>'
-        f"{chips}</div>",
+        f"{items}</div>",
         width="content",
     )
     bar.page_link(
@@ -153,20 +154,26 @@ def _forget(place: Any, key: str) -> None:
 
 
 def _head(row: dict[str, Any]) -> None:
-    state = "online" if row["is_online"] else "offline" if row["worker_id"] else "from files only"
-    dot = "#009e73" if row["is_online"] else "#8a94a6"
+    state = "offline" if row["worker_id"] else "from files only"
     facts = [
         f"driver {row['driver']}" if row["driver"] else "",
         noise_floor(row["noise_floor_frac"], (row["info"] or {}).get("noise_floors") or {}),
         many(row["num_own_runs"], "run") + " on it" if row["worker_id"] else "",
         f"seen {when(row['probed_at'])}" if row["probed_at"] else "",
     ]
-    chips = "".join(f'<span class="wb-chip">{escape(f)}</span>' for f in facts if f)
     uuid = f'<div class="wb-uuid">{escape(str(row["uuid"]))}</div>' if row["uuid"] else ""
+    _title(name_of(row), facts, is_online=row["is_online"], offline=state, below=uuid)
+
+
+def _title(
+    title: str, facts: list[str], *, is_online: bool, offline: str = "offline", below: str = ""
+) -> None:
+    """Draw the head of a card: title, online or not, facts; `below` is trusted HTML."""
+    dot, state = ("#009e73", "online") if is_online else ("#8a94a6", offline)
     st.html(
-        f'<h3 class="wb-card">{escape(name_of(row))} <span class="wb-muted">'
+        f'<h3 class="wb-card">{escape(title)} <span class="wb-muted">'
         f'<span class="wb-dot" style="background:{dot};margin-left:.5rem"></span>'
-        f'{state}</span></h3>{uuid}<div class="wb-chips">{chips}</div>'
+        f"{state}</span></h3>{below}{chips(facts)}"
     )
 
 
@@ -233,15 +240,8 @@ def hosts(frame: pd.DataFrame) -> None:
 
 def _host(row: dict[str, Any]) -> None:
     info = row["info"] or {}
-    state = "online" if row["is_online"] else "offline"
-    dot = "#009e73" if row["is_online"] else "#8a94a6"
     facts = [f"worker {row['id']}", f"version {row['version']}", f"heard of {ago(row['seen_at'])}"]
-    chips = "".join(f'<span class="wb-chip">{escape(f)}</span>' for f in facts)
-    st.html(
-        f'<h3 class="wb-card">{escape(str(info.get("host_label") or "unknown host"))} '
-        f'<span class="wb-muted"><span class="wb-dot" style="background:{dot};margin-left:.5rem">'
-        f'</span>{state}</span></h3><div class="wb-chips">{chips}</div>'
-    )
+    _title(str(info.get("host_label") or "unknown host"), facts, is_online=row["is_online"])
     rows = host_checks(info)
     if not rows:
         st.caption("This worker reported nothing about its tools and permissions.")
