@@ -43,6 +43,8 @@ __all__ = [
     "run_verdict",
 ]
 
+_LONG_GAP_NS = 1e6
+"""From here on a gap is said in ms."""
 OPAQUE_FRAC = 0.5
 """From this share of opaque graph time on, nothing is said about kernels."""
 
@@ -347,12 +349,16 @@ def _idle_evidence(view: RunView) -> tuple[str, ...]:
     if gap_ns is None:  # a run stored before the summary had it
         gap_ns = median_gap_ns(view.span_paths)
     if gap_ns is not None:
-        evidence.append(f"median gap between kernels{under} {gap_ns / 1000:.1f} us")
+        evidence.append(f"median gap between kernels{under} {_gap(gap_ns)}")
     time_ns, count = view.summary.get("kernel_time_ns"), view.summary.get("num_kernels")
     if time_ns and count:
         mean_us = time_ns / count / 1000
         evidence.append(f"mean kernel {mean_us:.1f} us over {counted(count, 'kernel')}")
     return tuple(evidence)
+
+
+def _gap(gap_ns: float) -> str:
+    return milliseconds(gap_ns) if gap_ns >= _LONG_GAP_NS else f"{gap_ns / 1000:.1f} us"
 
 
 def _busy(view: RunView, idle: Idle | None) -> RunVerdict:

@@ -37,7 +37,11 @@ def test_a_timeline_opens_in_the_perfetto_of_this_server(page: Any, dashboard: s
 
 
 def test_a_study_shows_published_figures_beside(page: Any, dashboard: str) -> None:
-    steps.go(page, dashboard, "studies?name=attention-scaling&published=true")
-    page.get_by_role("heading", name="Fitted growth").wait_for()
+    steps.go(page, dashboard, "definitions")
+    with steps.presses_at_most(page, 2):
+        page.get_by_role("link", name="Studies").first.click()
+        page.get_by_role("link", name="Attention: growth with sequence length").first.click()
+        page.get_by_role("heading", name="Fitted growth").wait_for()
     page.locator("[data-testid=stPlotlyChart] svg").first.wait_for()
+    page.get_by_role("cell", name="published: flash-kernels-playground-scaling").first.wait_for()
     steps.no_fault(page)

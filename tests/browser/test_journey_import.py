@@ -1,6 +1,9 @@
 """In a real browser: import before and after, compare kernels, share and export; filter."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,8 +36,10 @@ def test_import_before_and_after_compare_share_and_export(
     page.get_by_role("heading", name="Kernel matching").wait_for()
     page.get_by_text("No repeats from here").wait_for()
 
-    page.get_by_role("button", name="Share").click()
-    link = page.get_by_test_id("stPopoverBody").get_by_test_id("stCode").inner_text().strip()
+    with steps.presses_at_most(page, 1):
+        page.get_by_role("button", name="Share").click()
+        shown = page.get_by_test_id("stPopoverBody").get_by_test_id("stCode")
+        link = shown.inner_text().strip()
     stranger.goto(link)
     assert steps.verdict(stranger) == seen
 
@@ -49,8 +54,9 @@ def download(page: Any, label: str) -> tuple[str, str]:
 
 def test_the_comparison_is_exported_in_four_formats(page: Any) -> None:
     page.keyboard.press("Escape")  # what the journey before has opened
-    page.get_by_role("button", name="Export").click()
-    suffix, text = download(page, "Markdown")
+    with steps.presses_at_most(page, 2):
+        page.get_by_role("button", name="Export").click()
+        suffix, text = download(page, "Markdown")
     assert suffix == "md" and "| " in text
     suffix, text = download(page, "CSV")
     assert suffix == "csv" and "nvjet" in text
@@ -58,6 +64,33 @@ def test_the_comparison_is_exported_in_four_formats(page: Any) -> None:
     assert suffix == "json" and json.loads(text)["verdict"] == "not_enough_samples"
     suffix, text = download(page, "One-file HTML")
     assert suffix == "html" and "<svg" in text
+
+
+def test_a_check_of_the_command_line_is_decided_as_the_page_says(
+    page: Any, dashboard: str, dashboard_data: Path
+) -> None:
+    check = ["compare", "mine-before", "mine-after", "--metric", "kernel_time", "--fail-above", "5"]
+    answer = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "app.cli",
+            "--data",
+            str(dashboard_data),
+            *check,
+            "--format",
+            "json",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr  # no regression without enough repeats
+    with steps.presses_at_most(page, 0):
+        steps.go(page, dashboard, "compare?a=mine-before&b=mine-after&metric=kernel_time")
+        seen = steps.verdict(page)
+    assert json.loads(answer.stdout)["verdict"] == "not_enough_samples"
+    assert "Not enough repeats" in seen
 
 
 def test_a_filter_is_completed_by_a_press(page: Any, dashboard: str) -> None:
