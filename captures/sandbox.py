@@ -57,14 +57,18 @@ class Limits:
     "Address space of each process beyond `memory_bytes`."
 
 
+_CPU_S_PER_FILE = 0.5
+"""A small file of one of many ranks takes 0.1 s, whatever is in it."""
+
+
 def limits_for(paths: Sequence[Path], settings: ReadingSettings | None = None) -> Limits:
-    """Return limits that grow with the files' sizes; the settings say how."""
+    """Return limits that grow with the files' sizes and number; the settings say how."""
     chosen = settings or reading_settings()
     num_bytes = sum(_size(path) for path in paths)
     num_mb = num_bytes / 1e6
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     wanted = chosen.memory_bytes + int(chosen.memory_per_byte * num_bytes)
-    cpu_s = chosen.cpu_s + chosen.cpu_s_per_mb * num_mb
+    cpu_s = chosen.cpu_s + chosen.cpu_s_per_mb * num_mb + _CPU_S_PER_FILE * len(paths)
     has_report = any(p.name.lower().endswith(_REPORT_ENDS) for p in paths)
     return Limits(
         memory_bytes=max(min(wanted, machine * 3 // 4), chosen.memory_bytes),

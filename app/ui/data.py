@@ -192,6 +192,11 @@ def list_gpus() -> pd.DataFrame:
         return status.gpus(db)
 
 
+def has_runs() -> bool:
+    """Say whether any run is stored."""
+    return list_runs(limit=1)[1] > 0
+
+
 def disk_note() -> str:
     """Return the consequence of a nearly full disk; "" while there is room."""
     state = disk_state(data_dir())
