@@ -398,9 +398,11 @@ def test_uploads_that_go_on_are_limited_over_all_clients(monkeypatch: pytest.Mon
     head = "PUT /_stcore/upload_file/s/f HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n12"
     with served(Policy()) as port, socket.create_connection(("127.0.0.1", port), 20) as peer:
         peer.sendall(head.encode())
-        time.sleep(0.3)
         where = f"http://localhost:{port}/_stcore/upload_file/s/g"
-        assert httpx.put(where, content=b"x", trust_env=False).status_code == 503
+        until_s = time.monotonic() + 20  # for a busy machine to take the first one up
+        while httpx.put(where, content=b"x", trust_env=False).status_code != 503:
+            assert time.monotonic() < until_s
+            time.sleep(0.3)
 
 
 def test_uploads_of_the_past_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,7 +427,8 @@ def test_body_that_stops_coming_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
 def test_half_open_connections_end_and_do_not_lock_others_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections, "HEAD_S", 1.0)
+    head_s = 3.0
+    monkeypatch.setattr(connections, "HEAD_S", head_s)
     monkeypatch.setattr(connections, "OPEN", Connections(limit=40, of_client=20))
     with served(Policy()) as port, ExitStack() as stack:
         peers = []
@@ -435,7 +438,7 @@ def test_half_open_connections_end_and_do_not_lock_others_out(
             peers.append(peer)
         begin_s = time.monotonic()
         assert ask(port, "/_stcore/health").status_code == 200
-        assert time.monotonic() - begin_s < 1
+        assert time.monotonic() - begin_s < head_s
         assert len(connections.OPEN._open) <= 40
         for peer in peers:
             peer.settimeout(10)

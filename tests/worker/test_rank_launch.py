@@ -126,7 +126,7 @@ def test_a_rank_that_fails_ends_the_others_and_is_named(tmp_path, fault, code, w
     )
     assert outcome.code == OutcomeCode(code)
     assert words in outcome.message
-    assert done.duration_s < 15
+    assert done.duration_s < 30  # the others would live for 60
     assert alive(tmp_path) == []
 
 
