@@ -46,6 +46,11 @@ def is_wait(call: str) -> bool:
     return _WAIT.search(call) is not None
 
 
+def is_asynchronous(call: str) -> bool:
+    """Say whether a copying call returns before the copy is done: `cudaMemcpyAsync`."""
+    return "Async" in call
+
+
 def begins_capture(call: str) -> bool:
     """Say whether launches after this call go into a CUDA graph instead of running."""
     return _CAPTURE_BEGIN.match(call) is not None

@@ -14,7 +14,7 @@ import numpy as np
 
 from analysis.trace.calls import named
 from analysis.trace.model import Bools, Int64s, OpKind, Trace
-from core.trace_rules import is_wait
+from core.trace_rules import is_asynchronous, is_wait
 
 AUTOTUNING = re.compile(
     r"RedzoneAllocator|redzone_checker|DelayKernel|delay_kernel|BufferComparator"
@@ -47,7 +47,7 @@ class LaunchSequence:
     "Kernels, copies, memory sets and opaque graphs that it started; 0 for a waiting call."
     is_wait: Bools
     is_copy_back: Bools
-    "A copy from the device to the host: the host needs the result."
+    "A copy from the device to the host that the host waits for: it needs the result."
     is_graph: Bools
     is_optimizer: Bools
     is_autotuning: Bools
@@ -84,6 +84,11 @@ def launch_sequence(trace: Trace, process: int | None = None) -> LaunchSequence:
     waiting = place[num - len(waits) :]
     code = _sums(entry, _label_codes(trace)[ops.label[chosen]], num)
     code[waiting] = _random(len(trace.names), seed=2)[calls.name[waits]]
+    has_wait = _flags(waiting, num)
+    kinds = _kinds_of_entries(trace, chosen, entry, num)
+    is_async = np.zeros(num, bool)
+    is_async[place[: len(launches)]] = named(trace, is_asynchronous)[launches]
+    kinds["is_copy_back"] = _awaited(kinds["is_copy_back"], is_async, has_wait)
     # Pages of unified memory move when they are used: with what was launched last before.
     during = np.searchsorted(time_ns[order], ops.start_ns[moved], side="right") - 1
     moved, during = moved[during >= 0], during[during >= 0]
@@ -92,11 +97,21 @@ def launch_sequence(trace: Trace, process: int | None = None) -> LaunchSequence:
         time_ns=time_ns[order],
         gpu_ns=_sums(entry, ops.end_ns[chosen] - ops.start_ns[chosen], num),
         num_ops=np.bincount(entry, minlength=num).astype(np.int64),
-        is_wait=_flags(waiting, num),
-        **_kinds_of_entries(trace, chosen, entry, num),
+        is_wait=has_wait,
+        **kinds,
         ops=np.concatenate([chosen, moved]),
         op_entry=np.concatenate([entry, during]),
     )
+
+
+def _awaited(is_copy_back: Bools, is_async: Bools, is_wait: Bools) -> Bools:
+    """Return the copies to the host that it waits for: blocking ones, and those before a wait.
+
+    All of them where no call that waits was recorded.
+    """
+    if not is_wait.any():
+        return is_copy_back
+    return is_copy_back & (~is_async | np.append(is_wait[1:], False))
 
 
 def _is_migration(trace: Trace, ops: Int64s) -> Bools:

@@ -26,6 +26,7 @@ from analysis.trace.ranges import nested
 
 HOST_NS, GPU_NS = 10_000, 5_000
 Entry = str | tuple[str, ...]
+CALLS = {"wait": "cudaDeviceSynchronize", "DtoH": "cudaMemcpyAsync", "HtoD": "cudaMemcpyAsync"}
 KINDS = {
     "DtoH": OpKind.MEMCPY,
     "HtoD": OpKind.MEMCPY,
@@ -54,7 +55,9 @@ def run(
     for i, entry in enumerate(program):
         at += (pauses or {}).get(i, 0)
         starts.append(at)
-        call = "cudaDeviceSynchronize" if entry == "wait" else "cudaLaunchKernel"
+        call = (
+            CALLS.get(entry, "cudaLaunchKernel") if isinstance(entry, str) else "cudaLaunchKernel"
+        )
         calls.append((at, names.setdefault(call, len(names))))
         for name in () if entry == "wait" else (entry,) if isinstance(entry, str) else entry:
             start = max(at + HOST_NS, free_at)

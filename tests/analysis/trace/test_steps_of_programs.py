@@ -73,6 +73,27 @@ def test_speculative_decoding_steps_by_what_is_verified(drafts: list[int]) -> No
     assert document["num_kernels"] == 4 * len(draft) + len(verify) - len(READ)
 
 
+@pytest.mark.parametrize("parts", [2, 4])
+def test_parts_whose_copies_back_nobody_waits_for_are_one_step_where_the_host_waits_once(
+    parts: int,
+) -> None:
+    part = ["HtoD", "memset", *["scale"] * 6, "rows", "DtoH"]
+
+    document = found([*[*part * parts, "wait"] * 20])
+
+    assert (document["count"], document["num_kernels"]) == (20, parts * 7)
+
+
+def test_copies_back_that_are_waited_for_end_steps_however_seldom_the_program_waits_for_all() -> (
+    None
+):
+    step = ["HtoD", "memset", *["scale"] * 6, "rows", *READ]
+
+    document = found([*[*step * 4, "wait"] * 20])
+
+    assert (document["count"], document["num_kernels"]) == (80, 7)
+
+
 @pytest.mark.parametrize(
     ("step", "source"),
     [
