@@ -12,7 +12,7 @@ from analysis.iterations import iteration_kernel_ns
 from analysis.latency import latency_ms
 from analysis.memory_figures import captured_memory, memory_document, memory_summary, pass_differs
 from analysis.merge import merged_captures, pass_summary
-from analysis.ranks import RANK_UNITS, ranks_of, summary_of
+from analysis.ranks import RANK_UNITS, RunRanks, ranks_of, summary_of
 from analysis.rundata import (
     AssembledRun,
     NamedClass,
@@ -37,8 +37,7 @@ def assemble(
 ) -> AssembledRun:
     """Return the run with classes, summary and metrics. `peaks` are the GPU's measured ones."""
     ranks = ranks_of(data.captures)
-    clocks = ranks.joined.clocks if ranks.joined is not None else {}
-    captures, merge_warnings = merged_captures(data.captures, clocks)
+    captures, merge_warnings = _merged(data.captures, ranks)
     classes = classify_names(kernel_names(captures), user_rules)
     by_pass = {p: [c for c in captures if c.pass_name == p] for p in map(str, Pass)}
     primary = next((p for p in map(str, KERNEL_PASS_ORDER) if by_pass[p]), None)
@@ -74,6 +73,17 @@ def assemble(
         peaks=dict(peaks or {}),
         columns=columns_of(summary) | _columns_of_steps(summary, leading, classes),
     )
+
+
+def on_one_clock(captures: Sequence[RunCapture]) -> tuple[RunCapture, ...]:
+    """Return the captures as `assemble` leaves them: processes numbered and times moved."""
+    return _merged(captures, ranks_of(captures))[0]
+
+
+def _merged(
+    captures: Sequence[RunCapture], ranks: RunRanks
+) -> tuple[tuple[RunCapture, ...], tuple[PassWarning, ...]]:
+    return merged_captures(captures, ranks.joined.clocks if ranks.joined is not None else {})
 
 
 def _of_capture(summary: Mapping[str, Any]) -> dict[str, Any]:

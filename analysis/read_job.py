@@ -2,7 +2,8 @@
 
 The request: `jobs`, each with the `paths` of one run or the `stored` captures of one, `rules` and
 `peaks` to assemble with, and the `salt` of hashed UUIDs. The answer of job N is the folder `N`:
-`run.json` with its files, or `error.json`.
+`run.json` with its files, or `error.json`. A job with `records` is of a run whose numbers are
+known: its answer is the files alone.
 
 What one run may add to the database is limited: its rows and names stay there for good. Real
 captures stay far below: a training step has some hundred kernels, an autotuner's log a few
@@ -11,20 +12,22 @@ thousand. A file made to fill the disk has millions of names, each another.
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from analysis.assemble import assemble
+from analysis import readers
+from analysis.assemble import assemble, on_one_clock
 from analysis.bundle import load_bundle, load_paths, run_of_captures
 from analysis.capture_file import Staging, read_capture
 from analysis.classify import load_user_rules
 from analysis.rundata import AssembledRun, RunCapture, RunData
-from analysis.tables import CaptureKind
-from analysis.transfer import write_run
+from analysis.tables import RECORDS, CaptureKind, CaptureTables
+from analysis.transfer import write_records, write_run
 from captures.manifest import MANIFEST
 from core.errors import AppError, CaptureError, ToolUnavailableError
 from core.gpus import imported_gpu, is_one_gpu, peak_values
@@ -39,8 +42,6 @@ MAX_TEXT_BYTES = 128 << 20
 """All texts of one capture's tables."""
 MAX_FACTS = 2_000
 """Entries of a run's environment, GPU facts, passes and own metrics."""
-_IN_FILES = frozenset({"spans", "ranges", "host"})
-"""Tables that are kept as Parquet files."""
 _NAMES = ("name", "path", "metric", "kernel", "message")
 _REMEDY = "Record a shorter capture, or fewer steps"
 
@@ -86,7 +87,7 @@ def _check_capture(capture: RunCapture) -> None:
 def _stored_tables(capture: RunCapture) -> Iterator[tuple[str, pd.DataFrame]]:
     for name in (f.name for f in fields(capture.tables)):
         table = getattr(capture.tables, name)
-        if name not in _IN_FILES and isinstance(table, pd.DataFrame):
+        if name not in RECORDS and isinstance(table, pd.DataFrame):
             yield name, table
 
 
@@ -113,7 +114,10 @@ def main(request: Mapping[str, Any], scratch: Path) -> None:
         folder = scratch / str(number)
         folder.mkdir()
         try:
-            write_run(_read(job, folder, request), folder)
+            if "records" in job:
+                _write_records(job["records"], folder)
+            else:
+                write_run(_read(job, folder, request), folder)
         except MemoryError:
             raise  # out of memory: this process ends, and its parent reports the limit
         except AppError as exc:
@@ -141,6 +145,42 @@ def _read(job: Mapping[str, Any], folder: Path, request: Mapping[str, Any]) -> A
     own = peak_values(data.gpu.get("peaks") or {})
     check_rows(data)
     return assemble(data, user_rules=rules, peaks=own or known, gpu_model=model)
+
+
+def _write_records(captures: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """Write the single operations of a run's captures to `files`, the name of each kind.
+
+    Several of one pass are read whole: what they say of their ranks puts them on one clock.
+    """
+    passes = [capture["pass"] for capture in captures]
+    if len(set(passes)) == len(passes):
+        read = [_recorded(capture, readers.read_records, folder) for capture in captures]
+    else:
+        read = list(on_one_clock([_recorded(c, _whole, folder) for c in captures]))
+    names = {capture["file_name"]: capture["files"] for capture in captures}
+    for capture in read:
+        for what, name in names[capture.file_name].items():
+            write_records(getattr(capture.tables, what), folder / name)
+
+
+def _recorded(
+    capture: Mapping[str, Any], read: Callable[..., CaptureTables], folder: Path
+) -> RunCapture:
+    path = Path(capture["path"])
+    return RunCapture(
+        pass_name=capture["pass"],
+        process=capture["process"],
+        rank=capture["rank"],
+        tables=read(path, CaptureKind(capture["kind"]), scratch=folder),
+        file_name=capture["file_name"],
+        path=path,
+        num_bytes=0,
+        sha256="",
+        source_sha256="",
+    )
+
+
+_whole = partial(readers.read, is_own_copy=True)
 
 
 def _stored(folder: Path, rows: list[Mapping[str, Any]], staging: Staging) -> RunData:

@@ -297,6 +297,9 @@ class CaptureTables:
     warnings: tuple[CaptureWarning, ...] = ()
 
 
+RECORDS = ("spans", "ranges", "host")
+"""The tables of `CaptureTables` that are kept as files: one row a single operation."""
+
 STEP_TABLES: Mapping[str, tuple[str, ...]] = {
     "steps": STEP_COLUMNS,
     "step_kernels": STEP_KERNEL_COLUMNS,

@@ -80,7 +80,12 @@ def read_run(folder: Path) -> AssembledRun:
     path = folder / RUN
     if path.stat().st_size > MAX_RUN_BYTES:
         raise ValueError(f"{RUN} is larger than {MAX_RUN_BYTES} bytes")
-    run: AssembledRun = _decoded(AssembledRun, json.loads(path.read_bytes()), folder)
+    return run_of(json.loads(path.read_bytes()), folder)
+
+
+def run_of(document: Mapping[str, Any], folder: Path) -> AssembledRun:
+    """Return the run that a document tells of, whose files lie in `folder`; see `read_run`."""
+    run: AssembledRun = _decoded(AssembledRun, document, folder)
     return run
 
 
@@ -118,7 +123,7 @@ def _encoded_table(value: Any, folder: Path, numbers: Iterator[int]) -> dict[str
             return {"columns": {str(name): [] for name in value.columns}}
         return {"columns": {str(name): _values(column) for name, column in value.items()}}
     name = f"table-{next(numbers)}.parquet"
-    _write_parquet(value, folder / name)
+    write_records(value, folder / name)
     return {"parquet": name, "num_rows": value.num_rows}
 
 
@@ -132,7 +137,8 @@ def _values(column: "pd.Series[Any]") -> list[Any]:
     return [_text(v) if isinstance(v, str) else v for v in values]
 
 
-def _write_parquet(value: "pa.Table | SpanFile", path: Path) -> None:
+def write_records(value: "pa.Table | SpanFile", path: Path) -> None:
+    """Write records of single operations as the Parquet file that is kept."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,9 +1,10 @@
 """Import files as one run: stage, read, store. The database is untouched when a file is refused."""
 
 import json
+import os
 import sqlite3
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,8 @@ class Given:
     keep_private: bool = False
     relabels: bool = True
     "Whether name and params replace those of a run that these very files made before."
+    is_kept: bool = False
+    "Whether a bundle is as it is kept: cleaned of what is private, with the hashes that this gave."
 
 
 def import_paths(
@@ -88,36 +91,54 @@ def import_paths(
 
 
 def import_several(
-    data_dir: DataDir, runs: Sequence[Given], *, source: str = "imported"
+    data_dir: DataDir,
+    runs: Sequence[Given],
+    *,
+    source: str = "imported",
+    answers: Mapping[str, Mapping[str, Any]] | None = None,
+    before_storing: Callable[[], object] = bool,
 ) -> list[Imported | AppError]:
     """Store each as its own run and return the outcomes, in order.
 
-    They are read together in one child; one that is refused does not stop the others.
+    They are read together in one child; one that is refused does not stop the others. `answers`:
+    by content hash what reading gives, of files that are as they are kept and may be moved away.
+    `before_storing` may wait until others have stored theirs.
     """
-    from app.reading import file_job, read_runs
+    from app.reading import read_runs
     from db.connection import opened
 
+    runs = list(runs)
     outcomes: list[Imported | AppError | None] = []
     jobs: list[tuple[int, dict[str, Any]]] = []
     with opened(data_dir.ensure().db_path) as db:
         for number, given in enumerate(runs):
             try:
-                known = _known(db, given)
+                sha256, known = _known(db, given)
                 if known is None:
-                    job = file_job(given.paths, keep_private=given.keep_private)
-                    jobs.append((number, job))
+                    answer = (answers or {}).get(sha256 or "")
+                    runs[number] = given = replace(given, is_kept=answer is not None)
+                    jobs.append((number, _job(given, answer)))
                 outcomes.append(_again(db, known, given, source) if known else None)
             except AppError as exc:
                 outcomes.append(exc)
         if jobs:
-            with read_runs(data_dir, db, [job for _, job in jobs]) as answers:
-                for (number, _), answer in zip(jobs, answers, strict=True):
-                    outcomes[number] = _stored(db, data_dir, answer, runs[number], source)
+            with read_runs(data_dir, db, [job for _, job in jobs]) as read:
+                before_storing()
+                for (number, _), run in zip(jobs, read, strict=True):
+                    outcomes[number] = _stored(db, data_dir, run, runs[number], source)
     return [entry for entry in outcomes if entry is not None]
 
 
-def _known(db: Any, given: Given) -> str | None:
-    """Return the run of these very files: they need not be read again. Checks what is given."""
+def _job(given: Given, answer: Mapping[str, Any] | None) -> dict[str, Any]:
+    from app.reading import answered_job, file_job
+
+    if answer is not None:
+        return answered_job(given.paths, answer)
+    return file_job(given.paths, keep_private=given.keep_private)
+
+
+def _known(db: Any, given: Given) -> tuple[str | None, str | None]:
+    """Return the files' content hash and their run, if they were read before. Checks them."""
     from captures.contents import content_hash
     from db.ingest import run_with_content
 
@@ -125,7 +146,7 @@ def _known(db: Any, given: Given) -> str | None:
         raise UserError("import: name at least one file or bundle folder")
     checked_name(given.name)
     sha256 = content_hash(given.paths)
-    return run_with_content(db, sha256) if sha256 else None
+    return sha256, run_with_content(db, sha256) if sha256 else None
 
 
 def _stored(
@@ -183,12 +204,17 @@ def _manifest_of(given: Given, run: AssembledRun) -> dict[str, Any] | None:
 
     if run.data.job is None:
         return None
-    folder = given.paths[0] if given.paths[0].is_dir() else given.paths[0].parent
+    folder = _folder(given)
     manifest = load_manifest(folder)
     if hash_of(manifest) != run.data.content_hash:
         where = "it changed while the bundle was read"
         raise CaptureError(folder / MANIFEST, where, "Import it once it is complete")
     return manifest
+
+
+def _folder(given: Given) -> Path:
+    """Return the folder of a bundle, which may be given by its manifest."""
+    return given.paths[0] if given.paths[0].is_dir() else given.paths[0].parent
 
 
 def _keep_manifest(
@@ -197,10 +223,14 @@ def _keep_manifest(
     """Keep a bundle's manifest too: `reparse` needs what its passes measured themselves."""
     from app.kept_manifest import keep_manifest
     from captures.identity import device_salt
+    from captures.manifest import MANIFEST
     from captures.private import PrivateWords
 
     stored = data_dir.captures / run_id
     stored.mkdir(parents=True, exist_ok=True)
+    if given.is_kept:
+        os.replace(_folder(given) / MANIFEST, stored / MANIFEST)
+        return
     words = None if given.keep_private else PrivateWords(salt=device_salt(data_dir.root))
     keep_manifest(manifest, run, stored, words)
 

@@ -3,21 +3,26 @@ dashboard reads one itself.
 """
 
 import json
+import logging
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from analysis.rundata import AssembledRun
-from analysis.transfer import read_run
+from analysis.tables import RECORDS
+from analysis.transfer import RUN, read_run, run_of
 from captures.contents import check_paths
 from captures.sandbox import limits_for, run_limited
 from core.config import DataDir, ReadingSettings
 from core.errors import AppError, CaptureError, ToolUnavailableError, UserError
 from core.ids import new_id
 
+LOG = logging.getLogger("warpboard.reading")
 _JOB_MODULE = "analysis.read_job"
 _ERROR, _DONE = "error.json", "done"
 _REMEDY = "The file is damaged, or its reader: report it with the file"
@@ -27,6 +32,14 @@ def file_job(paths: Sequence[Path], *, keep_private: bool = False) -> dict[str, 
     """Return the job that reads a bundle folder, or loose files, as one run."""
     check_paths(paths)
     return {"paths": [str(p.absolute()) for p in paths], "keep_private": keep_private}
+
+
+def answered_job(paths: Sequence[Path], answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the job of a run in one folder whose answer is known: the document of `run.json`.
+
+    Only its single operations are read, and the run takes the files from where they lie.
+    """
+    return {**file_job(paths), "answer": answer}
 
 
 def stored_job(
@@ -84,6 +97,27 @@ def read_jobs(
 
 
 @contextmanager
+def read_documents(
+    jobs: Sequence[Mapping[str, Any]], surroundings: Mapping[str, Any], place: Path
+) -> Iterator[list[dict[str, Any]]]:
+    """Give what the child wrote of each job, as it stands in `run.json`; an error is raised."""
+    folder = place / new_id("i")
+    folder.mkdir()
+    try:
+        _Runner(surroundings, None, lambda: False).run(jobs, folder / "all")
+        yield [_document(folder / "all" / str(number)) for number in range(len(jobs))]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _document(folder: Path) -> dict[str, Any]:
+    if (folder / _ERROR).exists():
+        raise _error(json.loads((folder / _ERROR).read_bytes()))
+    document: dict[str, Any] = json.loads((folder / RUN).read_bytes())
+    return document
+
+
+@contextmanager
 def read_one(
     data_dir: DataDir,
     db: Any,
@@ -135,24 +169,75 @@ class _Runner:
 def _read_all(
     jobs: Sequence[Mapping[str, Any]], runner: _Runner, folder: Path
 ) -> list[AssembledRun | AppError]:
+    requests = [_request(job) for job in jobs]
+    sent = [request for request in requests if request is not None]
+    died = None
     try:
-        runner.run(jobs, folder / "all")
-        died = None
+        if sent:
+            runner.run(sent, folder / "all")
     except CaptureError as exc:
         died = exc
+    places = iter(folder / "all" / str(number) for number in range(len(sent)))
     runs: list[AssembledRun | AppError] = []
-    for number, job in enumerate(jobs):
-        place = folder / "all" / str(number)
-        if not (place / _DONE).exists() and died is not None and len(jobs) > 1:
-            runs.append(_read_alone(job, runner, folder / f"alone-{number}"))
-        elif not (place / _DONE).exists():
-            runs.append(died or CaptureError(_subject(job), "it was not read", _REMEDY))
-        else:
+    for number, (job, request) in enumerate(zip(jobs, requests, strict=True)):
+        place = None if request is None else next(places)
+        alone = partial(_read_alone, job, runner, folder / f"alone-{number}")
+        if "answer" in job:
+            runs.append(_answered(job, place) or alone())
+        elif place is not None and (place / _DONE).exists():
             runs.append(_taken(job, place))
+        elif died is not None and len(jobs) > 1:
+            runs.append(alone())
+        else:
+            runs.append(died or CaptureError(_subject(job), "it was not read", _REMEDY))
     return runs
 
 
+def _request(job: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what a child is asked for; None where all is known."""
+    if "answer" not in job:
+        return dict(job)
+    captures = [
+        {
+            "path": str(_folder(job) / capture["file_name"]),
+            "kind": capture["tables"]["kind"],
+            "pass": capture["pass_name"],
+            "files": files,
+            **{name: capture[name] for name in ("file_name", "process", "rank")},
+        }
+        for capture in job["answer"]["captures"]
+        if (files := _record_files(capture["tables"]))
+    ]
+    return {"paths": job["paths"], "records": captures} if captures else None
+
+
+def _folder(job: Mapping[str, Any]) -> Path:
+    """Return where the files of an answered job lie."""
+    first = Path(job["paths"][0])
+    return first if first.is_dir() else first.parent
+
+
+def _record_files(tables: Mapping[str, Any]) -> dict[str, str]:
+    """Return the file of a capture's spans, ranges and host's rows, of those that it has."""
+    return {what: tables[what]["parquet"] for what in RECORDS if tables[what] is not None}
+
+
+def _answered(job: Mapping[str, Any], place: Path | None) -> AssembledRun | None:
+    """Return the run of a known answer; None where its files cannot be told, or do not fit."""
+    try:
+        if place is not None:
+            for capture in job["answer"]["captures"]:
+                for name in _record_files(capture["tables"]).values():
+                    os.replace(place / name, _folder(job) / name)
+        return run_of(job["answer"], _folder(job))
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        LOG.warning("%s: the answer made beforehand is not used (%r)", _subject(job), exc)
+        return None
+
+
 def _read_alone(job: Mapping[str, Any], runner: _Runner, scratch: Path) -> AssembledRun | AppError:
+    """Read one run in a child of its own, whatever is known of it."""
+    job = {name: value for name, value in job.items() if name != "answer"}
     try:
         runner.run([job], scratch)
     except CaptureError as exc:

@@ -27,7 +27,7 @@ from bench.mutations.kinds import mutate
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests" / "data"
 EXAMPLES = ROOT / "app" / "demo" / "data"
-CAPTURES = (".sqlite", ".csv", ".gz", ".log", ".pickle", ".nsys-rep")
+CAPTURES = (".sqlite", ".csv", ".gz", ".trace.json", ".log", ".pickle", ".nsys-rep")
 COPIES = {".sqlite": 24, ".gz": 4}
 """Damaged copies a file, by suffix."""
 OTHER_COPIES = 3

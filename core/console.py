@@ -101,6 +101,29 @@ def note(text: str) -> None:
             print(inert(text), file=sys.stderr, flush=True)
 
 
+@contextlib.contextmanager
+def counted(what: str, every: int = 50) -> Iterator[Callable[[], None]]:
+    """Give what is called for each of many things, and says on stderr how many they are by now.
+
+    A terminal's line is written over; elsewhere a line is said at every so many.
+    """
+    numbers = itertools.count(1)
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+
+    def count() -> None:
+        number = next(numbers)
+        if is_terminal:
+            print(f"\r{number} {what}", end="", file=sys.stderr, flush=True)
+        elif number % every == 0:
+            note(f"{number} {what}")
+
+    try:
+        yield count
+    finally:
+        if is_terminal:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
 def print_json(value: Any) -> None:
     """Print one JSON document; ValueError for NaN, which no reader of JSON accepts."""
     if sys.stdout is not None:

@@ -1,7 +1,8 @@
 """Write the generated parts of the docs: `python -m docs.generate`.
 
 A part lies between `<!-- begin NAME: ... -->` and `<!-- end NAME -->`. The source is the code that
-the product itself runs by: the parsers, the definitions, the workloads, the studies.
+the product itself runs by: the parsers, the definitions, the workloads, the studies. First of all
+the answers by which the example runs are loaded are made again (`app.demo.answers`).
 """
 
 import argparse
@@ -15,6 +16,7 @@ from analysis.definitions import DEFINITIONS, Definition
 from analysis.studies import Study, list_studies
 from analysis.trace.gaps import EVIDENCE
 from app.cli import main as cli
+from app.demo import answers
 from docs import advice_rows, kernel_rows, measured, projection_rows
 from worker import main as worker_main
 from worker import run_bundle
@@ -233,6 +235,7 @@ def generated(text: str) -> str:
 
 
 def main() -> None:
+    answers.write()
     for path in sorted(DOCS.glob("*.md")):
         before = path.read_text(encoding="utf-8")
         after = generated(before)

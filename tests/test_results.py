@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from app.demo.answers import differences
 from app.demo.load import DATA, unpacked
 from docs.generate import DOCS, generated
 from docs.measured import RESULTS, charts, example_views
@@ -85,6 +86,20 @@ def test_no_file_of_a_bundle_names_a_user_a_host_a_gpu_or_a_folder(
         raw = path.read_bytes()
         found = PRIVATE.search(gzip.decompress(raw) if path.suffix == ".gz" else raw)
         assert found is None, f"{path.parent.name}/{path.name}: {found}"
+
+
+def test_answers_are_what_reading_gives(bundles: dict[str, Path]) -> None:
+    """Of one example each of the workloads and kinds of captures; --check compares all."""
+    first: dict[tuple[str, frozenset[str]], str] = {}
+    for name, folder in sorted(bundles.items()):
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        kinds = frozenset(c["kind"] for entry in manifest["passes"] for c in entry["captures"])
+        first.setdefault((manifest["job"]["workload"], kinds), name)
+
+    wrong = differences({"name": name, "bundle": bundles[name]} for name in first.values())
+
+    assert wrong == [], "run: python -m docs.generate"
+    assert len(first) > 20
 
 
 def test_example_data_stays_small() -> None:

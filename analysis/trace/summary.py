@@ -46,7 +46,7 @@ def tables_of(
     ranges = phase_ranges(trace)
     given = attribute(trace, ranges)
     phases = phase_table(trace, ranges, given)
-    spans = span_table(trace, ranges, given, scratch)
+    records = _records(trace, ranges, given, scratch)
     launches = launches_of(trace)
     host = host_time(trace)
     devices = device_use(trace, host)
@@ -70,9 +70,7 @@ def tables_of(
         gaps=gap_table(devices),
         memory_points=memory.points,
         memory=memory.figures,
-        spans=spans,
-        ranges=range_table(trace, ranges),
-        host=host_table(trace),
+        **records,
         ranks=ranks.ranks if devices else None,
         collectives=ranks.collectives if devices else None,
         **_by_step(trace, steps, ranges, given, host),
@@ -84,6 +82,22 @@ def tables_of(
             *coverage.memory_warnings(dict(memory.figures)),
         ),
     )
+
+
+def records_of(trace: Trace, scratch: Path | None = None) -> dict[str, Any]:
+    """Return the `spans`, `ranges` and `host` of `tables_of`, without the numbers."""
+    ranges = phase_ranges(trace)
+    return _records(trace, ranges, attribute(trace, ranges), scratch)
+
+
+def _records(
+    trace: Trace, ranges: PhaseRanges, given: Attribution, scratch: Path | None
+) -> dict[str, Any]:
+    return {
+        "spans": span_table(trace, ranges, given, scratch),
+        "ranges": range_table(trace, ranges),
+        "host": host_table(trace),
+    }
 
 
 def _by_step(

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 
 from app.cli.options import add_json
-from app.cli.output import note, print_json
+from app.cli.output import counted, print_json
 from core.config import DataDir
 
 
@@ -14,7 +14,8 @@ def arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace, data: DataDir) -> int:
     from app.demo.load import load_demo
 
-    loaded = load_demo(data, lambda name: note(f"loading {name}"))
+    with counted("example runs loaded") as count:
+        loaded = load_demo(data, lambda name: count())
     if options.json:
         print_json({"runs": [r.as_dict() for r in loaded]})
     else:

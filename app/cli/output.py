@@ -3,10 +3,19 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from core.console import note, print_json
+from core.console import counted, note, print_json
 from core.numbers import decimal
 
-__all__ = ["megabytes", "milliseconds", "note", "one_line", "percent", "print_json", "print_table"]
+__all__ = [
+    "counted",
+    "megabytes",
+    "milliseconds",
+    "note",
+    "one_line",
+    "percent",
+    "print_json",
+    "print_table",
+]
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:

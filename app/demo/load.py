@@ -1,22 +1,26 @@
 """Load the example runs of `demo.toml` under the source `demo`; again changes nothing."""
 
 import json
+import lzma
 import os
+import shutil
 import tarfile
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from app.imports import Given, Imported, import_several
 from captures.manifest import MANIFEST
 from core.config import DataDir
 from core.errors import AppError
+from core.ids import new_id
 from core.spec import JobSpec
 from db.connection import opened
 from db.runs import set_notes, set_tags
@@ -32,40 +36,111 @@ BATCH = 75
 
 Small enough for several per core: some are stored while others are read.
 """
+ANSWERED_BATCH = 200
+"""The same of examples with answers, of which only the single operations are read."""
+ANSWERS = DATA / "answers.jsonl.xz"
+"""What reading each example gives, made by `app.demo.answers`: loading is mostly storing it."""
+VERSION = 1
+"""Of the answers' form: others are not used, and the examples are read."""
 
 
 def load_demo(data_dir: DataDir, tell: Callable[[str], None]) -> list[Imported]:
     """Import every example that is not here yet; `tell` is given each one's name.
 
-    Some are read together in a child, and several children at a time: reading takes the time.
+    Several batches are read at a time, while later archives are unpacked, and stored one after the
+    other: of two runs of one job the later one counts as the newer. Files are unpacked beside the
+    data directory's own, so that they are moved to their places.
     """
-    num_children = min(os.cpu_count() or 1, MAX_CHILDREN)
+    num_threads = min(os.cpu_count() or 1, MAX_CHILDREN)
+    # A user's own rules class kernels otherwise than the answers do
+    answers = {} if data_dir.rules_path.exists() else read_answers()
     loaded = []
     with (
-        tempfile.TemporaryDirectory() as scratch,
-        unpacked() as entries,
-        ThreadPoolExecutor(num_children) as pool,
+        _scratch(data_dir.ensure().uploads) as scratch,
+        unpacked(scratch) as entries,
+        ThreadPoolExecutor(num_threads) as pool,
     ):
-        batches = _batches(entries)
-        for batch in pool.map(partial(_load, data_dir.ensure(), Path(scratch)), batches):
+        load = partial(_load, data_dir, scratch, answers)
+        size = ANSWERED_BATCH if answers else BATCH
+        for batch in pool.map(load, _in_turn(batches(entries, size))):
             for name, run in batch:
                 tell(name)
                 loaded.append(run)
     return loaded
 
 
-def _batches(entries: Iterator[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
-    while batch := list(islice(entries, BATCH)):
+@contextmanager
+def _scratch(place: Path) -> Iterator[Path]:
+    """Give a new folder, which is gone afterwards."""
+    folder = place / new_id("i")
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Answers(Mapping[str, Mapping[str, Any]]):
+    """Documents by content hash; each is parsed when it is asked for."""
+
+    def __init__(self, texts: Mapping[str, bytes]) -> None:
+        self._texts = texts
+
+    def __getitem__(self, sha256: str) -> Mapping[str, Any]:
+        document: dict[str, Any] = json.loads(self._texts[sha256])
+        return document
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
+def read_answers() -> Mapping[str, Mapping[str, Any]]:
+    """Return the answers made beforehand; none where the file is not there, or of another version.
+
+    A line each: the content hash, a space and the document. The first line is the version.
+    """
+    try:
+        version, *lines = lzma.decompress(ANSWERS.read_bytes()).splitlines()
+    except FileNotFoundError:
+        return {}
+    if version != str(VERSION).encode():
+        return {}
+    return Answers(
+        {sha256.decode(): text for sha256, _, text in (x.partition(b" ") for x in lines)}
+    )
+
+
+def batches(
+    entries: Iterator[Mapping[str, Any]], size: int = BATCH
+) -> Iterator[list[Mapping[str, Any]]]:
+    """Give the examples in lists of those that are read together."""
+    while batch := list(islice(entries, size)):
         yield batch
 
 
+Turn = tuple[list[Mapping[str, Any]], Event, Event]
+"""Examples that are read together; when those before are stored; when these are."""
+
+
+def _in_turn(parts: Iterator[list[Mapping[str, Any]]]) -> Iterator[Turn]:
+    before = Event()
+    before.set()
+    for entries in parts:
+        mine = Event()
+        yield entries, before, mine
+        before = mine
+
+
 @contextmanager
-def unpacked() -> Iterator[Iterator[Mapping[str, Any]]]:
+def unpacked(place: Path | None = None) -> Iterator[Iterator[Mapping[str, Any]]]:
     """Give the example runs: the entries of `demo.toml`, then one per bundle of its archives.
 
-    An archive is unpacked when its turn comes; files and folders are gone afterwards.
+    An archive is unpacked below `place` when its turn comes; its files are gone afterwards.
     """
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(dir=place) as scratch:
         yield _entries(Path(scratch))
 
 
@@ -106,36 +181,44 @@ def _placed(entry: Mapping[str, Any], captures: Path) -> dict[str, Any]:
 
 
 def _load(
-    data_dir: DataDir, scratch: Path, entries: Sequence[Mapping[str, Any]]
+    data_dir: DataDir, scratch: Path, answers: Mapping[str, Mapping[str, Any]], turn: Turn
 ) -> list[tuple[str, Imported]]:
-    runs = [
-        Given(
-            paths=_paths(entry, Path(tempfile.mkdtemp(dir=scratch))),
-            name=entry["name"],
-            params={} if "samples" in entry else entry.get("params") or {},
-        )
-        for entry in entries
-    ]
+    entries, before, mine = turn
     loaded = []
-    with opened(data_dir.db_path) as db:
-        imported = import_several(data_dir, runs, source="demo")
-        for entry, outcome in zip(entries, imported, strict=True):
-            if isinstance(outcome, AppError):
-                raise outcome
-            if outcome.is_new:
-                set_tags(db, outcome.run_id, entry.get("tags", []))
-                set_notes(db, outcome.run_id, entry.get("notes", ""))
-            loaded.append((entry["name"], outcome))
+    try:
+        runs = [given_of(entry, scratch) for entry in entries]
+        given: dict[str, Any] = {"answers": answers, "before_storing": before.wait}
+        imported = import_several(data_dir, runs, source="demo", **given)
+        with opened(data_dir.db_path) as db:
+            for entry, outcome in zip(entries, imported, strict=True):
+                if isinstance(outcome, AppError):
+                    raise outcome
+                if outcome.is_new:
+                    set_tags(db, outcome.run_id, entry.get("tags", []))
+                    set_notes(db, outcome.run_id, entry.get("notes", ""))
+                loaded.append((entry["name"], outcome))
+    finally:
+        mine.set()
     return loaded
+
+
+def given_of(entry: Mapping[str, Any], scratch: Path) -> Given:
+    """Return an example as it is imported, its files in a folder of its own."""
+    return Given(
+        paths=_paths(entry, scratch),
+        name=entry["name"],
+        params={} if "samples" in entry else entry.get("params") or {},
+    )
 
 
 def _paths(entry: Mapping[str, Any], scratch: Path) -> list[Path]:
     if "bundle" in entry:
         return [entry["bundle"]]
+    folder = Path(tempfile.mkdtemp(dir=scratch))
     if "files" in entry:
-        return list(entry["files"])
-    (scratch / MANIFEST).write_text(json.dumps(_samples_manifest(entry)))
-    return [scratch]
+        return [Path(shutil.copy(path, folder)) for path in entry["files"]]
+    (folder / MANIFEST).write_text(json.dumps(_samples_manifest(entry)) + "\n")
+    return [folder]
 
 
 def _samples_manifest(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def test_a_kernel_names_its_launches_and_operators_and_stacks_their_kernels(
     tmp_path: Path, example_captures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WARPBOARD_DATA", str(tmp_path))
-    trace = example_captures / "train_bf16_small.trace.json.gz"
+    trace = example_captures / "train_bf16_small.trace.json"
     run_id = import_paths(data_dir(tmp_path), [trace], name="small").run_id
     at = AppTest.from_function(
         detail_and_stacks, default_timeout=60, kwargs={"run_id": run_id}

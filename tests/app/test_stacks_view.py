@@ -106,7 +106,7 @@ def test_an_opened_stack_lists_its_kernels_and_they_stay_chosen_in_the_table_of_
     tmp_path: Path, example_captures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WARPBOARD_DATA", str(tmp_path))
-    trace = example_captures / "train_bf16_small.trace.json.gz"
+    trace = example_captures / "train_bf16_small.trace.json"
     run_id = import_paths(data_dir(tmp_path), [trace], name="small").run_id
     at = AppTest.from_function(page, default_timeout=60, kwargs={"run_id": run_id}).run()
     assert len(at.dataframe) == 0

@@ -1,7 +1,6 @@
 """Figures of ncu beyond the table: waits of warps, hit rates, traffic; real pages and made ones."""
 
 import csv
-import gzip
 import math
 from pathlib import Path
 
@@ -23,14 +22,14 @@ def eager(example_captures: Path) -> Path:
 
 def _raw_values(eager: Path, launch: str, names: list[str]) -> dict[str, float]:
     """Return metrics of one launch as the file prints them, read without product code."""
-    with gzip.open(eager / "ncu-0.raw.csv.gz", "rt", newline="") as file:
+    with (eager / "ncu-0.raw.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     row = next(r for r in rows if r["ID"] == launch)
     return {name: float(row[name].replace(",", "")) for name in names}
 
 
 def test_figures_of_a_real_report_are_those_that_its_page_prints(eager: Path) -> None:
-    found = read_ncu_csv(eager / "ncu-0.raw.csv.gz").counter_details
+    found = read_ncu_csv(eager / "ncu-0.raw.csv").counter_details
     assert found is not None
 
     mine = found[found["launch"] == 5].set_index(["group", "name"])["value"]
@@ -67,8 +66,8 @@ def test_what_was_not_collected_is_absent() -> None:
 
 @pytest.mark.parametrize("page", ["raw", "details"])
 def test_both_pages_agree_on_what_both_hold(eager: Path, page: str) -> None:
-    one = read_ncu_csv(eager / f"ncu-0.{page}.csv.gz").counter_details
-    raw = read_ncu_csv(eager / "ncu-0.raw.csv.gz").counter_details
+    one = read_ncu_csv(eager / f"ncu-0.{page}.csv").counter_details
+    raw = read_ncu_csv(eager / "ncu-0.raw.csv").counter_details
     assert one is not None and raw is not None
 
     both = one.merge(raw, on=["launch", "group", "name"])
@@ -79,7 +78,7 @@ def test_both_pages_agree_on_what_both_hold(eager: Path, page: str) -> None:
 
 
 def test_figures_of_both_pages_of_one_report_are_counted_once(eager: Path, tmp_path: Path) -> None:
-    pages = [eager / f"ncu-0.{page}.csv.gz" for page in ("raw", "details")]
+    pages = [eager / f"ncu-0.{page}.csv" for page in ("raw", "details")]
 
     run = assemble(load_paths(pages, Staging(folder=tmp_path)))
 

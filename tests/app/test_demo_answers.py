@@ -1,0 +1,225 @@
+"""Answers made beforehand load the example runs as reading them does, and only where they fit."""
+
+import hashlib
+import lzma
+import shutil
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import parquet
+
+from app.cli.main import main
+from app.demo import answers, load
+from app.demo.load import load_demo, read_answers, unpacked
+from core.config import DataDir
+from core.errors import CaptureError
+
+OF_THE_LOAD = {"id", "run_id", "capture_id", "spans_path", "created_at", "finished_at", "at"}
+OF_THE_LOAD |= {"probed_at", "applied_at", "revision", "token"}
+"""Columns that name a run or say when it was loaded."""
+CHOSEN = (
+    "decode 2 layers, eager",
+    "decode 2 layers, CUDA graph traced as a whole",
+    "transformer training step, bf16, PyTorch trace",
+    "transformer training step, fp32, memory",
+    "decode 4 layers, eager, context 512",
+    "H200: decode 2 layers, max-autotune",
+)
+"""One of each format, of latencies measured by hand, and a bundle."""
+
+
+def contents(data: DataDir) -> dict[str, Any]:
+    """Return all that a data directory holds, under the names of its runs."""
+    found: dict[str, Any] = {}
+    with sqlite3.connect(f"file:{data.db_path}?mode=ro", uri=True) as db:
+        db.row_factory = sqlite3.Row
+        names = dict(tuple(row) for row in db.execute("SELECT id, name FROM runs"))
+        owners = dict(tuple(row) for row in db.execute("SELECT id, run_id FROM captures"))
+        for (table,) in db.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table'"
+        ).fetchall():
+            rows = [dict(row) for row in db.execute(f"SELECT * FROM {table}")]
+            for row in rows:
+                run_id = row.get("run_id") or owners.get(row.get("capture_id"))
+                key = f"{table} of {names.get(run_id or row.get('id'), 'all')}"
+                plain = {k: v for k, v in row.items() if k not in OF_THE_LOAD}
+                found.setdefault(key, []).append(plain)
+    for run_id, name in names.items():
+        for path in sorted((data.captures / run_id).iterdir()):
+            found[f"{name}: {path.name}"] = hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted((data.spans / run_id).glob("*")):
+            found[f"{name}: spans {path.name}"] = parquet.read_table(path)
+    return found
+
+
+SMALL = (CHOSEN[1], CHOSEN[4])
+
+
+def load_from(folder: Path, names: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a folder with these examples and our answers, and load from there."""
+    (folder / "data").mkdir(parents=True)
+    for name in (load.CAPTURES, load.ANSWERS.name):
+        shutil.copy(load.DATA / name, folder / "data" / name)
+    text, _, _ = (load.FOLDER / "demo.toml").read_text(encoding="utf-8").partition("[[archive]]")
+    _, *runs = text.split("[[run]]\n")
+    chosen = [run for run in runs if run.startswith(tuple(f'name = "{n}"\n' for n in names))]
+    assert len(chosen) == len(names)
+    (folder / "demo.toml").write_text("".join(f"[[run]]\n{run}" for run in chosen))
+    monkeypatch.setattr(load, "FOLDER", folder)
+    monkeypatch.setattr(load, "DATA", folder / "data")
+    monkeypatch.setattr(load, "ANSWERS", folder / "data" / load.ANSWERS.name)
+
+
+@pytest.fixture
+def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load two small examples alone, a capture and latencies."""
+    load_from(tmp_path / "examples", SMALL, monkeypatch)
+
+
+def change_answers(change: Callable[[bytes, bytes], bytes], version: bytes | None = None) -> None:
+    """Write each answer (content hash, document) otherwise."""
+    known, *lines = lzma.decompress(load.ANSWERS.read_bytes()).splitlines()
+    changed = [change(*line.split(b" ", 1)) for line in lines]
+    load.ANSWERS.write_bytes(lzma.compress(b"\n".join([version or known, *changed]), preset=0))
+
+
+@pytest.fixture
+def num_read(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Return what says how many runs were read whole so far."""
+    from analysis import read_job
+
+    whole, count = read_job.write_run, []
+
+    def counted(*args: Any) -> None:
+        count.append(1)
+        whole(*args)
+
+    monkeypatch.setattr(read_job, "write_run", counted)
+    return lambda: len(count)
+
+
+def test_answers_give_the_rows_and_files_that_reading_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_read: Callable[[], int]
+) -> None:
+    load_from(tmp_path / "examples", CHOSEN, monkeypatch)
+    answered, read = (DataDir(root=tmp_path / name) for name in ("answered", "read"))
+
+    load_demo(answered, lambda name: None)
+    of_answers = num_read()
+    load.ANSWERS.unlink()
+    load_demo(read, lambda name: None)
+
+    assert (of_answers, num_read()) == (0, len(CHOSEN))
+    assert contents(answered) == contents(read)
+    assert not list(answered.uploads.iterdir())
+
+
+def _of_other_files(sha256: bytes, document: bytes) -> bytes:
+    return sha256[::-1] + b" " + document
+
+
+def _of_another_form(sha256: bytes, document: bytes) -> bytes:
+    return sha256 + b" " + document.replace(b'"summary"', b'"sum"')
+
+
+def _the_same(sha256: bytes, document: bytes) -> bytes:
+    return sha256 + b" " + document
+
+
+@pytest.mark.parametrize(
+    ("change", "version"),
+    [(_of_other_files, None), (_of_another_form, None), (_the_same, b"0")],
+    ids=["files", "form", "version"],
+)
+def test_an_answer_that_does_not_fit_is_not_used(
+    two: None,
+    data_dir: DataDir,
+    num_read: Callable[[], int],
+    change: Callable[[bytes, bytes], bytes],
+    version: bytes | None,
+) -> None:
+    change_answers(change, version)
+
+    loaded = load_demo(data_dir, lambda name: None)
+
+    assert (num_read(), len(loaded)) == (len(SMALL), len(SMALL))
+
+
+def test_with_rules_of_the_users_own_the_examples_are_read(
+    two: None, data_dir: DataDir, num_read: Callable[[], int]
+) -> None:
+    data_dir.rules_path.write_text(
+        '[[rule]]\nmatch = "gemv"\ncategory = "copy"\norigin = "triton"\n'
+    )
+
+    load_demo(data_dir, lambda name: None)
+
+    assert num_read() == len(SMALL)
+
+
+def test_a_load_that_was_interrupted_goes_on(two: None, data_dir: DataDir) -> None:
+    def interrupt(name: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        load_demo(data_dir, interrupt)
+    assert not list(data_dir.uploads.iterdir())
+
+    assert len({run.run_id for run in load_demo(data_dir, lambda name: None)}) == len(SMALL)
+
+
+def test_an_example_that_was_deleted_is_loaded_again(
+    two: None, data_dir: DataDir, num_read: Callable[[], int]
+) -> None:
+    first = load_demo(data_dir, lambda name: None)
+    before = contents(data_dir)
+
+    assert main(["--data", str(data_dir.root), "delete", first[0].run_id]) == 0
+    again = load_demo(data_dir, lambda name: None)
+
+    assert [run.is_new for run in again] == [True, False]
+    assert (num_read(), contents(data_dir)) == (0, before)
+
+
+def test_examples_with_private_fields_get_no_answer(two: None) -> None:
+    with unpacked() as entries:
+        entry = next(e for e in entries if e["name"] == SMALL[0])
+        with closing(sqlite3.connect(entry["files"][0])) as db, db:
+            db.execute(
+                "INSERT INTO TARGET_INFO_SYSTEM_ENV (name, value) VALUES ('Hostname', 'node7')"
+            )
+
+        with pytest.raises(CaptureError, match="holds private fields"):
+            list(answers.made([entry]))
+
+
+def test_answers_are_made_again_as_they_were(two: None, tmp_path: Path) -> None:
+    again = tmp_path / "again.jsonl.xz"
+
+    assert answers.write(again) == len(SMALL)
+
+    kept, made = (lzma.decompress(p.read_bytes()).splitlines() for p in (load.ANSWERS, again))
+    assert set(made) <= set(kept)
+
+
+def test_a_wrong_number_in_an_answer_is_found(two: None) -> None:
+    def wrong(sha256: bytes, document: bytes) -> bytes:
+        return sha256 + b" " + document.replace(b'"status": "done"', b'"status": "oom"')
+
+    change_answers(wrong)
+
+    with unpacked() as entries:
+        found = answers.differences(e for e in entries if e["name"] == SMALL[0])
+
+    assert found == [f"{SMALL[0]}: data.status is oom in the answers, and done read"]
+
+
+def test_every_example_has_an_answer(example_data: Path) -> None:
+    with sqlite3.connect(example_data / "warpboard.db") as db:
+        hashes = {sha256 for (sha256,) in db.execute("SELECT content_hash FROM runs")}
+
+    assert set(read_answers()) == hashes
