@@ -204,10 +204,10 @@ def test_file_of_holes_that_no_disk_can_hold_is_refused_at_once(
 
 def test_file_that_became_a_pipe_since_it_was_looked_at_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(CaptureError, match="no regular file"):
+    with pytest.raises(CaptureError, match="not a regular file"):
         file_sha256(tmp_path / "pipe")
     os.mkfifo(tmp_path / MANIFEST)
-    with pytest.raises(CaptureError, match="no regular file"):
+    with pytest.raises(CaptureError, match="not a regular file"):
         load_manifest(tmp_path)
 
 
