@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
         "--broker-file",
         metavar="F",
         default=os.environ.get("WARPBOARD_BROKER_FILE"),
-        help="a file with redis://:PASSWORD@HOST:6379/0; default: WARPBOARD_BROKER_FILE",
+        help="file with redis://:PASSWORD@HOST:6379/0; default: WARPBOARD_BROKER_FILE",
     )
     parser.add_argument(
         "--dashboard",
@@ -93,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--stand-by",
         action="store_true",
-        help="wait while another worker has the GPUs of this data folder, instead of ending",
+        help="wait, instead of exiting, while another worker uses the GPUs of this data folder",
     )
     return parser
 

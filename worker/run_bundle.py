@@ -107,9 +107,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--measure-peaks",
         action="store_true",
-        help="first measure what this GPU reaches (minutes); else `doctor --measure` has it",
+        help="measure this GPU's peaks first (minutes); default: those of `doctor --measure`",
     )
-    parser.add_argument("--data", metavar="DIR", help="where measured peaks lie (WARPBOARD_DATA)")
+    parser.add_argument(
+        "--data", metavar="DIR", help="data directory with the measured peaks (WARPBOARD_DATA)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser
 

@@ -18,10 +18,10 @@ def arguments(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="all|NAME",
-        help="queue the job of an experiment, or of all; what it says is kept and scored",
+        help="queue an experiment, or all of them; the prediction is stored and scored",
     )
     parser.add_argument(
-        "--score", action="store_true", help="how predictions fared, over all pairs of runs here"
+        "--score", action="store_true", help="accuracy of predictions over all pairs of runs here"
     )
     add_json(parser)
 

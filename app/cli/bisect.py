@@ -48,13 +48,13 @@ def arguments(parser: ArgumentParser) -> None:
         "--repeats",
         type=whole_number(4, 50),
         default=5,
-        help="processes of each commit before it is judged",
+        help="processes to run at each commit before judging it",
     )
     parser.add_argument(
         "--max-repeats",
         type=whole_number(4, 50),
         default=15,
-        help="processes of a commit after which it counts as undecided",
+        help="processes after which a commit counts as undecided",
     )
     parser.add_argument(
         "--timeout", type=seconds, default=3600.0, help="seconds for one process; default 1 h"

@@ -9,7 +9,9 @@ from core.config import DataDir
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("names", nargs="*", metavar="NAME", help="else stdin, one per line")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="default: stdin, one name per line"
+    )
     add_json(parser)
 
 

@@ -15,11 +15,11 @@ def arguments(parser: ArgumentParser) -> None:
         "sides",
         metavar="RUN",
         nargs="+",
-        help="A, then B: each a run, or a filter that names several; several B are one table; "
+        help="A, then B: each a run, or a filter that matches several; several B give one table; "
         "A may be last:N, the N newest good runs of B's job",
     )
     parser.add_argument(
-        "--base", metavar="A", help="side A apart, e.g. --base last:5; all others are B"
+        "--base", metavar="A", help="side A, e.g. --base last:5; all other arguments are B"
     )
     parser.add_argument(
         "--metric",

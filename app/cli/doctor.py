@@ -25,11 +25,13 @@ def arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="measure and store this host's peaks and noise floor (minutes on a GPU)",
     )
-    parser.add_argument("--broker-file", metavar="F", help="check the broker whose URL is in it")
-    parser.add_argument("--dashboard", metavar="URL", help="check a dashboard elsewhere")
-    parser.add_argument("--token-file", metavar="F", help="the token for that dashboard")
+    parser.add_argument(
+        "--broker-file", metavar="F", help="check the broker whose URL is in file F"
+    )
+    parser.add_argument("--dashboard", metavar="URL", help="check a dashboard on another host")
+    parser.add_argument("--token-file", metavar="F", help="file with that dashboard's token")
     number = whole_number(1, MAX_PORT)
-    parser.add_argument("--port", type=number, default=8501, help="the port that `up` shall have")
+    parser.add_argument("--port", type=number, default=8501, help="port that `up` will use")
     add_json(parser)
 
 

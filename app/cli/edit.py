@@ -18,7 +18,7 @@ def arguments(parser: ArgumentParser) -> None:
         parser.add_argument("tags", nargs="+", metavar="TAG", help="tags to add")
     if command in ("pin", "tag"):
         noun = "tags" if command == "tag" else "pin"
-        parser.add_argument("--remove", action="store_true", help=f"take the {noun} away")
+        parser.add_argument("--remove", action="store_true", help=f"remove the {noun}")
     add_json(parser)
 
 

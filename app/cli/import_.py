@@ -20,13 +20,13 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "paths", nargs="+", type=Path, metavar="PATH", help="files, or one bundle folder"
     )
-    parser.add_argument("--name", help="name of the run; else made from the files")
+    parser.add_argument("--name", help="name of the run; default: from the file names")
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="what was measured, e.g. workload=decode compile=none",
+        help="describe what was measured, e.g. workload=decode compile=none",
     )
     parser.add_argument(
         "--keep-private",

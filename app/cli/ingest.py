@@ -6,7 +6,9 @@ from core.config import DataDir
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--check", action="store_true", help="exit with 0 when one answers")
+    parser.add_argument(
+        "--check", action="store_true", help="exit with 0 if an ingest process answers"
+    )
 
 
 def run(options: Namespace, data: DataDir) -> int:

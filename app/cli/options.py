@@ -33,7 +33,7 @@ def add_check(parser: ArgumentParser, fails_when: str, cannot_decide: str) -> No
         "--on-inconclusive",
         choices=("pass", "fail"),
         default="pass",
-        help=f"with --fail-above: what {cannot_decide} does; fail exits with {UNDECIDED_EXIT}",
+        help=f"with --fail-above: the result of {cannot_decide}; fail exits with {UNDECIDED_EXIT}",
     )
 
 

@@ -9,7 +9,7 @@ from core.errors import UserError
 
 
 def arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("ids", nargs="*", metavar="RUN", help="none: every run with captures")
+    parser.add_argument("ids", nargs="*", metavar="RUN", help="default: every run with captures")
     add_json(parser)
 
 

@@ -27,13 +27,13 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--sort", default="created_at", metavar="FIELD", help="column to sort by")
     parser.add_argument("--ascending", action="store_true", help="smallest or oldest first")
     limit = whole_number(0, MAX_LIMIT)
-    parser.add_argument("--limit", type=limit, default=100, help="most rows shown")
+    parser.add_argument("--limit", type=limit, default=100, help="maximum number of rows")
     parser.add_argument(
         "--metric",
         action="append",
         default=[],
         metavar="NAME",
-        help="show this number too, e.g. one that `profile --metric` kept; may be repeated",
+        help="show this metric too, e.g. one stored by `profile --metric`; may be repeated",
     )
     add_json(parser)
 

@@ -13,8 +13,10 @@ from core.errors import UserError
 def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="a study, see --list")
     parser.add_argument("--list", action="store_true", help="list the studies")
-    parser.add_argument("--filter", default="", metavar="QUERY", help="which runs go in")
-    parser.add_argument("--published", action="store_true", help="add published figures, marked")
+    parser.add_argument("--filter", default="", metavar="QUERY", help="which runs to include")
+    parser.add_argument(
+        "--published", action="store_true", help="add published figures, marked as such"
+    )
     parser.add_argument("--format", choices=("md", "csv", "json", "html"), default="md")
     add_json(parser)
 

@@ -29,7 +29,9 @@ def arguments(parser: ArgumentParser) -> None:
         help="cpu, a GPU model or part of it, or one physical GPU: MODEL@HOST:INDEX or its UUID",
     )
     parser.add_argument(
-        "--profilers", metavar="P[,P]", help="nsys,ncu,memory,trace or none; else what is there"
+        "--profilers",
+        metavar="P[,P]",
+        help="nsys,ncu,memory,trace or none; default: those installed",
     )
     parser.add_argument("--repeats", type=int, default=1, help="processes of the clean pass")
     parser.add_argument(
@@ -41,7 +43,7 @@ def arguments(parser: ArgumentParser) -> None:
         help="keep .nsys-rep and .ncu-rep too; they hold environment variables and paths",
     )
     parser.add_argument("--name", help="name of the run or sweep")
-    parser.add_argument("--wait", action="store_true", help="wait for the end, showing progress")
+    parser.add_argument("--wait", action="store_true", help="wait until it ends, showing progress")
     add_json(parser)
 
 

@@ -19,7 +19,7 @@ WORDS = ("list", "revoke")
 
 def arguments(parser: ArgumentParser) -> None:
     text = "LABEL: make a token for a host's one worker (the same label replaces its token);"
-    text += " list: labels, workers and last uses; revoke LABEL: take that token no more"
+    text += " list: labels, workers and last uses; revoke LABEL: refuse that token from now on"
     parser.add_argument("words", metavar="LABEL", nargs="+", type=word, help=text)
     add_json(parser)
 

@@ -19,7 +19,7 @@ _WORDS = ("latency", "fast_latency", "kernel_time", "peak_memory", "launches", _
 
 def arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "job", metavar="JOB", help="a run of the job, or a filter that names runs of several"
+        "job", metavar="JOB", help="a run of the job, or a filter that matches runs of several jobs"
     )
     parser.add_argument(
         "--metric",
@@ -27,13 +27,13 @@ def arguments(parser: ArgumentParser) -> None:
         choices=_WORDS,
         help="metric to follow; for a job without latency, the first metric it has",
     )
-    add_check(parser, "the job got worse lately", "a history that is too short")
+    add_check(parser, "the job got worse recently", "a history that is too short")
     parser.add_argument(
         "--new",
         type=whole_number(1, 1000),
         default=7,
         metavar="N",
-        help="lately: called within the newest N runs",
+        help="count as recent a change detected within the newest N runs",
     )
     parser.add_argument(
         "--markdown", metavar="FILE", type=Path, help="write a report, e.g. for a pull request"

@@ -18,20 +18,20 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--open-to-network",
         action="store_true",
-        help="serve pages beyond this host without a login, to everybody who reaches them",
+        help="serve pages to other hosts without a login, to anyone who can reach them",
     )
     parser.add_argument(
         "--workers-host",
         metavar="ADDRESS",
-        help="an address with the API alone, for workers of other hosts",
+        help="an address that serves only the API, for workers on other hosts",
     )
-    parser.add_argument("--workers-port", type=number, default=8502, help="the port of that")
-    parser.add_argument("--no-demo", action="store_true", help="leave an empty database empty")
+    parser.add_argument("--workers-port", type=number, default=8502, help="port of --workers-host")
+    parser.add_argument("--no-demo", action="store_true", help="load no example runs")
     parser.add_argument("--no-worker", action="store_true", help="start no worker on this host")
     parser.add_argument(
         "--dashboard-only",
         action="store_true",
-        help="pages and API alone: ingest and workers are started elsewhere",
+        help="start only pages and API: ingest and workers are started elsewhere",
     )
     parser.add_argument("--gpu", default="all", help="GPUs of the worker: all, cpu, ordinal, model")
 

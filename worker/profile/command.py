@@ -107,26 +107,26 @@ def make_parser() -> argparse.ArgumentParser:
         "--steps",
         type=whole_number(1, 1_000_000),
         default=0,
-        help="steps to measure, after which the program is ended; default: all, to its own end",
+        help="end the program after this many measured steps; default: measure all of them",
     )
     parser.add_argument(
         "--skip",
         type=whole_number(0, 1_000_000),
         default=0,
-        help="steps before the measured ones; default: until their times settle",
+        help="warm-up steps to leave out; default: until step times settle",
     )
     parser.add_argument(
         "--latency",
         choices=("next", "alone"),
         default="next",
-        help="what a step's latency is: from its start to the next one's, or to its own end",
+        help="latency of a step: from its start to the next step's start, or to its own end",
     )
     parser.add_argument(
         "--metric",
         action="append",
         default=[],
         metavar="REGEX",
-        help="a number that the program prints, as a group: 'tok/s: ([0-9.]+)'; may be repeated",
+        help="store a number the program prints: 'tok/s: ([0-9.]+)'; may be repeated",
     )
     parser.add_argument("--ncu-set", choices=NCU_SETS, default=DEFAULT_NCU_SET)
     parser.add_argument(
@@ -134,13 +134,17 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="keep .nsys-rep and .ncu-rep too: they hold environment variables and paths",
     )
-    parser.add_argument("--keep-private", action="store_true", help="keep host names and paths")
+    parser.add_argument(
+        "--keep-private", action="store_true", help="store host names and paths too"
+    )
     parser.add_argument("--timeout", type=seconds, help="seconds for one process; default 1 h")
     parser.add_argument("--quiet", action="store_true", help="do not show what the program prints")
     to = parser.add_mutually_exclusive_group()
-    to.add_argument("--out", type=Path, metavar="DIR", help="leave the run in this folder")
+    to.add_argument("--out", type=Path, metavar="DIR", help="write the run to this folder")
     to.add_argument("--to", metavar="URL", help="send the run to this dashboard")
-    parser.add_argument("--token-file", type=Path, metavar="F", help="the dashboard's token")
+    parser.add_argument(
+        "--token-file", type=Path, metavar="F", help="file with the dashboard's token"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document at the end")
     return parser
 
