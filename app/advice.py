@@ -1,6 +1,7 @@
 """Experiments of a stored run, trying them, and the score of all predictions, for pages and CLI."""
 
 import dataclasses
+import json
 import statistics
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
@@ -24,7 +25,15 @@ from analysis.advice.score import (
 from analysis.runview import RunRow, RunView
 from analysis.verdict import is_cpu_run
 from app.job_text import profile_command, submit_command
-from app.submit import CPU, Target, plan_jobs, resolve_gpus, submit_jobs
+from app.submit import (
+    CPU,
+    OWN_PROGRAM,
+    Target,
+    plan_jobs,
+    resolve_gpus,
+    submit_jobs,
+    target_of_own_program,
+)
 from core.config import DataDir
 from core.errors import UserError
 from core.spec import JobSpec
@@ -89,6 +98,7 @@ def advice_of(db: Database, data_dir: DataDir, run_id: str) -> dict[str, Any]:
             ).items()
         ],
         "note": None if experiments else _why_none(view),
+        "not_tried": why_not_tried(db, view.run),
     }
 
 
@@ -97,8 +107,8 @@ def try_experiments(
 ) -> list[tuple[Experiment, str]]:
     """Queue the jobs of experiments, keep their predictions; return each with its run's id.
 
-    `all` is every one that is offered or untried. UserError for a name that is not there, for a
-    setting of a program that is not run here, and where no worker has the run's GPU.
+    `all` is every one that is offered or untried. UserError for a name that is not there, for lines
+    of a program, for a program that no host allows, and where no worker has the run's GPU.
     """
     view = _view(db, data_dir, run_id)
     chosen = _chosen(made_for(view, known_records(db)), names)
@@ -112,7 +122,7 @@ def try_experiments(
             [p for p in view.run.profilers if p != "ncu"],
             max(MIN_REPEATS, view.run.repeats),
         )
-        name = f"{view.run.name}: {experiment.name}"
+        name = f"{view.run.name}: {_change_text(experiment)}"
         (outcome_run_id,) = submit_jobs(db, data_dir, jobs, name).run_ids
         keep_prediction(
             db,
@@ -129,15 +139,19 @@ def try_experiments(
     return queued
 
 
-def can_try(db: Database, run: RunRow) -> bool:
-    """Say whether jobs of this run's workload can be queued for its GPU."""
-    if run.workload in (None, "command"):
-        return False
+def why_not_tried(db: Database, run: RunRow) -> str | None:
+    """Return why no job of this run's workload can be queued for its GPU; None where one can."""
     try:
         _target(db, run)
-    except UserError:
-        return False
-    return True
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def _change_text(experiment: Experiment) -> str:
+    """Return a change as a job's name shows it: `compile=default`, `CUDA_MODULE_LOADING=EAGER`."""
+    settings = " ".join(f"{name}={value}" for name, value in experiment.environment.items())
+    return settings or experiment.name
 
 
 def _view(db: Database, data_dir: DataDir, run_id: str) -> RunView:
@@ -204,13 +218,28 @@ def hash_with(run: RunRow, change: Mapping[str, Any]) -> str:
 
 
 def _target(db: Database, run: RunRow) -> Target:
-    if run.workload in (None, "command"):
+    if run.workload is None:
         raise UserError(
-            f"run {run.id} is of a program of yours: run it with the setting, or with the lines "
+            f"run {run.id} came without its program: run that with the setting, or with the lines "
             "changed, by `./warpboard profile`"
         )
     (target, *_) = resolve_gpus(db, run.gpu_model or CPU)
-    return target
+    if run.workload != OWN_PROGRAM:
+        return target
+    try:
+        return target_of_own_program(db, target.model, _words(run))
+    except UserError as error:
+        raise UserError(
+            f"{error}; type the command that stands beside the experiment instead"
+        ) from error
+
+
+def _words(run: RunRow) -> list[str]:
+    try:
+        words = json.loads(str(run.params.get("argv") or "[]"))
+    except ValueError:
+        words = []
+    return [str(word) for word in words] if isinstance(words, list) else []
 
 
 def _chosen(experiments: Sequence[Experiment], names: Sequence[str]) -> list[Experiment]:
@@ -221,6 +250,12 @@ def _chosen(experiments: Sequence[Experiment], names: Sequence[str]) -> list[Exp
     if unknown:
         listed = ", ".join(by_name) or "none"
         raise UserError(f"experiment: {unknown[0]!r} is not one of this run's: {listed}")
+    by_hand = [n for n in names if not by_name[n].params]
+    if by_hand:
+        raise UserError(
+            f"experiment: {by_hand[0]} is a change that no job can make: "
+            "`./warpboard advise RUN` shows what to type"
+        )
     return [by_name[n] for n in names]
 
 
@@ -252,15 +287,15 @@ def _document(
         "record": None if record is None else dataclasses.asdict(record),
         "note": _note(experiment),
     }
-    if experiment.params:
-        params = _checked(run, {**run.params, **experiment.params})
-        job = {"workload": run.workload, "params": params, "gpu": run.gpu_model}
-        document["command"] = submit_command(job)
-    elif experiment.environment and run.params.get("argv"):
+    if experiment.environment and run.params.get("argv"):
         profilers = [p for p in run.profilers if p != "ncu"]
         document["command"] = profile_command(
             run.params, profilers, max(MIN_REPEATS, run.repeats), experiment.environment
         )
+    elif experiment.params:
+        params = _checked(run, {**run.params, **experiment.params})
+        job = {"workload": run.workload, "params": params, "gpu": run.gpu_model}
+        document["command"] = submit_command(job)
     document["tried"] = None if before is None else _tried_document(before)
     job_runs = measured.get((run.gpu_model or CPU, hash_with(run, experiment.params)))
     if before is None and job_runs is not None:

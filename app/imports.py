@@ -13,6 +13,7 @@ from analysis.tables import CaptureWarning
 from core.config import DataDir
 from core.errors import AppError, CaptureError, UserError
 from core.ids import new_id
+from core.program_settings import NO_SETTINGS
 from core.spec import JobSpec, canonical_json, program_name
 
 MAX_NAME = 200
@@ -323,7 +324,10 @@ def _program(params: Mapping[str, Any]) -> str:
     except ValueError:
         words = []
     is_list = isinstance(words, list) and bool(words) and all(isinstance(w, str) for w in words)
-    return given or (_one_line(program_name(words)) if is_list else "")
+    if given or not is_list:
+        return given
+    settings = str(params.get("settings") or NO_SETTINGS)
+    return _one_line(program_name(words) + (f" {settings}" if settings != NO_SETTINGS else ""))
 
 
 def _result(db: Any, run_id: str, *, is_new: bool) -> Imported:

@@ -5,11 +5,15 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from core.program_settings import parse_settings, with_settings
+
 
 def submit_command(job: Mapping[str, Any]) -> str:
     """Return `./warpboard submit ...` for a job: workload, params, gpu, profilers, repeats."""
     words = ["./warpboard", "submit", str(job["workload"])]
     for name, value in dict(job.get("params") or {}).items():
+        if name == "settings" and "," in str(value):  # a comma would begin another job
+            value = json.dumps(parse_settings(str(value)))
         words += ["--set", f"{name}={value}"]
     words += ["--gpu", str(job["gpu"])] if job.get("gpu") else []
     words += ["--profilers", ",".join(job["profilers"])] if job.get("profilers") else []
@@ -27,7 +31,7 @@ def profile_command(
 ) -> str:
     """Return the `profile` command that measures an own program as such a job does.
 
-    `environment`: variables that are set for it.
+    `environment`: variables that are set for it beside the job's own settings.
     """
     words = ["./warpboard", "profile"]
     words += ["--passes", ",".join(("clean", *profilers))] if profilers else []
@@ -37,6 +41,7 @@ def profile_command(
     words += ["--latency", "alone"] if params.get("latency") == "step alone" else []
     for pattern in json.loads(str(params.get("metrics") or "[]")):
         words += ["--metric", str(pattern)]
-    settings = [f"{name}={shlex.quote(value)}" for name, value in (environment or {}).items()]
+    wanted = parse_settings(with_settings(str(params.get("settings") or ""), environment or {}))
+    settings = [f"{name}={shlex.quote(value)}" for name, value in wanted.items()]
     command = shlex.join([*words, "--", *json.loads(str(params.get("argv") or "[]"))])
     return " ".join((*settings, command))

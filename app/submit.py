@@ -1,5 +1,7 @@
 """Put jobs into the queue: check the params, expand the sweep, insert runs, send messages."""
 
+import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +18,7 @@ from db import runs as db_runs
 from db.devices import Device, devices, names_device, resolve_device
 from db.queue import most_gpus_of_a_host, retry, waiting_place
 from db.status import worker_info
-from workloads.allowed import COMMANDS
+from workloads.allowed import COMMANDS, check_entries
 from workloads.spec import CUSTOM
 
 CPU = "cpu"
@@ -133,6 +135,40 @@ def allowed_commands(db: Database, model: str, device: str | None) -> list[str] 
     """Return which own programs a GPU's host allows; None if its worker has not reported any."""
     commands = (worker_info(db, model, device).get("permissions") or {}).get("commands")
     return [str(entry) for entry in commands] if isinstance(commands, list) else None
+
+
+def target_of_own_program(db: Database, model: str, words: Sequence[str]) -> Target:
+    """Return where a program may run: any GPU of the model, or one of a host that allows it.
+
+    UserError with the reason where no host of this model allows it. What a host says is compared
+    by the paths as they are here; the host itself looks again before it runs anything.
+    """
+    known = [d for d in devices(db) if d.model == model]
+    places = [d for d in known if d.is_online] or known
+    refusals = {d.id: _why_refused(allowed_commands(db, model, d.id), words) for d in places}
+    if not places:
+        raise UserError(f"command: no worker on {model} has said which own programs it allows")
+    allowing = [d for d in places if refusals[d.id] is None]
+    if not allowing:
+        raise UserError(f"{refusals[places[0].id]} (on {places[0].host})")
+    is_anywhere = len(allowing) == len(places)
+    return Target(model=model, device=None if is_anywhere else allowing[0].id)
+
+
+def _why_refused(allowed: Sequence[str] | None, words: Sequence[str]) -> str | None:
+    """Return why a host does not run a program, None where it does."""
+    if allowed is None:
+        return "command: its worker has not said which own programs it allows"
+    if not allowed:
+        return f"command: own programs are off there; its operator sets {COMMANDS}"
+    program = shutil.which(words[0]) if words and "/" not in words[0] else "".join(words[:1])
+    if not program or not os.path.isabs(program):
+        return f"argv: {''.join(words[:1])!r} is not the whole path of a program"
+    try:
+        check_entries(allowed, program, words)
+    except UserError as error:
+        return str(error)
+    return None
 
 
 def untold_commands(db: Database, jobs: Sequence[JobSpec]) -> tuple[str, ...]:

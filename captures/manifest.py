@@ -10,6 +10,7 @@ from typing import Any
 
 from core.errors import CaptureError, UserError
 from core.foreign import bounded_json, checked_gpu
+from core.program_settings import parse_settings
 from core.spec import JobSpec
 from core.states import Pass
 
@@ -92,7 +93,12 @@ def _check_job(path: Path | str, job: Mapping[str, Any]) -> None:
         text = _expect(path, f"job.{name}", job.get(name) or "", str)
         if len(text) > _MAX_JOB_CHARS:
             raise _wrong(path, f"job.{name}", text, f"at most {_MAX_JOB_CHARS} characters")
-    _expect(path, "job.params", job.get("params") or {}, dict)
+    params = _expect(path, "job.params", job.get("params") or {}, dict)
+    if job.get("workload") == "command" and params.get("settings") is not None:
+        try:
+            parse_settings(_expect(path, "job.params.settings", params["settings"], str))
+        except UserError as exc:
+            raise CaptureError(path, f"job.params.{exc}", _REMEDY) from exc
 
 
 def _check_texts(path: Path | str, kind: str, where: str, record: Mapping[str, Any]) -> None:

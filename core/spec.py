@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
+from core.program_settings import NO_SETTINGS
 from core.states import PROFILER_PASSES, Pass
 
 SCHEMA_VERSION = 1
@@ -27,6 +28,7 @@ LATER_PARAMS: Mapping[str, ParamValue] = {
     "straggler_ms": 0.0,
     "parallel": "none",
     "scaling": "strong",
+    "settings": NO_SETTINGS,
 }
 """Parameters that workloads got later: at these values a run is what it was without them."""
 NO_EFFECT = frozenset(

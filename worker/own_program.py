@@ -16,6 +16,7 @@ from typing import Any
 from captures.scrub.log import LogCleaner
 from core.config import ROOT
 from core.errors import UserError
+from core.program_settings import parse_settings
 from core.spec import PROGRAM_TIME, JobSpec
 from worker.environment import job_environment
 from worker.hooks.warpboard_hooks import ENTERED
@@ -79,6 +80,8 @@ class OwnProgram:
     "Of the first process."
     stdin: Path | None = None
     "What each process reads; None: nothing."
+    variables: Mapping[str, str] = field(default_factory=dict)
+    "Settings of its environment that the job asks for."
 
     @property
     def argv(self) -> list[str]:
@@ -100,10 +103,10 @@ class OwnProgram:
         return {"code": f"{pass_name}_left_out", "message": message}
 
     def environment(self, pass_name: str, work_dir: Path) -> dict[str, str]:
-        """Return the user's environment, with the hooks in front of PYTHONPATH and nothing else."""
+        """Return the user's environment with the job's settings, and the hooks in PYTHONPATH."""
         folder = work_dir / HOOKS_FOLDER
         folder.mkdir(exist_ok=True)
-        env = job_environment()
+        env = {**job_environment(), **self.variables}
         theirs = [p for p in env.get("PYTHONPATH", "").split(os.pathsep) if p]
         theirs = [p for p in theirs if os.path.realpath(p) != str(ROOT)]
         env["PYTHONPATH"] = os.pathsep.join([str(HOOKS), *theirs])
@@ -266,7 +269,13 @@ def allowed_own(spec: JobSpec, folder: Path) -> tuple[OwnProgram, float]:
         metrics=tuple(params.patterns),
     )
     cwd = Path(place) if place is not None else folder.absolute() / ".work"
-    own = OwnProgram(words=params.words, cwd=cwd, executable=executable, wishes=wishes)
+    own = OwnProgram(
+        words=params.words,
+        cwd=cwd,
+        executable=executable,
+        wishes=wishes,
+        variables=parse_settings(params.settings),
+    )
     return own, params.timeout_s
 
 

@@ -34,11 +34,18 @@ def allowed_program(words: Sequence[str]) -> str:
     program = shutil.which(words[0])
     if program is None:
         raise UserError(f"argv: {words[0]!r} is not a program that can be run here")
-    listed = [entry.split() for entry in _listed(COMMANDS) if entry.strip()]
-    if not listed:
+    listed = _listed(COMMANDS)
+    if not any(entry.strip() for entry in listed):
         raise UserError(f"command: off on this host; its operator sets {COMMANDS}=/path/of/program")
+    check_entries(listed, program, words)
+    return program  # not the real path: a virtual environment's python knows it by its link
+
+
+def check_entries(listed: Sequence[str], program: str, words: Sequence[str]) -> None:
+    """Raise UserError unless an entry of a host's list allows the program and its arguments."""
     real = os.path.realpath(program)
-    entries = [entry for entry in listed if _is_in(real, entry[0])]
+    split = [entry.split() for entry in listed if entry.strip()]
+    entries = [entry for entry in split if _is_in(real, entry[0])]
     if not entries:
         raise UserError(f"argv: {real} is not in {COMMANDS} of this host")
     if not any(_allows_arguments(entry[1:], real, words[1:]) for entry in entries):
@@ -48,7 +55,6 @@ def allowed_program(words: Sequence[str]) -> str:
             f"argv: {real} may be run here with {wanted} as its first argument; "
             f"see {COMMANDS} of this host"
         )
-    return program  # not the real path: a virtual environment's python knows it by its link
 
 
 def allowed_entries() -> list[str]:

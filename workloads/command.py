@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 
 from core.errors import UserError
+from core.program_settings import NO_SETTINGS, PATTERNS, parse_settings, settings_text
 from workloads.spec import CommonParams, WorkloadSpec, param
 
 
@@ -43,9 +44,16 @@ class Params(CommonParams):
         "[]", doc='numbers that the program prints, a JSON list: ["tok/s: ([0-9.]+)"]'
     )
 
+    settings: str = param(
+        NO_SETTINGS, doc=f"variables that are set for it, `NAME=VALUE`, a blank between: "
+        f"{', '.join(PATTERNS)}",
+    )  # fmt: skip
+
     def __post_init__(self) -> None:
         _texts("argv", self.argv)
         _texts("metrics", self.metrics)
+        # One way to write each, since equal settings are the same job.
+        object.__setattr__(self, "settings", settings_text(parse_settings(self.settings)))
 
     @property
     def words(self) -> list[str]:

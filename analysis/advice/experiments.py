@@ -18,6 +18,7 @@ from analysis.advice.score import Record
 from analysis.advice.settings import settings_for
 from analysis.advice.step_work import StepWork, step_work
 from analysis.runview import RunView
+from core.program_settings import NO_SETTINGS, with_settings
 
 OFFERED, UNTRIED, WITHHELD = "offered", "untried", "withheld"
 BATCH_FACTORS = (2, 4)
@@ -69,7 +70,7 @@ class Experiment:
     kind: str
     title: str
     params: Mapping[str, Any] = field(default_factory=dict)
-    "Params of the workload to change."
+    "Params of the workload to change; {} where no job can make the change."
     environment: Mapping[str, str] = field(default_factory=dict)
     lines: tuple[str, ...] = ()
     "Lines of the user's program to change."
@@ -121,22 +122,37 @@ def experiments_of(
         if is_valid({**step.params, **change.params}) and (estimate := change.model())
     ]
     if view.run.workload in (None, "command"):
-        experiments += [
-            _experiment_of(
-                step, s.name, s.kind, s.title, s.estimate, records,
-                environment=s.environment, lines=s.lines,
-                gain_frac=1 - s.estimate.latency_ns / step.latency_ns,
-            )
-            for s in settings_for(
-                step, view.api_calls, view.transfers, view.peaks,
-                has_graphs=bool(view.summary.get("num_graph_launches")),
-                step_ns=_step_ns(view.by_step.facts),
-            )
-        ]  # fmt: skip
+        experiments += _of_own_program(view, step, records, is_valid)
     order = (OFFERED, UNTRIED, WITHHELD)
     return sorted(
         experiments, key=lambda e: (not e.is_worth_a_run, order.index(e.status), -e.gain_frac)
     )
+
+
+def _of_own_program(
+    view: RunView,
+    step: StepWork,
+    records: Mapping[str, Record],
+    is_valid: Callable[[Mapping[str, Any]], bool],
+) -> Iterable[Experiment]:
+    """Yield what a program of the user could change; a setting that its run has is none."""
+    has_job = view.run.workload == "command"
+    now = str(step.params.get("settings") or NO_SETTINGS) if has_job else NO_SETTINGS
+    for s in settings_for(
+        step, view.api_calls, view.transfers, view.peaks,
+        has_graphs=bool(view.summary.get("num_graph_launches")),
+        step_ns=_step_ns(view.by_step.facts),
+    ):  # fmt: skip
+        changed = with_settings(now, s.environment)
+        if s.environment and changed == with_settings(now, {}):
+            continue
+        params = {"settings": changed} if s.environment and has_job else {}
+        yield _experiment_of(
+            step, s.name, s.kind, s.title, s.estimate, records,
+            params=params if is_valid({**step.params, **params}) else {},
+            environment=s.environment, lines=s.lines,
+            gain_frac=1 - s.estimate.latency_ns / step.latency_ns,
+        )  # fmt: skip
 
 
 def _step_ns(facts: Mapping[str, Any]) -> float | None:

@@ -16,6 +16,7 @@ from analysis.advice.constants import FOREACH_OPTIMIZER_PASSES, FUSED_OPTIMIZER_
 from analysis.advice.models import Estimate
 from analysis.advice.step_work import StepWork
 from core.numbers import decimal
+from core.program_settings import checked_settings
 
 MIN_SHARE = 0.01
 """A change that could save less than this share of the step is not worth a run."""
@@ -156,7 +157,13 @@ def _setting(
 ) -> Setting | None:
     if estimate is None:
         return None
-    return Setting(name=name, title=title, environment=environment, lines=lines, estimate=estimate)
+    return Setting(
+        name=name,
+        title=title,
+        environment=checked_settings(environment),
+        lines=lines,
+        estimate=estimate,
+    )
 
 
 def _calls_ns(step: StepWork, api_calls: pd.DataFrame, pattern: str) -> tuple[float, float]:

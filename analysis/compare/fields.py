@@ -30,6 +30,7 @@ QUESTIONS = frozenset(
         "fused_optimizer",
         "gpu",
         "ranks",
+        "settings",
         "straggler",
     ]
 )

@@ -86,7 +86,8 @@ def _job(run: MeasuredRun) -> str:
 def _variables(run: MeasuredRun) -> list[str]:
     fields = (VARIABLE_OF.get(name, name) for name in _params(run))
     offered = QUESTIONS - {*_NOT_OFFERED}
-    return list(dict.fromkeys(["gpu", *(name for name in fields if name in offered)]))
+    always = ["gpu", "settings"] if run.workload == "command" else ["gpu"]
+    return list(dict.fromkeys([*always, *(name for name in fields if name in offered)]))
 
 
 def _rest(run: MeasuredRun, variable: str) -> str:
@@ -125,7 +126,8 @@ def _values(group: Sequence[MeasuredRun], variable: str) -> dict[str, str]:
     names = sorted({name for fields in parts.values() for name in fields})
     distinguishing = [n for n in names if len({fields.get(n) for fields in parts.values()}) > 1]
     if distinguishing == [variable]:
-        return {run_id: fields.get(variable, "unknown") for run_id, fields in parts.items()}
+        plain = _text(LATER_PARAMS.get(variable, "unknown"))
+        return {run_id: fields.get(variable, plain) for run_id, fields in parts.items()}
     return {
         run_id: ", ".join(f"{n} {fields[n]}" for n in distinguishing if n in fields)
         for run_id, fields in parts.items()

@@ -67,6 +67,10 @@ def _print_advice(advice: dict[str, Any]) -> None:
             print(f"  {line}")
         if e["environment"] and "command" in e:
             print(f"  {e['command']}")
+            if advice["not_tried"] is None and e["params"]:
+                print(f"  or by a worker: ./warpboard advise {advice['run_id']} --try {e['name']}")
+    if advice["not_tried"] and any(e["environment"] for e in advice["experiments"]):
+        note(f"no setting can be tried by a worker: {advice['not_tried']}")
     for left in advice["not_offered"]:
         note(f"not offered: {left['name']}: {left['reason']}")
 

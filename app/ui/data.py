@@ -144,12 +144,12 @@ def _experiments(run_id: str) -> dict[str, Any]:
 
 
 def fetch_advice(run_id: str) -> dict[str, Any]:
-    """Return the experiments of a run (`app.advice.advice_of`) and whether they can be queued."""
-    from app.advice import can_try
+    """Return the experiments of a run (`app.advice.advice_of`); why none can be queued is new."""
+    from app.advice import why_not_tried
 
     advice = _experiments(run_id)
     with database() as db:
-        return advice | {"can_try": can_try(db, fetch.run_row(db, run_id))}
+        return advice | {"not_tried": why_not_tried(db, fetch.run_row(db, run_id))}
 
 
 @st.cache_data(ttl=900, max_entries=2, show_spinner="Predicting every measured pair")

@@ -16,8 +16,11 @@ from app.imports import import_paths
 from app.submit import ANY_CPU
 from core.config import DataDir
 from core.errors import UserError
+from core.spec import JobSpec
 from db.connection import opened
 from db.predictions import keep_prediction, tried
+from db.workers import register_worker
+from workloads.registry import parse_params
 
 GRAPH = "compile=reduce-overhead"
 
@@ -146,27 +149,112 @@ def test_what_is_tried_is_queued_with_repeats_and_kept_as_predicted(
     assert (kept.outcome_run_id, kept.measured_ms) == (queued, None)
 
 
-def test_a_setting_of_an_own_program_comes_with_the_command_that_tries_it(
-    stored: dict[str, Any], db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    growing = Setting(
-        name="segments", title="Growing segments", environment={"ALLOCATOR": "grows"}, lines=(),
-        estimate=Estimate(latency_ns=1e6, host_decides=False, evidence=("It allocates.",)),
-    )  # fmt: skip
-    monkeypatch.setattr(experiments, "settings_for", lambda *_, **__: [growing])
-    run_id = stored["decode_eager"]
-    before = db.conn.execute("SELECT workload, params FROM runs WHERE id = ?", [run_id]).fetchone()
-    own = ("command", json.dumps({"argv": json.dumps(["python3", "serve.py"])}))
-    update = "UPDATE runs SET workload = ?, params = ? WHERE id = ?"
-    db.conn.execute(update, [*own, run_id])
-    try:
-        document = advice.advice_of(db, stored["data"], run_id)
-    finally:
-        db.conn.execute(update, [*before, run_id])
+OWN = {"argv": json.dumps(["/opt/app/serve", "--port", "1"])}
+EAGER = "CUDA_MODULE_LOADING=EAGER"
 
-    command = named(document, "segments")["command"]
-    assert command.startswith("ALLOCATOR=grows ./warpboard profile ")
-    assert command.endswith(" -- python3 serve.py")
+
+@pytest.fixture
+def own(
+    stored: dict[str, Any], db: Database, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[str, str]]:
+    """The two stored runs as those of an own program, without and with the setting on offer."""
+    settings = [
+        Setting(name="loading", title="Load at the start", lines=(),
+                environment={"CUDA_MODULE_LOADING": "EAGER"},
+                estimate=Estimate(latency_ns=1e6, host_decides=False, evidence=("It loads.",))),
+        Setting(name="pinned", title="Pinned memory", lines=("pin_memory=True",), environment={},
+                estimate=Estimate(latency_ns=1e6, host_decides=False, evidence=("It copies.",))),
+    ]  # fmt: skip
+    monkeypatch.setattr(experiments, "settings_for", lambda *_, **__: settings)
+    monkeypatch.setattr(advice, "shipped_outcomes", list)
+    ids = (stored["decode_eager"], stored["decode_reduce_overhead"])
+    columns = "workload, params, comparable_hash"
+    update = "UPDATE runs SET workload = ?, params = ?, comparable_hash = ? WHERE id = ?"
+    before = [
+        db.conn.execute(f"SELECT {columns}, id FROM runs WHERE id = ?", [i]).fetchone() for i in ids
+    ]
+    for run_id, params in zip(ids, (OWN, OWN | {"settings": EAGER}), strict=True):
+        full = parse_params("command", params)
+        digest = JobSpec(workload="command", params=full).comparable_hash
+        db.conn.execute(update, ["command", json.dumps(full), digest, run_id])
+    yield ids
+    db.conn.execute("DELETE FROM workers")
+    for row in before:
+        db.conn.execute(update, [*row])
+
+
+def host(db: Database, allowed: list[str]) -> None:
+    info = {"host_label": "node1", "permissions": {"commands": allowed}}
+    (model,) = db.execute("SELECT DISTINCT gpu_model FROM runs WHERE gpu_model != 'cpu'").fetchone()
+    gpus = [{"model": model, "uuid": "GPU-0", "ordinal": 0}]
+    register_worker(db, "w1", version="0.1.0", queues=[], gpus=gpus, info=info)
+
+
+def test_a_setting_of_an_own_program_comes_with_the_command_that_tries_it(
+    stored: dict[str, Any], db: Database, own: tuple[str, str]
+) -> None:
+    command = named(advice.advice_of(db, stored["data"], own[0]), "loading")["command"]
+
+    assert command.startswith(f"{EAGER} ./warpboard profile ")
+    assert command.endswith(" -- /opt/app/serve --port 1")
+
+
+def test_a_setting_that_the_run_had_is_not_offered(
+    stored: dict[str, Any], db: Database, own: tuple[str, str]
+) -> None:
+    names = [e["name"] for e in advice.advice_of(db, stored["data"], own[1])["experiments"]]
+
+    assert names == ["pinned"]
+
+
+def test_a_setting_is_queued_on_the_host_that_allows_the_program_and_scored(
+    stored: dict[str, Any], db: Database, own: tuple[str, str]
+) -> None:
+    host(db, ["/opt/app/"])
+    assert advice.advice_of(db, stored["data"], own[0])["not_tried"] is None
+
+    [(_, queued)] = advice.try_experiments(db, stored["data"], own[0], ["all"])
+
+    query = "SELECT name, params, repeats, status FROM runs WHERE id = ?"
+    name, params, repeats, status = db.execute(query, [queued]).fetchone()
+    assert json.loads(params)["settings"] == EAGER
+    assert json.loads(params)["argv"] == OWN["argv"]
+    assert (name.endswith(f": {EAGER}"), repeats >= 3, status) == (True, True, "queued")
+    [kept] = tried(db)
+    assert (kept.kind, kept.experiment, kept.outcome_run_id) == ("setting", "loading", queued)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "reason"), [([], "off"), (["/opt/other/"], "WARPBOARD_ALLOW_COMMANDS")]
+)
+def test_a_program_that_no_host_allows_is_refused_with_the_reason(
+    stored: dict[str, Any], db: Database, own: tuple[str, str], allowed: list[str], reason: str
+) -> None:
+    host(db, allowed)
+
+    with pytest.raises(UserError, match=f"{reason}.*type the command"):
+        advice.try_experiments(db, stored["data"], own[0], ["loading"])
+
+    assert reason in advice.advice_of(db, stored["data"], own[0])["not_tried"]
+    assert tried(db) == []
+
+
+def test_lines_of_a_program_are_no_job(
+    stored: dict[str, Any], db: Database, own: tuple[str, str]
+) -> None:
+    host(db, ["/opt/app/"])
+
+    with pytest.raises(UserError, match="no job can make"):
+        advice.try_experiments(db, stored["data"], own[0], ["pinned"])
+
+
+def test_two_runs_that_differ_in_a_setting_are_a_pair_of_the_score(
+    stored: dict[str, Any], db: Database, own: tuple[str, str]
+) -> None:
+    [pair] = score.score_document(db, stored["data"])["pairs"]
+
+    assert (pair["kind"], pair["experiment"]) == ("setting", "loading")
+    assert pair["measured_ns"] / 1e6 == pytest.approx(clean_median_ms(stored["reduced"]), rel=1e-3)
 
 
 def keep(db: Database, stored: dict[str, Any], *, predicted_ns: float) -> None:

@@ -119,6 +119,12 @@ def test_an_own_program_is_called_by_its_script_or_file(words: str, name: str) -
     assert run_name("command", {"argv": words, "name": "mine"}) == "mine"
 
 
+def test_a_job_without_a_name_is_called_by_its_program_and_its_settings() -> None:
+    params = {"argv": '["/opt/solve"]', "settings": "NVIDIA_TF32_OVERRIDE=1"}
+
+    assert run_name("command", params) == "solve NVIDIA_TF32_OVERRIDE=1"
+
+
 def test_many_settings_of_one_side_are_one_line_and_the_steps_add_up() -> None:
     settings = {f"allocator.{n}": n for n in range(9)}
     a, b = build_view(((1.0,),)), build_view(((1.0,),), environment=settings | {"torch": "2"})

@@ -7,14 +7,18 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.job_text import profile_command
+from app.job_text import profile_command, submit_command
+from app.submit import Target, target_of_own_program
 from core.config import DataDir
+from core.console import parse_sweep
+from core.errors import UserError
 from db.connection import opened
 from db.runs import list_rows
 from db.workers import register_worker
 from tests.app.conftest import Cli
 from tests.app.test_pages import open_page, texts
 from worker.profile.command import make_parser
+from workloads.registry import parse_params
 
 H200 = "NVIDIA H200"
 
@@ -117,9 +121,75 @@ def test_reproduce_of_an_own_program_is_the_profile_command_that_reads_back_alik
 def test_command_of_an_own_program_sets_the_variables_that_it_is_to_have() -> None:
     params = {"argv": json.dumps(["python3", "train.py"])}
 
-    command = profile_command(params, (), 3, {"ALLOCATOR": "a b", "TF32": "1"})
+    more = {"CUDA_MODULE_LOADING": "EAGER"}
+
+    command = profile_command(params | {"settings": "NVIDIA_TF32_OVERRIDE=1"}, (), 3, more)
 
     assert shlex.split(command) == [
-        "ALLOCATOR=a b", "TF32=1", "./warpboard", "profile", "--repeats", "3", "--",
-        "python3", "train.py",
+        "CUDA_MODULE_LOADING=EAGER", "NVIDIA_TF32_OVERRIDE=1", "./warpboard", "profile",
+        "--repeats", "3", "--", "python3", "train.py",
     ]  # fmt: skip
+
+
+def test_submit_command_of_settings_with_a_comma_is_one_job_again() -> None:
+    settings = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True,max_split_size_mb:128"
+    params = {"argv": '["/opt/app/run"]', "settings": settings}
+
+    words = shlex.split(submit_command({"workload": "command", "params": params}))
+
+    read = {k: v for k, (v,) in parse_sweep(words[4::2]).items()}
+    assert parse_params("command", read)["settings"] == settings
+
+
+def test_settings_of_the_page_are_those_of_the_job(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host(data_dir, ["/opt/app/"])
+    at = page(data_dir, monkeypatch)
+    at.text_input(key="own_argv").set_value("/opt/app/run").run()
+
+    at.text_input(key="own_settings").set_value("LD_PRELOAD=/tmp/x.so").run()
+    assert "may not be set" in texts(at)
+    assert not [b for b in at.button if b.label.startswith("Submit") and not b.disabled]
+
+    at.text_input(key="own_settings").set_value("NVIDIA_TF32_OVERRIDE=1").run()
+    next(b for b in at.button if b.label == "Submit 1 job").click().run()
+    (row,) = stored(data_dir)
+    assert row["params"]["settings"] == "NVIDIA_TF32_OVERRIDE=1"
+    assert row["name"] == "run NVIDIA_TF32_OVERRIDE=1"
+
+
+def test_submit_refuses_a_setting_that_is_not_on_the_list(cli: Cli, data_dir: DataDir) -> None:
+    words = ("--set", 'argv=["/opt/app/run"]', "--set", "settings=LD_PRELOAD=/tmp/x.so")
+
+    assert cli("submit", "command", "--gpu", "cpu", *words) == 2
+
+    assert "LD_PRELOAD" in cli.err
+    assert "CUDA_MODULE_LOADING" in cli.err
+    assert stored(data_dir) == []
+
+
+def two_hosts(data_dir: DataDir, first: list[str], second: list[str]) -> None:
+    with opened(data_dir.db_path) as db:
+        for name, allowed in (("node1", first), ("node2", second)):
+            info = {"host_label": name, "permissions": {"commands": allowed}}
+            gpus = [{"model": H200, "uuid": f"GPU-{name}", "ordinal": 0}]
+            register_worker(db, name, version="0.1.0", queues=[], gpus=gpus, info=info)
+
+
+def test_a_program_goes_to_the_host_that_allows_it(data_dir: DataDir) -> None:
+    two_hosts(data_dir, ["/opt/other/"], ["/opt/app/"])
+
+    with opened(data_dir.db_path) as db:
+        assert target_of_own_program(db, H200, ["/opt/app/run"]).device == "GPU-node2"
+        with pytest.raises(UserError, match="WARPBOARD_ALLOW_COMMANDS"):
+            target_of_own_program(db, H200, ["/opt/third/run"])
+        with pytest.raises(UserError, match="whole path"):
+            target_of_own_program(db, H200, ["./run"])
+
+
+def test_a_program_that_all_hosts_allow_goes_to_any(data_dir: DataDir) -> None:
+    two_hosts(data_dir, ["/opt/app/"], ["/opt/app/run"])
+
+    with opened(data_dir.db_path) as db:
+        assert target_of_own_program(db, H200, ["/opt/app/run"]) == Target(model=H200)

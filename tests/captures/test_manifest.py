@@ -100,6 +100,7 @@ WRONG_PLACES = {
     "job.workload": with_job(workload=5),
     "job.gpu": with_job(gpu="x" * 1_000_000),
     "job.params": with_job(params=[1]),
+    "job.params.settings": with_job(workload="command", params={"settings": "LD_PRELOAD=x"}),
 }
 
 

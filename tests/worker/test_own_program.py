@@ -1,5 +1,7 @@
 """What the clean pass of a user's own program teaches the passes after it."""
 
+from pathlib import Path
+
 import pytest
 
 from worker.own_program import OwnProgram, Seen, _main_process
@@ -95,3 +97,12 @@ def test_captured_steps_begin_where_times_settle_if_none_follow_each_other() -> 
     decode = steps("inference", list(range(1, 40, 2)))
 
     assert first_of_main([decode, prefill], 9) == decode.starts_ns[decode.num_unsettled()]
+
+
+def test_settings_of_a_job_stand_before_those_of_the_surroundings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_MODULE_LOADING", "LAZY")
+    own = OwnProgram(words=["prog"], variables={"CUDA_MODULE_LOADING": "EAGER"})
+
+    assert own.environment("clean", tmp_path)["CUDA_MODULE_LOADING"] == "EAGER"

@@ -288,3 +288,14 @@ def test_words_without_the_dashes_are_told_where_they_belong(tmp_path):
 
     assert done.returncode == 2
     assert "put it behind `--`" in done.stderr
+
+
+def test_settings_of_the_users_shell_are_kept_with_the_run(profile, warm_python):
+    shell = {"CUDA_MODULE_LOADING": "EAGER", "NVIDIA_TF32_OVERRIDE": "odd", "LD_X": "1"}
+
+    code, manifest, _, errors = profile(
+        "print(1)", "--passes", "clean", env=shell, python=warm_python
+    )
+
+    assert code == 0, errors
+    assert manifest["job"]["params"]["settings"] == "CUDA_MODULE_LOADING=EAGER"

@@ -116,6 +116,35 @@ def test_a_job_is_claimed_run_and_delivered(long_lived: tuple[Path, Dashboard]) 
     assert "a line of the program" in dashboard.log()
 
 
+def test_settings_of_a_job_and_nothing_else_reach_its_own_program(
+    tmp_path: Path, dashboard: Dashboard, fake_python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "own"
+    program.write_text('#!/bin/sh\necho "tf32 $NVIDIA_TF32_OVERRIDE preload 0$LD_PRELOAD"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("WARPBOARD_ALLOW_COMMANDS", str(program))
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")  # the worker's own
+    jobs = {"r1": "NVIDIA_TF32_OVERRIDE=1", "r2": "none", "r3": "LD_PRELOAD=1"}
+    metrics = json.dumps(["tf32 ([0-9]+)", "preload ([0-9]+)"])
+
+    with started_worker(tmp_path / "data", dashboard.url, fake_python):
+        for run_id, settings in jobs.items():
+            params = {"argv": json.dumps([str(program)]), "metrics": metrics, "settings": settings}
+            dashboard.queued[run_id] = JobSpec(workload="command", params=params).as_dict()
+            send(tmp_path / "data", run_id)
+        wait_for(lambda: len(dashboard.manifests) == len(jobs))
+
+    printed = {
+        run_id: [m["value"] for m in dashboard.manifests[run_id]["passes"][0]["result"]["metrics"]]
+        for run_id in ("r1", "r2")
+    }
+    assert {run_id: values[:2] for run_id, values in printed.items()} == {
+        "r1": [1, 0], "r2": [0, 0],
+    }  # fmt: skip
+    assert dashboard.manifests["r3"]["status"] == "failed"
+    assert "LD_PRELOAD" in dashboard.manifests["r3"]["error"]
+
+
 @pytest.fixture
 def redis_url(tmp_path: Path) -> Iterator[str]:
     if shutil.which("redis-server") is None:

@@ -9,6 +9,7 @@ argument, 3 where nothing could be measured.
 
 import argparse
 import json
+import os
 import shutil
 import signal
 import sys
@@ -32,6 +33,7 @@ from core.console import (
     word,
 )
 from core.errors import AppError, UserError
+from core.program_settings import settings_in, settings_text
 from core.spec import DEFAULT_NCU_SET, MAX_REPEATS, NCU_SETS, JobSpec, program_name
 from core.states import PROFILER_PASSES, Pass
 from worker.execute import Job, JobLimits
@@ -208,6 +210,7 @@ def _spec(args: argparse.Namespace, words: list[str], passes: tuple[str, ...], m
         "warmup": args.skip,
         "latency": "step alone" if args.latency == "alone" else "step to step",
         "metrics": json.dumps(args.metric),
+        "settings": settings_text(settings_in(os.environ)),
     }
     params = parse_params("command", values, gpu_is_cpu=model == CPU)
     return JobSpec(

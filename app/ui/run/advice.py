@@ -41,7 +41,9 @@ def _listed(view: RunView, waited: bool) -> None:
     if not advice["experiments"]:
         style.empty_state("No experiment to offer", advice["note"] or "")
     for experiment in advice["experiments"]:
-        _card(view, experiment, can_try=advice["can_try"])
+        _card(view, experiment, can_try=advice["not_tried"] is None)
+    if advice["not_tried"] and any(e["environment"] for e in advice["experiments"]):
+        st.caption(plain_markdown(f"No setting can be tried here: {advice['not_tried']}."))
     for left in advice["not_offered"]:
         st.caption(plain_markdown(f"Not offered: {left['name']}. Why: {left['reason']}."))
     st.page_link(links.ADVICE, label="How predictions fared so far", icon=":material/target:")
@@ -72,7 +74,7 @@ def _actions(view: RunView, experiment: dict[str, Any], *, can_try: bool) -> Non
         bar.page_link(
             links.RUN, label="Its run", query_params={"run_id": outcome}, icon=":material/timer:"
         )
-    elif can_try and bar.button(
+    elif can_try and experiment["params"] and bar.button(
         "Try it", key=f"try_{experiment['name']}", icon=":material/science:",
         help=f"Queue {experiment['name']} with at least 3 processes",
     ):  # fmt: skip

@@ -16,6 +16,7 @@ from app.ui import data
 from app.ui.widgets import linked_select, plain_markdown
 from core.errors import UserError
 from core.numbers import decimal
+from core.program_settings import PATTERNS, parse_settings, settings_text
 from core.spec import DEFAULT_NCU_SET, NCU_SETS, JobSpec
 from core.states import PROFILER_PASSES
 from db.devices import devices, resolve_device
@@ -268,7 +269,7 @@ def memory_of(gpu: str) -> float | None:
 
 
 OWN = "command"
-_TEXTS = ("argv", "name", "cwd", "ranges", "metrics")
+_TEXTS = ("argv", "name", "cwd", "ranges", "metrics", "settings")
 _REST = ("iterations", "warmup", "latency", "timeout_s")
 
 
@@ -297,7 +298,12 @@ def own_program_fields(spec: WorkloadSpec, gpus: list[str]) -> dict[str, list[An
             "the run and compared like latency. `(?P<higher>...)` or `(?P<lower>...)` names which "
             "way is better.",
         )  # fmt: skip
-    texts = dict(zip(_TEXTS, (command, name, cwd, ranges, metrics), strict=True))
+        settings = _text(
+            spec, "settings", "Settings of its environment", stored=_checked_settings,
+            placeholder="NVIDIA_TF32_OVERRIDE=1",
+            help=f"NAME=VALUE, a blank between. May be set: {', '.join(PATTERNS)}.",
+        )  # fmt: skip
+    texts = dict(zip(_TEXTS, (command, name, cwd, ranges, metrics, settings), strict=True))
     if not command:
         raise UserError("command: write the program and its arguments")
     return {k: v for k, v in texts.items() if v} | fields_named(spec, _REST, gpus)
@@ -346,6 +352,10 @@ def _split_words(command: str) -> str:
         return json.dumps(shlex.split(command))
     except ValueError as error:
         raise UserError(f"command: {error}") from error
+
+
+def _checked_settings(text: str) -> str:
+    return settings_text(parse_settings(text))
 
 
 def _first_of(patterns: str) -> str:

@@ -37,6 +37,18 @@ def test_compile_alone_is_the_intended_variable() -> None:
     assert "compile none -> max-autotune" in (make_banner(found) or "")
 
 
+def test_a_setting_of_the_environment_is_the_intended_variable() -> None:
+    own = {"argv": '["prog"]'}
+    with_it = own | {"settings": "NVIDIA_TF32_OVERRIDE=1"}
+
+    variable = intended_variable(differences({"params": own}, {"params": with_it}))
+
+    assert variable is not None
+    assert (variable.field, variable.a, variable.b) == (
+        "settings", "none", "NVIDIA_TF32_OVERRIDE=1",
+    )  # fmt: skip
+
+
 def test_the_gpu_alone_is_the_intended_variable_with_its_driver_and_clocks() -> None:
     here = {"gpu_model": "A", "environment": {"driver": "1", "clock_lock": "1980"}}
     there = {"gpu_model": "B", "environment": {"driver": "2", "clock_lock": "unavailable"}}

@@ -50,3 +50,16 @@ def test_no_variable_hides_the_others() -> None:
     runs += [run("x", kernel="v1"), run("y", kernel="v2")]
 
     assert [f.variable for f in offers(runs, limit=2)] == ["compile", "kernel"]
+
+
+def test_an_own_program_with_and_without_a_setting_is_offered() -> None:
+    jobs = [("with", "NVIDIA_TF32_OVERRIDE=1"), ("without", "none")]
+    runs = [
+        MeasuredRun(run_id=name, workload="command", gpu_model="H200",
+                    params={"argv": '["prog"]', "settings": settings})
+        for name, settings in jobs
+    ]  # fmt: skip
+
+    (found,) = offers(runs)
+
+    assert (found.variable, found.values) == ("settings", ("none", "NVIDIA_TF32_OVERRIDE=1"))
