@@ -31,7 +31,7 @@ from analysis.verdict.limits import (
     no_durations,
     nothing_recorded,
 )
-from analysis.verdict.ranks import rank_limit
+from analysis.verdict.ranks import filled_by_compute, rank_limit
 from core.states import Pass
 
 __all__ = [
@@ -363,6 +363,8 @@ def _gap(gap_ns: float) -> str:
 
 def _busy(view: RunView, idle: Idle | None) -> RunVerdict:
     limit = busy_limit(view)
+    if limit.kind == VerdictKind.UNKNOWN and (filled := filled_by_compute(view)):
+        return replace(_from_limit(filled), bar=_bar(view))
     skipped = graphs_not_used(view)
     evidence = list(limit.evidence)
     if idle is not None:

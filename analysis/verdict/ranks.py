@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.idle import IDLE_FRAC
 from analysis.runview import RunView
 from analysis.verdict.facts import counted, milliseconds, percent
 from analysis.verdict.limits import BusyLimit
@@ -179,6 +180,29 @@ def _exposed(view: RunView, rows: Rows) -> BusyLimit | None:
             "Overlap it with compute: smaller buckets or earlier launches (ddp: bucket_cap_mb, "
             "fsdp2: prefetch), or less of it: bf16 gradients, a larger batch a rank",
             "Hold its bus bandwidth on the Ranks tab against the link's (the allreduce workload)",
+        ),
+    )
+
+
+def filled_by_compute(view: RunView) -> BusyLimit | None:
+    """Return how far compute fills a clean iteration of several ranks; None where it does not.
+
+    A collective's kernels wait for the other ranks, longer under a profiler: their time says
+    nothing of how busy the GPUs are without one.
+    """
+    rows = view.ranks.get("ranks", [])
+    clean = _clean_room(view, rows) if len(rows) > 1 else None
+    if clean is None or clean.room_ns > IDLE_FRAC * clean.latency_ns:
+        return None
+    share = min(1.0, clean.compute_ns / clean.latency_ns)
+    return BusyLimit(
+        kind="unknown",
+        headline=f"Compute fills {percent(share)} of an iteration of "
+        f"{milliseconds(clean.latency_ns)}: at most {percent(1 - share)} is exposed communication "
+        "or waiting",
+        evidence=(f"{clean.words} on the rank that computes longest", *_shares(view, rows)),
+        next_steps=(
+            "Make each rank's own kernels faster, as on one GPU: see them by class and by phase",
         ),
     )
 

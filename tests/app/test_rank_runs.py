@@ -8,7 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from analysis.verdict import run_verdict
-from analysis.verdict.ranks import rank_limit
+from analysis.verdict.ranks import filled_by_compute, rank_limit
 from app.imports import import_paths
 from app.show import show_document
 from app.ui.run.rank_choice import FEW, telling_ranks
@@ -149,6 +149,17 @@ def test_a_rank_that_only_the_profiler_makes_late_is_not_named() -> None:
     limit = rank_limit(view)
 
     assert limit is None  # nor do the 25 % of exposed communication fit into the clean pass
+    filled = filled_by_compute(view)
+    assert filled is not None
+    assert filled.headline == (
+        "Compute fills 86 % of an iteration of 45.9 ms: at most 14 % is exposed communication or "
+        "waiting"
+    )
+
+
+def test_ranks_that_wait_much_of_a_clean_iteration_are_not_called_filled_by_compute() -> None:
+    assert filled_by_compute(made_view(*two_gpus(20, 1.0), period_ms=50, clean_ms=45.9)) is None
+    assert filled_by_compute(made_view(*two_gpus(39.6, 1.0), period_ms=50)) is None
 
 
 def test_a_late_rank_is_named_as_far_as_the_clean_pass_has_room_for_it() -> None:
