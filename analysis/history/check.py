@@ -151,7 +151,7 @@ def _change_lines(
     link = (
         f"[comparison]({url.rstrip('/')}/compare?{query})" if url else f"`{compare_words(change)}`"
     )
-    recorded = f"differs: {shown}{more}" if differences else "nothing that was recorded differs"
+    recorded = f"differs: {shown}{more}" if differences else "no recorded field differs"
     return [f"- {_plain(change_text(check.line, change))}; {recorded}; {link}\n"]
 
 

@@ -12,11 +12,11 @@ if not a or not b:
     if data.has_runs():
         style.empty_state(
             "Choose two sides",
-            "Each is one run, several runs of the same job separated by commas, or a filter.",
+            "Each side is one run, several runs of the same job separated by commas, or a filter.",
         )
         st.page_link(links.RUNS, label="Choose them in the table", icon=":material/table_rows:")
     else:
-        style.empty_state("Nothing to compare yet", "A comparison takes two runs.")
+        style.empty_state("Nothing to compare yet", "A comparison needs two runs.")
         st.page_link(links.OVERVIEW, label="Load the example data", icon=":material/database:")
         st.page_link(links.IMPORT, label="Import captures", icon=":material/upload_file:")
     head.offered()

@@ -10,7 +10,7 @@ query = st.text_input(
     key="search",
     bind="query-params",
     icon=":material/search:",
-    placeholder="a number, as on any page: idle, GEMM, MBU",
+    placeholder="name of a metric, e.g. idle, GEMM, MBU",
 )
 definitions_view.numbers(query or "")
 definitions_view.classes()

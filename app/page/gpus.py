@@ -10,7 +10,10 @@ frame = data.list_gpus()
 if frame.empty:
     style.empty_state(
         "No GPU is registered",
-        "A worker registers its GPUs when it starts; a capture names the GPU it was made on.",
+        (
+            "A worker registers its GPUs when it starts; imported captures "
+            "name the GPU they were made on."
+        ),
     )
 gpu_view.cards(frame)
 gpu_view.hosts(data.read(status.workers))

@@ -10,7 +10,7 @@ from db import runs
 
 run_id = st.query_params.get("run_id", "")
 if not run_id:
-    style.empty_state("No run chosen", "Choose one in the table of runs.")
+    style.empty_state("No run chosen", "Choose one in the Runs table.")
     st.page_link(links.RUNS, label="Runs", icon=":material/table_rows:")
     st.stop()
 with said_plainly():

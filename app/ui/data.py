@@ -202,8 +202,8 @@ def disk_note() -> str:
     state = disk_state(data_dir())
     if state == "full":
         return (
-            "The disk is full: captures are not taken and finished runs wait to be read. Nothing"
-            " is lost; delete runs or add space."
+            "The disk is full: captures are refused and finished runs wait for "
+            "import. Nothing is lost; delete runs or add space."
         )
     return "The disk is nearly full: delete runs or add space." if state == "low" else ""
 
@@ -334,7 +334,7 @@ def fetch_phase_kernels(view: RunView) -> tuple[pd.DataFrame, int | None]:
     return frame, num_steps
 
 
-@st.cache_resource(ttl=1800, max_entries=3, show_spinner="Reading the host's rows")
+@st.cache_resource(ttl=1800, max_entries=3, show_spinner="Reading host calls")
 def _host_rows(paths: tuple[str, ...], changed_ns: tuple[int, ...]) -> KeptTimeline | None:
     timeline = load_host_rows(tuple(Path(p) for p in paths))
     return None if timeline is None else (timeline, window(timeline))

@@ -14,7 +14,7 @@ def numbers(query: str) -> None:
     words = query.lower().split()
     matching = [d for d in DEFINITIONS.values() if all(w in _text(d).lower() for w in words)]
     if not matching:
-        style.empty_state("No definition holds these words", "Search for a part of the name.")
+        style.empty_state("No definition contains these words", "Search for a part of the name.")
         return
     for group, title in _GROUPS.items():
         part = [d for d in matching if _group(d) == group]
@@ -64,8 +64,9 @@ def classes() -> None:
     """Draw the colour of each kernel class and origin."""
     st.subheader("Kernel classes", anchor=False)
     st.caption(
-        "A kernel has one category (what it computes) and one origin (whose code it is). Names are "
-        "all that most captures hold; the share that no rule recognises is always shown."
+        "A kernel has one category (what it computes) and one origin (whose "
+        "code it is). Both come from its name, since most captures have nothing "
+        "else; the share of time that no rule recognises is always shown."
     )
     st.html(_swatches([(str(c), category_colour(str(c))) for c in categories]))
     st.subheader("Origins", anchor=False)

@@ -102,7 +102,7 @@ def _card(row: dict[str, Any], others: list[dict[str, Any]]) -> None:
 def name_of(row: dict[str, Any]) -> str:
     """Return which GPU of its model this is: `node7, GPU 1`; a CPU by its host alone."""
     if not row["worker_id"]:
-        return ", ".join(["As captures name it", *_places(row)])
+        return ", ".join(["As named in captures", *_places(row)])
     host = str(row["host"] or "unknown host")
     if row["model"] == "cpu":
         return host
@@ -119,8 +119,8 @@ def _places(row: dict[str, Any]) -> list[str]:
 def _which_card(row: dict[str, Any], others: list[dict[str, Any]]) -> str:
     """Say what files leave open that give no uuid: which card of the model this is."""
     alike = [r for r in others if gpu_table.may_be_one(_told(row), _told(r))]
-    text = "Its files name no uuid: its runs may be of several cards, and what one of them"
-    text += " measured judges no other."
+    text = "Its files contain no UUID: its runs may come from several cards, so peaks"
+    text += " measured in one run are not used for another."
     if not alike:
         return text
     names = list(dict.fromkeys(plain_markdown(_spoken(r)) for r in alike))
@@ -146,7 +146,7 @@ def _told(row: dict[str, Any]) -> dict[str, Any]:
 def _forget(place: Any, key: str) -> None:
     """Offer to remove a GPU that no worker has now."""
     with place.popover("Remove", icon=":material/delete:"):
-        st.text("Forget this GPU and what was measured of it. Its runs stay.")
+        st.text("Forget this GPU and its measurements. Its runs are kept.")
         if st.button("Remove this GPU", key=f"remove {key}", type="primary"):
             with said_plainly():
                 data.read(workers.remove_gpu, key)
@@ -182,12 +182,13 @@ def _peaks(row: dict[str, Any]) -> None:
     measured = row["peaks"] or {}
     names = list(dict.fromkeys([*sheet, *measured]))
     if not names:
-        st.caption("Neither measured nor in the table of datasheets: no MFU, MBU or roofline.")
+        st.caption("No measured peak and no datasheet entry: no MFU, MBU or roofline.")
         return
     if not measured:
         st.caption(
-            "Not measured on this GPU yet. On its host: "
-            "`./warpboard doctor --measure`. Until then MFU and MBU refer to the datasheet."
+            "Peaks not measured on this GPU yet. Run `./warpboard doctor "
+            "--measure` on its host. Until then MFU and MBU use the datasheet "
+            "peaks."
         )
         return
     heads = [Head(text="peak", is_number=False)]
@@ -289,6 +290,6 @@ def how_to_add() -> None:
                 st.code(step.commands, language="bash", wrap_lines=True)
         st.caption(
             plain_markdown(
-                "More, and what happens when one of them is away: docs/second-gpu-host.md."
+                "More details, and what happens when a part is down: docs/second-gpu-host.md."
             )
         )

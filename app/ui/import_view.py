@@ -51,7 +51,9 @@ def form() -> None:
     name = left.text_input(
         "Name",
         key=f"name_{turn}",
-        placeholder="from the first file" if len(groups) < 2 else "each from its first file",
+        placeholder="name of the first file"
+        if len(groups) < 2
+        else "name of each group's first file",
         disabled=len(groups) > 1,
     )
     described = right.text_input(
@@ -60,7 +62,7 @@ def form() -> None:
     keep_private = st.checkbox(
         "Keep private fields",
         key="keep_private",
-        help="Host name, user, paths, environment and serials are removed otherwise.",
+        help="By default, host name, user, paths, environment and serial numbers are removed.",
     )
     label = "Import" if len(groups) < 2 else f"Import {len(groups)} runs"
     if st.button(label, type="primary", icon=":material/upload_file:", disabled=not uploaded):

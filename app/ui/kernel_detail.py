@@ -65,7 +65,7 @@ def _operators(view: RunView, name: str) -> None:
         return
     mine = links[links["kernel"] == name].sort_values("total_ns", ascending=False)
     if mine.empty:
-        st.caption("No operator launched it.")
+        st.caption("It was not launched by an operator.")
         return
     whole = float(mine["total_ns"].sum()) or 1.0
     st.caption("Launched by")

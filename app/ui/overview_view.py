@@ -239,11 +239,11 @@ def _card(title: str, icon: str, draw: Callable[[], bool]) -> None:
 
 
 _NOTHING = {
-    "Did anything change?": "Nothing: no job's newest runs left their level. A job needs seven "
-    "runs to have one.",
-    "What would make it faster?": "No experiment is predicted to be worth a run of the newest "
-    "runs on a GPU.",
-    "Which is faster?": "No two runs differ in just one field yet.",
+    "Did anything change?": "No: the newest runs of every job are at their "
+    "level. A job needs seven runs to have a level.",
+    "What would make it faster?": "No experiment is predicted to improve the "
+    "newest runs on a GPU enough to try it.",
+    "Which is faster?": "No two runs differ in exactly one field yet.",
 }
 
 

@@ -26,7 +26,7 @@ _STAGES = {
 def nothing_to_do() -> None:
     """Say that the queue is empty and where work comes from."""
     style.empty_state(
-        "Nothing is running or waiting", "Submit a run, or choose Run again on the page of one."
+        "Nothing is running or waiting", "Submit a run, or choose Run again on a run's page."
     )
     st.page_link(links.SUBMIT, label="Submit a run", icon=":material/add_circle:")
 
@@ -58,14 +58,14 @@ def nobody_serves(model: str, waiting: pd.DataFrame) -> list[str]:
     notes = []
     if len(lonely) > len(names):
         notes.append(
-            f"No worker serves {model} now: its runs wait until one starts. The GPUs page shows how"
-            " to add one."
+            f"No worker serves {model} now: its runs wait until one starts. The "
+            "GPUs page shows how to add one."
         )
     for name, number in names.value_counts(sort=False).items():
         runs_wait = "1 run waits" if number == 1 else f"{number} runs wait"
         notes.append(
-            f"The worker of {name} is gone: {runs_wait} for this very GPU. Start its worker, or"
-            " cancel and submit for another GPU."
+            f"The worker of {name} is gone: {runs_wait} for this GPU. Start its "
+            "worker, or cancel and submit for another GPU."
         )
     return notes
 

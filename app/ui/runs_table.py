@@ -112,7 +112,7 @@ def _number(definition: Definition, table: pd.DataFrame) -> object:
     """Return the column of one metric: its definition as help, decimals that line up."""
     title = definition.list_title
     shown = _FORMATS.get(title.split()[-1]) or fixed_format(table[title])
-    of_cpu = " Of a CPU run: its operators' own time." if title.startswith("kernel") else ""
+    of_cpu = " For a CPU run: the operators' self time." if title.startswith("kernel") else ""
     return st.column_config.NumberColumn(
         format=shown, help=tooltip(definition.key) + of_cpu, width=_WIDTHS.get(title, 118)
     )
@@ -159,7 +159,7 @@ def draw(frame: pd.DataFrame, columns: list[str], total: int) -> None:
     else:
         part = f"{count(len(frame))} of " if total > len(frame) else ""
         bar.caption(f"{part}{many(total, 'run')}. Choose rows to compare, tag, pin or delete.")
-    st.caption("Columns without any value are left out.")
+    st.caption("Empty columns are hidden.")
 
 
 def _param_widths(extra: pd.DataFrame) -> dict[str, object]:
@@ -347,7 +347,7 @@ def syntax_error(query: str, exc: QuerySyntaxError) -> None:
     """Show a filter's error under the place where it is."""
     st.error(plain_markdown(str(exc)), icon=":material/error:")
     st.code(f"{query}\n{' ' * exc.position}^", language=None)
-    with st.expander("What a filter can say", expanded=True):
+    with st.expander("Filter syntax", expanded=True):
         filter_help()
 
 
@@ -355,14 +355,14 @@ def filter_help() -> None:
     """Explain the filter language."""
     st.markdown(
         """
-Terms are joined by *and*; a minus in front negates one: `gpu:H100 -tag:old`
+A run must match *every* term; a minus in front negates a term: `gpu:H100 -tag:old`
 
 | kind | keys | example |
 | --- | --- | --- |
 | numbers | `latency` `kernel_time` (ms) `memory` `idle` `gemm` `samples` | `memory>2GB` |
-| part of a text | `gpu` `name` `notes` `error` `worker` | `name:decode` |
+| part of the text | `gpu` `name` `notes` `error` `worker` | `name:decode` |
 | whole word | `status` `source` `tag` `id` `workload` | `status:done,oom` |
-| parameters | any name of a workload's field | `compile:none batch:1,8` |
-| free text | anything else, quotes keep blanks | `"max-autotune"` |
+| parameters | any workload parameter | `compile:none batch:1,8` |
+| free text | anything else, quotes keep spaces | `"max-autotune"` |
 """
     )

@@ -77,6 +77,6 @@ def _picture(svg: str) -> str:
 
 def _fed(study: Study, num_runs: int) -> str:
     if num_runs:
-        return f"{many(num_runs, 'run')} feed it." if num_runs > 1 else "One run feeds it."
+        return f"From {many(num_runs, 'run')}." if num_runs > 1 else "From one run."
     has_figures = any(table.sources for table in study.tables)
-    return "Published figures only." if has_figures else "No run feeds it yet."
+    return "Published figures only." if has_figures else "No run yet."

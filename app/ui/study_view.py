@@ -56,10 +56,10 @@ def inputs() -> tuple[str, str, bool, bool]:
         format_func=lambda n: known[n].title + (" (published)" if known[n].is_publication else ""),
     )
     query = bar[1].text_input(
-        "Runs that take part",
+        "Runs to include",
         key="filter",
         bind="query-params",
-        placeholder="every run that fits, or gpu:H100 tag:paper",
+        placeholder="every suitable run, or gpu:H100 tag:paper",
     )
     has_figures = any(table.sources for table in known[name].tables)
     published = bar[2].toggle(
@@ -68,7 +68,7 @@ def inputs() -> tuple[str, str, bool, bool]:
         key="published",
         bind="query-params",
         disabled=not has_figures or known[name].is_publication,
-        help="Figures of others, as printed there; always marked as published",
+        help="Figures published by others, as printed there and always marked as published",
     )
     every = bool(st.session_state.get(EVERY)) or EVERY in st.query_params
     return (
@@ -112,7 +112,7 @@ def head(result: StudyTable, query: str) -> None:
     if jobs and bar.button(
         f"Run {len(jobs)} missing job{'s' if len(jobs) != 1 else ''}",
         icon=":material/play_arrow:",
-        help="On the GPUs that the table names, as far as a worker serves them",
+        help="On the GPUs in the table that a worker serves",
     ):
         with said_plainly():
             data.submit(jobs, name=result.study.name)
@@ -129,7 +129,7 @@ def head(result: StudyTable, query: str) -> None:
     if not has_ours.any():
         style.empty_state(
             "No run of yours fills this study yet",
-            "Run the job below, import captures of such a job, or lay published figures beside.",
+            "Run the job below, import captures of such a job, or add published figures.",
         )
         if result.jobs:
             st.code(submit_command(result.jobs[0]), language="sh", wrap_lines=True)
@@ -279,7 +279,7 @@ def fits(result: StudyTable) -> None:
             Head(text="series", is_number=False),
             Head(text="from", is_number=False),
             Head(text=f"exponent of {quantity}", subs=("all points", "95 % interval", "points")),
-            Head(text=f"of the largest {TAIL_POINTS} alone", subs=("exponent", "95 % interval")),
+            Head(text=f"of the largest {TAIL_POINTS} only", subs=("exponent", "95 % interval")),
         )
         st.markdown(f"**{plain_markdown(title)}**")
         printed_table(heads, [_fit(row) for row in rows], label=f"Fitted exponents: {title}")

@@ -54,9 +54,10 @@ def title_of(job: Job) -> str:
 def nothing() -> None:
     """Say what makes a history."""
     style.empty_state(
-        "No job was measured twice yet",
-        "Run a job again, on another day, commit or version: the same workload with the same "
-        "parameters on the same GPU model becomes one line here.",
+        "No job has been measured twice yet",
+        "Run a job again, on another day, commit or version: runs of the same "
+        "workload with the same parameters on the same GPU model form one line "
+        "here.",
     )
     st.page_link(links.RUNS, label="Runs", icon=":material/table_rows:")
 
@@ -73,7 +74,9 @@ def head(history: History) -> None:
         f"{many(job.num_runs, 'run')} \u00b7 {span}" if span else "",
     )
     if job.num_runs < MIN_RUNS:
-        st.caption(f"A change can be called from {MIN_RUNS} runs on; here are {job.num_runs}.")
+        st.caption(
+            f"Detecting a change needs at least {MIN_RUNS} runs; this job has {job.num_runs}."
+        )
 
 
 def lines(history: History) -> None:
@@ -105,7 +108,7 @@ def changes(history: History) -> None:
     for line, change in history.changes:
         places.setdefault((change.before[-1], change.after[0]), []).append((line, change))
     if not places:
-        st.caption("No change: every line is level within its own noise.")
+        st.caption("No change: every line is level within its noise.")
         return
     for number, moved in enumerate(list(places.values())[:MAX_CHANGES]):
         with st.container(border=True, gap="xxsmall"):
@@ -123,14 +126,14 @@ def _place(moved: Sequence[tuple[Line, Change]], number: int) -> None:
     differs = data.fetch_differences(change)
     differences = [d.change.replace(" -> ", " \u2192 ") for d in differs[:MAX_TOLD]]
     more = f" and {len(differs) - MAX_TOLD} more" if len(differs) > MAX_TOLD else ""
-    recorded = (
-        f"{'; '.join(differences)}{more}" if differences else "nothing that was recorded differs"
-    )
+    recorded = f"{'; '.join(differences)}{more}" if differences else "no recorded field differs"
     st.caption(plain_markdown(f"From {last.name} to {first.name}: {recorded}."))
     bar = st.container(horizontal=True)
     if bar.button("Compare both sides", key=f"compare_{number}", icon=":material/compare_arrows:"):
         links.open_compare(change.before, change.after)
-    if bar.button("First run after it", key=f"after_{number}", icon=":material/query_stats:"):
+    if bar.button(
+        "First run after the change", key=f"after_{number}", icon=":material/query_stats:"
+    ):
         links.open_run(change.after[0])
 
 

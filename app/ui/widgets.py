@@ -161,8 +161,9 @@ def page_border() -> Iterator[None]:
     except Exception:
         log.exception("page failed with %s", dict(st.query_params))
         st.error(
-            f"{BUG_TEXT}. It is a fault of Warpboard, not of your data: the details are in the "
-            "dashboard's log (`logs/dashboard.log` in the data directory).",
+            f"{BUG_TEXT}. This is a bug in Warpboard, not a problem with your "
+            "data: the details are in the dashboard's log (`logs/dashboard.log` "
+            "in the data directory).",
             icon=":material/bug_report:",
         )
 

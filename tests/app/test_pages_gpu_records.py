@@ -70,6 +70,6 @@ def test_cards_that_files_do_not_tell_apart_are_said_to_be_maybe_one(
     text = text_of(open_page(monkeypatch, str(data.root), "gpus"))
     shown = text.replace("\\", "").replace("\u2060", "")
 
-    assert shown.count("may be of several cards") == 3
+    assert shown.count("may come from several cards") == 3
     assert "It may be one card with GPU 1." in shown
     assert "It may be one card with bus 0000:57:00.0 or bus 0000:58:00.0." in shown

@@ -60,7 +60,9 @@ def test_without_a_repeated_job_the_page_says_what_makes_one(
 
     at = open_page()
 
-    assert "No job was measured twice yet" in " ".join(str(h.proto.body) for h in at.get("html"))
+    assert "No job has been measured twice yet" in " ".join(
+        str(h.proto.body) for h in at.get("html")
+    )
 
 
 def texts(at: AppTest) -> str:

@@ -57,7 +57,10 @@ def overlays(a: Sequence[RunView], b: Sequence[RunView]) -> None:
     memory = [m for m in memory if m[2]["time_ns"].nunique() > 1]
     if samples:
         st.subheader("Samples", anchor=False)
-        st.caption("Clean pass, one box a process: noise between processes counts, not inside one.")
+        st.caption(
+            "Clean pass, one box per process: what matters is the noise "
+            "between processes, not within one."
+        )
         chart(distribution(samples), alt="Latency samples of all runs by process")
     if memory:
         st.subheader("Memory over time", anchor=False)
@@ -73,8 +76,12 @@ def _rooflines(runs: Sequence[Shown]) -> None:
     if not known and not models:
         return
     st.subheader("Roofline", anchor=False)
-    shapes = "Circles: kernels of A, squares: of B, by counters, area by time. " if known else ""
-    diamonds = "Diamonds: whole iterations by the cost model." if models else ""
+    shapes = (
+        ("Circles: kernels of A; squares: kernels of B; from counters; area is time. ")
+        if known
+        else ""
+    )
+    diamonds = "Diamonds: whole iterations, from the cost model." if models else ""
     st.caption(shapes + diamonds + (_without(runs, points) if known else ""))
     chart(
         roofline(
@@ -100,8 +107,9 @@ def _counters(runs: Sequence[Shown]) -> None:
         return
     st.subheader("Counters", anchor=False)
     st.caption(
-        "What share of the GPU's compute and memory throughput each profiled kernel reaches: far "
-        "left and low is latency. Circles: A, squares: B, area by time." + _without(runs, points)
+        "Share of the GPU's compute and memory throughput that each profiled "
+        "kernel reaches: kernels at the lower left are latency-bound. Circles: "
+        "A; squares: B; area is time." + _without(runs, points)
     )
     chart(
         throughputs(pd.concat(known, ignore_index=True)),
@@ -160,8 +168,9 @@ def scoreboard(comparison: Comparison) -> None:
     is_measured = {"of measured bandwidth", "of measured compute peak"} & set(known)
     if not is_measured and comparison.device != "cpu":
         st.caption(
-            "Shares of measured peaks need peaks measured on that GPU (`./warpboard doctor "
-            "--measure` on its host) and a workload with a cost model."
+            "Shares of measured peaks need a workload with a cost model and "
+            "peaks measured on that GPU (`./warpboard doctor --measure` on its "
+            "host)."
         )
 
 

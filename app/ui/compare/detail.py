@@ -159,7 +159,7 @@ def kernel_pairs(comparison: Comparison, views: Sequence[RunView]) -> None:
     show_table(
         table,
         most_px=520,
-        helps={"confidence": "0 to 1: how sure the match is"},
+        helps={"confidence": "confidence of the match, 0 to 1"},
         columns={
             **dict.fromkeys("AB", text(width=KERNEL_WIDTH)),
             **dict.fromkeys(("A, whole", "B, whole"), text(width="small")),
@@ -170,7 +170,9 @@ def kernel_pairs(comparison: Comparison, views: Sequence[RunView]) -> None:
     of = f"Times and {words.calls} are of the whole capture."
     if word != "capture":
         of = f"Times and {words.calls} are per {word}."
-    st.caption(f"{of} A dash has no partner: the {words.work} is gone, new, or fused into another.")
+    st.caption(
+        f"{of} A dash means no partner: the {words.work} is gone, new, or fused into another."
+    )
 
 
 def _shown(name: str | None, labels: Mapping[str, str]) -> str | None:
@@ -210,6 +212,6 @@ def stacks(comparison: Comparison, views: Sequence[RunView]) -> None:
     if clicked is not None:
         click(tree, place, clicked, root)
     st.caption(
-        "Width is the longer of both, a step. Blue took less in B, orange more. "
-        "A click on a box opens it."
+        "Width is the longer time of the two, per step. Blue: faster in B; "
+        "orange: slower in B. Click a box to zoom in."
     )

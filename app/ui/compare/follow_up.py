@@ -29,7 +29,7 @@ def repeats(comparison: Comparison, a: Sequence[RunView], b: Sequence[RunView]) 
             f"Run {num} interleaved repeats",
             icon=":material/repeat:",
             type="primary" if is_open else "secondary",
-            help="A B A B ...: drift of the machine then falls on both sides alike",
+            help="A B A B ...: drift of the machine then affects both sides equally",
         ):
             _submit(jobs, f"repeats of {a[0].run.name} and {b[0].run.name}")
         return
@@ -38,7 +38,7 @@ def repeats(comparison: Comparison, a: Sequence[RunView], b: Sequence[RunView]) 
     st.caption(plain_markdown(why_not))
     known = [v.run for v in (a[0], b[0]) if v.run.workload in load_workloads()]
     if len(known) == 2:
-        with st.expander("Commands that decide it, on a host with this GPU"):
+        with st.expander("Commands to measure it on a host with this GPU"):
             st.code(
                 f"for i in $(seq {num}); do\n"
                 + "\n".join(f"  {submit_command(_job(run))} --wait" for run in known)
@@ -48,8 +48,9 @@ def repeats(comparison: Comparison, a: Sequence[RunView], b: Sequence[RunView]) 
             )
     else:
         st.caption(
-            f"It takes {num} more captures of each side, each from a process of its own, the two "
-            "programs in turn: import them and name them here, separated by commas."
+            f"This needs {num} more captures of each side, each from its own "
+            "process, alternating between the two programs: import them and "
+            "enter their names here, separated by commas."
         )
 
 

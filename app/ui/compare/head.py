@@ -29,7 +29,7 @@ _TITLES = {
     "faster": "B is faster",
     "slower": "B is slower",
     "no_difference": "No difference",
-    "not_enough_samples": "Not enough samples to say",
+    "not_enough_samples": "Not enough samples",
     "not_comparable": "Not comparable",
 }
 _ACCENTS = {"faster": GOOD, "slower": BAD}
@@ -49,7 +49,7 @@ def inputs() -> tuple[str, str, str]:
         list(dict.fromkeys([*metrics, *([asked] if asked else [])])),
         param="metric",
         format_func=partial(_metric, is_known=metrics[0] == "latency", device=device),
-        help="Latency comes from the clean pass; the others from the profiled one.",
+        help="Latency comes from the clean pass; the other metrics from the profiled pass.",
     )
     return chosen[0], chosen[1], metric
 
@@ -214,8 +214,8 @@ def repeats(ids_a: tuple[str, ...], ids_b: tuple[str, ...]) -> Repeats:
     counted = data.read(find_repeats, ids_a, ids_b)
     if counted.num_waiting:
         st.info(
-            f"{many(counted.num_waiting, 'repeat')} of these jobs are queued or running: this "
-            "page counts them once they have ended.",
+            f"{many(counted.num_waiting, 'repeat')} of these jobs are queued or "
+            "running: they count here once they have ended.",
             icon=":material/schedule:",
         )
         st.page_link(links.QUEUE, label="Watch them in the queue", icon=":material/list:")
@@ -241,11 +241,11 @@ def headline(
     has_latency = any(len(view.samples) for view in (*views_a, *views_b))
     if not has_latency:
         st.caption(
-            "No clean pass on either side, so the latency is not known: all of this was measured "
-            "under a profiler, which adds time of its own."
+            "No clean pass on either side, so latency is unknown: everything "
+            "here was measured under a profiler, which adds overhead."
         )
     if len(views_a) + len(views_b) > 2:
-        st.caption(plain_markdown(f"Profile of one run a side: {a.run.name}, {b.run.name}."))
+        st.caption(plain_markdown(f"Profile of one run per side: {a.run.name}, {b.run.name}."))
     words = WORDS[comparison.device]
     of = "" if comparison.device == "gpu" else OF_OPERATORS
     every = [
@@ -279,7 +279,7 @@ def _share(a: RunView, b: RunView, key: str, label: str) -> Card:
     if key != "gemm_frac" or left is None or right is None:
         return card
     unknown = " \u2192 ".join(percent(v.summary.get("unclassified_frac")) for v in (a, b))
-    return replace(card, note=f"{card.note}; not recognised {unknown}")
+    return replace(card, note=f"{card.note}; unrecognised {unknown}")
 
 
 def _two_shares(left: float | None, right: float | None, key: str, label: str) -> Card:
@@ -294,10 +294,10 @@ def _idle(a: RunView, b: RunView) -> Card:
     sources = {v.summary.get("idle_source") for v in (a, b)}
     if len(sources) > 1:
         return _share(a, b, "profiled_idle_frac", "GPU idle, profiled")
-    where = "clean pass" if CLEAN in sources else "profiled: with the profiler's own cost"
+    where = "clean pass" if CLEAN in sources else "under the profiler, with its overhead"
     left, right = (v.by_step.facts.get("idle_frac") for v in (a, b))
     if CLEAN not in sources and left is not None and right is not None:
-        card = _two_shares(left, right, "idle_frac", "GPU idle in a step")
+        card = _two_shares(left, right, "idle_frac", "GPU idle per step")
     else:
         card = _share(a, b, "idle_frac", "GPU idle")
     return replace(card, note=f"{card.note}; {where}")

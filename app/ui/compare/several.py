@@ -52,7 +52,7 @@ def measurements(comparison: Comparison) -> None:
     show_table(
         table,
         most_px=420,
-        alt="Each measurement of side B against its partner of side A",
+        alt="Each measurement of side B against its counterpart on side A",
     )
     known = [
         (pair.b.label, pair.ratio, pair.ci95, ACCENTS.get(pair.verdict, NEUTRAL))

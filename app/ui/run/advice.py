@@ -35,11 +35,11 @@ def _listed(view: RunView, waited: bool) -> None:
     if waited and not _waits(advice):
         st.rerun()
     st.caption(
-        "Predicted from what this run itself did and what was measured of this device. An interval "
-        "should hold 4 of 5 outcomes."
+        "Predicted from this run and the peaks measured on this device. An "
+        "interval should contain 4 of 5 outcomes."
     )
     if not advice["experiments"]:
-        style.empty_state("No experiment to offer", advice["note"] or "")
+        style.empty_state("No experiment to suggest", advice["note"] or "")
     for experiment in advice["experiments"]:
         _card(view, experiment, can_try=advice["not_tried"] is None)
     if advice["not_tried"] and any(e["environment"] for e in advice["experiments"]):
@@ -133,8 +133,9 @@ def score() -> None:
         st.subheader("By kind of change", anchor=False)
         show_table(_kinds(record["kinds"]), alt="Record of each kind of change")
         st.caption(
-            "A kind is offered while its record is good, over the pairs that came with Warpboard "
-            "and what was tried here; an interval widens with its kind's own misses."
+            "A kind of change is offered if its predictions were good, over the "
+            "pairs shipped with Warpboard and the experiments tried here; its "
+            "own misses widen its intervals."
         )
         st.subheader("Every prediction and its outcome", anchor=False)
         table = _pairs(pairs)
@@ -145,7 +146,7 @@ def score() -> None:
             alt="Predictions and outcomes",
         )
     else:
-        style.empty_state("No prediction was measured yet", "Try an experiment on a run's page.")
+        style.empty_state("No prediction has been tested yet", "Try an experiment on a run's page.")
     st.subheader("Not offered", anchor=False)
     st.markdown(
         "\n".join(
@@ -164,20 +165,20 @@ def _score_cards(pairs: list[dict[str, Any]], limits: dict[str, float]) -> list[
             label="Predictions measured",
             value=count(len(pairs)),
             note=f"of {many(kinds, 'kind')} of change, on pairs of this database",
-            definition="Pairs of jobs that differ in one experiment: the prediction is made from "
-            "the first one's run alone.",
+            definition="Pairs of jobs that differ by one experiment; the "
+            "prediction uses only the first job's run.",
         ),
         Card(
             label="Inside their interval",
             value=percent(num_inside / len(pairs)),
-            note=f"{count(num_inside)} of {count(len(pairs))}; wanted "
-            f"{percent(limits['inside_frac'])} of each kind",
-            definition="Outcomes that lie in the interval that was stated before.",
+            note=f"{count(num_inside)} of {count(len(pairs))}; required: "
+            f"{percent(limits['inside_frac'])} for each kind",
+            definition="Outcomes inside the interval predicted beforehand.",
         ),
         Card(
             label="Median error",
             value=percent(error),
-            note=f"at most {percent(limits['median_error_frac'])} of each kind",
+            note=f"required: at most {percent(limits['median_error_frac'])} for each kind",
             definition="Median of |predicted / measured - 1|.",
         ),
     ]
@@ -189,7 +190,7 @@ _KIND_WORDS = {
     "batch": "larger batch",
     "compile": "torch.compile",
     "compile_graph": "torch.compile with CUDA graphs",
-    "compile_host": "torch.compile where the host decides",
+    "compile_host": "torch.compile if host-bound",
     "dtype": "narrower dtype",
     "graph": "CUDA graph",
     "optimizer": "fused optimizer",

@@ -50,7 +50,7 @@ def _latency(view: RunView) -> Card:
             facts["period_ns"],
             f"median of {count(regular)} of {count(facts['count'])} steps; {_no_clean(view)}",
             label=f"Time of a step, under {view.primary_pass or 'the profiler'}",
-            about="Latency proper comes from a clean pass. ",
+            about="Latency is measured in a clean pass. ",
         )
     if profiled is not None:
         values_ms, kind = profiled
@@ -58,17 +58,18 @@ def _latency(view: RunView) -> Card:
             label=f"Iteration, under {view.primary_pass or 'the profiler'}",
             value=duration(float(np.median(values_ms)) * 1e6),
             note=f"{_PHASE_TIMES[kind]}, median of {len(values_ms)}; {_no_clean(view)}",
-            definition="Median time of an iteration under the profiler, from the first to the last "
-            "of its GPU work where that is known, else its range on the host: it contains the "
-            "profiler's own cost, and comparisons use the same figure. Latency proper comes from a "
-            "clean pass.",
+            definition="Median time of an iteration under the profiler, from "
+            "first to last GPU operation if known, else its host "
+            "range. It includes the profiler's overhead, and "
+            "comparisons use the same figure. Latency is measured in "
+            "a clean pass.",
         )
     why = _no_clean(view)
     note = f"{why} recorded" if why == "no clean pass" else why
     return figure("latency_ms.median", None, note, label="Latency")
 
 
-_PHASE_TIMES = {"projected": "first to last of its GPU work", "host": "host range"}
+_PHASE_TIMES = {"projected": "first to last GPU operation", "host": "host range"}
 
 
 def _no_clean(view: RunView) -> str:
@@ -85,7 +86,7 @@ def own_cards(view: RunView) -> list[Card]:
         spread = f"mean of {count(len(row.process_values))} processes, "
         spread = spread if len(row.process_values) > 1 else ""
         if row.name == PROGRAM_TIME:
-            note = f"{spread}start-up included: no latency"
+            note = f"{spread}includes start-up: not a latency"
             card = Card(label="Whole program", value=duration(row.value * 1e9), note=note,
                         definition=_PROGRAM_TIME)  # fmt: skip
         else:
@@ -98,8 +99,9 @@ def own_cards(view: RunView) -> list[Card]:
 
 
 _PROGRAM_TIME = (
-    "From the start of the process to its end in the clean pass, where the program ran to its own "
-    "end. Start-up, compilation and data loading are in it."
+    "Time from the start to the end of the process in the clean pass, if the "
+    "program ran to its own end. It includes start-up, compilation and data "
+    "loading."
 )
 _PRINTED = (
     "Median of the numbers that the program printed in the clean pass and `--metric` matched."
@@ -142,8 +144,8 @@ def _of_operators(view: RunView) -> str:
 
 
 OF_OPERATORS = (
-    "Of a CPU run: a kernel is a CPU operator, its time is its own, without the operators it calls."
-    " "
+    "For a CPU run, a kernel is a CPU operator, and its time is its self time, "
+    "without the operators it calls. "
 )
 """Goes before a definition that speaks of kernels."""
 
@@ -157,14 +159,14 @@ def _busy(view: RunView) -> Card:
     if idle.is_of_steps:
         facts = view.by_step.facts
         busy, period = duration(facts.get("busy_ns")), duration(facts.get("period_ns"))
-        note = f"{busy} of {period} a step under {tool}; whole capture "
+        note = f"{busy} of {period} per step under {tool}; whole capture "
         note += percent(1 - (idle.profiled_frac or 0))
         return card(1 - idle.frac, note)
     if not idle.is_clean:
         busy, span = (duration(view.summary.get(k)) for k in ("busy_ns", "span_ns"))
-        note = f"{busy} of {span} under {tool}: at least so much; no clean pass"
+        note = f"{busy} of {span} under {tool}: a lower bound; no clean pass"
         return card(1 - idle.frac, note)
-    note = f"{duration(view.summary.get('iteration_kernel_ns'))} of kernels an iteration"
+    note = f"{duration(view.summary.get('iteration_kernel_ns'))} of kernel time per iteration"
     if idle.high > idle.low:
         note += f"; between {percent(1 - idle.high)} and {percent(1 - idle.low)}"
     if idle.profiled_frac is not None:
@@ -181,7 +183,7 @@ def _gemm(view: RunView) -> Card:
     if frac is None:
         return card(None, f"no classified {'operators' if is_cpu_run(view) else 'kernels'}")
     attention, unknown = figures.get("attention_frac"), figures.get("unclassified_frac")
-    note = f"attention {percent(attention)} apart; not recognised {percent(unknown)}"
+    note = f"plus attention {percent(attention)}; unrecognised {percent(unknown)}"
     if figures is of_step:
         note += f"; of a step, whole capture {percent(whole)}"
     return card(frac, note)

@@ -38,7 +38,7 @@ def counters(view: RunView) -> None:
     if view.counters.empty:
         style.empty_state(
             "No hardware counters",
-            "They are read from NVIDIA GPUs only; this run was on a CPU."
+            "Counters exist only for NVIDIA GPUs; this run was on a CPU."
             if is_cpu_run(view)
             else "Run it again with the ncu pass; the GPUs page shows whether counters are "
             "permitted.",
@@ -97,18 +97,20 @@ def _roofline_part(view: RunView) -> None:
         roofline(points, known, [model] if model else [], operators=shaped),
         alt="Throughput against arithmetic intensity, under measured and datasheet ceilings",
     )
-    circles = "" if points.empty else "Circles: kernels by their counters, area by time. "
+    circles = "" if points.empty else "Circles: kernels, from counters; area is time. "
     triangles = (
         ""
         if shaped.empty
-        else ("Triangles: operators by their recorded shapes, each input and output moved once. ")
+        else ("Triangles: operators, from recorded shapes, counting each input and output once. ")
     )
-    diamond = "Diamond: the whole iteration, by the cost model and the clean latency."
+    diamond = "Diamond: the whole iteration, from the cost model and the clean latency."
     st.caption(circles + triangles + (diamond if model else ""))
     _without_place(view, points, level)
     if known.empty:
         device = "a CPU" if is_cpu_run(view) else "this GPU"
-        st.caption(f"No ceilings: the peaks of {device} are neither measured nor in the table.")
+        st.caption(
+            f"No ceilings: the peaks of {device} are neither measured nor in the datasheet table."
+        )
 
 
 def _level(known: list[str]) -> str:
@@ -222,8 +224,9 @@ def _rules(view: RunView) -> None:
     st.markdown("**What Nsight Compute says**")
     ordered = ranked_rules(view.rules, view.counters, view.kernels)
     st.caption(
-        "The largest gain for the run first: the estimated gain of the kernel times its share of "
-        "the GPU time. Messages that differ in their numbers alone are one, with the largest's."
+        "Largest gain for the run first: the kernel's estimated gain times its "
+        "share of GPU time. Messages that differ only in their numbers are "
+        "merged and show the largest."
     )
     rows = longest_names(view.kernels)
     _messages(ordered.head(_FIRST_RULES), rows)
@@ -272,7 +275,7 @@ def _messages(rules: pd.DataFrame, rows: Mapping[str, str]) -> None:
     for number, rule in zip(rules.index, rules.to_dict("records"), strict=True):
         st.html(f'<div class="wb-said">{_rule(rule)}</div>')
         if name := rows.get(str(rule["kernel"])):
-            kernel_link(name, "its row among the kernels", f"rule_{number}")
+            kernel_link(name, "show it among the kernels", f"rule_{number}")
 
 
 def _rule(rule: dict[str, Any]) -> str:
@@ -287,9 +290,9 @@ def _rule(rule: dict[str, Any]) -> str:
 
 
 _TITLES = {
-    HITS: "Hits of the caches",
-    TRAFFIC: "What moved between the memories",
-    MEMORY: "Memory, of its peak",
+    HITS: "Cache hit rates",
+    TRAFFIC: "Memory traffic",
+    MEMORY: "Memory, share of peak",
     SCHEDULER: "Schedulers",
 }
 
@@ -327,7 +330,7 @@ def hot_instructions(view: RunView) -> None:
     sources = view.counter_sources
     if sources.empty:
         return
-    st.markdown("**Instructions that warps wait at**")
+    st.markdown("**Instructions at which warps stall**")
     first = sources.drop_duplicates("launch").set_index("launch")["kernel"]
     labels = distinct_labels(tuple(first), KERNEL_CHARS)
     chosen = st.selectbox(
@@ -353,8 +356,9 @@ def hot_instructions(view: RunView) -> None:
         alt="Instructions of this launch with the most samples",
     )
     st.caption(
-        f"The {len(mine)} with most samples, as ncu's source page gives them. A warp is counted at "
-        "the instruction that it is about to issue, so the cause often stands above it."
+        f"The {len(mine)} with most samples, as on ncu's source page. A sample "
+        "is attributed to the instruction the warp is about to issue, so the "
+        "cause is often above it."
     )
 
 
@@ -364,10 +368,10 @@ def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _waits(rows: pd.DataFrame) -> None:
     if rows.empty:
-        st.caption("Why its warps wait is in ncu's set `full` (`--ncu-set full`).")
+        st.caption("Warp stall reasons need ncu's set `full` (`--ncu-set full`).")
         return
     unit = str(rows["unit"].iloc[0])
-    st.caption(f"Why its warps wait: {unit}. `selected` issues, everything else waits.")
+    st.caption(f"Warp stall reasons: {unit}. `selected` means issuing; everything else is a stall.")
     whole = float(rows["value"].sum()) or 1.0
     table = pd.DataFrame(
         {
@@ -376,7 +380,7 @@ def _waits(rows: pd.DataFrame) -> None:
             unit: [significant(v, 4) for v in rows["value"]],
         }
     )
-    show_table(table, alt="Why the warps of this launch wait, the longest first")
+    show_table(table, alt="Warp stall reasons of this launch, longest first")
 
 
 def _told(value: float, unit: str) -> str:

@@ -30,7 +30,7 @@ def environment(view: RunView) -> None:
                 ("created", when(run.created_at)),
                 ("started", when(run.started_at)),
                 ("finished", when(run.finished_at)),
-                ("worker", run.worker_id or "none: not run here"),
+                ("worker", run.worker_id or "none: was not run here"),
                 *[(k, str(v)) for k, v in run.params.items()],
             ]
         )
@@ -40,7 +40,7 @@ def environment(view: RunView) -> None:
         if tools:
             style.facts(tools)
         else:
-            st.caption("The captures name no versions.")
+            st.caption("The captures contain no versions.")
         if settings:
             st.markdown("**Settings**")
             style.facts(settings)
@@ -97,8 +97,9 @@ def files(view: RunView) -> None:
     )
     show_table(table, alt="Captures of this run")
     st.caption(
-        "Host names, users, paths, environment variables and device serials are removed when a "
-        "capture is stored. The hash is of the stored file."
+        "Host names, users, paths, environment variables and device serial "
+        "numbers are removed when a capture is stored. The hash is that of the "
+        "stored file."
     )
     _download(view)
 
@@ -107,7 +108,7 @@ def _download(view: RunView) -> None:
     folder = data.paths().captures / view.run.id
     present = [n for n in view.captures["file_name"] if (folder / n).is_file()]
     if not present:
-        st.caption("The files themselves are not kept in this data directory.")
+        st.caption("The files are not stored in this data directory.")
         return
     bar = st.container(horizontal=True, vertical_alignment="bottom")
     name = bar.selectbox("File", present, key="capture_file")
@@ -130,19 +131,22 @@ def reproduce(view: RunView) -> None:
         )
         return
     if run.workload == "command":
-        st.text("In your own shell, where the program is:")
+        st.text("In a shell where the program is:")
         st.code(
             profile_command(run.params, run.profilers, run.repeats),
             language="bash",
             wrap_lines=True,
         )
-    st.text("In the queue of this dashboard:")
+    st.text("Through this dashboard's queue:")
     st.code(submit_command(view, "submit"), language="bash", wrap_lines=True)
-    st.text("Here and now, without dashboard and database, leaving a bundle that imports anywhere:")
+    st.text(
+        "On this host, without a dashboard or database, writing a "
+        "bundle that can be imported anywhere:"
+    )
     st.code(submit_command(view, "run") + " --out bundle", language="bash", wrap_lines=True)
     if st.button("Run again with a change", icon=":material/tune:", type="primary"):
         st.switch_page(links.SUBMIT, query_params={"from": run.id})
-    st.caption(plain_markdown(f"Comparable runs share the hash {run.comparable_hash or 'none'}."))
+    st.caption(plain_markdown(f"Comparable runs have the hash {run.comparable_hash or 'none'}."))
 
 
 def submit_command(view: RunView, verb: str) -> str:

@@ -83,7 +83,7 @@ def live(run_id: str) -> None:
     st.progress(frac, text=plain_markdown(text))
     if run.status == "queued":
         device = plain_markdown(gpu_name(run.gpu_model)) if run.gpu_model else "this GPU"
-        st.caption(f"Waiting for a worker that serves {device}. The Queue shows its place.")
+        st.caption(f"Waiting for a worker that serves {device}. The Queue page shows its position.")
     if st.button("Cancel", icon=":material/cancel:"):
         with said_plainly():
             cancel(run_id)
@@ -276,8 +276,8 @@ def clocks(view: RunView) -> None:
             alt="Clocks, temperature, power and throttling of each pass",
         )
         st.caption(
-            "Median, with the smallest and largest reading where they differ; read once a second, "
-            "of a pass under a second before and after it."
+            "Median, with the range of readings if they differ; read once per "
+            "second, or before and after a pass shorter than 1 s."
         )
 
 
@@ -309,7 +309,7 @@ def _row(clocks: PassClocks) -> dict[str, str]:
         "power W": _text(clocks.power_w),
         "GPU use %": _text(clocks.utilization_pct),
         "throttled": throttled,
-        "reasons for lower clocks": ", ".join(clocks.reason_texts) or "none",
+        "throttle reasons": ", ".join(clocks.reason_texts) or "none",
     }
 
 

@@ -21,14 +21,14 @@ _ONE = re.compile(r"\b1 gaps")
 def host(view: RunView) -> None:
     """Draw host calls, idle time by cause, and transfers."""
     if view.api_calls.empty and view.transfers.empty and view.gaps.empty:
-        why = "A CPU run makes no CUDA calls and moves nothing to a GPU."
-        why = why if is_cpu_run(view) else "The capture holds no API or copy table."
+        why = "A CPU run has no CUDA calls and no transfers to a GPU."
+        why = why if is_cpu_run(view) else "The capture has no table of API calls or copies."
         style.empty_state("No host calls recorded", why)
         return
     basis = basis_of(view)
     calls, moved = calls_of_one(view), transfers_of_one(view)
     if basis is not None and (len(calls) or len(moved)):
-        st.caption(f"Of a {basis.word}, mean of {basis.told}; the whole capture is below.")
+        st.caption(f"Per {basis.word}, mean of {basis.told}; the whole capture is below.")
     drawn = view.api_calls
     if len(calls):
         waits = view.api_calls.set_index("name")["is_sync"]
@@ -43,7 +43,7 @@ def host(view: RunView) -> None:
     with right:
         st.markdown("**Why the GPU was idle**")
         if view.gaps.empty:
-            st.caption("Not known: the capture has no gaps between kernels or no launches.")
+            st.caption("Unknown: the capture has no gaps between kernels or no launches.")
         else:
             of_step = pd.DataFrame(view.by_step.facts.get("gaps") or []).assign(count=0)
             shown = of_step if len(of_step) else view.gaps

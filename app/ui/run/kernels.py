@@ -54,7 +54,7 @@ def kernels(view: RunView) -> None:
         st.markdown(f"**Longest {work}**")
         chart(
             kernel_charts.top_kernels(shown.head(_TOP), of=_time(view)),
-            alt=f"The {min(_TOP, len(shares))} {work} with most total time",
+            alt=f"The {min(_TOP, len(shares))} {work} with the most total time",
         )
     with right:
         by = st.segmented_control(
@@ -76,8 +76,8 @@ def _of_one(shares: pd.DataFrame) -> pd.DataFrame:
 
 def _of_what(basis: Basis | None) -> str:
     if basis is None:
-        return "Shares are of the whole capture: no steps are known."
-    return f"Shares and charts are of a {basis.word}, mean of {basis.told}."
+        return "Shares refer to the whole capture: no steps are known."
+    return f"Shares and charts are per {basis.word}, mean of {basis.told}."
 
 
 def _what(view: RunView) -> str:
@@ -92,21 +92,21 @@ def why_no_kernels(view: RunView) -> str:
     """Return why there is no kernel to show, and what to do about it."""
     if view.primary_pass in (Pass.NSYS, Pass.TRACE):
         did = "ran no PyTorch operators" if is_cpu_run(view) else "used no GPU"
-        return f"The capture holds none: the program {did} while it was recorded."
+        return f"The capture has none: the program {did} while it was recorded."
     if view.run.profilers and view.run.status != "done":
         return "The run ended before a profiler pass that records them."
     if is_cpu_run(view):
-        return "It takes a PyTorch trace pass: run again with one."
-    return "It takes an nsys or a PyTorch trace pass: run again with one, or import its capture."
+        return "This needs a PyTorch trace pass: run again with one."
+    return "This needs an nsys or PyTorch trace pass: run again with one, or import its capture."
 
 
 def _recognised(view: RunView) -> str:
     frac = view.summary.get("unclassified_frac")
     if frac == 0:
-        return "Classes come from names; every name is recognised by a rule."
+        return "Classes come from kernel names; a rule recognises every name."
     share = percent(frac) if frac is not None else "an unknown share"
     time = "operators' self time" if is_cpu_run(view) else "kernel time"
-    return f"Classes come from names: {share} of the {time} is not recognised by any rule."
+    return f"Classes come from kernel names: {share} of the {time} matches no rule."
 
 
 def kernel_table(
@@ -191,10 +191,10 @@ def _helps(unit: str, total: str, *, is_cpu: bool) -> dict[str, str]:
         f"{unit} / step": f"This {work} time in a regular step, mean over the steps",
         f"{unit} / iteration": f"This {work} time over the iterations that ranges mark",
         f"total {total}": "Of the whole capture",
-        f"mean {unit}": "Mean of one call's own time, without the operators it calls"
+        f"mean {unit}": "Mean self time of one call, without the operators it calls"
         if is_cpu
         else "Mean duration of one launch under the profiler",
-        "confidence": "How sure the rule is of the class",
+        "confidence": "Confidence of the rule in the class",
     }
 
 
@@ -216,17 +216,16 @@ def timeline(view: RunView) -> None:
 def _no_timeline(view: RunView) -> None:
     """Say why there is no timeline; a CPU run's own trace opens in Perfetto all the same."""
     if not is_cpu_run(view):
-        why = "This run has no per-launch records: no trace or nsys pass."
+        why = "This run has no per-launch records, since it has no trace or nsys pass."
         style.empty_state("No timeline stored", why)
         return
     names = view.captures.loc[view.captures["kind"] == CaptureKind.TORCH_TRACE, "file_name"]
     files = [data.paths().captures / view.run.id / str(name) for name in names]
     trace = next((f for f in files if f.name.endswith(".gz") and f.is_file()), None)
-    why = "The timeline is one of GPU operations, and a CPU run has none. "
+    why = "The timeline shows GPU operations, and a CPU run has none. "
     style.empty_state(
         "No GPU timeline",
-        why
-        + ("What the profiler saw of it is in its trace." if trace else "It has no trace either."),
+        why + ("The profiler's records are in its trace." if trace else "It has no trace either."),
     )
     if trace:
         open_or_download(trace.read_bytes, title=view.run.name, file_name=f"{view.run.id}.json.gz")
@@ -258,8 +257,9 @@ def _beside(view: RunView, kept: data.KeptTimeline, asked: tuple[float, float] |
         memory = memory if num_steps else None
         if num_steps:
             st.caption(
-                f"Memory is that of the memory pass, another execution: {many(num_steps, 'step')} "
-                "of it, each stretched over a step here."
+                "Memory comes from the memory pass, another execution: "
+                f"{many(num_steps, 'step')} of it, each stretched over a step "
+                "here."
             )
     num = data.count_host_rows(view)
     is_wanted = num > 0 and st.toggle(
@@ -303,5 +303,5 @@ def _timeline_part(view: RunView, kept: data.KeptTimeline) -> None:
         st.markdown(f"**Selected:** {plain_markdown(label(str(rows['name'].iloc[0])))}")
     else:
         rows = rows.head(_TOP)
-        st.caption("Click a kernel to see its figures here.")
+        st.caption("Click a kernel to see its details here.")
     kernel_table(rows, basis_of(view), key="timeline_kernels")

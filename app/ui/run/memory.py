@@ -26,7 +26,7 @@ def memory(view: RunView) -> None:
     if view.memory_points.empty and view.memory_at_peak.empty:
         style.empty_state(
             "No memory recorded",
-            "PyTorch keeps a history of allocations on CUDA devices only, so a CPU run has none."
+            "PyTorch records allocations only on CUDA devices, so a CPU run has none."
             if is_cpu_run(view)
             else "Run it again with the memory pass, or import a memory snapshot of your program.",
         )
@@ -99,13 +99,14 @@ def _at_peak(sites: pd.DataFrame) -> None:
 
 NO_ROLE = "not known"
 _ROLE_WORDS = {
-    "parameters": "From before the recording or the model's construction; of blocks without a "
-    "stack, as many of a size as there are gradients of it.",
+    "parameters": "Allocated before the recording or while the model was built; "
+    "without stacks, as many blocks of a size as there are "
+    "gradients of that size.",
     "optimizer state": "Allocated in the optimizer's step and kept after it.",
     "gradients": "Allocated in the backward pass and kept after it.",
     "activations": "Allocated in the forward pass and kept for the backward pass or later layers.",
     "workspace": "Freed in the phase that allocated it.",
-    NO_ROLE: "Neither a stack nor a phase tells it: data, buffers, library workspaces.",
+    NO_ROLE: "Not identified by a stack or a phase: data, buffers, library workspaces.",
 }
 
 
@@ -248,9 +249,9 @@ def samples(view: RunView) -> None:
     if view.samples.empty:
         style.empty_state(
             "No clean pass",
-            "Latency is measured without a profiler; captures alone do not have it."
+            "Latency is measured without a profiler; captures alone do not contain it."
             if view.run.source == "imported" or view.run.status == "done"
-            else "The run ended before it had measured the latency.",
+            else "The run ended before latency was measured.",
         )
     else:
         left, right = st.columns([3, 2], gap="large")

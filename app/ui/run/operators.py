@@ -21,7 +21,7 @@ def operators(view: RunView) -> None:
     if not len(frame):
         style.empty_state(
             "No operators recorded",
-            "This tab divides GPU time; the operators of a CPU run are in its first tab."
+            "This tab divides GPU time; the operators of a CPU run are in the first tab."
             if is_cpu_run(view)
             else "They come from a PyTorch trace, or from nsys with --pytorch=autograd-nvtx.",
         )
@@ -83,13 +83,13 @@ def _first_shape(text: Any) -> str | None:
 
 
 _HELPS = {
-    "pass": "forward, backward (autograd's nodes and what they call), optimizer, or other",
+    "pass": "forward, backward (autograd nodes and what they call), optimizer, or other",
     "own kernel ms": "kernels launched by the operator itself",
-    "kernel ms": "with those of the operators that it calls",
+    "kernel ms": "including those of the operators it calls",
     "TFLOP/s": "operations from the recorded shapes over kernel time",
-    "% of peak": "of the bf16 peak of this GPU",
+    "% of peak": "share of this GPU's bf16 peak",
     "backward of": "the forward operator with the same sequence number",
-    "under": "the module or Python function with most of its kernel time",
+    "under": "the module or Python function that accounts for most of its kernel time",
 }
 
 
@@ -98,7 +98,7 @@ def _kernels_of(view: RunView, row: pd.Series) -> None:
     mine = links[(links["name"] == row["name"]) & (links["pass"] == row["pass"])]
     st.markdown(plain_markdown(f"Kernels of {row['name']}, {row['pass']}"))
     if mine.empty:
-        st.caption("It launches none itself; those are of the operators that it calls.")
+        st.caption("It launches no kernels itself; these belong to the operators it calls.")
         return
     shown = mine.merge(
         view.kernels[["name", "category"]].drop_duplicates("name"),

@@ -38,7 +38,7 @@ def phases(view: RunView) -> None:
     )
     used = sorted(set(merged["attribution"]))
     rules = _CPU_ATTRIBUTION if is_cpu else _ATTRIBUTION
-    of = f"Of a {basis.word}, mean of {basis.told}. " if basis else "Of the whole capture. "
+    of = f"Per {basis.word}, mean of {basis.told}. " if basis else "Of the whole capture. "
     st.caption(of + " ".join(rules[a] for a in used if a in rules))
     if basis is None:
         _phase_table(merged, work)
@@ -92,14 +92,17 @@ def _phase_table(merged: pd.DataFrame, work: str) -> None:
 
 _CPU_ATTRIBUTION = {
     "launch_thread": "Operators belong to the range open on the thread that ran them.",
-    "process_time": "Operators that ran on another thread belong to the range of the same process "
-    "that was open when they ran.",
+    "process_time": "Operators that ran on another thread belong to the range "
+    "that was then open in the same process.",
 }
 _ATTRIBUTION = {
     "launch_thread": "Kernels belong to the range open on the thread that launched them.",
-    "process_time": "Backward kernels are launched by autograd's own thread: they belong to the "
-    "range of the same process that was open when they were launched.",
-    "device_time": "This trace has no launches: kernels belong to the range open when they began.",
+    "process_time": "Backward kernels are launched by autograd's thread: they "
+    "belong to the range that was then open in the same "
+    "process.",
+    "device_time": (
+        "This trace has no launches: kernels belong to the range open when they started."
+    ),
 }
 
 
@@ -136,15 +139,14 @@ def _rows(view: RunView) -> tuple[pd.DataFrame, str]:
         times = passes.groupby(["pass", "kernel"], as_index=False)[["count", "total_ns"]].sum()
         times = times.rename(columns={"pass": "phase", "kernel": "name"})
         scope = (
-            "The program marked no phases: these are the passes of its operators, whole capture."
+            "The program marked no phases: these are the passes of its "
+            "operators, over the whole capture."
         )
     elif marked.empty:
         return marked, ""
     else:
-        scope = f"A step, mean of {num_steps}." if num_steps else "The whole capture."
-        scope += (
-            " A kernel is in the phase that launched it; a phase's parts are rows of their own."
-        )
+        scope = f"Per step, mean of {num_steps}." if num_steps else "The whole capture."
+        scope += " A kernel belongs to the phase that launched it; subphases have their own rows."
     classes = dict(zip(view.kernels["name"], view.kernels["category"], strict=True))
     times = times.assign(
         phase=times["phase"].replace("", NO_PHASE),

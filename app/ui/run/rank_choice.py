@@ -21,7 +21,10 @@ def with_chosen_ranks(view: RunView) -> RunView:
     by_rank = {row["rank"]: row for row in rows}
     first = telling_ranks(rows)
     chosen = st.multiselect(
-        f"Ranks, {FEW} of {len(rows)} at first: those that come last and those that wait longest",
+        (
+            f"Ranks; the default is {FEW} of {len(rows)}: those that arrive "
+            "last and those that wait longest"
+        ),
         sorted(by_rank),
         default=first,
         max_selections=MOST,

@@ -17,7 +17,7 @@ _CLOCKS = {
     "same": "its own",
     "collectives": "by collectives",
     "stated": "by the file's UTC time",
-    "none": "an axis of its own",
+    "none": "on its own time axis",
 }
 
 
@@ -40,8 +40,8 @@ def ranks(view: RunView) -> None:
 
 def _why_none(view: RunView) -> str:
     if view.run.params.get("gpus", 1) != 1:
-        return "Ranks are read from GPU work in the profiled passes; this run has none."
-    return "It takes a profiled pass with GPU work: a timeline of each rank."
+        return "Ranks come from GPU work in the profiled passes; this run has none."
+    return "This needs a profiled pass with GPU work: a timeline of each rank."
 
 
 def _bars(rows: pd.DataFrame) -> None:
@@ -70,9 +70,9 @@ def _steps(view: RunView, rows: pd.DataFrame) -> None:
     if steps.empty:
         why = "Not known: "
         why += (
-            "their clocks could not be put on one axis."
+            "their clocks could not be aligned."
             if not view.ranks.get("is_aligned")
-            else "no step holds a collective that all of them share."
+            else "no step contains a collective that all of them share."
         )
         st.caption(why)
         return
@@ -116,8 +116,8 @@ def _collectives(view: RunView) -> None:
         st.caption(plain_markdown(f"Bus bandwidth: {tooltip('collectives.bus_gbps')}{other}"))
     else:
         st.caption(
-            "Sizes and bandwidths are not known: a PyTorch trace has them, or nsys with NCCL's "
-            "payloads (imported with --keep-private)."
+            "Sizes and bandwidths are unknown: they need a PyTorch trace, or "
+            "nsys with NCCL's payloads (imported with --keep-private)."
         )
 
 

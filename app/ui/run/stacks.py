@@ -38,7 +38,7 @@ def stacks(view: RunView) -> None:
     if looked:
         own = _within(own, looked)
     if own.empty:
-        st.caption("No stack has a name with that text.")
+        st.caption("No stack contains that text.")
         return
     a_step = "a step" if "source" in view.by_step.facts else "in all"
     whole = f"{chosen} {a_step}: {duration(float(own['self_ns'].sum()))}"
@@ -49,7 +49,7 @@ def stacks(view: RunView) -> None:
     clicked = choose_point(flame(tree, root), alt=f"{chosen} by stack", key=f"flame_{place}_{root}")
     if clicked is not None:
         click(tree, place, clicked, root)
-    st.caption("Width is time. A click on a box opens it; a click on one above leads back.")
+    st.caption("Width is time. Click a box to zoom in, and a box above to zoom out.")
     if chosen == "GPU time":
         _kernels_of_stacks(view, tree, root, is_part=bool(looked) or root != TOP)
 

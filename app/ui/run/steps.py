@@ -60,8 +60,8 @@ def why_no_steps(view: RunView) -> str:
     if view.kernels.empty:
         return why_no_kernels(view)
     if view.span_paths:
-        return "It was stored before steps were found: `warpboard reparse` reads it again."
-    return "Its captures hold sums and no timeline."
+        return "It was stored before step detection existed: `warpboard reparse` reads it again."
+    return "Its captures contain totals but no timeline."
 
 
 def _how_found(by_step: StepView) -> None:
@@ -182,10 +182,10 @@ def _of(ns: float, period: float | None) -> str:
 
 
 def _host(by_step: StepView) -> None:
-    st.markdown("**Where the host was while the GPU waited**")
+    st.markdown("**What the host did while the GPU waited**")
     rows = by_step.idle_host
     if not len(rows):
-        st.caption("Not known: no launch calls were recorded, or the GPU never waited.")
+        st.caption("Unknown: no launch calls were recorded, or the GPU never waited.")
         return
     shares = host_share(rows)
     idle = float(rows["idle_frac"].sum())

@@ -30,8 +30,8 @@ _FIRST = ("decode", "prefill", "generate", "transformer", "attention", "gemm")
 _SUGGESTED = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _PASS_HELP = {
     "nsys": "kernels, phases, transfers and idle time (CUDA)",
-    "ncu": "hardware counters of chosen kernels (CUDA, needs permission)",
-    "memory": "allocator history and what lives at the peak",
+    "ncu": "hardware counters of selected kernels (CUDA, needs permission)",
+    "memory": "allocator history and live allocations at the peak",
     "trace": "PyTorch profiler; the only kernel view on a CPU",
 }
 _CPU_PASSES = ("memory", "trace")
@@ -99,8 +99,9 @@ def choose_gpus() -> list[str]:
         key="gpus",
         filter_mode="contains",
         select_all=False,
-        help="One job for each GPU and each combination of values. Of several GPUs of one model "
-        "choose one by its name to compare runs: cards differ.",
+        help="One job per GPU and combination of values. To compare runs, "
+        "choose one GPU by its name if there are several of a model: cards "
+        "differ.",
     )
     if not chosen:
         raise UserError("GPUs: choose at least one")
@@ -228,8 +229,8 @@ def passes(gpus: list[str]) -> tuple[tuple[str, ...], int]:
         max_value=50,
         value=None if "repeats" in st.session_state else 3,
         key="repeats",
-        help="The clean pass runs in this many processes: noise between processes is larger than "
-        "inside one, and a verdict needs several.",
+        help="The clean pass runs in this many processes: noise between "
+        "processes is larger than within one, and a verdict needs several.",
     )
     order = [str(p) for p in PROFILER_PASSES]
     return tuple(sorted(chosen or [], key=order.index)), int(repeats or 1)
@@ -247,15 +248,17 @@ def tools(profilers: tuple[str, ...]) -> dict[str, Any]:
             "Counters",
             NCU_SETS,
             key="ncu_set",
-            help="basic: how busy a kernel keeps the GPU. roofline: also FLOPs, bytes and memory. "
-            "full: also why warps wait, hit rates and each instruction; twice as many replays.",
+            help="basic: utilisation of the GPU. roofline: also FLOPs, bytes "
+            "and memory. full: also warp stall reasons, cache hit rates "
+            "and per-instruction samples; twice as many replays.",
         )
     chosen["keep_reports"] = right.checkbox(
         "Keep the tools' own reports",
         key="keep_reports",
-        help="Nsight Systems and Nsight Compute open them. Unlike everything else that is stored "
-        "they hold the program's environment variables, paths and host name, and whoever may open "
-        "the run may download them. The host's operator may forbid it (WARPBOARD_KEEP_REPORTS).",
+        help="Nsight Systems and Nsight Compute can open them. Unlike all other "
+        "stored data they contain the program's environment variables, "
+        "paths and host name, and anyone who can open the run can download "
+        "them. The host's operator may forbid it (WARPBOARD_KEEP_REPORTS).",
     )
     return chosen
 
@@ -288,15 +291,17 @@ def own_program_fields(spec: WorkloadSpec, gpus: list[str]) -> dict[str, list[An
     with st.grid("auto", min_column_width=230, gap="small"):
         name = _text(spec, "name", "Name", help="Empty: the program's file name.")
         cwd = _text(spec, "cwd", "Folder it runs in",
-                    help="Beside the program or below a folder that the operator names. Empty: a "
-                    "scratch folder of the run's own.")  # fmt: skip
-        ranges = _text(spec, "ranges", "NVTX ranges to keep", help="Joined by commas. Empty: all.")
+                    help="In the program's folder or a folder that the operator "
+"allows. Empty: a scratch folder for the run.")  # fmt: skip
+        ranges = _text(
+            spec, "ranges", "NVTX ranges to keep", help="Separated by commas. Empty: all."
+        )
         metrics = _text(
             spec, "metrics", "Number that it prints", _first_of, _listed,
             placeholder="tok/s: ([0-9.]+)",
-            help="A regular expression whose one group is the number. It is kept as a metric of "
-            "the run and compared like latency. `(?P<higher>...)` or `(?P<lower>...)` names which "
-            "way is better.",
+            help="A regular expression with one group, the number. It is stored "
+"as a metric of the run and compared like latency. "
+"`(?P<higher>...)` or `(?P<lower>...)` says which is better.",
         )  # fmt: skip
         settings = _text(
             spec, "settings", "Settings of its environment", stored=_checked_settings,
@@ -317,8 +322,9 @@ def _say_allowed(gpus: list[str]) -> None:
             st.caption(plain_markdown(f"{gpu} allows: {', '.join(allowed)}"))
         elif allowed is not None:
             raise UserError(
-                f"{gpu}: own programs are off on its host; its operator sets {COMMANDS} there and "
-                "starts the worker again"
+                f"{gpu}: running your own programs is disabled on its host; to "
+                f"enable it, its operator sets {COMMANDS} there and restarts the "
+                "worker"
             )
 
 

@@ -156,7 +156,7 @@ def _cells(plan: Plan) -> None:
         alt="Jobs of the sweep with their memory estimate",
     )
     more = len(plan.cells) - _SHOWN_CELLS
-    note = "An estimate from the sizes; running out of memory is a result, not a failure."
+    note = "An estimate from the sizes; running out of memory counts as a result, not a failure."
     st.caption(f"{more} more not shown. {note}" if more > 0 else note)
 
 

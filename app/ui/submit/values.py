@@ -96,7 +96,7 @@ def _fill_from_run(run_id: str) -> None:
     if run.workload not in workloads:
         raise UserError(f"run {run_id}: its program is not one of the workloads here")
     spec = workloads[str(run.workload)]
-    text = f"The job of {run.name}: change what should differ."
+    text = f"The job of {run.name}: change the fields that should differ."
     if run.gpu_model in gpu_options():
         st.session_state["gpus"] = [run.gpu_model]
     else:
