@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from sqlite_utils import Database
+from streamlit.testing.v1 import AppTest
 
 from analysis.advice import experiments
 from analysis.advice.models import Estimate
@@ -20,6 +21,7 @@ from core.spec import JobSpec
 from db.connection import opened
 from db.predictions import keep_prediction, tried
 from db.workers import register_worker
+from tests.app.test_pages import open_page, texts
 from workloads.registry import parse_params
 
 GRAPH = "compile=reduce-overhead"
@@ -173,14 +175,17 @@ def own(
     before = [
         db.conn.execute(f"SELECT {columns}, id FROM runs WHERE id = ?", [i]).fetchone() for i in ids
     ]
-    for run_id, params in zip(ids, (OWN, OWN | {"settings": EAGER}), strict=True):
-        full = parse_params("command", params)
-        digest = JobSpec(workload="command", params=full).comparable_hash
-        db.conn.execute(update, ["command", json.dumps(full), digest, run_id])
+    with db.atomic():
+        for run_id, params in zip(ids, (OWN, OWN | {"settings": EAGER}), strict=True):
+            full = parse_params("command", params)
+            digest = JobSpec(workload="command", params=full).comparable_hash
+            db.conn.execute(update, ["command", json.dumps(full), digest, run_id])
     yield ids
-    db.conn.execute("DELETE FROM workers")
-    for row in before:
-        db.conn.execute(update, [*row])
+    with db.atomic():
+        db.conn.execute("DELETE FROM gpus")
+        db.conn.execute("DELETE FROM workers")
+        for row in before:
+            db.conn.execute(update, [*row])
 
 
 def host(db: Database, allowed: list[str]) -> None:
@@ -269,3 +274,26 @@ def keep(db: Database, stored: dict[str, Any], *, predicted_ns: float) -> None:
         low_ns=0.9 * predicted_ns,
         high_ns=1.1 * predicted_ns,
     )
+
+
+def test_the_page_tries_a_setting_where_a_host_allows_the_program_and_else_says_why(
+    stored: dict[str, Any], db: Database, own: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened_page() -> AppTest:
+        root = str(stored["data"].root)
+        return open_page(monkeypatch, root, "run", run_id=own[0], tab="Advice")
+
+    with db.atomic():  # nobody has measured the setting
+        db.conn.execute("UPDATE runs SET comparable_hash = NULL WHERE id = ?", [own[1]])
+    host(db, [])
+    at = opened_page()
+    assert "own programs are off" in texts(at)
+    assert not [b for b in at.button if b.label == "Try it"]
+
+    host(db, ["/opt/app/"])
+    at = opened_page()
+    [button] = [b for b in at.button if b.label == "Try it"]
+    button.click().run()
+
+    [kept] = tried(db)
+    assert (kept.experiment, kept.status) == ("loading", "queued")

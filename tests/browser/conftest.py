@@ -68,6 +68,7 @@ def dashboard(context: Any, dashboard_data: Path, warm_python: str) -> Iterator[
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     env["WARPBOARD_PYTHON"] = str(workers_python(folder / "python", warm_python))
     env["WARPBOARD_PERFETTO_UI"] = str(Path(__file__).parent / "perfetto_stand_in")
+    env["WARPBOARD_ALLOW_COMMANDS"] = f"{warm_python} {folder / 'own'}/"
     env["WARPBOARD_EXAMPLES"] = str(few_examples(folder / "examples"))
     command = [sys.executable, "-m", "app.cli", "up", "--port", str(port), "--no-demo"]
     with log.open("wb") as out:

@@ -1,11 +1,13 @@
 """In a real browser: an own program, profiled twice without a change to it, and compared."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -16,9 +18,11 @@ from tests.browser import steps
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def write_program(path: Path) -> None:
+def write_program(path: Path, last: str = "") -> None:
     """Write a training loop that knows nothing of profiling; its argument is its width."""
-    path.write_text("""
+    path.write_text(
+        """
+import os
 import sys
 
 import torch
@@ -32,7 +36,9 @@ for _ in range(24):
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
-""")
+"""
+        + last
+    )
 
 
 def profile(data: Path, name: str, python: str, program: Path, width: int) -> None:
@@ -66,4 +72,36 @@ def test_an_own_program_is_profiled_and_compared_with_its_slower_self(
         seen = steps.verdict(page)
     assert "own-wide" in seen or "A:" in seen
     assert Cli(DataDir(root=dashboard_data), capsys)("show", "own-narrow") == 0
+    steps.no_fault(page)
+
+
+def test_a_worker_runs_an_own_program_with_two_settings_and_they_are_compared(
+    page: Any,
+    dashboard: str,
+    dashboard_data: Path,
+    warm_python: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    program = dashboard_data.parent / "own" / "set.py"
+    program.parent.mkdir(exist_ok=True)
+    write_program(program, "print('override', os.environ['NVIDIA_TF32_OVERRIDE'])")
+    cli = Cli(DataDir(root=dashboard_data), capsys)
+    params = {
+        "name": "own-set",
+        "argv": json.dumps([warm_python, str(program), "64"]),
+        "metrics": json.dumps(["override ([01])"]),
+        "settings": "NVIDIA_TF32_OVERRIDE=0,NVIDIA_TF32_OVERRIDE=1",
+    }
+    words = [word for name, text in params.items() for word in ("--set", f"{name}={text}")]
+    assert cli("submit", "command", "--gpu", "cpu", "--profilers", "", "--wait", *words) == 0
+
+    names = [f"own-set settings=NVIDIA_TF32_OVERRIDE={value}" for value in "01"]
+    printed = [cli.json("show", name)["metrics"] for name in names]
+    page.goto(f"{dashboard}/compare?a={quote(names[0])}&b={quote(names[1])}")
+    steps.verdict(page)
+
+    values = [next(m["value"] for m in ms if m["name"] == "override") for ms in printed]
+    assert values == [0, 1]
+    change = "settings NVIDIA_TF32_OVERRIDE=0 \u2192 NVIDIA_TF32_OVERRIDE=1"
+    page.get_by_text(change).first.wait_for(timeout=60_000)
     steps.no_fault(page)
