@@ -14,7 +14,7 @@ from core.errors import CaptureError, UserError
 from core.spec import canonical_json
 
 _MAX_NAME_BYTES = 180
-_COPY_AGAIN = "Copy the bundle again, or make it again"
+_COPY_AGAIN = "Copy the bundle again, or create it again"
 _NOT_PLAIN = ("is not a regular file", "Import a file or a bundle folder")
 
 
@@ -119,7 +119,7 @@ def _check_plain(path: Path, descriptor: int) -> None:
     size_bytes = disk.f_blocks * disk.f_frsize
     if size_bytes and status.st_size > size_bytes:
         where = f"its size of {status.st_size / 1e12:.1f} TB is more than its whole disk has"
-        raise CaptureError(path, where, "It is a file of holes, not a capture: copy it again")
+        raise CaptureError(path, where, "It is a sparse file, not a capture: copy it again")
 
 
 def content_sha256(path: Path) -> str:

@@ -44,7 +44,7 @@ def guess_runs(names: Sequence[str]) -> Grouping:
         by_stem.setdefault(stem, []).append(place)
     groups = tuple(map(tuple, by_stem.values()))
     if len(groups) == 1:
-        reason = "their names differ only in the kind of file"
+        reason = "their names differ only in the type of file"
         if any(_ranks_in(name) for name in names):
             reason = "their names differ only in the rank"
         alone = tuple((place,) for place in range(len(names)))
@@ -54,7 +54,7 @@ def guess_runs(names: Sequence[str]) -> Grouping:
         if stems[first] != stems[place]:
             reason = f"{names[first]} and {names[place]} are each a {kind}, under different names"
             return Grouping(is_one=False, reason=reason, groups=groups)
-    reason = "each is another kind of file, as the tools write of one program"
+    reason = "each is a different type of file, as the tools write for one program"
     return Grouping(is_one=True, reason=reason, groups=groups)
 
 
@@ -76,7 +76,7 @@ def _ranks_in(name: str) -> tuple[str, ...]:
 
 def _kind(name: str) -> str:
     endings = (kind for pattern, kind in _ENDINGS if re.search(pattern, name.lower()))
-    return next(endings, "file of an unknown kind")
+    return next(endings, "file of unknown type")
 
 
 def _stem(name: str) -> str:

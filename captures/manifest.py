@@ -22,7 +22,7 @@ _MAX_DEPTH = 20
 _MAX_TEXT_CHARS = 1 << 20
 _MAX_INT = 2**63
 STATUSES = ("done", "oom", "failed", "cancelled")
-_REMEDY = "The bundle is not one that `warpboard run` leaves, or it was changed; make it again"
+_REMEDY = "The bundle was not written by `warpboard run`, or was modified; create it again"
 _MAX_SAMPLE_NS = 2**62
 _MAX_PROCESSES = 1 << 20
 _MAX_JOB_CHARS = 300
@@ -241,4 +241,4 @@ def _expect(path: Path | str, where: str, value: Any, *kinds: type) -> Any:
 
 def _wrong(path: Path | str, where: str, value: Any, wanted: str) -> CaptureError:
     shown = repr(value)[:60]
-    return CaptureError(path, f"{where} is {shown}, wanted {wanted}", _REMEDY)
+    return CaptureError(path, f"{where} is {shown}, expected {wanted}", _REMEDY)

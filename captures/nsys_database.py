@@ -189,7 +189,7 @@ def _real_tables(path: Path, conn: sqlite3.Connection) -> dict[str, tuple[str, .
         if is_ours and kind in ("view", "trigger"):
             raise CaptureError(
                 path,
-                f"it holds a {kind} {name!r} where Nsight Systems writes plain tables",
+                f"it contains a {kind} {name!r} where Nsight Systems writes plain tables",
                 f"Remove the {kind}, or export the report again",
             )
         if is_ours and kind == "table" and not root:
@@ -201,7 +201,7 @@ def _real_tables(path: Path, conn: sqlite3.Connection) -> dict[str, tuple[str, .
     if not names:
         raise CaptureError(
             path,
-            "the SQLite file holds no table of Nsight Systems",
+            "the SQLite file has no table of Nsight Systems",
             "Give the output of `nsys export --type sqlite`",
         )
     return {name: _stored_columns(conn, name) for name in names}

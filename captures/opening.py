@@ -66,7 +66,9 @@ def reading(path: Path) -> Iterator[None]:
             path, f"the gzip data is damaged or cut off ({exc})", "Copy or export the file again"
         ) from exc
     except UnicodeError as exc:
-        raise CaptureError(path, f"the text is damaged ({exc})", "Export the file again") from exc
+        raise CaptureError(
+            path, f"the text encoding is damaged ({exc})", "Export the file again"
+        ) from exc
     except RecursionError as exc:
         raise CaptureError(
             path, "values are nested too deeply", "No capture is nested like this; export again"
@@ -79,7 +81,7 @@ def reading(path: Path) -> Iterator[None]:
         if exc.errno == errno.ENOSPC:  # a full disk is not a fault of the capture
             raise
         if exc.errno == errno.EFBIG:
-            where = "reading it was ended: it wrote more than the disk that its limit allows"
+            where = "reading it was stopped: it wrote more than its disk limit allows"
             raise CaptureError(path, where, "Raise WARPBOARD_READ_DISK_GB") from exc
         raise CaptureError(
             path, f"cannot be read ({exc.strerror or exc})", "Check the path and its permissions"
@@ -91,7 +93,7 @@ def _memory_limit() -> str:
     mapped, _ = resource.getrlimit(resource.RLIMIT_AS)
     if mapped == resource.RLIM_INFINITY:
         return "there is"
-    return f"the {mapped / 2**30:.1f} GiB that a file of its size may map"
+    return f"the {mapped / 2**30:.1f} GiB that reading a file of its size may map"
 
 
 def is_gzip(path: Path) -> bool:

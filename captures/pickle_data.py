@@ -171,7 +171,7 @@ def _check_hashes(data: bytes) -> None:
     for at, value in _big_integers(data):
         alike = hashes.setdefault(str(value % _HASH_MODULUS), set())
         if len(alike) > _MAX_ALIKE:
-            raise PickleRefusedError(at, "more whole numbers of one hash than chance has")
+            raise PickleRefusedError(at, "too many integers with the same hash")
         alike.add(value)
 
 
@@ -190,7 +190,7 @@ def _sized_length(data: bytes, start: int, width: int) -> int:
     is_integer = data[start] in b"\x8a\x8b"
     if size > len(data) - first or (is_integer and size > _MAX_LONG_BYTES):
         name = _NAMES[data[start]]
-        raise PickleRefusedError(start, f"a {name} of {size} bytes goes past the end")
+        raise PickleRefusedError(start, f"a {name} of {size} bytes extends past the end")
     return size
 
 
@@ -203,7 +203,7 @@ def _line_end(data: bytes, start: int) -> int:
         index = data[start + 1 : stop].strip()
         _check_memo_index(int(index) if index.isdigit() and len(index) < 12 else 1 << 60, start)
     if code in b"IL" and stop - start > 4 * _MAX_LONG_BYTES:
-        raise PickleRefusedError(start, "an integer of too many digits")
+        raise PickleRefusedError(start, "an integer has too many digits")
     return stop + 1
 
 

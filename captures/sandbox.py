@@ -171,12 +171,12 @@ def _watch(
 def _used_up(limit: str, limits: Limits) -> tuple[str, str]:
     names = {
         "memory": f"more than {limits.memory_bytes / 2**30:.1f} GiB of memory",
-        "cpu": f"more than {limits.cpu_s:.0f} s of processor time",
+        "cpu": f"more than {limits.cpu_s:.0f} s of CPU time",
         "wall": f"longer than {limits.wall_s:.0f} s",
         "disk": f"more than {limits.disk_bytes / 2**30:.1f} GiB of disk",
     }
     settings = {"memory": "MEMORY_GB", "cpu": "CPU_S", "wall": "CPU_S", "disk": "DISK_GB"}
-    where = f"reading it was ended: it took {names[limit]}, the limit for a file of its size"
+    where = f"reading it was stopped: it used {names[limit]}, the limit for a file of its size"
     return where, f"Record a shorter capture, or raise WARPBOARD_READ_{settings[limit]}"
 
 
@@ -190,7 +190,9 @@ def _why_it_died(code: int, limits: Limits, scratch: Path) -> tuple[str, str]:
     if "MemoryError" in output[-300:] or "bad_alloc" in output or "realloc" in output[-300:]:
         return _used_up("memory", limits)
     how = f"signal {-code}" if code < 0 else f"exit status {code}"
-    return f"its reader died ({how})", "The file is damaged, or the reader: report it with the file"
+    return f"its reader crashed ({how})", (
+        "The file is damaged, or the reader has a bug: report it with the file"
+    )
 
 
 def tree_usage(pid: int) -> tuple[int, float]:

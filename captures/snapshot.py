@@ -24,7 +24,7 @@ def load_snapshot_data(path: Path, *, is_sound: bool = False) -> dict[str, Any]:
             path, str(exc), "Only pickles of plain data are read; " + REMEDY
         ) from exc
     if not isinstance(loaded, dict) or not isinstance(loaded.get("segments"), list):
-        raise CaptureError(path, "the pickle holds no `segments`: no memory snapshot", REMEDY)
+        raise CaptureError(path, "the pickle has no `segments`: not a memory snapshot", REMEDY)
     traces = loaded.get("device_traces", [])
     annotations = loaded.get("external_annotations") or []
     settings = loaded.get("allocator_settings") or {}

@@ -84,7 +84,7 @@ class DataDir:
                 path.mkdir(parents=True, exist_ok=True, mode=0o700)
             except OSError as exc:
                 raise UserError(
-                    f"{path}: cannot be made ({exc.strerror}); name another folder with --data"
+                    f"{path}: cannot be created ({exc.strerror}); choose another folder with --data"
                 ) from exc
         return self
 
@@ -167,5 +167,5 @@ def _positive(name: str, otherwise: float) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < 1e6:
-        raise UserError(f"{name}={given!r}: it must be a number above 0")
+        raise UserError(f"{name}={given!r}: must be a number above 0")
     return value

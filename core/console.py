@@ -15,7 +15,7 @@ from core.plain_text import inert
 
 EXIT_INTERRUPTED = 130
 MAX_PORT = 65_535
-_OTHER_FOLDER = "choose a folder that you may write to"
+_OTHER_FOLDER = "choose a folder you can write to"
 _REMEDIES = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space",

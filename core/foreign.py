@@ -126,4 +126,4 @@ def _is_unicode(text: str) -> bool:
 
 
 def _wrong(where: str, value: Any, wanted: str) -> UserError:
-    return UserError(f"{where} is {repr(value)[:_SHOWN_CHARS]}, wanted {wanted}")
+    return UserError(f"{where} is {repr(value)[:_SHOWN_CHARS]}, expected {wanted}")

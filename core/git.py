@@ -20,7 +20,7 @@ _QUIET = (
     "advice.detachedHead=false",
 )
 _FILTER = re.compile(r"(filter\..*)\.(?:clean|smudge|process|required)", re.DOTALL)
-_NOT_OFF = "fatal: its configuration has a filter that cannot be turned off: "
+_NOT_OFF = "fatal: its configuration has a filter that cannot be disabled: "
 
 
 def git_environment() -> dict[str, str]:

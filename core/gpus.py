@@ -188,10 +188,10 @@ def match_gpu_name(wanted: str, available: Sequence[str]) -> str:
     if len(fits) == 1 or len(exact) == 1:
         return exact[0] if len(exact) == 1 else fits[0]
     if not words:
-        raise UserError(f"gpu: {wanted!r} names no model; there is: {listed}")
+        raise UserError(f"gpu: {wanted!r} matches no model; available: {listed}")
     if not fits:
-        raise UserError(f"gpu: {wanted!r} is not there; there is: {listed}")
-    raise UserError(f"gpu: {wanted!r} fits several: {', '.join(fits)}; write more of the name")
+        raise UserError(f"gpu: {wanted!r} is not available; available: {listed}")
+    raise UserError(f"gpu: {wanted!r} matches several: {', '.join(fits)}; write more of the name")
 
 
 def model_words(model: str) -> set[str]:

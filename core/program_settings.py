@@ -44,12 +44,11 @@ def checked_settings(settings: Mapping[str, str]) -> dict[str, str]:
     for name, value in settings.items():
         if name not in PATTERNS:
             raise UserError(
-                f"settings: {str(name)[:60]!r} may not be set; those that may: "
-                f"{', '.join(PATTERNS)}"
+                f"settings: {str(name)[:60]!r} cannot be set; allowed names: {', '.join(PATTERNS)}"
             )
         if not isinstance(value, str) or not PATTERNS[name].fullmatch(value):
             raise UserError(
-                f"settings: {name}={str(value)[:60]!r} is not a value it may have; "
+                f"settings: {name}={str(value)[:60]!r} is not an allowed value; "
                 f"write one such as {name}={_EXAMPLES[name]}"
             )
     return dict(sorted(settings.items()))

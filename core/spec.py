@@ -74,8 +74,9 @@ class JobSpec:
                 raise UserError(f"profilers: {name!r} is not one of {', '.join(sorted(allowed))}")
         if self.num_gpus > 1 and str(Pass.NCU) in self.profilers:
             raise UserError(
-                f"profilers: ncu replays each kernel alone, and the collectives of {self.num_gpus} "
-                "GPUs would wait for ever; choose nsys or trace"
+                "profilers: ncu replays kernels one at a time, and the "
+                f"collectives of {self.num_gpus} GPUs would hang; choose nsys or "
+                "trace"
             )
 
     @property

@@ -87,7 +87,7 @@ def _detect_folder(path: Path) -> CaptureKind:
     if (path / "manifest.json").is_file():
         return CaptureKind.BUNDLE
     raise CaptureError(
-        path, "the folder holds no manifest.json", "Import the files in it, or a bundle folder"
+        path, "the folder has no manifest.json", "Import the files in it, or a bundle folder"
     )
 
 
@@ -109,8 +109,8 @@ def _detect_head(path: Path, head: bytes) -> CaptureKind | None:
     if _is_qdstrm(path, head):
         raise CaptureError(
             path,
-            "this is an unfinished nsys recording (.qdstrm): nsys was stopped before it made a "
-            "report",
+            "this is an unfinished nsys recording (.qdstrm): nsys was stopped "
+            "before it wrote a report",
             "Convert it with the QdstrmImporter of the nsys that recorded it and import the report",
         )
     for magic, what, remedy in _FOREIGN:
@@ -175,11 +175,11 @@ def _check_is_nsys(path: Path) -> None:
 
 def _detect_text(path: Path, data: bytes) -> CaptureKind:
     if b"\0" in data[:4096] and utf16_of(data) is None:
-        raise CaptureError(path, "the content is of no known kind (binary)", _ACCEPTED)
+        raise CaptureError(path, "the file type is not recognised (binary)", _ACCEPTED)
     text = decode_text(data)
     start = text.lstrip("\ufeff \t\r\n")
     if not start:
-        raise CaptureError(path, "the file holds only blanks", "Export or copy it again")
+        raise CaptureError(path, "the file contains only blanks", "Export or copy it again")
     if re.match(r"<(!doctype html|html|head|body)", start[:64], re.IGNORECASE):
         raise CaptureError(
             path, "this is a web page, not a capture", "Download the raw file and import that"
@@ -198,9 +198,11 @@ def _detect_text(path: Path, data: bytes) -> CaptureKind:
         return CaptureKind.NCU_SOURCE
     if times := time_columns(text):
         listed = ", ".join(times[:MAX_COLUMNS])
-        why = f"no column is called a latency with its unit; these may be times: {listed}"
-        raise CaptureError(path, why, "Call the one that is the time of an iteration latency_ms")
-    raise CaptureError(path, f"the content is of no known kind ({_first_line(text)})", _ACCEPTED)
+        why = f"no column name contains latency and a unit; these may be times: {listed}"
+        raise CaptureError(
+            path, why, "Rename the column with the time of an iteration to latency_ms"
+        )
+    raise CaptureError(path, f"the file type is not recognised ({_first_line(text)})", _ACCEPTED)
 
 
 MAX_COLUMNS = 5
@@ -219,11 +221,11 @@ def _detect_json(path: Path, start: str) -> CaptureKind:
         raise CaptureError(path, text, "Run `nsys stats --format csv`, or import the .sqlite")
     if '"warpboard_version"' in start and '"passes"' in start:
         raise CaptureError(
-            path, "this is a bundle's manifest alone", "Import the folder that contains it"
+            path, "this is only the manifest of a bundle", "Import the folder that contains it"
         )
     if _NCU_LINE.search(start):
         return CaptureKind.NCU_CSV if _NCU_HEADER.search(start) else CaptureKind.NCU_LOG
-    raise CaptureError(path, "the JSON holds no `traceEvents`: no PyTorch trace", _ACCEPTED)
+    raise CaptureError(path, "the JSON has no `traceEvents`: not a PyTorch trace", _ACCEPTED)
 
 
 def _first_line(text: str) -> str:

@@ -91,7 +91,7 @@ def read_latency_csv(path: Path) -> CaptureTables:
         text = read_text(path)
     place = latency_column(text)
     if place is None:
-        raise CaptureError(path, "no column is called latency_ms, _us, _s or _ns", "Name it so")
+        raise CaptureError(path, "no column is named latency_ms, _us, _s or _ns", "Name it so")
     skip, delimiter, _, name = place
     body = "\n".join(text.split("\n")[skip:])
     reader = csv.reader(io.StringIO(body), delimiter=delimiter, strict=True)
@@ -139,7 +139,7 @@ def _samples(
         rows.append((list(counts).index(key), position, latency_ns))
     if not rows:
         why = bad[0] if bad else "the table has no rows"
-        raise CaptureError(path, why, f"Give one number in each row of {name}")
+        raise CaptureError(path, why, f"Write one number in each row of {name}")
     samples = pd.DataFrame(rows, columns=list(SAMPLE_COLUMNS)).astype("int64")
     ranks = {row[rank].strip() for row in whole} if rank is not None else set()
     if samples.duplicated(["process", "iteration"]).any():
@@ -169,14 +169,14 @@ def _only_latency(path: Path, header: list[str], first: str) -> str:
         raise CaptureError(
             path,
             f"a table of summaries, not of samples (columns {_shown(in_summary)})",
-            "Give one row for each sample, with one column latency_ms",
+            "Write one row per sample, with one column latency_ms",
         )
     plain = [h for h in columns if h.lower().startswith("latency")]
     if len(columns) > 1 and len(plain) != 1:
         raise CaptureError(
             path,
-            f"{len(columns)} columns hold latencies ({_shown(columns)})",
-            "Keep the one that is meant, or call it latency_ms and no other one",
+            f"{len(columns)} columns contain latencies ({_shown(columns)})",
+            "Keep the right one, or rename it to latency_ms and the others to something else",
         )
     return plain[0] if plain else first
 
@@ -217,12 +217,13 @@ def _warnings(
         warnings.append(CaptureWarning(code="rejected_rows", message=text))
     if num_ranks > 1:
         text = (
-            f"{num_ranks} ranks run in lockstep: the samples of all ranks of a job count as one "
-            "process. Give each launch of the job a column `process` to compare launches."
+            f"{num_ranks} ranks run in lockstep: the samples of all ranks of a "
+            "job count as one process. To compare launches, add a column "
+            "`process` that numbers the launches of the job."
         )
         warnings.append(CaptureWarning(code="ranks_of_one_job", message=text))
     elif len({row[:2] for row in rows}) != len(rows):
-        text = "Some iterations are there twice in one process: all are numbered by their order."
+        text = "Some iterations occur twice in one process: all are numbered in file order."
         warnings.append(CaptureWarning(code="repeated_iterations", message=text))
     return tuple(warnings)
 
@@ -238,7 +239,7 @@ def _style(path: Path, tokens: list[str]) -> NumberStyle:
     if PLAIN in styles:
         return PLAIN
     raise CaptureError(
-        path, "a comma may be a decimal or a thousands mark", "Write decimals with a point"
+        path, "a comma could be a decimal or a thousands separator", "Write decimals with a point"
     )
 
 
@@ -251,5 +252,5 @@ def _latency_ns(token: str, style: NumberStyle, scale: float) -> int:
         raise ValueError(f"{token.strip()[:40]!r}, not a number")
     latency_ns = round(value * scale)
     if not 0 < latency_ns < _MAX_NS:
-        raise ValueError(f"{token.strip()[:40]!r}, which no iteration can take")
+        raise ValueError(f"{token.strip()[:40]!r}, which is impossible for an iteration")
     return latency_ns

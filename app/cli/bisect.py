@@ -66,7 +66,9 @@ def run(options: Namespace, data: DataDir) -> int:
     from app.bisect.measure import MeasureError
 
     if not options.program:
-        raise UserError("bisect: no program; put it behind `--`: bisect GOOD BAD -- python run.py")
+        raise UserError(
+            "bisect: no program given; put it after `--`: bisect GOOD BAD -- python run.py"
+        )
     if options.higher_is_better and not options.metric:
         raise UserError("--higher-is-better: goes with --metric")
     if options.max_repeats < options.repeats:

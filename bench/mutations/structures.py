@@ -93,6 +93,6 @@ def _outcome(error: AppError) -> str:
     text = str(error)
     if UNEXPECTED in text:
         return "traceback"
-    if "it was ended" in text or "its reader died" in text or "reading it was ended" in text:
+    if "it was stopped" in text or "its reader crashed" in text:
         return "over a limit"
     return "no sound answer" if "no sound answer" in text else "error"

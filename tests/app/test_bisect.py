@@ -169,7 +169,7 @@ def test_without_a_program_or_repository_one_line_says_so(
     cli: Cli, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(repository)
-    assert cli("bisect", "HEAD~1", "HEAD") == 2 and "put it behind `--`" in cli.err
+    assert cli("bisect", "HEAD~1", "HEAD") == 2 and "put it after `--`" in cli.err
     monkeypatch.chdir(tmp_path)
     assert cli("bisect", "HEAD~1", "HEAD", "--", "true") == 2 and "git rev-parse" in cli.err
 

@@ -155,7 +155,7 @@ def test_studies_are_listed_and_print_markdown(cli: Cli) -> None:
         (["runs", "--limit", "many"], "--limit"),
         (["runs", "--limit", "-1"], "whole number of 0 to"),
         (["runs", "--limit", "9" * 20], "whole number of 0 to"),
-        (["submit", "decode", "--gpu", ""], "'' names no model"),
+        (["submit", "decode", "--gpu", ""], "'' matches no model"),
         (["submit", "decode", "--gpu", "h100@node1:0"], "no worker registered 'h100@node1:0'"),
         (["token", " "], "LABEL"),
         (["up", "--port", "0"], "whole number of 1 to 65535"),
@@ -174,7 +174,7 @@ def test_wrong_input_is_one_line_and_exit_code_2(cli: Cli, words: list[str], sai
     [
         ("lfs.sqlite", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs"),
         ("empty.sqlite", b"", "empty"),
-        ("text.sqlite", b"hello", "no known kind"),
+        ("text.sqlite", b"hello", "type is not recognised"),
         ("cut.sqlite", Path(EAGER).read_bytes()[:50_000], "cut.sqlite"),
         ("cut.json", b'{"traceEvents": [{"ph": "X", "ts": 1', "cut.json"),
         ("evil.pickle", b"\x80\x04cos\nsystem\n(S'true'\ntR.", "evil.pickle"),

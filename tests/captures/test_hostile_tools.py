@@ -21,11 +21,11 @@ LIMITS = ReadingSettings(
 SOON = replace(LIMITS, cpu_s=2)
 """For a tool that takes all the time it is given; the reader itself takes up to one second."""
 ACTS = {
-    "burns": ("while :; do :; done", "processor time"),
+    "burns": ("while :; do :; done", "CPU time"),
     "writes": ("exec yes", "memory"),
     "fills": ('exec cat /dev/zero > "$7"', "of disk"),
     "eats": ("exec python3 -c 'x = bytearray(b\"1\") * (4 << 30)'", "memory"),
-    "multiplies": ("while :; do (while :; do :; done) & sleep 0.2; done", "processor time"),
+    "multiplies": ("while :; do (while :; do :; done) & sleep 0.2; done", "CPU time"),
 }
 
 
@@ -65,7 +65,7 @@ def test_a_tool_that_goes_beyond_a_limit_is_ended_with_the_limit_named(
     acts, said = ACTS[name]
     write(tool, acts)
 
-    found = read(tmp_path, SOON if said == "processor time" else LIMITS)
+    found = read(tmp_path, SOON if said == "CPU time" else LIMITS)
 
     assert isinstance(found, CaptureError)
     assert said in str(found)

@@ -51,14 +51,14 @@ def run_code(scratch, tmp_path, monkeypatch):
 
 
 ENDS = {
-    "processor time": "while True: pass",
+    "CPU time": "while True: pass",
     "GiB of memory": "x = [bytearray(1 << 20) for _ in range(4000)]\nimport time; time.sleep(9)",
     "longer than 1 s": "import time; time.sleep(30)",
     "GiB of disk": (
         "import time\nfor i in range(9): (scratch / str(i)).write_bytes(bytes(4 << 20))\n"
         "time.sleep(9)"
     ),
-    "its reader died": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+    "its reader crashed": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
 }
 
 
@@ -126,7 +126,7 @@ def test_children_of_the_reader_share_its_processor_time(run_code):
         "for _ in range(40): subprocess.run([sys.executable, '-c', "
         "'import time\\nwhile time.process_time() < 0.7: pass'])"
     )
-    with pytest.raises(CaptureError, match="processor time"):
+    with pytest.raises(CaptureError, match="CPU time"):
         run_code(code)
 
 
@@ -213,7 +213,7 @@ def test_a_file_that_brings_the_reader_down_stops_none_of_the_others(
             kept = [job for job in request["jobs"] if "spin" not in job["paths"][0]][:1]
             if len(request["jobs"]) > 1:
                 real(module, {**request, "jobs": kept}, scratch, limits, **options)
-            raise CaptureError(spin, "it was ended: more than 1 s of processor time", "None")
+            raise CaptureError(spin, "it was ended: more than 1 s of CPU time", "None")
         real(module, request, scratch, limits, **options)
 
     monkeypatch.setattr("app.reading.run_limited", dies)
@@ -221,7 +221,7 @@ def test_a_file_that_brings_the_reader_down_stops_none_of_the_others(
         kinds = [isinstance(run, AppError) for run in found]
         assert kinds == [False, True, False]
         assert found[0].summary["num_kernels"] > 0
-        assert "processor time" in str(found[1])
+        assert "CPU time" in str(found[1])
     assert list(data_dir.uploads.iterdir()) == []
 
 

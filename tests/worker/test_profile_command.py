@@ -287,7 +287,7 @@ def test_words_without_the_dashes_are_told_where_they_belong(tmp_path):
     )  # fmt: skip
 
     assert done.returncode == 2
-    assert "put it behind `--`" in done.stderr
+    assert "put it after `--`" in done.stderr
 
 
 def test_settings_of_the_users_shell_are_kept_with_the_run(profile, warm_python):

@@ -240,5 +240,5 @@ def test_too_few_gpus_are_refused_and_those_of_one_model_are_joined() -> None:
 
 
 def test_ncu_is_refused_for_several_gpus() -> None:
-    with pytest.raises(UserError, match="ncu replays each kernel alone"):
+    with pytest.raises(UserError, match="ncu replays kernels one at a time"):
         JobSpec(workload="allreduce", params={"gpus": 2}, profilers=("ncu",))

@@ -78,9 +78,9 @@ def split_arguments(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     program = words[cut + 1 :]
     args = make_parser().parse_args(words[:cut]) if program or is_help else None
     if args is None:
-        raise UserError("profile: no program; put it behind `--`: profile -- python train.py")
+        raise UserError("profile: no program given; put it after `--`: profile -- python train.py")
     if shutil.which(program[0]) is None:
-        raise UserError(f"profile: {program[0]!r} is not a program that can be run here")
+        raise UserError(f"profile: {program[0]!r} is not an executable program on this host")
     return args, program
 
 
@@ -248,7 +248,7 @@ def _interrupts(stop: threading.Event) -> Iterator[None]:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        note("warpboard: stopping; what was measured is kept (Ctrl-C again: stop at once)")
+        note("warpboard: stopping; results so far are kept (Ctrl-C again: stop at once)")
 
     before = {n: signal.signal(n, interrupted) for n in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -25,7 +25,7 @@ TIMEOUT_S = 60.0
 def refuse_early(out: Path | None, url: str | None, token_file: Path | None) -> None:
     """Raise UserError for a destination that cannot work, before anything is measured."""
     if url is None and token_file is not None:
-        raise UserError("--token-file: is for --to URL")
+        raise UserError("--token-file: needs --to URL")
     if url is not None:
         _Dashboard(url, read_token(token_file)).close()
 
@@ -33,20 +33,20 @@ def refuse_early(out: Path | None, url: str | None, token_file: Path | None) -> 
 def read_token(path: Path | None) -> str:
     """Return the token in a file; UserError that names what is wrong with it."""
     if path is None:
-        raise UserError("--to: wants --token-file F, a file with the dashboard's token")
+        raise UserError("--to: needs --token-file F, a file with the dashboard's token")
     try:
         token = path.read_text().strip()
     except OSError as error:
         raise UserError(f"--token-file {path}: {error.strerror}") from error
     if not token or any(c.isspace() for c in token):
-        raise UserError(f"--token-file {path}: does not hold one token")
+        raise UserError(f"--token-file {path}: does not contain a token on one line")
     return token
 
 
 def deliver(folder: Path, *, out: Path | None, url: str | None, token_file: Path | None) -> str:
     """Bring the bundle to where it was asked for; return where that is."""
     if out is not None:
-        note(f"warpboard: look at it: warpboard import {out}")
+        note(f"warpboard: to view it: warpboard import {out}")
         return str(out)
     if url is not None:
         return _send_or_keep(folder, _Dashboard(url, read_token(token_file)))
@@ -85,7 +85,7 @@ class _Dashboard:
     def __init__(self, url: str, token: str) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UserError(f"--to {url!r}: is not an address such as https://gpu.example.com:8501")
+            raise UserError(f"--to {url!r}: is not a URL such as https://gpu.example.com:8501")
         self.url = url.rstrip("/")
         kind = (
             http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -135,7 +135,7 @@ class _Dashboard:
                 if number == TRIES - 1:
                     raise RunFailedError(f"{path.name}: {error}") from error
                 time.sleep(0.5 * 2**number)
-        raise RunFailedError(f"{path.name}: not complete after {TRIES} tries")
+        raise RunFailedError(f"{path.name}: upload incomplete after {TRIES} tries")
 
     def _json(self, method: str, where: str, body: Mapping[str, Any]) -> dict[str, Any]:
         data = json.dumps(body).encode()

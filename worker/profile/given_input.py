@@ -36,7 +36,10 @@ def given_input(fd: int = 0) -> Iterator[Path | None]:
                     break
                 kept.write(part)
             else:
-                note("warpboard: standard input paused: the program reads what came until then")
+                note(
+                    "warpboard: standard input paused: the program gets only the "
+                    "input received so far"
+                )
             kept.flush()
             yield Path(kept.name)
     else:

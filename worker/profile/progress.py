@@ -119,7 +119,7 @@ def _latency(result: Mapping[str, Any]) -> str:
         f"{name} {decimal(statistics.median(times[name]) / 1e6)} ms"
         for name in (*first, *(n for n in times if n not in first))
     ]
-    left_out = f", the first {steps['num_skipped']} left out" if steps["num_skipped"] else ""
+    left_out = f", the first {steps['num_skipped']} skipped" if steps["num_skipped"] else ""
     return (
         f"{steps['num_steps']} steps ({steps['title']}{left_out}): "
         f"{', '.join(parts)}, by {steps['clock']}{more}"

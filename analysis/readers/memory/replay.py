@@ -51,7 +51,7 @@ def _totals(segments: Sequence[Mapping[str, Any]]) -> list[str]:
             or active != segment.get("active_size", active)
             or asked != segment.get("requested_size", asked)
         )
-    return [f"{bad} segments do not add up to the totals they state."] if bad else []
+    return [f"{bad} segments do not add up to their stated totals."] if bad else []
 
 
 def _fields(
@@ -233,7 +233,7 @@ def _walk(
     history.peak_reserved_bytes = most_reserved if most_reserved >= most_allocated else None
     if lowest < 0:
         history.is_partial = True
-        text = f"the history frees {-lowest} B more than ever lived: records are missing."
+        text = f"the history frees {-lowest} B more than was ever allocated: records are missing."
         history.warnings.append(("inconsistent_snapshot", text))
 
 
@@ -251,7 +251,7 @@ def _net(history: DeviceHistory, events: Sequence[Mapping[str, Any]]) -> tuple[i
     if max(abs(net), abs(net_reserved), history.final_bytes) >= _MAX_BYTES:
         raise ValueError("the sizes add up to more than any GPU has")
     if unknown:
-        text = f"actions that this version does not know were left out: {sorted(unknown)}."
+        text = f"unknown actions were left out: {sorted(unknown)}."
         history.warnings.append(("unknown_memory_action", text))
     return net, net_reserved
 

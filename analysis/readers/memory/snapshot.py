@@ -49,7 +49,7 @@ def read_memory_snapshot(path: Path, *, is_sound: bool = False) -> CaptureTables
             histories = _replay_all(snapshot)
         except (KeyError, TypeError, AttributeError, OverflowError) as exc:
             raise CaptureError(
-                path, f"an allocator record is not as PyTorch writes it ({exc!r})", REMEDY
+                path, f"an allocator record is not in PyTorch's format ({exc!r})", REMEDY
             ) from exc
         except ValueError as exc:
             raise CaptureError(path, str(exc), REMEDY) from exc
@@ -163,8 +163,9 @@ def _memory(histories: list[DeviceHistory]) -> dict[str, Any]:
 def _warnings(histories: list[DeviceHistory]) -> tuple[CaptureWarning, ...]:
     if not any(h.num_events for h in histories):
         text = (
-            "The snapshot holds no allocation history: only the live blocks at that time. Call "
-            "torch.cuda.memory._record_memory_history() before the part of interest."
+            "The snapshot has no allocation history, only the blocks live at "
+            "that time. Call torch.cuda.memory._record_memory_history() before "
+            "the code of interest."
         )
         return (CaptureWarning(code="no_memory_history", message=text),)
     warnings = []

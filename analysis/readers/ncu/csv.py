@@ -67,7 +67,10 @@ def table_style(table: NcuTable, path: Path) -> NumberStyle:
     if len(good) == 1:
         return good[0]
     shown = next(t for t in _tokens(table) if looks_numeric(t) and ("," in t or "." in t))
-    where = f"{shown!r} can be read with a decimal or a thousands mark, and nothing else decides"
+    where = (
+        f"{shown!r} can be read with a decimal or a thousands separator, "
+        "and the file does not decide which"
+    )
     raise CaptureError(path, where, _REMEDY)
 
 
@@ -248,10 +251,10 @@ def _checks(table: NcuTable, numbers: Numbers) -> list[CaptureWarning]:
     ]
     warnings = []
     if bad:
-        text = f"{len(bad)} launches contradict themselves: {'; '.join(bad[:_MAX_SHOWN])}."
+        text = f"{len(bad)} launches are inconsistent: {'; '.join(bad[:_MAX_SHOWN])}."
         warnings.append(CaptureWarning(code="inconsistent_counters", message=text))
     if table.num_repeated_rows:
-        text = f"{table.num_repeated_rows} rows are there twice; each was counted once."
+        text = f"{table.num_repeated_rows} rows occur twice; each was counted once."
         warnings.append(CaptureWarning(code="repeated_rows", message=text))
     return warnings
 
@@ -271,7 +274,9 @@ def _coverage(counters: pd.DataFrame, table: NcuTable) -> list[CaptureWarning]:
     if len({launch.id for launch in table.launches}) < len(table.launches):
         processes = len({launch.process for launch in table.launches})
         why = (
-            f"{processes} processes count their own" if processes > 1 else "it holds several tables"
+            f"{processes} processes number their own launches"
+            if processes > 1
+            else "it contains several tables"
         )
         text = f"Launch numbers repeat: {why}; all are listed."
         warnings.append(CaptureWarning(code="several_processes", message=text))
@@ -282,7 +287,7 @@ def _coverage(counters: pd.DataFrame, table: NcuTable) -> list[CaptureWarning]:
         text = (
             f"{skipped} launch numbers are skipped"
             if skipped
-            else (f"launches hold {min(sizes)} to {max(sizes)} metrics each")
+            else (f"launches have {min(sizes)} to {max(sizes)} metrics each")
         )
         warnings.append(
             CaptureWarning(code="incomplete_table", message=f"The table is uneven: {text}.")

@@ -19,8 +19,9 @@ _KNOWN = (
     (
         "counters_not_permitted",
         re.compile(r"ERR_NVGPUCTRPERM|permission to access NVIDIA GPU Performance Counters", re.I),
-        "The driver lets only administrators read GPU counters. On the host (a container cannot): "
-        "set `options nvidia NVreg_RestrictProfilingToAdminUsers=0` and reload the driver, or run "
+        "Only administrators may read GPU counters with this driver's settings. "
+        "On the host (a container cannot): set `options nvidia "
+        "NVreg_RestrictProfilingToAdminUsers=0` and reload the driver, or run "
         "the container with --cap-add=SYS_ADMIN.",
     ),
     (
@@ -35,14 +36,14 @@ _KNOWN = (
         re.compile(
             r"Launching the workload is taking more time than expected|timed out|hang", re.I
         ),
-        "A launch did not come back under replay: the log is incomplete. Kernels that wait for "
-        "others (NCCL) cannot be replayed one by one: leave them out with --kernel-name, or use "
-        "--replay-mode application or range.",
+        "A launch did not finish under replay: the log is incomplete. Kernels "
+        "that wait for others (NCCL) cannot be replayed one at a time: exclude "
+        "them with --kernel-name, or use --replay-mode application or range.",
     ),
     (
         "no_kernel_image",
         re.compile(r"no kernel image is available", re.I),
-        "The program has no code for this GPU: the run failed, its numbers are not a speed.",
+        "The program has no code for this GPU: the run failed, and its times are meaningless.",
     ),
 )
 _MAX_SHOWN = 3
@@ -69,7 +70,7 @@ def log_warnings(lines: Sequence[str]) -> tuple[CaptureWarning, ...]:
     failed = [li for li in output if _FAILED.search(li) and not _NO_FAILURE.search(li)]
     if failed:
         shown = "; ".join(li.strip()[:120] for li in failed[:_MAX_SHOWN])
-        text = f"The program says its results are wrong: {shown}. Judge no speed before that."
+        text = f"The program reports wrong results: {shown}. Fix that before judging its speed."
         warnings.append(CaptureWarning(code="wrong_results", message=text))
     return tuple(dict.fromkeys(warnings))
 
@@ -95,7 +96,8 @@ def _no_kernels(lines: Sequence[str]) -> list[CaptureWarning]:
         )
     else:
         text += (
-            " It listed none either: check that the program uses the GPU in a process ncu follows."
+            " It listed no launches either: check that the program uses the "
+            "GPU in a process that ncu follows."
         )
     return [CaptureWarning(code="no_kernels_profiled", message=text)]
 
@@ -109,14 +111,14 @@ def read_ncu_log(path: Path) -> CaptureTables:
     profiled = [li for li in lines if li.startswith("==PROF== Profiling ")]
     unfinished = [li for li in profiled if "100%" not in li]
     if unfinished and "profiling_incomplete" not in codes:
-        text = f"{len(unfinished)} launches were started and not finished: the log is incomplete."
+        text = f"{len(unfinished)} launches were started but not finished: the log is incomplete."
         warnings.append(CaptureWarning(code="profiling_incomplete", message=text))
     if "no_kernels_profiled" not in codes:
         has_tables = any(re.match(r"\s+Section: ", li) for li in lines)
         text = (
             f"A log of {len(profiled)} profiled launches"
             + (" with its tables as text" if has_tables else "")
-            + ": no counters can be read from it. Import the .ncu-rep, or its export by "
+            + ": it contains no counters. Import the .ncu-rep, or its export by "
             "`ncu --import FILE --csv --page raw`."
         )
         warnings.append(CaptureWarning(code="log_without_counters", message=text))

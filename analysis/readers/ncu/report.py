@@ -42,7 +42,7 @@ def check_layout(path: Path) -> tuple[int, str | None]:
     num_results, version = 0, None
     with path.open("rb") as file:
         if file.read(4) != MAGIC:
-            raise CaptureError(path, "it does not start as an ncu report", _COPY_AGAIN)
+            raise CaptureError(path, "it does not start like an ncu report", _COPY_AGAIN)
         _sized(file, path, size)
         while file.tell() < size:
             start = file.tell()
@@ -99,7 +99,7 @@ def _varint_fields(data: bytes) -> dict[int, int]:
         else:
             raise ValueError(f"wire type {wire}")
     if at != len(data):
-        raise ValueError("a field goes past the end")
+        raise ValueError("a field extends past the end")
     return fields
 
 
@@ -112,7 +112,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             return value, at
         shift += 7
-    raise ValueError("a number of too many bytes")
+    raise ValueError("a number has too many bytes")
 
 
 _TIMEOUT_S = 300
@@ -123,7 +123,7 @@ _REMEDY = (
 _DAMAGED = "The file is damaged or cut off, or its ncu is newer than the reader: copy it again"
 _NO_KERNELS = CaptureWarning(
     code="no_kernels_profiled",
-    message="The report holds no profiled kernel: ncu's filter matched none.",
+    message="The report has no profiled kernel: ncu's filter matched none.",
 )
 
 
@@ -139,11 +139,13 @@ def read_ncu_rep(path: Path, *, words: PrivateWords | None = None) -> CaptureTab
     else:
         ncu = find_ncu()
         if ncu is None:
-            raise CaptureError(path, "a .ncu-rep needs NVIDIA's reader, and none is here", _REMEDY)
+            raise CaptureError(
+                path, "a .ncu-rep needs NVIDIA's reader, which is not installed", _REMEDY
+            )
         tables = _through_ncu(path, ncu)
     num_read = 0 if tables.counters is None else len(tables.counters)
     if num_read != num_results:
-        where = f"it holds {num_results} results, of which {num_read} can be read"
+        where = f"it has {num_results} results, of which {num_read} can be read"
         raise CaptureError(path, where, _DAMAGED)
     tables = replace(tables, tool_version=version)
     return tables if words is None else without_private(tables, path, words)
@@ -170,7 +172,7 @@ def _through_package(path: Path) -> CaptureTables:
         checks = [] if launches else [_NO_KERNELS]
         return tables_of(path, CaptureKind.NCU_REP, table, values, checks)
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
-        raise CaptureError(path, "NVIDIA's reader could not make sense of it", _DAMAGED) from exc
+        raise CaptureError(path, "NVIDIA's reader could not parse it", _DAMAGED) from exc
 
 
 def _launches(
@@ -255,7 +257,9 @@ def _run(path: Path, command: list[str]) -> str:
             stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired as exc:
-        raise CaptureError(path, f"its reader did not end in {_TIMEOUT_S} s", _DAMAGED) from exc
+        raise CaptureError(
+            path, f"its reader did not finish within {_TIMEOUT_S} s", _DAMAGED
+        ) from exc
     check_end(path, done.returncode)
     if done.returncode:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()

@@ -58,7 +58,7 @@ def read_ncu_source(path: Path) -> CaptureTables:
     launches = list(_tables(text))[:MAX_LAUNCHES]
     rows = [row for number, table in enumerate(launches) for row in _most_sampled(number, table)]
     if not rows:
-        raise CaptureError(path, "ncu's source page holds no instruction with samples", _REMEDY)
+        raise CaptureError(path, "ncu's source page has no instruction with samples", _REMEDY)
     return CaptureTables(
         kind=CaptureKind.NCU_SOURCE,
         path=path,

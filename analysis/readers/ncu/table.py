@@ -183,7 +183,7 @@ def parse_ncu_table(text: str, path: Path) -> NcuTable:
             table.is_raw = "Metric Name" not in part.header
             continue
         if not part.header:
-            raise CaptureError(path, f"line {line}: the header names no kernel column", _REMEDY)
+            raise CaptureError(path, f"line {line}: the header has no kernel column", _REMEDY)
         row = dict(zip(part.header, cells, strict=False))
         if not table.is_raw:
             _add_details(table, part, row, cells, line, path)
@@ -195,7 +195,7 @@ def parse_ncu_table(text: str, path: Path) -> NcuTable:
         else:
             _add_raw(table, part, row, cells, line, path)
     if not table.launches and not any(NO_KERNELS in line for line in table.log):
-        raise CaptureError(path, "the table has no profiled launch in it", _REMEDY)
+        raise CaptureError(path, "the table has no profiled launch", _REMEDY)
     return table
 
 
@@ -327,7 +327,7 @@ def _add_raw(
     num_before = len(table.launches)
     launch = _launch(table, part, row, line, path)
     if len(table.launches) == num_before:
-        where = f"line {line}: launch {launch.id} is there twice"
+        where = f"line {line}: launch {launch.id} occurs twice"
         raise CaptureError(path, where, f"The file is damaged. {_REMEDY}")
     launch.tokens = {key: _total(cells[i]) for i, key in part.metrics if cells[i] != ""}
 
@@ -356,7 +356,7 @@ def _add_details(
         )
         return
     if not row["Metric Name"]:
-        raise CaptureError(path, f"line {line}: the row names no metric and no rule", _REMEDY)
+        raise CaptureError(path, f"line {line}: the row has no metric and no rule", _REMEDY)
     key = (row["Metric Name"].strip(), row["Metric Unit"].strip())
     launch.tokens.setdefault(key, _total(row["Metric Value"]))
     # Sections may share a metric; one section cannot name it twice with different values.

@@ -91,7 +91,9 @@ class ColumnBatches:
                 empty[name] += batch.column(index).null_count
             if self.num_rows > max_rows:
                 raise CaptureError(
-                    self.database.path, f"{self.table} has more rows than fit in it", DAMAGED
+                    self.database.path,
+                    f"{self.table} has more rows than its file can contain",
+                    DAMAGED,
                 )
             yield self._arrays(batch, present)
         judged = set(self.optional) - self.nullable

@@ -90,9 +90,13 @@ def report_version(path: Path) -> Version | None:
     if path.suffix.lower() == ".qdstrm":
         raise CaptureError(
             path,
-            "this is an unfinished recording (.qdstrm): nsys was ended before it made the report",
-            "Run `QdstrmImporter -i FILE` of the same Nsight Systems (in its host-linux-x64 "
-            "folder) and import the .nsys-rep; next time let the program end before nsys does",
+            (
+                "this is an unfinished recording (.qdstrm): nsys was stopped "
+                "before it wrote the report"
+            ),
+            "Run `QdstrmImporter -i FILE` of the same Nsight Systems (in its "
+            "host-linux-x64 folder) and import the .nsys-rep; next time let the "
+            "program exit before stopping nsys",
         )
     if head.startswith(LFS_MAGIC):
         raise CaptureError(
@@ -103,8 +107,8 @@ def report_version(path: Path) -> Version | None:
     if not head.startswith(REPORT_MAGIC):
         raise CaptureError(
             path,
-            "the file does not start as an Nsight Systems report does",
-            "Give an .nsys-rep or .qdrep file, or its SQLite export",
+            "the file does not start like an Nsight Systems report",
+            "Import an .nsys-rep or .qdrep file, or its SQLite export",
         )
     match = _HEADER_VERSION.search(head) or _search_body(path)
     return tuple(int(g) for g in match.groups() if g) if match else None
@@ -163,7 +167,7 @@ def _export(path: Path, tool: NsysTool, target: Path, made_by: Version | None) -
         )
     except subprocess.TimeoutExpired:
         raise CaptureError(
-            path, f"nsys export took longer than {EXPORT_LIMIT_S} s", "Export it by hand"
+            path, f"nsys export took longer than {EXPORT_LIMIT_S} s", "Export it manually"
         ) from None
     check_end(path, done.returncode)
     output = done.stdout + "\n" + done.stderr

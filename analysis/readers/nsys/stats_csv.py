@@ -70,7 +70,7 @@ def read_nsys_csv(path: Path) -> CaptureTables:
     cut = sum(1 for name in names if _ELLIPSIS.search(name))
     if cut:
         warnings.append(
-            _warn("truncated_names", f"{cut} names are cut short: equal ones may be different")
+            _warn("truncated_names", f"{cut} names are truncated: equal ones may be different")
         )
     return _tables(path, blocks, warnings)
 
@@ -159,12 +159,12 @@ def _note_left_out(
         names = ", ".join(dict.fromkeys(s.report for s in others))
         raise CaptureError(
             path,
-            f"{names}: no summary of kernels, CUDA calls, copies or NVTX ranges",
-            f"Give the CSV of `nsys stats -r {_USABLE}`, or import the .sqlite",
+            f"{names}: not a summary of kernels, CUDA calls, copies or NVTX ranges",
+            f"Import the CSV of `nsys stats -r {_USABLE}`, or import the .sqlite",
         )
     if others:
         shown = ", ".join(f"{s.report} ({s.num_rows} rows)" for s in others)
-        warnings.append(_warn("reports_left_out", f"reports that are not used: {shown}"))
+        warnings.append(_warn("reports_left_out", f"unused reports: {shown}"))
     if strange:
         kinds = ", ".join(sorted({repr(row.category) for row in strange}))
         total_ns = sum(row.total_ns or 0 for row in strange)
@@ -189,10 +189,13 @@ def _tables(path: Path, blocks: Blocks, warnings: list[CaptureWarning]) -> Captu
         summary["num_kernels"] = sum(r.count for r in kernels)
         summary["kernel_time_ns"] = sum(r.total_ns or 0 for r in kernels)
     if Content.CALLS in blocks:
-        warnings.append(_warn("failed_calls_unknown", "an API summary does not say what failed"))
+        warnings.append(_warn("failed_calls_unknown", "an API summary does not list failed calls"))
     if Content.RANGES in blocks:
         warnings.append(
-            _warn("flat_ranges", "a range summary has no nesting: each name is a path of its own")
+            _warn(
+                "flat_ranges",
+                ("a range summary has no nesting: each name counts as a separate path"),
+            )
         )
     has_times, has_sizes = Content.TIMES in blocks, Content.SIZES in blocks
     if has_sizes:
@@ -362,7 +365,7 @@ def _shares(rows: Sequence[SummaryRow]) -> list[str]:
     ]
     if not bad:
         return []
-    return [f"the shares of {len(bad)} rows are not those of {total} ns in all (rows are missing)"]
+    return [f"the shares of {len(bad)} rows do not match a total of {total} ns (rows are missing)"]
 
 
 def _means(rows: Sequence[SummaryRow]) -> list[str]:
@@ -377,14 +380,14 @@ def _means(rows: Sequence[SummaryRow]) -> list[str]:
             high is not None and high < row.mean_ns - 1
         )
         if is_off or is_outside:
-            bad.append(f"{row.name[:60]}: mean, count, extremes and total do not fit")
+            bad.append(f"{row.name[:60]}: mean, count, extremes and total are inconsistent")
     return bad
 
 
 def _repeats(rows: Sequence[SummaryRow]) -> list[str]:
     keys = [(r.name, r.grid, r.block, r.style, r.category) for r in rows]
     repeated = len(keys) - len(set(keys))
-    return [f"{repeated} rows are there twice"] if repeated else []
+    return [f"{repeated} rows occur twice"] if repeated else []
 
 
 def _warn(code: str, message: str) -> CaptureWarning:
@@ -396,8 +399,8 @@ def _notices(lines: Sequence[str]) -> Iterator[CaptureWarning]:
         if "Existing SQLite export found" in line:
             yield _warn(
                 "stale_export",
-                "the report was made from an SQLite export that lay there already: it may be older "
-                "than the capture (use --force-export=true)",
+                "the report was made from an existing SQLite export: it may be "
+                "older than the capture (use --force-export=true)",
             )
         if line.lstrip().startswith("SKIPPED"):
             yield _warn("nsys_diagnostic", f"Nsight Systems: {_only_name(line.strip())[:300]}")
@@ -409,9 +412,7 @@ def _only_name(text: str) -> str:
 
 def _no_data_message(lines: Sequence[str]) -> str:
     content = "SKIPPED reports" if any("SKIPPED" in line for line in lines) else "nothing"
-    return (
-        f"the report holds {content}: no data was recorded, or nsys stats failed without saying so"
-    )
+    return f"the report contains {content}: no data was recorded, or nsys stats failed silently"
 
 
 def _refuse_other_content(path: Path, lines: Sequence[str]) -> None:
@@ -419,7 +420,7 @@ def _refuse_other_content(path: Path, lines: Sequence[str]) -> None:
         if _TEXT_RULE.match(line):
             raise CaptureError(
                 path,
-                f"line {number}: this is a text table of nsys stats, which cuts names short",
+                f"line {number}: this is a text table of nsys stats, which truncates names",
                 "Run `nsys stats --format csv`, or import the .sqlite",
             )
     known = ("SKIPPED", "NOTICE", "Processing", "Generating", "**", "WARNING", "ERROR")
@@ -428,5 +429,5 @@ def _refuse_other_content(path: Path, lines: Sequence[str]) -> None:
             raise CaptureError(
                 path,
                 f"line {number} is not a header of a kernel, API, memory or range summary",
-                f"Give the CSV of `nsys stats -r {_USABLE}`",
+                f"Import the CSV of `nsys stats -r {_USABLE}`",
             )

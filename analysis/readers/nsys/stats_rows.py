@@ -83,7 +83,7 @@ _MEANS = frozenset(("avg", "average"))
 _SPREAD = frozenset(("med", "median", "stddev", "time"))
 _STATISTICS = frozenset(("total time", "total", *_TIMES, *_MEANS, *_SPREAD, *_COUNTS))
 _NAMES = frozenset(("name", "operation", "range"))
-_REMEDY = "Write the report again as CSV"
+_REMEDY = "Export the report again as CSV"
 _MAX = 1 << 58
 """9 years in ns, and more bytes and calls than any capture holds; sums still fit 64 bits."""
 _GROUPED = re.compile(r"^\d{1,3}(,\d{3})+(\.\d+)?$")
@@ -296,8 +296,8 @@ class _RowReader:
         if stated is None:
             raise CaptureError(
                 self._path,
-                f"line {self._first}: the column {header!r} names no unit",
-                "Write the report again with a newer nsys, or import the .sqlite",
+                f"line {self._first}: the column {header!r} has no unit",
+                "Export the report again with a newer nsys, or import the .sqlite",
             )
         plain = _MICRO.sub("u", stated)
         scale = _UNIT_BYTES.get(plain.upper()) if is_size else _UNIT_NS.get(plain.lower())
@@ -306,14 +306,14 @@ class _RowReader:
             raise CaptureError(
                 self._path,
                 f"line {self._first}: the unit {stated!r} of the column {header!r} is unknown",
-                f"Write the report in one of {known}",
+                f"Export the report in one of {known}",
             )
         return scale
 
     def _whole(self, where: str, cell: str, scale: int) -> int:
         value = (self._exact(where, cell) * scale).to_integral_value()
         if value >= _MAX:
-            raise CaptureError(self._path, f"{where}: {cell[:40]!r} is more than can be", _REMEDY)
+            raise CaptureError(self._path, f"{where}: {cell[:40]!r} is impossibly large", _REMEDY)
         return int(value)
 
     def _exact(self, where: str, cell: str) -> Decimal:

@@ -27,26 +27,27 @@ def file_warnings(
     if facts.is_session_lost and has_events:
         yield warn(
             "session_unknown",
-            "ANALYSIS_DETAILS holds no valid duration: when the recording ended is unknown, "
-            "and ranges that were still open then count as closed. The file may be damaged",
+            "ANALYSIS_DETAILS has no valid duration: the end of the recording "
+            "is unknown, and ranges still open then count as closed. The file "
+            "may be damaged",
         )
     for table, columns in notes.unreadable.items():
         yield warn("missing_columns", f"{table} has no column {', '.join(columns)}: it is not used")
     for table, columns in notes.absent.items():
         lacking = ", ".join(columns)
-        yield warn("absent_columns", f"{table} has no column {lacking}: what it says is unknown")
+        yield warn("absent_columns", f"{table} has no column {lacking}: its values are unknown")
     for table, (dropped, total) in notes.dropped.items():
         yield warn(
             "quarantined_rows",
-            f"{table}: {dropped} of {total} rows ({share(dropped, total)}) are left out: "
-            "a value is missing or impossible (no integer, no time recorded, end before start, "
-            "absurd time or size)",
+            f"{table}: {dropped} of {total} rows ({share(dropped, total)}) are "
+            "left out: a value is missing or impossible (not an integer, no "
+            "time recorded, end before start, absurd time or size)",
         )
     for table, count in notes.odd.items():
         yield warn(
             "odd_values",
-            f"{table}: {count} cells hold no value, or one of another type, where the rest of the "
-            "column has one: what they say is unknown. The file may be damaged",
+            f"{table}: {count} cells are empty or of another type than the rest "
+            "of the column: their values are unknown. The file may be damaged",
         )
     for severity, text, count in facts.diagnostics:
         times = f" ({count} times)" if count > 1 else ""
@@ -61,14 +62,14 @@ def range_warnings(ranges: NvtxRanges) -> Iterator[CaptureWarning]:
         by_tool = f" ({cut} closed by the tool at the session's end)" if cut else ""
         yield warn(
             "unclosed_ranges",
-            f"{ranges.num_unclosed} ranges were never closed by the program{by_tool}: "
-            "they are in no sum",
+            f"{ranges.num_unclosed} ranges were never closed by the "
+            f"program{by_tool}: no total includes them",
         )
     if ranges.num_cross_thread:
         yield warn(
             "cross_thread_ranges",
-            f"{ranges.num_cross_thread} start/end ranges end on another thread than they began: "
-            "launches cannot be given to them and they are in no sum",
+            f"{ranges.num_cross_thread} start/end ranges end on another thread "
+            "than they began: they get no launches, and no total includes them",
         )
 
 
@@ -89,8 +90,9 @@ def window_warning(trace: Trace, cut_names: tuple[str, ...]) -> Iterator[Capture
     window = "" if end_ns is None else f" (0 to {end_ns / 1e6:.3f} ms)"
     yield warn(
         "capture_window_short",
-        f"the recording{window} does not cover these ranges whole: {shown}. What they did outside "
-        "of it is in no sum: let the capture range or duration enclose them",
+        f"the recording{window} covers only part of these ranges: {shown}. Work "
+        "outside of it is in no total: choose a capture range or duration that "
+        "includes them",
     )
 
 
@@ -103,8 +105,9 @@ def name_warnings(trace: Trace) -> Iterator[CaptureWarning]:
     if num_kernels or num_calls:
         yield warn(
             "unknown_names",
-            f"the names of {num_kernels} kernels and {num_calls} CUDA calls are not in the file: "
-            "they are listed by number and have no class. Export the report again",
+            f"the names of {num_kernels} kernels and {num_calls} CUDA calls are "
+            "not in the file: they are listed by number and not classified. "
+            "Export the report again",
         )
 
 

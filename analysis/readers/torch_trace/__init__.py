@@ -74,11 +74,11 @@ def _cpu_tables(
     given = attribute(work, ranges)
     phases = phase_table(work, ranges, given).frame
     phases["projected_ns"] = pd.array([pd.NA] * len(phases), dtype="Int64")
-    text = "No GPU work was recorded: the numbers are those of CPU operators, each its own time."
+    text = "No GPU work was recorded: the numbers are the self times of CPU operators."
     if len(trace.host_calls):
         text += (
-            f" {len(trace.host_calls)} CUDA calls are there: another profiler may have held CUPTI, "
-            "or the GPU activity was not enabled."
+            f" {len(trace.host_calls)} CUDA calls were recorded: another "
+            "profiler may have used CUPTI, or GPU activity was not enabled."
         )
     durations = work.gpu_ops.end_ns - work.gpu_ops.start_ns
     return CaptureTables(
@@ -98,11 +98,11 @@ def _notes(loaded: LoadedTrace) -> Iterator[CaptureWarning]:
     counts = {
         "repaired_json": (
             loaded.num_repaired,
-            "single backslashes were not JSON and were taken as they are",
+            "single backslashes are invalid JSON and were kept as they are",
         ),
         "zero_bytes": (
             loaded.num_zero_bytes,
-            "zero bytes are in the file: a part of it may be lost. Copy or export it again",
+            "zero bytes are in the file: part of it may be lost. Copy or export it again",
         ),
         "quarantined_host_events": (
             loaded.num_bad_host,
@@ -114,13 +114,15 @@ def _notes(loaded: LoadedTrace) -> Iterator[CaptureWarning]:
         ),
         "quarantined_events": (
             loaded.num_impossible,
-            "GPU operations with durations that cannot be (negative, beyond the recording, or "
-            "outlasting later operations of their stream) were left out of every number",
+            "GPU operations with impossible durations (negative, beyond the "
+            "recording, or outlasting later operations of their stream) were "
+            "left out of every number",
         ),
         "colliding_correlation_ids": (
             loaded.num_colliding,
-            "host calls share a correlation id with another: the trace holds several processes. "
-            "Operations with an id of two of them are given to no launch",
+            "host calls share a correlation id with another call: the trace "
+            "contains several processes. Operations whose id occurs twice are "
+            "not matched to a launch",
         ),
     }
     for code, (count, text) in counts.items():
@@ -128,7 +130,7 @@ def _notes(loaded: LoadedTrace) -> Iterator[CaptureWarning]:
             yield warn(code, f"{count} {text}.")
     if loaded.odd_kinds:
         shown = ", ".join(f"{n} of {k}" for k, n in list(loaded.odd_kinds.items())[:5])
-        text = f"Events of kinds that this version does not know were left out: {shown}."
+        text = f"Events of unknown kinds were left out: {shown}."
         yield warn("unknown_events", text)
     yield from _gpu_notes(loaded.trace)
 

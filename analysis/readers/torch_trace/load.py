@@ -96,7 +96,7 @@ def load_trace(path: Path) -> LoadedTrace:
         stream = TraceStream(raw, path)
         events.add_all(stream.events())
     if "traceEvents" not in stream.header and not events.num_events:
-        raise CaptureError(path, "the JSON holds no `traceEvents`", "Import a PyTorch trace")
+        raise CaptureError(path, "the JSON has no `traceEvents`", "Import a PyTorch trace")
     trace, num_impossible, num_colliding = _Assembly(events, stream.header).trace()
     _check_is_pytorch(events, trace, path)
     return LoadedTrace(
@@ -129,7 +129,7 @@ def _check_is_pytorch(events: EventColumns, trace: Trace, path: Path) -> None:
     num_spans = len(trace.gpu_ops) + len(trace.host_calls) + len(trace.host_ranges)
     nameless = events.odd_kinds.get("category None", 0)
     if nameless and nameless == sum(events.odd_kinds.values()) and not num_spans:
-        text = f"none of its {nameless} events has a category: no trace of PyTorch's profiler"
+        text = f"none of its {nameless} events has a category: not a trace of PyTorch's profiler"
         raise CaptureError(path, text, "Import a trace that torch.profiler exported")
 
 

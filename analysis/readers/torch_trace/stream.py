@@ -60,9 +60,9 @@ class TraceStream:
         elif opening == "{":
             yield from self._object()
         else:
-            raise self._error("it does not start as JSON")
+            raise self._error("it does not start like JSON")
         if self._peek():
-            raise self._error("text follows the end of the JSON")
+            raise self._error("there is text after the end of the JSON")
 
     def _object(self) -> Iterator[Any]:
         self._at += 1
@@ -72,9 +72,9 @@ class TraceStream:
         while True:
             key = self._value()
             if not isinstance(key, str) or self._peek() != ":":
-                raise self._error("a key and a colon should be here")
+                raise self._error("expected a key and a colon")
             if key == "traceEvents" and key in self.header:
-                raise self._error("`traceEvents` is there twice")
+                raise self._error("`traceEvents` occurs twice")
             self._at += 1
             if key == "traceEvents":
                 self.header[key] = None
@@ -118,7 +118,7 @@ class TraceStream:
     def _has_next(self, closing: str) -> bool:
         char = self._peek()
         if char not in (",", closing) or not char:
-            raise self._error("a comma or the end should be here")
+            raise self._error("expected a comma or the end")
         self._at += 1
         if char == ",":
             self._peek()
@@ -138,7 +138,7 @@ class TraceStream:
             try:
                 value, end = self._scan(self._text, self._at)
             except StopIteration as exc:
-                place, fault = int(exc.value), "no value is here"
+                place, fault = int(exc.value), "expected a value"
             except json.JSONDecodeError as exc:
                 place, fault = exc.pos, exc.msg
             except ValueError as exc:  # an integer of thousands of digits

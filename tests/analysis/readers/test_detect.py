@@ -58,7 +58,7 @@ def test_a_size_summary_alone_is_a_report_of_nsys(tmp_path: Path) -> None:
         ),
         (b"QDSTRM\0\0\1", "unfinished nsys recording"),
         (b'{"a": 1}', "no `traceEvents`"),
-        (b"hello\n", "no known kind"),
+        (b"hello\n", "type is not recognised"),
         (gzip.compress(gzip.compress(b"x", mtime=0), mtime=0), "gzip file inside another"),
         (gzip.compress(b"NVR\0rest", mtime=0), "compressed ncu report"),
     ],
