@@ -92,7 +92,7 @@ def test_a_short_name_means_the_one_that_fits(wanted, name):
     assert match_gpu_name(wanted, GPU_LIST) == name
 
 
-@pytest.mark.parametrize(("wanted", "says"), [("a100", "several"), ("3060", "not there"),
+@pytest.mark.parametrize(("wanted", "says"), [("a100", "several"), ("3060", "not available"),
                                               ("nvidia", "matches no model")])  # fmt: skip
 def test_none_or_several_are_an_error_that_lists_them(wanted, says):
     with pytest.raises(UserError, match=says) as caught:

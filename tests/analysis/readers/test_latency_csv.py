@@ -112,7 +112,9 @@ def test_a_table_of_summaries_is_refused_with_its_columns(case: str, tmp_path: P
 
 
 def test_two_latencies_without_a_plain_one_are_asked_about(tmp_path: Path) -> None:
-    with pytest.raises(CaptureError, match=r"2 columns hold latencies .prefill_latency_ms, decode"):
+    with pytest.raises(
+        CaptureError, match=r"2 columns contain latencies .prefill_latency_ms, decode"
+    ):
         _read(tmp_path, "prefill_latency_ms,decode_latency_ms\n1,2\n")
 
 

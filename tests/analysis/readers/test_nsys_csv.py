@@ -97,7 +97,7 @@ def test_nothing_and_skipped_are_no_data_not_zero(tmp_path, text):
         (API.replace("1946448", "1.946.448"), "is not a number"),
         (KERNELS.replace("Max (ns)", "Most"), "no max column"),
         (API.replace("1946448", "9" * 20), "impossibly large"),
-        ("latency_ms\n1.5\n", "no header"),
+        ("latency_ms\n1.5\n", "not a header"),
         (KERNELS.replace("(ns)", "(fortnights)"), "unit 'fortnights' of the column 'Total Time"),
         (KERNELS.replace("(ns)", "()"), "unit '' of the column"),
         (" Time(%)   Total Time (ns)\n -------  -------  ------  -------  -----\n", "text table"),
@@ -222,7 +222,7 @@ def test_other_reports_beside_kernels_are_left_out_by_name(report, tmp_path):
     "report", [r for r in OTHERS if r not in ("openmp_sum", "vulkan_marker_sum")]
 )
 def test_other_reports_without_any_name_are_no_kernels(report, tmp_path):
-    with pytest.raises(CaptureError, match="no summary of kernels"):
+    with pytest.raises(CaptureError, match="not a summary of kernels"):
         read(written(tmp_path, OTHERS[report]))
 
 
