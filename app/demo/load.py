@@ -36,8 +36,6 @@ BATCH = 75
 
 Small enough for several per core: some are stored while others are read.
 """
-ANSWERED_BATCH = 200
-"""The same of examples with answers, of which only the single operations are read."""
 ANSWERS = DATA / "answers.jsonl.xz"
 """What reading each example gives, made by `app.demo.answers`: loading is mostly storing it."""
 VERSION = 1
@@ -61,8 +59,7 @@ def load_demo(data_dir: DataDir, tell: Callable[[str], None]) -> list[Imported]:
         ThreadPoolExecutor(num_threads) as pool,
     ):
         load = partial(_load, data_dir, scratch, answers)
-        size = ANSWERED_BATCH if answers else BATCH
-        for batch in pool.map(load, _in_turn(batches(entries, size))):
+        for batch in pool.map(load, _in_turn(batches(entries))):
             for name, run in batch:
                 tell(name)
                 loaded.append(run)
