@@ -54,7 +54,10 @@ def read_capture(
 
             removed = scrub(path, kind, stored, PrivateWords(salt=staging.salt))
         source_sha256 = hashing.result()
-        if state(path, with_links=True) != before:
+        is_whole = staging.keep_private and kind is not CaptureKind.NSYS_SQLITE
+        if state(path, with_links=True) != before or (
+            is_whole and content_sha256(stored) != source_sha256
+        ):
             raise _changed(path)
         hashing = beside.submit(file_sha256, stored)
         is_own_copy = not staging.keep_private
@@ -96,7 +99,9 @@ def keep_capture(
     if staging.keep_private:
         _copy_whole(path, kind, stored)
     source_sha256 = content_sha256(path)
-    if state(path, with_links=True) != before:
+    if state(path, with_links=True) != before or (
+        staging.keep_private and content_sha256(stored) != source_sha256
+    ):
         raise _changed(path)
     tool = "nsys" if kind is CaptureKind.NSYS_REP else "ncu"
     return RunCapture(
