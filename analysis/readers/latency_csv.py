@@ -250,7 +250,7 @@ def _latency_ns(token: str, style: NumberStyle, scale: float) -> int:
         value = math.nan
     if not math.isfinite(value):
         raise ValueError(f"{token.strip()[:40]!r}, not a number")
-    latency_ns = round(value * scale)
-    if not 0 < latency_ns < _MAX_NS:
+    latency_ns = value * scale
+    if not 0.5 < latency_ns < _MAX_NS:
         raise ValueError(f"{token.strip()[:40]!r}, which is impossible for an iteration")
-    return latency_ns
+    return round(latency_ns)

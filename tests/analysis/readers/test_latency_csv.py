@@ -52,7 +52,7 @@ def test_longer_rows_and_words_are_left_out_with_their_lines(tmp_path: Path) -> 
     assert "line 4: latency_ms is 'OOM'" in warning.message
 
 
-@pytest.mark.parametrize("value", ["-1", "0", "1e30", "inf", ""])
+@pytest.mark.parametrize("value", ["-1", "0", "1e30", "1e308", "inf", ""])
 def test_a_table_without_one_latency_is_an_error(value: str, tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match=r"bench\.csv: .*line 2"):
         _read(tmp_path, f"a,latency_ms\nx,{value}\n")
