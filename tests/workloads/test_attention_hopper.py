@@ -38,8 +38,11 @@ def test_a_product_is_left_in_flight_by_one_wait_of_each_warpgroup(head_dim, is_
     assert compiled.metadata.shared <= 227 * 1024
 
 
-@pytest.mark.parametrize(("head_dim", "is_causal"), [(128, False), (128, True), (64, False)])
-def test_the_backward_adds_four_values_at_once_with_a_product_in_flight(head_dim, is_causal):
+@pytest.mark.parametrize(
+    ("head_dim", "is_causal", "dtype"),
+    [(128, False, "fp16"), (128, True, "fp16"), (64, False, "bf16")],
+)
+def test_the_backward_adds_four_values_at_once_with_a_product_in_flight(head_dim, is_causal, dtype):
     pytest.importorskip("torch")
     triton = pytest.importorskip("triton")
     pytest.importorskip("triton.experimental.gluon.language.nvidia.hopper")
@@ -52,13 +55,13 @@ def test_the_backward_adds_four_values_at_once_with_a_product_in_flight(head_dim
     queries = hopper._queries(head_dim)
     rows = {"q_in": queries, "k_in": 64, "v_in": 64, "do_in": queries, "dk_out": 64, "dv_out": 64}
     gl = hopper.gl
+    kind = gl.float16 if dtype == "fp16" else gl.bfloat16
     layouts = {
-        name: gl.NVMMASharedLayout.get_default_for([r, head_dim], gl.float16)
-        for name, r in rows.items()
+        name: gl.NVMMASharedLayout.get_default_for([r, head_dim], kind) for name, r in rows.items()
     }
     flat = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=2)
     kinds = {
-        **{n: f"tensordesc<fp16[{r},{head_dim}],{layouts[n]!r}>" for n, r in rows.items()},
+        **{n: f"tensordesc<{dtype}[{r},{head_dim}],{layouts[n]!r}>" for n, r in rows.items()},
         **{n: f"tensordesc<fp32[1,{queries}],{flat!r}>" for n in ("lse_in", "delta_in")},
         "dq_sum": "*fp32", "scale": "fp32", "N": "i32",
     }  # fmt: skip
@@ -76,6 +79,7 @@ def test_the_backward_adds_four_values_at_once_with_a_product_in_flight(head_dim
     waits = re.findall(r"wgmma\.wait_group\.sync\.aligned (\d)", ptx)
     assert waits.count("1") == 2
     assert ptx.count("red.relaxed.gpu.global.add.v4.f32") == 2 * 2 * 8
+    assert "cvt.rn.bf16.f32" not in ptx  # one number each, at a quarter of the rate of two
     assert compiled.metadata.shared <= 227 * 1024
 
 

@@ -224,7 +224,7 @@ def attention_forward_hopper(q_in, k_in, v_in, out, lse, scale, num_blocks, num_
 
 @functools.cache
 def _layout(rows: int, d: int, dtype: torch.dtype) -> Any:
-    """Return the layout of a block; made once, since making one takes 30 us of the host."""
+    """Return the layout of a block; made once: short calls wait for the host."""
     kind = gl.float16 if dtype == torch.float16 else gl.bfloat16
     return gl.NVMMASharedLayout.get_default_for([rows, d], kind)
 
