@@ -58,7 +58,9 @@ def memory_summary(
 ) -> dict[str, Any]:
     """Return requested, allocated, reserved and driver bytes (peaks), and `memory_sources`.
 
-    `peak_memory_bytes` is the allocated one; of a capture of the driver alone, the driver's.
+    `num_alloc_retries`: how often the allocator found the memory full, gave back what was cached
+    and asked again; absent where it never did, or where nothing counted it. `peak_memory_bytes` is
+    the allocated one; of a capture of the driver alone, the driver's.
     """
     sources = {ALLOCATOR: counters, **captured}
     figures: dict[str, Any] = {}
@@ -72,6 +74,8 @@ def memory_summary(
     if figures.get("driver_bytes", 0) < figures.get("reserved_bytes", 0):
         figures.pop("driver_bytes", None)  # of another pass, which took less: see pass_differs
         named.pop("driver_bytes", None)
+    if counters.get("num_alloc_retries"):
+        figures["num_alloc_retries"] = counters["num_alloc_retries"]
     for key in ("allocated_bytes", "driver_bytes"):
         if key in figures:
             figures["peak_memory_bytes"], named["peak_memory_bytes"] = figures[key], named[key]

@@ -95,6 +95,11 @@ def test_counters_of_zero_are_unknown() -> None:
     assert memory_summary({"peak_allocated_bytes": 0, "peak_reserved_bytes": 0}, {}) == {}
 
 
+def test_how_often_the_memory_was_full_is_in_the_summary_only_where_it_was() -> None:
+    assert memory_summary({**COUNTERS, "num_alloc_retries": 12}, {})["num_alloc_retries"] == 12
+    assert "num_alloc_retries" not in memory_summary(COUNTERS, {})
+
+
 def test_an_out_of_memory_run_has_one_requested_size() -> None:
     event = {"requested_bytes": 30_720_000, "phase": "optimizer"}
     snapshot = capture("memory", CaptureKind.MEMORY_SNAPSHOT, SNAPSHOT | {"oom": event})

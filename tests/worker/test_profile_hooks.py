@@ -320,6 +320,9 @@ def test_a_step_costs_few_calls_of_cuda_however_many_passes_it_accumulates(
 
     assert sum(counted.values()) == pytest.approx(calls, abs=0.2)
     assert "synchronize" not in counted
+    assert process.facts["memory"] == {
+        "peak_allocated_bytes": 5, "peak_reserved_bytes": 7, "num_alloc_retries": 2,
+    }  # fmt: skip
     steps = find_steps(process)[0]
     assert steps.kind == kind and steps.on_gpu
     # The first passes come before it is known that an optimizer follows.

@@ -563,16 +563,17 @@ class Session:
         os._exit(0)
 
     def say_memory(self):
-        """Write down the peaks of CUDA's allocator."""
+        """Write down the peaks of CUDA's allocator, and how often it found the memory full."""
         cuda = self.torch.cuda
         if self.records is None or self.pass_name != "clean" or not cuda.is_initialized():
             return
-        self.records.say(
-            memory={
-                "peak_allocated_bytes": cuda.max_memory_allocated(),
-                "peak_reserved_bytes": cuda.max_memory_reserved(),
-            }
-        )
+        counters = cuda.memory_stats()
+        names = {
+            "peak_allocated_bytes": "allocated_bytes.all.peak",
+            "peak_reserved_bytes": "reserved_bytes.all.peak",
+            "num_alloc_retries": "num_alloc_retries",
+        }
+        self.records.say(memory={name: counters.get(key, 0) for name, key in names.items()})
 
     def at_exit(self):
         """Read the last events and end what is still open; the program is over."""

@@ -46,7 +46,11 @@ session.is_capturing = is_capturing
 warpboard_hooks.is_cuda_in_use = torch.cuda.is_initialized = lambda: True
 torch._C._cuda_getDevice = torch._C._cuda_getCurrentRawStream = lambda *given: 0
 torch.cuda.current_stream = torch.cuda.current_device = lambda *given: 0
-torch.cuda.max_memory_allocated = torch.cuda.max_memory_reserved = lambda *given: 1
+torch.cuda.memory_stats = lambda: {
+    "allocated_bytes.all.peak": 5,
+    "reserved_bytes.all.peak": 7,
+    "num_alloc_retries": 2,
+}
 torch.cuda.get_device_properties = lambda device: Gpu
 
 net = torch.nn.Linear(8, 8)
