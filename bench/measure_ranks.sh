@@ -49,7 +49,11 @@ for preset in medium small large xl; do
     [ "$way" = tensor ] || job "$way-$preset-weak-$n transformer $train $(size $preset) --set gpus=$n --set parallel=$way --set scaling=weak"
   done
 done
-job "fsdp2-xl-profiled-$n transformer $profiled $train $(size xl) --set gpus=$n --set parallel=fsdp2 --set iterations=5"
+for preset in small large xl; do
+  for way in ddp fsdp2 tensor; do
+    job "$way-$preset-profiled-$n transformer $profiled $train $(size $preset) --set gpus=$n --set parallel=$way --set iterations=5"
+  done
+done
 
 run_job() {
   set -f
