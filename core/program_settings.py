@@ -24,6 +24,7 @@ _EXAMPLES = {
     "NVIDIA_TF32_OVERRIDE": "1",
     "CUDA_MODULE_LOADING": "EAGER",
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    "OMP_NUM_THREADS": "4",
 }
 PATTERNS: Mapping[str, re.Pattern[str]] = {
     name: re.compile(pattern, re.ASCII)
@@ -34,6 +35,7 @@ PATTERNS: Mapping[str, re.Pattern[str]] = {
         "NVIDIA_TF32_OVERRIDE": "[01]",
         "CUDA_MODULE_LOADING": "LAZY|EAGER",
         "CUBLAS_WORKSPACE_CONFIG": r"(?::\d{1,7}:\d{1,4}){1,4}",
+        "OMP_NUM_THREADS": r"[1-9]\d{0,2}",
     }.items()
 }
 """The variables that may be set, and what the whole value must match."""

@@ -25,10 +25,10 @@ _MODELS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("`optimizer`: `fused_optimizer=true`", models.fused_optimizer),
     ("`compile` on a CPU", models.compiled_on_cpu),
     ("`batch` on a CPU", models.larger_batch_on_cpu),
-    ("`setting`: the allocator of a program of yours", settings.expandable_segments),
-    ("`setting`: TF32 from outside", settings.tf32_override),
-    ("`setting`: when kernels are loaded", settings.eager_loading),
-    ("`setting`: pinned copies (two lines of the program)", settings.pinned_copies),
+    ("`allocator`: expandable segments", settings.expandable_segments),
+    ("`tf32 (own program)`", settings.tf32_override),
+    ("`threads` on a CPU", settings.more_threads),
+    ("`pinned_copies` (two lines of the program)", settings.pinned_copies),
     ("`optimizer (own program)`: `fused=True`", settings.fused_optimizer),
 )
 

@@ -5,7 +5,7 @@
 
 from dataclasses import dataclass
 
-MODEL_VERSION = 3
+MODEL_VERSION = 4
 """Raised with every change of a formula or a constant: stored predictions keep theirs."""
 GRAPH_NODE_GAP_NS = 430.0
 """Between two kernels of a replayed CUDA graph: (measured - kernel time - a launch) / kernels."""
@@ -29,6 +29,9 @@ FOREACH_OPTIMIZER_PASSES = 20
 
 CPU_FLOPS_PER_S = 2e9
 """What one core of any CPU reaches in small products, at the least: an assumption."""
+CPU_BANDWIDTH_THREADS = 4
+"""Threads that fill a socket's memory bandwidth, so that more do not help operators without
+products: an assumption."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,9 @@
 """The experiments of a run: which changes apply, what each should give, and whether to believe it.
 
 A kind is what has one record: `graph`, `compile`, `compile_graph`, `dtype`, `tf32`, `attention`,
-`attention_triton`, `batch`, `batch_training`, `optimizer`, `setting`; `compile_host` is `compile`
-where the host decides; on a CPU with ` (CPU)` behind it.
+`attention_triton`, `batch`, `batch_training`, `optimizer`, `allocator`, `threads`, `pinned_copies`;
+`compile_host` is `compile` where the host decides; with ` (own program)` behind it for what a
+program of the user gets of these, and ` (CPU)` on a CPU.
 """
 
 import math
@@ -15,10 +16,10 @@ from analysis.advice import models
 from analysis.advice.constants import MODEL_VERSION, WIDTH
 from analysis.advice.models import Estimate
 from analysis.advice.score import Record
-from analysis.advice.settings import settings_for
+from analysis.advice.settings import Program, settings_for
 from analysis.advice.step_work import StepWork, step_work
 from analysis.runview import RunView
-from core.program_settings import NO_SETTINGS, with_settings
+from core.program_settings import NO_SETTINGS, parse_settings, with_settings
 
 OFFERED, UNTRIED, WITHHELD = "offered", "untried", "withheld"
 BATCH_FACTORS = (2, 4)
@@ -46,6 +47,12 @@ NO_MODEL: Mapping[str, str] = {
     "learned: the one pair measured was missed by 27 %",
     "CUBLAS_WORKSPACE_CONFIG": "it lets cuBLAS choose other kernels: which, and how fast they are, "
     "is not in the run",
+    "CUDA_MODULE_LOADING=EAGER": "it moves the loading of kernels from their first launch to the "
+    "start of the program: the steps that are measured come after both",
+    "NVIDIA_TF32_OVERRIDE=1": "NVIDIA documents 0 alone, which turns TF32 off; for PyTorch there "
+    "is TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "other options of PyTorch's allocator": "what they save follows from the order of all "
+    "allocations since the start, which is not in the run",
 }
 """Changes that are not offered, with the reason."""
 
@@ -138,11 +145,17 @@ def _of_own_program(
     """Yield what a program of the user could change; a setting that its run has is none."""
     has_job = view.run.workload == "command"
     now = str(step.params.get("settings") or NO_SETTINGS) if has_job else NO_SETTINGS
-    for s in settings_for(
-        step, view.api_calls, view.transfers, view.peaks,
+    program = Program(
+        settings=parse_settings(now),
+        environment=view.run.environment,
+        api_calls=view.api_calls,
+        transfers=view.transfers,
+        idle_host=view.by_step.idle_host,
+        num_alloc_retries=int(view.summary.get("num_alloc_retries") or 0),
         has_graphs=bool(view.summary.get("num_graph_launches")),
         step_ns=_step_ns(view.by_step.facts),
-    ):  # fmt: skip
+    )
+    for s in settings_for(step, program, view.peaks):
         changed = with_settings(now, s.environment)
         if s.environment and changed == with_settings(now, {}):
             continue
@@ -290,6 +303,7 @@ def not_offered(
     """Return the changes that a run could get and that no model reaches, with the reason."""
     is_training = params.get("mode") in TRAINING_MODES
     eager = params.get("compile") == "none"
+    is_own_on_gpu = workload in (None, "command") and not is_cpu
     concerns = {
         "attention=compiled": "compiled" in choices.get("implementation", ())
         and params.get("implementation") == "naive",
@@ -298,6 +312,9 @@ def not_offered(
         "compile=default of a training step whose host decides": is_training and eager,
         "compile=reduce-overhead of a training step": is_training and eager,
         "fused attention with heads narrower than 128": has_narrow_heads(params),
-        "CUBLAS_WORKSPACE_CONFIG": workload in (None, "command") and not is_cpu,
+        "CUBLAS_WORKSPACE_CONFIG": is_own_on_gpu,
+        "CUDA_MODULE_LOADING=EAGER": is_own_on_gpu,
+        "NVIDIA_TF32_OVERRIDE=1": is_own_on_gpu,
+        "other options of PyTorch's allocator": is_own_on_gpu,
     }
     return {name: reason for name, reason in NO_MODEL.items() if concerns[name]}

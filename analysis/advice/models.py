@@ -28,9 +28,9 @@ from core.numbers import decimal
 _NAIVE_ATTENTION = ("attention_scores", "softmax", "attention_output")
 MIN_HEAD_DIM = 128
 """Narrower heads reach another share of the rate: the one pair measured was missed by 27 %."""
-_FIXED_NS = 3_000
+FIXED_NS = 3_000
 """A kernel that does nothing takes 2 to 3 us: below this, its size does not matter."""
-_FIXED_CPU_NS = 20_000
+FIXED_CPU_NS = 20_000
 """An operator of PyTorch costs 5 to 20 us on a CPU before it computes anything."""
 
 
@@ -223,7 +223,7 @@ def larger_batch(step: StepWork, factor: int) -> Estimate | None:
     if step.operations.empty or not step.on_gpu:
         return None
     each_ns = step.operations["duration_ns"]
-    small = each_ns < _FIXED_NS
+    small = each_ns < FIXED_NS
     optimizer = step.in_phase("optimizer")
     fixed_ns = step.time_ns(small | optimizer)
     products = step.is_product & ~small & ~optimizer
@@ -362,7 +362,7 @@ def larger_batch_on_cpu(step: StepWork, factor: int) -> Estimate | None:
     """`factor` times the batch on a CPU, where operators run one after the other.
 
         growing [ns] = min(time of products and attention, FLOPs / CPU_FLOPS_PER_S)
-                       + time of other operators that take `_FIXED_CPU_NS` a call or more
+                       + time of other operators that take `FIXED_CPU_NS` a call or more
         latency      = latency now * (1 + (factor - 1) * growing / time of all operators)
 
     FLOPs of the cost model. What is left is the cost of calls and of threads that wait.
@@ -370,7 +370,7 @@ def larger_batch_on_cpu(step: StepWork, factor: int) -> Estimate | None:
     if step.on_gpu or step.operations.empty:
         return None
     heavy = step.is_product | (step.operations["category"] == Category.ATTENTION)
-    long = step.operations["duration_ns"] >= _FIXED_CPU_NS
+    long = step.operations["duration_ns"] >= FIXED_CPU_NS
     flops = float(step.cost.get("flops") or 0.0)
     heavy_ns = step.time_ns(heavy)
     by_rate_ns = flops / CPU_FLOPS_PER_S * 1e9 if flops else heavy_ns

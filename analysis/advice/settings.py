@@ -1,33 +1,42 @@
 """Experiments for a program of the user: settings from outside, and lines to change inside.
 
 A setting is an environment variable: the program stays as it is. Each model takes what the run's
-own step shows the setting would remove; a step without it gets no such experiment. Lines to change
-inside use the models of our own workloads, with records of their own: nothing is known of how
-these do for other programs.
+own step shows the setting would remove; a step without it gets no such experiment. Settings are
+those of PyTorch, so that a program without it gets none. Lines to change inside use the models of
+our own workloads, with records of their own: nothing is known of how these do for other programs.
 """
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pandas as pd
 
 from analysis.advice import models
-from analysis.advice.constants import FOREACH_OPTIMIZER_PASSES, FUSED_OPTIMIZER_PASSES
+from analysis.advice.constants import (
+    CPU_BANDWIDTH_THREADS,
+    FOREACH_OPTIMIZER_PASSES,
+    FUSED_OPTIMIZER_PASSES,
+)
 from analysis.advice.models import Estimate
 from analysis.advice.step_work import StepWork
+from analysis.classify import Category
 from core.numbers import decimal
 from core.program_settings import checked_settings
 
 MIN_SHARE = 0.01
 """A change that could save less than this share of the step is not worth a run."""
-_ALLOCATION = r"(?i)^(?:cuda|cu)(?:Malloc|MemAlloc|Free|MemFree|MemCreate|MemMap|MemUnmap)"
-_LOADING = r"(?i)(?:ModuleLoad|LibraryLoad|ModuleGetFunction|LibraryGetKernel)"
+_ALLOCATION = r"^(?:cudaMalloc|cudaFree|cuMemAlloc|cuMemFree)(?:_v\d+)*$"
+_FREE = r"^(?:cudaFree|cuMemFree)(?:_v\d+)*$"
 _INDUCTOR = r"^triton_(?:poi|red|per|tem|for|mm|unk)_"
 _OPTIMIZER = r"(?i)multi_tensor_apply|\badam|FusedAdam|sgd"
 _FUSED_OPTIMIZER = r"(?i)Fused(?:Adam|Sgd|Adagrad)"
 OTHER_OPERATIONS_FRAC = 0.1
 """A capture holds this much more than its steps at the most, or a step's operations are unknown."""
-_FP32_PRODUCT = r"(?i)sgemm|ffma|_f32f32_|gemmSN|f32f32_f32f32"
+_FP32_PRODUCT = r"(?i)sgemm|ffma|f32f32_f32f32|gemmSN\w*<float"
+_THREADS = re.compile(r"(?P<threads>\d{1,4}) of (?P<cores>\d{1,4}) cores")
+_TENSOR_CORES = r"(?i)tf32|tensorop|bf16|f16|h16|s1688|s16816"
+"""In names of products that run on tensor cores already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,29 +49,36 @@ class Setting:
     lines: tuple[str, ...]
     "Lines of the program to change, where no setting does it."
     estimate: Estimate
-    kind: str = "setting"
+    kind: str
 
 
-def settings_for(
-    step: StepWork,
-    api_calls: pd.DataFrame,
-    transfers: pd.DataFrame,
-    peaks: Mapping[str, float],
-    *,
-    has_graphs: bool = False,
-    step_ns: float | None = None,
-) -> list[Setting]:
-    """Return what could be changed around or in a program of the user, largest gain first.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What a run tells of a program of the user, beside its step."""
 
-    `has_graphs`: whether it replays CUDA graphs; `step_ns`: time of GPU operations of a regular
-    step, None where the capture was not cut into steps.
-    """
+    settings: Mapping[str, str] = field(default_factory=dict)
+    "Variables of the closed list that it ran with."
+    environment: Mapping[str, str] = field(default_factory=dict)
+    "Versions, and the CPU threads that PyTorch used."
+    api_calls: pd.DataFrame = field(default_factory=pd.DataFrame)
+    transfers: pd.DataFrame = field(default_factory=pd.DataFrame)
+    idle_host: pd.DataFrame = field(default_factory=pd.DataFrame)
+    num_alloc_retries: int = 0
+    "How often PyTorch's allocator found the memory full in a clean process."
+    has_graphs: bool = False
+    "Whether it replays CUDA graphs."
+    step_ns: float | None = None
+    "Time of GPU operations of a regular step; None where the capture was not cut into steps."
+
+
+def settings_for(step: StepWork, program: Program, peaks: Mapping[str, float]) -> list[Setting]:
+    """Return what could be changed around or in a program of the user, largest gain first."""
     candidates = (
-        *code_changes(step, has_graphs=has_graphs, step_ns=step_ns),
-        expandable_segments(step, api_calls),
-        tf32_override(step),
-        eager_loading(step, api_calls),
-        pinned_copies(step, transfers, peaks),
+        *code_changes(step, has_graphs=program.has_graphs, step_ns=program.step_ns),
+        expandable_segments(step, program),
+        tf32_override(step, program),
+        more_threads(step, program),
+        pinned_copies(step, program.transfers, peaks),
     )
     faster = [c for c in candidates if c and c.estimate.latency_ns <= step.latency_ns * 0.99]
     return sorted(faster, key=lambda c: c.estimate.latency_ns)
@@ -148,8 +164,132 @@ def _saved(step: StepWork, ns: float, evidence: str) -> Estimate | None:
     )
 
 
+def is_pytorch(step: StepWork, program: Program) -> bool:
+    """Say whether the program is one of PyTorch: its environment says so, or its kernels do."""
+    return "torch" in program.environment or bool(
+        step.operations["name"].str.contains("at::native").any()
+    )
+
+
+def expandable_segments(step: StepWork, program: Program) -> Setting | None:
+    """PYTORCH_CUDA_ALLOC_CONF: segments that grow, so that steps ask the driver for no memory.
+
+        latency [ns] = latency now - GPU idle time of a step while its host is in cudaMalloc or
+                       cudaFree
+
+    Idle time of the profiled capture's regular steps. None where memory is given back though it was
+    never full: the program empties the cache itself, and segments that grow would go as well.
+    """
+    idle, calls = program.idle_host, program.api_calls
+    if not step.on_gpu or idle.empty or calls.empty or not is_pytorch(step, program):
+        return None
+    if "backend:cudaMallocAsync" in " ".join(program.settings.values()):
+        return None
+    if calls["name"].str.contains(_FREE).any() and not program.num_alloc_retries:
+        return None
+    rows = idle["call"].fillna("").astype(str).str.contains(_ALLOCATION)
+    ns = float(idle.loc[rows, "step_idle_ns"].sum())
+    count = float(calls.loc[calls["name"].str.contains(_ALLOCATION), "count"].sum())
+    full = f"; memory was full {program.num_alloc_retries} times" * bool(program.num_alloc_retries)
+    estimate = _saved(
+        step,
+        ns,
+        f"the GPU idles for {decimal(ns / 1e6, 3)} ms of a {decimal(step.latency_ns / 1e6, 3)} ms "
+        f"step while the host asks the driver for memory or gives it back ({count:.0f} calls in "
+        f"the profiled capture){full}",
+    )
+    name = "PYTORCH_ALLOC_CONF"
+    name = name if name in program.settings else "PYTORCH_CUDA_ALLOC_CONF"
+    return _setting(
+        "alloc_conf",
+        "allocator",
+        "Allocator with expandable segments",
+        estimate,
+        {name: "expandable_segments:True"},
+    )
+
+
+def tf32_override(step: StepWork, program: Program) -> Setting | None:
+    """TORCH_ALLOW_TF32_CUBLAS_OVERRIDE: fp32 products by tensor cores, from outside.
+
+        saved [ns]   = time of fp32 products * (1 - rate(fp32) / rate(tf32))
+        host [ns]    = launches * host time per launch
+        latency [ns] = max(latency now - saved, host)
+
+    Products longer than 3 us whose kernels' names say fp32 arithmetic; rates are the GPU's measured
+    peaks. None where the host decides.
+    """
+    fp32, tf32 = step.flops_rate("fp32"), step.flops_rate("tf32")
+    if not fp32 or not tf32 or not step.on_gpu or step.waits or step.operations.empty:
+        return None
+    if not is_pytorch(step, program) or program.settings.get("NVIDIA_TF32_OVERRIDE") == "0":
+        return None
+    names = step.operations["name"]
+    rows = step.is_product & names.str.contains(_FP32_PRODUCT) & ~names.str.contains(_TENSOR_CORES)
+    rows &= step.operations["duration_ns"] > models.FIXED_NS
+    ns = step.time_ns(rows)
+    gpu_ns = step.latency_ns - ns * (1 - fp32 / tf32)
+    host_ns = step.num_launches * (step.host_ns_per_launch or 0.0)
+    latency_ns = max(gpu_ns, host_ns)
+    if step.latency_ns - latency_ns < MIN_SHARE * step.latency_ns:
+        return None
+    estimate = Estimate(
+        latency_ns=latency_ns,
+        host_decides=host_ns > gpu_ns,
+        evidence=(
+            f"fp32 products take {decimal(ns / 1e6, 3)} of {decimal(step.latency_ns / 1e6, 3)} ms",
+            f"measured rates: fp32 {decimal(fp32 / 1e12, 3)}, tf32 {decimal(tf32 / 1e12, 3)} "
+            f"TFLOP/s; ten bits of mantissa are left",
+        ),
+    )
+    return _setting(
+        "tf32_override",
+        "tf32 (own program)",
+        "TF32 for fp32 products",
+        estimate,
+        {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"},
+        ('torch.set_float32_matmul_precision("high")',),
+    )
+
+
+def more_threads(step: StepWork, program: Program) -> Setting | None:
+    """OMP_NUM_THREADS: as many threads as the process has cores, on a CPU.
+
+        products and attention [ns] = time * threads / cores
+        other operators        [ns] = time * threads / min(cores, CPU_BANDWIDTH_THREADS)
+        latency [ns]                = latency now * (these + operators as they are) / all operators
+
+    Operators that take `FIXED_CPU_NS` a call or more; the rest stays. Only where OMP_NUM_THREADS is
+    what holds the threads back.
+    """
+    known = _THREADS.fullmatch(program.environment.get("threads", ""))
+    if step.on_gpu or step.operations.empty or known is None:
+        return None
+    threads, cores = int(known["threads"]), int(known["cores"])
+    if program.settings.get("OMP_NUM_THREADS") != str(threads) or threads >= cores:
+        return None
+    heavy = step.is_product | (step.operations["category"] == Category.ATTENTION)
+    long = step.operations["duration_ns"] >= models.FIXED_CPU_NS
+    heavy_ns, other_ns = step.time_ns(long & heavy), step.time_ns(long & ~heavy)
+    fewest = max(threads, min(cores, CPU_BANDWIDTH_THREADS))
+    saved = heavy_ns * (1 - threads / cores) + other_ns * (1 - threads / fewest)
+    share = (heavy_ns + other_ns) / step.gpu_ns
+    estimate = Estimate(
+        latency_ns=step.latency_ns * (1 - saved / step.gpu_ns),
+        host_decides=True,
+        evidence=(
+            f"PyTorch used {threads} of {cores} cores, as OMP_NUM_THREADS says",
+            f"{100 * share:.0f} % of the operators' time is in calls long enough for more threads",
+        ),
+    )
+    return _setting(
+        "threads", "threads", f"{cores} threads", estimate, {"OMP_NUM_THREADS": str(cores)}
+    )
+
+
 def _setting(
     name: str,
+    kind: str,
     title: str,
     estimate: Estimate | None,
     environment: Mapping[str, str],
@@ -159,91 +299,11 @@ def _setting(
         return None
     return Setting(
         name=name,
+        kind=kind,
         title=title,
         environment=checked_settings(environment),
         lines=lines,
         estimate=estimate,
-    )
-
-
-def _calls_ns(step: StepWork, api_calls: pd.DataFrame, pattern: str) -> tuple[float, float]:
-    if api_calls.empty:
-        return 0.0, 0.0
-    rows = api_calls[api_calls["name"].str.contains(pattern)]
-    return float(rows["total_ns"].sum()) / step.num_steps, float(rows["count"].sum())
-
-
-def expandable_segments(step: StepWork, api_calls: pd.DataFrame) -> Setting | None:
-    """PYTORCH_CUDA_ALLOC_CONF: segments that grow, so that steps ask the driver for no memory.
-
-        latency [ns] = latency now - time in the driver's allocation calls of a step
-
-    Times of calls are those of the profiled capture.
-    """
-    ns, count = _calls_ns(step, api_calls, _ALLOCATION)
-    evidence = (
-        f"{count:.0f} calls of the driver's allocator take {decimal(ns / 1e6, 3)} ms of a "
-        f"{decimal(step.latency_ns / 1e6, 3)} ms step (profiled)"
-    )
-    estimate = _saved(step, ns, evidence)
-    return _setting(
-        "alloc_conf",
-        "Allocator with expandable segments",
-        estimate,
-        {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
-        (),
-    )
-
-
-def tf32_override(step: StepWork) -> Setting | None:
-    """NVIDIA_TF32_OVERRIDE: fp32 products by tensor cores, from outside.
-
-        latency [ns] = latency now - time of fp32 products * (1 - rate(fp32) / rate(tf32))
-
-    Products whose kernels' names say fp32 arithmetic; rates are the GPU's measured peaks. None
-    where the host decides.
-    """
-    fp32, tf32 = step.flops_rate("fp32"), step.flops_rate("tf32")
-    if not fp32 or not tf32 or step.waits or step.operations.empty:
-        return None
-    rows = step.is_product & step.operations["name"].str.contains(_FP32_PRODUCT)
-    ns = step.time_ns(rows)
-    estimate = _saved(
-        step,
-        ns * (1 - fp32 / tf32),
-        f"fp32 products take {decimal(ns / 1e6, 3)} of {decimal(step.latency_ns / 1e6, 3)} "
-        f"ms; measured rates: "
-        f"fp32 {decimal(fp32 / 1e12, 3)}, tf32 {decimal(tf32 / 1e12, 3)} TFLOP/s. Ten bits "
-        f"of mantissa are left",
-    )
-    return _setting(
-        "tf32_override",
-        "TF32 for fp32 products",
-        estimate,
-        {"NVIDIA_TF32_OVERRIDE": "1"},
-        ('torch.set_float32_matmul_precision("high")',),
-    )
-
-
-def eager_loading(step: StepWork, api_calls: pd.DataFrame) -> Setting | None:
-    """CUDA_MODULE_LOADING=EAGER: kernels are loaded at the start, not when first launched.
-
-        latency [ns] = latency now - time in loading calls of a recorded step
-
-    Data loaded before the capture started is not in it.
-    """
-    ns, count = _calls_ns(step, api_calls, _LOADING)
-    estimate = _saved(
-        step,
-        ns,
-        f"{count:.0f} calls that load code take {decimal(ns / 1e6, 3)} ms of a recorded step",
-    )
-    return _setting(
-        "module_loading",
-        "Load kernels at the start",
-        estimate,
-        {"CUDA_MODULE_LOADING": "EAGER"},
-        (),
     )
 
 
@@ -279,6 +339,7 @@ def pinned_copies(
         f"{decimal(num_bytes / ns, 3)} GB/s; pinned ones reach {decimal(rate / 1e9, 3)} GB/s",
     )
     return _setting(
+        "pinned_copies",
         "pinned_copies",
         "Pinned host memory",
         estimate,

@@ -291,11 +291,12 @@ def test_words_without_the_dashes_are_told_where_they_belong(tmp_path):
 
 
 def test_settings_of_the_users_shell_are_kept_with_the_run(profile, warm_python):
-    shell = {"CUDA_MODULE_LOADING": "EAGER", "NVIDIA_TF32_OVERRIDE": "odd", "LD_X": "1"}
+    shell = {"CUDA_MODULE_LOADING": "EAGER", "OMP_NUM_THREADS": "2", "LD_X": "1"}
+    shell |= {"NVIDIA_TF32_OVERRIDE": "odd"}
 
     code, manifest, _, errors = profile(
         "print(1)", "--passes", "clean", env=shell, python=warm_python
     )
 
     assert code == 0, errors
-    assert manifest["job"]["params"]["settings"] == "CUDA_MODULE_LOADING=EAGER"
+    assert manifest["job"]["params"]["settings"] == "CUDA_MODULE_LOADING=EAGER OMP_NUM_THREADS=2"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from worker.hooks import warpboard_hooks
 from worker.profile.records import load_processes
 from worker.profile.steps import find_steps, phase_times
 
@@ -328,3 +329,32 @@ def test_a_step_costs_few_calls_of_cuda_however_many_passes_it_accumulates(
     # The first passes come before it is known that an optimizer follows.
     assert len(steps) >= 218
     assert all(ns > 0 for ns in steps.alone_ns)
+
+
+def test_a_run_on_a_cpu_says_how_many_cores_the_program_used_at_its_end(with_torch):
+    _, [process] = with_torch("""
+import torch
+net = torch.nn.Linear(4, 4)
+net(torch.ones(1, 4))
+torch.set_num_threads(3)
+""")
+
+    used, cores = process.facts["environment"]["threads"].removesuffix(" cores").split(" of ")
+    assert (int(used), 1 <= int(cores) <= os.cpu_count()) == (3, True)
+    assert process.facts["environment"]["torch"]
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"), [("max 100000", 2), ("50000 100000", 1), ("150000 100000", 2), (None, 2)]
+)
+def test_two_threads_of_a_core_count_once_and_a_quota_counts(monkeypatch, tmp_path, quota, cores):
+    for cpu, siblings in enumerate(["0-1", "0-1", "2-3", "2-3"]):
+        topology = tmp_path / f"devices/system/cpu/cpu{cpu}/topology"
+        topology.mkdir(parents=True)
+        (topology / "thread_siblings_list").write_text(f"{siblings}\n")
+    if quota is not None:
+        (tmp_path / "fs/cgroup").mkdir(parents=True)
+        (tmp_path / "fs/cgroup/cpu.max").write_text(f"{quota}\n")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+
+    assert warpboard_hooks.usable_cores(str(tmp_path)) == cores

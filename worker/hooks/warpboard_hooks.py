@@ -588,7 +588,10 @@ class Session:
                 (self.pending[-1][3] or self.pending[-1][2]).synchronize()
                 self.read_events(MAX_PENDING * 2)
             self.say_memory()
-            self.records.say(device=device_of(self.torch))
+            self.records.say(
+                device=device_of(self.torch),
+                environment={**facts_of(self.torch), **threads_of(self.torch)},
+            )
         except Exception:
             if os.environ.get("WARPBOARD_HOOKS_DEBUG"):
                 raise
@@ -695,6 +698,34 @@ def facts_of(torch):
         if isinstance(text, str):
             facts[name] = text
     return facts
+
+
+def threads_of(torch):
+    """Return how many of the cores PyTorch used; {} where CUDA began, which decides there."""
+    if torch is _NoTorch or torch.cuda.is_initialized():
+        return {}
+    return {"threads": f"{torch.get_num_threads()} of {usable_cores()} cores"}
+
+
+def usable_cores(system="/sys"):
+    """Return the cores that this process may use: two threads of one count once, a quota counts."""
+    if not hasattr(os, "sched_getaffinity"):
+        return os.cpu_count() or 1
+    cores = {_core_of(cpu, system) for cpu in os.sched_getaffinity(0)}
+    try:
+        with open(f"{system}/fs/cgroup/cpu.max") as file:
+            quota, period = file.read().split()
+        return max(1, min(len(cores), -(-int(quota) // int(period))))
+    except (OSError, ValueError):  # no quota: "max"
+        return len(cores)
+
+
+def _core_of(cpu, system):
+    try:
+        with open(f"{system}/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") as file:
+            return file.read().strip()
+    except OSError:
+        return str(cpu)
 
 
 def device_of(torch):

@@ -305,7 +305,7 @@ def own_program_fields(spec: WorkloadSpec, gpus: list[str]) -> dict[str, list[An
         )  # fmt: skip
         settings = _text(
             spec, "settings", "Settings of its environment", stored=_checked_settings,
-            placeholder="NVIDIA_TF32_OVERRIDE=1",
+            placeholder="TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1",
             help=f"NAME=VALUE, a blank between. May be set: {', '.join(PATTERNS)}.",
         )  # fmt: skip
     texts = dict(zip(_TEXTS, (command, name, cwd, ranges, metrics, settings), strict=True))
