@@ -164,7 +164,8 @@ def own(
         Setting(name="loading", kind="setting", title="Load at the start", lines=(),
                 environment={"CUDA_MODULE_LOADING": "EAGER"},
                 estimate=Estimate(latency_ns=1e6, host_decides=False, evidence=("It loads.",))),
-        Setting(name="pinned", kind="setting", title="Pinned memory", lines=("pin_memory=True",), environment={},
+        Setting(name="pinned", kind="setting", title="Pinned memory", lines=("pin_memory=True",),
+                environment={},
                 estimate=Estimate(latency_ns=1e6, host_decides=False, evidence=("It copies.",))),
     ]  # fmt: skip
     monkeypatch.setattr(experiments, "settings_for", lambda *_, **__: settings)
