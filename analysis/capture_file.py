@@ -1,13 +1,17 @@
 """Read one capture file for a run: hash it, take private fields out, read what is left."""
 
 import shutil
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.rundata import RunCapture
 from analysis.tables import CaptureKind, CaptureTables
-from captures.contents import content_sha256, file_sha256, state
+from captures.contents import content_sha256, copy_plain, file_sha256, state
+from captures.database import sidecars
+from captures.opening import reading
 from captures.private import PrivateWords
 from core.errors import CaptureError
 from core.states import Pass
@@ -34,9 +38,44 @@ class Staging:
     keep_private: bool = False
     salt: bytes = b""
     "The installation's, for hashes of GPUs' UUIDs; they are dropped without one."
+    copies_first: bool = False
+    "Whether a file is read from a copy of its own: others may swap the folders above it."
 
 
 def read_capture(
+    path: Path, staging: Staging, name: str, *, kind: CaptureKind | None, pass_name: str | None
+) -> RunCapture:
+    with _unmoved(path, staging) as source:
+        return _read_capture(source, staging, name, kind=kind, pass_name=pass_name)
+
+
+@contextmanager
+def _unmoved(path: Path, staging: Staging) -> Iterator[Path]:
+    """Give a path that names one file until the end: that of a copy where others may swap it."""
+    if not staging.copies_first:
+        yield path
+        return
+    before = state(path, with_links=True)
+    folder = staging.folder / ".unmoved"  # no capture's name begins so
+    folder.mkdir()
+    copy = folder / path.name
+    try:
+        with reading(path):
+            copy_plain(path, copy)
+            for side in sidecars(path):
+                copy_plain(side, folder / side.name)
+        if state(path, with_links=True) != before:
+            raise _changed(path)
+        yield copy
+    except CaptureError as exc:
+        if exc.path != str(copy):
+            raise
+        raise CaptureError(path, exc.where, exc.remedy) from exc
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _read_capture(
     path: Path, staging: Staging, name: str, *, kind: CaptureKind | None, pass_name: str | None
 ) -> RunCapture:
     from analysis import readers
@@ -90,6 +129,13 @@ def keep_capture(
     path: Path, staging: Staging, name: str, kind: CaptureKind, pass_name: str
 ) -> RunCapture:
     """Store a file as it is, to be downloaded; nothing is read from it."""
+    with _unmoved(path, staging) as source:
+        return _keep_capture(source, staging, name, kind, pass_name)
+
+
+def _keep_capture(
+    path: Path, staging: Staging, name: str, kind: CaptureKind, pass_name: str
+) -> RunCapture:
     from captures.scrub import scrub
 
     stored = staging.folder / name

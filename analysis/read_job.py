@@ -1,9 +1,9 @@
 """Read runs from foreign files and assemble them: what `captures.sandbox` starts in its child.
 
-The request: `jobs`, each with the `paths` of one run or the `stored` captures of one, `rules` and
-`peaks` to assemble with, and the `salt` of hashed UUIDs. The answer of job N is the folder `N`:
-`run.json` with its files, or `error.json`. A job with `records` is of a run whose numbers are
-known: its answer is the files alone.
+The request: `jobs`, each with the `paths` of one run or the `stored` captures of one and whether it
+`copies_first`, `rules` and `peaks` to assemble with, and the `salt` of hashed UUIDs. The answer of
+job N is the folder `N`: `run.json` with its files, or `error.json`. A job with `records` is of a
+run whose numbers are known: its answer is the files alone.
 
 What one run may add to the database is limited: its rows and names stay there for good. Real
 captures stay far below: a training step has some hundred kernels, an autotuner's log a few
@@ -133,7 +133,12 @@ def main(request: Mapping[str, Any], scratch: Path) -> None:
 
 def _read(job: Mapping[str, Any], folder: Path, request: Mapping[str, Any]) -> AssembledRun:
     salt = bytes.fromhex(request.get("salt") or "")
-    staging = Staging(folder=folder, keep_private=bool(job.get("keep_private")), salt=salt)
+    staging = Staging(
+        folder=folder,
+        keep_private=bool(job.get("keep_private")),
+        salt=salt,
+        copies_first=bool(job.get("copies_first")),
+    )
     if "stored" in job:
         data = _stored(Path(job["folder"]), job["stored"], staging)
     else:

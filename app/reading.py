@@ -16,7 +16,7 @@ from typing import Any
 from analysis.rundata import AssembledRun
 from analysis.tables import RECORDS
 from analysis.transfer import RUN, read_run, run_of
-from captures.contents import check_paths
+from captures.contents import check_paths, others_may_swap
 from captures.sandbox import limits_for, run_limited
 from core.config import DataDir, ReadingSettings
 from core.errors import AppError, CaptureError, ToolUnavailableError, UserError
@@ -31,7 +31,12 @@ _REMEDY = "The file is damaged, or its reader: report it with the file"
 def file_job(paths: Sequence[Path], *, keep_private: bool = False) -> dict[str, Any]:
     """Return the job that reads a bundle folder, or loose files, as one run."""
     check_paths(paths)
-    return {"paths": [str(p.absolute()) for p in paths], "keep_private": keep_private}
+    return {
+        "paths": [str(p.absolute()) for p in paths],
+        "keep_private": keep_private,
+        # Here, because the child may not see who owns what: it is alone in its user namespace.
+        "copies_first": any(map(others_may_swap, paths)),
+    }
 
 
 def answered_job(paths: Sequence[Path], answer: Mapping[str, Any]) -> dict[str, Any]:

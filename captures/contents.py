@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import shutil
 import stat
 from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
@@ -109,6 +110,38 @@ def file_sha256(path: Path, *, follows_links: bool = True) -> str:
     with open(path, "rb", opener=lambda name, flags: not_waiting(name, flags | stays)) as file:
         _check_plain(path, file.fileno())
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def copy_plain(path: Path, dest: Path) -> None:
+    """Copy a file's bytes as they are at one moment's place; CaptureError for what is not plain."""
+    with open(path, "rb", opener=not_waiting) as file, dest.open("wb") as copy:
+        _check_plain(path, file.fileno())
+        shutil.copyfileobj(file, copy, 1 << 20)
+
+
+def others_may_swap(path: Path) -> bool:
+    """Say whether another user of this host may put a folder in the place of one above a file.
+
+    For a moment, while the file, or one in this folder, is read by its name several times: no time
+    of the file itself tells it.
+    """
+    if path.is_dir():
+        with os.scandir(path) as entries:
+            return any(e.is_symlink() for e in entries) or others_may_swap(path / "any")
+    places = {*path.absolute().parents, *Path(os.path.realpath(path)).parents}
+    return any(_others_may_rename(folder) for folder in places)
+
+
+def _others_may_rename(folder: Path) -> bool:
+    """Say whether the folder is another's, or one whose entries others may rename."""
+    try:
+        seen = folder.lstat()
+    except OSError:
+        return True
+    is_open = seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not seen.st_mode & stat.S_ISVTX
+    return seen.st_uid not in (0, os.geteuid()) or (
+        bool(is_open) and not stat.S_ISLNK(seen.st_mode)
+    )
 
 
 def _check_plain(path: Path, descriptor: int) -> None:

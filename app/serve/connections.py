@@ -31,8 +31,12 @@ UNREAD_S = 30.0
 "So long may a client read nothing of an answer that is sent to it."
 MIN_READ_BYTES = 32 * 2**10
 "In that time; who reads less holds the answer's memory and its connection for ever."
+MAX_UNREAD_BYTES = 192 * 2**20
+"Of the answers that nobody reads, of all clients together: the one that waits longest goes."
 WAITING_BYTES = 128 * 2**10
 "Of an answer that the system keeps for a peer, beyond what is on its way."
+HOLDING = "warpboard.holding"
+"The extension of ASGI by which an application tells how much of an answer it keeps in memory."
 GRACE_S = 0.5
 "A connection of a client that has its share stays so long: its request may be on its way."
 
@@ -50,9 +54,17 @@ def raise_file_limit() -> int:
 class Connections:
     """The open connections of the process, oldest first."""
 
-    def __init__(self, limit: int = MAX_CONNECTIONS, of_client: int = MAX_OF_CLIENT) -> None:
+    def __init__(
+        self,
+        limit: int = MAX_CONNECTIONS,
+        of_client: int = MAX_OF_CLIENT,
+        unread_bytes: int = MAX_UNREAD_BYTES,
+    ) -> None:
         self._limit = limit
         self._of_client = of_client
+        self._unread_limit = unread_bytes
+        self._unread: dict[GuardedProtocol, int] = {}
+        self._unread_bytes = 0
         self._open: dict[asyncio.Transport, Any] = {}
         self._of_peer: dict[str, dict[asyncio.Transport, Any]] = {}
 
@@ -85,11 +97,26 @@ class Connections:
         """Say whether a client has more connections than its share."""
         return len(self._of_peer.get(peer, ())) > self._of_client
 
+    def keep_unread(self, protocol: "GuardedProtocol", num_bytes: int) -> None:
+        """Count an answer that its peer does not read; where all are too much the oldest goes."""
+        self.let_go(protocol)
+        self._unread[protocol] = num_bytes
+        self._unread_bytes += num_bytes
+        while self._unread_bytes > self._unread_limit:
+            oldest = next(iter(self._unread))
+            self.let_go(oldest)
+            self._close(oldest)
+
+    def let_go(self, protocol: "GuardedProtocol") -> None:
+        """Forget an answer that is read again, or is over."""
+        self._unread_bytes -= self._unread.pop(protocol, 0)
+
     def forget(self, transport: asyncio.Transport) -> None:
         """Remove a connection that has ended."""
         protocol = self._open.pop(transport, None)
         if protocol is None:
             return
+        self.let_go(protocol)
         same = self._of_peer[protocol.peer]
         del same[transport]
         if not same:
@@ -97,7 +124,7 @@ class Connections:
 
     def _close(self, protocol: "GuardedProtocol") -> None:
         self.forget(protocol.transport)
-        protocol.transport.abort()
+        protocol.end()
 
 
 def _first_idle(
@@ -118,6 +145,27 @@ class GuardedProtocol(H11Protocol):
     _unread_timer: asyncio.TimerHandle | None = None
     _unread_since_s = 0.0
     _is_upgraded = False
+    _answer_bytes = 0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        app = self.app
+
+        async def with_holding(scope: Any, receive: Any, send: Any) -> None:
+            extensions = {**scope.get("extensions", {}), HOLDING: self._hold}
+            await app({**scope, "extensions": extensions}, receive, send)
+
+        self.app = with_holding
+
+    def _hold(self, num_bytes: int) -> None:
+        self._answer_bytes = num_bytes
+
+    def end(self) -> None:
+        """End it now, and have the system forget at once what it still keeps for the peer."""
+        place: Any = self.transport.get_extra_info("socket")
+        with contextlib.suppress(OSError, AttributeError):
+            place.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
 
     @property
     def is_idle(self) -> bool:
@@ -180,7 +228,7 @@ class GuardedProtocol(H11Protocol):
 
     def _too_slow(self) -> None:
         if not self._is_answering:
-            self.transport.abort()
+            self.end()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -193,18 +241,21 @@ class GuardedProtocol(H11Protocol):
 
     def _await_reading(self) -> None:
         self._stop_unread()
+        unread_bytes = self._unread_bytes()
+        OPEN.keep_unread(self, unread_bytes + self._answer_bytes)
         wait_s = GRACE_S if OPEN.is_beyond_share(self.peer) else UNREAD_S
-        self._unread_timer = self.loop.call_later(wait_s, self._unread, self._unread_bytes())
+        self._unread_timer = self.loop.call_later(wait_s, self._unread, unread_bytes)
 
     def _stop_unread(self) -> None:
         if self._unread_timer is not None:
             self._unread_timer.cancel()
             self._unread_timer = None
+            OPEN.let_go(self)
 
     def _unread(self, before_bytes: int) -> None:
         """End the connection unless enough of the answer was taken since it was looked at."""
         if before_bytes - self._unread_bytes() < MIN_READ_BYTES:
-            self.transport.abort()
+            self.end()
         else:
             self._await_reading()
 

@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.serve.addresses import LOOPBACK, client_of, is_address
+from app.serve.connections import HOLDING
 from app.serve.login import Login
 
 API = "/api/v1/"
@@ -90,7 +91,7 @@ class Front:
             await self._app(scope, receive, send)
             return
         path = self._inner_path(scope["path"])
-        send = _with_headers(_in_pieces(send))
+        send = _with_headers(_in_pieces(send, scope))
         try:
             if _ODD_PATH.match(scope["path"]):
                 raise Refused(400, "the path is not a plain one")
@@ -297,7 +298,9 @@ def _with_headers(send: Send) -> Send:
     return wrapped
 
 
-def _in_pieces(send: Send) -> Send:
+def _in_pieces(send: Send, scope: Scope) -> Send:
+    holding = (scope.get("extensions") or {}).get(HOLDING, lambda num_bytes: None)
+
     async def wrapped(message: Message) -> None:
         body = message.get("body", b"")
         if message["type"] != "http.response.body" or len(body) <= PIECE_BYTES:
@@ -305,8 +308,10 @@ def _in_pieces(send: Send) -> Send:
             return
         view = memoryview(body)
         last = (len(body) - 1) // PIECE_BYTES * PIECE_BYTES
+        holding(len(body))
         for at in range(0, last, PIECE_BYTES):
             await send({**message, "body": bytes(view[at : at + PIECE_BYTES]), "more_body": True})
+        holding(0)
         await send({**message, "body": bytes(view[last:])})
 
     return wrapped

@@ -1,10 +1,12 @@
 """Bundles and loose files: what is checked, and what several captures of a pass add up to."""
 
+import gzip
 import json
 import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +284,63 @@ def test_what_stands_for_a_file_while_it_is_read_is_not_stored(
     assert data.captures == ()
     codes = [w.warning.code for w in data.warnings if w.pass_name == "trace"]
     assert codes == ["capture_unreadable"]
+
+
+@pytest.mark.parametrize("keep_private", [False, True])
+@pytest.mark.parametrize("source", [EAGER, TRACE], ids=["database", "trace"])
+def test_a_folder_that_stands_for_another_while_a_file_is_read_gives_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: Path, keep_private: bool
+) -> None:
+    place, other = tmp_path / "above" / "in", tmp_path / "other"
+    for folder in (place, other / "in"):
+        folder.mkdir(parents=True)
+    path = place / source.name
+    shutil.copyfile(source, path)
+    if source is TRACE:
+        instead = gzip.decompress(TRACE.read_bytes()).replace(
+            b'"cat": "kernel"', b'"cat": "kernal"'
+        )
+        (other / "in" / source.name).write_bytes(gzip.compress(instead))
+    else:
+        shutil.copyfile(H100 / "nsys" / "forward_fp32.sqlite", other / "in" / source.name)
+
+    def swapped(read: Callable[..., Any], *told: Any) -> Any:
+        above = path.parent.parent
+        above.rename(tmp_path / "kept")
+        other.rename(above)
+        try:
+            return read(*told)
+        finally:
+            above.rename(other)
+            (tmp_path / "kept").rename(above)
+
+    for module, name in ((capture_file, "_copy_whole"), (captures.scrub, "scrub")):
+        monkeypatch.setattr(module, name, partial(swapped, getattr(module, name)))
+    (tmp_path / "staging").mkdir()
+    staging = Staging(folder=tmp_path / "staging", keep_private=keep_private, copies_first=True)
+
+    (capture,) = load_paths([path], staging).captures
+
+    assert capture.source_sha256 == file_sha256(source)
+    assert (capture.sha256 == capture.source_sha256) == keep_private
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (plain,) = load_paths([source], replace(staging, folder=alone, copies_first=False)).captures
+    assert capture.sha256 == plain.sha256
+
+
+def test_a_file_that_cannot_be_read_is_named_where_it_lies_and_not_by_its_copy(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "odd.sqlite"
+    path.write_bytes(b"SQLite format 3\0" + bytes(200))
+    (tmp_path / "staging").mkdir()
+
+    with pytest.raises(CaptureError) as refused:
+        load_paths([path], Staging(folder=tmp_path / "staging", copies_first=True))
+
+    assert refused.value.path == str(path)
+    assert not list((tmp_path / "staging").iterdir())
 
 
 def test_a_log_beside_a_bundles_database_that_no_manifest_names_is_not_read(

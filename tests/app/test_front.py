@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,7 +15,7 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 from streamlit.web.server.starlette.starlette_app_utils import create_signed_value
@@ -36,6 +37,8 @@ async def echo(request: Request) -> Response:
     """Say what arrived behind the front; a long answer where that is asked for."""
     if request.url.path == "/long":
         return Response(bytes(LONG_BYTES))
+    if request.url.path == "/files":
+        return StreamingResponse(bytes(64 << 10) for _ in range(LONG_BYTES >> 16))
     body = await request.body() if request.method == "PUT" else b""
     headers = {k: request.headers.get(k) for k in ("host", "origin")}
     return JSONResponse({"path": request.url.path, "bytes": len(body), **headers})
@@ -487,7 +490,7 @@ class Peer:
         self.transport = self
         self.is_aborted = False
 
-    def abort(self) -> None:
+    def end(self) -> None:
         self.is_aborted = True
 
 
@@ -541,10 +544,39 @@ def test_an_answer_that_nobody_reads_costs_little_and_ends(
         assert len(connections.OPEN._open) == 1
         while num_read < LONG_BYTES:
             num_read += len(slow.recv(1 << 20)) or -LONG_BYTES
+        assert _unsent_bytes(port) == 0, "the system still keeps an answer that was given up"
         unread.setblocking(True)
         with suppress(ConnectionResetError):
             while unread.recv(1 << 20):  # what had been sent; then its end
                 pass
+
+
+def _unsent_bytes(port: int) -> int:
+    """Return what the system keeps to be sent from a port, also of connections that are closed."""
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    rows = [line.split() for line in lines]
+    return sum(int(row[4].split(":")[0], 16) for row in rows if row[1].endswith(f":{port:04X}"))
+
+
+@pytest.mark.parametrize("path", ["/long", "/files"])
+def test_answers_that_many_clients_do_not_read_take_no_more_than_a_share_of_memory(
+    monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(connections, "client_of", lambda address: str(time.monotonic_ns()))
+    kept = Connections(unread_bytes=(3 if path == "/long" else 0) * LONG_BYTES + (4 << 20))
+    monkeypatch.setattr(connections, "OPEN", kept)
+    with served(Policy()) as port, ExitStack() as stack:
+        peers = [stack.enter_context(_asking_for_long(port, path=path)) for _ in range(40)]
+        time.sleep(1)
+        assert ask(port, "/_stcore/health").status_code == 200
+        open_now = len(connections.OPEN._open)
+        assert 0 < open_now < 40
+        if path == "/long":
+            assert open_now <= 4  # one that is just leaving may be among them
+        assert _unsent_bytes(port) <= 8 << 20
+        last = peers[-1]
+        last.settimeout(20)
+        assert len(last.recv(100)) == 100, "the newest is the one that may still be read"
 
 
 def test_answers_that_a_client_does_not_read_keep_no_more_than_its_share(
@@ -561,10 +593,12 @@ def test_answers_that_a_client_does_not_read_keep_no_more_than_its_share(
         assert len(connections.OPEN._open) <= 13
 
 
-def _asking_for_long(port: int, end: str = "", kept_bytes: int = 4096) -> socket.socket:
+def _asking_for_long(
+    port: int, end: str = "", kept_bytes: int = 4096, path: str = "/long"
+) -> socket.socket:
     peer = socket.create_connection(("127.0.0.1", port), 20)
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, kept_bytes)
-    peer.sendall(f"GET /long HTTP/1.1\r\nHost: localhost\r\n{end}\r\n".encode())
+    peer.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{end}\r\n".encode())
     return peer
 
 
