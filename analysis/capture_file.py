@@ -92,7 +92,8 @@ def _read_capture(
             from captures.scrub import scrub
 
             removed = scrub(path, kind, stored, PrivateWords(salt=staging.salt))
-        source_sha256 = hashing.result()
+        with reading(path):  # it may be gone
+            source_sha256 = hashing.result()
         is_whole = staging.keep_private and kind is not CaptureKind.NSYS_SQLITE
         if state(path, with_links=True) != before or (
             is_whole and content_sha256(stored) != source_sha256

@@ -180,9 +180,9 @@ def parsed(tokens: Iterable[str], style: NumberStyle) -> dict[str, float | str]:
 
 def _ungroup(whole: str, group: str, token: str) -> str:
     parts = re.split(f"[{re.escape(_family(group))}]", whole)
-    head, rest = parts[0], parts[1:]
-    good = len(head.lstrip("+-")) <= 3 and all(len(p) in (2, 3) for p in rest)
-    if rest and not (good and head.lstrip("+-") and len(rest[-1]) == 3):
+    head, rest = parts[0].lstrip("+-"), parts[1:]
+    good = len(head) <= 3 and head[:1] != "0" and all(len(p) in (2, 3) for p in rest)
+    if rest and not (good and head and len(rest[-1]) == 3):
         raise ValueError(f"{token!r} does not fit the numbers around it")
     return "".join(parts)
 

@@ -7,6 +7,7 @@ import shutil
 import stat
 from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -106,16 +107,28 @@ def hash_of(value: Any) -> str:
 
 def file_sha256(path: Path, *, follows_links: bool = True) -> str:
     """Return a file's SHA-256 in hex; CaptureError for what is not a plausible regular file."""
-    stays = 0 if follows_links else os.O_NOFOLLOW
-    with open(path, "rb", opener=lambda name, flags: not_waiting(name, flags | stays)) as file:
-        _check_plain(path, file.fileno())
+    with open_plain(path, follows_links=follows_links) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def open_plain(path: Path, *, follows_links: bool = False) -> BufferedReader:
+    """Open a file for reading that others write to, or might have put something else in place of.
+
+    CaptureError for a pipe or a device, which might never end; OSError for a link.
+    """
+    stays = 0 if follows_links else os.O_NOFOLLOW
+    descriptor = not_waiting(str(path), os.O_RDONLY | os.O_CLOEXEC | stays)
+    try:
+        _check_plain(path, descriptor)
+    except CaptureError:
+        os.close(descriptor)
+        raise
+    return os.fdopen(descriptor, "rb")
 
 
 def copy_plain(path: Path, dest: Path) -> None:
     """Copy a file's bytes as they are at one moment's place; CaptureError for what is not plain."""
-    with open(path, "rb", opener=not_waiting) as file, dest.open("wb") as copy:
-        _check_plain(path, file.fileno())
+    with open_plain(path, follows_links=True) as file, dest.open("wb") as copy:
         shutil.copyfileobj(file, copy, 1 << 20)
 
 

@@ -8,11 +8,14 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from captures.contents import open_plain
+from core.errors import CaptureError
 from worker.process import ProcessResult
 
 
@@ -266,6 +269,7 @@ def _last_error_line(text: str) -> str:
 
 
 TAIL_BYTES = 1 << 16
+MAX_RESULT_BYTES = 64 << 20
 
 
 def load_result(stdout_path: Path) -> dict[str, Any] | None:
@@ -274,14 +278,15 @@ def load_result(stdout_path: Path) -> dict[str, Any] | None:
     Tools print after the program, so it need not be the very last line.
     """
     result: dict[str, Any] | None = None
-    with open(stdout_path, encoding="utf-8", errors="replace") as file:
-        for line in file:
+    with suppress(OSError, CaptureError), open_plain(stdout_path) as file:
+        for raw in iter(lambda: file.readline(MAX_RESULT_BYTES), b""):
+            line = raw.decode(errors="replace")
             start = line.find('{"')
             if start < 0 or '"status"' not in line:
                 continue
             try:
                 value = json.loads(line[start:])
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(value, dict) and {"status", "workload"} <= value.keys():
                 result = value
@@ -292,8 +297,7 @@ def tail_text(*paths: Path) -> str:
     """Return the ends of text files, one after the other."""
     parts = []
     for path in paths:
-        if path.is_file():
-            with open(path, "rb") as file:
-                file.seek(max(0, path.stat().st_size - TAIL_BYTES), os.SEEK_SET)
-                parts.append(file.read().decode(errors="replace"))
+        with suppress(OSError, CaptureError), open_plain(path) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES), os.SEEK_SET)
+            parts.append(file.read(TAIL_BYTES).decode(errors="replace"))
     return "\n".join(parts)

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import statistics
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from captures.scrub.log import LogCleaner
 from core.config import ROOT
 from core.errors import UserError
 from core.program_settings import parse_settings
+from core.python import module_command, with_rooms
 from core.spec import PROGRAM_TIME, JobSpec
 from worker.environment import job_environment
 from worker.hooks.warpboard_hooks import ENTERED
@@ -36,7 +38,9 @@ UNKNOWN_SKIP = 3
 TO_NEXT, ALONE = "step to step", "step alone"
 BETTER = ("higher", "lower")
 """What a pattern may call its group, to say which numbers are better."""
-MAX_METRIC_VALUES = 1_000_000
+MAX_ODD = 5
+METRICS_LIMIT_S = 60.0
+"""So long may a job's patterns look through what its program printed."""
 _SECRET = ("token", "password", "passwd", "secret", "api-key", "api_key", "apikey")
 
 
@@ -169,6 +173,9 @@ class OwnProgram:
             for name in ("environment", "device", "memory"):
                 if main.facts.get(name):
                     result[name] = main.facts[name]
+        for name in (main.odd_captures if main is not None else ())[:MAX_ODD]:
+            message = f"{pass_name}: {name!r} is no file beside the hooks' records; it is not kept"
+            result["warnings"].append({"code": "capture_refused", "message": message})
         if pass_name == "clean":
             self._add_latency(result, kinds, main, processes)
             if not kinds:
@@ -237,9 +244,13 @@ class OwnProgram:
     ) -> None:
         """Add what the program printed, and how long all of it took where it ran to its end."""
         metrics: list[dict[str, Any]] = []
-        for text in self.wishes.metrics:
+        wanted = self.wishes.metrics
+        printed = wanted and _printed_values(wanted, (process.stdout_path, process.stderr_path))
+        if printed is None:
+            message = f"metrics: looking for them took more than {METRICS_LIMIT_S:.0f} s"
+            result["warnings"].append({"code": "metric_not_printed", "message": message})
+        for text, values in zip(wanted, printed or (), strict=False):
             pattern = metric_pattern(text)
-            values = _printed_values(pattern, (process.stdout_path, process.stderr_path))
             if values:
                 metric = {"name": metric_name(text), "value": statistics.median(values), "unit": ""}
                 better = [{"better": word} for word in BETTER if word in pattern.groupindex]
@@ -381,18 +392,21 @@ def metric_name(text: str) -> str:
     return " ".join(words.split()).strip(" :=,;") or "metric"
 
 
-def _printed_values(pattern: re.Pattern[str], files: Sequence[Path]) -> list[float]:
-    values: list[float] = []
-    for path in files:
-        if not path.is_file():
-            continue
-        with open(path, encoding="utf-8", errors="replace") as file:
-            for line in file:
-                for text in pattern.findall(line[:10_000]):
-                    try:
-                        values.append(float(text.replace(",", "").replace("_", "")))
-                    except ValueError:
-                        continue
-                if len(values) >= MAX_METRIC_VALUES:
-                    return values
+def _printed_values(patterns: Sequence[str], files: Sequence[Path]) -> list[list[float]] | None:
+    """Return the values that each pattern meets; None where looking for them does not end.
+
+    In a process of its own: a pattern such as `(a+)+b` may take years, and nothing stops it here.
+    """
+    command = module_command("worker.printed", json.dumps(list(patterns)), *map(str, files))
+    try:
+        done = subprocess.run(
+            command,
+            env=with_rooms(job_environment()),
+            check=False,
+            stdout=subprocess.PIPE,
+            timeout=METRICS_LIMIT_S,
+        )
+        values: list[list[float]] = json.loads(done.stdout)
+    except (subprocess.TimeoutExpired, ValueError):
+        return None
     return values

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from captures.contents import open_plain
+from core.errors import CaptureError
 from core.supervisor import ASK_TREE, supervised
 
 VMSTAT = Path("/proc/vmstat")
@@ -46,6 +48,9 @@ TICK_S = 0.1
 CANCEL_GRACE_S = 0.7
 MAX_OUTPUT_BYTES = 4 << 30
 """Of stdout or stderr: a child that writes without end is stopped before the disk is full."""
+
+_EVENT_BYTES = 1 << 20
+"""Of events that are read at once."""
 
 LineCallback = Callable[[str, str], None]
 OutputCallback = Callable[[str, bytes], None]
@@ -148,17 +153,21 @@ class _EventTail:
         self._offset = 0
 
     def poll(self) -> None:
-        if self._path is None or self._callback is None or not self._path.exists():
+        if self._path is None or self._callback is None:
             return
-        with open(self._path, "rb") as file:
-            file.seek(self._offset)
-            data = file.read()
+        try:
+            with open_plain(self._path) as file:
+                file.seek(self._offset)
+                data = file.read(_EVENT_BYTES)
+        except (OSError, CaptureError):  # not there, or no longer what was made
+            return
         complete = data.rfind(b"\n") + 1
-        self._offset += complete
+        is_endless = not complete and len(data) == _EVENT_BYTES
+        self._offset += len(data) if is_endless else complete
         for line in data[:complete].splitlines():
             try:
                 event = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(event, dict):
                 self._callback(event)

@@ -46,6 +46,26 @@ def test_several_groups_decide() -> None:
     assert candidate_styles(["1.234.567", "1.234"]) == (NumberStyle(decimal=",", group="."),)
 
 
+@pytest.mark.parametrize(
+    ("token", "value"),
+    [("1_000", 1000.0), ("1_000.5", 1000.5), ("1_000_000", 1e6), ("-1'000", -1e3)],
+)
+def test_an_underscore_groups_thousands_as_in_python(token: str, value: float) -> None:
+    (style,) = candidate_styles([token, "999"])
+
+    assert parse_number(token, style) == value
+
+
+@pytest.mark.parametrize(
+    "token", ["1_00", "10_00", "1__000", "1_000_", "0_001", "00_100", "0'001", "000 100", "1_2_345"]
+)
+def test_marks_where_no_thousands_end_make_no_number(token: str) -> None:
+    (style,) = candidate_styles([token])
+
+    with pytest.raises(ValueError, match="does not fit"):
+        parse_number(token, style)
+
+
 @pytest.mark.parametrize("token", ["12,34", "1,2345", "1.2.3", "abc", "1 234"])
 def test_a_token_that_breaks_the_style_is_no_number(token: str) -> None:
     with pytest.raises(ValueError):

@@ -1,13 +1,29 @@
-"""Read what the hooks wrote about each process of a program. Standard library only."""
+"""Read what the hooks wrote about each process of a program. Standard library only.
+
+The program may write there too, anything: what is not as the hooks write it is passed over.
+"""
 
 import json
 import math
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from worker.hooks.warpboard_hooks import CHUNK_BYTES, HAS_EVENTS, IS_READ, RECORD
+from captures.contents import open_plain
+from captures.manifest import is_plain_name
+from core.errors import CaptureError
+from worker.hooks.warpboard_hooks import CHUNK_BYTES, HAS_EVENTS, IS_READ, MAX_RECORDS, RECORD
+
+MAX_PROCESSES = 4096
+MAX_FACTS_BYTES = 4 << 20
+"""Of one process; the hooks write some hundred for each of 4096 names at most."""
+_FACTS: dict[str, type] = {
+    **dict.fromkeys(("pid", "rank", "world_size", "captured"), int),
+    **dict.fromkeys(("environment", "device", "memory"), dict),
+    **{"stopped": bool, "refused": str},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +49,11 @@ class Process:
 
     stem: str
     facts: dict[str, Any] = field(default_factory=dict)
-    "pid, rank, world_size, environment, device, memory, stopped, captured."
+    "Those of `_FACTS`."
     names: dict[int, dict[str, Any]] = field(default_factory=dict)
     captures: list[dict[str, str]] = field(default_factory=list)
+    odd_captures: list[str] = field(default_factory=list)
+    "Names that are none of a file beside the records."
     records: list[Record] = field(default_factory=list)
 
     def name(self, number: int) -> str:
@@ -45,37 +63,54 @@ class Process:
 def load_processes(folder: Path) -> list[Process]:
     """Return the processes that recorded anything; a file cut off by a kill is read up to there."""
     processes = []
-    for path in sorted(folder.glob("process-*.jsonl")):
+    for path in sorted(folder.glob("process-*.jsonl"))[:MAX_PROCESSES]:
         process = Process(path.name.removesuffix(".jsonl"))
-        for line in path.read_text(errors="replace").splitlines():
-            try:
-                facts = json.loads(line)
-            except ValueError:
-                continue
-            _add_facts(process, facts)
-        binary = path.with_suffix(".bin")
-        if binary.is_file():
-            process.records = _load_records(binary)
+        with suppress(OSError, CaptureError):
+            with open_plain(path) as file:
+                text = file.read(MAX_FACTS_BYTES)
+            for line in text.decode(errors="replace").splitlines():
+                with suppress(ValueError, RecursionError):
+                    _add_facts(process, json.loads(line))
+            process.records = _load_records(path.with_suffix(".bin"))
         processes.append(process)
     return processes
 
 
-def _add_facts(process: Process, facts: dict[str, Any]) -> None:
+def _add_facts(process: Process, facts: Any) -> None:
+    if not isinstance(facts, dict):
+        return
     if "name" in facts:
-        process.names[facts["name"]] = facts
+        if type(facts["name"]) is int and type(facts.get("parameters", 0)) is int:
+            process.names[facts["name"]] = facts
     elif "capture" in facts:
-        process.captures.append({"path": facts["capture"], "kind": facts["kind"]})
+        name, kind = facts["capture"], facts.get("kind")
+        if not (isinstance(name, str) and is_plain_name(name) and isinstance(kind, str)):
+            process.odd_captures.append(str(name)[:80])
+        else:
+            process.captures.append({"path": name, "kind": kind})
     else:
-        process.facts.update(facts)
+        known = {k: v for k, v in facts.items() if type(v) is _FACTS.get(k)}
+        process.facts |= {k: _flat(v) if isinstance(v, dict) else v for k, v in known.items()}
+
+
+def _flat(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the entries that are texts and numbers."""
+    return {
+        name: value
+        for name, value in facts.items()
+        if value is None
+        or isinstance(value, (str, int))
+        or (isinstance(value, float) and math.isfinite(value))
+    }
 
 
 def _load_records(path: Path) -> list[Record]:
     clock = _GpuClock()
     records: list[Record] = []
-    with open(path, "rb") as file:
-        for _ in range(os.path.getsize(path) // CHUNK_BYTES):
+    with open_plain(path) as file:
+        for _ in range(os.fstat(file.fileno()).st_size // CHUNK_BYTES):
             for values in RECORD.iter_unpack(file.read(CHUNK_BYTES)):
-                if values[0] == 0:
+                if values[0] == 0 or len(records) >= MAX_RECORDS:
                     return records
                 records.append(clock.record(*values))
     return records
@@ -101,8 +136,8 @@ class _GpuClock:
         distance_ms: float,
     ) -> Record:
         at: tuple[int, float] | None = None
-        if state & IS_READ and not math.isnan(call_ms):
-            if math.isnan(distance_ms) or self._at_ns is None:
+        if state & IS_READ and math.isfinite(call_ms):
+            if not math.isfinite(distance_ms) or self._at_ns is None:
                 self._stretch += 1
                 self._at_ns = 0.0
             else:

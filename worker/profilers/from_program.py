@@ -4,7 +4,9 @@ Clean: latency comes from it. Memory: PyTorch's CUDA memory snapshot, the alloca
 Trace: the PyTorch profiler's trace of operators and kernels.
 """
 
+import os
 import shutil
+import stat
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -35,17 +37,17 @@ def collect(
 ) -> Collected:
     """Return the captures of `kind`, moved into the bundle as `PASS-PROCESS[-rankN][-N].SUFFIX`.
 
-    An absent result line gives nothing; a result line without the capture is `tool_crashed`.
+    An absent result line gives nothing; a result line without the capture, or with one that does
+    not lie in the folder of the pass, is `tool_crashed`.
     """
     entries = [c for c in (result or {}).get("captures", ()) if c.get("kind") in KINDS[kind]]
     captures: list[Capture] = []
     for number, entry in enumerate(entries):
-        source = context.work_dir / entry["path"]
-        if not source.is_file():
-            continue
+        source = context.work_dir / str(entry.get("path"))
         target = context.capture_path(suffix, number)
         try:
-            captures.append(_stored(context, source, target, CaptureKind(kind), result or {}))
+            if _is_there(source, context.work_dir):
+                captures.append(_stored(context, source, target, CaptureKind(kind), result or {}))
         except CaptureError as exc:
             outcome = Outcome(code=OutcomeCode.TOOL_CRASHED, message=str(exc))
             return Collected(captures=tuple(captures), outcome=outcome)
@@ -54,6 +56,21 @@ def collect(
     if any(w.get("code") == NOT_POSSIBLE_HERE for w in result.get("warnings", ())):
         return Collected()
     return Collected(outcome=_no_capture(result))
+
+
+def _is_there(source: Path, folder: Path) -> bool:
+    """Say whether the program wrote the file; CaptureError for what is not its own to give."""
+    if not os.path.lexists(source):
+        return False
+    inside = Path(os.path.realpath(source)).relative_to
+    try:
+        inside(os.path.realpath(folder))
+        if not stat.S_ISREG(source.lstat().st_mode):
+            raise ValueError
+    except ValueError:
+        where = "the program names it as its capture, and it is no file in the folder of the pass"
+        raise CaptureError(source, where, "A capture is written into that folder") from None
+    return True
 
 
 def _stored(
