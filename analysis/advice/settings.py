@@ -34,7 +34,7 @@ _FUSED_OPTIMIZER = r"(?i)Fused(?:Adam|Sgd|Adagrad)"
 OTHER_OPERATIONS_FRAC = 0.1
 """A capture holds this much more than its steps at the most, or a step's operations are unknown."""
 _FP32_PRODUCT = r"(?i)sgemm|ffma|f32f32_f32f32|gemmSN\w*<float"
-_THREADS = re.compile(r"(?P<threads>\d{1,4}) of (?P<cores>\d{1,4}) cores")
+_THREADS = re.compile(r"(?P<threads>\d{1,4}) of (?P<cores>\d{1,4}) cores, by OMP_NUM_THREADS")
 _TENSOR_CORES = r"(?i)tf32|tensorop|bf16|f16|h16|s1688|s16816"
 """In names of products that run on tensor cores already."""
 
@@ -259,14 +259,14 @@ def more_threads(step: StepWork, program: Program) -> Setting | None:
         other operators        [ns] = time * threads / min(cores, CPU_BANDWIDTH_THREADS)
         latency [ns]                = latency now * (these + operators as they are) / all operators
 
-    Operators that take `FIXED_CPU_NS` a call or more; the rest stays. Only where OMP_NUM_THREADS is
-    what holds the threads back.
+    Operators that take `FIXED_CPU_NS` a call or more; the rest stays. Only where OMP_NUM_THREADS
+    holds the threads back, in the user's shell or by a launcher; cores of a rank are its share.
     """
     known = _THREADS.fullmatch(program.environment.get("threads", ""))
     if step.on_gpu or step.operations.empty or known is None:
         return None
     threads, cores = int(known["threads"]), int(known["cores"])
-    if program.settings.get("OMP_NUM_THREADS") != str(threads) or threads >= cores:
+    if threads >= cores:
         return None
     heavy = step.is_product | (step.operations["category"] == Category.ATTENTION)
     long = step.operations["duration_ns"] >= models.FIXED_CPU_NS

@@ -163,3 +163,15 @@ def verdict(page: Any) -> str:
 def no_fault(page: Any) -> None:
     """Fail when a page says that it broke."""
     assert page.get_by_text("This page failed").count() == 0
+
+
+def try_it(page: Any, name: str) -> None:
+    """Queue one experiment from the Advice tab."""
+    key = re.sub(r"[^\w-]", "-", f"try_{name}")
+    button = page.locator(f".st-key-{key} button")
+    press_until(
+        page,
+        button.first,
+        "key => document.querySelectorAll(`.st-key-${key} button`).length === 0",
+        key,
+    )

@@ -22,7 +22,7 @@ def test_from_a_run_to_tried_experiments_and_their_score(page: Any, dashboard: s
     page.get_by_role("button", name="Try it").first.wait_for()
     with steps.presses_at_most(page, 4):  # two, and one more each where the page was drawn anew
         for name in ("compile=default", "batch=4"):
-            try_it(page, name)
+            steps.try_it(page, name)
     outcome = page.get_by_text(re.compile("measured .*: (hit|missed)"))
     for number in range(2):
         outcome.nth(number).wait_for(timeout=steps.RUN_MS)
@@ -30,15 +30,3 @@ def test_from_a_run_to_tried_experiments_and_their_score(page: Any, dashboard: s
     with steps.presses_at_most(page, 1):
         page.get_by_role("link", name="How predictions fared so far").click()
         page.get_by_role("heading", name="Every prediction and its outcome").wait_for()
-
-
-def try_it(page: Any, name: str) -> None:
-    """Queue one experiment from the Advice tab."""
-    key = re.sub(r"[^\w-]", "-", f"try_{name}")
-    button = page.locator(f".st-key-{key} button")
-    steps.press_until(
-        page,
-        button.first,
-        "key => document.querySelectorAll(`.st-key-${key} button`).length === 0",
-        key,
-    )

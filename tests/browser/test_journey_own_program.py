@@ -14,20 +14,21 @@ import pytest
 from core.config import ROOT, DataDir
 from tests.app.conftest import Cli
 from tests.browser import steps
+from worker.hooks.warpboard_hooks import usable_cores
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def write_program(path: Path, last: str = "") -> None:
+def write_program(path: Path, last: str = "", first: str = "torch.set_num_threads(1)") -> None:
     """Write a training loop that knows nothing of profiling; its argument is its width."""
     path.write_text(
-        """
+        f"""
 import os
 import sys
 
 import torch
 
-torch.set_num_threads(1)
+{first}
 width = int(sys.argv[1])
 net = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.ReLU())
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -105,3 +106,35 @@ def test_a_worker_runs_an_own_program_with_two_settings_and_they_are_compared(
     change = "settings NVIDIA_TF32_OVERRIDE=0 \u2192 NVIDIA_TF32_OVERRIDE=1"
     page.get_by_text(change).first.wait_for(timeout=60_000)
     steps.no_fault(page)
+
+
+def test_from_an_own_program_to_a_setting_that_was_tried_and_its_score(
+    page: Any,
+    dashboard: str,
+    dashboard_data: Path,
+    warm_python: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if usable_cores() < 2:
+        pytest.skip("threads are offered where a process may use two cores or more")
+    program = dashboard_data.parent / "own" / "threads.py"
+    program.parent.mkdir(exist_ok=True)
+    write_program(program, first="")
+    cli = Cli(DataDir(root=dashboard_data), capsys)
+    argv = json.dumps([warm_python, str(program), "512"])
+    words = ["--set", f"argv={argv}", "--set", "name=own-threads", "--profilers", "trace"]
+    words += ["--set", "settings=OMP_NUM_THREADS=1", "--gpu", "cpu", "--wait"]
+    [run] = cli.json("submit", "command", *words)["runs"]
+
+    page.goto(f"{dashboard}/run?run_id={run['id']}&tab=Advice")
+    page.get_by_role("button", name="Try it").first.wait_for()
+    with steps.presses_at_most(page, 2):  # one, and one more where the page was drawn anew
+        steps.try_it(page, "threads")
+    page.get_by_text(re.compile("measured .*: (hit|missed)")).first.wait_for(timeout=steps.RUN_MS)
+    with steps.presses_at_most(page, 1):
+        page.get_by_role("link", name="How predictions fared so far").click()
+        page.get_by_role("heading", name="Every prediction and its outcome").wait_for()
+
+    steps.no_fault(page)
+    score = cli.json("advise", "--score")
+    assert ("threads (CPU)", "threads") in {(p["kind"], p["experiment"]) for p in score["pairs"]}

@@ -701,10 +701,17 @@ def facts_of(torch):
 
 
 def threads_of(torch):
-    """Return how many of the cores PyTorch used; {} where CUDA began, which decides there."""
+    """Return how many of its cores PyTorch used, and whether a variable says so.
+
+    {} where CUDA began: the GPU decides there. A rank of several has its share of the cores.
+    """
     if torch is _NoTorch or torch.cuda.is_initialized():
         return {}
-    return {"threads": f"{torch.get_num_threads()} of {usable_cores()} cores"}
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    threads = str(torch.get_num_threads())
+    text = f"{threads} of {max(1, usable_cores() // int(ranks))} cores"
+    is_set = os.environ.get("OMP_NUM_THREADS") == threads
+    return {"threads": text + ", by OMP_NUM_THREADS" * is_set}
 
 
 def usable_cores(system="/sys"):
