@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 HOOKS = Path(__file__).resolve().parents[1] / "worker" / "hooks"
 BLOCK_S = 0.01
@@ -27,24 +27,37 @@ def main() -> None:
     if "WARPBOARD_PROFILE" not in os.environ:
         with tempfile.TemporaryDirectory() as folder:
             settings = json.dumps({"pass": "clean", "dir": folder})
-            env = {**os.environ, "WARPBOARD_PROFILE": settings, "PYTHONPATH": str(HOOKS)}
+            hooks = str(_arguments().hooks)
+            env = {**os.environ, "WARPBOARD_PROFILE": settings, "PYTHONPATH": hooks}
             sys.exit(os.spawnve(os.P_WAIT, sys.executable, [sys.executable, *sys.argv], env))
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=100)
-    parser.add_argument("--training", action="store_true")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    args = parser.parse_args()
+    args = _arguments()
     is_gpu = args.device == "cuda"
     for size in (8, _size_of_a_millisecond(args.device)):
-        call = _step(size, args.device, training=args.training)
-        plain_us, cost_us = _cost(call, args.pairs, is_gpu=is_gpu)
+        step = _step(size, args.device, training=args.training)
+        plain_us, cost_us = _cost(step, args.pairs, is_gpu=is_gpu)
         print(
             f"step of {plain_us:8.1f} us: hooks cost {cost_us:5.2f} us "
             f"({cost_us / plain_us:.2%} of it, {cost_us / 1000:.2%} of a 1 ms step)"
         )
 
 
-def _step(size: int, device: str, *, training: bool) -> Callable[[], Any]:
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=100)
+    parser.add_argument("--training", action="store_true")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--hooks", type=Path, default=HOOKS, help="folder of another version's")
+    return parser.parse_args()
+
+
+class Step(NamedTuple):
+    """What is called, and the module whose calls the hooks see."""
+
+    call: Callable[[], Any]
+    module: Any
+
+
+def _step(size: int, device: str, *, training: bool) -> Step:
     """Return a step: wider by `size` on a CPU, of more layers on a GPU, which launches bound."""
     import torch
 
@@ -54,7 +67,7 @@ def _step(size: int, device: str, *, training: bool) -> Callable[[], Any]:
     net = torch.nn.Sequential(*layers).to(device)
     x = torch.randn(64, width, device=device)
     if not training:
-        return lambda: net(x)
+        return Step(lambda: net(x), net)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)
 
     def step() -> None:
@@ -62,13 +75,13 @@ def _step(size: int, device: str, *, training: bool) -> Callable[[], Any]:
         optimizer.step()
         optimizer.zero_grad()
 
-    return step
+    return Step(step, net)
 
 
 def _size_of_a_millisecond(device: str) -> int:
     sizes = (128, 256, 384, 512, 768, 1024, 1536, 2048)
     for size in sizes if device == "cpu" else (8, 12, 16, 24, 32, 48, 64, 96, 128):
-        call = _step(size, device, training=False)
+        call = _step(size, device, training=False).call
         for _ in range(20):
             call()
         _wait(device == "cuda")
@@ -88,9 +101,11 @@ def _wait(is_gpu: bool) -> None:
         torch.cuda.synchronize()
 
 
-def _cost(call: Callable[[], Any], pairs: int, *, is_gpu: bool) -> tuple[float, float]:
-    """Return (time of a call without hooks, cost of the hooks) in microseconds."""
+def _cost(step: Step, pairs: int, *, is_gpu: bool) -> tuple[float, float]:
+    """Return (time of a step without hooks, cost of the hooks) in microseconds."""
     import torch
+
+    call, module = step
 
     hooks: Any = sys.modules["warpboard_hooks"]
     session = hooks.current()
@@ -99,17 +114,25 @@ def _cost(call: Callable[[], Any], pairs: int, *, is_gpu: bool) -> tuple[float, 
     kept = [dict(table) for table in tables]
     assert torch is session.torch
 
+    key = vars(sys.modules.get("warpboard_session", hooks))["HOOK"]
+
     def switch(*, on: bool) -> None:
-        session.waiting.pop(hooks.HOOK, None)
+        session.waiting.pop(key, None)
+        vars(module).pop("_compiled_call_impl", None)
         for table, entries in zip(tables, kept, strict=True):
             table.clear()
             if on:
                 table.update(entries)
         if on:
-            session.waiting[hooks.HOOK] = session.before_call
+            session.waiting[key] = session.before_call
+            if entry is not None:
+                vars(module)["_compiled_call_impl"] = entry
 
+    entry = None
+    switch(on=True)
     for _ in range(200):
         call()
+    entry = vars(module).get("_compiled_call_impl")
     begin = time.perf_counter()
     for _ in range(20):
         call()

@@ -21,7 +21,7 @@ from core.program_settings import parse_settings
 from core.python import module_command, with_rooms
 from core.spec import PROGRAM_TIME, JobSpec
 from worker.environment import job_environment
-from worker.hooks.warpboard_hooks import ENTERED
+from worker.hooks.warpboard_records import ENTERED
 from worker.process import ProcessResult
 from worker.profile.records import Process, load_processes
 from worker.profile.steps import Steps, find_steps, first_of_main, phase_times
@@ -122,6 +122,8 @@ class OwnProgram:
         """Return the hooks' settings: which steps to capture, and what is known of them already."""
         settings: dict[str, Any] = {"pass": pass_name, "dir": str(folder)}
         if pass_name == "clean":
+            if self.wishes.latency == ALONE:
+                settings["alone"] = True
             if self.wishes.num_steps:
                 skip = self.wishes.num_skipped or UNKNOWN_SKIP
                 settings |= {"skip": skip, "steps": self.wishes.num_steps, "stop": True}
@@ -210,11 +212,12 @@ class OwnProgram:
         first = self.wishes.num_skipped or main.num_unsettled()
         last = first + self.wishes.num_steps if self.wishes.num_steps else None
         to_next = [ns for ns in main.to_next_ns[first:last] if ns is not None]
-        alone = main.alone_ns[first:last]
+        alone = [ns for ns in main.alone_ns[first:last] if ns is not None]
         wanted = self.wishes.latency if to_next else ALONE
         result["samples_ns"] = to_next if wanted == TO_NEXT else alone
         phases = {ALONE: alone, TO_NEXT: to_next} | {
-            other.title: other.alone_ns[other.num_unsettled() :] for other in others
+            other.title: [ns for ns in other.alone_ns[other.num_unsettled() :] if ns is not None]
+            for other in others
         }
         phases |= phase_times(rank0, main, first, last)
         result["phase_samples_ns"] = {name: values for name, values in phases.items() if values}
@@ -234,6 +237,7 @@ class OwnProgram:
             environment["ranks"] = len(ranks)
         if (
             to_next
+            and alone
             and wanted == TO_NEXT
             and statistics.median(alone) < 0.5 * statistics.median(to_next)
         ):

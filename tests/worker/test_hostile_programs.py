@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import H100
 from worker import own_program, printed
-from worker.hooks.warpboard_hooks import CHUNK_BYTES, HAS_EVENTS, IS_READ, RECORD
+from worker.hooks.warpboard_records import CHUNK_BYTES, HAS_EVENTS, RECORD
 from worker.outcomes import OutcomeCode, load_result, tail_text
 from worker.own_program import HOOKS_FOLDER, OwnProgram, Wishes
 from worker.process import ProcessLimits, ProcessResult, run_process
@@ -129,7 +129,7 @@ def test_what_stands_in_the_place_of_records_is_not_read(
 def test_times_that_are_no_numbers_make_no_step(tmp_path: Path) -> None:
     _say(tmp_path, {"name": 0, "type": "Model", "parameters": 3})
     odd = (math.inf, -math.inf, math.nan)
-    flags = HAS_EVENTS | IS_READ
+    flags = HAS_EVENTS
     values = [(1, 0, 0, flags, 1, n, n + 5, odd[n % 3], odd[n // 3 % 3]) for n in range(27)]
     (tmp_path / "process-1.bin").write_bytes(
         b"".join(RECORD.pack(*v) for v in values).ljust(CHUNK_BYTES, b"\0")

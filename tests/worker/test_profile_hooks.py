@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.hooks import warpboard_hooks
+from worker.hooks import warpboard_facts
 from worker.profile.records import load_processes
 from worker.profile.steps import find_steps, phase_times
 
@@ -309,19 +309,20 @@ def test_marked_phases_are_timed_in_each_step_and_summed_where_they_recur(hooked
         assert times["prefill"][number] + times["decode"][number] <= alone
 
 
-@pytest.mark.parametrize(
-    ("kind", "passes", "calls"),
-    [("inference", 1, 5), ("training", 1, 6), ("training", 4, 6)],
-)
-def test_a_step_costs_few_calls_of_cuda_however_many_passes_it_accumulates(
-    with_torch, kind, passes, calls
+@pytest.mark.parametrize(("kind", "passes"), [("inference", 1), ("training", 1), ("training", 4)])
+def test_a_short_step_costs_one_event_and_one_reading_and_its_end_another_now_and_then(
+    with_torch, kind, passes
 ):
     script = (PROGRAMS / "counted_cuda.py").read_text()
     output, [process] = with_torch(script, kind, passes)
     counted = json.loads(output)
 
-    assert sum(counted.values()) == pytest.approx(calls, abs=0.2)
-    assert "synchronize" not in counted
+    # On a busy machine some steps are not short, and their ends are timed too.
+    assert 1.1 <= counted["record"] < 1.6
+    assert counted["elapsed"] == counted["record"]
+    assert counted["query"] < 0.1
+    assert set(counted) <= {"record", "elapsed", "query", "new"}
+    assert counted.get("new", 0) < 0.4
     assert process.facts["memory"] == {
         "peak_allocated_bytes": 5, "peak_reserved_bytes": 7, "num_alloc_retries": 2,
     }  # fmt: skip
@@ -329,7 +330,9 @@ def test_a_step_costs_few_calls_of_cuda_however_many_passes_it_accumulates(
     assert steps.kind == kind and steps.on_gpu
     # The first passes come before it is known that an optimizer follows.
     assert len(steps) >= 218
-    assert all(ns > 0 for ns in steps.alone_ns)
+    assert all(ns is None or ns > 0 for ns in steps.alone_ns)
+    assert 20 <= sum(ns is not None for ns in steps.alone_ns) <= 150
+    assert sum(ns is None for ns in steps.to_next_ns) == 1
 
 
 @pytest.mark.parametrize(("variable", "by"), [("3", ", by OMP_NUM_THREADS"), ("1", "")])
@@ -362,4 +365,4 @@ def test_two_threads_of_a_core_count_once_and_a_quota_counts(monkeypatch, tmp_pa
         (tmp_path / "fs/cgroup/cpu.max").write_text(f"{quota}\n")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
 
-    assert warpboard_hooks.usable_cores(str(tmp_path)) == cores
+    assert warpboard_facts.usable_cores(str(tmp_path)) == cores

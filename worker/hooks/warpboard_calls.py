@@ -7,7 +7,8 @@ Imported as torch arrives in the program. Standard library and the program's own
 import os
 import weakref
 
-from warpboard_hooks import CALL, FLUSH_EVERY_NS, GRAD, HOOK, clock_ns, get_ident, size_of
+from warpboard_records import CALL, GRAD
+from warpboard_session import HOOK, clock_ns, get_ident, size_of
 
 
 def make_hooks(session, torch):
@@ -53,7 +54,7 @@ def adopt(session, module, number, torch):
     """
     count = session.num_calls[number] = session.num_calls.get(number, 0) + 1
     own = vars(module)
-    if count < 2 or not session.is_lean or own.get("_compiled_call_impl") is not None:
+    if count < 2 or not session.is_timed or own.get("_compiled_call_impl") is not None:
         return
     if isinstance(module, torch.jit.ScriptModule):
         return
@@ -63,11 +64,13 @@ def adopt(session, module, number, torch):
 def make_timed(session, ref, number, torch):
     """Return what calls a module and writes the call down: as little as can be."""
     is_compiling, is_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
-    waiting, rows = session.waiting, session.rows
+    waiting, add = session.waiting, session.records.add
     generation, thread = session.generation, session.thread
-    is_cuda_in_use = torch.cuda.is_initialized
+    counts_steps = session.num_steps > 0
+    record = state = keep = None
 
     def timed(*args, **kwargs):
+        nonlocal record, state, keep
         module = ref()
         if is_compiling():
             return module._call_impl(*args, **kwargs)
@@ -84,17 +87,28 @@ def make_timed(session, ref, number, torch):
             # A training step is over with its optimizer: of its calls only the first's start tells.
             is_part = flags and session.is_training
             is_inner = is_part and not session.is_between
-            if is_part:
+            if counts_steps and not session.is_marked:
+                session.boundary(number, flags)
+            elif is_part:
                 session.is_between = False
-            event = None if is_inner or not is_cuda_in_use() else session.event()
+            event = None
+            if not is_inner and (session.on_gpu or session.uses_gpu()):
+                if record is None:
+                    record, state = session.recorder(number, module)
+                    keep = session.events.pending.append
+                event = record()
             start_ns = clock_ns()
             result = module._call_impl(*args, **kwargs)
             end_ns = clock_ns()
             size = 0 if is_part else size_of(args, kwargs)
-            end_event = None if event is None or is_part else session.event(starts=False)
-            rows.append((CALL, flags, number, size, start_ns, end_ns, event, end_event))
-            if end_ns - session.flushed_ns > FLUSH_EVERY_NS:
-                session.flush(end_ns)
+            if event is None:
+                add(CALL, flags, number, 0, size, start_ns, end_ns)
+            else:
+                has_end = not is_part and session.times_end(start_ns)
+                end_event = record() if has_end else None
+                keep((add(CALL, flags, number, state, size, start_ns, end_ns), event, end_event))
+            if end_ns > session.next_read_ns:
+                session.read_events(end_ns)
             return result
         finally:
             waiting[HOOK] = hook
@@ -136,23 +150,47 @@ def wrap_module_compile(session, module_class):
 
         self._compiled_call_impl = timed
 
-    compile.__doc__ = compile_module.__doc__
-    compile.__wrapped__ = compile_module
-    module_class.compile = compile
+    module_class.compile = like(compile, compile_module)
 
 
-def wrap_graph_replay(session, torch):
-    """See the replay of a CUDA graph that the program captured itself as an outermost call."""
+def wrap_graphs(session, torch):
+    """See CUDA graphs that the program captures itself: a replay is an outermost call.
+
+    While one is captured no event is recorded, which would become a part of it, and none is read,
+    which would break it.
+    """
     graph = getattr(torch.cuda, "CUDAGraph", None)
-    replay = getattr(graph, "replay", None)
-    if replay is None or "replay" not in vars(graph):
-        return
+    own = vars(graph) if graph is not None else {}
+    replay, begin, end = (own.get(n) for n in ("replay", "capture_begin", "capture_end"))
 
     def timed(self):
         if HOOK not in session.waiting:
             return replay(self)
         return session.around(self, replay, self)
 
-    timed.__doc__ = replay.__doc__
-    timed.__wrapped__ = replay
-    graph.replay = timed
+    def capture_begin(self, *args, **kwargs):
+        session.note_capture(True)
+        try:
+            return begin(self, *args, **kwargs)
+        except BaseException:
+            session.note_capture(False)
+            raise
+
+    def capture_end(self, *args, **kwargs):
+        try:
+            return end(self, *args, **kwargs)
+        finally:
+            session.note_capture(False)
+
+    if replay is not None:
+        graph.replay = like(timed, replay)
+    if begin is not None and end is not None:
+        graph.capture_begin = like(capture_begin, begin)
+        graph.capture_end = like(capture_end, end)
+
+
+def like(function, original):
+    """Let a function stand in for another: with its words, and the way back."""
+    function.__doc__ = original.__doc__
+    function.__wrapped__ = original
+    return function

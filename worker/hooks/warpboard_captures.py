@@ -6,7 +6,7 @@ the PyTorch profiler. Standard library and the program's own torch only; Python 
 
 import os
 
-from warpboard_hooks import is_wrapper
+from warpboard_session import is_wrapper
 
 MAX_BLOCKS = 256
 """Modules inside the outermost one that get a range of their own."""

@@ -14,7 +14,13 @@ from typing import Any
 from captures.contents import open_plain
 from captures.manifest import is_plain_name
 from core.errors import CaptureError
-from worker.hooks.warpboard_hooks import CHUNK_BYTES, HAS_EVENTS, IS_READ, MAX_RECORDS, RECORD
+from worker.hooks.warpboard_records import (
+    CHUNK_BYTES,
+    DEVICE_SHIFT,
+    HAS_EVENTS,
+    MAX_RECORDS,
+    RECORD,
+)
 
 MAX_PROCESSES = 4096
 MAX_FACTS_BYTES = 4 << 20
@@ -41,6 +47,7 @@ class Record:
     gpu_start: tuple[int, float] | None
     "On the GPU's clock: number of a stretch without gaps, and ns in it; None: not recorded."
     gpu_call_ns: float | None
+    "None: not recorded; short steps have it now and then."
 
 
 @dataclass(slots=True)
@@ -117,11 +124,12 @@ def _load_records(path: Path) -> list[Record]:
 
 
 class _GpuClock:
-    """Adds up the distances between records; where one is missing a new stretch begins."""
+    """Adds up the distances between records of a GPU; where one is missing a new stretch begins."""
 
     def __init__(self) -> None:
-        self._stretch = 0
-        self._at_ns: float | None = None
+        self._num_stretches = 0
+        self._at: dict[int, tuple[int, float]] = {}
+        "Device -> the last record's stretch, and where it is in it."
 
     def record(
         self,
@@ -135,16 +143,7 @@ class _GpuClock:
         call_ms: float,
         distance_ms: float,
     ) -> Record:
-        at: tuple[int, float] | None = None
-        if state & IS_READ and math.isfinite(call_ms):
-            if not math.isfinite(distance_ms) or self._at_ns is None:
-                self._stretch += 1
-                self._at_ns = 0.0
-            else:
-                self._at_ns += distance_ms * 1e6
-            at = (self._stretch, self._at_ns)
-        elif state & HAS_EVENTS:
-            self._at_ns = None
+        at = self._place(state >> DEVICE_SHIFT, distance_ms) if state & HAS_EVENTS else None
         return Record(
             kind=kind,
             flags=flags,
@@ -153,5 +152,17 @@ class _GpuClock:
             start_ns=start_ns,
             end_ns=end_ns,
             gpu_start=at,
-            gpu_call_ns=None if at is None else call_ms * 1e6,
+            gpu_call_ns=None if at is None or not math.isfinite(call_ms) else call_ms * 1e6,
         )
+
+    def _place(self, device: int, distance_ms: float) -> tuple[int, float] | None:
+        before = self._at.pop(device, None)
+        if not math.isfinite(distance_ms):
+            return None
+        if before is None:
+            self._num_stretches += 1
+            at = (self._num_stretches, 0.0)
+        else:
+            at = (before[0], before[1] + distance_ms * 1e6)
+        self._at[device] = at
+        return at

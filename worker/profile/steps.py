@@ -8,7 +8,8 @@ An inference step is a call of the outermost module. A program's own marks come 
 
 Two durations of every step: from its start to its own end (`alone`), and from its start to the next
 one's (`to_next`), which holds what the program does in between: data, sampling, logging. Steps with
-something of another kind in between have no `to_next`.
+something of another kind in between have no `to_next`. Of short steps on a GPU only some have
+`alone`: the event that would tell it is dear to them.
 """
 
 from bisect import bisect_right
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from worker.hooks.warpboard_hooks import CALL, GRAD, MARK, OPTIMIZER, PHASE
+from worker.hooks.warpboard_records import CALL, GRAD, MARK, OPTIMIZER, PHASE
 from worker.profile.records import Process, Record
 
 MAIN_SIZE_FRAC = 0.6
@@ -36,7 +37,7 @@ class Steps:
     "In words, with the name of the module or mark."
     root: str | None = None
     "Type of the module whose calls are steps; None where its calls alone do not make them."
-    alone_ns: list[int] = field(default_factory=list)
+    alone_ns: list[int | None] = field(default_factory=list)
     to_next_ns: list[int | None] = field(default_factory=list)
     starts_ns: list[int] = field(default_factory=list)
     "On the host's clock."
@@ -50,8 +51,9 @@ class Steps:
         """Return how many leading steps are start-up: compilation, tuning, first allocations."""
         if len(self) < 4:
             return min(1, len(self) - 1) if len(self) else 0
-        limit = SETTLED_FACTOR * sorted(self.alone_ns)[len(self) // 2]
-        settled = [ns <= limit for ns in self.alone_ns]
+        known = sorted(ns for ns in self.alone_ns if ns is not None)
+        limit = SETTLED_FACTOR * known[len(known) // 2] if known else 0
+        settled = [ns is None or ns <= limit for ns in self.alone_ns]
         pairs = pairwise(settled)
         first = next((i for i, both in enumerate(pairs) if all(both)), 0)
         return max(min(first, len(self) // 2), min(3, len(self) // 4))
@@ -168,10 +170,9 @@ def _training(process: Process, anchors: frozenset[int]) -> Steps:
             start, before = None, record
     steps.on_gpu = _mostly_gpu([s for s, _, _ in spans])
     for i, (first, last, has_others) in enumerate(spans):
-        alone = _between(first, last, steps.on_gpu)
         following = spans[i + 1][0] if i + 1 < len(spans) and not has_others else None
-        if alone is not None:
-            steps.alone_ns.append(alone)
+        if not steps.on_gpu or first.gpu_start is not None:
+            steps.alone_ns.append(_between(first, last, steps.on_gpu))
             steps.to_next_ns.append(_between(first, following, steps.on_gpu))
             steps.starts_ns.append(first.start_ns)
     roots = Counter(r.name for r in process.records if r.kind == CALL and r.flags & GRAD)
@@ -190,11 +191,11 @@ def _inference(process: Process, calls: Sequence[Record], *, after_training: boo
         facts = process.names.get(record.name, {})
         return str(facts.get("type", "?")), int(facts.get("parameters", 0))
 
-    taken: Counter[tuple[str, int]] = Counter()
+    by_model: dict[tuple[str, int], list[Record]] = defaultdict(list)
     for record in calls:
-        taken[model(record)] += _call_ns(record)
-    chosen = taken.most_common(1)[0][0]
-    own = [r for r in calls if model(r) == chosen]
+        by_model[model(record)].append(record)
+    chosen = max(by_model, key=lambda model: _taken_ns(by_model[model]))
+    own = by_model[chosen]
     noun = "evaluation call" if after_training else "call"
     sizes = Counter(r.size for r in own)
     size, count = sizes.most_common(1)[0]
@@ -224,17 +225,19 @@ def _fill(steps: Steps, own: Sequence[Record], everything: Sequence[Record]) -> 
                 following[id(last)] = record
             last = record
     for record in own:
-        alone = _call_ns(record) if not steps.on_gpu else record.gpu_call_ns
-        if alone is not None:
-            steps.alone_ns.append(round(alone))
+        alone = record.gpu_call_ns if steps.on_gpu else record.end_ns - record.start_ns
+        if not steps.on_gpu or record.gpu_start is not None:
+            steps.alone_ns.append(None if alone is None else round(alone))
             steps.to_next_ns.append(_between(record, following.get(id(record)), steps.on_gpu))
             steps.starts_ns.append(record.start_ns)
 
 
-def _call_ns(record: Record) -> int:
-    if record.gpu_call_ns is not None:
-        return round(record.gpu_call_ns)
-    return record.end_ns - record.start_ns
+def _taken_ns(calls: Sequence[Record]) -> float:
+    """Return what calls took altogether: by those that the GPU timed, where it timed any."""
+    timed_ns = [r.gpu_call_ns for r in calls if r.gpu_call_ns is not None]
+    if timed_ns:
+        return sum(timed_ns) / len(timed_ns) * len(calls)
+    return sum(r.end_ns - r.start_ns for r in calls)
 
 
 def _mostly_gpu(records: Sequence[Record]) -> bool:

@@ -1,39 +1,44 @@
 """Steps on a CPU with a stand-in for CUDA's events that counts what is asked of it."""
 
 import collections
+import contextlib
 import json
 import sys
 import time
+from typing import ClassVar
 
 import torch
 import warpboard_hooks
+import warpboard_session
+from warpboard_events import Events
 
 counts = collections.Counter()
 
 
-class Event:
-    def __init__(self, enable_timing=False):
-        self.at_ns = 0
+class Driver:
+    """An event is the number of an entry in a list of times."""
 
-    def record(self, stream):
+    at_ns: ClassVar[list[int]] = [0]
+
+    def new(self):
+        counts["new"] += 1
+        self.at_ns.append(0)
+        return len(self.at_ns) - 1
+
+    def record(self, event, stream):
         counts["record"] += 1
-        self.at_ns = time.perf_counter_ns()
+        self.at_ns[event] = time.perf_counter_ns()
 
-    def query(self):
+    def is_past(self, event):
         counts["query"] += 1
         return True
 
-    def elapsed_time(self, other):
+    def elapsed_ms(self, first, second):
         counts["elapsed"] += 1
-        return (other.at_ns - self.at_ns) / 1e6
+        return (self.at_ns[second] - self.at_ns[first]) / 1e6
 
-    def synchronize(self):
+    def wait(self, event):
         counts["synchronize"] += 1
-
-
-def is_capturing():
-    counts["capturing"] += 1
-    return False
 
 
 class Gpu:
@@ -41,11 +46,11 @@ class Gpu:
 
 
 session = warpboard_hooks.current()
-session.new_event, session.record_event = Event, Event.record
-session.is_capturing = is_capturing
-warpboard_hooks.is_cuda_in_use = torch.cuda.is_initialized = lambda: True
-torch._C._cuda_getDevice = torch._C._cuda_getCurrentRawStream = lambda *given: 0
-torch.cuda.current_stream = torch.cuda.current_device = lambda *given: 0
+warpboard_session.sibling("warpboard_events").make_events = lambda torch: Events(torch, Driver())
+torch.cuda.is_initialized = lambda: True
+torch.cuda.device = contextlib.nullcontext
+torch._C._cuda_getCurrentRawStream = lambda device: 0
+torch.cuda.current_device = lambda: 0
 torch.cuda.memory_stats = lambda: {
     "allocated_bytes.all.peak": 5,
     "reserved_bytes.all.peak": 7,
@@ -70,13 +75,10 @@ def step(kind, passes):
 
 
 kind, passes = sys.argv[1], int(sys.argv[2])
-for _ in range(20):
+for number in range(220):
     step(kind, passes)
-session.flush(time.perf_counter_ns())
-session.read_events(1 << 30)
-counts.clear()
-for _ in range(200):
-    step(kind, passes)
-session.flush(time.perf_counter_ns())
-session.read_events(1 << 30)
+    if number % 20 == 19:
+        session.events.read(1 << 30)
+    if number == 19:
+        counts.clear()
 print(json.dumps({name: count / 200 for name, count in counts.items()}))
