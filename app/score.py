@@ -44,11 +44,25 @@ def score_document(db: Database, data_dir: DataDir) -> dict[str, Any]:
             dataclasses.asdict(r) | {"is_poor": r.is_poor, "is_known": r.is_known}
             for r in records_of(outcomes).values()
         ],
+        "overall": _overall(outcomes),
         "pairs": [
             dataclasses.asdict(x) | {"error_frac": x.error_frac, "is_inside": x.is_inside}
             for x in outcomes
         ],
         "not_offered": [{"name": n, "reason": r} for n, r in NO_MODEL.items()],
+    }
+
+
+def _overall(outcomes: Sequence[Outcome]) -> dict[str, float] | None:
+    """Return the score over all kinds; None without a pair."""
+    if not outcomes:
+        return None
+    num_inside = sum(x.is_inside for x in outcomes)
+    return {
+        "num_pairs": len(outcomes),
+        "num_inside": num_inside,
+        "inside_frac": num_inside / len(outcomes),
+        "median_error_frac": statistics.median(abs(x.error_frac) for x in outcomes),
     }
 
 

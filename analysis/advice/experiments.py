@@ -45,6 +45,8 @@ NO_MODEL: Mapping[str, str] = {
     "tells what that costs",
     "fused attention with heads narrower than 128": "what share of the rate it reaches was not "
     "learned: the one pair measured was missed by 27 %",
+    "torch.compile of an own program whose host decides": "a launch of a compiled program took 1 "
+    "to 2 times as long as one of the same program as it was, on pairs of our own workloads",
     "CUBLAS_WORKSPACE_CONFIG": "it lets cuBLAS choose other kernels: which, and how fast they are, "
     "is not in the run",
     "CUDA_MODULE_LOADING=EAGER": "it moves the loading of kernels from their first launch to the "
@@ -312,6 +314,7 @@ def not_offered(
         "compile=default of a training step whose host decides": is_training and eager,
         "compile=reduce-overhead of a training step": is_training and eager,
         "fused attention with heads narrower than 128": has_narrow_heads(params),
+        "torch.compile of an own program whose host decides": is_own_on_gpu,
         "CUBLAS_WORKSPACE_CONFIG": is_own_on_gpu,
         "CUDA_MODULE_LOADING=EAGER": is_own_on_gpu,
         "NVIDIA_TF32_OVERRIDE=1": is_own_on_gpu,

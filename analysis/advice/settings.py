@@ -90,7 +90,7 @@ def code_changes(
     """Yield CUDA graph, `torch.compile` and fused optimizer, each with the lines to change.
 
     The models are those of `analysis.advice.models`. A graph and `reduce-overhead` only of steps
-    without an optimizer; `torch.compile` of a training step only where the GPU decides.
+    without an optimizer; `torch.compile` only where the GPU decides.
     """
     is_whole = step_ns and abs(step.gpu_ns / step_ns - 1) < OTHER_OPERATIONS_FRAC
     if not step.on_gpu or step.operations.empty or not is_whole:
@@ -106,7 +106,7 @@ def code_changes(
         yield _change("compile_graph", title, compiled, REDUCE_OVERHEAD_LINES)
     if not is_compiled and not has_graphs:
         fused = models.compiled(step)
-        if fused and not (trains and fused.host_decides):
+        if fused and not fused.host_decides:
             yield _change("compile", "torch.compile", fused, ("model = torch.compile(model)",))
     yield _change("optimizer", "Fused optimizer", fused_optimizer(step), FUSED_LINES)
 

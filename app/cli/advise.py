@@ -103,6 +103,19 @@ def outcome_text(e: dict[str, Any]) -> str:
 
 
 def _print_score(score: dict[str, Any]) -> None:
+    overall, limits = score["overall"], score["limits"]
+    if overall is None:
+        print(
+            "no prediction has been tested yet: try an experiment with `warpboard advise RUN --try`"
+        )
+        return
+    print(
+        f"{overall['num_pairs']} predictions measured: median error "
+        f"{100 * overall['median_error_frac']:.1f} %, {overall['num_inside']} inside the stated "
+        f"interval ({100 * overall['inside_frac']:.0f} %)\n"
+        f"A kind is offered up to a median error of {100 * limits['median_error_frac']:.0f} % and "
+        f"from {100 * limits['inside_frac']:.0f} % inside.\n"
+    )
     print_table(
         [
             {

@@ -257,10 +257,17 @@ def test_lines_of_a_program_are_no_job(
 def test_two_runs_that_differ_in_a_setting_are_a_pair_of_the_score(
     stored: dict[str, Any], db: Database, own: tuple[str, str]
 ) -> None:
-    [pair] = score.score_document(db, stored["data"])["pairs"]
+    found = score.score_document(db, stored["data"])
 
+    [pair] = found["pairs"]
     assert (pair["kind"], pair["experiment"]) == ("setting", "loading")
     assert pair["measured_ns"] / 1e6 == pytest.approx(clean_median_ms(stored["reduced"]), rel=1e-3)
+    assert found["overall"] == {
+        "num_pairs": 1,
+        "num_inside": int(pair["is_inside"]),
+        "inside_frac": float(pair["is_inside"]),
+        "median_error_frac": abs(pair["error_frac"]),
+    }
 
 
 def keep(db: Database, stored: dict[str, Any], *, predicted_ns: float) -> None:

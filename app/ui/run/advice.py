@@ -1,6 +1,5 @@
 """Experiments on a run: the change, the predicted gain, the measured one."""
 
-import statistics
 from typing import Any
 
 import pandas as pd
@@ -129,7 +128,7 @@ def score() -> None:
     record = data.fetch_score()
     pairs = record["pairs"]
     if pairs:
-        cards(_score_cards(pairs, record["limits"]))
+        cards(_score_cards(record))
         st.subheader("By kind of change", anchor=False)
         show_table(_kinds(record["kinds"]), alt="Record of each kind of change")
         st.caption(
@@ -156,9 +155,8 @@ def score() -> None:
     )
 
 
-def _score_cards(pairs: list[dict[str, Any]], limits: dict[str, float]) -> list[Card]:
-    num_inside = sum(p["is_inside"] for p in pairs)
-    error = statistics.median(abs(p["error_frac"]) for p in pairs)
+def _score_cards(record: dict[str, Any]) -> list[Card]:
+    pairs, limits, overall = record["pairs"], record["limits"], record["overall"]
     kinds = len({p["kind"] for p in pairs})
     return [
         Card(
@@ -170,14 +168,14 @@ def _score_cards(pairs: list[dict[str, Any]], limits: dict[str, float]) -> list[
         ),
         Card(
             label="Inside their interval",
-            value=percent(num_inside / len(pairs)),
-            note=f"{count(num_inside)} of {count(len(pairs))}; required: "
+            value=percent(overall["inside_frac"]),
+            note=f"{count(overall['num_inside'])} of {count(len(pairs))}; required: "
             f"{percent(limits['inside_frac'])} for each kind",
             definition="Outcomes inside the interval predicted beforehand.",
         ),
         Card(
             label="Median error",
-            value=percent(error),
+            value=percent(overall["median_error_frac"]),
             note=f"required: at most {percent(limits['median_error_frac'])} for each kind",
             definition="Median of |predicted / measured - 1|.",
         ),
@@ -185,6 +183,7 @@ def _score_cards(pairs: list[dict[str, Any]], limits: dict[str, float]) -> list[
 
 
 _KIND_WORDS = {
+    "allocator": "expandable segments",
     "attention": "fused attention",
     "attention_triton": "Triton attention",
     "batch": "larger batch",
@@ -194,12 +193,15 @@ _KIND_WORDS = {
     "dtype": "narrower dtype",
     "graph": "CUDA graph",
     "optimizer": "fused optimizer",
+    "pinned_copies": "pinned host memory",
     "tf32": "TF32",
+    "threads": "CPU threads",
 }
 
 
 def _kind(name: str) -> str:
-    return _KIND_WORDS.get(name, name.replace("_", " "))
+    kind, sign, where = name.partition(" (")
+    return _KIND_WORDS.get(kind, kind.replace("_", " ")) + sign + where
 
 
 def _kinds(kinds: list[dict[str, Any]]) -> pd.DataFrame:

@@ -167,18 +167,26 @@ def test_pageable_copies_take_the_time_of_pinned_ones() -> None:
     assert found["pinned_copies"].estimate.latency_ns == pytest.approx(500_000)
 
 
-def test_a_step_of_short_kernels_is_offered_a_graph_and_both_ways_to_compile() -> None:
+def test_a_step_of_short_kernels_is_offered_graphs_and_no_compiling_without_them() -> None:
     # A product of 10 us and additions of 3 and 2, ten times, in a step of 1 ms: the host decides.
-    # Fused, 20 launches are left of 30.
     made = step(1000, [gemm(10), elementwise(3), elementwise(2)] * 10)
 
     found = offered(made, step_ns=150_000.0)
 
-    assert set(found) == {"graph", "compile_graph", "compile"}
+    assert set(found) == {"graph", "compile_graph"}
     assert found["graph"].estimate.latency_ns == pytest.approx(150_000 + 30 * 430 + 5000)
-    assert found["compile"].estimate.latency_ns == pytest.approx(1_000_000 * 20 / 30)
-    assert found["compile"].lines == ("model = torch.compile(model)",)
     assert {s.kind for s in found.values()} == {f"{n} (own program)" for n in found}
+
+
+def test_a_step_of_long_kernels_is_offered_compiling_by_what_fusing_takes_away() -> None:
+    # 50 us of additions become 30 with a product of 50 each, nine times in a step of 1 ms.
+    made = step(1000, [gemm(50), elementwise(30), elementwise(20)] * 9)
+
+    found = offered(made, step_ns=900_000.0)
+
+    gap_ns = (1_000_000 - 900_000) / 27
+    assert found["compile"].estimate.latency_ns == pytest.approx(720_000 + 18 * gap_ns)
+    assert found["compile"].lines == ("model = torch.compile(model)",)
 
 
 @pytest.mark.parametrize(
