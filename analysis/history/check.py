@@ -37,6 +37,16 @@ class JobCheck:
     lines: tuple[LineCheck, ...]
 
     @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the answer is what it is, a sentence for each metric."""
+        if self.lines:
+            return tuple(check.reason for check in self.lines)
+        return (
+            f"undecided: {runs(self.history.job.num_runs)} finished, and no number that two of "
+            f"them have; a change needs {MIN_RUNS}",
+        )
+
+    @property
     def answer(self) -> GateAnswer:
         answers = {check.answer for check in self.lines} or {GateAnswer.UNDECIDED}
         order = (GateAnswer.REGRESSION, GateAnswer.UNDECIDED, GateAnswer.PASSED)
@@ -61,7 +71,7 @@ def _check(line: Line, limit_pct: float | None, num_new: int) -> LineCheck:
     answer = GateAnswer.PASSED
     if num < MIN_RUNS:
         answer = GateAnswer.UNDECIDED
-        reason = f"{name}: {num} of the {MIN_RUNS} runs that a change needs"
+        reason = f"{name}: undecided, {num} of the {MIN_RUNS} runs that a change needs"
     elif change is None:
         reason = f"{name}: no change in the newest {min(num_new, num)} runs"
     else:
@@ -73,6 +83,11 @@ def _check(line: Line, limit_pct: float | None, num_new: int) -> LineCheck:
     if answer == GateAnswer.PASSED and (seen := seen_text(line)):
         reason += f"; {seen}"
     return LineCheck(line=line, answer=answer, reason=reason, change=change)
+
+
+def runs(number: int) -> str:
+    """Return a number of runs in words."""
+    return "1 run" if number == 1 else f"{number} runs"
 
 
 def amount(line: Line, value: float) -> str:
@@ -115,19 +130,24 @@ def to_markdown(
     of the dashboard, for links to comparisons; without one the command stands there.
     """
     worst = [c for c in checks if c.answer == GateAnswer.REGRESSION]
+    unknown = [c for c in checks if c.answer == GateAnswer.UNDECIDED]
     head = "no regression" if not worst else f"{len(worst)} of {len(checks)} jobs got worse"
+    if unknown:
+        told = f"{len(unknown)} of {len(checks)} jobs undecided"
+        head = told if len(unknown) == len(checks) else f"{head}, {told}"
     parts = [f"## Warpboard: {head}\n"]
     for check in checks:
         job = check.history.job
         where = f" on {_plain(job.gpu_model)}" if job.gpu_model else ""
         parts.append(f"### {_plain(job.name)}{where}: {check.answer}\n")
+        if not check.lines:
+            parts += [f"{reason[0].upper()}{reason[1:]}.\n" for reason in check.reasons]
+            continue
         rows = ["| metric | now | change | answer |", "| --- | ---: | ---: | --- |"]
         rows += [_row(line_check) for line_check in check.lines]
         parts.append("\n".join(rows) + "\n")
         for line_check in check.lines:
             parts += _change_lines(line_check, differs, url)
-        if not check.lines:
-            parts.append(f"Fewer than {MIN_RUNS} finished runs with a number to follow.\n")
     return "\n".join(parts)
 
 

@@ -55,8 +55,8 @@ def run(options: Namespace, data: DataDir) -> int:
         _write(options, checks, differs)
     if options.fail_above is not None:
         for check in checks:
-            for line in check.lines or ():
-                note(f"{check.history.job.name}: {line.reason}")
+            for reason in check.reasons:
+                note(f"{check.history.job.name}: {reason}")
     if options.json:
         print_json(_document(options, checks, differs, str(answer)))
     else:
@@ -129,17 +129,17 @@ def _document(
 
 
 def _lines(checks: list["JobCheck"], differs: Any) -> list[str]:
-    from analysis.history.check import amount, change_text, compare_words
+    from analysis.history.check import amount, change_text, compare_words, runs
 
     lines = []
     for check in checks:
         job = check.history.job
-        lines.append(f"{job.name} on {job.gpu_model or 'an unknown device'}, {job.num_runs} runs")
+        lines.append(f"{job.name} on {job.gpu_model or 'an unknown device'}, {runs(job.num_runs)}")
         for judged in check.lines:
             line = judged.line
             lines.append(
                 f"  {line.trend.label}: {amount(line, line.level)} now,"
-                f" runs spread by {line.spread_frac:.1%}; {len(line.changes)} changes"
+                f" runs spread by {line.spread_frac:.1%}; {_changes(len(line.changes))}"
             )
             for change in line.changes:
                 differences = differs[change.after[0], line.trend.name, change.index]
@@ -149,5 +149,9 @@ def _lines(checks: list["JobCheck"], differs: Any) -> list[str]:
             if not line.changes:
                 lines.append(f"    {judged.reason}")
         if not check.lines:
-            lines.append("  no number that two of its runs have")
+            lines += [f"  {reason}" for reason in check.reasons]
     return lines
+
+
+def _changes(number: int) -> str:
+    return "1 change" if number == 1 else f"{number or 'no'} changes"

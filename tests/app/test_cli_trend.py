@@ -63,6 +63,35 @@ def test_a_short_history_passes_unless_asked_to_fail(cli: Cli, db: Database) -> 
     assert cli("trend", "nightly 0", "--fail-above", "5", "--on-inconclusive", "fail") == 4
 
 
+@pytest.mark.parametrize("status", ["done", "failed"])
+def test_a_history_that_cannot_be_judged_says_so_and_is_no_clean_bill(
+    cli: Cli, db: Database, tmp_path: Path, status: str
+) -> None:
+    store_nights(db, [2.0])
+    with db.atomic():
+        db.conn.execute("UPDATE runs SET status = ?", [status])
+    report = tmp_path / "report.md"
+
+    assert cli("trend", "nightly 0", "--fail-above", "5", "--markdown", str(report)) == 0
+
+    number = "1 run finished" if status == "done" else "0 runs finished"
+    assert f"undecided: {number}" in cli.err and number in cli.out
+    assert report.read_text().startswith("## Warpboard: 1 of 1 jobs undecided\n")
+    assert number in report.read_text()
+
+
+def test_one_judged_job_beside_one_that_cannot_be_is_told_apart(
+    cli: Cli, db: Database, slowed: list[str], tmp_path: Path
+) -> None:
+    store_nights(db, [2.0, 2.1], params={"compile": "default"}, name="new")
+    report = tmp_path / "report.md"
+
+    assert cli("trend", "workload:decode", "--fail-above", "5", "--markdown", str(report)) == 1
+
+    head = report.read_text().splitlines()[0]
+    assert head == "## Warpboard: 1 of 2 jobs got worse, 1 of 2 jobs undecided"
+
+
 def test_a_filter_checks_every_job_it_names(cli: Cli, db: Database, slowed: list[str]) -> None:
     store_nights(db, [4.0] * 10, params={"compile": "default"}, name="compiled")
 
