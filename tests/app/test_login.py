@@ -1,5 +1,7 @@
 """The optional login: closed when its file is wrong, and only for those whom it names."""
 
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +96,44 @@ def test_configured_login_shows_a_button_and_nothing_else(secrets: Path) -> None
         (SECRETS.partition("[access]")[0] + "[access]\nanyone = 'true'", "who may enter"),
         (SECRETS.partition("[access]")[0] + "[access]\nanyone = 1", "who may enter"),
         (SECRETS + "[auth]\n", "fix it"),
+        (SECRETS.replace("http://localhost:8501", "http://["), "redirect_uri: .* is no address"),
+        (SECRETS.replace("http://localhost:8501", "http://a\\u2100b"), "is no address"),
+        (SECRETS.replace("http://localhost:8501", "http://localhost:99999"), "is no address"),
+        (SECRETS.replace("http://localhost:8501", "http://"), "is no address"),
+        (SECRETS.replace("http://localhost:8501", "http://u:p@localhost"), "is no address"),
+        (SECRETS.replace("/oauth2callback", "/oauth2callback?next=x"), "redirect_uri must be"),
+        (SECRETS.replace("https://id.example", "https://"), "must begin with https|is no address"),
+        (
+            SECRETS.replace("https://id.example", "https://[id"),
+            "server_metadata_url: .* no address",
+        ),
+        (SECRETS.replace("https://id.example", " https://id.example"), "is no address"),
+        (SECRETS.replace("https://id.example", "https://id.example\\n"), "is no address"),
+        (SECRETS.replace("[access]", "jwks_uri = 'http://id.example'\n[access]"), "jwks_uri must"),
+        (
+            SECRETS.replace("[access]", "[auth.client_kwargs]\nverify = false\n[access]"),
+            "certificates",
+        ),
+        (
+            SECRETS.replace("[access]", "[auth.client_kwargs]\nverify = 'no'\n[access]"),
+            "certificates",
+        ),
+        (SECRETS.replace("id.example", "login.microsoftonline.com/common"), "name your own tenant"),
+        (
+            SECRETS.replace("id.example", "Login.MicrosoftOnline.com//Organizations"),
+            "your own tenant",
+        ),
+        (SECRETS.replace("0123456789abcdef", "x" * 16), "cookie_secret can be guessed"),
+        (SECRETS.replace("0123456789abcdef", "change-me, please"), "cookie_secret can be guessed"),
+        (SECRETS.replace('client_id = "id"', 'client_id = " "'), "no complete provider"),
+        (SECRETS.replace("users =", "user ="), "user: it knows only users"),
+        (SECRETS.replace("users =", "Users ="), "Users: it knows only users"),
+        (SECRETS + "anyone = true", "anyone = true lets everybody in"),
+        (SECRETS.replace("Ada@example.com", "*@example.com"), "is not an address"),
+        (SECRETS.replace("Ada@example.com", "ada@example.com\\u200b"), "is not an address"),
+        (SECRETS.replace("Ada@example.com", "ada@example.com\\n"), "is not an address"),
+        (SECRETS.replace('"lab.example"', '"lab.example."'), "is not a domain"),
+        ("a=" + "[" * 9000, "fix it"),
         ("\ufeff[[auth]]\nclient_id = 'x'", "fix it"),
         (SECRETS.replace("[access]", "[auth.google]\nclient_id = 'x'\n[access]"), "no complete"),
     ],
@@ -124,6 +164,74 @@ def test_a_secrets_file_that_others_may_write_stops_the_start(secrets: Path, mod
         load_login()
     real.chmod(0o640)
     assert load_login() is not None
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "device", "nowhere", "holes", "utf-16"])
+@pytest.mark.parametrize("is_named", [True, False])
+def test_what_stands_in_the_place_of_the_secrets_file_stops_the_start(
+    secrets: Path, monkeypatch: pytest.MonkeyPatch, kind: str, is_named: bool
+) -> None:
+    if not is_named:
+        monkeypatch.delenv("WARPBOARD_SECRETS")
+        monkeypatch.setattr(login, "ROOT", secrets.parent)
+        secrets = secrets.parent / ".streamlit" / "secrets.toml"
+        secrets.parent.mkdir()
+    if kind == "folder":
+        secrets.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(secrets)
+    elif kind in ("device", "nowhere"):
+        secrets.symlink_to("/dev/zero" if kind == "device" else "not-mounted")
+    else:
+        secrets.write_text(SECRETS, encoding="utf-16" if kind == "utf-16" else "utf-8")
+        if kind == "holes":
+            os.truncate(secrets, 1 << 33)
+
+    with pytest.raises(UserError, match=re.escape(str(secrets))):
+        load_login()
+
+
+def test_a_home_that_nobody_has_is_a_file_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WARPBOARD_SECRETS", "~nobody-has-this-name/secrets.toml")
+    with pytest.raises(UserError, match="does not exist"):
+        load_login()
+
+
+def test_a_folder_in_which_others_may_replace_the_secrets_file_stops_the_start(
+    secrets: Path, tmp_path: Path
+) -> None:
+    real = tmp_path / "shared" / "real.toml"
+    real.parent.mkdir()
+    real.write_text(SECRETS)
+    secrets.symlink_to(real)
+    assert load_login() is not None
+
+    for mode, is_refused in ((0o777, True), (0o1777, False), (0o757, True), (0o755, False)):
+        real.parent.chmod(mode)
+        if is_refused:
+            with pytest.raises(UserError, match="others may put another file in its place"):
+                load_login()
+        else:
+            assert load_login() is not None
+
+
+def test_a_tenant_of_ones_own_may_say_who_may_enter(secrets: Path) -> None:
+    for text in (
+        SECRETS.replace("id.example", "login.microsoftonline.com/6f1c-lab/v2.0"),
+        SECRETS.replace("id.example", "login.microsoftonline.com/common").partition("users")[0]
+        + "anyone = true",
+    ):
+        secrets.write_text(text)
+        assert load_login() is not None
+
+
+def test_a_letter_beyond_ascii_in_the_list_is_no_other_letter(secrets: Path) -> None:
+    secrets.write_text(SECRETS.replace("lab.example", "\u212ait.example"))
+    found = load_login()
+    assert found is not None
+    assert not found.access.allows({"is_logged_in": True, "email": "eve@kit.example"})
 
 
 def test_a_complete_file_is_a_login(secrets: Path) -> None:
