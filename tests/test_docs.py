@@ -37,8 +37,8 @@ RESULTS_PAGE = DOCS / "results.md"
 PAGES = (README, *sorted(DOCS.glob("*.md")))
 EXAMPLE = DOCS / "examples" / "github-actions-compare.yml"
 CODE = ("app", "captures", "core", "worker", "workloads", "analysis", "db")
-INTERNAL = {"WARPBOARD_WORKER_SETTINGS"}
-"""Set by one process of ours for another."""
+INTERNAL = {"WARPBOARD_CONTAINER_PORT", "WARPBOARD_WORKER_SETTINGS"}
+"""Set by one process of ours, or docker-compose.yml, for another."""
 
 _BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")

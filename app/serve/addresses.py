@@ -9,15 +9,32 @@ from core.errors import UserError
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 WILDCARDS = ("0.0.0.0", "::")
-_BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+\Z")
+_BASE_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._~-]+)+\Z")
+_MAX_BASE_PATH_CHARS = 200
+OWN_PATHS = frozenset(
+    [
+        "api",
+        "auth",
+        "component",
+        "login",
+        "media",
+        "oauth2callback",
+        "perfetto",
+        "static",
+        "vendor",
+        "_stcore",
+    ]
+)
+"""First parts of addresses that the server itself has below its base path."""
 
 
 def published_host(address: str) -> str:
     """Return the address that people reach pages under.
 
-    The one they listen on, but for a container: WARPBOARD_PUBLISH says where its port is published.
+    The one they listen on, but for a container: docker-compose.yml tells it where its port is
+    published. Not by WARPBOARD_PUBLISH, which a shell may have for Compose where nothing is in one.
     """
-    published = os.environ.get("WARPBOARD_PUBLISH", "").strip()
+    published = os.environ.get("WARPBOARD_CONTAINER_PORT", "").strip()
     if not published:
         return address
     if published.isdigit():  # a port alone: on all addresses
@@ -91,6 +108,10 @@ def base_path() -> str:
     """
     chosen = os.environ.get("WARPBOARD_BASE_PATH")
     text = (chosen or os.environ.get("STREAMLIT_SERVER_BASE_URL_PATH") or "").strip("/ ")
-    if text and not _BASE_PATH.match(f"/{text}"):
-        raise UserError(f"WARPBOARD_BASE_PATH: {text!r} is not a path such as /warpboard")
-    return f"/{text}" if text else ""
+    if not text:
+        return ""
+    if not _BASE_PATH.match(f"/{text}") or len(text) > _MAX_BASE_PATH_CHARS:
+        raise UserError(f"WARPBOARD_BASE_PATH: {text[:80]!r} is not a path such as /warpboard")
+    if text.partition("/")[0].lower() in OWN_PATHS:
+        raise UserError(f"WARPBOARD_BASE_PATH: /{text[:80]} is an address of the dashboard's own")
+    return f"/{text}"

@@ -105,7 +105,7 @@ class Front:
         except Refused as refusal:
             await _refuse(scope, receive, send, refusal)
             return
-        answer = self._login_answer(scope, path)
+        answer = self._with_slash(scope) or self._login_answer(scope, path)
         if answer is not None:
             await _answer(scope, receive, send, answer)
             return
@@ -124,6 +124,15 @@ class Front:
         if base and (path == base or path.startswith(f"{base}/")):
             return path.removeprefix(base) or "/"
         return path
+
+    def _with_slash(self, scope: Scope) -> Response | None:
+        """Return the way to the base path with its slash, from which the page's files are told."""
+        base = self._policy.base_path
+        is_page = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
+        if not base or scope["path"] != base or not is_page:
+            return None
+        query = scope["query_string"].decode("latin-1")
+        return RedirectResponse(f"{base}/" + (f"?{query}" if query else ""), 307)
 
     def _inner_scope(self, scope: Scope, path: str) -> Scope:
         is_ours = path.startswith(OURS)

@@ -216,7 +216,7 @@ def _check_tenant(section: Mapping[str, Any], access: Access) -> None:
     url = str(section.get("server_metadata_url", ""))
     if _ANY_TENANT.match(url) and not access.is_anyone:
         raise UserError(
-            "[auth] server_metadata_url takes every Microsoft tenant, and each may state any address:"
+            "[auth] server_metadata_url takes every Microsoft tenant; each may state any address:"
             " name your own tenant there in place of common"
         )
 

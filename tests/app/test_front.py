@@ -371,6 +371,17 @@ def test_base_path_is_the_same_whether_the_proxy_takes_it_off(asked: str, inner:
     assert guard._inner_scope(scope, guard._inner_path(asked))["path"] == inner
 
 
+def test_the_base_path_without_its_slash_leads_to_the_one_with_it() -> None:
+    """A browser tells files from the folder of the page: without the slash that is another's."""
+    with served(Policy(base_path="/gpu/warp")) as port:
+        asked = ask(port, "/gpu/warp?run=r%0d%0aX:y&a=//evil.example")
+        assert ask(port, "/gpu/warp/").json()["path"] == "/gpu/warp/"
+        assert ask(port, "/", method="HEAD").status_code == 200
+
+    assert asked.status_code == 307
+    assert asked.headers["location"] == "/gpu/warp/?run=r%0d%0aX:y&a=//evil.example"
+
+
 def test_workers_port_serves_the_api_alone() -> None:
     with ExitStack() as stack:
         port = stack.enter_context(served(Policy()))

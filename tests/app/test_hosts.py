@@ -16,7 +16,7 @@ OWN = tuple(dict.fromkeys((socket.gethostname().lower(), socket.gethostname().sp
 
 @pytest.fixture(autouse=True)
 def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("PUBLISH", "HOSTS", "BASE_PATH", "SECRETS", "OPEN_TO_NETWORK"):
+    for name in ("PUBLISH", "CONTAINER_PORT", "HOSTS", "BASE_PATH", "SECRETS", "OPEN_TO_NETWORK"):
         monkeypatch.delenv(f"WARPBOARD_{name}", raising=False)
     monkeypatch.setattr(login, "ROOT", tmp_path)
 
@@ -43,7 +43,7 @@ def test_names_follow_from_who_can_reach_the_address(
     chosen: str | None,
     names: tuple[str, ...],
 ) -> None:
-    for variable, value in (("WARPBOARD_PUBLISH", published), ("WARPBOARD_HOSTS", chosen)):
+    for variable, value in (("WARPBOARD_CONTAINER_PORT", published), ("WARPBOARD_HOSTS", chosen)):
         if value is not None:
             monkeypatch.setenv(variable, value)
     assert served_hosts(address) == names
@@ -66,7 +66,7 @@ def test_pages_beyond_this_host_are_a_decision(
 def test_a_container_that_is_published_on_loopback_needs_no_decision(
     monkeypatch: pytest.MonkeyPatch, published: str
 ) -> None:
-    monkeypatch.setenv("WARPBOARD_PUBLISH", published)
+    monkeypatch.setenv("WARPBOARD_CONTAINER_PORT", published)
 
     assert "this host alone" in check_publishing("0.0.0.0", is_asked=False)
 
@@ -82,19 +82,71 @@ def test_a_login_is_decision_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert "ada@example.com" in told
 
 
+def test_a_setting_of_compose_in_a_shell_opens_nothing_outside_a_container(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WARPBOARD_PUBLISH", "127.0.0.1:8501")
+
+    with pytest.raises(UserError, match="--open-to-network"):
+        check_publishing("0.0.0.0", is_asked=False)
+    assert served_hosts("0.0.0.0") == (*LOOPBACK, *OWN)
+
+
 def test_without_a_login_it_is_said_who_can_do_what() -> None:
     assert "submit and cancel jobs" in who_reaches("0.0.0.0", None)
 
 
 @pytest.mark.parametrize(
-    ("text", "path"), [("", ""), ("/", ""), ("warp", "/warp"), ("/a/b/", "/a/b"), (" x ", "/x")]
+    ("text", "path"),
+    [
+        ("", ""),
+        ("/", ""),
+        ("warp", "/warp"),
+        ("/a/b/", "/a/b"),
+        (" x ", "/x"),
+        ("//x", "/x"),
+        ("/x.y/~z/...", "/x.y/~z/..."),
+        ("/gpu/api", "/gpu/api"),
+    ],
 )
 def test_base_path_is_one_form(monkeypatch: pytest.MonkeyPatch, text: str, path: str) -> None:
     monkeypatch.setenv("STREAMLIT_SERVER_BASE_URL_PATH", text)
     assert base_path() == path
 
 
-def test_base_path_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WARPBOARD_BASE_PATH", "//evil.example/<b>")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "//evil.example/<b>",
+        "/../x",
+        "/x/..",
+        "/x/./y",
+        "..",
+        ".",
+        "/x//y",
+        "%2f",
+        "/x%2fy",
+        "/x?y",
+        "/x#y",
+        "/x;y",
+        "/x\\y",
+        "/x\ny",
+        "/x\ty",
+        "/caf\u00e9",
+        "/\uff0fx",
+        "https://h/x",
+        "/" + "x" * 201,
+        "/api",
+        "/api/v1",
+        "/_stcore",
+        "/static/x",
+        "/Auth",
+        "login",
+        "oauth2callback",
+        "perfetto",
+    ],
+)
+def test_base_path_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("WARPBOARD_BASE_PATH", text)
     with pytest.raises(UserError, match="WARPBOARD_BASE_PATH"):
         base_path()
