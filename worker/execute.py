@@ -96,6 +96,7 @@ class Job:
     keep_private: bool = False
     own: OwnProgram | None = None
     on_output: OutputCallback | None = None
+    on_note: Callable[[str], None] | None = None
 
     def __post_init__(self) -> None:
         self.out_dir.mkdir(parents=True, exist_ok=True)
@@ -135,6 +136,7 @@ class Job:
             num_steps=self.spec.repeats + len(self.spec.profilers),
             own=self.own,
             on_output=self.on_output,
+            on_note=self.on_note,
         )
 
     @property

@@ -22,6 +22,7 @@ from core.python import module_command, with_rooms
 from core.spec import PROGRAM_TIME, JobSpec
 from worker.environment import job_environment
 from worker.hooks.warpboard_records import ENTERED
+from worker.left_behind import SAID_AFTER_S, LeftBehind
 from worker.process import ProcessResult
 from worker.profile.records import Process, load_processes
 from worker.profile.steps import Steps, find_steps, first_of_main, phase_times
@@ -80,12 +81,16 @@ class OwnProgram:
     source: Mapping[str, str] = field(default_factory=dict)
     "What is known of the code that runs: its commit."
     seen: Seen | None = None
+    goes_on_after_its_end: bool = False
+    "What it left running worked on: a profiler has to wait for that too."
     exit_code: int | None = None
     "Of the first process."
     stdin: Path | None = None
     "What each process reads; None: nothing."
     variables: Mapping[str, str] = field(default_factory=dict)
     "Settings of its environment that the job asks for."
+    left_behind: LeftBehind = field(default_factory=LeftBehind)
+    "What the process that ran last left running when it ended."
 
     @property
     def argv(self) -> list[str]:
@@ -178,6 +183,7 @@ class OwnProgram:
         for name in (main.odd_captures if main is not None else ())[:MAX_ODD]:
             message = f"{pass_name}: {name!r} is no file beside the hooks' records; it is not kept"
             result["warnings"].append({"code": "capture_refused", "message": message})
+        result["warnings"] += self.left_behind.warnings(pass_name)
         if pass_name == "clean":
             self._add_latency(result, kinds, main, processes)
             if not kinds:
@@ -186,6 +192,7 @@ class OwnProgram:
                 result["warnings"].append({"code": "no_steps_seen", "message": why})
             self._add_metrics(result, process, is_whole=not stopped)
             self._learn(kinds, main)
+            self.goes_on_after_its_end = self.left_behind.worked_s > SAID_AFTER_S
         elif pass_name in ("memory", "trace") and not result["captures"] and is_good:
             result["warnings"].append(_why_no_capture(pass_name, main))
         return result if is_good else result | {"error": ""}

@@ -15,6 +15,7 @@ from core.spec import JobSpec
 from worker.clocks import ClockMonitor
 from worker.environment import job_environment
 from worker.joblog import JobLog, utc_now
+from worker.left_behind import LeftBehind
 from worker.outcomes import Outcome, OutcomeCode, judge, load_result, tail_text
 from worker.own_program import OwnProgram, public_words
 from worker.process import OutputCallback, ProcessLimits, ProcessResult, run_process
@@ -69,6 +70,7 @@ class PassRunner:
     num_steps: int
     own: OwnProgram | None = None
     on_output: OutputCallback | None = None
+    on_note: Callable[[str], None] | None = None
 
     def __post_init__(self) -> None:
         self.bundle_dir = self.bundle_dir.absolute()
@@ -209,6 +211,8 @@ class PassRunner:
                 self.log.line(line)
 
         self.log.progress(base | {"stage": "start", "done": 0, "total": 1})
+        if self.own is not None:
+            self.own.left_behind = LeftBehind(self._say_left)
         return run_process(
             command,
             stdout_path=context.work_dir / "stdout.txt",
@@ -223,7 +227,13 @@ class PassRunner:
             on_output=self.on_output,
             on_event=on_event,
             should_cancel=self.should_cancel,
+            left_behind=None if self.own is None else self.own.left_behind,
         )
+
+    def _say_left(self, text: str) -> None:
+        self.log.line(text)
+        if self.on_note is not None:
+            self.on_note(text)
 
     def _environment(self, context: PassContext) -> dict[str, str]:
         if self.own is None:

@@ -22,6 +22,7 @@ from typing import IO, Any
 from captures.contents import open_plain
 from core.errors import CaptureError
 from core.supervisor import ASK_TREE, supervised
+from worker.left_behind import LeftBehind
 
 VMSTAT = Path("/proc/vmstat")
 
@@ -110,8 +111,11 @@ def run_process(
     on_output: OutputCallback | None = None,
     on_event: EventCallback | None = None,
     should_cancel: Callable[[], bool] | None = None,
+    left_behind: LeftBehind | None = None,
 ) -> ProcessResult:
     """Run `command` to its end and return how it ended. Spawns processes; leaves none.
+
+    What it leaves running when it ends is ended too, unless `left_behind` wants to wait for it.
 
     `events_path` is a file of JSON lines that the child appends to; it is a file, not a pipe, so
     that a slow reader never holds the measured program up. Callbacks run in this thread.
@@ -125,6 +129,7 @@ def run_process(
             on_output=on_output,
             should_cancel=should_cancel or (lambda: False),
             events=_EventTail(events_path, on_event),
+            left_behind=left_behind,
         )
         started, kills = time.monotonic(), count_memory_kills()
         try:
@@ -136,7 +141,7 @@ def run_process(
         returncode=child.returncode,
         stdout_path=stdout_path,
         stderr_path=stderr_path,
-        duration_s=time.monotonic() - started,
+        duration_s=child.duration_s(started),
         timed_out=child.killed_by == "timeout",
         killed_by=child.killed_by or child.foreign_signal(),
         error=child.error,
@@ -186,6 +191,7 @@ class _Child:
         on_output: OutputCallback | None,
         should_cancel: Callable[[], bool],
         events: _EventTail,
+        left_behind: LeftBehind | None,
     ) -> None:
         self._command = list(command)
         self._limits = limits
@@ -194,6 +200,9 @@ class _Child:
         self._on_output = on_output
         self._should_cancel = should_cancel
         self._events = events
+        self._left_behind = left_behind
+        self._left: list[int] = []
+        self.ended_at: float | None = None
         self._selector = selectors.DefaultSelector()
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._control_fd: int | None = None
@@ -216,7 +225,13 @@ class _Child:
     ) -> None:
         control_read, self._control_fd = os.pipe()
         self._status_fd, status_write = os.pipe()
-        command = supervised(self._command, control_read, status_write, pass_fds)
+        command = supervised(
+            self._command,
+            control_read,
+            status_write,
+            pass_fds,
+            leaves_rest=self._left_behind is not None,
+        )
         try:
             with open(stdin or os.devnull, "rb") as given:
                 self._supervisor = subprocess.Popen(
@@ -247,6 +262,7 @@ class _Child:
                 self._read(key)
             self._events.poll()
             self._check_limits(time.monotonic() - started)
+            self._check_left()
             if self._is_supervisor_lost():
                 self._end_group()
                 break
@@ -285,6 +301,9 @@ class _Child:
             self.returncode = message.get("returncode", self.returncode)
             self.error = message.get("error", self.error)
             self._pid = message.get("pid", self._pid)
+            self._left = message.get("left", self._left)
+            if self.ended_at is None and "returncode" in message:
+                self.ended_at = time.monotonic()
 
     def _read_output(self, stream: _Stream, data: bytes) -> None:
         stream.num_bytes += len(data)
@@ -314,6 +333,14 @@ class _Child:
         elif self._limits.soft_s is not None and elapsed_s >= self._limits.soft_s:
             self._stop("timeout", self._limits.grace_s)
 
+    def _check_left(self) -> None:
+        """End what the command left running, once it is no longer waited for."""
+        if self._left_behind is None or not self._left or self._kill_at is not None:
+            return
+        if not self._left_behind.wanted(self._left):
+            self._left = []
+            self._close_control()
+
     def _stop(self, why: str, grace_s: float) -> None:
         self.killed_by = why
         self._kill_at = time.monotonic() + grace_s
@@ -342,6 +369,12 @@ class _Child:
         if self._status_fd is not None:
             os.close(self._status_fd)
             self._status_fd = None
+
+    def duration_s(self, started: float) -> float:
+        """Return how long the command took, with what it left running while that worked."""
+        if self.ended_at is None or self._left_behind is None:
+            return time.monotonic() - started
+        return self.ended_at - started + self._left_behind.worked_s
 
     def foreign_signal(self) -> str | None:
         if self.returncode is not None and self.returncode < 0:

@@ -110,6 +110,25 @@ def test_trace_pass_without_nsys_holds_the_chosen_steps_and_their_parts(trained)
         assert names.count(part) == 4, part
 
 
+DAEMON = """
+import os, subprocess, sys, time
+if len(sys.argv) == 2:
+    subprocess.Popen([sys.executable, *sys.argv, "at work"], start_new_session=True)
+    print("started", flush=True)
+    sys.exit(4)
+""" + SERVE.replace("0.002", "0.1")
+
+
+def test_what_a_program_leaves_at_work_when_it_ends_is_measured_to_its_end(profile):
+    code, manifest, output, errors = profile(DAEMON, "--passes", "clean", words=["30"])
+
+    clean = pass_of(manifest, "clean")
+    assert (code, output) == (4, "started\n"), errors
+    assert clean["result"]["steps"]["num_steps"] == 30
+    assert "left_running" in [w["code"] for w in clean["warnings"]]
+    assert "has ended and left python" in errors
+
+
 @pytest.mark.parametrize(
     ("end", "code"),
     [("exit at once", 7), ("terminate", 128 + signal.SIGTERM)],

@@ -166,7 +166,7 @@ def _run(args: argparse.Namespace, words: list[str]) -> int:
         spec = _spec(args, words, passes, model)
         progress = Progress(passes=passes, repeats=args.repeats, quiet=args.quiet)
         job = Job(spec, folder, gpu=target, keep_private=args.keep_private, own=own,
-                  on_output=progress.program_output)  # fmt: skip
+                  on_output=progress.program_output, on_note=progress.remark)  # fmt: skip
         stop = threading.Event()
         limits = JobLimits()
         if args.timeout is not None:

@@ -54,6 +54,16 @@ class Progress:
         left = self._left_s()
         note(f"warpboard: {text}" + (f"; about {_time(left)} left" if left is not None else ""))
 
+    def remark(self, text: str) -> None:
+        """Say something about the pass that runs."""
+        self._end_line()
+        note(f"warpboard:       {text}")
+
+    def _end_line(self) -> None:
+        if self._is_within_line:
+            note("")
+            self._is_within_line = False
+
     def left_out(self, why: str) -> None:
         """Say that a pass is not run."""
         self._done += 1
@@ -67,9 +77,7 @@ class Progress:
     def ended(self, record: Mapping[str, Any]) -> None:
         """Say what the pass found."""
         self._done += 1
-        if self._is_within_line:
-            note("")
-            self._is_within_line = False
+        self._end_line()
         if record["pass"] == "clean":
             self._clean_s = record["duration_s"]
         note(f"warpboard:       {_found(record)} ({_time(record['duration_s'])})")

@@ -42,7 +42,8 @@ def _what_is_captured(context: PassContext) -> list[str]:
             # The default, stop-shutdown, would end the program before it prints its result.
             *("--capture-range-end=stop", "--kill=none", "--wait=primary"),
         ]
-    children = ["--trace-fork-before-exec=true", "--wait=primary"]
+    wait = "all" if own.goes_on_after_its_end else "primary"
+    children = ["--trace-fork-before-exec=true", f"--wait={wait}"]
     if not own.has_steps:
         return children
     end = ["--capture-range-end=stop", "--kill=none"]
