@@ -26,6 +26,10 @@ class MeasureError(Exception):
     """Report a commit at which nothing could be measured: it does not build, or fails."""
 
 
+class BuildError(MeasureError):
+    """Report a commit that does not build: to run it again is of no use."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """How a process ended."""

@@ -19,10 +19,13 @@ import numpy as np
 
 from analysis.compare.verdict import Judgement, judge
 from app.bisect.commits import Commit
-from app.bisect.measure import MeasureError
+from app.bisect.measure import BuildError, MeasureError
 
 Answer = Literal["good", "bad", "skipped", "undecided"]
 Outcome = Literal["found", "no_difference", "undecided"]
+FIRST_TRIES, TRIES_ONCE_MEASURED = 2, 6
+"""Processes in a row that may fail before a commit counts as one that fails: more where others of
+it did not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,8 @@ class Search:
     higher_is_better: bool = False
     tell: Tell = lambda text: None
     tested: list[Tested] = field(default_factory=list)
+    _known: set[str] = field(default_factory=set)
+    "Commits of which a process was measured."
 
     def find(self) -> Found:
         """Search; MeasureError when one of the ends cannot be measured."""
@@ -153,13 +158,28 @@ class Search:
         measured = {}
         for commit in commits if number % 2 == 0 else reversed(commits):
             try:
-                measured[commit.sha] = self.run(commit)
+                measured[commit.sha] = self._measured(commit)
             except MeasureError as error:
                 if commit == may_fail:
                     raise
                 raise MeasureError(f"{commit.short} ({commit.subject}): {error}") from error
         for sha, values in measured.items():
             samples.setdefault(sha, []).append(values)
+
+    def _measured(self, commit: Commit) -> np.ndarray:
+        """Return what one process measured; one that fails now and then is run again."""
+        tries = TRIES_ONCE_MEASURED if commit.sha in self._known else FIRST_TRIES
+        while True:
+            tries -= 1
+            try:
+                values = self.run(commit)
+            except MeasureError as error:
+                if not tries or isinstance(error, BuildError):
+                    raise
+                self.tell(f"{commit.short} is run again: {error}")
+            else:
+                self._known.add(commit.sha)
+                return values
 
     def _judge(self, a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> Judgement:
         lead = 0.0 if len(a) % 2 == 0 else 1 / len(a)

@@ -105,7 +105,7 @@ def _stops_as_interrupts() -> Iterator[None]:
 
 def _search(options: Namespace) -> tuple["Program", "Found"]:
     from app.bisect.commits import Commit, checkouts, commits_between, repository_of
-    from app.bisect.measure import MeasureError, Program, metric_pattern
+    from app.bisect.measure import BuildError, MeasureError, Program, metric_pattern
     from app.bisect.search import Search
 
     here = Path.cwd().resolve()
@@ -132,7 +132,7 @@ def _search(options: Namespace) -> tuple["Program", "Found"]:
                 except MeasureError as error:
                     built[commit.sha] = str(error)
             if why := built[commit.sha]:
-                raise MeasureError(why)
+                raise BuildError(why)
             return folder
 
         if program.steps_only is None and program.pattern is None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from app.bisect.commits import Commit, checkouts, commits_between
-from app.bisect.measure import MeasureError
+from app.bisect.measure import BuildError, MeasureError
 from app.bisect.search import Found, Search
 from core.errors import UserError
 from tests.app.conftest import Cli
@@ -81,6 +81,34 @@ def test_commits_that_do_not_build_are_skipped() -> None:
 def test_an_end_that_fails_ends_the_search_with_its_name() -> None:
     with pytest.raises(MeasureError, match=r"change 0.*does not build"):
         search([10.0] * 3, broken=(0,))
+
+
+def test_a_program_that_fails_now_and_then_is_run_again_and_the_commit_named() -> None:
+    made, rng, told = commits(12), np.random.default_rng(8), []
+
+    def run(commit: Commit) -> np.ndarray:
+        if rng.random() < 0.2:
+            raise MeasureError("failed with exit code 3")
+        level = 10.0 if made.index(commit) < 7 else 12.0
+        return level * np.exp(rng.normal(0.0, 0.01, 8))
+
+    found = Search(commits=made, run=run, tell=told.append).find()
+
+    assert [c.subject for c in found.candidates] == ["change 7"]
+    assert any("is run again: failed with exit code 3" in text for text in told)
+
+
+def test_what_does_not_build_is_not_tried_again() -> None:
+    tried: list[str] = []
+
+    def run(commit: Commit) -> np.ndarray:
+        tried.append(commit.subject)
+        raise BuildError("does not build")
+
+    with pytest.raises(MeasureError, match="change 0"):
+        Search(commits=commits(3), run=run).find()
+
+    assert tried == ["change 0"]
 
 
 def git(folder: Path, *words: str) -> str:
