@@ -69,10 +69,9 @@ def connect(path: Path, *, is_reader: bool = False) -> Database:
         connection.execute("PRAGMA foreign_keys=ON")
         connection.create_function("gpu_fits", 2, fits_gpu, deterministic=True)
         db = WritingDatabase(connection, execute_plugins=False)
-        _check_age(db, path)
-        if migrations.pending(db):
-            with db.atomic():  # another process may do the same now: the second finds nothing left
-                migrations.apply(db)
+        if _schema(db, path) not in _known_sound:
+            _bring_up_to_date(db, path)
+            _known_sound.add(_schema(db, path))
     except sqlite3.OperationalError as exc:
         connection.close()
         raise UserError(f"{path}: cannot be used ({exc}); see `warpboard doctor`") from exc
@@ -80,6 +79,23 @@ def connect(path: Path, *, is_reader: bool = False) -> Database:
         connection.close()
         raise UserError(f"{path}: not a database ({exc}); choose another --data folder") from exc
     return db
+
+
+_known_sound: set[tuple[str, int, int]] = set()
+"""Files, with the state of their schema, that need no change: a page opens the same one often."""
+
+
+def _schema(db: Database, path: Path) -> tuple[str, int, int]:
+    """Return what is another where the file is another, or any process changed its schema."""
+    (version,) = db.conn.execute("PRAGMA schema_version").fetchone()
+    return str(path), path.stat().st_ino, version
+
+
+def _bring_up_to_date(db: Database, path: Path) -> None:
+    _check_age(db, path)
+    if migrations.pending(db):
+        with db.atomic():  # another process may do the same now: the second finds nothing left
+            migrations.apply(db)
 
 
 def is_writable(path: Path) -> bool:

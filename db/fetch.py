@@ -1,7 +1,7 @@
 """Read runs with their measurements back. Read-only; merging of several captures is by sum."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,7 @@ NOT_IN_A_STUDY = frozenset(
     | {"rules", "counter_details", "counter_sources", "by_step"}
 )
 """Frames that no study reads."""
-ALL_BUT_SAMPLES = frozenset(_FRAMES) - {"samples"} | {"ranks", "by_step", "steps"}
+ALL_BUT_SAMPLES = frozenset(_FRAMES) - {"samples"} | {"ranks", "by_step", "steps", "captures"}
 """What a run whose numbers are known already goes without."""
 NO_STEPS = StepView()
 
@@ -164,8 +164,8 @@ def run_views(
     `steps` are left out too).
     """
     rows = _run_rows(db, run_ids)
-    captures = _captures(db, run_ids)
-    primaries = [primary_pass(c) for c in captures]
+    stored_in = _capture_places(db, run_ids)
+    primaries = [primary_pass(name for name, _ in places) for places in stored_in]
     wanted = json.dumps([[i, p or ""] for i, p in zip(run_ids, primaries, strict=True)])
     frames = {
         name: [build((), columns)] * len(run_ids)
@@ -175,37 +175,57 @@ def run_views(
         )
         for name, (sql, columns) in _FRAMES.items()
     }
-    views = []
-    for place, stored in enumerate(rows):
-        mine = {name: parts[place] for name, parts in frames.items()}
-        mine |= {"captures": captures[place]}
-        views.append(_view(db, data_dir, stored, primaries[place], mine, leave_out))
-    return views
+    frames["captures"] = (
+        [build((), CAPTURE_COLUMNS)] * len(run_ids)
+        if "captures" in leave_out
+        else _captures(db, run_ids)
+    )
+    spans = [
+        tuple(data_dir.spans / path for name, path in places if name == primary and path)
+        for places, primary in zip(stored_in, primaries, strict=True)
+    ]
+    warnings, of_gpu = _warnings(db, run_ids), _GpuFacts(db)
+    return [
+        _view(
+            db,
+            stored,
+            primaries[place],
+            {name: parts[place] for name, parts in frames.items()},
+            leave_out,
+            of_gpu,
+            span_paths=spans[place],
+            warnings=warnings.get(stored[0].id, ()),
+        )
+        for place, stored in enumerate(rows)
+    ]
 
 
 def _view(
     db: Database,
-    data_dir: DataDir,
     stored: tuple[RunRow, dict[str, Any], dict[str, Any]],
     primary: str | None,
     frames: dict[str, pd.DataFrame],
     leave_out: frozenset[str],
+    of_gpu: "_GpuFacts",
+    *,
+    span_paths: tuple[Path, ...],
+    warnings: tuple[CaptureWarning, ...],
 ) -> RunView:
     row, summary, info = stored
     if "num_kernels" not in summary and len(
         frames["phases"]
     ):  # a summary of ranges counts no kernels: that is not 0
         frames["phases"] = frames["phases"].assign(num_kernels=None)
-    noise_floor_frac, noise_floors = _noise_floors(db, row.gpu_id, info)
+    noise_floor_frac, noise_floors = of_gpu.noise_floors(row.gpu_id, info)
     return RunView(
         run=row,
         summary=summary,
         primary_pass=primary,
         memory=info.get("memory", {}),
-        span_paths=_span_paths(frames["captures"], data_dir, primary),
-        warnings=warnings_of(db, row.id),
+        span_paths=span_paths,
+        warnings=warnings,
         cost=info.get("cost", {}),
-        peaks=_peaks(db, row.gpu_id, info),
+        peaks=of_gpu.peaks(row.gpu_id, info),
         noise_floor_frac=noise_floor_frac,
         noise_floors=noise_floors,
         ranks={} if "ranks" in leave_out else _ranks(db, row.id),
@@ -289,6 +309,16 @@ def captures_of(db: Database, run_id: str) -> pd.DataFrame:
     return captures
 
 
+def _capture_places(db: Database, run_ids: Sequence[str]) -> list[list[tuple[str, str | None]]]:
+    """Return the pass of each capture of each run, and where its spans are kept."""
+    sql = _WANTED + _rows("captures", ("pass", "spans_path"), "t.id")
+    places: list[list[tuple[str, str | None]]] = [[] for _ in run_ids]
+    wanted = json.dumps([[run_id, ""] for run_id in run_ids])
+    for run, name, path in db.conn.execute(sql, {"wanted": wanted}):
+        places[run].append((name, path))
+    return places
+
+
 def _captures(db: Database, run_ids: Sequence[str]) -> list[pd.DataFrame]:
     wanted = json.dumps([[run_id, ""] for run_id in run_ids])
     sql = _WANTED + _rows("captures", CAPTURE_COLUMNS, "t.id")
@@ -297,49 +327,66 @@ def _captures(db: Database, run_ids: Sequence[str]) -> list[pd.DataFrame]:
     )
 
 
-def primary_pass(captures: pd.DataFrame) -> str | None:
+def primary_pass(passes: Iterable[str]) -> str | None:
     """Return which pass kernels and phases are shown from: nsys, else trace, else None."""
-    present = set(captures["pass"])
+    present = set(passes)
     return next((str(p) for p in KERNEL_PASS_ORDER if str(p) in present), None)
 
 
 def warnings_of(db: Database, run_id: str) -> tuple[CaptureWarning, ...]:
     """Return a run's warnings in the order they were found."""
+    return _warnings(db, [run_id]).get(run_id, ())
+
+
+def _warnings(db: Database, run_ids: Sequence[str]) -> dict[str, tuple[CaptureWarning, ...]]:
+    found: dict[str, list[CaptureWarning]] = {}
     rows = db.execute(
-        "SELECT code, message FROM warnings WHERE run_id = ? ORDER BY rowid", [run_id]
+        "SELECT run_id, code, message FROM warnings"
+        " WHERE run_id IN (SELECT value FROM json_each(?)) ORDER BY rowid",
+        [json.dumps(list(run_ids))],
     )
-    return tuple(CaptureWarning(code=code, message=message) for code, message in rows)
+    for run_id, code, message in rows:
+        found.setdefault(run_id, []).append(CaptureWarning(code=code, message=message))
+    return {run_id: tuple(those) for run_id, those in found.items()}
 
 
-def _span_paths(captures: pd.DataFrame, data_dir: DataDir, primary: str | None) -> tuple[Path, ...]:
-    kept = zip(captures["pass"], captures["spans_path"], strict=True)
-    return tuple(data_dir.spans / path for of, path in kept if of == primary and path)
+class _GpuFacts:
+    """What runs are judged by, read once a GPU."""
 
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._peaks: dict[str, dict[str, float]] = {}
+        self._noise: dict[str, tuple[float | None, dict[str, float]]] = {}
 
-def _peaks(db: Database, gpu_id: str | None, info: dict[str, Any]) -> dict[str, float]:
-    """Return the measured peaks that the run is judged by: its own, else those of its GPU.
+    def peaks(self, gpu_id: str | None, info: dict[str, Any]) -> dict[str, float]:
+        """Return the measured peaks that the run is judged by: its own, else those of its GPU.
 
-    Peaks of another time or of another GPU are not mixed in. What files tell of a GPU by its model
-    alone may be of several.
-    """
-    if own := info.get("peaks"):
-        return dict(own)
-    if not is_one_gpu(gpu_id):
-        return {}
-    rows = db.execute("SELECT name, value FROM gpu_peaks WHERE gpu_id = ?", [gpu_id]).fetchall()
-    return dict(rows)
+        Peaks of another time or of another GPU are not mixed in. What files tell of a GPU by its
+        model alone may be of several.
+        """
+        if own := info.get("peaks"):
+            return dict(own)
+        if gpu_id is None or not is_one_gpu(gpu_id):
+            return {}
+        if gpu_id not in self._peaks:
+            sql = "SELECT name, value FROM gpu_peaks WHERE gpu_id = ?"
+            self._peaks[gpu_id] = dict(self._db.execute(sql, [gpu_id]).fetchall())
+        return dict(self._peaks[gpu_id])
 
-
-def _noise_floors(
-    db: Database, gpu_id: str | None, info: dict[str, Any]
-) -> tuple[float | None, dict[str, float]]:
-    """Return the GPU's noise floor and that of each kind of work: the run's own, else its GPU's."""
-    if info.get("noise_floor_frac") is not None:
-        return info["noise_floor_frac"], info.get("noise_floors") or {}
-    if not is_one_gpu(gpu_id):
-        return None, {}
-    row = db.execute("SELECT noise_floor_frac, info FROM gpus WHERE id = ?", [gpu_id]).fetchone()
-    return (row[0], json.loads(row[1]).get("noise_floors") or {}) if row else (None, {})
+    def noise_floors(
+        self, gpu_id: str | None, info: dict[str, Any]
+    ) -> tuple[float | None, dict[str, float]]:
+        """Return the noise floor and that of each kind of work: the run's own, else its GPU's."""
+        if info.get("noise_floor_frac") is not None:
+            return info["noise_floor_frac"], info.get("noise_floors") or {}
+        if gpu_id is None or not is_one_gpu(gpu_id):
+            return None, {}
+        if gpu_id not in self._noise:
+            sql = "SELECT noise_floor_frac, info FROM gpus WHERE id = ?"
+            row = self._db.execute(sql, [gpu_id]).fetchone()
+            floors = (row[0], json.loads(row[1]).get("noise_floors") or {}) if row else (None, {})
+            self._noise[gpu_id] = floors
+        return self._noise[gpu_id]
 
 
 _FLAGS = frozenset({"is_regular", "is_opaque"})

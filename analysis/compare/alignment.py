@@ -57,7 +57,7 @@ class Unit:
     def dur_ns(self) -> int:
         return sum(x.dur_ns for x in self.launches)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(x.name for x in self.launches)
 
@@ -119,9 +119,14 @@ def score_pairs(a: Sequence[Unit], b: Sequence[Unit]) -> np.ndarray:
     share_a /= max(1.0, share_a.sum())
     share_b /= max(1.0, share_b.sum())
     larger = np.maximum(share_a[:, None], share_b[None, :])
-    similar = np.minimum(share_a[:, None], share_b[None, :]) / np.where(larger > 0, larger, 1.0)
-    unlike = scores < SAME_NAME
-    scores = np.where(unlike & (similar < LEAST_SIMILAR), -1.0, scores + 2 * similar * (scores > 0))
+    larger[larger <= 0] = 1.0
+    similar = np.minimum(share_a[:, None], share_b[None, :])
+    similar /= larger
+    is_no_pair = (scores < SAME_NAME) & (similar < LEAST_SIMILAR)
+    similar *= 2
+    similar *= scores > 0
+    scores += similar
+    scores[is_no_pair] = -1.0
     return scores
 
 
@@ -191,19 +196,32 @@ def _exchanged(a: Sequence[Unit], b: Sequence[Unit], weak: Pairs) -> Pairs:
     """Return the pairs that are better off with each other's partner, the largest gain first."""
     if not 2 <= len(weak) <= MAX_WEAK:
         return []
-    scores = score_pairs([a[i] for i, _ in weak], [b[j] for _, j in weak])
+    swapped = score_pairs([a[i] for i, _ in weak], [b[j] for _, j in weak])
     partner = np.arange(len(weak))
+    gain = _gains(swapped, partner)
     for _ in range(len(weak)):
-        now = scores[np.arange(len(weak)), partner]
-        swapped = scores[:, partner]
-        gain = swapped + swapped.T - now[:, None] - now[None, :]
-        gain[(swapped < 0) | (swapped.T < 0)] = 0.0
         p, q = np.unravel_index(int(gain.argmax()), gain.shape)
         if gain[p, q] < MIN_GAIN:
             break
         partner[[p, q]] = partner[[q, p]]
+        swapped[:, [p, q]] = swapped[:, [q, p]]
+        both = np.array([p, q])
+        gain[both] = _gains(swapped, both)
+        gain[:, both] = gain[both].T
     places = np.flatnonzero(partner != np.arange(len(weak)))
     return [(weak[k][0], weak[partner[k]][1]) for k in places]
+
+
+def _gains(scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return what each of these pairs and any other would win by an exchange; 0 where it cannot be.
+
+    `scores`: of each pair's A with each pair's B, so that what stays stands on the diagonal.
+    """
+    now = scores.diagonal()
+    forth, back = scores[rows], scores[:, rows].T
+    won = forth + back - now[rows, None] - now[None, :]
+    won[(forth < 0) | (back < 0)] = 0.0
+    return won
 
 
 @dataclass(slots=True)

@@ -54,8 +54,10 @@ def offers(runs: Sequence[MeasuredRun], *, limit: int = 12) -> tuple[Offer, ...]
     newest = list({_job(run): run for run in reversed(runs)}.values())[::-1]
     groups: dict[str, list[MeasuredRun]] = {}
     for run in newest:
-        for variable in _variables(run):
-            groups.setdefault(_rest(run, variable), []).append(run)
+        params = _params(run)
+        texts = {k: f"{k} {canonical_json(v)}" for k, v in sorted(params.items())}
+        for variable in _variables(run, params):
+            groups.setdefault(_rest(run, variable, texts), []).append(run)
     all_offers = [
         _offer(key.split(" ", 1)[0], group) for key, group in groups.items() if len(group) > 1
     ]
@@ -83,18 +85,21 @@ def _job(run: MeasuredRun) -> str:
     return canonical_json([run.workload, run.gpu_model, _params(run)])
 
 
-def _variables(run: MeasuredRun) -> list[str]:
-    fields = (VARIABLE_OF.get(name, name) for name in _params(run))
+def _variables(run: MeasuredRun, params: Mapping[str, Any]) -> list[str]:
+    fields = (VARIABLE_OF.get(name, name) for name in params)
     offered = QUESTIONS - {*_NOT_OFFERED}
     always = ["gpu", "settings"] if run.workload == "command" else ["gpu"]
     return list(dict.fromkeys([*always, *(name for name in fields if name in offered)]))
 
 
-def _rest(run: MeasuredRun, variable: str) -> str:
-    """Name what a run is but for one variable; the variable's name comes first."""
-    rest = {k: v for k, v in _params(run).items() if VARIABLE_OF.get(k, k) != variable}
+def _rest(run: MeasuredRun, variable: str, texts: Mapping[str, str]) -> str:
+    """Name what a run is but for one variable; the variable's name comes first.
+
+    `texts`: each parameter with its value, by name and in its order.
+    """
+    rest = [text for k, text in texts.items() if VARIABLE_OF.get(k, k) != variable]
     gpu = "" if variable == "gpu" else run.gpu_model
-    return f"{variable} {canonical_json([run.workload, gpu, rest])}"
+    return "\n".join([f"{variable} {run.workload}", gpu, *rest])
 
 
 def _offer(variable: str, group: Sequence[MeasuredRun]) -> Offer:

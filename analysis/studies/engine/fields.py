@@ -54,10 +54,14 @@ ORDER: Mapping[str, tuple[str, ...]] = {
 
 
 def fields_of(view: RunView) -> dict[str, str]:
-    """Return every field of a run: gpu, workload, model and all params, as texts.
+    """Return every field of a run, as texts, not to be changed: gpu, workload, model, all params.
 
     An import that states nothing is identified by name: it repeats no other measurement.
     """
+    return view.once(("fields",), lambda: _fields_of(view))
+
+
+def _fields_of(view: RunView) -> dict[str, str]:
     params, workload = view.run.params, view.run.workload or ""
     known = {k: v for k, v in params.items() if v is not None and k not in NOT_FIELDS}
     known = {k: v for k, v in known.items() if k not in OF_RANKS and LATER_PARAMS.get(k) != v}
