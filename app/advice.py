@@ -37,7 +37,7 @@ from app.submit import (
 from core.config import DataDir
 from core.errors import UserError
 from core.spec import JobSpec
-from db.fetch import NOT_IN_A_STUDY, run_views
+from db.fetch import NOT_IN_A_STUDY, run_row, run_views
 from db.predictions import MeasuredJob, Tried, keep_prediction, measured_jobs, tried
 from db.status import gpus
 
@@ -76,13 +76,30 @@ def tried_outcomes(db: Database) -> list[Outcome]:
 
 def advice_of(db: Database, data_dir: DataDir, run_id: str) -> dict[str, Any]:
     """Return the document of `advise --json`: the experiments of a run and their outcomes."""
-    view = _view(db, data_dir, run_id)
-    experiments = made_for(view, known_records(db))
+    (advice,) = advice_of_several(db, data_dir, [run_id])
+    return advice | {"not_tried": why_not_tried(db, run_row(db, run_id))}
+
+
+def advice_of_several(
+    db: Database, data_dir: DataDir, run_ids: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the documents of several runs, but for why none can be queued."""
+    records = known_records(db)
     measured = {(j.gpu_model, j.comparable_hash): j for j in measured_jobs(db)}
-    before = {t.experiment: t for t in reversed(tried(db, run_id))}
+    return [_advice(db, view, records, measured) for view in views_of(db, data_dir, run_ids)]
+
+
+def _advice(
+    db: Database,
+    view: RunView,
+    records: Mapping[str, Record],
+    measured: Mapping[tuple[str, str], MeasuredJob],
+) -> dict[str, Any]:
+    experiments = made_for(view, records)
+    before = {t.experiment: t for t in reversed(tried(db, view.run.id))}
     return {
         "kind": "predicted",
-        "run_id": run_id,
+        "run_id": view.run.id,
         "name": view.run.name,
         "gpu": view.run.gpu_model,
         "latency_ms": (view.summary.get("latency_ms") or {}).get("median"),
@@ -98,7 +115,6 @@ def advice_of(db: Database, data_dir: DataDir, run_id: str) -> dict[str, Any]:
             ).items()
         ],
         "note": None if experiments else _why_none(view),
-        "not_tried": why_not_tried(db, view.run),
     }
 
 

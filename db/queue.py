@@ -8,7 +8,7 @@ from typing import Any
 from sqlite_utils import Database
 
 from core.errors import UserError
-from core.states import RunStatus
+from core.states import ACTIVE, RunStatus
 from db.clock import utc_now
 from db.devices import device_name, devices
 from db.events import add_events
@@ -70,6 +70,16 @@ def claimed_before(db: Database, worker_id: str, task_id: str) -> Claim | None:
         (worker_id, task_id),
     ).fetchone()
     return Claim(run_id=row[0], spec=json.loads(row[1]), attempt=row[2]) if row else None
+
+
+def is_any_at_work(db: Database) -> bool:
+    """Say whether a job is with a worker, or is being read."""
+    states = json.dumps([str(state) for state in ACTIVE - {RunStatus.QUEUED}])
+    row = db.execute(
+        "SELECT EXISTS (SELECT 1 FROM runs WHERE status IN (SELECT value FROM json_each(?)))",
+        [states],
+    ).fetchone()
+    return bool(row[0])
 
 
 def request_cancel(db: Database, run_id: str) -> str:

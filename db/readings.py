@@ -44,3 +44,26 @@ def revisions(db: Database, run_ids: Sequence[str]) -> dict[str, int]:
         [json.dumps(list(run_ids))],
     )
     return dict(rows)
+
+
+def lacking(db: Database, name: str, of: str, *, newest: int) -> list[str]:
+    """Return which of the newest ended runs do not have this said of what they are now."""
+    rows = db.execute(
+        "SELECT id FROM (SELECT id, revision, created_at FROM runs"
+        " WHERE status IN ('done', 'oom') ORDER BY created_at DESC, id DESC LIMIT :newest) r"
+        " WHERE NOT EXISTS (SELECT 1 FROM readings WHERE run_id = r.id AND what = :name"
+        " AND made_of = :of || ' ' || r.revision) ORDER BY created_at DESC, id DESC",
+        {"newest": newest, "name": name, "of": of},
+    )
+    return [run_id for (run_id,) in rows]
+
+
+def say_done(db: Database, name: str, of: str, run_ids: Sequence[str]) -> None:
+    """Say this of runs as they are now; see `lacking`."""
+    with db.atomic():
+        db.execute(
+            "INSERT OR REPLACE INTO readings (run_id, what, made_of, document)"
+            " SELECT id, ?, ? || ' ' || revision, 'null' FROM runs"
+            " WHERE id IN (SELECT value FROM json_each(?))",
+            [name, of, json.dumps(list(run_ids))],
+        )

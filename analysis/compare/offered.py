@@ -51,12 +51,11 @@ def offers(runs: Sequence[MeasuredRun], *, limit: int = 12) -> tuple[Offer, ...]
     `runs`: the newest first; of a job the newest is taken. The groups with the newest runs come
     first, a variable and workload at a time, so that one large sweep does not hide all others.
     """
-    newest = list({_job(run): run for run in reversed(runs)}.values())[::-1]
+    stated = [(run, _texts_of(run)) for run in reversed(runs)]
+    newest = list({_rest(run, "", texts): (run, texts) for run, texts in stated}.values())[::-1]
     groups: dict[str, list[MeasuredRun]] = {}
-    for run in newest:
-        params = _params(run)
-        texts = {k: f"{k} {canonical_json(v)}" for k, v in sorted(params.items())}
-        for variable in _variables(run, params):
+    for run, texts in newest:
+        for variable in _variables(run, texts):
             groups.setdefault(_rest(run, variable, texts), []).append(run)
     all_offers = [
         _offer(key.split(" ", 1)[0], group) for key, group in groups.items() if len(group) > 1
@@ -81,23 +80,21 @@ def _params(run: MeasuredRun) -> dict[str, Any]:
     }
 
 
-def _job(run: MeasuredRun) -> str:
-    return canonical_json([run.workload, run.gpu_model, _params(run)])
+def _texts_of(run: MeasuredRun) -> dict[str, str]:
+    """Return each parameter with its value, by name."""
+    return {k: f"{k} {canonical_json(v)}" for k, v in _params(run).items()}
 
 
-def _variables(run: MeasuredRun, params: Mapping[str, Any]) -> list[str]:
-    fields = (VARIABLE_OF.get(name, name) for name in params)
+def _variables(run: MeasuredRun, texts: Mapping[str, str]) -> list[str]:
+    fields = (VARIABLE_OF.get(name, name) for name in texts)
     offered = QUESTIONS - {*_NOT_OFFERED}
     always = ["gpu", "settings"] if run.workload == "command" else ["gpu"]
     return list(dict.fromkeys([*always, *(name for name in fields if name in offered)]))
 
 
 def _rest(run: MeasuredRun, variable: str, texts: Mapping[str, str]) -> str:
-    """Name what a run is but for one variable; the variable's name comes first.
-
-    `texts`: each parameter with its value, by name and in its order.
-    """
-    rest = [text for k, text in texts.items() if VARIABLE_OF.get(k, k) != variable]
+    """Name what a run is but for one variable; the variable's name comes first."""
+    rest = sorted(text for k, text in texts.items() if VARIABLE_OF.get(k, k) != variable)
     gpu = "" if variable == "gpu" else run.gpu_model
     return "\n".join([f"{variable} {run.workload}", gpu, *rest])
 

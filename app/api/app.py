@@ -1,7 +1,7 @@
 """The API's routes, and the background work that goes with them, for any ASGI server."""
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -98,10 +98,16 @@ def make_state(data_dir: DataDir) -> ApiState:
     return ApiState(data_dir=data_dir, send_job=sender.send_job, send_ingest=sender.send_ingest)
 
 
-def lifespan_for(data_dir: DataDir, box: Box, load: Callable[[], None] | None = None) -> Any:
+def lifespan_for(
+    data_dir: DataDir,
+    box: Box,
+    *,
+    load: Callable[[], None] | None = None,
+    keep_ahead: Callable[[DataDir], Coroutine[Any, Any, None]] | None = None,
+) -> Any:
     """Return the lifespan that makes the state and watches the workers.
 
-    `load` runs once, on its own thread.
+    `load` runs once, on its own thread, `keep_ahead` as long as the server.
     """
 
     @asynccontextmanager
@@ -113,6 +119,8 @@ def lifespan_for(data_dir: DataDir, box: Box, load: Callable[[], None] | None = 
             background.start_soon(watch, state)
             if load is not None:
                 background.start_soon(_beside, load)
+            if keep_ahead is not None:
+                background.start_soon(keep_ahead, data_dir)
             yield {}
             background.cancel_scope.cancel()
 

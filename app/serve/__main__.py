@@ -126,13 +126,14 @@ def _pages_and_api(host: str, port: int, policy: Policy) -> Any:
 
     from app import perfetto
     from app.serve import index
+    from app.serve.ahead import keep_ahead
     from app.ui import warm
 
     box = Box()
     return st.App(
         str(MAIN),
         routes=[*routes(box), *perfetto.routes(), *index.routes(policy.base_path)],
-        lifespan=lifespan_for(data_dir(), box, load=warm.load),
+        lifespan=lifespan_for(data_dir(), box, load=warm.load, keep_ahead=keep_ahead),
     )
 
 

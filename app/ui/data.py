@@ -137,10 +137,11 @@ def fetch_view(run_id: str) -> RunView:
 
 @until_changed(st.cache_data, max_entries=48)
 def _experiments(run_id: str) -> dict[str, Any]:
-    from app.advice import advice_of
+    from app.advice import advice_of_several
 
     with database() as db:
-        return advice_of(db, data_dir(), run_id)
+        (advice,) = advice_of_several(db, data_dir(), [run_id])
+    return advice
 
 
 def fetch_advice(run_id: str) -> dict[str, Any]:
@@ -270,13 +271,16 @@ def offered_comparisons(limit: int = 12) -> tuple[Offer, ...]:
 
 
 @st.cache_resource(ttl=900, max_entries=16, show_spinner=False)
-def _advice_lately(run_id: str, place: str) -> dict[str, Any]:
-    return fetch_advice(run_id)
+def _advice_lately(run_ids: tuple[str, ...], place: str) -> list[dict[str, Any]]:
+    from app.advice import advice_of_several
+
+    with database() as db:
+        return advice_of_several(db, data_dir(), run_ids)
 
 
-def fetch_advice_lately(run_id: str) -> dict[str, Any]:
-    """Return the experiments of a run, at most 15 minutes old: for a page that lists many."""
-    return _advice_lately(run_id, str(data_dir().db_path))
+def fetch_advice_lately(run_ids: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return the experiments of runs, at most 15 minutes old: for a page that lists many."""
+    return _advice_lately(run_ids, str(data_dir().db_path))
 
 
 MAX_WATCHED_JOBS = 100

@@ -267,15 +267,13 @@ def _changes() -> bool:
 def _experiments() -> bool:
     """Draw the experiments that are predicted to gain most; False where there is none."""
     newest, _ = data.list_runs("status:done -gpu:cpu latency>0", limit=ADVISED_RUNS)
-    experiments: list[tuple[str, str, Mapping[str, Any]]] = []
-    for row in newest.to_dict("records"):
-        advice = data.fetch_advice_lately(str(row["id"]))
-        experiments += [
-            (str(row["id"]), str(row["name"]), e)
-            for e in advice.get("experiments", ())
-            if e["is_worth_a_run"] and e["status"] != "withheld" and not e["tried"]
-            and not e.get("measured")
-        ]  # fmt: skip
+    experiments: list[tuple[str, str, Mapping[str, Any]]] = [
+        (str(advice["run_id"]), str(advice["name"]), e)
+        for advice in data.fetch_advice_lately(tuple(map(str, newest["id"])))
+        for e in advice["experiments"]
+        if e["is_worth_a_run"] and e["status"] != "withheld" and not e["tried"]
+        and not e.get("measured")
+    ]  # fmt: skip
     experiments.sort(key=lambda entry: -entry[2]["gain_frac"])
     for run_id, name, experiment in experiments[:MAX_ROWS]:
         st.page_link(
