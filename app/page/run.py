@@ -4,7 +4,7 @@ import streamlit as st
 
 from app.ui import data, links, style
 from app.ui.run import head
-from app.ui.run.tabs import TABS
+from app.ui.run.tabs import has_result, tabs_of
 from app.ui.widgets import said_plainly
 from db import runs
 
@@ -21,17 +21,20 @@ if head.is_active(view.run):
     head.live(view.run.id)
     st.stop()
 head.answer(view)
-head.headline(view)
+if has_result(view):
+    head.headline(view)
 head.clocks(view)
 head.warnings(view)
+tabs = tabs_of(view)
+first = head.first_tab(view)
 opened = st.tabs(
-    list(TABS),
-    default=head.first_tab(view),
+    list(tabs),
+    default=first if first in tabs else list(tabs)[-1],
     key="tab",
     on_change="rerun",
     bind="query-params",
 )
-for tab, draw in zip(opened, TABS.values(), strict=True):
+for tab, draw in zip(opened, tabs.values(), strict=True):
     if tab.open:
         with tab:
             draw(view)

@@ -16,11 +16,17 @@ from db import queue, status
 LOG_LINES = 200
 _SEEN = "queue_seen"
 _STAGES = {
+    "start": "starting",
     "build": "building",
+    "join": "waiting for the other ranks",
     "compile": "compiling",
     "warmup": "warming up",
     "measure": "measuring",
 }
+_PART_OF_A_PASS = {"warmup": (0.1, 0.4), "measure": (0.4, 1.0)}
+"""From where to where the bar of a pass goes in a stage; the others are its beginning."""
+LOG_PX = 320
+_FEW_LINES = 12
 
 
 def nothing_to_do() -> None:
@@ -89,7 +95,7 @@ def _running(row: dict[str, Any]) -> None:
         st.progress(frac, text=plain_markdown(f"{text}, started {ago(row['started_at'])}"))
         log = data.read(status.last_events, row["id"], LOG_LINES)
         with st.expander("Log", icon=":material/terminal:", key=f"log_{row['id']}"):
-            st.code(log_text(log) or "no output yet", language=None, height=260)
+            show_log(log)
 
 
 def progress_of(progress: dict[str, Any], status: str) -> tuple[float, str]:
@@ -103,6 +109,9 @@ def progress_of(progress: dict[str, Any], status: str) -> tuple[float, str]:
     words = [f"{progress['pass']} pass"] if progress.get("pass") else []
     words.append(_STAGES.get(stage, stage or status))
     inner = _frac(progress.get("done"), progress.get("total"))
+    if inner is not None:
+        begin, end = _PART_OF_A_PASS.get(stage, (0.0, 0.0))
+        inner = begin + (end - begin) * inner
     if stage == "measure" and inner is not None:
         words[-1] += f" {count(progress['done'])} of {count(progress['total'])}"
     step, steps = progress.get("step"), progress.get("num_steps")
@@ -118,9 +127,15 @@ def _frac(done: Any, total: Any) -> float | None:
     return None
 
 
-def log_text(events: pd.DataFrame) -> str:
-    """Return log events as lines."""
-    return "\n".join(f"{e.at[11:19]}  {e.message}" for e in events.itertuples())
+def show_log(events: pd.DataFrame) -> None:
+    """Draw log events as lines; many of them scroll."""
+    lines = [f"{e.at[11:19]}  {e.message}" for e in events.itertuples()]
+    st.code(
+        "\n".join(lines) or "no output yet",
+        language=None,
+        wrap_lines=True,
+        height=LOG_PX if len(lines) > _FEW_LINES else "content",
+    )
 
 
 def _waiting(rows: pd.DataFrame) -> None:

@@ -11,7 +11,7 @@ from analysis.runview import RunRow, RunView
 from analysis.verdict import is_cpu_run
 from app.ui import data, links, style
 from app.ui.format import UNKNOWN, gpu_name, percent, when, with_micro
-from app.ui.queue_view import cancel, log_text, progress_of, retry
+from app.ui.queue_view import cancel, progress_of, retry, show_log
 from app.ui.run.cards import run_cards
 from app.ui.shape import device_text
 from app.ui.tables import show_table
@@ -42,7 +42,7 @@ def title(view: RunView) -> None:
     env = run.environment
     tail = [f"{k} {env[k]}" for k in ("driver", "torch", "cuda", "triton") if env.get(k)]
     tail.append(when(run.finished_at or run.created_at))
-    left, right = st.columns([3, 2], vertical_alignment="top")
+    left, right = st.columns([11, 9], vertical_alignment="top")
     with left:
         style.header(run.name)
     bar = right.container(key="run_actions", horizontal=True, horizontal_alignment="right")
@@ -79,20 +79,18 @@ def live(run_id: str) -> None:
     run = data.read(fetch.run_row, run_id)
     if run.status in FINAL:
         st.rerun()
-    frac, text = progress_of(dict(run.progress), run.status)
-    st.progress(frac, text=plain_markdown(text))
     if run.status == "queued":
         device = plain_markdown(gpu_name(run.gpu_model)) if run.gpu_model else "this GPU"
-        st.caption(f"Waiting for a worker that serves {device}. The Queue page shows its position.")
+        st.markdown(f"Waiting for a worker that serves {device}.")
+        st.page_link(links.QUEUE, label="Its place in the queue", icon=":material/pending_actions:")
+    else:
+        frac, text = progress_of(dict(run.progress), run.status)
+        st.progress(frac, text=plain_markdown(text))
     if st.button("Cancel", icon=":material/cancel:"):
         with said_plainly():
             cancel(run_id)
         st.rerun(scope="fragment")
-    st.code(
-        log_text(data.read(status.last_events, run_id)) or "no output yet",
-        language=None,
-        height=320,
-    )
+    show_log(data.read(status.last_events, run_id))
 
 
 def answer(view: RunView) -> None:
@@ -121,11 +119,9 @@ def answer(view: RunView) -> None:
     log = data.read(status.last_events, run.id)
     if len(log):
         with st.expander("Log", icon=":material/terminal:", expanded=run.status == "failed"):
-            is_long = len(log) > _FEW_LINES
-            st.code(log_text(log), language=None, height=320 if is_long else "content")
+            show_log(log)
 
 
-_FEW_LINES = 12
 _ACCENTS = {
     "launch_bound": BAD,
     "host_bound": BAD,
