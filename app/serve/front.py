@@ -34,6 +34,9 @@ _ODD_PATH = re.compile(r"(?!/)|.*(?:[\x00-\x1f\x7f\\]|//|/\.{1,2}(?:/|\Z))", re.
 MAX_SESSIONS = 300
 MAX_SESSIONS_OF_CLIENT = 100
 MAX_UPLOADS_OF_CLIENT = 2
+MAX_WAITING_OF_CLIENT = 32
+"A browser sends the files of one drop at once; those beyond the first two wait for their turn."
+TURN_S = 60.0
 MAX_UPLOADS = 12
 UPLOAD_WINDOW_S = 600.0
 MAX_UPLOADED = 5
@@ -84,6 +87,8 @@ class Front:
         self._policy = policy
         self._sessions: Counter[str] = Counter()
         self._uploads: Counter[str] = Counter()
+        self._waiting: Counter[str] = Counter()
+        self._upload_ended: anyio.Event | None = None
         self._uploaded: defaultdict[str, deque[tuple[float, int]]] = defaultdict(deque)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -231,16 +236,17 @@ class Front:
     async def _upload(self, scope: Scope, receive: Receive, send: Send, client: str) -> None:
         """Let an upload through while its client has not sent too much, or too many at once."""
         limit = self._policy.max_upload_bytes + MULTIPART_BYTES
-        self._forget_old_uploads()
-        recent = self._uploaded.get(client, ())
         announced = _header(scope, b"content-length") or "0"
         num_bytes = int(announced) if announced.isdigit() and len(announced) < 15 else limit + 1
+        has_turn = num_bytes > limit or await self._has_turn(client)
+        self._forget_old_uploads()
+        recent = self._uploaded.get(client, ())
         refusal = None
         if num_bytes > limit:
             refusal = Refused(413, f"uploads are limited to {self._policy.max_upload_bytes} bytes")
         elif self._uploads.total() >= MAX_UPLOADS:
             refusal = Refused(503, "too many uploads are going on")
-        elif self._uploads[client] >= MAX_UPLOADS_OF_CLIENT:
+        elif not has_turn:
             refusal = Refused(429, "other uploads of yours are going on")
         elif sum(n for _, n in recent) + num_bytes > MAX_UPLOADED * limit:
             refusal = Refused(429, "too much was uploaded in the last minutes")
@@ -254,6 +260,24 @@ class Front:
         finally:
             _one_less(self._uploads, client)
             self._uploaded[client].append((time.monotonic(), entry.num_bytes))
+            if self._upload_ended is not None:
+                self._upload_ended.set()
+                self._upload_ended = None
+
+    async def _has_turn(self, client: str) -> bool:
+        """Wait until few enough uploads of a client go on; False where that takes too long."""
+        if self._waiting[client] >= MAX_WAITING_OF_CLIENT:
+            return False
+        self._waiting[client] += 1
+        try:
+            with anyio.move_on_after(TURN_S):
+                while self._uploads[client] >= MAX_UPLOADS_OF_CLIENT:
+                    self._upload_ended = self._upload_ended or anyio.Event()
+                    await self._upload_ended.wait()
+                return True
+        finally:
+            _one_less(self._waiting, client)
+        return False
 
     def _forget_old_uploads(self) -> None:
         limit_s = time.monotonic() - UPLOAD_WINDOW_S

@@ -247,10 +247,9 @@ def _host(row: dict[str, Any]) -> None:
     if not rows:
         st.caption("This worker reported nothing about its tools and permissions.")
         return
-    names = ("what", "state", "found", "what to do")
-    num_columns = 4 if any(fix for *_, fix in rows) else 3
-    heads = [Head(text=name, is_number=False) for name in names[:num_columns]]
-    cells = [row[:num_columns] for row in rows]
+    names = ("what", "state", "found, and what to do")
+    heads = [Head(text=name, is_number=False) for name in names]
+    cells = [(name, state, ". ".join(filter(None, found))) for name, state, *found in rows]
     printed_table(heads, cells, label=f"Tools and permissions of {info.get('host_label')}")
 
 

@@ -407,6 +407,34 @@ def test_uploads_are_limited_in_size_and_number() -> None:
     assert [answer.status_code for answer in sent] == [200, 413, 200, 200, 200, 200, 200, 429]
 
 
+def test_files_that_are_dropped_together_wait_for_their_turn() -> None:
+    head = "PUT /_stcore/upload_file/s/f HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\n1"
+    with served(Policy()) as port, ExitStack() as stack:
+        peers = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), 20)) for _ in range(6)
+        ]
+        for peer in peers:
+            peer.sendall(head.encode())
+        time.sleep(0.3)  # all six have begun before the first one ends
+        for peer in peers:
+            peer.sendall(b"23")
+        answers = [peer.recv(99).partition(b"\r\n")[0] for peer in peers]
+    assert answers == [b"HTTP/1.1 200 OK"] * 6
+
+
+def test_an_upload_whose_turn_does_not_come_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front, "TURN_S", 0.2)
+    head = "PUT /_stcore/upload_file/s/f HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n12"
+    with served(Policy()) as port, ExitStack() as stack:
+        for _ in range(front.MAX_UPLOADS_OF_CLIENT):
+            peer = stack.enter_context(socket.create_connection(("127.0.0.1", port), 20))
+            peer.sendall(head.encode())
+        where = f"http://localhost:{port}/_stcore/upload_file/s/g"
+        until_s = time.monotonic() + 20  # for a busy machine to take the first ones up
+        while httpx.put(where, content=b"x", trust_env=False).status_code != 429:
+            assert time.monotonic() < until_s
+
+
 def test_uploads_that_go_on_are_limited_over_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(front, "MAX_UPLOADS", 1)
     head = "PUT /_stcore/upload_file/s/f HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n12"

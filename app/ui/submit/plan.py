@@ -145,7 +145,7 @@ def _cells(plan: Plan) -> None:
             "GPU": c.gpu,
             **{k: str(c.params.get(k, "")) for k in varying},
             "memory needed": bytes_(c.needs_bytes),
-            "of the GPU's": _share(c),
+            "of what there is": _share(c),
             "note": c.problem or ("likely OOM" if c.likely_oom else ""),
         }
         for c in plan.cells[:_SHOWN_CELLS]
