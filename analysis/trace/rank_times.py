@@ -26,11 +26,15 @@ from analysis.trace.rank_clocks import (
 )
 from core.numbers import decimal
 
-_RANK_IN_NAME = tuple(
-    re.compile(rf"(?i)(?<![a-z])(?:{words})[ _\-=]?(\d{{1,5}})(?!\d)")
-    for words in ("rank", "worker|gpu", "tp")
-)
+
+def _numbers_after(*words: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(rf"(?i)(?<![a-z])(?:{w})[ _\-=]?(\d{{1,5}})(?!\d)") for w in words)
+
+
+_RANK_IN_NAME = _numbers_after("rank", "worker|gpu", "tp")
 """What names call a rank, the clearest first: servers name files by tensor-parallel rank."""
+_ONLY_RANK_IN_NAME = _numbers_after("rank", "worker")
+"""Those that never say how many ranks there were."""
 
 
 MAX_JOB_RANKS = 1 << 17
@@ -129,9 +133,13 @@ class JoinedRanks:
         return len(self.ranks) > 1 and ClockSource.NONE not in set(self.ranks["clock"])
 
 
-def rank_in_name(file_name: str) -> int | None:
-    """Return the rank that a file's name says (`rank0`, `worker2`, `TP-3`); None if none."""
-    numbers = next((names for p in _RANK_IN_NAME if (names := p.findall(file_name))), None)
+def rank_in_name(file_name: str, *, sizes_too: bool = True) -> int | None:
+    """Return the rank that a file's name says (`rank0`, `worker2`, `TP-3`); None if none.
+
+    Without `sizes_too` words that may as well count the ranks (`gpu4`, `tp8`) say nothing.
+    """
+    patterns = _RANK_IN_NAME if sizes_too else _ONLY_RANK_IN_NAME
+    numbers = next((names for p in patterns if (names := p.findall(file_name))), None)
     return int(numbers[-1]) if numbers else None
 
 
@@ -177,10 +185,8 @@ def _numbered(
 ) -> tuple[Int64s, list[CaptureWarning]]:
     """Return the rank of each row: from the capture, a manifest, a file's name, else its place."""
     alone = ranks.groupby("part")["device"].transform("size").to_numpy() == 1
-    named = [
-        parts[i].rank if parts[i].rank is not None else rank_in_name(parts[i].file_name)
-        for i in ranks["part"].tolist()
-    ]
+    of_part = [_rank_of_file(part, is_only=len(parts) == 1) for part in parts]
+    named = [of_part[i] for i in ranks["part"].tolist()]
     given = [None if pd.isna(r) else int(r) for r in ranks["rank"].tolist()]
     in_names = [
         own if own is not None else (name if is_alone else None)
@@ -200,6 +206,17 @@ def _numbered(
         message = f"{why}: the {len(ranks)} ranks are numbered in the order of files and GPUs"
         warnings.append(CaptureWarning(code="ranks_assumed", message=message))
     return np.arange(len(ranks), dtype=np.int64), warnings
+
+
+def _rank_of_file(part: RankPart, *, is_only: bool) -> int | None:
+    """Return the rank that a manifest or the file's name says; None if neither.
+
+    One file that calls nobody is no rank because its name counts GPUs: `gpu4.sqlite`, `tp8.json`.
+    """
+    if part.rank is not None:
+        return part.rank
+    calls_others = not is_only or len(part.collectives) > 0
+    return rank_in_name(part.file_name, sizes_too=calls_others)
 
 
 def _by_gpu(ranks: pd.DataFrame) -> Int64s | None:

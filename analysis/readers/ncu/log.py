@@ -34,7 +34,9 @@ _KNOWN = (
     (
         "profiling_incomplete",
         re.compile(
-            r"Launching the workload is taking more time than expected|timed out|hang", re.I
+            r"Launching the workload is taking more time than expected"
+            r"|^==\w+==.*(timed out|\bh(ang|angs|ung)\b)",
+            re.I,
         ),
         "A launch did not finish under replay: the log is incomplete. Kernels "
         "that wait for others (NCCL) cannot be replayed one at a time: exclude "

@@ -66,3 +66,13 @@ def test_a_log_that_powershell_wrote_says_the_same(encoding: str, tmp_path: Path
     path.write_bytes(text.encode(encoding))
     plain = {w.code for w in read(NCU / "decode_max_autotune.ncu.log").warnings}
     assert {w.code for w in read(path).warnings} == plain
+
+
+def test_words_of_the_program_itself_are_no_launch_that_did_not_finish() -> None:
+    lines = [
+        '==PROF== Profiling "kernel" - 0: 0%....100% - 8 passes',
+        "Warn: Current measurement timed out (16.51s) while over noise threshold",
+        "the learning rate changes at step 100",
+        "==WARNING== Note: Changed clocks",
+    ]
+    assert not [w for w in log_warnings(lines) if w.code == "profiling_incomplete"]

@@ -1,6 +1,7 @@
 """Ranks of a capture and over captures: every figure here can be checked by hand."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from analysis.trace.collectives import bus_factor, element_bytes, kind_of
@@ -209,6 +210,34 @@ def test_rank_comes_from_content_before_the_files_name():
 )
 def test_rank_in_a_files_name(name, rank):
     assert rank_in_name(name) == rank
+
+
+def of_no_stated_job(ranks):
+    return ranks.assign(
+        rank=pd.array([pd.NA] * len(ranks), "Int64"),
+        world_size=pd.array([pd.NA] * len(ranks), "Int64"),
+    )
+
+
+@pytest.mark.parametrize("name", ["bench_gpu4.sqlite", "llama-tp8.json", "gpu3__report.sqlite"])
+def test_one_file_that_calls_nobody_is_no_rank_because_its_name_counts_gpus(name):
+    alone = part([(0, 100, GEMM)], name)
+
+    joined = join_ranks([alone])
+
+    assert joined.ranks["rank"].tolist() == [0]
+    assert joined.missing == () and not joined.warnings
+
+
+def test_one_file_that_calls_others_is_the_rank_that_its_name_says():
+    inside = lockstep(3)
+    one_of_four = RankPart(
+        file_name="llama-TP-3.json",
+        ranks=of_no_stated_job(inside.ranks),
+        collectives=inside.collectives,
+    )
+
+    assert join_ranks([one_of_four]).missing == (0, 1, 2)
 
 
 def test_two_captures_whose_names_give_one_rank_are_numbered_and_said():
