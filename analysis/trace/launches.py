@@ -28,6 +28,11 @@ OPTIMIZER = re.compile(
     re.I,
 )
 """Kernels that only an optimizer launches."""
+OPTIMIZER_ON_CPU = re.compile(r"^aten::(_foreach_|_fused_)?(addcdiv|adam|adagrad|sgd)")
+BACKWARD_ROOT = re.compile(r"^aten::ones_like$")
+GRADIENT = re.compile(r"AccumulateGrad")
+PRODUCT = re.compile(r"gemm|nvjet|cutlass|Cijk_|^aten::(addmm|mm|bmm|baddbmm)$", re.I)
+"""Kernels and operators that multiply matrices: the head of a network is one."""
 
 UNIFIED = "unified "
 """Name prefixes of managed-memory migrations (`tables.COPY_KINDS`)."""
@@ -50,6 +55,11 @@ class LaunchSequence:
     "A copy from the device to the host that the host waits for: it needs the result."
     is_graph: Bools
     is_optimizer: Bools
+    is_loss: Bools
+    "The gradient of a loss, with which a backward pass starts; known of operators alone."
+    is_product: Bools
+    is_kernel: Bools
+    "It starts a kernel or a graph."
     is_autotuning: Bools
     ops: Int64s
     "Rows of `Trace.gpu_ops`, of all processes, that belong to some entry."
@@ -127,11 +137,16 @@ def _kinds_of_entries(trace: Trace, ops: Int64s, entry: Int64s, num: int) -> dic
     def named_so(test: Callable[[str], object]) -> Bools:
         return np.array([bool(test(t)) for t in texts], bool)[label]
 
-    is_graph = trace.gpu_ops.kind[ops] == OpKind.GRAPH
+    kind = trace.gpu_ops.kind[ops]
+    is_graph = kind == OpKind.GRAPH
+    trains = any(GRADIENT.search(t) for t in texts)
     kinds = {
         "is_copy_back": named_so("DtoH".__eq__),
         "is_graph": is_graph | (trace.gpu_ops.graph_node[ops] >= 0),
-        "is_optimizer": named_so(OPTIMIZER.search),
+        "is_optimizer": named_so(lambda t: OPTIMIZER.search(t) or OPTIMIZER_ON_CPU.search(t)),
+        "is_loss": named_so(BACKWARD_ROOT.search) & trains,
+        "is_product": named_so(PRODUCT.search),
+        "is_kernel": is_graph | (kind == OpKind.KERNEL),
         "is_autotuning": named_so(AUTOTUNING.search),
     }
     return {name: _flags(entry[of_op], num) for name, of_op in kinds.items()}

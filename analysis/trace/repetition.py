@@ -45,12 +45,17 @@ MIN_IN_BLOCK = 0.4
 MAX_IN_BLOCK = 20_000
 MAX_FEW = 4
 """So few turns of a finer loop with anything more are one step, not steps that log now and then."""
+MIN_EQUAL = 0.6
+"""Share of equal turns below which the turns of a loop vary."""
 MIN_EXACT = 3
 """So many equal turns of a coarser loop make a single launch that each adds to layers a step's."""
 MAX_MICRO = 256
 MIN_IN_MICRO = 0.8
 MIN_REPEATS = 1.5
-_FLAGS = ("is_wait", "is_copy_back", "is_graph", "is_optimizer", "is_autotuning")
+_FLAGS = (
+    "is_wait", "is_copy_back", "is_graph", "is_optimizer", "is_loss", "is_product", "is_kernel",
+    "is_autotuning",
+)  # fmt: skip
 NUM_BUCKETS = 128
 """Number of buckets into which names are hashed to compare the contents of turns."""
 
@@ -273,6 +278,8 @@ def _loop(work: LaunchSequence, marks: _Marks, cuts: Int64s) -> _Loop | None:
     if len(others) > MAX_COMPARED:
         return None
     alike[others] = _likeness(_turn_contents(marks.buckets, cuts, others), usual) >= MIN_ALIKE
+    if not _has_kernels(work.is_kernel, cuts[np.append(alike, False)], cuts[1:][alike]):
+        return None
     size = int(usual.sum())
     wraps, reach = _edge_turn(marks.buckets, cuts, usual)
     if not alike.any() or alike[np.flatnonzero(alike)[0] :].mean() < MIN_COVERED - 0.1:
@@ -297,6 +304,14 @@ def _loop(work: LaunchSequence, marks: _Marks, cuts: Int64s) -> _Loop | None:
         covered=covered,
         exact=float(equal[alike].mean()),
     )
+
+
+def _has_kernels(is_kernel: Bools, first: Int64s, last: Int64s) -> bool:
+    """Tell whether most turns hold a kernel, where the capture holds any: copies are no step."""
+    if not is_kernel.any() or not len(first):
+        return True
+    done = np.append(0, np.cumsum(is_kernel))
+    return bool(((done[last] - done[first]) > 0).mean() >= MIN_COVERED)
 
 
 def _continues(code: Int64s, loop: _Loop) -> bool:
@@ -421,7 +436,7 @@ def _takes(work: LaunchSequence, outer: _Loop, inner: _Loop) -> bool:
         # Two cuts of one loop: the one that leaves less between its turns.
         is_whole = outer.exact == 1.0 and outer.num_turns >= inner.num_turns
         return outer.covered > inner.covered + (MIN_EXTRA if is_whole else 0.1)
-    extra = outer.size - repeats * inner.size
+    extra = min(outer.size - repeats * inner.size, _beside(outer, inner))
     if _adds_optimizer(work, outer, inner):
         return True
     if _share_with(work.is_optimizer, inner) > 0.9:
@@ -429,11 +444,32 @@ def _takes(work: LaunchSequence, outer: _Loop, inner: _Loop) -> bool:
     if _share_with(work.is_copy_back | work.is_wait, inner) > 0.9:
         return False
     waits = _share_with(work.is_copy_back | work.is_wait, outer) > 0.9
+    if not waits and outer.num_turns <= MAX_FEW and inner.exact < MIN_EQUAL:
+        return _has_own_names(outer, inner)
     if waits or repeats <= MAX_FEW:
         return extra >= 1
     if outer.exact == 1.0 and outer.num_turns >= MIN_EXACT and _is_plain(work, inner):
         return extra >= 1
     return extra >= max(MIN_EXTRA * inner.size, 2)
+
+
+def _beside(outer: _Loop, inner: _Loop) -> float:
+    """Return how much a usual turn of `outer` launches that no whole number of `inner` turns does.
+
+    Two places that chance finds a number of layers apart cut turns with nothing beside the layers.
+    """
+    turns = round(outer.size / inner.size)
+    return float(np.maximum(outer.content - turns * inner.content, 0).sum())
+
+
+def _has_own_names(outer: _Loop, inner: _Loop) -> bool:
+    """Tell whether a usual turn of `outer` launches what none of `inner` does, and seldom.
+
+    Layers that differ from one to the next leave a rest in any few turns, of names that they have.
+    """
+    turns = round(outer.size / inner.size)
+    own = outer.content[inner.content == 0]
+    return bool(((own > 0) & (own < turns / 2)).any())
 
 
 def _is_plain(work: LaunchSequence, loop: _Loop) -> bool:

@@ -51,6 +51,8 @@ MIN_IN_MICRO = 0.75
 MAX_MICRO = 256
 MAX_LAYER = 300
 """A layer hardly launches more."""
+MAX_STAGES = 12
+"""A network hardly has more stages that repeat and are no step; layers, all alike, may be more."""
 MIN_IN_LAYERS = 0.97
 """Share of a turn that its blocks cover where nothing comes once a turn."""
 MAX_TRIED = 4
@@ -271,6 +273,8 @@ def _by_repetition(sequence: LaunchSequence) -> StepCuts | None:
             for a, b in zip(repetition.first.tolist(), repetition.last.tolist(), strict=True)
         ]
     )[rows]
+    if _is_one_pass(sequence, repetition, entries):
+        return None
     gpu_ns = sequence.gpu_ns[entries]
     in_graphs = gpu_ns[sequence.is_graph[entries]].sum()
     by_graph = bool(in_graphs > MIN_GRAPH * gpu_ns.sum())
@@ -290,6 +294,23 @@ def _by_repetition(sequence: LaunchSequence) -> StepCuts | None:
     )
 
 
+def _is_one_pass(sequence: LaunchSequence, repetition: Repetition, entries: Int64s) -> bool:
+    """Tell whether the turns are stages of one pass: its stem comes before, its head after them.
+
+    The head is a matrix product that no turn has, with less around it than a turn launches; and in
+    the turns the host neither waits nor reads, and nothing is trained.
+    """
+    rows = np.flatnonzero(repetition.is_alike)
+    first, last = int(repetition.first[rows[0]]), int(repetition.last[rows[-1]])
+    marks = (sequence.is_wait, sequence.is_copy_back, sequence.is_optimizer, sequence.is_graph)
+    if len(rows) > MAX_STAGES or any(m[entries].any() for m in (*marks, sequence.is_loss)):
+        return False
+    turns, after = sequence.code[entries], np.arange(last, len(sequence))
+    heads = after[sequence.is_product[after] & ~np.isin(sequence.code[after], turns)]
+    has_stem = bool((sequence.num_ops[:first] > 0).any())
+    return has_stem and len(heads) > 0 and len(after) * len(rows) < len(entries)
+
+
 def _doubt(sequence: LaunchSequence, repetition: Repetition, entries: Int64s) -> str | None:
     """Return why the turns may be layers of one step; None where something marks them as steps.
 
@@ -304,7 +325,7 @@ def _doubt(sequence: LaunchSequence, repetition: Repetition, entries: Int64s) ->
     block, kernels = repetition.block, int(sequence.num_ops[entries].sum())
     if block is not None and block.num_kernels * block.count * num < MIN_IN_LAYERS * kernels:
         return None
-    marks = sequence.is_copy_back | sequence.is_optimizer | sequence.is_graph
+    marks = sequence.is_copy_back | sequence.is_optimizer | sequence.is_graph | sequence.is_loss
     works = entries[sequence.num_ops[entries] > 0]
     if marks[entries].any() or len(np.unique(sequence.code[works])) < MIN_BLOCK:
         return None

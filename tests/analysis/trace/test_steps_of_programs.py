@@ -202,6 +202,32 @@ def test_one_launch_that_every_step_adds_to_its_layers_tells_them_apart(num_laye
     assert document["block"] == {"num_kernels": 7, "count": num_layers}
 
 
+def convolutions(num: int) -> list[str]:
+    return ["conv", "batch_norm", "relu"] * num
+
+
+STAGE = ["conv", "batch_norm", "relu", "conv", "batch_norm", "shortcut", "add", *convolutions(2)]
+ONE_PASS = ["conv", "batch_norm", "max_pool", *STAGE * 4, "mean", "ampere_sgemm_64x32_tn"]
+
+
+@pytest.mark.parametrize("after", [[], ["DtoH", "wait"]])
+def test_stages_of_one_pass_of_a_network_are_no_steps(after: list[str]) -> None:
+    assert "reason" in found([*ONE_PASS, *after])
+
+
+def test_passes_of_the_same_network_are_steps() -> None:
+    steps = found([*ONE_PASS * 6, "DtoH", "wait"])
+
+    assert steps["count"] == 6 and steps["num_kernels"] == len(ONE_PASS)
+
+
+def test_copies_that_repeat_beside_kernels_that_do_not_are_no_steps() -> None:
+    """A program that copies in for four streams, launches once on each, and copies out."""
+    program = ["HtoD"] * 8 + ["vecAdd"] * 4 + ["DtoH", "wait"] * 4
+
+    assert "reason" in found(program)
+
+
 def test_layers_of_a_single_pass_are_named_as_what_they_may_be() -> None:
     document = found([*START_UP, "embed", *LAYER * 12, *HEAD])
 
@@ -210,6 +236,21 @@ def test_layers_of_a_single_pass_are_named_as_what_they_may_be() -> None:
 
 
 COPYING_LAYER = ["norm", "HtoD", "wait", *LAYER[1:]]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 4, 5, 9, 16, 18, 29])
+def test_layers_that_vary_are_not_counted_together_by_places_that_chance_finds(seed: int) -> None:
+    """A window cut out of a pass whose layers each launch a few things more, somewhere."""
+    chance = random.Random(seed)
+    program: list[str] = []
+    for _ in range(24):
+        layer = [f"part {i % 9}" for i in range(26)]
+        for _ in range(chance.randint(1, 4)):
+            layer.insert(chance.randrange(len(layer)), chance.choice(["pad", "set"]))
+        program += layer
+    next_pass = ["cat", "lm_head", "embed", *[f"next {i % 26}" for i in range(69)]]
+
+    assert found([*program[11:], *next_pass]).get("num_kernels", 0) < 40
 
 
 @pytest.mark.parametrize(
