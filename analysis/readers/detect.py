@@ -36,6 +36,8 @@ _NOT_IN_GZIP = {
 }
 _NSYS_HEADER = b"NVIDIA Tegra Profiler Report"
 _NCU_MAGIC = b"NVR\0"
+_NVIDIA = "Record the program with `nsys profile` and import its report"
+_AMD = "Record the program with torch.profiler, or import rocprof's Chrome trace (results.json)"
 _ACCEPTED = (
     "Accepted are nsys reports and SQLite exports, nsys and ncu CSV, ncu reports and logs, PyTorch "
     "traces and memory snapshots, CSV with a latency column, and bundles"
@@ -54,6 +56,23 @@ _NSYS_CSV = re.compile(
     r"|^SKIPPED: .*|^Processing \[.*(sqlite|stats)|^ ?\*\* .*\([a-z0-9_]+(:\w+)*\):",
     re.MULTILINE,
 )
+_NSYS_TABLE = re.compile(r"^ *(Time ?\(%\)|Total ?\([KMGT]?i?B\)) {2,}\w.* Name *$", re.MULTILINE)
+"""A text table of `nsys stats` or `nsys profile --stats=true`."""
+_OTHER_TOOLS = (
+    (r"^==\d+== (NVPROF|Profiling result|Profiling application)", "nvprof's output", _NVIDIA),
+    (
+        r"^(Kernel|Iteration|Tensor Core|Op Type|Group Node) Report *$",
+        "a report of DLProf",
+        _NVIDIA,
+    ),
+    (
+        r'^"?(Index"?,"?KernelName|Name"?,"?Calls"?,"?TotalDurationNs|Kind"?,"?Agent_Id'
+        r'|Dispatch_ID"?,"?(Kernel_Name|GPU_ID))\b',
+        "a table of ROCm's profiler",
+        _AMD,
+    ),
+)
+"""First line -> what wrote it, and what to record instead."""
 _SNAPSHOT_KEYS = (b"segments", b"device_traces")
 
 
@@ -123,7 +142,8 @@ def _detect_head(path: Path, head: bytes) -> CaptureKind | None:
 
 def _is_qdstrm(path: Path, head: bytes) -> bool:
     """The format is undocumented, so here the file name counts too."""
-    return b"QDSTRM" in head[:256].upper() or path.suffix.lower() == ".qdstrm"
+    named_inside = b"QDSTRM" in head[:256].upper() and b"\0" in head[:4096]
+    return named_inside or path.suffix.lower() == ".qdstrm"
 
 
 def _is_pickle(head: bytes) -> bool:
@@ -188,10 +208,13 @@ def _detect_text(path: Path, data: bytes) -> CaptureKind:
         return _detect_json(path, start)
     if _NCU_HEADER.search(text):
         return CaptureKind.NCU_CSV
-    if _NSYS_CSV.search(text):
+    if _NSYS_CSV.search(text) or _NSYS_TABLE.search(text):
         return CaptureKind.NSYS_CSV
     if _NCU_LINE.search(text):
         return CaptureKind.NCU_LOG
+    for pattern, what, remedy in _OTHER_TOOLS:
+        if re.search(pattern, text[:4096], re.MULTILINE):
+            raise CaptureError(path, f"this is {what}", remedy)
     if latency_column(text):
         return CaptureKind.LATENCY_CSV
     if _NCU_SOURCE.search(text):

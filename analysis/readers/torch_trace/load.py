@@ -23,6 +23,7 @@ from analysis.readers.torch_trace.columns import (
 from analysis.readers.torch_trace.header import base_ns, gpu_facts, rank_of, world_size_of
 from analysis.readers.torch_trace.quarantine import ROUNDING_NS, impossible
 from analysis.readers.torch_trace.ranks import Places, places_of
+from analysis.readers.torch_trace.rocprof import from_rocprof
 from analysis.readers.torch_trace.stream import TraceStream
 from analysis.trace.model import (
     MISSING,
@@ -94,7 +95,7 @@ def load_trace(path: Path) -> LoadedTrace:
     events = EventColumns()
     with reading(path), open_capture(path) as raw, _without_collector():
         stream = TraceStream(raw, path)
-        events.add_all(stream.events())
+        events.add_all(from_rocprof(stream.events()))
     if "traceEvents" not in stream.header and not events.num_events:
         raise CaptureError(path, "the JSON has no `traceEvents`", "Import a PyTorch trace")
     trace, num_impossible, num_colliding = _Assembly(events, stream.header).trace()

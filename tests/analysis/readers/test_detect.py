@@ -57,6 +57,11 @@ def test_a_size_summary_alone_is_a_report_of_nsys(tmp_path: Path) -> None:
             "source page",
         ),
         (b"QDSTRM\0\0\1", "unfinished nsys recording"),
+        (b"==5654== NVPROF is profiling process 5654, command: python a.py\n", "nvprof's output"),
+        (b"Index,KernelName,gpu-id,queue-id\n0,add,4,0\n", "ROCm's profiler"),
+        (b'"Name","Calls","TotalDurationNs","AverageNs"\n"add",1,5,5\n', "ROCm's profiler"),
+        (b"Dispatch_ID,GPU_ID,Grid_Size\n0,2,64\n", "ROCm's profiler"),
+        (b"Kernel Report\nKernel,Calls\n", "DLProf's report"),
         (b'{"a": 1}', "no `traceEvents`"),
         (b"hello\n", "type is not recognised"),
         (gzip.compress(gzip.compress(b"x", mtime=0), mtime=0), "gzip file inside another"),
@@ -134,4 +139,18 @@ def test_file_that_changes_while_read_is_refused(tmp_path: Path, monkeypatch) ->
 
     monkeypatch.setattr(readers, "_reader", lambda kind, is_own_copy, scratch: grow_and_read)
     with pytest.raises(CaptureError, match="changed while"):
+        read(path)
+
+
+def test_what_nsys_prints_at_its_end_is_its_text_table_however_the_report_was_made(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "out.txt"
+    path.write_text(
+        "Max error: 0\nGenerating '/tmp/nsys-report-ed54.qdstrm'\n\nCUDA Kernel Statistics:\n\n"
+        " Time (%)  Total Time (ns)  Instances  Avg (ns)         Name\n"
+        " --------  ---------------  ---------  --------  -----------------\n"
+        "    100.0              473          1     473.0  add(int, float *)\n"
+    )
+    with pytest.raises(CaptureError, match="text table of nsys stats"):
         read(path)
