@@ -61,7 +61,7 @@ def test_a_size_summary_alone_is_a_report_of_nsys(tmp_path: Path) -> None:
         (b"Index,KernelName,gpu-id,queue-id\n0,add,4,0\n", "ROCm's profiler"),
         (b'"Name","Calls","TotalDurationNs","AverageNs"\n"add",1,5,5\n', "ROCm's profiler"),
         (b"Dispatch_ID,GPU_ID,Grid_Size\n0,2,64\n", "ROCm's profiler"),
-        (b"Kernel Report\nKernel,Calls\n", "DLProf's report"),
+        (b"Kernel Report\nKernel,Calls\n", "a report of DLProf"),
         (b'{"a": 1}', "no `traceEvents`"),
         (b"hello\n", "type is not recognised"),
         (gzip.compress(gzip.compress(b"x", mtime=0), mtime=0), "gzip file inside another"),
