@@ -142,6 +142,7 @@ NOT_IN_A_STUDY = frozenset(
 ALL_BUT_SAMPLES = frozenset(_FRAMES) - {"samples"} | {"ranks", "by_step", "steps", "captures"}
 """What a run whose numbers are known already goes without."""
 NO_STEPS = StepView()
+_SHORT_STEP_TABLES = ("step_kernels", "idle_host")
 
 
 def run_view(db: Database, data_dir: DataDir, run_id: str) -> RunView:
@@ -397,7 +398,7 @@ def step_view(
 ) -> StepView:
     """Return the steps of the capture that leads a run: the first of its pass that has some.
 
-    `is_short`: the facts and kernels of a step alone.
+    `is_short`: the facts and kernels of a step, and what its host did while the GPU idled.
     Several captures of a pass are ranks that run the same steps.
     """
     rows = db.execute(
@@ -408,7 +409,8 @@ def step_view(
     if not known:
         return NO_STEPS
     capture_id, facts = next((k for k in known if "source" in k[1]), known[0])
-    wanted = {k: v for k, v in tables.STEP_TABLES.items() if k == "step_kernels" or not is_short}
+    names = _SHORT_STEP_TABLES if is_short else tables.STEP_TABLES
+    wanted = {name: tables.STEP_TABLES[name] for name in names}
     frames = {name: _fetch(db, name, columns, capture_id) for name, columns in wanted.items()}
     classes = dict(
         db.execute(

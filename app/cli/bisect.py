@@ -119,7 +119,7 @@ def _search(options: Namespace) -> tuple["Program", "Found"]:
         build=options.build,
         timeout_s=options.timeout,
     )
-    note(f"{len(commits) - 2} commits lie between {commits[0].short} and {commits[-1].short}")
+    note(f"commits between {commits[0].short} and {commits[-1].short}: {len(commits) - 2}")
     with checkouts(repository) as folders:
         built: dict[str, str | None] = {}
 

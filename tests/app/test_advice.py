@@ -19,6 +19,7 @@ from core.config import DataDir
 from core.errors import UserError
 from core.spec import JobSpec
 from db.connection import opened
+from db.fetch import run_view
 from db.predictions import keep_prediction, tried
 from db.workers import register_worker
 from tests.app.test_pages import open_page, texts
@@ -116,6 +117,25 @@ def test_the_score_counts_a_pair_once_tried_or_not(stored: dict[str, Any], db: D
 
     assert [p["experiment"] for p in before["pairs"]] == [GRAPH]
     assert [(p["experiment"], p["predicted_ns"]) for p in after["pairs"]] == [(GRAPH, 1e6)]
+
+
+def test_what_the_host_did_while_the_gpu_idled_reaches_the_models(
+    stored: dict[str, Any], db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    update = "UPDATE runs SET workload = ? WHERE id = ?"
+    with db.atomic():
+        db.conn.execute(update, ["command", stored["decode_eager"]])
+    monkeypatch.setattr(experiments, "settings_for", lambda *given: seen.append(given) or [])
+
+    advice.advice_of(db, stored["data"], stored["decode_eager"])
+
+    with db.atomic():
+        db.conn.execute(update, ["decode", stored["decode_eager"]])
+    [(_, program, _)] = seen
+    expected = run_view(db, stored["data"], stored["decode_eager"]).by_step.idle_host
+    assert len(expected) > 0
+    assert program.idle_host.equals(expected)
 
 
 def test_an_experiment_that_is_not_there_is_refused_with_those_that_are(
