@@ -21,6 +21,7 @@ import pytest
 from sqlite_utils import Database
 
 from app.demo.load import CAPTURES, load_demo, unpack
+from captures.sandbox import run_limited
 from core.config import DataDir
 from core.config import data_dir as make_data_dir
 from core.spec import JobSpec
@@ -29,6 +30,8 @@ from db.runs import insert_run
 
 ROOT = Path(__file__).resolve().parents[1]
 H100 = Path(__file__).parent / "data" / "h100"
+SMALL_TRACE = Path(__file__).parent / "data" / "public" / "alexnet_forward.trace.json.gz"
+"""A real trace that is read in a tenth of the time of the training step's."""
 
 # Several programs compute at a time: a second thread of each would wait by spinning.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -49,14 +52,19 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-@pytest.fixture(autouse=True)
-def _readers_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read captures in the test's own process: a child's start takes longer than most tests.
+@pytest.fixture(scope="session", autouse=True)
+def _readers_here() -> Iterator[None]:
+    """Read captures in the test's own process: a child's start takes longer than most tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("app.reading.run_limited", run_here)
+        yield
 
-    A test marked `child` has them read as the product does.
-    """
-    if request.node.get_closest_marker("child") is None:
-        monkeypatch.setattr("app.reading.run_limited", run_here)
+
+@pytest.fixture(autouse=True)
+def _readers_in_a_child(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test marked `child` has captures read as the product does."""
+    if request.node.get_closest_marker("child") is not None:
+        monkeypatch.setattr("app.reading.run_limited", run_limited)
 
 
 def run_here(module: str, request: dict[str, Any], scratch: Path, *_: Any, **__: Any) -> None:
@@ -151,11 +159,22 @@ def example_data(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Pa
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "loaded.json").exists():
-            loaded = [
-                found.as_dict() for found in load_demo(make_data_dir(folder), lambda name: None)
-            ]
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("app.reading.run_limited", run_limited)
+                patch.setattr("app.demo.load.BATCH", 200)  # two children: a start costs a second
+                loaded = [r.as_dict() for r in load_demo(make_data_dir(folder), lambda name: None)]
             (folder / "loaded.json").write_text(json.dumps(loaded))
     return folder
+
+
+def copy_examples_to(source: Path, folder: Path) -> None:
+    """Copy a data directory; its stored files, which nothing changes, are there under two names."""
+
+    def link_or_copy(path: str, target: str) -> None:
+        stored = Path(path).relative_to(source).parts[0] in ("captures", "spans")
+        (os.link if stored else shutil.copy2)(path, target)
+
+    shutil.copytree(source, folder, dirs_exist_ok=True, copy_function=link_or_copy)
 
 
 @pytest.fixture(scope="session")
@@ -163,7 +182,7 @@ def copy_examples(example_data: Path) -> Callable[..., list[Any]]:
     """Return what stands in for `load_demo`: it takes the example runs as the session read them."""
 
     def copied(data: DataDir, tell: object) -> list[Any]:
-        shutil.copytree(example_data, data.root, dirs_exist_ok=True)
+        copy_examples_to(example_data, data.root)
         return [SimpleNamespace(**r) for r in json.loads((data.root / "loaded.json").read_text())]
 
     return copied

@@ -6,9 +6,9 @@ from typing import Any
 
 import httpx
 
-from tests.conftest import H100
+from tests.conftest import SMALL_TRACE
 
-TRACE = H100 / "kineto" / "train_bf16.json.gz"
+TRACE = SMALL_TRACE
 TRACE_SHA256 = hashlib.sha256(TRACE.read_bytes()).hexdigest()
 MakeRun = Callable[..., str]
 

@@ -3,7 +3,6 @@
 import errno
 import io
 import json
-import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -254,17 +253,6 @@ def test_submit_without_a_dashboard_queues_and_says_how_to_start(cli: Cli) -> No
     cancelled = cli.json("cancel", found["runs"][0]["run_id"])
     assert cancelled["status"] == "cancelled"
     assert cli.json("retry", found["runs"][0]["run_id"])["status"] == "queued"
-
-
-def test_demo_loads_once(cli: Cli, data_dir: DataDir, example_data: Path) -> None:
-    shutil.copytree(example_data, data_dir.root, dirs_exist_ok=True)
-    first = json.loads((example_data / "loaded.json").read_text())
-    again = cli.json("demo")["runs"]
-
-    assert all(r["is_new"] for r in first)
-    assert [r["run_id"] for r in again] == [r["run_id"] for r in first]
-    assert not any(r["is_new"] for r in again)
-    assert cli.json("runs", "--filter", "source:demo")["total"] == len(first)
 
 
 def test_doctor_names_each_check_with_its_fix(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,9 @@
 
 import hashlib
 import lzma
-import shutil
+import re
 import sqlite3
+import tarfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,7 @@ from app.demo import answers, load
 from app.demo.load import load_demo, read_answers, unpacked
 from core.config import DataDir
 from core.errors import CaptureError
+from tests.app.conftest import Cli
 
 OF_THE_LOAD = {"id", "run_id", "capture_id", "spans_path", "created_at", "finished_at", "at"}
 OF_THE_LOAD |= {"probed_at", "applied_at", "revision", "token"}
@@ -59,32 +61,61 @@ def contents(data: DataDir) -> dict[str, Any]:
 SMALL = (CHOSEN[1], CHOSEN[4])
 
 
-def load_from(folder: Path, names: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write a folder with these examples and our answers, and load from there."""
-    (folder / "data").mkdir(parents=True)
-    for name in (load.CAPTURES, load.ANSWERS.name):
-        shutil.copy(load.DATA / name, folder / "data" / name)
-    text, _, _ = (load.FOLDER / "demo.toml").read_text(encoding="utf-8").partition("[[archive]]")
-    _, *runs = text.split("[[run]]\n")
-    chosen = [run for run in runs if run.startswith(tuple(f'name = "{n}"\n' for n in names))]
-    assert len(chosen) == len(names)
-    (folder / "demo.toml").write_text("".join(f"[[run]]\n{run}" for run in chosen))
-    monkeypatch.setattr(load, "FOLDER", folder)
-    monkeypatch.setattr(load, "DATA", folder / "data")
-    monkeypatch.setattr(load, "ANSWERS", folder / "data" / load.ANSWERS.name)
+@pytest.fixture(scope="module")
+def our_answers(example_data: Path) -> dict[str, bytes]:
+    """The line of the file of answers by the name of its example; under "" the version."""
+    version, *lines = lzma.decompress(load.ANSWERS.read_bytes()).splitlines()
+    with sqlite3.connect(example_data / "warpboard.db") as db:
+        names = dict(db.execute("SELECT content_hash, name FROM runs").fetchall())
+    return {"": version, **{names[line.split(b" ", 1)[0].decode()]: line for line in lines}}
+
+
+LoadFrom = Callable[[Sequence[str]], None]
 
 
 @pytest.fixture
-def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def load_from(
+    tmp_path: Path,
+    example_captures: Path,
+    our_answers: dict[str, bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> LoadFrom:
+    """Write a folder with some of the examples and our answers to them, and load from there."""
+    folder = tmp_path / "examples"
+    text, _, _ = (load.FOLDER / "demo.toml").read_text(encoding="utf-8").partition("[[archive]]")
+    _, *runs = text.split("[[run]]\n")
+
+    def chosen(names: Sequence[str]) -> None:
+        (folder / "data").mkdir(parents=True)
+        mine = [run for run in runs if run.startswith(tuple(f'name = "{n}"\n' for n in names))]
+        assert len(mine) == len(names)
+        (folder / "demo.toml").write_text("".join(f"[[run]]\n{run}" for run in mine))
+        with tarfile.open(folder / "data" / load.CAPTURES, "w:xz", preset=0) as archive:
+            for path in sorted(set(re.findall(r'"([^"\n]+)"', "".join(mine)))):
+                if (example_captures / path).exists():
+                    archive.add(example_captures / path, path)
+        monkeypatch.setattr(load, "FOLDER", folder)
+        monkeypatch.setattr(load, "DATA", folder / "data")
+        monkeypatch.setattr(load, "ANSWERS", folder / "data" / load.ANSWERS.name)
+        write_answers([our_answers[name] for name in ("", *names)])
+
+    return chosen
+
+
+@pytest.fixture
+def two(load_from: LoadFrom) -> None:
     """Load two small examples alone, a capture and latencies."""
-    load_from(tmp_path / "examples", SMALL, monkeypatch)
+    load_from(SMALL)
+
+
+def write_answers(lines: Sequence[bytes]) -> None:
+    load.ANSWERS.write_bytes(lzma.compress(b"\n".join(lines), preset=0))
 
 
 def change_answers(change: Callable[[bytes, bytes], bytes], version: bytes | None = None) -> None:
     """Write each answer (content hash, document) otherwise."""
     known, *lines = lzma.decompress(load.ANSWERS.read_bytes()).splitlines()
-    changed = [change(*line.split(b" ", 1)) for line in lines]
-    load.ANSWERS.write_bytes(lzma.compress(b"\n".join([version or known, *changed]), preset=0))
+    write_answers([version or known, *(change(*line.split(b" ", 1)) for line in lines)])
 
 
 @pytest.fixture
@@ -103,9 +134,9 @@ def num_read(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
 
 def test_answers_give_the_rows_and_files_that_reading_gives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_read: Callable[[], int]
+    tmp_path: Path, load_from: LoadFrom, num_read: Callable[[], int]
 ) -> None:
-    load_from(tmp_path / "examples", CHOSEN, monkeypatch)
+    load_from(CHOSEN)
     answered, read = (DataDir(root=tmp_path / name) for name in ("answered", "read"))
 
     load_demo(answered, lambda name: None)
@@ -170,6 +201,14 @@ def test_a_load_that_was_interrupted_goes_on(two: None, data_dir: DataDir) -> No
     assert not list(data_dir.uploads.iterdir())
 
     assert len({run.run_id for run in load_demo(data_dir, lambda name: None)}) == len(SMALL)
+
+
+def test_examples_are_loaded_once(two: None, cli: Cli, data_dir: DataDir) -> None:
+    first, again = (cli.json("demo")["runs"] for _ in range(2))
+
+    assert [r["is_new"] for r in (*first, *again)] == [True, True, False, False]
+    assert [r["run_id"] for r in again] == [r["run_id"] for r in first]
+    assert cli.json("runs", "--filter", "source:demo")["total"] == len(first)
 
 
 def test_an_example_that_was_deleted_is_loaded_again(

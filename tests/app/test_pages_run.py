@@ -1,11 +1,12 @@
 """The run page with all its tabs, for each kind of example run: nothing raises or is an error."""
 
-import shutil
 import sqlite3
 from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
+
+from tests.conftest import copy_examples_to
 
 
 def whole_page(run_id: str) -> None:
@@ -33,7 +34,7 @@ def whole_page(run_id: str) -> None:
 @pytest.fixture(scope="module")
 def demo(example_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("demo") / "data"
-    shutil.copytree(example_data, folder)
+    copy_examples_to(example_data, folder)
     return folder
 
 

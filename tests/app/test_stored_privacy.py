@@ -22,7 +22,7 @@ from db.connection import opened
 from db.fetch import run_view
 from tests.analysis.readers.nsys_files import edited
 from tests.app.conftest import Cli
-from tests.conftest import run_here
+from tests.conftest import SMALL_TRACE
 
 H100 = Path(__file__).parents[1] / "data" / "h100"
 UUID = "554a6988-03dd-6206-3dd1-f43fb60a3ed0"
@@ -81,7 +81,7 @@ def nsys(folder):
 
 
 def trace(folder):
-    document = json.loads(gzip.decompress((H100 / "kineto" / "train_bf16.json.gz").read_bytes()))
+    document = json.loads(gzip.decompress(SMALL_TRACE.read_bytes()))
     document |= {
         "hostname": "secrethost42",
         "host": "secrethost42",
@@ -180,7 +180,7 @@ def latencies(folder):
 
 def ranks_trace(folder):
     """Groups, collectives and call stacks: what several GPUs and `with_stack` add."""
-    document = json.loads(gzip.decompress((H100 / "kineto" / "train_bf16.json.gz").read_bytes()))
+    document = json.loads(gzip.decompress(SMALL_TRACE.read_bytes()))
     group = {"pg_name": "of alicesecret", "pg_desc": "tcp://secrethost42:29500", "ranks": [0, 1]}
     document["distributedInfo"] = {
         "backend": "nccl",
@@ -199,7 +199,7 @@ def ranks_trace(folder):
         "External id": "alicesecret",
     }
     kernels = [e for e in document["traceEvents"] if e.get("cat") == "kernel"]
-    for event in kernels[::50]:
+    for event in kernels[::20]:
         event["name"] = "ncclDevKernel_AllReduce_Sum_bf16"
         event["args"] |= args
     stack = {"ph": "X", "cat": "python_function", "pid": 2400, "tid": 2400, "dur": 9}
@@ -348,9 +348,7 @@ def two_runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
     data = DataDir(root=folder / "data").ensure()
     made = [bundle(folder), trace(folder)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("app.reading.run_limited", run_here)
-        ids = [import_paths(data, [p], name=f"run {i}").run_id for i, p in enumerate(made)]
+    ids = [import_paths(data, [p], name=f"run {i}").run_id for i, p in enumerate(made)]
     return data, ids
 
 

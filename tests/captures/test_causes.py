@@ -5,7 +5,6 @@ import json
 import pickle
 import time
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +15,8 @@ from app.reading import file_job, read_one
 from captures.pickle_data import PickleRefusedError, load_data
 from core.errors import CaptureError
 from db.connection import opened
+from tests.conftest import SMALL_TRACE
 
-TRACE = Path(__file__).parents[1] / "data" / "h100" / "kineto" / "train_bf16.json.gz"
 MODULUS = (1 << 61) - 1
 
 
@@ -86,7 +85,7 @@ def test_a_capture_of_more_rows_than_are_kept_is_refused(data_dir, monkeypatch):
     with (
         opened(data_dir.ensure().db_path) as db,
         pytest.raises(CaptureError, match="more than the 3 kept"),
-        read_one(data_dir, db, file_job([TRACE])),
+        read_one(data_dir, db, file_job([SMALL_TRACE])),
     ):
         pass
 
@@ -94,7 +93,7 @@ def test_a_capture_of_more_rows_than_are_kept_is_refused(data_dir, monkeypatch):
 def test_rows_that_are_kept_in_files_beside_the_database_are_not_counted(data_dir, monkeypatch):
     with (
         opened(data_dir.ensure().db_path) as db,
-        read_one(data_dir, db, file_job([TRACE])) as run,
+        read_one(data_dir, db, file_job([SMALL_TRACE])) as run,
     ):
         carried = _num_rows(run.captures[0].tables)
     in_database = max(n for name, n in carried.items() if name not in ("spans", "ranges", "host"))
@@ -102,7 +101,7 @@ def test_rows_that_are_kept_in_files_beside_the_database_are_not_counted(data_di
     monkeypatch.setattr(read_job, "MAX_ROWS", in_database)
     with (
         opened(data_dir.db_path) as db,
-        read_one(data_dir, db, file_job([TRACE])) as again,
+        read_one(data_dir, db, file_job([SMALL_TRACE])) as again,
     ):
         assert again.captures[0].tables.host.num_rows == carried["host"]
 

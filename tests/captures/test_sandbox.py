@@ -19,10 +19,10 @@ from captures.sandbox import Limits, limits_for, run_limited
 from core.config import ReadingSettings
 from core.errors import AppError, CaptureError
 from db.connection import opened
+from tests.conftest import SMALL_TRACE
 
 LIMITS = Limits(memory_bytes=400 << 20, cpu_s=1, wall_s=20, disk_bytes=8 << 20)
 NSYS = Path(__file__).parents[1] / "data" / "h100" / "nsys"
-TRACE = Path(__file__).parents[1] / "data" / "h100" / "kineto" / "train_bf16.json.gz"
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def test_a_file_that_brings_the_reader_down_stops_none_of_the_others(
     """The second of three ends the child that reads them together."""
     spin = tmp_path / "spin.json"
     spin.write_text('{"traceEvents": [')
-    jobs = [file_job([NSYS / "decode_eager.sqlite"]), file_job([spin]), file_job([TRACE])]
+    jobs = [file_job([NSYS / "decode_eager.sqlite"]), file_job([spin]), file_job([SMALL_TRACE])]
     real = sandbox.run_limited
 
     def dies(module, request, scratch, limits, **options):
@@ -232,10 +232,10 @@ def test_reading_in_a_child_gives_what_reading_here_gives(data_dir, tmp_path):
     from analysis.capture_file import Staging
 
     (tmp_path / "here").mkdir()
-    here = assemble(load_files([TRACE], Staging(folder=tmp_path / "here")))
+    here = assemble(load_files([SMALL_TRACE], Staging(folder=tmp_path / "here")))
     with (
         opened(data_dir.ensure().db_path) as db,
-        read_runs(data_dir, db, [file_job([TRACE])]) as (there,),
+        read_runs(data_dir, db, [file_job([SMALL_TRACE])]) as (there,),
     ):
         assert dict(there.summary) == json.loads(json.dumps(dict(here.summary)))
         assert there.classes == here.classes and there.metrics == here.metrics
