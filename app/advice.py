@@ -6,8 +6,6 @@ import statistics
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from sqlite_utils import Database
-
 from analysis.advice.constants import MODEL_VERSION
 from analysis.advice.experiments import (
     UNTRIED,
@@ -37,6 +35,7 @@ from app.submit import (
 from core.config import DataDir
 from core.errors import UserError
 from core.spec import JobSpec
+from db import Database
 from db.fetch import NOT_IN_A_STUDY, run_row, run_views
 from db.predictions import MeasuredJob, Tried, keep_prediction, measured_jobs, tried
 from db.status import gpus

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from statistics import median
 
-from sqlite_utils import Database
-
 from analysis.compare.evaluate import noise_floor_of
 from analysis.compare.fields import find_differences
 from analysis.compare.metrics import Metric
@@ -14,7 +12,7 @@ from analysis.pass_clocks import pass_clocks, throttle_reasons
 from analysis.runview import Job, RunView
 from core.config import DataDir
 from core.states import Pass
-from db import fetch
+from db import Database, fetch
 from db.history import past_runs
 
 LATENCY = Metric(name="latency", unit="ms")

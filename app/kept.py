@@ -13,14 +13,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sqlite_utils import Database
-
 from analysis.runview import RunView
 from analysis.studies.engine.measures import readings_of
 from analysis.studies.engine.readings import Reading
 from core.config import DataDir
 from core.spec import canonical_json
-from db import changes, fetch, readings
+from db import Database, changes, fetch, readings
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ("analysis", "app", "core", "db", "workloads")

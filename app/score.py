@@ -6,8 +6,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlite_utils import Database
-
 from analysis.advice.constants import MODEL_VERSION
 from analysis.advice.experiments import NO_MODEL, Experiment
 from analysis.advice.score import (
@@ -23,7 +21,7 @@ from app.advice import hash_with, made_for, tried_outcomes, views_of
 from app.kept import keep, made_of
 from app.submit import CPU
 from core.config import DataDir
-from db import readings
+from db import Database, readings
 from db.fetch import ALL_BUT_SAMPLES
 from db.predictions import MeasuredJob, measured_jobs, tried
 

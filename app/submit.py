@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlite_utils import Database
-
 from app.imports import run_name
 from core.config import DataDir, broker_url
 from core.errors import AppError, UserError
 from core.gpus import match_gpu_name
 from core.queues import INGEST_QUEUE, INGEST_RUN_TASK, RUN_JOB_TASK, job_queue
 from core.spec import MAX_SWEEP_JOBS, JobSpec, expand_sweep, normalise_profilers
+from db import Database
 from db import runs as db_runs
 from db.devices import Device, devices, names_device, resolve_device
 from db.queue import most_gpus_of_a_host, retry, waiting_place

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlite_utils import Database
-
 from app.environments import has_gpu
 from app.stack import Stack, StackOptions, free_port, running_stack
 from app.submit import (
@@ -25,6 +23,7 @@ from core.config import DataDir, has_own_broker
 from core.errors import AppError, RunFailedError, UserError
 from core.spec import JobSpec
 from core.states import FINAL
+from db import Database
 from db.connection import opened
 from db.devices import devices, nobody_serves
 from db.queue import request_cancel

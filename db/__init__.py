@@ -27,3 +27,7 @@ def _import_sqlite_utils() -> None:
 
 
 _import_sqlite_utils()
+
+from sqlite_utils import Database  # noqa: E402
+
+__all__ = ["Database"]

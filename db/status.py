@@ -1,15 +1,17 @@
 """Current state: the queue, the log of a run, workers, GPUs, baselines. Read-only."""
 
 import json
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from sqlite_utils import Database
 
 from core.queues import job_queue
 from db.clock import seconds_ago
 from db.devices import ONLINE_S, device_name, devices, queues_online
-from db.frames import select
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 QUEUE_COLUMNS = (
     "id",
@@ -48,14 +50,23 @@ GPU_COLUMNS = (
 )
 
 
-def queue(db: Database) -> pd.DataFrame:
+def _select(
+    db: Database, sql: str, params: Sequence[Any], columns: Sequence[str]
+) -> "pd.DataFrame":
+    """Return rows as a frame; pandas is imported where there is one."""
+    from db.frames import select
+
+    return select(db, sql, params, columns)
+
+
+def queue(db: Database) -> "pd.DataFrame":
     """Return the runs at work, then the waiting ones in order (QUEUE_COLUMNS).
 
     `has_worker`: a worker that is online serves the run's GPU model, or the physical GPU that it
     names; else it waits for one. `device_name`: that GPU as `MODEL@HOST:INDEX`, or None.
     """
     columns = ", ".join(QUEUE_COLUMNS[:-2])
-    frame = select(
+    frame = _select(
         db,
         f"SELECT {columns}, 0, NULL FROM runs"
         " WHERE status IN ('queued', 'claimed', 'running', 'ingesting')"
@@ -66,6 +77,8 @@ def queue(db: Database) -> pd.DataFrame:
     for column in ("params", "progress"):
         frame[column] = frame[column].map(json.loads)
     frame["profilers"] = frame["profilers"].map(lambda text: tuple(json.loads(text)))
+    import pandas as pd
+
     online, known = queues_online(db), devices(db)
     places = list(zip(frame["gpu_model"], frame["device_id"], strict=True))
     frame["has_worker"] = [job_queue(model, device) in online for model, device in places]
@@ -88,9 +101,9 @@ def source_hashes(db: Database, run_id: str) -> dict[str, str]:
     return dict(rows.fetchall())
 
 
-def events(db: Database, run_id: str, after_id: int = 0, limit: int = 500) -> pd.DataFrame:
+def events(db: Database, run_id: str, after_id: int = 0, limit: int = 500) -> "pd.DataFrame":
     """Return the log lines after `after_id`, oldest first (EVENT_COLUMNS)."""
-    return select(
+    return _select(
         db,
         "SELECT id, at, kind, message FROM events WHERE run_id = ? AND id > ? ORDER BY id LIMIT ?",
         (run_id, after_id, limit),
@@ -98,9 +111,9 @@ def events(db: Database, run_id: str, after_id: int = 0, limit: int = 500) -> pd
     )
 
 
-def last_events(db: Database, run_id: str, limit: int = 200) -> pd.DataFrame:
+def last_events(db: Database, run_id: str, limit: int = 200) -> "pd.DataFrame":
     """Return the newest log lines, oldest first (EVENT_COLUMNS)."""
-    return select(
+    return _select(
         db,
         "SELECT * FROM (SELECT id, at, kind, message FROM events WHERE run_id = ?"
         " ORDER BY id DESC LIMIT ?) ORDER BY id",
@@ -109,9 +122,9 @@ def last_events(db: Database, run_id: str, limit: int = 200) -> pd.DataFrame:
     )
 
 
-def workers(db: Database) -> pd.DataFrame:
+def workers(db: Database) -> "pd.DataFrame":
     """Return WORKER_COLUMNS + is_online, the newest first; `queues` a tuple, `info` a dict."""
-    frame = select(
+    frame = _select(
         db,
         f"SELECT {', '.join(WORKER_COLUMNS)} FROM workers ORDER BY seen_at DESC",
         (),
@@ -133,12 +146,12 @@ def worker_info(db: Database, gpu_model: str, device: str | None = None) -> dict
     return dict(json.loads(row[0])) if row else {}
 
 
-def gpus(db: Database) -> pd.DataFrame:
+def gpus(db: Database) -> "pd.DataFrame":
     """Return GPU_COLUMNS + is_online, num_runs, num_own_runs, host, peaks.
 
     num_runs: of its model, num_own_runs: of this very GPU. peaks: a dict of those measured, or {}.
     """
-    frame = select(
+    frame = _select(
         db, f"SELECT {', '.join(GPU_COLUMNS)} FROM gpus ORDER BY model, id", (), GPU_COLUMNS
     )
     online = set(workers(db).query("is_online")["id"])
@@ -161,19 +174,19 @@ def gpu_peaks(db: Database, gpu_id: str | None) -> dict[str, float]:
     )
 
 
-def baselines(db: Database) -> pd.DataFrame:
+def baselines(db: Database) -> "pd.DataFrame":
     """Return the pinned runs: comparable_hash, gpu_model, run_id, pinned_at."""
     columns = ("comparable_hash", "gpu_model", "run_id", "pinned_at")
-    return select(db, f"SELECT {', '.join(columns)} FROM baselines", (), columns)
+    return _select(db, f"SELECT {', '.join(columns)} FROM baselines", (), columns)
 
 
-def newest_against_baselines(db: Database) -> pd.DataFrame:
+def newest_against_baselines(db: Database) -> "pd.DataFrame":
     """Return, for each baseline, the newest other finished run of the same measurement.
 
     Columns: baseline_id, run_id, workload, gpu_model.
     """
     columns = ("baseline_id", "run_id", "workload", "gpu_model")
-    return select(
+    return _select(
         db,
         "SELECT b.run_id, r.id, r.workload, r.gpu_model FROM baselines b JOIN runs r ON r.id ="
         " (SELECT id FROM runs n WHERE n.comparable_hash = b.comparable_hash"

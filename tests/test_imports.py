@@ -29,7 +29,7 @@ FORBIDDEN = {
     "worker": {"pandas", "numpy", "streamlit", "sqlite_utils", "pyarrow", "plotly"},
     "analysis": {"torch", "streamlit", "celery", "sqlite_utils", "plotly"},
     "db": {"torch", "streamlit", "celery", "plotly"},
-    "app": {"torch", "triton"},
+    "app": {"torch", "triton", "sqlite_utils"},
 }
 _IMPORTED = re.compile(r"""(?:import |from |importorskip\(['"])(\w+)""")
 
@@ -97,6 +97,9 @@ def test_app_takes_only_the_queue_settings_from_worker() -> None:
         ("worker.tasks", ("torch", "numpy", "pandas")),
         ("app.environments", ("numpy", "pandas", "celery", "sqlite_utils")),
         ("app.cli.main", ("numpy", "pandas", "celery", "streamlit")),
+        ("app.submit", ("numpy", "pandas", "celery", "streamlit")),
+        ("app.ingest_worker", ("numpy", "pandas", "streamlit")),
+        ("app.api.app", ("numpy", "pandas", "celery", "streamlit")),
     ],
 )
 def test_a_module_starts_without_what_its_host_may_lack(

@@ -8,7 +8,6 @@ import time
 from collections import deque
 from pathlib import Path
 
-from sqlite_utils import Database
 from starlette.requests import Request
 
 from app.api.errors import ApiError
@@ -16,6 +15,7 @@ from app.api.state import ApiState, in_thread, state_of
 from app.serve.addresses import client_of
 from core.config import DataDir
 from core.errors import UserError
+from db import Database
 from db.tokens import EMBEDDED, note_use, token_digests
 
 MAX_FAILURES = 20

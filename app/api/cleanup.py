@@ -5,9 +5,8 @@ import shutil
 import time
 from pathlib import Path
 
-from sqlite_utils import Database
-
 from core.config import DataDir
+from db import Database
 from db.handover import AWAITING, run_status
 
 LOG = logging.getLogger("warpboard.watch")

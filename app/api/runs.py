@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 import anyio.to_thread
-from sqlite_utils import Database
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -15,15 +14,13 @@ from app.api.errors import ApiError, field_of, read_json, route
 from app.api.state import ApiState, in_thread, state_of
 from app.api.uploads import check_run_id, upload_path
 from app.imports import checked_name, run_name
-from app.show import show_document
 from captures.manifest import MANIFEST, MAX_MANIFEST_BYTES, check_manifest
 from core.errors import AppError, CaptureError, UserError
 from core.foreign import checked_gpu, checked_json
 from core.ids import new_id
 from core.spec import JobSpec
-from db import handover
+from db import Database, handover
 from db import queue as db_queue
-from db.fetch import gpu_facts, run_view
 from db.runs import count_runs, expect_run, list_rows, resolve_run
 from db.status import has_capture
 from db.tokens import NotYours, check_reading, check_run, check_worker
@@ -251,6 +248,9 @@ async def shown(request: Request) -> Response:
     data_dir = state_of(request).data_dir
 
     def work(db: Database) -> dict[str, Any]:
+        from app.show import show_document  # with pandas, which no other answer needs
+        from db.fetch import gpu_facts, run_view
+
         try:
             run_id = resolve_run(db, request.path_params["run_id"])
         except UserError as exc:

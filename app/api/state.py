@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import anyio.to_thread
-from sqlite_utils import Database
 from starlette.requests import Request
 
 from core.config import DataDir
+from db import Database
 from db.connection import connect
 
 T = TypeVar("T")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import IO
 
 import anyio.to_thread
-from sqlite_utils import Database
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
@@ -19,6 +18,7 @@ from app.api.errors import ApiError, read_chunks, route
 from app.api.state import in_thread, state_of
 from captures.manifest import is_plain_name
 from core.config import DataDir
+from db import Database
 from db.handover import AWAITING, run_exists, run_status
 from db.status import has_capture
 from db.tokens import check_run

@@ -9,12 +9,11 @@ import time
 
 import anyio
 import anyio.to_thread
-from sqlite_utils import Database
 
 from app.api.cleanup import clean_uploads, disk_state
 from app.api.state import EMBEDDED_SILENCE_S, REMOTE_SILENCE_S, ApiState
 from core.errors import AppError
-from db import handover
+from db import Database, handover
 from db.workers import worker_stopped, workers_with_active_runs
 
 LOG = logging.getLogger("warpboard.watch")

@@ -5,7 +5,6 @@ import logging
 import time
 from typing import Any
 
-from sqlite_utils import Database
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -16,7 +15,7 @@ from core import VERSION
 from core.errors import AppError, UserError
 from core.foreign import checked_gpu, checked_json, checked_mapping, checked_number, checked_text
 from core.queues import job_queue
-from db import handover
+from db import Database, handover
 from db import workers as db_workers
 from db.tokens import EMBEDDED, NotYours, check_worker
 

@@ -8,7 +8,7 @@ from app.cli.output import print_json
 from core.config import DataDir
 
 if TYPE_CHECKING:
-    from sqlite_utils import Database
+    from db import Database
 
 
 def arguments(parser: ArgumentParser) -> None:

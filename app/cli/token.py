@@ -12,7 +12,7 @@ from core.console import word
 from core.errors import UserError
 
 if TYPE_CHECKING:
-    from sqlite_utils import Database
+    from db import Database
 
 WORDS = ("list", "revoke")
 

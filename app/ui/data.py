@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import pandas as pd
 import streamlit as st
-from sqlite_utils import Database
 
 from analysis.compare.offered import MeasuredRun, Offer, offers
 from analysis.compare.records import Difference
@@ -27,7 +26,7 @@ from app.ui.timeline.window import Window, window
 from core.config import DataDir, data_dir
 from core.errors import AppError
 from core.spec import JobSpec
-from db import changes, fetch, history, runs, status
+from db import Database, changes, fetch, history, runs, status
 from db.connection import opened
 from db.history import Begun
 
