@@ -11,15 +11,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sqlite_utils import Database
-
 from analysis.studies import list_studies
 from app.kept import code_digest, with_readings
 from app.score import score_document
 from core.config import DataDir, data_dir
 from core.errors import AppError
 from core.python import module_command, with_rooms
-from db import changes, fetch, readings
+from db import Database, changes, fetch, readings
 from db.connection import opened
 from db.queue import is_any_at_work
 

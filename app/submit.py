@@ -269,14 +269,22 @@ class Sender:
         self._send(INGEST_RUN_TASK, run_id, INGEST_QUEUE)
 
     def _send(self, task: str, run_id: str, queue: str) -> None:
-        from kombu.exceptions import OperationalError
-        from redis.exceptions import RedisError
-
         try:
             self._app.send_task(task, args=[run_id], queue=queue, retry=False)
-        except (OperationalError, OSError, RedisError) as exc:  # the last: Redis's own disk is full
+        except _refusals(self._url) as exc:
             shown = self._url.rsplit("@", 1)[-1]  # never a password
             raise AppError(
                 f"broker {shown}: run {run_id} is queued, but no worker could be told ({exc});"
                 " it starts once the broker answers"
             ) from exc
+
+
+def _refusals(broker: str) -> tuple[type[Exception], ...]:
+    """Return what a broker that takes no message raises; of Redis also that its disk is full."""
+    from kombu.exceptions import OperationalError
+
+    if not broker.startswith("redis"):
+        return (OperationalError, OSError)
+    from redis.exceptions import RedisError
+
+    return (OperationalError, OSError, RedisError)
