@@ -81,6 +81,8 @@ class OwnProgram:
     source: Mapping[str, str] = field(default_factory=dict)
     "What is known of the code that runs: its commit."
     seen: Seen | None = None
+    is_endless: bool = False
+    "A process of the clean pass reached the time limit."
     goes_on_after_its_end: bool = False
     "What it left running worked on: a profiler has to wait for that too."
     exit_code: int | None = None
@@ -100,6 +102,11 @@ class OwnProgram:
     def has_steps(self) -> bool:
         """Whether the passes after the clean one may wait for a step to begin."""
         return self.seen is None or self.seen.num_steps > 0
+
+    @property
+    def ends_early(self) -> bool:
+        """Whether a pass ends the program once it has its steps."""
+        return self.wishes.num_steps > 0 or self.is_endless
 
     def why_left_out(self, pass_name: str) -> dict[str, str] | None:
         """Return the warning of a pass that would find nothing; None where it is worth running."""
@@ -134,7 +141,7 @@ class OwnProgram:
                 settings |= {"skip": skip, "steps": self.wishes.num_steps, "stop": True}
             return settings
         first, count = self.captured(pass_name)
-        settings |= {"skip": first, "steps": count, "stop": self.wishes.num_steps > 0}
+        settings |= {"skip": first, "steps": count, "stop": self.ends_early}
         if self.seen is not None and self.seen.num_steps:
             settings |= {"training": self.seen.is_training, "root": self.seen.root}
         return settings
@@ -186,12 +193,15 @@ class OwnProgram:
         result["warnings"] += self.left_behind.warnings(pass_name)
         if pass_name == "clean":
             self._add_latency(result, kinds, main, processes)
-            if not kinds:
+            if not kinds and process.killed_by != "cancel":
                 entered = (work_dir / HOOKS_FOLDER / ENTERED).exists()
                 why = (_NO_STEPS if entered else _NO_PYTHON) + _INSTEAD
                 result["warnings"].append({"code": "no_steps_seen", "message": why})
             self._add_metrics(result, process, is_whole=not stopped)
             self._learn(kinds, main)
+            if process.timed_out and result["samples_ns"]:
+                self.is_endless, self.exit_code = True, 0
+                result["warnings"].append(_ended_at_limit(process.duration_s))
             self.goes_on_after_its_end = self.left_behind.worked_s > SAID_AFTER_S
         elif pass_name in ("memory", "trace") and not result["captures"] and is_good:
             result["warnings"].append(_why_no_capture(pass_name, main))
@@ -318,6 +328,14 @@ _INSTEAD = (
     "kernels takes longer there. Clean are the time of the whole program (`program_time`), what it "
     "prints (`--metric`), and steps that it marks (`warpboard_marks`)"
 )
+
+
+def _ended_at_limit(after_s: float) -> dict[str, str]:
+    message = (
+        f"the program was ended at the time limit, after {after_s:.0f} s; what it did until then "
+        "was measured. `--timeout` sets the limit, `--steps` ends it earlier"
+    )
+    return {"code": "time_limit", "message": message}
 
 
 def _much_between(alone: Sequence[int], to_next: Sequence[int]) -> dict[str, str]:

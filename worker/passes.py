@@ -264,6 +264,8 @@ class PassRunner:
             tool=profiler.name if profiler.needs_tool else None,
         )
         outcome = _say_how_far(self._check_device(outcome, result), process.stderr_path)
+        if outcome.code is OutcomeCode.TIMEOUT and _was_measured(self.own, result):
+            outcome = Outcome(code=OutcomeCode.OK)
         collected = Collected()
         if outcome.code not in (OutcomeCode.CANCELLED, OutcomeCode.TOOL_MISSING):
             try:
@@ -357,6 +359,11 @@ def _rank_launch(profiler: ProfilerSpec, ranks: list[PassContext]) -> list[str]:
     path = ranks[0].work_dir.parent / "ranks.json"
     path.write_text(json.dumps(plan))
     return module_command("worker.ranks", str(path))
+
+
+def _was_measured(own: OwnProgram | None, result: Mapping[str, Any] | None) -> bool:
+    """Say whether a user's program that was ended at the time limit had made its steps."""
+    return own is not None and own.is_endless and bool(result and result.get("samples_ns"))
 
 
 def _say_how_far(outcome: Outcome, stderr_path: Path) -> Outcome:

@@ -112,6 +112,20 @@ def test_installed_command_profiles_with_nothing_but_a_python(installed, tmp_pat
     assert "_rooms'" not in printed
 
 
+def test_installed_command_stores_what_it_profiled_and_says_its_id(installed, tmp_path):
+    command = installed / "warpboard"
+
+    code, printed, errors = call(
+        command, "--data", "data", "profile", "--json", "--passes", "clean", "--",
+        sys.executable, "-c", "print('hello')", cwd=tmp_path,
+    )  # fmt: skip
+    _, listed, _ = call(command, "--data", "data", "runs", "--json", cwd=tmp_path)
+
+    assert code == 0, errors
+    assert [run["id"] for run in json.loads(listed)["runs"]] == [json.loads(printed)["run"]]
+    assert "hello" in errors
+
+
 def test_marks_cost_nothing_and_need_nothing_without_a_profiler(installed, tmp_path):
     script = (
         "import sys; from warpboard_marks import phase, step\n"

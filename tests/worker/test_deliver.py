@@ -1,13 +1,16 @@
 """A profiled run that is sent to a dashboard elsewhere, by the standard library alone."""
 
+import importlib.util
 import json
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from core.errors import RunFailedError, UserError
-from worker.profile.deliver import deliver, refuse_early
+from worker.profile import deliver as module
+from worker.profile.deliver import deliver, place_of_run, refuse_early
 
 SHA = "ab" * 32
 
@@ -35,6 +38,9 @@ class Dashboard(BaseHTTPRequestHandler):
         self.got[self.path] = body
         reply = {"run_id": "r1", "attempt": 0} if self.status == 201 else {"error": "no room"}
         self.answer(self.status, json.dumps(reply).encode())
+
+    def do_GET(self):
+        self.answer(self.status, b'{"error": "unknown token"}')
 
     def do_HEAD(self):
         self.answer(404, Upload_Offset=str(len(self.got.get("file", b""))))
@@ -115,3 +121,56 @@ def test_missing_or_empty_token_is_refused_early(bundle, tmp_path):
     for path in (None, tmp_path / "none", tmp_path / "empty"):
         with pytest.raises(UserError, match="token"):
             refuse_early(None, "http://localhost:1", path)
+
+
+def test_token_that_the_dashboard_does_not_know_is_refused_before_anything_runs(dashboard, bundle):
+    url, kind = dashboard
+    refuse_early(None, url, bundle.parent / "token")
+
+    kind.status = 401
+    with pytest.raises(UserError, match="refused the token: unknown token"):
+        refuse_early(None, url, bundle.parent / "token")
+
+
+def test_dashboard_that_cannot_be_reached_is_refused_before_anything_runs(bundle):
+    with pytest.raises(UserError, match=r"cannot be reached: .* with --out DIR"):
+        refuse_early(None, "http://127.0.0.1:1", bundle.parent / "token")
+
+
+def stored_by(monkeypatch, script):
+    """Let a script stand in for the command that stores a bundle here."""
+    monkeypatch.setattr(module, "_import_command", lambda folder: [sys.executable, "-c", script])
+
+
+def test_run_that_is_stored_here_is_named_by_its_id(bundle, monkeypatch, capsys):
+    stored_by(monkeypatch, """print('{"run_id": "r7", "warnings": [{"message": "odd"}]}')""")
+
+    assert deliver(bundle, out=None, url=None, token_file=None) == "r7"
+
+    assert capsys.readouterr().err.splitlines()[0] == "warpboard: import: odd"
+    assert bundle.is_dir()
+
+
+def test_run_that_cannot_be_stored_here_is_kept_and_the_place_is_named(
+    bundle, monkeypatch, tmp_path
+):
+    stored_by(monkeypatch, "import sys; sys.exit(3)")
+
+    with pytest.raises(RunFailedError, match=r"exit code 3\. The run is kept in .*bundle-kept"):
+        deliver(bundle, out=None, url=None, token_file=None)
+
+    assert (tmp_path / "bundle-kept" / "manifest.json").is_file()
+
+
+def test_installation_that_only_profiles_leaves_the_run_in_a_folder_and_says_so_first(
+    bundle, monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setattr(module, "_SCRIPT", tmp_path / "no clone")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+    folder = place_of_run(None, None)
+
+    assert folder.parent == tmp_path and folder.name.startswith("warpboard-run-")
+    assert f"the run will be in {folder.name}/" in capsys.readouterr().err
+    assert place_of_run(tmp_path / "own", None) == tmp_path / "own"
+    assert place_of_run(None, "http://dashboard") is None

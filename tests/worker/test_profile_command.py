@@ -229,6 +229,36 @@ def test_interrupt_keeps_what_was_measured(profile, tmp_path, number):
     assert len(pass_of(manifest, "clean")["result"]["samples_ns"]) >= 10
 
 
+def test_process_that_reaches_the_time_limit_keeps_its_steps_and_the_passes_after_it(
+    profile, warm_python
+):
+    options = ("--timeout", "20", "--passes", "clean,trace")
+
+    code, manifest, _, errors = profile(
+        SERVE.replace("0.002", "0.05"), *options, words=["1000000"], python=warm_python
+    )
+
+    clean, trace = pass_of(manifest, "clean"), pass_of(manifest, "trace")
+    assert (code, manifest["status"]) == (0, "done"), errors
+    assert len(clean["result"]["samples_ns"]) >= 10
+    assert "time_limit" in [w["code"] for w in clean["warnings"]]
+    # The program does not end by itself: once it has its steps, the pass ends it.
+    assert len(trace["captures"]) == 1 and trace["duration_s"] < 20
+
+
+def test_json_is_the_only_thing_on_standard_output(profile, tmp_path):
+    code, _, printed, errors = profile(
+        "import sys; print('to stdout'); print('to stderr', file=sys.stderr); sys.exit(6)",
+        "--passes", "clean", "--json", words=(),
+    )  # fmt: skip
+
+    assert code == 6
+    assert json.loads(printed) == {
+        "schema_version": 1, "run": str(tmp_path / "bundle"), "status": "failed",
+    }  # fmt: skip
+    assert "to stdout\n" in errors and "to stderr\n" in errors
+
+
 def test_secrets_and_the_home_folder_are_not_kept_with_the_run(profile, tmp_path):
     words = ["--hf-token", "hf_abc", "--api-key=xyz", "--lr", "1", str(Path.home() / "corpus")]
 
@@ -249,6 +279,27 @@ def test_wrong_destination_is_refused_before_the_program_runs(profile):
     assert (code, manifest) == (2, None)
     assert "--token-file" in errors
     assert time.monotonic() - begin < 60
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--out", "/proc/nowhere/x", "--", "true"], "--out /proc/nowhere/x: No such file"),
+        (["--", "./plain.py"], "a script needs its Python: -- python ./plain.py"),
+        (["--", "./missing.py"], "'./missing.py' is not an executable program on this host"),
+    ],
+)
+def test_wrong_words_are_refused_with_the_remedy(words, told, tmp_path):
+    (tmp_path / "plain.py").write_text("print('done')\n")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "worker.profile", *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "WARPBOARD_NSYS": "/nowhere/nsys"},
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 2
+    assert told in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(("flag", "told"), [("-I", "ignores PYTHONPATH"), ("-u", "PyTorch module")])

@@ -45,7 +45,7 @@ from worker.own_program import (
     metric_pattern,
     public_words,
 )
-from worker.profile.deliver import deliver, refuse_early
+from worker.profile.deliver import deliver, place_of_run, refuse_early
 from worker.profile.given_input import given_input
 from worker.profile.progress import Progress
 from worker.source import commit_of
@@ -80,7 +80,11 @@ def split_arguments(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     if args is None:
         raise UserError("profile: no program given; put it after `--`: profile -- python train.py")
     if shutil.which(program[0]) is None:
-        raise UserError(f"profile: {program[0]!r} is not an executable program on this host")
+        is_script = program[0].endswith(".py") and os.path.isfile(program[0])
+        remedy = f"; a script needs its Python: -- python {program[0]}" if is_script else ""
+        raise UserError(
+            f"profile: {program[0]!r} is not an executable program on this host{remedy}"
+        )
     return args, program
 
 
@@ -155,6 +159,7 @@ def _run(args: argparse.Namespace, words: list[str]) -> int:
     for pattern in args.metric:
         metric_pattern(pattern)
     refuse_early(args.out, args.to, args.token_file)
+    args.out = place_of_run(args.out, args.to)
     model, target = find_targets("all")[0]
     # A program may use every GPU that its environment shows it.
     target = replace(target, visible_devices=None)
@@ -164,7 +169,9 @@ def _run(args: argparse.Namespace, words: list[str]) -> int:
         source = commit_of(Path.cwd())
         own = OwnProgram(words=words, wishes=_wishes(args), stdin=stdin, source=source)
         spec = _spec(args, words, passes, model)
-        progress = Progress(passes=passes, repeats=args.repeats, quiet=args.quiet)
+        progress = Progress(
+            passes=passes, repeats=args.repeats, quiet=args.quiet, is_json=args.json
+        )
         job = Job(spec, folder, gpu=target, keep_private=args.keep_private, own=own,
                   on_output=progress.program_output, on_note=progress.remark)  # fmt: skip
         stop = threading.Event()
@@ -230,7 +237,10 @@ def _folder(out: Path | None) -> Iterator[Path]:
     if out is not None:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise UserError(f"--out {out}: is not an empty folder; choose another")
-        out.mkdir(parents=True, exist_ok=True)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"--out {out}: {error.strerror}; choose another folder") from error
         yield out
         return
     with tempfile.TemporaryDirectory(prefix="warpboard-profile-") as name:

@@ -1,10 +1,11 @@
 """Where a profiled run goes: it stays in a folder, is sent to a dashboard, or is imported here."""
 
 import http.client
+import importlib.util
 import json
 import os
+import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,8 +16,10 @@ from core import VERSION
 from core.config import ROOT
 from core.console import note
 from core.errors import AppError, RunFailedError, UserError
-from core.python import module_command
+from core.python import module_command, with_rooms
 
+_SCRIPT = ROOT / "warpboard"
+"""Of a clone; it makes the environment that stores runs."""
 CHUNK_BYTES = 1 << 20
 TRIES = 5
 TIMEOUT_S = 60.0
@@ -27,7 +30,28 @@ def refuse_early(out: Path | None, url: str | None, token_file: Path | None) -> 
     if url is None and token_file is not None:
         raise UserError("--token-file: needs --to URL")
     if url is not None:
-        _Dashboard(url, read_token(token_file)).close()
+        dashboard = _Dashboard(url, read_token(token_file))
+        try:
+            dashboard.refuse_stranger()
+        finally:
+            dashboard.close()
+
+
+def place_of_run(out: Path | None, url: str | None) -> Path | None:
+    """Return the folder that the run stays in; None where it is sent, or stored here.
+
+    An installation without the dashboard's libraries has no place to store runs.
+    """
+    if out is not None or url is not None or _SCRIPT.is_file():
+        return out
+    if importlib.util.find_spec("sqlite_utils") is not None:
+        return None
+    folder = Path.cwd() / time.strftime("warpboard-run-%Y%m%d-%H%M%S")
+    note(
+        f"warpboard: the run will be in {folder.name}/, since this installation only profiles; "
+        "`pip install 'warpboard[dashboard]'` stores and shows runs"
+    )
+    return folder
 
 
 def read_token(path: Path | None) -> str:
@@ -50,10 +74,26 @@ def deliver(folder: Path, *, out: Path | None, url: str | None, token_file: Path
         return str(out)
     if url is not None:
         return _send_or_keep(folder, _Dashboard(url, read_token(token_file)))
-    done = subprocess.run(_import_command(folder), stdout=sys.stderr, check=False)
-    if done.returncode:
-        raise RunFailedError(f"import: ended with exit code {done.returncode}")
-    return "imported"
+    return _import_or_keep(folder)
+
+
+def _import_or_keep(folder: Path) -> str:
+    """Store the bundle here and return its id; one that cannot be stored is kept."""
+    done = subprocess.run(
+        _import_command(folder), env=with_rooms(os.environ), stdout=subprocess.PIPE, check=False
+    )
+    try:
+        answer = json.loads(done.stdout)
+        run_id = str(answer["run_id"])
+    except (ValueError, KeyError, TypeError) as error:
+        kept = _keep(folder)
+        raise RunFailedError(
+            f"import: ended with exit code {done.returncode}. The run is kept in {kept}"
+        ) from error
+    for warning in answer.get("warnings", ()):
+        note(f"warpboard: import: {warning['message']}")
+    note(f"warpboard: stored as run {run_id}: warpboard show {run_id}")
+    return run_id
 
 
 def _send_or_keep(folder: Path, dashboard: "_Dashboard") -> str:
@@ -61,10 +101,7 @@ def _send_or_keep(folder: Path, dashboard: "_Dashboard") -> str:
     try:
         run_id = dashboard.send(folder)
     except (AppError, OSError) as error:
-        kept = Path.cwd() / f"{folder.name}-kept"
-        folder.rename(kept) if folder.stat().st_dev == Path.cwd().stat().st_dev else _copy(
-            folder, kept
-        )
+        kept = _keep(folder)
         raise RunFailedError(f"--to: {error}. The run is kept in {kept}") from error
     finally:
         dashboard.close()
@@ -72,11 +109,11 @@ def _send_or_keep(folder: Path, dashboard: "_Dashboard") -> str:
     return run_id
 
 
-def _copy(source: Path, target: Path) -> None:
-    target.mkdir()
-    for path in source.iterdir():
-        if path.is_file():
-            (target / path.name).write_bytes(path.read_bytes())
+def _keep(folder: Path) -> Path:
+    """Bring the bundle from its temporary place into the current folder."""
+    kept = Path.cwd() / f"{folder.name}-kept"
+    shutil.move(folder, kept)
+    return kept
 
 
 class _Dashboard:
@@ -101,6 +138,17 @@ class _Dashboard:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def refuse_stranger(self) -> None:
+        """Raise UserError where the dashboard cannot be reached, or does not know the token."""
+        try:
+            status, _, answer = self._ask("GET", "/runs?limit=1")
+        except (OSError, http.client.HTTPException) as error:
+            raise UserError(
+                f"--to {self.url}: cannot be reached: {error}; with --out DIR the run stays here"
+            ) from error
+        if status in (401, 403):
+            raise UserError(f"--to {self.url}: refused the token: {_message(answer)}")
 
     def send(self, folder: Path) -> str:
         """Bring a bundle over and return the id that its run has there."""
@@ -179,7 +227,7 @@ def _chunks(path: Path, offset: int) -> Iterator[bytes]:
 
 def _import_command(folder: Path) -> list[str]:
     """Return the command that imports a folder here: that of the clone, else the installed one."""
-    script = ROOT / "warpboard"
-    if script.is_file() and os.access(script, os.X_OK):
-        return [str(script), "import", str(folder)]
-    return module_command("app.cli", "import", str(folder))
+    words = ("import", "--json", str(folder))
+    if _SCRIPT.is_file():
+        return [str(_SCRIPT), *words]
+    return module_command("app.cli", *words)

@@ -18,11 +18,14 @@ SLOWER = {"nsys": 1.3, "trace": 1.5, "memory": 1.2, "ncu": 3.0}
 class Progress:
     """Tells which pass runs, how long the rest will take, and what each pass found."""
 
-    def __init__(self, *, passes: Sequence[str], repeats: int, quiet: bool) -> None:
+    def __init__(
+        self, *, passes: Sequence[str], repeats: int, quiet: bool, is_json: bool = False
+    ) -> None:
         self._plan = ["clean"] * repeats + list(passes)
         self._done = 0
         self._clean_s: float | None = None
         self._quiet = quiet
+        self._is_json = is_json
         self._started = time.monotonic()
         self._shows_program = False
         self._is_within_line = False
@@ -31,14 +34,15 @@ class Progress:
         """Pass on what the program prints in its first process, byte by byte as it comes.
 
         Not by lines: prompts and progress bars end none, and a pipe may carry what is no text.
+        Standard output belongs to the JSON document where one was asked for.
         """
-        file = sys.stdout if stream == "stdout" else sys.stderr
+        file = sys.stdout if stream == "stdout" and not self._is_json else sys.stderr
         if not self._shows_program or file is None:
             return
         file.flush()
         file.buffer.write(data)
         file.buffer.flush()
-        if stream == "stderr":
+        if file is sys.stderr:
             self._is_within_line = not data.endswith(b"\n")
 
     def begins(self, name: str, process: int, captured: tuple[int, int] | None = None) -> None:

@@ -47,7 +47,7 @@ def _what_is_captured(context: PassContext) -> list[str]:
     if not own.has_steps:
         return children
     end = ["--capture-range-end=stop", "--kill=none"]
-    if own.wishes.num_steps:
+    if own.ends_early:
         end = ["--capture-range-end=stop-shutdown", "--kill=sigterm"]
     return ["--capture-range=cudaProfilerApi", *end, *children]
 
