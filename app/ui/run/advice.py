@@ -43,8 +43,9 @@ def _listed(view: RunView, waited: bool) -> None:
         _card(view, experiment, can_try=advice["not_tried"] is None)
     if advice["not_tried"] and any(e["environment"] for e in advice["experiments"]):
         st.caption(plain_markdown(f"No setting can be tried here: {advice['not_tried']}."))
-    for left in advice["not_offered"]:
-        st.caption(plain_markdown(f"Not offered: {left['name']}. Why: {left['reason']}."))
+    if left_out := advice["not_offered"]:
+        with st.expander(f"Not offered ({len(left_out)})", icon=":material/block:"):
+            st.markdown(_reasons(left_out))
     st.page_link(links.ADVICE, label="How predictions fared so far", icon=":material/target:")
 
 
@@ -147,11 +148,14 @@ def score() -> None:
     else:
         style.empty_state("No prediction has been tested yet", "Try an experiment on a run's page.")
     st.subheader("Not offered", anchor=False)
-    st.markdown(
-        "\n".join(
-            f"- **{plain_markdown(left['name'])}**: {plain_markdown(left['reason'])}."
-            for left in record["not_offered"]
-        )
+    st.markdown(_reasons(record["not_offered"]))
+
+
+def _reasons(left_out: list[dict[str, Any]]) -> str:
+    """Return changes that are not offered as a list, each with its reason."""
+    return "\n".join(
+        f"- **{plain_markdown(left['name'])}**: {plain_markdown(left['reason'])}."
+        for left in left_out
     )
 
 
