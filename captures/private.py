@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
+from captures.encoded import without_base64, without_encoded
 from captures.hosts import host_spans
 
 _HASHED, _HASHED_BY_ALL = "D-", "H-"
@@ -23,7 +24,10 @@ PATH_REMOVED = "(path)"
 
 PRIVATE_FIELDS = (
     ("environment variables", r"ENVIRON|ENV_?VARS?\b|ENV_VAR|\bENV\b"),
-    ("user", r"USER|LOGIN|LOGNAME|OWNER|E_?MAIL"),
+    (
+        "user",
+        r"USER|LOGIN|LOGNAME|OWNER|E_?MAIL|AUTHOR(?!I)|ACCOUNT|SUBMITTER|\bWHO\b|(?:RUN|SUBMITTED)_BY",
+    ),
     (
         "host",
         r"HOST|NODE_?NAME|\bNODE\b|DISPLAY_NAME|IP_?ADDR|MAC_?ADDR|MASTER_ADDR|TARGET_NAME"
@@ -43,7 +47,7 @@ _FIELDS = tuple((what, re.compile(p, re.I)) for what, p in PRIVATE_FIELDS)
 _A = re.ASCII
 _PERSONAL = (
     "home\\d*|homes|users?|u|ceph|scratch\\d*|pscratch|gscratch|netscratch|mnt|media|gpfs|lustre|nfs|"
-    "beegfs|fsx|efs|afs|global/homes/\\w|global/\\w{1,20}|volumes|storage|cluster|blue|orange|"
+    "beegfs|fsx|efs|afs|nfs\\d{1,3}|lustre\\d{1,3}|import|autofs|projappl|global/homes/\\w|global/\\w{1,20}|volumes|storage|cluster|blue|orange|"
     "sdf|groups?|private|documents and settings"
 )
 _SYSTEM = (
@@ -53,7 +57,11 @@ _SYSTEM = (
 _PART = r"(?:[^\s\"'<>|:;,()\[\]{}\\/]|\\ ){1,255}"
 _PATH = re.compile(  # like all of these it begins with a fixed text, which is found at C speed
     rf"/(?<![\w.]/)(?:(?P<personal>(?i:{_PERSONAL}))|(?P<system>{_SYSTEM}))"
-    rf"(?![\w.-])(?P<rest>(?:/{_PART}){{0,64}}/?)",
+    rf"(?![\w.-])(?P<rest>(?:/{{1,8}}{_PART}){{0,64}}/{{0,8}})",
+    _A,
+)
+_HOME_WITHIN = re.compile(  # behind an option or below another root: `-I/home/ada`
+    rf"/(?<=[\w.]/)(?:home\d{{0,3}}|homes|[Uu]sers)(?P<rest>(?:/{{1,8}}{_PART}){{1,64}}/{{0,8}})",
     _A,
 )
 _ANY_SOURCE = re.compile(
@@ -146,6 +154,13 @@ _SECRET_VALUE = re.compile(
     _A | re.I,
 )
 
+_NAME_WORDS = ("user", "login", "logname", "owner", "host", "node", "computer", "master_addr")
+_NAME_VALUE = re.compile(
+    r"(?P<field>user(?:_?name)?|login|logname|owner|host(?:_?name)?|node_?name|computer_?name"
+    r"|master_addr)(?P<mark>\\{0,15}[\"']?\s{0,3}[=:]\s{0,3}\\{0,15}[\"']?|\s{1,3})"
+    r"(?P<value>[A-Za-z][\w.-]{2,63}+)(?![\w.(:/])",
+    _A | re.I,
+)
 _NAMED = re.compile(
     r"\b(?:USER|LOGNAME|USERNAME|HOSTNAME|HOST|NODENAME|SLURMD_NODENAME|SLURM_JOB_USER|MASTER_ADDR"
     r"|COMPUTERNAME)=([\w.-]{3,64})",
@@ -153,10 +168,14 @@ _NAMED = re.compile(
 )
 _NAMED_JSON = re.compile(
     r"\"(?:user|user_?name|login|logname|host|host_?name|node|node_?name|master_addr|computer_?name)"
-    r"\\{0,3}\"\s{0,4}:\s{0,4}\\{0,3}\"([\w.-]{3,64})\\{0,3}\"",
+    r"\\{0,15}\"\s{0,4}:\s{0,4}\\{0,15}\"([\w.-]{3,64})\\{0,15}\"",
     _A | re.I,
 )
 _HOMES = re.compile(r"/(?<![\w.]/)(?:home\d*|[Uu]sers|u|global/homes/\w)\\?/([\w.-]{3,64})", _A)
+_HOME_CUT = re.compile(  # at the border of two cells, or of two fields of JSON
+    r"/(?:home\d*|[Uu]sers)/?[\"']?\s?[,;|\t]\s?(?:\"\w{1,30}\"\s?:\s?)?[\"']?/?([A-Za-z][\w.-]{3,63})",
+    _A,
+)
 _INDUCTOR_USER = re.compile(r"torchinductor_([\w.-]{3,64})", _A)
 _HOST_AFTER_AT = re.compile(r"\b[\w.+-]{1,64}@([A-Za-z][\w.-]{3,255})", _A)
 _HOST_AND_PORT = re.compile(r"=[\"']?([A-Za-z][A-Za-z0-9-]{2,62}):[1-6]\d{4}(?![\w:.])", _A)
@@ -166,6 +185,7 @@ _NAMING = (
     (('"user', '"User', '"USER', '"log', '"LOG', '"host', '"Host', '"HOST'), _NAMED_JSON),
     (('"node', '"Node', '"NODE', '"computer', '"master', '"MASTER', '"Login'), _NAMED_JSON),
     (("/home", "sers/", "sers\\/", "/u/", "/homes/"), _HOMES),
+    (("/home", "sers"), _HOME_CUT),
     (("torchinductor_",), _INDUCTOR_USER),
     (("@",), _HOST_AFTER_AT),
     (("=",), _HOST_AND_PORT),
@@ -266,7 +286,7 @@ class PrivateWords:
 
     def learn_from_paths(self, text: str) -> None:
         """Take the users whose home folders a long text names."""
-        for pattern in (_HOMES, _INDUCTOR_USER):
+        for pattern in (_HOMES, _HOME_CUT, _INDUCTOR_USER):
             for match in pattern.finditer(text):
                 self.add(match[1])
 
@@ -322,7 +342,21 @@ def clean(
     `found` gets what was cut ("paths", "addresses", ...), in the order of the first finding.
     """
     if _WORD_ALONE.fullmatch(text) and not _KEY_START.search(text):
-        return text if words is None or not len(words) else _noted(text, words, removed)
+        word = without_base64(text, REMOVED)
+        return word if words is None or not len(words) else _noted(word, words, removed)
+    after = _clean_plain(text, removed, has_numbers, keeps_system_paths)
+
+    def plain(decoded: str) -> str:
+        return _clean_plain(decoded, None, has_numbers, keeps_system_paths)
+
+    new = without_encoded(after, plain, REMOVED)
+    _note(removed, "encoded texts", after, new)
+    return new if words is None else _noted(new, words, removed)
+
+
+def _clean_plain(
+    text: str, removed: dict[str, None] | None, has_numbers: bool, keeps_system_paths: bool
+) -> str:
     new = _without_urls(text)
     _note(removed, "addresses", text, new)
     after = _without_paths(new, keeps_system_paths)
@@ -331,7 +365,9 @@ def clean(
     _note(removed, "addresses", after, new)
     after = _without_keys(new)
     _note(removed, "secrets", new, after)
-    return after if words is None else _noted(after, words, removed)
+    new = _without_names(after)
+    _note(removed, "names of users and hosts", after, new)
+    return new
 
 
 def _noted(text: str, words: PrivateWords, removed: dict[str, None] | None) -> str:
@@ -359,6 +395,7 @@ def _without_paths(text: str, keeps_system: bool) -> str:
         text = _WINDOWS.sub(_last_of_windows, text)
     if "/" in text:
         text = _PATH.sub(_last_of_personal if keeps_system else _last_of_path, text)
+        text = _HOME_WITHIN.sub(_last_of_path, text)
         text = text if keeps_system else _ANY_SOURCE.sub("", text)
         if "~" in text and not keeps_system:
             text = _TILDE.sub(_last_of_path, text)
@@ -369,6 +406,7 @@ def _last_of_path(match: re.Match[str]) -> str:
     rest = match["rest"]
     if not rest.strip("/"):
         return match[0] if not rest else PATH_REMOVED
+    rest = rest if "//" not in rest else re.sub("/+", "/", rest)
     for pattern in _PACKAGES:
         if kept := pattern.search(rest):
             return kept[0]
@@ -402,10 +440,16 @@ def _without_addresses(text: str, has_numbers: bool) -> str:
     if text.count(":") >= 5:
         text = _cut(text, ((m.start() - 2, m.end()) for m in _MAC_TAIL.finditer(text)))
     text = _cut(text, host_spans(text))
-    if not has_numbers and text.count(".") >= 3:
+    if text.count(".") >= 3:
         for pattern in _IP_OF_NET:
-            text = pattern.sub(REMOVED, text)
+            text = pattern.sub(_number_stays if has_numbers else REMOVED, text)
     return text
+
+
+def _number_stays(match: re.Match[str]) -> str:
+    """Cut an address, but not a number with points between its thousands."""
+    groups = match[0].split(".")[1:]
+    return match[0] if all(len(group) == 3 for group in groups) else REMOVED
 
 
 def _start_before_at(text: str, match: re.Match[str]) -> int:
@@ -431,6 +475,32 @@ def _without_keys(text: str) -> str:
         if start in text:
             text = pattern.sub(REMOVED, text)
     return _cut(text, (m.span("value") for m in _secrets(text)))
+
+
+def _without_names(text: str) -> str:
+    """Cut what is said to be somebody's name, or a host's: `user=ada`, `--host gpu7`."""
+    lower = text.lower()
+    if "=" not in text and "--" not in text and ":" not in text:
+        return text
+    spans: dict[int, int] = {}
+    for word in _NAME_WORDS:
+        at = lower.find(word)
+        while at >= 0:
+            match = None if text[at - 1 : at].isalnum() and at else _NAME_VALUE.match(text, at)
+            if match and _is_name(match, is_option=text[max(at - 2, 0) : at] == "--"):
+                spans[match.start("value")] = match.end("value")
+            at = lower.find(word, at + len(word))
+    return _cut(text, sorted(spans.items())) if spans else text
+
+
+def _is_name(match: re.Match[str], *, is_option: bool) -> bool:
+    mark, value = match["mark"].strip(), match["value"]
+    if match["field"].lower().startswith(("host", "node", "computer", "master")):
+        is_telling = "." not in value and ("-" in value or any(map(str.isdigit, value)))
+        if not is_telling:  # `host=pinned`; a full name of a host is found without its field
+            return False
+    is_said = "=" in mark or (":" in mark and (mark != ":" or "name" in match["field"].lower()))
+    return (is_said or (is_option and not mark)) and value.lower() not in _PLAIN_WORDS
 
 
 class Cleaner:

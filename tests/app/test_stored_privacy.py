@@ -73,6 +73,9 @@ PATHS += (
     "[10.1.2.3:29500]",
     "send to planted-node17:29500",
     "get from plantdb07:5432",
+    "open %2Fu%2Falicesecret%2Fx of \\/ceph\\/alicesecret\\/y",
+    "-I/home/alicesecret/include -L/nfs4/home//alicesecret/lib",
+    "--user alicesecret --host secrethost42",
 )
 
 
@@ -178,6 +181,15 @@ def latencies(folder):
     return path
 
 
+def split_latencies(folder):
+    """What is private only where two cells stand together."""
+    rows = ["folder,name,server,port,iteration,latency_ms"]
+    rows += [f"/home,alicesecret,planted-node17,29500,{i},{12 + i % 3}" for i in range(20)]
+    path = folder / "s.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
 def ranks_trace(folder):
     """Groups, collectives and call stacks: what several GPUs and `with_stack` add."""
     document = json.loads(gzip.decompress(SMALL_TRACE.read_bytes()))
@@ -211,7 +223,7 @@ def ranks_trace(folder):
 
 
 FROM_FILES = (nsys, trace, ncu_table, ncu_log, snapshot, ncu_source, nsys_table, latencies)
-MADE = {f.__name__: f for f in (*FROM_FILES, ranks_trace)}
+MADE = {f.__name__: f for f in (*FROM_FILES, ranks_trace, split_latencies)}
 
 
 def bundle(folder):

@@ -1,5 +1,6 @@
 """One list says what is private in a text; a name that a private field held is found elsewhere."""
 
+import base64
 import hashlib
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,29 @@ PIECES = (
     "ab:",
     "://",
 )
-PIECES += ("-aaaa", "//", "Users/a", "GPU-", '"host": "', "USER=a ")
+PIECES += (
+    "-aaaa",
+    "//",
+    "Users/a",
+    "GPU-",
+    '"host": "',
+    "USER=a ",
+    "%2Fa",
+    "%25",
+    "\\/",
+    "\\u0061",
+)
+PIECES += (
+    "&#47;",
+    "user=",
+    "user",
+    "L2hvbWUv",
+    "--host a1 ",
+    "/home//",
+    "a/home/b",
+    "\\x2f ",
+    "/home,",
+)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +76,91 @@ PIECES += ("-aaaa", "//", "Users/a", "GPU-", '"host": "', "USER=a ")
 )
 def test_what_names_somebody_leaves_a_text(text, cleaned):
     assert clean(text) == cleaned
+
+
+BASE64 = [base64.b64encode(b"x" * n + b"/home/alicesecret/x.py").decode() for n in range(3)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("%2Fhome%2Falicesecret%2Fx.py", "%252Fhome%252Falicesecret", "a=%2fu%2falicesecret"),
+        *("file:%2F%2F%2Fhome%2Falicesecret", "https%3A%2F%2Fhf.co%2Falicesecret"),
+        *(
+            "\\/home\\/alicesecret\\/x.py",
+            "\\\\\\/home\\\\\\/alicesecret",
+            "https:\\/\\/hf.co\\/alicesecret",
+        ),
+        *("\\u002fhome\\u002falicesecret", "/home/\\u0061licesecret", "\\x2fhome\\x2falicesecret"),
+        *("&#47;home&#47;alicesecret", "&#x2f;home&#x2F;alicesecret&#x2f;x", *BASE64),
+        *('{\\"user\\": \\"alicesecret\\"}', '{\\\\\\"userName\\\\\\": \\\\\\"alicesecret\\\\\\"}'),
+        *("-I/home/alicesecret/include", "mnt/home/alicesecret/x.py", "/nfs4/home/alicesecret/x"),
+        *(
+            "/home//alicesecret//x.py",
+            "/home/./alicesecret/x",
+            "/HOME/alicesecret",
+            "/autofs/alicesecret",
+        ),
+        *("/import/alicesecret/x", "/lustre01/alicesecret", "/projappl/alicesecret/x.py"),
+        *("User=alicesecret", "login=alicesecret", "--user alicesecret", "--user=alicesecret"),
+        *("username: alicesecret", "token%3Dalicesecret123", "a%20alicesecret%40corp.example"),
+        *("--host alicesecret42", "host=alicesecret42", "hostname: alicesecret-42 up"),
+    ],
+)
+@pytest.mark.parametrize("around", ["{}", "load {}, then", 'x "{}" y', "a;{};b"])
+def test_what_names_somebody_in_another_spelling_leaves_a_text(text, around):
+    cleaned = clean(around.format(text))
+
+    assert "alicesecret" not in cleaned.lower()
+    assert not any(text in cleaned for text in BASE64)
+    assert clean(cleaned) == cleaned
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "warp occupancy 50%20",
+            "a%2Bb",
+            "user_annotation",
+            "user: prompt",
+            "host=pinned",
+            "100%",
+        ),
+        *(
+            "cudaHostAlloc(host=1)",
+            "owner=kernel",
+            "login",
+            "\\alpha",
+            "C\\+\\+",
+            "&#8364; 5",
+            "x\\/y",
+        ),
+        *(
+            "_ZN2at6native18elementwise_kernelILi128ELi4EZNS0_22gpu_kernel",
+            "layers/homes",
+            "home/x",
+        ),
+    ],
+)
+def test_what_only_looks_encoded_or_named_stays(text):
+    assert clean(text) == text
+
+
+@pytest.mark.parametrize("text", ["server 10.1.2.3", "10.20.3.44:29500", "192.168.7.9"])
+def test_an_address_in_a_table_is_no_number(text):
+    assert "(removed)" in clean(text, has_numbers=True)
+    assert clean("10.123.456.789", has_numbers=True) == "10.123.456.789"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['"/home","alicesecret"', "/home/\talicesecret", '"base": "/home/", "rel": "alicesecret/x"'],
+)
+def test_a_home_cut_in_two_tells_whose_it_is(text):
+    words = PrivateWords()
+    words.learn(text)
+    assert words.replaced("for alicesecret") == "for (removed)"
 
 
 @pytest.mark.parametrize(

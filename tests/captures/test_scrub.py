@@ -191,3 +191,34 @@ def test_a_table_of_latencies_keeps_its_numbers_and_loses_its_people(tmp_path):
     assert lines[:2] == rows[:2]
     assert lines[2:] == [f"(removed);(removed);128;(removed);1{i},5" for i in range(3)] + [""]
     assert {"user", "host", "secrets"} <= set(removed)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_gone"),
+    [
+        *(("/home", "alicesecret", True), ("/home/", "alicesecret/x.py", True)),
+        *(("/u", "alicesecret", True), ("/ceph/", "alicesecret/run", True)),
+        *(("C:\\Users", "alicesecret", True), ("~", "alicesecret/x", True)),
+        *(("planted-node17", "29500", True), ("planted-node17", "cluster.local", True)),
+        *(("auth_token", "abc123def456", True), ("hf_abcdefgh", "ijklmnopqrst", True)),
+        *(("alicesecret", "@corp.example", True), ("server", "10.1.2.3", True)),
+        *(("/data", "resnet50", False), ("llama-3", "32000", False), ("rank-3", "6379", False)),
+        *(("resnet50", "8000", False), ("attn-v2", "5000", False), ("cuda:0", "12", False)),
+        *(("llama", "7b", False), ("bert", "base-uncased", False), ("2026-01-01", "12:30", False)),
+    ],
+)
+def test_what_is_private_over_two_cells_of_a_table_goes(tmp_path, first, second, is_gone):
+    path = tmp_path / "l.csv"
+    rows = ["one,two,iteration,latency_ms"] + [f"{first},{second},{i},1{i}.5" for i in range(30)]
+    path.write_text("\n".join([*rows, ""]))
+
+    scrub(path, CaptureKind.LATENCY_CSV, tmp_path / "out.csv")
+
+    lines = (tmp_path / "out.csv").read_text().splitlines()
+    kept = [line.split(",") for line in lines[1:]]
+    assert [cells[-2:] for cells in kept] == [[str(i), f"1{i}.5"] for i in range(30)]
+    assert (lines != rows) == is_gone
+    if is_gone:
+        whole = (tmp_path / "out.csv").read_text()
+        assert not (first in whole and second in whole)
+        assert "alicesecret" not in whole
