@@ -27,6 +27,11 @@ _LABEL = re.compile(r"^(?:#+ )?[A-Z][\w-]* [^\[\]]+$")
 _GRAPH_CALL = re.compile(r"^#+ Call (CompiledFxGraph \w{8})\w{4,} #+$")
 """The call of a compiled graph; eight characters of its hash identify it."""
 _KERNEL_NUMBER = re.compile(r"_kernel_?\d+(?=_)")
+_OFFLOADED = (
+    re.compile(r"^__omp_offloading_[0-9a-f]+_[0-9a-f]+_(?P<function>\w*?)(?:_l(?P<line>\d+))?$"),
+    re.compile(r"^nvkernel_(?P<function>\w+?)_F\d+L(?P<line>\d+)(?:_\d+)?_?$"),
+)
+"""OpenMP regions that a compiler moved to a device: file, function and line (clang, NVIDIA)."""
 _FIXED_CASE = (
     (re.compile(r"MoE"), "Moe"),
     (re.compile(r"S[wW]iGLU"), "Swiglu"),
@@ -138,8 +143,21 @@ def _without_marks(raw: str) -> str:
             return text
 
 
+def _function_of_region(text: str) -> str:
+    """Return `function_l42()` of an offloaded region's name; any other name as it is."""
+    found = next((m for p in _OFFLOADED if (m := p.match(text))), None)
+    if found is None:
+        return text
+    function = found["function"]
+    if function.startswith("_Z"):
+        function = _demangle(function).split("<")[0]
+    if not function or function.startswith("_Z"):
+        function = f"omp_region{function[2:]}"
+    return f"{function}_l{found['line']}()" if found["line"] else f"{function}()"
+
+
 def _clean(raw: str) -> str:
-    text = _without_marks(raw)
+    text = _function_of_region(_without_marks(raw))
     if text.startswith(("_Z", "__Z")):
         text = _demangle(text[text.index("_Z") :])
     text = _ANONYMOUS.sub("", text)
