@@ -29,7 +29,7 @@ _GRAPH_CALL = re.compile(r"^#+ Call (CompiledFxGraph \w{8})\w{4,} #+$")
 _KERNEL_NUMBER = re.compile(r"_kernel_?\d+(?=_)")
 _OFFLOADED = (
     re.compile(r"^__omp_offloading_[0-9a-f]+_[0-9a-f]+_(?P<function>\w*?)(?:_l(?P<line>\d+))?$"),
-    re.compile(r"^nvkernel_(?P<function>\w+?)_F\d+L(?P<line>\d+)(?:_\d+)?_?$"),
+    re.compile(r"^nvkernel_(?P<function>\w+?)(?:_F\d+L(?P<line>\d+)(?:_\d+)?_?)?$"),
 )
 """OpenMP regions that a compiler moved to a device: file, function and line (clang, NVIDIA)."""
 _FIXED_CASE = (

@@ -15,7 +15,8 @@ MORE_LABELLED = DATA / "kernel_names_more.tsv"
 OF_OPERATORS = DATA / "kernel_names_operators.tsv"
 OF_ENGINES = DATA / "kernel_names_engines.tsv"
 OF_DOMAINS = DATA / "kernel_names_domains.tsv"
-LABELLED_SETS = (LABELLED, MORE_LABELLED, OF_OPERATORS, OF_ENGINES, OF_DOMAINS)
+OF_PROGRAMS = DATA / "kernel_names_programs.tsv"
+LABELLED_SETS = (LABELLED, MORE_LABELLED, OF_OPERATORS, OF_ENGINES, OF_DOMAINS, OF_PROGRAMS)
 CATEGORY_RULES = tuple(
     rule for group, rules in built_in_rules().items() if group != "origin" for rule in rules
 )
