@@ -210,6 +210,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "advice_later": partial(advice_rows.later_rows, 1),
     "advice_again": partial(advice_rows.later_rows, 2),
     "advice_version_3": partial(advice_rows.later_rows, 3),
+    "advice_version_4": partial(advice_rows.later_rows, 4),
     "advice_not_offered": advice_rows.not_offered_rows,
     "advice_models": advice_rows.model_rows,
     "kernel_goals": kernel_rows.kernel_goals,

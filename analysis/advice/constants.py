@@ -41,7 +41,7 @@ class Width:
     gpu: float = 0.15
     "Where kernels decide."
     host: float = 0.25
-    "Where the host decides; the base's own variation (std / mean) is added."
+    "Where the host decides; the base's own variation is added."
     untried: float = 0.25
     "Added while nothing of that kind was ever measured."
 

@@ -272,10 +272,10 @@ def _experiment_of(
 def predict(step: StepWork, estimate: Estimate, record: Record | None) -> Prediction:
     """Return the estimate with its interval: latency / e^w to latency * e^w.
 
-    w = WIDTH.gpu, or WIDTH.host + cv of the base where the host decides
+    w = WIDTH.gpu, or WIDTH.host + variation of the base where the host decides
     w + WIDTH.untried without a record; else the larger of w and the record's width
     """
-    width = WIDTH.host + step.cv if estimate.host_decides else WIDTH.gpu
+    width = WIDTH.host + step.variation if estimate.host_decides else WIDTH.gpu
     width = max(width, record.width) if record else width + WIDTH.untried
     return Prediction(
         latency_ns=estimate.latency_ns,

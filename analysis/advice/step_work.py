@@ -4,6 +4,7 @@ A step is an iteration of a workload or a regular step of a program. Everything 
 itself: clean latency, kernels in order with their class, launches, phases, measured peaks.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -28,6 +29,7 @@ FUSIBLE = frozenset(
         Category.FILL, Category.EMBEDDING, Category.INDEX, Category.LOSS,
     }
 )  # fmt: skip
+MOST_VARIATION = 0.5
 EAGER_PHASES = ("optimizer", "regroup")
 """Phases of our workloads that `compile` does not change."""
 _NOT_FUSED = r"(?i)sort|topk|radix|scan|gathertopk|nonzero"
@@ -40,8 +42,8 @@ class StepWork:
 
     latency_ns: float
     "Median of the clean pass."
-    cv: float
-    "Its standard deviation over its mean."
+    variation: float
+    "How far single steps lie from it, as a natural logarithm: see `variation_of`."
     on_gpu: bool
     read_operations: Callable[[], pd.DataFrame]
     num_steps: float
@@ -177,7 +179,7 @@ def step_work(view: RunView) -> StepWork | None:
     on_gpu = (view.run.gpu_model or CPU) != CPU
     return StepWork(
         latency_ns=float(latency["median"]) * 1e6,
-        cv=float(latency.get("cv") or 0.0),
+        variation=variation_of(latency),
         on_gpu=on_gpu,
         read_operations=partial(_operations, view.span_paths, view.kernels, on_gpu=on_gpu),
         num_steps=_num_steps(view),
@@ -187,6 +189,18 @@ def step_work(view: RunView) -> StepWork | None:
         gpu_model=view.run.gpu_model,
         phase_ns=_phases(view.metrics),
     )
+
+
+def variation_of(latency: Mapping[str, Any]) -> float:
+    """Return the standard deviation of a clean latency over its mean.
+
+    Above `MOST_VARIATION` a few steps of another order make it, and no interval follows from it:
+    then ln(upper / lower) of the 95 % interval of the median.
+    """
+    cv, interval = float(latency.get("cv") or 0.0), latency.get("ci95")
+    if cv <= MOST_VARIATION or not interval or not interval[0]:
+        return cv
+    return min(cv, math.log(interval[1] / interval[0]))
 
 
 def _num_steps(view: RunView) -> float:

@@ -25,7 +25,7 @@ def step(latency_us: float, operations: Sequence[Operation], **fields: Any) -> S
     frame["duration_ns"] *= 1000.0
     values: dict[str, Any] = {
         "latency_ns": latency_us * 1000.0,
-        "cv": 0.0,
+        "variation": 0.0,
         "on_gpu": True,
         "read_operations": lambda: frame,
         "num_steps": 1.0,

@@ -5,12 +5,14 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from analysis.advice import score
 from analysis.advice.experiments import predict
 from analysis.advice.models import Estimate
+from analysis.advice.step_work import variation_of
 from tests.analysis.advice.steps import gemm, step
 
 OUTCOME = score.Outcome(
@@ -68,7 +70,7 @@ def test_an_interval_is_as_wide_as_the_record_says() -> None:
 def test_where_the_host_decides_the_bases_own_variation_widens_the_interval() -> None:
     estimate = Estimate(latency_ns=1000.0, host_decides=True, evidence=())
 
-    found = predict(step(10, [gemm(9)], cv=0.2), estimate, score.AssumedWidths()["graph"])
+    found = predict(step(10, [gemm(9)], variation=0.2), estimate, score.AssumedWidths()["graph"])
 
     assert found.high_ns == pytest.approx(1000 * math.exp(0.25 + 0.2))
 
@@ -87,3 +89,19 @@ def test_kinds_whose_shipped_record_is_poor_are_those_that_the_docs_name() -> No
         "batch_training",
         "compile_host",
     }
+
+
+@pytest.mark.parametrize(
+    ("latency", "variation"),
+    [
+        ({"cv": 0.2, "ci95": [9.0, 11.0]}, 0.2),
+        ({"cv": 1.2, "ci95": [9.0, 11.0]}, math.log(11 / 9)),
+        ({"cv": 1.2, "ci95": None}, 1.2),
+        ({}, 0.0),
+    ],
+    ids=["steps alike", "one step of another order", "too few steps for an interval", "unknown"],
+)
+def test_a_few_steps_of_another_order_do_not_make_an_interval_that_holds_anything(
+    latency: dict[str, Any], variation: float
+) -> None:
+    assert variation_of(latency) == pytest.approx(variation)
