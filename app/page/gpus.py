@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app.ui import data, gpu_view, style
+from app.ui import cached, data, gpu_view, style
 from db import status
 
 st.title("GPUs")
@@ -16,5 +16,5 @@ if frame.empty:
         ),
     )
 gpu_view.cards(frame)
-gpu_view.hosts(data.read(status.workers))
+gpu_view.hosts(cached.read(status.workers))
 gpu_view.how_to_add()

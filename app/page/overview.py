@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app.ui import data, overview_view
+from app.ui import cached, data, overview_view
 from db import status
 
 st.title("Overview")
@@ -12,7 +12,7 @@ newest, total = data.list_runs(limit=10)
 if total == 0:
     overview_view.first_steps()
     st.stop()
-gpus, queue = data.list_gpus(), data.read(status.queue)
+gpus, queue = data.list_gpus(), cached.read(status.queue)
 overview_view.summary(total, gpus, queue)
 overview_view.running(queue)
 fill_experiments = overview_view.questions()

@@ -2,11 +2,11 @@
 
 import streamlit as st
 
-from app.ui import data, queue_view
+from app.ui import cached, queue_view
 from db import status
 
 st.title("Queue")
-if data.read(status.queue).empty:
+if cached.read(status.queue).empty:
     queue_view.nothing_to_do()
 else:
     queue_view.live()

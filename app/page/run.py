@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app.ui import data, links, style
+from app.ui import cached, data, links, style
 from app.ui.run import head
 from app.ui.run.tabs import has_result, tabs_of
 from app.ui.widgets import said_plainly
@@ -14,7 +14,7 @@ if not run_id:
     st.page_link(links.RUNS, label="Runs", icon=":material/table_rows:")
     st.stop()
 with said_plainly():
-    view = data.fetch_view(data.read(runs.resolve_run, run_id))
+    view = data.fetch_view(cached.read(runs.resolve_run, run_id))
 
 head.title(view)
 if head.is_active(view.run):

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app.ui import data, runs_table, style
+from app.ui import cached, data, runs_table, style
 from db import runs
 from db.search import QuerySyntaxError
 
@@ -54,7 +54,7 @@ except QuerySyntaxError as exc:
     st.stop()
 
 if frame.empty and (query or page > 1):
-    unknown = data.read(runs.unknown_fields, query or None)
+    unknown = cached.read(runs.unknown_fields, query or None)
     why = f" No run has a parameter named {', '.join(unknown)}." if unknown else ""
     style.empty_state("No run matches", f"Remove a term, or open the filter help.{why}")
 elif frame.empty:

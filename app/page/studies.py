@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app.ui import data, study_gallery, study_view
+from app.ui import study_data, study_gallery, study_view
 from app.ui.widgets import said_plainly
 
 st.title("Studies")
@@ -11,7 +11,7 @@ if "name" not in st.query_params:
     st.stop()
 name, query, published, every = study_view.inputs()
 with said_plainly():
-    opened = data.fetch_study(name, query, published, every)
+    opened = study_data.fetch_study(name, query, published, every)
 found = opened.result
 study_view.grid_of(opened, query)
 study_view.head(found, query)

@@ -1,130 +1,16 @@
-"""Every read that a page makes, cached by what it depends on; no page opens the database itself.
+"""Runs, GPUs and what this server holds, as pages read them; no page opens the database itself."""
 
-Reads that depend on the database carry its files' change times in the cache key: a write anywhere
-makes the next read fresh. The timeline's key is the Parquet files instead.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial, wraps
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from analysis.compare.offered import MeasuredRun, Offer, offers
-from analysis.compare.records import Difference
-from analysis.history.line import MIN_RUNS, Change, History, Line
-from analysis.runview import Job, RunView
+from analysis.runview import RunView
 from app.api.cleanup import disk_state
-from app.history import load_history, what_changed
-from app.pictures import LOOK, Finished, Thumbnail, read_pictures, write_pictures
-from app.ui.timeline.load import Place, Timeline, load_host_rows, load_timeline, num_host_rows
-from app.ui.timeline.window import Window, window
+from app.ui.cached import database, until_changed, until_written
 from core.config import DataDir, data_dir
-from core.errors import AppError
 from core.spec import JobSpec
-from db import Database, changes, fetch, history, runs, status
-from db.connection import opened
-from db.history import Begun
-
-if TYPE_CHECKING:
-    from analysis.compare.labels import RanOn
-    from analysis.studies import StudyTable
-
-P = ParamSpec("P")
-T = TypeVar("T")
-Stamp = tuple[str, int, int]
-KeptTimeline = tuple[Timeline, Window]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenedStudy:
-    """A study of the runs that were chosen, and of how many."""
-
-    result: "StudyTable"
-    num_shown: int
-    num_runs: int
-    "Runs that fit the study and the filter."
-    fixed: Mapping[str, Sequence[str]]
-    "Parameters of which one value was chosen, where the runs have several."
-
-
-@contextmanager
-def database() -> Iterator[Database]:
-    """Open this server's database for one block."""
-    with opened(data_dir().db_path) as db:
-        yield db
-
-
-def read(query: "Callable[Concatenate[Database, P], T]", *args: "P.args", **named: "P.kwargs") -> T:
-    """Return what a query of `db` gives now, kept nowhere."""
-    with database() as db:
-        return query(db, *args, **named)
-
-
-def stamp() -> Stamp:
-    """Return a value that changes with every write to the database."""
-    path = data_dir().db_path
-    return (str(path), _changed_ns(path), _changed_ns(path.with_name(path.name + "-wal")))
-
-
-def content_stamp() -> Stamp:
-    """Return a value that changes with the runs and GPUs, and not with heartbeats and progress."""
-    written = stamp()
-    known = _contents.get(written[0])
-    if known is None or known[0] != written:
-        with database() as db:
-            known = _contents[written[0]] = (written, changes.content(db))
-    return (written[0], known[1], 0)
-
-
-_contents: dict[str, tuple[Stamp, int]] = {}
-"""By database: when it was written, and what stood in it then."""
-
-
-def _changed_ns(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
-
-
-def until_written(
-    cache: Any,
-    *,
-    ttl: int = 900,
-    max_entries: int,
-    show_spinner: str | bool = False,
-    key: Callable[[], Stamp] = stamp,
-) -> "Callable[[Callable[P, T]], Callable[P, T]]":
-    """Keep what a read returns until something is written to the database.
-
-    `cache`: `st.cache_data` copies the answer for each reader, `st.cache_resource` shares it.
-    """
-
-    def decorate(read: "Callable[P, T]") -> "Callable[P, T]":
-        def kept(key: Stamp, *args: "P.args", **named: "P.kwargs") -> T:
-            return read(*args, **named)
-
-        # Streamlit keys cached functions by these.
-        kept.__module__, kept.__qualname__ = read.__module__, read.__qualname__
-        cached = cache(ttl=ttl, max_entries=max_entries, show_spinner=show_spinner)(kept)
-
-        @wraps(read)
-        def fresh(*args: "P.args", **named: "P.kwargs") -> T:
-            answer: T = cached(key(), *args, **named)
-            return answer
-
-        return fresh
-
-    return decorate
-
-
-until_changed = partial(until_written, key=content_stamp)
-"""Keep what a read returns until runs or GPUs change: a worker's heartbeats leave it."""
+from db import fetch, runs, status
 
 
 @until_changed(st.cache_resource, max_entries=48)
@@ -132,40 +18,6 @@ def fetch_view(run_id: str) -> RunView:
     """Return a run with its measurements, not to be changed; UserError when it does not exist."""
     with database() as db:
         return fetch.run_view(db, data_dir(), run_id)
-
-
-@until_changed(st.cache_data, max_entries=48)
-def _experiments(run_id: str) -> dict[str, Any]:
-    from app.advice import advice_of_several
-
-    with database() as db:
-        (advice,) = advice_of_several(db, data_dir(), [run_id])
-    return advice
-
-
-def fetch_advice(run_id: str) -> dict[str, Any]:
-    """Return the experiments of a run (`app.advice.advice_of`); why none can be queued is new."""
-    from app.advice import why_not_tried
-
-    advice = _experiments(run_id)
-    with database() as db:
-        return advice | {"not_tried": why_not_tried(db, fetch.run_row(db, run_id))}
-
-
-@st.cache_data(ttl=900, max_entries=2, show_spinner="Predicting every measured pair")
-def _score(key: int) -> dict[str, Any]:
-    from app.score import score_document
-
-    with database() as db:
-        return score_document(db, data_dir())
-
-
-def fetch_score() -> dict[str, Any]:
-    """Return the score of all predictions; it is new where runs or predictions are."""
-    from db.predictions import score_stamp
-
-    with database() as db:
-        return _score(score_stamp(db))
 
 
 @until_written(st.cache_data, max_entries=64)
@@ -208,95 +60,6 @@ def disk_note() -> str:
     return "The disk is nearly full: delete runs or add space." if state == "low" else ""
 
 
-@until_changed(st.cache_data, max_entries=8)
-def list_jobs(query: str = "", *, min_runs: int = 2) -> list[Job]:
-    """Return jobs measured more than once, the newest first; QuerySyntaxError."""
-    with database() as db:
-        return history.jobs(db, query or None, min_runs=min_runs)
-
-
-@st.cache_resource(ttl=1800, max_entries=256, show_spinner=False)
-def _history(_job: Job, key: tuple[str, str, int, str, str]) -> History:
-    with database() as db:
-        return load_history(db, data_dir(), _job)
-
-
-def fetch_history(job: Job) -> History:
-    """Return a job's lines over time; recomputed when a run is added or deleted."""
-    place = str(data_dir().db_path)
-    return _history(
-        job, (place, f"{job.key} {job.gpu_model}", job.num_runs, job.newest_at, job.name)
-    )
-
-
-@st.cache_resource(ttl=1800, max_entries=256, show_spinner=False)
-def _what_changed(_change: Change, key: tuple[str, str, str]) -> tuple[Difference, ...]:
-    with database() as db:
-        return what_changed(db, data_dir(), _change)
-
-
-def fetch_differences(change: Change) -> tuple[Difference, ...]:
-    """Return what differs between the last run before a change and the first after it."""
-    place = str(data_dir().db_path)
-    return _what_changed(change, (place, change.before[-1], change.after[0]))
-
-
-@until_changed(st.cache_data, max_entries=4)
-def begun_comparisons() -> list[Begun]:
-    """Return the newest comparisons begun by running two jobs alternately."""
-    with database() as db:
-        return history.begun_comparisons(db)
-
-
-MAX_OFFERED_FROM = 400
-
-
-@until_changed(st.cache_data, max_entries=4)
-def offered_comparisons(limit: int = 12) -> tuple[Offer, ...]:
-    """Return the groups of stored runs that differ in one field."""
-    with database() as db:
-        rows = runs.list_rows(db, "status:done", limit=MAX_OFFERED_FROM)
-    measured = [
-        MeasuredRun(
-            run_id=row["id"],
-            workload=row["workload"],
-            gpu_model=row.get("gpu_model", ""),
-            params=row["params"],
-        )
-        for row in rows
-        if row.get("workload")
-    ]
-    return offers(measured, limit=limit)
-
-
-@st.cache_resource(ttl=900, max_entries=16, show_spinner=False)
-def _advice_lately(run_ids: tuple[str, ...], place: str) -> list[dict[str, Any]]:
-    from app.advice import advice_of_several
-
-    with database() as db:
-        return advice_of_several(db, data_dir(), run_ids)
-
-
-def fetch_advice_lately(run_ids: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return the experiments of runs, at most 15 minutes old: for a page that lists many."""
-    return _advice_lately(run_ids, str(data_dir().db_path))
-
-
-MAX_WATCHED_JOBS = 100
-
-
-def new_changes(num_new: int) -> list[tuple[History, Line, Change]]:
-    """Return what changed in the newest runs of the newest jobs, the largest change first."""
-    jobs = list_jobs(min_runs=MIN_RUNS)[:MAX_WATCHED_JOBS]
-    changes = [
-        (past, line, change)
-        for past in map(fetch_history, jobs)
-        for line in past.lines
-        if (change := line.since(num_new)) is not None
-    ]
-    return sorted(changes, key=lambda f: -abs(f[2].percent))
-
-
 @until_written(st.cache_data, max_entries=4)
 def newest_against_baselines() -> pd.DataFrame:
     """Return, for each pinned baseline, the newest other run of the same measurement."""
@@ -304,135 +67,14 @@ def newest_against_baselines() -> pd.DataFrame:
         return status.newest_against_baselines(db)
 
 
-@st.cache_resource(ttl=1800, max_entries=3, show_spinner="Reading the timeline")
-def _timeline(
-    paths: tuple[str, ...], changed_ns: tuple[int, ...], ranks: tuple[tuple[Place, int], ...]
-) -> KeptTimeline | None:
-    timeline = load_timeline(tuple(Path(p) for p in paths), dict(ranks))
-    return None if timeline is None else (timeline, window(timeline))
-
-
-def fetch_timeline(view: RunView) -> KeptTimeline | None:
-    """Return a run's spans and the window of all of them; None when there are none.
-
-    Both stay in memory for the last three runs: the first view of a long run is merged once.
-    """
-    paths = tuple(p for p in view.span_paths if p.exists())
-    changed_ns = tuple(_changed_ns(p) for p in paths)
-    return _timeline(tuple(map(str, paths)), changed_ns, _ranks_of_spans(view))
-
-
-@until_changed(st.cache_data, max_entries=8)
-def _phase_kernels(run_id: str, changed_ns: tuple[int, ...]) -> Any:
-    from analysis.per_step import phase_kernels
-
-    view = fetch_view(run_id)
-    return phase_kernels([p for p in view.span_paths if p.exists()], view.by_step.steps)
-
-
-def fetch_phase_kernels(view: RunView) -> tuple[pd.DataFrame, int | None]:
-    """Return a run's kernels by phase and how many steps they are the mean of; None: totals."""
-    changed_ns = tuple(_changed_ns(p) for p in view.span_paths if p.exists())
-    frame, num_steps = _phase_kernels(view.run.id, changed_ns)
-    return frame, num_steps
-
-
-@st.cache_resource(ttl=1800, max_entries=3, show_spinner="Reading host calls")
-def _host_rows(paths: tuple[str, ...], changed_ns: tuple[int, ...]) -> KeptTimeline | None:
-    timeline = load_host_rows(tuple(Path(p) for p in paths))
-    return None if timeline is None else (timeline, window(timeline))
-
-
-def fetch_host_rows(view: RunView) -> KeptTimeline | None:
-    """Return the activity of a run's host threads, as lanes; None if it was not stored."""
-    paths = tuple(p for p in view.span_paths if p.exists())
-    return _host_rows(tuple(map(str, paths)), tuple(_changed_ns(p) for p in paths))
-
-
-def count_host_rows(view: RunView) -> int:
-    """Return how many API calls, operators and functions of host threads a run keeps."""
-    return num_host_rows(tuple(p for p in view.span_paths if p.exists()))
-
-
-def _ranks_of_spans(view: RunView) -> tuple[tuple[Place, int], ...]:
-    """Return the rank of each file of spans and GPU in it; () for a run of one rank."""
-    rows = view.ranks.get("ranks", [])
-    stored = view.captures[view.captures["spans_path"].notna()]
-    files = dict(zip(stored["file_name"], stored["spans_path"], strict=True))
-    return tuple(
-        ((Path(files[row["file_name"]]).name, row["device"]), row["rank"])
-        for row in rows
-        if len(rows) > 1 and row["file_name"] in files
-    )
-
-
-def timeline_window(kept: KeptTimeline, asked: tuple[float, float] | None) -> Window:
-    """Return a window with a margin of half its width, so that small pans need no request."""
-    timeline, whole = kept
-    if asked is None:
-        return whole
-    margin = (asked[1] - asked[0]) / 2
-    return window(timeline, asked[0] - margin, asked[1] + margin)
-
-
 def paths() -> DataDir:
     """Return the data directory of this server."""
     return data_dir()
 
 
-def resolve_side(text: str) -> tuple[str, ...]:
-    """Return the runs of one side: ids or names with commas between, or a filter; UserError."""
-    with database() as db:
-        return tuple(runs.resolve_runs(db, text))
-
-
-def resolve_sides(a: str, b: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the runs of both sides; side A may be `last:N`, good runs of B's job. UserError."""
-    side_b = resolve_side(b)
-    with database() as db:
-        return tuple(history.resolve_base(db, a, side_b)), side_b
-
-
 def fetch_views(run_ids: tuple[str, ...]) -> list[RunView]:
     """Return several runs with their measurements."""
     return [fetch_view(run_id) for run_id in run_ids]
-
-
-@until_changed(st.cache_resource, max_entries=32, show_spinner="Comparing")
-def fetch_comparison(a: tuple[str, ...], b: tuple[str, ...], metric: str) -> Any:
-    """Return the comparison of two sides (analysis.compare.Comparison); UserError."""
-    from analysis.compare import compare
-
-    return compare(fetch_views(a), fetch_views(b), metric=metric)
-
-
-def metric_names(a: str, b: str) -> "tuple[list[str], RanOn]":
-    """Return the metrics that both sides have, and where these ran.
-
-    The most telling metric is first; latency is last where a side has none. What is stored a second
-    time under another name (`kernel_time_ns`) is left out.
-    """
-    try:
-        ids = (
-            resolve_sides(a, b) if a and b else tuple(resolve_side(text) for text in (a, b) if text)
-        )
-        return _metric_names(ids)
-    except AppError:
-        return ["latency"], "gpu"
-
-
-@until_changed(st.cache_data, max_entries=64)
-def _metric_names(ids: tuple[tuple[str, ...], ...]) -> "tuple[list[str], RanOn]":
-    from analysis.compare.labels import device_of
-    from analysis.compare.metrics import common
-    from analysis.definitions import COMPARED
-
-    sides = [fetch_views(side) for side in ids]
-    names = common(*sides) if len(sides) == 2 else []
-    again = {definition.key for definition in COMPARED.values()} - set(COMPARED)
-    names = [n for n in names if n not in again and not n.startswith("latency_")]
-    device = device_of([view for side in sides for view in side])
-    return names if "latency" in names else [*names, "latency"], device
 
 
 def submit(jobs: list[JobSpec], *, name: str | None) -> list[str]:
@@ -441,99 +83,6 @@ def submit(jobs: list[JobSpec], *, name: str | None) -> list[str]:
 
     with database() as db:
         return list(submit_jobs(db, data_dir(), jobs, name=name).run_ids)
-
-
-_ENDED = "status:done,oom"
-MAX_STUDY_RUNS = 1000
-
-
-@until_changed(st.cache_resource, max_entries=24, show_spinner="Filling the tables")
-def fetch_study(name: str, query: str, published: bool, every: bool) -> OpenedStudy:
-    """Return a study of the newest runs that match, of one grid unless `every`; UserError."""
-    from analysis.studies import find_study, run_study
-    from analysis.studies.engine.opening import one_grid, taking_part
-
-    study = find_study(name)
-    wanted = ",".join(study.filters.get("workload", ()))
-    terms = " ".join(t for t in (query, f"workload:{wanted}" if wanted else "", _ENDED) if t)
-    views = _study_views(terms, MAX_STUDY_RUNS, study.measures)
-    mine = taking_part(study, views)
-    shown, fixed = (mine, {}) if every else one_grid(study, mine)
-    result = run_study(name, views if every else shown, published=published)
-    return OpenedStudy(result=result, num_shown=len(shown), num_runs=len(mine), fixed=fixed)
-
-
-def _study_views(terms: str, limit: int, measures: Sequence[str]) -> list[RunView]:
-    """Return the newest runs that match, with the readings of these measures alone."""
-    from app.kept import with_readings
-
-    kept = _kept_study_views()
-    with database() as db:
-        ids = [row["id"] for row in runs.list_rows(db, terms, limit=limit)]
-        missing = [run_id for run_id in ids if run_id not in kept]
-        bare = fetch.run_views(db, data_dir(), missing, leave_out=fetch.ALL_BUT_SAMPLES)
-        kept |= dict(zip(missing, bare, strict=True))
-        views = [kept[run_id] for run_id in ids]
-        with_readings(db, data_dir(), views, measures, _whole_study_views())
-    return views
-
-
-@until_changed(st.cache_resource, max_entries=1)
-def _kept_study_views() -> dict[str, RunView]:
-    return {}
-
-
-@until_changed(st.cache_resource, max_entries=1, ttl=120)
-def _whole_study_views() -> dict[str, RunView]:
-    """Return what was read whole lately: the gallery works out one study after another."""
-    return {}
-
-
-MAX_PICTURED_RUNS = 300
-
-
-@st.cache_resource(max_entries=4)
-def _thumbnails(db_path: str) -> dict[str, tuple[Finished, Thumbnail]]:
-    """Return the pictures of studies that were made, with what they were made of."""
-    return read_pictures(data_dir().pictures_path)
-
-
-def _finished() -> Finished:
-    """Return what the pictures of studies depend on: the finished runs, and how they are drawn."""
-    with database() as db:
-        count, newest = db.execute(
-            "SELECT count(*), coalesce(max(finished_at), '') FROM runs"
-            " WHERE status IN ('done', 'oom')"
-        ).fetchone()
-    return (LOOK, int(count), str(newest))
-
-
-def kept_thumbnails() -> dict[str, Thumbnail]:
-    """Return the pictures that were made, by study, also those of fewer runs than there are now."""
-    return {name: made for name, (_, made) in _thumbnails(str(data_dir().db_path)).items()}
-
-
-def old_thumbnails(names: Iterable[str]) -> set[str]:
-    """Return the studies that have no picture of the runs that there are now."""
-    now, kept = _finished(), _thumbnails(str(data_dir().db_path))
-    return {name for name in names if name not in kept or kept[name][0] != now}
-
-
-def fetch_thumbnail(name: str) -> Thumbnail:
-    """Make the picture of a study from the newest runs, published figures beside; keep it."""
-    from analysis.studies import drawn_cells, find_study
-    from app.charts.thumbnail import thumbnail
-
-    now = _finished()
-    study = find_study(name)
-    wanted = study.filters.get("workload", ())
-    views = _study_views(_ENDED, MAX_PICTURED_RUNS, study.measures)
-    mine = [v for v in views if not wanted or v.run.workload in wanted]
-    picture = thumbnail(drawn_cells(name, mine))
-    kept = _thumbnails(str(data_dir().db_path))
-    kept[name] = (now, picture)
-    write_pictures(data_dir().pictures_path, kept)
-    return picture
 
 
 def load_demo() -> int:

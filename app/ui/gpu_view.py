@@ -8,7 +8,7 @@ import streamlit as st
 
 from analysis.colours import gpu_colour
 from app import second_host
-from app.ui import data, links
+from app.ui import cached, data, links
 from app.ui.format import (
     UNKNOWN,
     ago,
@@ -149,7 +149,7 @@ def _forget(place: Any, key: str) -> None:
         st.text("Forget this GPU and its measurements. Its runs are kept.")
         if st.button("Remove this GPU", key=f"remove {key}", type="primary"):
             with said_plainly():
-                data.read(workers.remove_gpu, key)
+                cached.read(workers.remove_gpu, key)
             st.rerun()
 
 

@@ -14,7 +14,7 @@ from analysis.colours import gpu_colour
 from analysis.compare.offered import Offer
 from analysis.history.check import DEFAULT_NEW
 from app.submit import CPU
-from app.ui import data, links, style, trends_view
+from app.ui import advice_data, cached, compare_data, data, history_data, links, style, trends_view
 from app.ui.format import count, gpu_name, many, noise_floor
 from app.ui.queue_view import progress_of
 from app.ui.run.advice import prediction_text
@@ -119,7 +119,7 @@ def running(queue: pd.DataFrame) -> None:
 
 @st.fragment(run_every="2s")
 def _running_part() -> None:
-    frame = data.read(status.queue)
+    frame = cached.read(status.queue)
     if frame.empty:
         st.rerun()
     active = frame[frame["status"] != "queued"]
@@ -160,7 +160,7 @@ def against_baselines() -> None:
 
 
 def _change(baseline_id: str, run_id: str) -> dict[str, str]:
-    comparison = data.fetch_comparison((baseline_id,), (run_id,), "latency")
+    comparison = compare_data.fetch_comparison((baseline_id,), (run_id,), "latency")
     change = f"{100 * (comparison.ratio - 1):+.1f} %" if comparison.ratio else "\u2014"
     return {
         "run": comparison.b.label,
@@ -249,7 +249,7 @@ _NOTHING = {
 
 def _changes() -> bool:
     """Draw the largest changes of the newest runs; False where there is none."""
-    changes = data.new_changes(DEFAULT_NEW)
+    changes = history_data.new_changes(DEFAULT_NEW)
     for past, line, change in changes[:MAX_ROWS]:
         word = "worse" if change.is_worse else "better"
         st.page_link(
@@ -269,7 +269,7 @@ def _experiments() -> bool:
     newest, _ = data.list_runs("status:done -gpu:cpu latency>0", limit=ADVISED_RUNS)
     experiments: list[tuple[str, str, Mapping[str, Any]]] = [
         (str(advice["run_id"]), str(advice["name"]), e)
-        for advice in data.fetch_advice_lately(tuple(map(str, newest["id"])))
+        for advice in advice_data.fetch_advice_lately(tuple(map(str, newest["id"])))
         for e in advice["experiments"]
         if e["is_worth_a_run"] and e["status"] != "withheld" and not e["tried"]
         and not e.get("measured")
@@ -287,7 +287,7 @@ def _experiments() -> bool:
 
 def _comparisons() -> bool:
     """Draw comparisons that someone began, then those that the runs offer; False without any."""
-    begun = data.begun_comparisons()[:2]
+    begun = compare_data.begun_comparisons()[:2]
     for two in begun:
         waiting = f", {two.num_waiting} waiting" if two.num_waiting else ""
         st.page_link(
@@ -297,7 +297,7 @@ def _comparisons() -> bool:
             ),
             query_params={"a": ",".join(two.a), "b": ",".join(two.b)},
         )
-    offered = data.offered_comparisons(MAX_ROWS)[: MAX_ROWS - len(begun)]
+    offered = compare_data.offered_comparisons(MAX_ROWS)[: MAX_ROWS - len(begun)]
     for offer in offered:
         link_of(offer)
     if offered:

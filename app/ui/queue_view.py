@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from app.ui import data, links, style
+from app.ui import cached, data, links, style
 from app.ui.format import ago, count, params_text, when
 from app.ui.shape import TELLING
 from app.ui.widgets import plain_markdown, status_badge
@@ -40,7 +40,7 @@ def nothing_to_do() -> None:
 @st.fragment(run_every="2s")
 def live() -> None:
     """Draw running and waiting runs by GPU; reload the page when one of them ended."""
-    frame = data.read(status.queue)
+    frame = cached.read(status.queue)
     present = set(frame["id"])
     gone = st.session_state.get(_SEEN, present) - present
     st.session_state[_SEEN] = present
@@ -93,7 +93,7 @@ def _running(row: dict[str, Any]) -> None:
             _do(lambda: cancel(row["id"]))
         frac, text = progress_of(row["progress"] or {}, row["status"])
         st.progress(frac, text=plain_markdown(f"{text}, started {ago(row['started_at'])}"))
-        log = data.read(status.last_events, row["id"], LOG_LINES)
+        log = cached.read(status.last_events, row["id"], LOG_LINES)
         with st.expander("Log", icon=":material/terminal:", key=f"log_{row['id']}"):
             show_log(log)
 
@@ -165,12 +165,12 @@ def _telling(params: dict[str, Any], name: str) -> str:
 
 def cancel(run_id: str) -> None:
     """Ask for a run to be cancelled; UserError when it has ended."""
-    with data.database() as db:
+    with cached.database() as db:
         queue.request_cancel(db, run_id)
 
 
 def _move_up(run_id: str) -> None:
-    with data.database() as db:
+    with cached.database() as db:
         queue.move_up(db, run_id)
 
 
@@ -215,7 +215,7 @@ def retry(run_id: str) -> None:
     from app.submit import retry_run
 
     try:
-        with data.database() as db:
+        with cached.database() as db:
             retry_run(db, data.paths(), run_id)
     except AppError as exc:
         st.toast(plain_markdown(str(exc)), icon=":material/error:")

@@ -10,7 +10,7 @@ import streamlit as st
 
 from analysis.definitions import LISTED, Definition, tooltip
 from app.charts.base import cut
-from app.ui import data, links
+from app.ui import cached, data, links
 from app.ui.format import count, fixed_format, many
 from app.ui.shape import is_there, params_columns, run_table, status_text, two_sides
 from app.ui.tables import show_table
@@ -200,13 +200,13 @@ def _tag_form(ids: list[str]) -> None:
 
 
 def _tag(ids: list[str], added: list[str], removed: list[str]) -> None:
-    with data.database() as db:
+    with cached.database() as db:
         for run_id in ids:
             runs.set_tags(db, run_id, added, removed)
 
 
 def _pin(run_id: str) -> None:
-    with data.database() as db:
+    with cached.database() as db:
         runs.pin(db, run_id)
 
 
@@ -223,7 +223,7 @@ def confirm_delete(ids: list[str]) -> None:
 
 def delete(ids: list[str]) -> None:
     """Delete runs, their captures and spans; UserError when one is at work."""
-    with data.database() as db:
+    with cached.database() as db:
         runs.delete_runs(db, ids)
     paths = data.paths()
     runs.remove_folders((paths.captures, paths.spans, paths.uploads), ids)

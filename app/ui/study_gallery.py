@@ -8,7 +8,7 @@ import streamlit as st
 
 from analysis.studies import Study, list_studies
 from app.pictures import Thumbnail
-from app.ui import data, links
+from app.ui import links, study_data
 from app.ui.format import many
 from app.ui.study_view import place_of
 from app.ui.widgets import plain_markdown
@@ -35,21 +35,21 @@ def _cards(studies: Sequence[Study], *, key: str) -> None:
         _grid(studies, budget_s=0 if is_first else BUDGET_S)
         is_first = False
 
-    waits = bool(data.old_thumbnails(study.name for study in studies))
+    waits = bool(study_data.old_thumbnails(study.name for study in studies))
     st.fragment(draw, run_every="1s" if waits else None)()
 
 
 def _grid(studies: Sequence[Study], *, budget_s: float) -> None:
     end_s = time.monotonic() + budget_s
     grid = st.grid("auto", min_column_width=260, border=True, gap="small")
-    old = data.old_thumbnails(study.name for study in studies)
-    pictures = data.kept_thumbnails()
+    old = study_data.old_thumbnails(study.name for study in studies)
+    pictures = study_data.kept_thumbnails()
     for study in studies:
         if study.name in old and time.monotonic() < end_s:
-            pictures[study.name] = data.fetch_thumbnail(study.name)
+            pictures[study.name] = study_data.fetch_thumbnail(study.name)
         with grid.cell(), st.container(gap="xxsmall"):
             _card(study, pictures.get(study.name))
-    if old and not data.old_thumbnails(old):
+    if old and not study_data.old_thumbnails(old):
         st.rerun()
 
 

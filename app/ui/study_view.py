@@ -16,7 +16,7 @@ from analysis.studies.engine.fits import TAIL_POINTS
 from analysis.studies.engine.records import FitRow
 from app.charts import studies as charts
 from app.job_text import submit_command
-from app.ui import data, links, style
+from app.ui import data, links, study_data, style
 from app.ui.format import UNKNOWN, gpu_name, many, significant
 from app.ui.printed_table import Head, printed_table
 from app.ui.widgets import (
@@ -79,7 +79,7 @@ def inputs() -> tuple[str, str, bool, bool]:
     )
 
 
-def grid_of(opened: data.OpenedStudy, query: str) -> None:
+def grid_of(opened: study_data.OpenedStudy, query: str) -> None:
     """Say which runs of how many are shown, with a switch to all of them."""
     is_cut = opened.num_shown < opened.num_runs
     if query or not (is_cut or st.session_state.get(EVERY) or EVERY in st.query_params):

@@ -64,6 +64,14 @@ def plain_markdown(text: str) -> str:
     return "".join("\\" + c if c in "\\`*_{}[]()#+-.!|<>~$:&^=" else c for c in broken)
 
 
+def markdown_with_code(text: str) -> str:
+    """Return text shown as it is, but for what stands between backticks: that is set as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0 or not all(part.strip() for part in parts[1::2]):
+        return plain_markdown(text)
+    return "".join(f"`{p}`" if i % 2 else plain_markdown(p) for i, p in enumerate(parts))
+
+
 _FOUND_LATER = re.compile(r":(?=[\w+/-]+:)|(?<=:)/(?=/)|\bwww(?=\.)|(?<=\w)@(?=\w)", re.IGNORECASE)
 _LEAST_CARDS = 4
 "A card wider than a quarter of the page holds its number apart from its neighbours."

@@ -90,7 +90,7 @@ def test_a_folder_of_traces_is_one_run(tmp_path: Path) -> None:
 
 
 def test_timeline_has_lanes_by_rank(late_view: Any) -> None:
-    from app.ui.data import _ranks_of_spans
+    from app.ui.span_data import _ranks_of_spans
 
     found = load_timeline(late_view.span_paths, dict(_ranks_of_spans(late_view)))
 

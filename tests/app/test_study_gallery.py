@@ -11,7 +11,7 @@ from analysis.runview import RunView
 from analysis.studies import drawn_cells, list_studies
 from app.charts.thumbnail import thumbnail
 from app.pictures import Thumbnail, read_pictures, write_pictures
-from app.ui import data, links
+from app.ui import links, study_data
 from core.config import DataDir
 from db.fetch import run_view
 from tests.history_runs import GPU, store_nights
@@ -79,14 +79,16 @@ def test_studies_open_as_a_gallery_and_a_link_opens_one(feeding: list[str]) -> N
 def test_pictures_are_made_anew_when_a_run_is_added_and_shown_until_then(
     feeding: list[str], db: Database
 ) -> None:
-    made = data.fetch_thumbnail("decode-latency")
+    made = study_data.fetch_thumbnail("decode-latency")
 
-    assert data.kept_thumbnails() == {"decode-latency": made}
-    assert data.old_thumbnails(["decode-latency"]) == set()
+    assert study_data.kept_thumbnails() == {"decode-latency": made}
+    assert study_data.old_thumbnails(["decode-latency"]) == set()
     store_nights(db, [3.0], first=9)
-    assert data.old_thumbnails(["decode-latency", "scaling"]) == {"decode-latency", "scaling"}
-    assert data.kept_thumbnails() == {"decode-latency": made}  # shown until there is a new one
-    again = data.fetch_thumbnail("decode-latency")
+    assert study_data.old_thumbnails(["decode-latency", "scaling"]) == {"decode-latency", "scaling"}
+    assert study_data.kept_thumbnails() == {
+        "decode-latency": made
+    }  # shown until there is a new one
+    again = study_data.fetch_thumbnail("decode-latency")
     assert again.num_runs == made.num_runs + 1
 
 

@@ -13,7 +13,7 @@ from analysis.compare.records import Bar, Waterfall
 from analysis.export import _csv_cell, _markdown
 from analysis.export.svg import waterfall_svg
 from app.ui.tables import _inert, _inert_cell
-from app.ui.widgets import plain_markdown
+from app.ui.widgets import markdown_with_code, plain_markdown
 from core.plain_text import escape
 from core.spec import JobSpec
 from db.fetch import run_row
@@ -131,3 +131,9 @@ def test_drawings_are_sound_xml_whatever_the_name() -> None:
     )
     drawing = ElementTree.fromstring(waterfall_svg(fall, HOSTILE))
     assert "owned" in "".join(drawing.itertext())
+
+
+def test_only_what_stands_between_backticks_is_code() -> None:
+    assert markdown_with_code("set `a_b=0` in *x*") == "set `a_b=0` in \\*x\\*"
+    for text in ("one ` alone", "`` [link](x)", "a `b` c ` d", "plain *x*"):
+        assert markdown_with_code(text) == plain_markdown(text)

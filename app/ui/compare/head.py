@@ -15,7 +15,7 @@ from analysis.idle import CLEAN
 from analysis.per_step import basis_of, kernel_time_of_one, num_kernels_of_one
 from analysis.runview import RunView
 from app.charts.compare import interval
-from app.ui import data, links, style
+from app.ui import cached, compare_data, data, links, style
 from app.ui.figures import shown, two_figures
 from app.ui.format import UNKNOWN, bytes_, many, percent, significant
 from app.ui.overview_view import link_of
@@ -41,7 +41,7 @@ def inputs() -> tuple[str, str, str]:
     names = dict(zip(recent["id"], recent["name"], strict=True))
     bar = st.columns([4, 4, 2], vertical_alignment="bottom")
     chosen = [_side(bar[i], names, key) for i, key in enumerate(("a", "b"))]
-    metrics, device = data.metric_names(chosen[0], chosen[1])
+    metrics, device = compare_data.metric_names(chosen[0], chosen[1])
     asked = st.query_params.get("metric")
     metric = linked_select(
         bar[2],
@@ -56,7 +56,7 @@ def inputs() -> tuple[str, str, str]:
 
 def offered() -> None:
     """Offer, where no side is chosen, the stored runs that differ in one field."""
-    offers = data.offered_comparisons()
+    offers = compare_data.offered_comparisons()
     if not offers:
         return
     st.subheader("Runs that differ in one field", anchor=False)
@@ -211,7 +211,7 @@ def _value(value: float | None, unit: str) -> str:
 
 def repeats(ids_a: tuple[str, ...], ids_b: tuple[str, ...]) -> Repeats:
     """Add the repeats that ran in turn, unless they are switched off; say so while some wait."""
-    counted = data.read(find_repeats, ids_a, ids_b)
+    counted = cached.read(find_repeats, ids_a, ids_b)
     if counted.num_waiting:
         st.info(
             f"{many(counted.num_waiting, 'repeat')} of these jobs are queued or "

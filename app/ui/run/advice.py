@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis.runview import RunView
-from app.ui import data, links, style
+from app.ui import advice_data, cached, data, links, style
 from app.ui.format import count, duration, fixed_format, many, percent, with_micro
 from app.ui.tables import show_table
 from app.ui.widgets import Card, cards, plain_markdown
@@ -19,7 +19,7 @@ NS_PER_MS = 1e6
 
 def advice(view: RunView) -> None:
     """List the experiments of a run with their predictions, and offer to run them."""
-    waits = _waits(data.fetch_advice(view.run.id))
+    waits = _waits(advice_data.fetch_advice(view.run.id))
     st.fragment(_listed, run_every=LIVE if waits else None)(view, waits)
 
 
@@ -30,7 +30,7 @@ def _waits(advice: dict[str, Any]) -> bool:
 
 
 def _listed(view: RunView, waited: bool) -> None:
-    advice = data.fetch_advice(view.run.id)
+    advice = advice_data.fetch_advice(view.run.id)
     if waited and not _waits(advice):
         st.rerun()
     st.caption(
@@ -52,11 +52,13 @@ def _listed(view: RunView, waited: bool) -> None:
 def _card(view: RunView, experiment: dict[str, Any], *, can_try: bool) -> None:
     with st.container(border=True):
         left, right = st.columns([3, 2])
-        left.markdown(f"**{plain_markdown(experiment['title'])}**")
-        left.caption(plain_markdown(with_micro("; ".join(experiment["evidence"]))))
-        left.caption(plain_markdown(experiment["note"]))
-        right.markdown(plain_markdown(prediction_text(experiment)))
-        right.markdown(plain_markdown(outcome_text(experiment)))
+        with left.container(gap="xxsmall"):
+            st.markdown(f"**{plain_markdown(experiment['title'])}**")
+            st.caption(plain_markdown(with_micro("; ".join(experiment["evidence"]))))
+            st.caption(plain_markdown(experiment["note"]))
+        with right.container(gap="xxsmall"):
+            st.markdown(plain_markdown(prediction_text(experiment)))
+            st.markdown(plain_markdown(outcome_text(experiment)))
         for name, value in experiment["environment"].items():
             left.code(f"{name}={value}", language="sh")
         if experiment["environment"] and "command" in experiment:
@@ -64,17 +66,17 @@ def _card(view: RunView, experiment: dict[str, Any], *, can_try: bool) -> None:
             left.code(experiment["command"], language="sh", wrap_lines=True)
         if experiment["lines"]:
             left.code("\n".join(experiment["lines"]), language="python")
-        _actions(view, experiment, can_try=can_try)
+        with right:
+            _action(view, experiment, can_try=can_try)
 
 
-def _actions(view: RunView, experiment: dict[str, Any], *, can_try: bool) -> None:
-    bar = st.container(horizontal=True)
+def _action(view: RunView, experiment: dict[str, Any], *, can_try: bool) -> None:
     outcome = (experiment["tried"] or experiment.get("measured") or {}).get("run_id")
     if outcome:
-        bar.page_link(
+        st.page_link(
             links.RUN, label="Its run", query_params={"run_id": outcome}, icon=":material/timer:"
         )
-    elif can_try and experiment["params"] and bar.button(
+    elif can_try and experiment["params"] and st.button(
         "Try it", key=f"try_{experiment['name']}", icon=":material/science:",
         help=f"Queue {experiment['name']} with at least 3 processes",
     ):  # fmt: skip
@@ -85,7 +87,7 @@ def _try(view: RunView, name: str) -> None:
     from app.advice import try_experiments
 
     try:
-        with data.database() as db:
+        with cached.database() as db:
             try_experiments(db, data.paths(), view.run.id, [name])
     except AppError as exc:
         st.toast(plain_markdown(str(exc)), icon=":material/error:")
@@ -126,7 +128,7 @@ def outcome_text(experiment: dict[str, Any]) -> str:
 
 def score() -> None:
     """Draw the score: all predictions in three numbers, each kind's record, then every pair."""
-    record = data.fetch_score()
+    record = advice_data.fetch_score()
     pairs = record["pairs"]
     if pairs:
         cards(_score_cards(record))

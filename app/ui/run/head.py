@@ -9,13 +9,20 @@ from analysis.colours import BAD, GOOD, IDLE, IDLE_COLOURS, NEUTRAL, RUN_B, cate
 from analysis.pass_clocks import PassClocks, Reading, pass_clocks
 from analysis.runview import RunRow, RunView
 from analysis.verdict import is_cpu_run
-from app.ui import data, links, style
+from app.ui import cached, data, links, style
 from app.ui.format import UNKNOWN, gpu_name, percent, when, with_micro
 from app.ui.queue_view import cancel, progress_of, retry, show_log
 from app.ui.run.cards import run_cards
 from app.ui.shape import device_text
 from app.ui.tables import show_table
-from app.ui.widgets import Card, cards, plain_markdown, said_plainly, status_badge
+from app.ui.widgets import (
+    Card,
+    cards,
+    markdown_with_code,
+    plain_markdown,
+    said_plainly,
+    status_badge,
+)
 from core.errors import AppError
 from core.states import FINAL, Pass
 from db import fetch, runs, status
@@ -76,7 +83,7 @@ def _compare_with(run: RunRow) -> None:
 @st.fragment(run_every="2s")
 def live(run_id: str) -> None:
     """Draw progress and log until the run ends, then load the page with its results."""
-    run = data.read(fetch.run_row, run_id)
+    run = cached.read(fetch.run_row, run_id)
     if run.status in FINAL:
         st.rerun()
     if run.status == "queued":
@@ -90,14 +97,14 @@ def live(run_id: str) -> None:
         with said_plainly():
             cancel(run_id)
         st.rerun(scope="fragment")
-    show_log(data.read(status.last_events, run_id))
+    show_log(cached.read(status.last_events, run_id))
 
 
 def answer(view: RunView) -> None:
     """Draw what limits the run with its evidence, and the bar of where the time went."""
     run = view.run
     if run.error and run.status != "oom":
-        st.error(plain_markdown(run.error), icon=":material/error:")
+        st.error(markdown_with_code(run.error), icon=":material/error:")
     if run.status in ("done", "oom"):
         verdict = data.fetch_verdict(run.id)
         next_steps = [f"Next: {step}" for step in verdict.next_steps[:3]]
@@ -116,7 +123,7 @@ def answer(view: RunView) -> None:
         return
     if run.workload and st.button("Retry", icon=":material/replay:"):
         retry(run.id)
-    log = data.read(status.last_events, run.id)
+    log = cached.read(status.last_events, run.id)
     if len(log):
         with st.expander("Log", icon=":material/terminal:", expanded=run.status == "failed"):
             show_log(log)
@@ -217,7 +224,7 @@ def labels(run: RunRow) -> None:
 
 
 def _save(run: RunRow, tags: set[str], notes: str, pinned: bool) -> None:
-    with data.database() as db:
+    with cached.database() as db:
         runs.set_tags(db, run.id, tags - set(run.tags), set(run.tags) - tags)
         runs.set_notes(db, run.id, notes)
         if pinned and not run.is_baseline:

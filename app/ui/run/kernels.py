@@ -11,7 +11,7 @@ from analysis.runview import RunView
 from analysis.tables import CaptureKind
 from analysis.verdict import is_cpu_run
 from app.charts import kernels as kernel_charts
-from app.ui import data, style
+from app.ui import data, span_data, style
 from app.ui.format import count, many, percent, time_unit
 from app.ui.kernel_detail import kernel_detail, open_kernel
 from app.ui.perfetto import open_or_download
@@ -201,7 +201,7 @@ def _helps(unit: str, total: str, *, is_cpu: bool) -> dict[str, str]:
 def timeline(view: RunView) -> None:
     """Draw the kernel timeline; a click selects a kernel in the table below it."""
     view = with_chosen_ranks(view)
-    kept = data.fetch_timeline(view)
+    kept = span_data.fetch_timeline(view)
     if kept is None:
         _no_timeline(view)
         return
@@ -244,7 +244,9 @@ def _short_names(view: RunView) -> dict[str, str]:
 _MANY_HOST_ROWS = 150_000
 
 
-def _beside(view: RunView, kept: data.KeptTimeline, asked: tuple[float, float] | None) -> Beside:
+def _beside(
+    view: RunView, kept: span_data.KeptTimeline, asked: tuple[float, float] | None
+) -> Beside:
     """Return what is drawn beside the streams: steps, memory, and host threads when wanted."""
     ops = kept[0]
     steps = view.by_step.steps
@@ -261,22 +263,24 @@ def _beside(view: RunView, kept: data.KeptTimeline, asked: tuple[float, float] |
                 f"{many(num_steps, 'step')} of it, each stretched over a step "
                 "here."
             )
-    num = data.count_host_rows(view)
+    num = span_data.count_host_rows(view)
     is_wanted = num > 0 and st.toggle(
         "Host threads",
         value=num <= _MANY_HOST_ROWS,
         key=f"host_rows_{view.run.id}",
         help=f"{count(num)} API calls, operators and functions of threads that launch work",
     )
-    host = data.fetch_host_rows(view) if is_wanted else None
+    host = span_data.fetch_host_rows(view) if is_wanted else None
     if host is None:
         return Beside(steps=own, memory=memory)
     at = host_window(ops, host[0], asked) if asked else None
-    return Beside(host=host[0], host_view=data.timeline_window(host, at), steps=own, memory=memory)
+    return Beside(
+        host=host[0], host_view=span_data.timeline_window(host, at), steps=own, memory=memory
+    )
 
 
 @st.fragment
-def _timeline_part(view: RunView, kept: data.KeptTimeline) -> None:
+def _timeline_part(view: RunView, kept: span_data.KeptTimeline) -> None:
     ops = kept[0]
     key = f"timeline_{view.run.id}"
     state = st.session_state.get(key) or {}
@@ -288,7 +292,7 @@ def _timeline_part(view: RunView, kept: data.KeptTimeline) -> None:
     beside = _beside(view, kept, asked)
     _, selected = draw_timeline(
         ops,
-        data.timeline_window(kept, asked),
+        span_data.timeline_window(kept, asked),
         categories=dict(zip(view.kernels["name"], view.kernels["category"], strict=True)),
         short_names=_short_names(view),
         key=key,

@@ -12,7 +12,7 @@ import pandas as pd
 import streamlit as st
 
 from app.submit import allowed_commands
-from app.ui import data
+from app.ui import cached, data
 from app.ui.widgets import linked_select, plain_markdown
 from core.errors import UserError
 from core.numbers import decimal
@@ -66,7 +66,7 @@ def gpu_options() -> list[str]:
 
     Where a model has several GPUs each of them follows it, as `MODEL@HOST:INDEX`.
     """
-    known = sorted(data.read(devices), key=lambda d: not d.is_online)
+    known = sorted(cached.read(devices), key=lambda d: not d.is_online)
     models = list(dict.fromkeys([*(d.model for d in known), CPU]))
     named = {m: list(dict.fromkeys(d.name for d in known if d.model == m)) for m in models}
     return [o for m in models for o in (m, *(named[m] if len(named[m]) > 1 else ()))]
@@ -79,12 +79,12 @@ def model_of(gpu: str) -> str:
 
 def device_of(gpu: str) -> str | None:
     """Return the id of a chosen physical GPU; None when any of its model will do."""
-    return resolve_device(data.read(devices), gpu).id if "@" in gpu else None
+    return resolve_device(cached.read(devices), gpu).id if "@" in gpu else None
 
 
 def gpu_of(job: JobSpec) -> str:
     """Return where a job was sent, as `gpu_options` offers it."""
-    names = {d.id: d.name for d in data.read(devices)}
+    names = {d.id: d.name for d in cached.read(devices)}
     return names.get(job.device or "", job.gpu)
 
 
@@ -92,7 +92,7 @@ def choose_gpus() -> list[str]:
     """Draw the choice of GPUs; each chosen one gets the whole sweep."""
     options = gpu_options()
     st.session_state.setdefault("gpus", options[:1])
-    online = {name for d in data.read(devices) if d.is_online for name in (d.model, d.name)}
+    online = {name for d in cached.read(devices) if d.is_online for name in (d.model, d.name)}
     chosen = st.multiselect(
         "GPUs",
         options,
@@ -317,7 +317,7 @@ def own_program_fields(spec: WorkloadSpec, gpus: list[str]) -> dict[str, list[An
 def _say_allowed(gpus: list[str]) -> None:
     """Show which own programs each chosen GPU's host allows; UserError where it allows none."""
     for gpu in gpus:
-        allowed = data.read(allowed_commands, model_of(gpu), device_of(gpu))
+        allowed = cached.read(allowed_commands, model_of(gpu), device_of(gpu))
         if allowed:
             st.caption(plain_markdown(f"{gpu} allows: {', '.join(allowed)}"))
         elif allowed is not None:

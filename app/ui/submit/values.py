@@ -9,7 +9,7 @@ from typing import Any
 
 import streamlit as st
 
-from app.ui import data
+from app.ui import cached
 from app.ui.format import ago
 from app.ui.submit.form import field_key, gpu_of, gpu_options, shown_value
 from app.ui.widgets import plain_markdown
@@ -38,7 +38,7 @@ def restore(run_id: str) -> None:
         _fill_from_run(run_id)
     elif _WORKLOAD not in st.session_state and "workload" not in st.query_params:
         usable = [name for name, spec in load_workloads().items() if not spec.error]
-        if last := data.read(runs.last_sweep, tuple(usable)):
+        if last := cached.read(runs.last_sweep, tuple(usable)):
             st.session_state[_WORKLOAD] = last[0][0].workload
 
 
@@ -50,7 +50,7 @@ def recall(spec: WorkloadSpec) -> None:
     filled.add(spec.name)
     if any(st.session_state.get(field_key(spec, f)) for f in spec.fields):
         return
-    if sweep := data.read(runs.last_sweep, (spec.name,)):
+    if sweep := cached.read(runs.last_sweep, (spec.name,)):
         _fill(spec, *sweep)
 
 
@@ -91,7 +91,7 @@ def _set_note(spec: WorkloadSpec, text: str) -> None:
 
 
 def _fill_from_run(run_id: str) -> None:
-    run = data.read(fetch.run_row, run_id)
+    run = cached.read(fetch.run_row, run_id)
     workloads = load_workloads()
     if run.workload not in workloads:
         raise UserError(f"run {run_id}: its program is not one of the workloads here")
