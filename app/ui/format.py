@@ -103,6 +103,11 @@ def percent(frac: float | None) -> str:
     return UNKNOWN if not is_known(frac) else pct(float(frac) * 100)  # type: ignore[arg-type]
 
 
+def switch(value: str) -> str:
+    """Return what a value is called: a switch is on or off."""
+    return {"false": "off", "true": "on"}.get(value.lower(), value)
+
+
 def noise_floor(frac: float | None, kinds: Mapping[str, float | None]) -> str:
     """Return a GPU's noise floor in words, of each kind of work where both were measured."""
     both = [kinds.get(kind) for kind in ("gpu_bound", "launch_bound")]

@@ -4,7 +4,7 @@ What got slower, what would be faster, which of two is faster.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -15,7 +15,7 @@ from analysis.compare.offered import Offer
 from analysis.history.check import DEFAULT_NEW
 from app.submit import CPU
 from app.ui import advice_data, cached, compare_data, data, history_data, links, style, trends_view
-from app.ui.format import count, gpu_name, many, noise_floor
+from app.ui.format import count, gpu_name, many, noise_floor, switch
 from app.ui.queue_view import progress_of
 from app.ui.run.advice import prediction_text
 from app.ui.runs_table import open_table, rows_key
@@ -69,42 +69,55 @@ def _served(gpus: pd.DataFrame) -> str:
 
 
 def gpus(frame: pd.DataFrame) -> None:
-    """Draw a tile per GPU of a worker, those online first; of captures' GPUs one per model."""
+    """Draw a tile for each model of GPU: those online first, then those with most runs."""
     if frame.empty:
         return
     st.subheader("GPUs", anchor=False)
-    served = frame["worker_id"].notna()
-    own = frame[served].sort_values("is_online", ascending=False, kind="stable").head(8)
-    others = frame[~served & ~frame["model"].isin(frame.loc[served, "model"])]
-    tiles = [[row] for row in own.to_dict("records")]
-    others = others.sort_values("num_runs", ascending=False, kind="stable")
-    tiles += [group.to_dict("records") for _, group in others.groupby("model", sort=False)]
+    models = [group.to_dict("records") for _, group in frame.groupby("model", sort=False)]
+    models.sort(key=lambda rows: (not any(r["is_online"] for r in rows), -rows[0]["num_runs"]))
     with st.grid("auto", min_column_width=250, border=True, gap="small"):
-        for rows in tiles:
+        for rows in models[:MAX_MODELS]:
             with card_border(str(rows[0]["model"])):
-                known = _what_is_known(rows[0]) if len(rows) == 1 else _how_many(rows)
-                st.html(_gpu_tile(rows[0], known))
+                st.html(_model_tile(rows))
 
 
-def _what_is_known(row: dict[str, Any]) -> str:
+MAX_MODELS = 8
+
+
+def model_lines(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Return, for the GPUs of one model, how many are there and what is known of them.
+
+    Those of workers count where there are any: captures may name cards of anywhere.
+    """
+    served = [row for row in rows if row["worker_id"]]
+    online = sum(bool(row["is_online"]) for row in served)
+    state = "from files" if not served else "online" if online else "offline"
+    if len(served) > 1:
+        state = f"{online} of {len(served)} online"
+    shown = served or list(rows)
+    if len(shown) == 1:
+        return state, _what_is_known(shown[0])
+    where = ", ".join(dict.fromkeys(str(row["host"]) for row in served if row["host"]))
+    measured = sum(bool(row["peaks"]) for row in shown)
+    lead = where or f"{len(shown)} cards in captures"
+    return state, f"{lead} \u00b7 peaks measured on {measured or 'none'}"
+
+
+def _what_is_known(row: Mapping[str, Any]) -> str:
     floors = (row["info"] or {}).get("noise_floors") or {}
     peaks = "peaks measured" if row["peaks"] else "peaks not measured"
     return f"{peaks} \u00b7 {noise_floor(row['noise_floor_frac'], floors)}"
 
 
-def _how_many(rows: list[dict[str, Any]]) -> str:
-    measured = sum(bool(row["peaks"]) for row in rows)
-    return f"{len(rows)} cards in captures \u00b7 peaks measured on {measured or 'none'}"
-
-
-def _gpu_tile(row: dict[str, Any], known: str) -> str:
-    state = "online" if row["is_online"] else "offline" if row["worker_id"] else "from files"
-    dot = "#009e73" if row["is_online"] else "#8a94a6"
+def _model_tile(rows: Sequence[Mapping[str, Any]]) -> str:
+    state, known = model_lines(rows)
+    model, is_online = rows[0]["model"], any(row["is_online"] for row in rows)
+    dot = "#009e73" if is_online else "#8a94a6"
     return (
         f'<div style="font-weight:650"><span class="wb-dot" style="border-radius:.15rem;background:'
-        f'{gpu_colour(row["model"])}"></span>{escape(gpu_name(row["model"]))}</div>'
+        f'{gpu_colour(model)}"></span>{escape(gpu_name(model))}</div>'
         f'<div class="wb-muted" style="font-size:.86rem;line-height:1.6"><span class="wb-dot" '
-        f'style="background:{dot}"></span>{state} \u00b7 {many(row["num_runs"], "run")}<br>'
+        f'style="background:{dot}"></span>{state} \u00b7 {many(rows[0]["num_runs"], "run")}<br>'
         f"{escape(known)}</div>"
     )
 
@@ -217,7 +230,7 @@ def questions() -> Callable[[], None]:
     first time, and the page is there meanwhile.
     """
     st.subheader("Start from a question", anchor=False)
-    grid = st.grid("auto", min_column_width=330, border=True, gap="small")
+    grid = st.grid(3, min_column_width=330, border=True, gap="small")
     with grid.cell():
         _card("Did anything change?", ":material/timeline:", _changes)
     place = grid.cell()
@@ -323,7 +336,9 @@ def _value_text(variable: str, value: str) -> str:
     if variable == "gpu":
         return gpu_name(value)
     # The sides of a tile have no need of their names: 128 x 64.
-    return " x ".join(re.findall(r" (\d+)", value)) or value if variable == "tile" else value
+    return (
+        " x ".join(re.findall(r" (\d+)", value)) or value if variable == "tile" else switch(value)
+    )
 
 
 _UNSAID = (None, "", "custom", "none")

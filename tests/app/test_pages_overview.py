@@ -10,6 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from app import stack
 from app.ui import overview_view
+from app.ui.overview_view import model_lines
 from core.config import DataDir
 
 ROOT = Path(__file__).parents[2]
@@ -70,3 +71,15 @@ def test_a_gpu_that_only_files_name_is_none_that_could_be_online(
 ) -> None:
     frame = pd.DataFrame(gpus, columns=["model", "worker_id", "is_online"])
     assert overview_view._served(frame) == said
+
+
+def test_gpus_of_one_model_are_told_together() -> None:
+    def row(worker: str | None, host: str | None, *, is_online: bool) -> dict[str, object]:
+        known: dict[str, object] = {"peaks": {}, "noise_floor_frac": None, "info": {}}
+        return {"worker_id": worker, "host": host, "is_online": is_online, **known}
+
+    two = [row("w1", "a", is_online=True), row("w2", "b", is_online=False)]
+    files = [row(None, None, is_online=False)] * 3
+    assert model_lines([*two, *files]) == ("1 of 2 online", "a, b \u00b7 peaks measured on none")
+    assert model_lines(files) == ("from files", "3 cards in captures \u00b7 peaks measured on none")
+    assert model_lines(two[:1])[0] == "online" and model_lines(two[1:])[0] == "offline"

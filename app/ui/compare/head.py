@@ -17,7 +17,7 @@ from analysis.runview import RunView
 from app.charts.compare import interval
 from app.ui import cached, compare_data, data, links, style
 from app.ui.figures import shown, two_figures
-from app.ui.format import UNKNOWN, bytes_, many, percent, significant
+from app.ui.format import UNKNOWN, bytes_, many, percent, significant, switch
 from app.ui.overview_view import link_of
 from app.ui.run.cards import OF_OPERATORS
 from app.ui.shape import TELLING, device_text
@@ -111,7 +111,8 @@ def names(comparison: Comparison, a: Sequence[RunView], b: Sequence[RunView]) ->
     work = list(dict.fromkeys(v.run.workload for v in views if v.run.workload))
     title = f"{_name(a)} \u2192 {_name(b)}"
     if comparison.intended and comparison.intended.field in views[0].run.params:
-        a_text, b_text = (v or "unknown" for v in (comparison.intended.a, comparison.intended.b))
+        values = (comparison.intended.a, comparison.intended.b)
+        a_text, b_text = (switch(value or "unknown") for value in values)
         title = f"{comparison.intended.field} {a_text} \u2192 {b_text}"
     style.header(title, [*work, *devices, *_shared(comparison, views)])
 
