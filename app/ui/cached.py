@@ -9,10 +9,8 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlite_utils import Database
-
 from core.config import data_dir
-from db import changes
+from db import Database, changes
 from db.connection import opened
 
 P = ParamSpec("P")
