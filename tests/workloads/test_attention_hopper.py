@@ -5,8 +5,8 @@ import re
 import pytest
 
 
-@pytest.mark.parametrize(("head_dim", "is_causal"), [(128, True), (64, False)])
-def test_a_product_is_left_in_flight_by_one_wait_of_each_warpgroup(head_dim, is_causal):
+@pytest.mark.parametrize(("head_dim", "is_causal", "parts"), [(128, True, 2), (64, False, 3)])
+def test_a_product_is_left_in_flight_by_one_wait_of_each_warpgroup(head_dim, is_causal, parts):
     pytest.importorskip("torch")
     triton = pytest.importorskip("triton")
     pytest.importorskip("triton.experimental.gluon.language.nvidia.hopper")
@@ -16,9 +16,13 @@ def test_a_product_is_left_in_flight_by_one_wait_of_each_warpgroup(head_dim, is_
     from workloads.kernels.attention import forward_hopper as hopper
 
     kernel = hopper.attention_forward_hopper
-    fixed = {"CAUSAL": is_causal, "STAGES": hopper.STAGES, "GROUP": hopper.GROUP, "REGISTERS": 240}
+    fixed = {
+        "CAUSAL": is_causal, "PARTS": parts, "STAGES": hopper.STAGES, "GROUP": hopper.GROUP,
+        "REGISTERS": hopper._REGISTERS[parts],
+    }  # fmt: skip
     rows = {"q_in": 64, "k_in": 128, "v_in": 128, "out": 64}
-    scalars = {"lse": "*fp32", "scale": "fp32", "num_blocks": "i32", "num_heads": "i32"}
+    scalars = {"lse": "*fp32", "scale": "fp32", "N": "i32"}
+    scalars |= {"num_tiles": "i32", "num_heads": "i32"}
     layouts = {
         name: hopper.gl.NVMMASharedLayout.get_default_for([r, head_dim], hopper.gl.float16)
         for name, r in rows.items()
@@ -34,7 +38,7 @@ def test_a_product_is_left_in_flight_by_one_wait_of_each_warpgroup(head_dim, is_
     compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
 
     waits = re.findall(r"wgmma\.wait_group\.sync\.aligned (\d)", compiled.asm["ptx"])
-    assert waits.count("1") == 2
+    assert waits.count("1") == parts
     assert compiled.metadata.shared <= 227 * 1024
 
 
