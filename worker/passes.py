@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -266,6 +267,8 @@ class PassRunner:
         outcome = _say_how_far(self._check_device(outcome, result), process.stderr_path)
         if outcome.code is OutcomeCode.TIMEOUT and _was_measured(self.own, result):
             outcome = Outcome(code=OutcomeCode.OK)
+        if outcome.is_ok and _ended_by_tool(self.own, profiler, process):
+            outcome = Outcome(code=OutcomeCode.OK)
         collected = Collected()
         if outcome.code not in (OutcomeCode.CANCELLED, OutcomeCode.TOOL_MISSING):
             try:
@@ -364,6 +367,12 @@ def _rank_launch(profiler: ProfilerSpec, ranks: list[PassContext]) -> list[str]:
 def _was_measured(own: OwnProgram | None, result: Mapping[str, Any] | None) -> bool:
     """Say whether a user's program that was ended at the time limit had made its steps."""
     return own is not None and own.is_endless and bool(result and result.get("samples_ns"))
+
+
+def _ended_by_tool(own: OwnProgram | None, profiler: ProfilerSpec, process: ProcessResult) -> bool:
+    """Say whether the profiler ended a user's program, as it is told to once it has its steps."""
+    is_told = own is not None and own.ends_early and profiler.needs_tool
+    return is_told and process.returncode == 128 + signal.SIGTERM
 
 
 def _say_how_far(outcome: Outcome, stderr_path: Path) -> Outcome:

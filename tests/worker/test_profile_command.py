@@ -178,6 +178,17 @@ def test_program_with_steps_is_captured_by_nsys_around_the_chosen_ones(profile, 
     assert nsys["notes"]["num_gpu_operations"] > 0
 
 
+def test_a_program_that_nsys_ends_after_its_steps_gets_no_warning_of_its_end(profile, warm_python):
+    words = ("--steps", "6", "--skip", "2", "--passes", "clean,nsys")
+    _, manifest, _, errors = profile(
+        SERVE, *words, words=["1000000000"], env={"FAKE": "1"}, python=warm_python
+    )
+
+    nsys = pass_of(manifest, "nsys")
+    assert (nsys["returncode"], nsys["outcome"]) == (143, "ok"), errors
+    assert "ended_after_result" not in {w["code"] for w in nsys["warnings"]}
+
+
 def test_program_that_fails_before_any_step_is_a_failed_run_with_its_last_words(profile):
     code, manifest, _, _ = profile("raise ValueError('heads must divide width')")
 
