@@ -64,13 +64,13 @@ def adopt(session, module, number, torch):
 def make_timed(session, ref, number, torch):
     """Return what calls a module and writes the call down: as little as can be."""
     is_compiling, is_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
-    waiting, add = session.waiting, session.records.add
+    waiting, rows = session.waiting, session.rows
     generation, thread = session.generation, session.thread
     counts_steps = session.num_steps > 0
-    record = state = keep = None
+    record = None
 
     def timed(*args, **kwargs):
-        nonlocal record, state, keep
+        nonlocal record
         module = ref()
         if is_compiling():
             return module._call_impl(*args, **kwargs)
@@ -94,21 +94,20 @@ def make_timed(session, ref, number, torch):
             event = None
             if not is_inner and (session.on_gpu or session.uses_gpu()):
                 if record is None:
-                    record, state = session.recorder(number, module)
-                    keep = session.events.pending.append
+                    record = session.recorder(number, module)
                 event = record()
             start_ns = clock_ns()
             result = module._call_impl(*args, **kwargs)
             end_ns = clock_ns()
-            size = 0 if is_part else size_of(args, kwargs)
-            if event is None:
-                add(CALL, flags, number, 0, size, start_ns, end_ns)
+            if is_part:
+                rows.append((CALL, flags, number, 0, start_ns, end_ns, event, None))
             else:
-                has_end = not is_part and session.times_end(start_ns)
+                has_end = event is not None and session.times_end(start_ns)
                 end_event = record() if has_end else None
-                keep((add(CALL, flags, number, state, size, start_ns, end_ns), event, end_event))
-            if end_ns > session.next_read_ns:
-                session.read_events(end_ns)
+                size = size_of(args, kwargs)
+                rows.append((CALL, flags, number, size, start_ns, end_ns, event, end_event))
+            if end_ns > session.next_flush_ns:
+                session.flush(end_ns)
             return result
         finally:
             waiting[HOOK] = hook

@@ -10,7 +10,7 @@ Standard library and the program's own torch only; Python 3.8 and newer.
 import ctypes
 from collections import deque
 
-from warpboard_records import DEVICE_SHIFT, HAS_EVENTS, UNKNOWN, fill
+from warpboard_records import UNKNOWN, fill
 
 MAX_PENDING = 4096
 MOST_AT_ONCE = 64
@@ -33,14 +33,11 @@ class Events:
             lambda device: torch.cuda.current_stream(device).cuda_stream
         )
         self._pools = {}
-        self._device_of = {}
+        self.device_of = {}
         self._last_read = {}
 
     def recorder(self, device):
-        """Return what records an event in the device's current stream: the event, or None.
-
-        And the state of a record that has such an event.
-        """
+        """Return what records an event in the device's current stream: the event, or None."""
         pool = self._pools.setdefault(device, [])
         record, raw_stream = self.api.record, self._raw_stream
 
@@ -55,14 +52,14 @@ class Events:
                 return None
             return event
 
-        return record_event, HAS_EVENTS | device << DEVICE_SHIFT
+        return record_event
 
     def _more(self, pool, device):
         """Return a new event, and put others into the pool: one step of many pays for it."""
         with self._torch.cuda.device(device):
             for _ in range(MOST_AT_ONCE):
                 event = self.api.new()
-                self._device_of[event] = device
+                self.device_of[event] = device
                 pool.append(event)
         return pool.pop()
 
@@ -97,7 +94,7 @@ class Events:
 
     def _read(self, count):
         """Read the oldest events; False at the first that is not past."""
-        elapsed_ms, last, device_of = self.api.elapsed_ms, self._last_read, self._device_of
+        elapsed_ms, last, device_of = self.api.elapsed_ms, self._last_read, self.device_of
         for _ in range(count):
             place, start, end = self.pending[0]
             device = device_of[start]

@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 
 from warpboard_records import ENTERED
 from warpboard_session import Session
@@ -42,8 +43,9 @@ def _before_exit(session):
 
     def _exit(status):
         with contextlib.suppress(Exception):
-            if session.records is not None:
-                session.read_events(0)
+            if session.rows:
+                session.flush(time.perf_counter_ns())
+            session.read_events()
         leave(status)
 
     _exit.__wrapped__ = leave

@@ -17,7 +17,9 @@ import weakref
 
 from warpboard_records import (
     CALL,
+    DEVICE_SHIFT,
     GRAD,
+    HAS_EVENTS,
     MARK,
     OPTIMIZER,
     PHASE,
@@ -29,6 +31,10 @@ HOOK = 0x57415250
 """Our key in PyTorch's tables of hooks, far from the numbers that it hands out."""
 MAX_TURNS = 128
 """Steps of other optimizers between two of one that takes turns with them."""
+FLUSH_EVERY_NS, FLUSH_FIRST_NS = 25_000_000, 5_000_000
+"""Records of short steps are written together: code that runs once a step runs out of cold caches,
+at a multiple of what a loop of it costs. The first ones sooner: a signal may end the program."""
+NUM_FIRST = 256
 READ_EVERY_NS = 250_000_000
 """Events are read this often, so that most steps read none."""
 SHORT_NS = 2_000_000
@@ -57,6 +63,8 @@ class Session:
 
     def _reset(self):
         self.generation = object()
+        self.rows = []
+        self.next_flush_ns = 0
         self.num_calls = {}
         self.records = None
         self.is_off = False
@@ -217,7 +225,7 @@ class Session:
             self.capture.begin("forward", module)
         event = None
         if self.is_timed and not is_inner and self.uses_gpu():
-            event = self.recorder(number, module)[0]()
+            event = self.recorder(number, module)()
         self.call = number, GRAD if with_grad else 0, event, clock_ns()
         return True
 
@@ -229,11 +237,11 @@ class Session:
         is_part = self.is_training and flags
         end_event = None
         if event is not None and not is_part and self.times_end(start_ns):
-            end_event = self.recorders[number][0]()
+            end_event = self.recorders[number]()
         if result is None:
             flags |= RAISED
         size = 0 if is_part else size_of(args, kwargs)
-        self.write(CALL, flags, number, size, start_ns, end_ns, event, end_event)
+        self.write((CALL, flags, number, size, start_ns, end_ns, event, end_event))
         if self.capture is not None:
             self.capture.end("forward")
 
@@ -244,16 +252,19 @@ class Session:
             number = self.name_of(optimizer, is_optimizer=True)
         if number < 0 or get_ident() != self.thread:
             return
-        self.since_anchor = 0 if number == self.anchor else self.since_anchor + 1
-        if self._is_anchor_gone():
-            self.anchor, self.anchor_alive = number, weakref.ref(optimizer)
+        if number == self.anchor:
             self.since_anchor = 0
+        else:
+            self.since_anchor += 1
+            if self._is_anchor_gone():
+                self.anchor, self.anchor_alive = number, weakref.ref(optimizer)
+                self.since_anchor = 0
         event = None
         # Where no call of a module began this step, it begins where the one before ends.
         now_ns = clock_ns()
         if self.is_timed and self.uses_gpu() and (self.is_between or self.times_end(now_ns)):
-            event = self.recorder(number, optimizer)[0]()
-        self.write(OPTIMIZER, 0, number, 0, now_ns, now_ns, event, None)
+            event = self.recorder(number, optimizer)()
+        self.write((OPTIMIZER, 0, number, 0, now_ns, now_ns, event, None))
         if number == self.anchor:
             if not self.is_training:
                 self.is_training = True
@@ -273,16 +284,31 @@ class Session:
             return True
         return self.since_anchor > 0 and self.anchor_alive() is None
 
-    def write(self, kind, flags, number, size, start_ns, end_ns, event, end_event):
-        """Write one record down, and keep its events until the GPU is past them."""
-        if event is None:
-            self.records.add(kind, flags, number, 0, size, start_ns, end_ns)
-        else:
-            state = self.recorders.get(number, self.recorders[None])[1]
-            place = self.records.add(kind, flags, number, state, size, start_ns, end_ns)
-            self.events.pending.append((place, event, end_event))
-        if end_ns > self.next_read_ns:
-            self.read_events(end_ns)
+    def write(self, row):
+        """Keep one record; several are written together where steps are short."""
+        self.rows.append(row)
+        if row[5] > self.next_flush_ns:
+            self.flush(row[5])
+
+    def flush(self, now_ns):
+        """Write the records to the file's memory; now and then read the events that are past."""
+        is_first = self.records.num_records < NUM_FIRST
+        self.next_flush_ns = now_ns + (FLUSH_FIRST_NS if is_first else FLUSH_EVERY_NS)
+        rows, self.rows[:] = self.rows[:], []
+        add, events = self.records.add, self.events
+        for kind, flags, number, size, start_ns, end_ns, event, end_event in rows:
+            if event is None:
+                add(kind, flags, number, 0, size, start_ns, end_ns)
+            else:
+                state = HAS_EVENTS | events.device_of[event] << DEVICE_SHIFT
+                place = add(kind, flags, number, state, size, start_ns, end_ns)
+                events.pending.append((place, event, end_event))
+        if now_ns > self.next_read_ns:
+            self.next_read_ns = now_ns + READ_EVERY_NS
+            self.read_events()
+        if self.records.num_records >= self.next_memory_at:
+            self.next_memory_at = 2 * self.records.num_records
+            self.say_memory()
 
     # -- events -----------------------------------------------------------------------------
 
@@ -313,7 +339,7 @@ class Session:
             return None
         if None not in self.recorders:
             self.recorders[None] = self.events.recorder(self.torch.cuda.current_device())
-        return self.recorders[None][0]()
+        return self.recorders[None]()
 
     def times_end(self, start_ns):
         """Tell whether the end of this step is timed: of short steps only that of some."""
@@ -327,14 +353,10 @@ class Session:
         self.until_end = next(self.gaps)
         return True
 
-    def read_events(self, now_ns):
-        """Read the times of events that the GPU has passed, now and then; never waits."""
-        self.next_read_ns = now_ns + READ_EVERY_NS
+    def read_events(self):
+        """Read the times of events that the GPU has passed; never waits."""
         if self.on_gpu:
             self.events.read()
-        if self.records.num_records >= self.next_memory_at:
-            self.next_memory_at = 2 * self.records.num_records
-            self.say_memory()
 
     # -- steps ------------------------------------------------------------------------------
 
@@ -391,6 +413,7 @@ class Session:
         try:
             if self.capture is not None:
                 self.capture.close()
+            self.flush(clock_ns())
             if self.on_gpu:
                 self.events.read_all()
             self.say_memory()
@@ -419,7 +442,7 @@ class Session:
         """The marked step is over."""
         if self.records is not None and self.is_marked:
             span = self._span(self.mark, self.times_end(self.mark[1]))
-            self.write(MARK, 0, self._mark_number("step", name), 0, *span)
+            self.write((MARK, 0, self._mark_number("step", name), 0, *span))
 
     def phase_begins(self, name):
         """A part of a step begins that the program itself marks."""
@@ -434,7 +457,7 @@ class Session:
             self.capture.end(name)
         elif self.phases and get_ident() == self.thread:
             span = self._span(self.phases.pop(), True)
-            self.write(PHASE, 0, self._mark_number("phase", name), 0, *span)
+            self.write((PHASE, 0, self._mark_number("phase", name), 0, *span))
 
     def _is_open(self):
         """Begin the records of a program that marks its steps, with or without PyTorch."""
@@ -497,15 +520,17 @@ def is_wrapper(module):
 
 def size_of(args, kwargs):
     """Return the number of elements of the call's first tensor: it tells prefill from decode."""
-    first = kwargs.get("input_ids") if kwargs else None
-    if first is None:
-        for value in (*args, *kwargs.values()) if kwargs else args:
-            if hasattr(value, "numel"):
-                first = value
-                break
-        else:
-            return 0
     try:
-        return int(first.numel())
+        if not kwargs:
+            return args[0].numel()
+        if kwargs.get("input_ids") is not None:
+            return int(kwargs["input_ids"].numel())
     except Exception:
-        return 0
+        pass
+    for value in (*args, *kwargs.values()):
+        if hasattr(value, "numel"):
+            try:
+                return int(value.numel())
+            except Exception:
+                return 0
+    return 0

@@ -78,6 +78,7 @@ kind, passes = sys.argv[1], int(sys.argv[2])
 for number in range(220):
     step(kind, passes)
     if number % 20 == 19:
+        session.flush(time.perf_counter_ns())
         session.events.read(1 << 30)
     if number == 19:
         counts.clear()
