@@ -40,8 +40,6 @@ class ApiState:
     tokens: dict[str, str] = field(default_factory=dict)
     "SHA-256 of each accepted token -> label, as last read."
     tokens_read_s: float = float("-inf")
-    proven: set[tuple[str, str]] = field(default_factory=set)
-    "Address and SHA-256 of each token that was taken from there."
     used_s: dict[str, float] = field(default_factory=dict)
     "Label of a token -> when its last use was noted."
     disk: str = "ok"
