@@ -28,8 +28,8 @@ from core.errors import AppError
 
 MAIN = ROOT / "app" / "main.py"
 PING_S = 30
-MAX_MESSAGE_BYTES = 16 * 2**20
-"From a browser; what the server sends has Streamlit's own limit."
+MAX_MESSAGE_BYTES = 2**20
+"From a browser, whose page may send a part of one and wait; files come another way."
 MAX_HEAD_BYTES = 64 * 2**10
 STOP_S = 3
 BACKLOG = 512

@@ -41,6 +41,8 @@ MAX_UPLOADS = 12
 UPLOAD_WINDOW_S = 600.0
 MAX_UPLOADED = 5
 "So many times the largest upload may one client send in a window."
+MAX_HELD = 10
+"So many times the largest upload may all open pages hold: Streamlit keeps uploads in memory."
 BODY_IDLE_S = 30.0
 MULTIPART_BYTES = 64 * 2**10
 PIECE_BYTES = 64 * 2**10
@@ -250,6 +252,8 @@ class Front:
             refusal = Refused(429, "other uploads of yours are going on")
         elif sum(n for _, n in recent) + num_bytes > MAX_UPLOADED * limit:
             refusal = Refused(429, "too much was uploaded in the last minutes")
+        elif held_bytes() + num_bytes > MAX_HELD * limit:
+            refusal = Refused(503, "open pages hold too many uploads; close some, or import less")
         if refusal is not None:
             await _refuse(scope, receive, send, refusal)
             return
@@ -286,6 +290,16 @@ class Front:
                 recent.popleft()
             if not recent:
                 del self._uploaded[client]
+
+
+def held_bytes() -> int:
+    """Return the size of all uploads that open pages hold."""
+    from streamlit.runtime import Runtime
+
+    if not Runtime.exists():
+        return 0
+    files = getattr(Runtime.instance().uploaded_file_mgr, "file_storage", {})
+    return sum(len(f.data) for of_page in list(files.values()) for f in list(of_page.values()))
 
 
 class _Body:

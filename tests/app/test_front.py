@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -18,6 +19,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
+from streamlit.runtime import Runtime
+from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
+from streamlit.runtime.uploaded_file_manager import UploadedFileRec
 from streamlit.web.server.starlette.starlette_app_utils import create_signed_value
 
 from app.serve import connections, front
@@ -405,6 +409,28 @@ def test_uploads_are_limited_in_size_and_number() -> None:
         where = f"http://localhost:{port}/_stcore/upload_file/s/f"
         sent = [httpx.put(where, content=b"x" * n, trust_env=False) for n in sizes]
     assert [answer.status_code for answer in sent] == [200, 413, 200, 200, 200, 200, 200, 429]
+
+
+def test_what_all_pages_hold_of_uploads_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slowly they come: pages keep them in memory until they are closed."""
+    monkeypatch.setattr(front, "held_bytes", lambda: front.MAX_HELD * 200_000 + 600_000)
+    with served(Policy(max_upload_bytes=200_000)) as port:
+        where = f"http://localhost:{port}/_stcore/upload_file/s/f"
+        sent = [httpx.put(where, content=b"x" * n, trust_env=False) for n in (9, 100_000)]
+    assert [answer.status_code for answer in sent] == [200, 503]
+
+
+def test_the_uploads_that_pages_hold_are_counted_where_streamlit_keeps_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    manager = MemoryUploadedFileManager("/upload")
+    for name, size in (("a", 5), ("b", 7)):
+        manager.add_file(name, UploadedFileRec(name, f"{name}.csv", "text/csv", bytes(size)))
+    runtime = SimpleNamespace(uploaded_file_mgr=manager)
+    monkeypatch.setattr(Runtime, "exists", lambda: True)
+    monkeypatch.setattr(Runtime, "instance", lambda: runtime)
+
+    assert front.held_bytes() == 12
 
 
 def test_files_that_are_dropped_together_wait_for_their_turn() -> None:

@@ -2,10 +2,12 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -92,6 +94,25 @@ def test_socket_opens_for_the_session_and_for_no_one_else(ports: tuple[int, int]
     assert " 101 " in handshake(ports[0], path, Cookie=ada, **own)
     assert " 403 " in handshake(ports[0], path, **own)
     assert " 403 " in handshake(ports[0], path, Cookie=ada, Origin="http://localhost:3000")
+
+
+def test_a_message_that_no_page_sends_is_not_waited_for(ports: tuple[int, int]) -> None:
+    """Its beginning would be kept in memory as long as its sender likes."""
+    ada = cookie(is_logged_in=True, email="ada@example.com")
+    host = f"localhost:{ports[0]}"
+    lines = ["GET /warp/_stcore/stream HTTP/1.1", f"Host: {host}", f"Origin: http://{host}"]
+    lines += ["Upgrade: websocket", "Connection: Upgrade", f"Cookie: {ada}"]
+    lines += ["Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version: 13", "", ""]
+    with socket.create_connection(("127.0.0.1", ports[0]), timeout=20) as peer:
+        peer.sendall("\r\n".join(lines).encode())
+        assert b" 101 " in peer.recv(4096)
+        peer.sendall(b"\x82\xff" + (8 << 20).to_bytes(8, "big") + bytes(4))
+        said = b""
+        with suppress(ConnectionResetError):
+            while more := peer.recv(4096):
+                said += more
+
+    assert (1009).to_bytes(2, "big") in said
 
 
 def test_login_button_leads_to_streamlits_login(ports: tuple[int, int]) -> None:
