@@ -12,6 +12,8 @@ from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
+from core.config import expanded
+
 VARIABLE = "WARPBOARD_PERFETTO_UI"
 PREFIX = "/perfetto"
 _POLICY = (
@@ -26,7 +28,7 @@ on port 9001: neither leaves the browser."""
 def ui_folder() -> Path | None:
     """Return the folder of the Perfetto UI; None where the operator names none, or a wrong one."""
     named = os.environ.get(VARIABLE, "").strip()
-    folder = Path(named).expanduser().resolve() if named else None
+    folder = expanded(named).resolve() if named else None
     return folder if folder and (folder / "index.html").is_file() else None
 
 

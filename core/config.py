@@ -92,7 +92,15 @@ class DataDir:
 def data_dir(explicit: str | Path | None = None) -> DataDir:
     """Return the data directory: `--data`, else WARPBOARD_DATA, else ./data."""
     chosen = explicit or os.environ.get("WARPBOARD_DATA") or "data"
-    return DataDir(root=Path(chosen).expanduser().absolute())
+    return DataDir(root=expanded(chosen).absolute())
+
+
+def expanded(text: str | Path) -> Path:
+    """Return a path with `~` as the home folder it stands for; UserError where nobody has it."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as exc:
+        raise UserError(f"{str(text)[:200]}: nobody has this home folder") from exc
 
 
 def host_folder() -> Path:
@@ -104,7 +112,7 @@ def host_folder() -> Path:
     if os.environ.get("WARPBOARD_DATA") or data.root.is_dir():
         return data.root
     states = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(states).expanduser() / "warpboard"
+    return expanded(states) / "warpboard"
 
 
 def broker_url(data: DataDir) -> str:
@@ -127,7 +135,7 @@ def has_own_broker() -> bool:
 def read_broker_file(name: str) -> str:
     """Return the URL in a broker file; UserError when there is none."""
     try:
-        text = Path(name).expanduser().read_text().strip()
+        text = expanded(name).read_text().strip()
     except (OSError, UnicodeDecodeError) as exc:
         raise UserError(f"broker file {name}: {getattr(exc, 'strerror', None) or exc}") from exc
     if not text:

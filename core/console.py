@@ -15,6 +15,7 @@ from core.plain_text import inert
 
 EXIT_INTERRUPTED = 130
 MAX_PORT = 65_535
+_MAX_NAME_CHARS = 300
 _OTHER_FOLDER = "choose a folder you can write to"
 _REMEDIES = {
     errno.ENOSPC: "free some space",
@@ -24,6 +25,8 @@ _REMEDIES = {
     errno.EROFS: _OTHER_FOLDER,
     errno.ENOTDIR: _OTHER_FOLDER,
     errno.EEXIST: _OTHER_FOLDER,
+    errno.ENAMETOOLONG: "give a shorter one",
+    errno.ELOOP: "its links lead to each other",
 }
 """What the host refuses, with the remedy."""
 
@@ -170,7 +173,8 @@ def refusal(error: BaseException) -> str | None:
     """Say what the host refused and what to do; None when the error is something else."""
     if not isinstance(error, OSError) or error.errno not in _REMEDIES:
         return None
-    return f"{error.filename or 'writing'}: {error.strerror}; {_REMEDIES[error.errno]}"
+    where = str(error.filename or "writing")[:_MAX_NAME_CHARS]
+    return f"{where}: {error.strerror}; {_REMEDIES[error.errno]}"
 
 
 def parse_assignments(texts: Sequence[str]) -> dict[str, str]:

@@ -81,14 +81,18 @@ def connect(path: Path, *, is_reader: bool = False) -> Database:
     return db
 
 
-_known_sound: set[tuple[str, int, int]] = set()
+_known_sound: set[tuple[str, int, int, int]] = set()
 """Files, with the state of their schema, that need no change: a page opens the same one often."""
 
 
-def _schema(db: Database, path: Path) -> tuple[str, int, int]:
-    """Return what is another where the file is another, or any process changed its schema."""
+def _schema(db: Database, path: Path) -> tuple[str, int, int, int]:
+    """Return what is another where the file is another, or any process migrated it."""
     (version,) = db.conn.execute("PRAGMA schema_version").fetchone()
-    return str(path), path.stat().st_ino, version
+    try:
+        (num_applied,) = db.conn.execute("SELECT count(*) FROM _sqlite_migrations").fetchone()
+    except sqlite3.OperationalError:  # a new file
+        num_applied = 0
+    return str(path), path.stat().st_ino, version, num_applied
 
 
 def _bring_up_to_date(db: Database, path: Path) -> None:

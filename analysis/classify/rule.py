@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from analysis.classify.classes import Category, KernelClass, Origin
 from analysis.classify.names import NameView, short_name, view
+from captures.contents import open_plain
 from core.errors import UserError
 
 RULES_PATH = Path(__file__).with_name("rules.toml")
@@ -111,11 +112,13 @@ def load_user_rules(path: Path) -> tuple[Rule, ...]:
     """
     if not path.exists():
         return ()
-    if path.stat().st_size > MAX_FILE_BYTES:
+    with open_plain(path, follows_links=True) as file:
+        text = file.read(MAX_FILE_BYTES + 1)
+    if len(text) > MAX_FILE_BYTES:
         raise UserError(f"{path.name}: larger than {MAX_FILE_BYTES} bytes; keep rules few")
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        data = tomllib.loads(text.decode("utf-8").replace("\r\n", "\n"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise UserError(f"{path.name}: not valid TOML: {exc}") from None
     unknown = sorted(set(data) - {"rule"})
     entries = data.get("rule", [])

@@ -18,6 +18,7 @@ from app.api.errors import ApiError, read_chunks, route
 from app.api.state import in_thread, state_of
 from captures.manifest import is_plain_name
 from core.config import DataDir
+from core.errors import UserError
 from db import Database
 from db.handover import AWAITING, run_exists, run_status
 from db.status import has_capture
@@ -34,7 +35,12 @@ KEEP_FREE_BYTES = 256 * 2**20
 
 def max_capture_bytes() -> int:
     """Return the largest capture that is taken: WARPBOARD_MAX_CAPTURE_BYTES, else 8 GiB."""
-    return int(os.environ.get("WARPBOARD_MAX_CAPTURE_BYTES") or DEFAULT_MAX_CAPTURE_BYTES)
+    given = os.environ.get("WARPBOARD_MAX_CAPTURE_BYTES", "").strip()
+    if not given:
+        return DEFAULT_MAX_CAPTURE_BYTES
+    if not (given.isascii() and given.isdigit() and 0 < len(given) < 19 and int(given)):
+        raise UserError(f"WARPBOARD_MAX_CAPTURE_BYTES={given!r}: must be a whole number above 0")
+    return int(given)
 
 
 def check_run_id(run_id: str) -> str:

@@ -84,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _answered(arguments: list[str], is_json: bool) -> int:
     try:
         options = _options(arguments)
+        data = data_dir(getattr(options, "data", None))
     except UserError as exc:
         return fail(str(exc), exc.exit_code, is_json=is_json)
     except SystemExit as asked:  # --help and --version
@@ -92,7 +93,7 @@ def _answered(arguments: list[str], is_json: bool) -> int:
         return stop_writing(0)
     if options is None:
         return flushed(0)
-    return _run(options, data_dir(getattr(options, "data", None)), is_json)
+    return _run(options, data, is_json)
 
 
 def _joined(words: list[str]) -> list[str]:

@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from app.serve.addresses import is_loopback
 from captures.contents import open_plain
-from core.config import ROOT
+from core.config import ROOT, expanded
 from core.errors import CaptureError, UserError
 
 PROVIDER_FIELDS = ("client_id", "client_secret", "server_metadata_url")
@@ -104,7 +104,7 @@ class Login:
 def secrets_path() -> Path:
     """Return the one secrets file that is read: WARPBOARD_SECRETS, else that of the checkout."""
     named = os.environ.get("WARPBOARD_SECRETS")
-    return Path(os.path.expanduser(named)) if named else ROOT / ".streamlit" / "secrets.toml"
+    return expanded(named) if named else ROOT / ".streamlit" / "secrets.toml"
 
 
 def load_login(base_path: str = "") -> Login | None:

@@ -5,6 +5,7 @@ import pytest
 
 from app.api import uploads
 from core.config import DataDir
+from core.errors import UserError
 from tests.app.api_steps import (
     TRACE,
     TRACE_SHA256,
@@ -83,6 +84,10 @@ def test_largest_capture_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     assert uploads.max_capture_bytes() == uploads.DEFAULT_MAX_CAPTURE_BYTES
     monkeypatch.setenv("WARPBOARD_MAX_CAPTURE_BYTES", "7")
     assert uploads.max_capture_bytes() == 7
+    for odd in ("abc", "-1", "0", "nan", "1_0", "9" * 30, "\u0663"):
+        monkeypatch.setenv("WARPBOARD_MAX_CAPTURE_BYTES", odd)
+        with pytest.raises(UserError, match="WARPBOARD_MAX_CAPTURE_BYTES"):
+            uploads.max_capture_bytes()
 
 
 def test_upload_that_broke_at_its_last_byte_and_went_on_with_another_is_mended(

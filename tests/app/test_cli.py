@@ -3,6 +3,7 @@
 import errno
 import io
 import json
+import os
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,10 @@ def test_studies_are_listed_and_print_markdown(cli: Cli) -> None:
         (["up", "--port", "0"], "whole number of 1 to 65535"),
         (["import", "."], ": the folder has no manifest.json"),
         (["up", "--port", "99999999"], "port"),
+        (["import", "x" * 5000], "File name too long"),
+        (["import", f"{'d' * 300}/x.sqlite", EAGER], "File name too long"),
+        (["--data", "d" * 300, "runs"], "File name too long"),
+        (["--data", "~nobody-has-this-name/data", "runs"], "nobody has this home folder"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_code_2(cli: Cli, words: list[str], said: str) -> None:
@@ -192,6 +197,25 @@ def test_bad_file_is_refused_and_leaves_the_database_as_it_was(
     assert len(cli.err.strip().splitlines()) == 1
     assert (cli.json("runs"), sorted(p.name for p in data_dir.captures.iterdir())) == before
     assert list(data_dir.uploads.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "deep"])
+def test_rules_that_are_no_file_of_rules_are_one_line(
+    cli: Cli, data_dir: DataDir, kind: str
+) -> None:
+    cli.json("import", EAGER)
+    if kind == "pipe":
+        os.mkfifo(data_dir.rules_path)
+    elif kind == "folder":
+        data_dir.rules_path.mkdir()
+    elif kind == "device":
+        data_dir.rules_path.symlink_to("/dev/zero")
+    else:
+        data_dir.rules_path.write_text("rule = " + "[" * 20_000)
+
+    assert cli("reclassify") == 2
+    assert "rules.toml" in cli.err
+    assert len(cli.err.strip().splitlines()) == 1
 
 
 def test_failure_with_json_is_still_one_document(cli: Cli) -> None:

@@ -191,11 +191,11 @@ def test_what_stands_in_the_place_of_the_secrets_file_stops_the_start(
         load_login()
 
 
-def test_a_home_that_nobody_has_is_a_file_that_is_not_there(
+def test_a_home_that_nobody_has_stops_the_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("WARPBOARD_SECRETS", "~nobody-has-this-name/secrets.toml")
-    with pytest.raises(UserError, match="does not exist"):
+    with pytest.raises(UserError, match="nobody has this home"):
         load_login()
 
 
