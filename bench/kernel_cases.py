@@ -29,6 +29,18 @@ ATTENTION_CASES = [
     for seq in (2048, 4096)
     for causal in (False, True)
 ]
+FIRST_SHAPE = ATTENTION_CASES[0][2:]
+"""Dtype and head dim of the cases that have neither in their names."""
+
+
+def case_name(seq: int, causal: bool, dtype: str, head_dim: int) -> str:
+    name = f"{seq}{' causal' if causal else ''}"
+    return name if (dtype, head_dim) == FIRST_SHAPE else f"{name}, {dtype}, head dim {head_dim}"
+
+
+def keep_attention_cases(text: str) -> None:
+    """Leave only the cases of attention whose names hold a text."""
+    ATTENTION_CASES[:] = [case for case in ATTENTION_CASES if text in case_name(*case)]
 
 
 def attention_variants() -> dict[str, Callable[..., Any]]:
@@ -82,13 +94,11 @@ def attention_rows(is_backward: bool) -> Iterator[Row]:
         truth = truth[1:] if is_backward else truth[:1]
         flops = 4 * BATCH * HEADS * seq**2 * head_dim * (2.5 if is_backward else 1)
         flops = flops / 2 if causal else flops
-        is_first_shape = (dtype, head_dim) == ATTENTION_CASES[0][2:]
-        case = f"{seq}{' causal' if causal else ''}"
-        case += "" if is_first_shape else f", {dtype}, head dim {head_dim}"
+        case = case_name(seq, causal, dtype, head_dim)
         for name, function in attention_variants().items():
             if name == "triton pointers" and (seq, dtype, head_dim) != (2048, "fp16", HEAD_DIM):
                 continue
-            if name == "sdpa efficient" and not is_first_shape:
+            if name == "sdpa efficient" and (dtype, head_dim) != FIRST_SHAPE:
                 continue
             row = {"case": case, "variant": name}
             measure = partial(

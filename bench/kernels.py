@@ -1,11 +1,11 @@
 """Measure our Triton kernels on this GPU against the libraries: prints a table and one JSON line.
 
-    python bench/kernels.py [--out FILE] [--section NAME]... [--budget SECONDS]
+    python bench/kernels.py [--out FILE] [--section NAME]... [--only TEXT] [--budget SECONDS]
 
 Every section runs in a process of its own, so that a kernel that does not compile, crashes or hangs
 is a row of the table and not its end. Short kernels are timed by replaying a CUDA graph of many
-calls (events around one launch measure the launch); long ones by events. Errors are against
-float64 on the same inputs: the whole output for products and routing, one head for attention.
+calls; long ones by events, while the host is ahead. Errors are against float64 on the same inputs:
+the whole output for products and routing, one head for attention.
 """
 
 import argparse
@@ -18,13 +18,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench.kernel_cases import SECTIONS  # noqa: E402
+from bench.kernel_cases import SECTIONS, keep_attention_cases  # noqa: E402
 from bench.kernel_timing import Row  # noqa: E402
 
 
-def run_section(name: str, budget_s: float) -> list[Row]:
+def run_section(name: str, only: str, budget_s: float) -> list[Row]:
     """Run one section in a child and return its rows; a crash or time-out is a row."""
-    command = [sys.executable, __file__, "--child", name]
+    command = [sys.executable, __file__, "--child", name, "--only", only]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     try:
         text, _ = child.communicate(timeout=max(10.0, budget_s))
@@ -89,10 +89,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--section", action="append", choices=tuple(SECTIONS))
     parser.add_argument("--child", choices=tuple(SECTIONS), help=argparse.SUPPRESS)
+    parser.add_argument("--only", default="", help="text in the names of attention's cases")
     parser.add_argument("--out", type=Path, help="file for the JSON")
     parser.add_argument("--budget", type=float, default=230.0, help="seconds for all sections")
     args = parser.parse_args()
     if args.child:
+        keep_attention_cases(args.only)
         for row in SECTIONS[args.child]():
             print(json.dumps(row), flush=True)
         return 0
@@ -104,7 +106,7 @@ def main() -> int:
     started = time.monotonic()
     rows: list[Row] = []
     for name in args.section or SECTIONS:
-        new = run_section(name, args.budget - (time.monotonic() - started))
+        new = run_section(name, args.only, args.budget - (time.monotonic() - started))
         print_rows(new)
         rows += new
     reached = goals(rows)

@@ -10,12 +10,9 @@ from docs.measured import RESULTS, number, table
 FILES = {
     "kernels-h100": "H100", "kernels-h200": "H200", "attention-h200": "H200", "decode-h200": "H200",
 }  # fmt: skip
-"""Files of results/ that `bench/kernels.py` left, and their GPU."""
-REPLACED = {
-    "kernels-h100": ("attention_backward",),
-    "kernels-h200": ("attention_forward", "attention_backward", "moe"),
-}
-"""Sections of a file that measured kernels which are not those of today."""
+"""Files of results/ that `bench/kernels.py` left, and their GPU; of a case, the last one counts."""
+REPLACED = {"kernels-h100": ("attention_backward",), "kernels-h200": ("moe",)}
+"""Sections of a file that measured kernels which are not those of today, and no later file has."""
 
 
 def kernel_table(section: str) -> str:
@@ -75,10 +72,17 @@ def decode_counters() -> str:
 
 def _kept(part: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the GPU and each row or goal that is of the kernels of today."""
+    last = {
+        (gpu, row.get("section"), row.get("case", row.get("goal"))): file
+        for file, gpu in FILES.items()
+        for row in _kernels(file)[part]
+    }
     for file, gpu in FILES.items():
         for row in _kernels(file)[part]:
-            name = str(row.get("section") or row["goal"])
-            if not name.startswith(REPLACED.get(file, ("-",))):
+            section, case = row.get("section"), row.get("case", row.get("goal"))
+            name = str(section or row["goal"])
+            is_of_today = not name.startswith(REPLACED.get(file, ("-",)))
+            if is_of_today and last[gpu, section, case] == file:
                 yield gpu, row
 
 
