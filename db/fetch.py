@@ -139,7 +139,13 @@ NOT_IN_A_STUDY = frozenset(
     | {"rules", "counter_details", "counter_sources", "by_step"}
 )
 """Frames that no study reads."""
-ALL_BUT_SAMPLES = frozenset(_FRAMES) - {"samples"} | {"ranks", "by_step", "steps", "captures"}
+ALL_BUT_SAMPLES = frozenset(_FRAMES) - {"samples"} | {
+    "ranks",
+    "by_step",
+    "steps",
+    "captures",
+    "passes",
+}
 """What a run whose numbers are known already goes without."""
 NO_STEPS = StepView()
 _SHORT_STEP_TABLES = ("step_kernels", "idle_host")
@@ -164,7 +170,7 @@ def run_views(
     nothing of NOT_IN_A_STUDY (of `by_step` what a step is made of stays, without its tables, unless
     `steps` are left out too).
     """
-    rows = _run_rows(db, run_ids)
+    rows = _run_rows(db, run_ids, has_passes="passes" not in leave_out)
     stored_in = _capture_places(db, run_ids)
     primaries = [primary_pass(name for name, _ in places) for places in stored_in]
     wanted = json.dumps([[i, p or ""] for i, p in zip(run_ids, primaries, strict=True)])
@@ -258,12 +264,18 @@ _RUN_COLUMNS: tuple[str, ...] = (
 
 
 def _run_rows(
-    db: Database, run_ids: Sequence[str]
+    db: Database, run_ids: Sequence[str], *, has_passes: bool = True
 ) -> list[tuple[RunRow, dict[str, Any], dict[str, Any]]]:
-    """Return each run's row, summary and info; UserError for one that does not exist."""
+    """Return each run's row, summary and info; UserError for one that does not exist.
+
+    What a run's info says of its passes is most of it.
+    """
     wanted = [json.dumps(list(run_ids))]
     among = "IN (SELECT value FROM json_each(?))"
-    found = {row["id"]: row for row in db.query(f"SELECT * FROM runs WHERE id {among}", wanted)}
+    info = "info" if has_passes else "json_remove(info, '$.passes') AS info"
+    columns = ", ".join((*_RUN_COLUMNS, "params", "profilers", "progress", "oom", "summary", info))
+    sql = f"SELECT {columns} FROM runs WHERE id {among}"
+    found = {row["id"]: row for row in db.query(sql, wanted)}
     missing = [run_id for run_id in run_ids if run_id not in found]
     if missing:
         raise UserError(f"run {missing[0]!r} does not exist; `runs` lists them")

@@ -92,12 +92,15 @@ def _prefixes(launches: Iterable[Launch]) -> set[str]:
 
 def _units(launches: Sequence[Launch], shared: set[str]) -> list[Unit]:
     units: list[Unit] = []
+    is_split_k = {
+        name: any(word in name.lower() for word in SPLIT_K_WORDS)
+        for name in {launch.name for launch in launches}
+    }
     for i, launch in enumerate(launches):
         path = launch.path
         while path not in shared:
             path = path.rpartition("/")[0]
-        is_split_k = any(word in launch.name.lower() for word in SPLIT_K_WORDS)
-        if is_split_k and units and units[-1].family in HEAVY and units[-1].path == path:
+        if is_split_k[launch.name] and units and units[-1].family in HEAVY and units[-1].path == path:
             last = units[-1]
             units[-1] = Unit((*last.launches, launch), (*last.positions, i), path)
         else:

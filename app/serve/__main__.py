@@ -133,7 +133,7 @@ def _pages_and_api(host: str, port: int, policy: Policy) -> Any:
     return st.App(
         str(MAIN),
         routes=[*routes(box), *perfetto.routes(), *index.routes(policy.base_path)],
-        lifespan=lifespan_for(data_dir(), box, load=warm.load, keep_ahead=keep_ahead),
+        lifespan=lifespan_for(data_dir(), box, load=warm.load_all, keep_ahead=keep_ahead),
     )
 
 

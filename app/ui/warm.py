@@ -28,6 +28,12 @@ def load() -> None:
         _is_done = True
 
 
+def load_all() -> None:
+    """Load what pages need, then, while they are served already, what some of them use."""
+    load()
+    from scipy import special  # noqa: F401 it takes as long as a page
+
+
 def _import() -> None:
     import PIL.Image  # noqa: F401 streamlit loads it for the first icon
     import plotly.io
