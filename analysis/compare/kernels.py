@@ -100,7 +100,12 @@ def _units(launches: Sequence[Launch], shared: set[str]) -> list[Unit]:
         path = launch.path
         while path not in shared:
             path = path.rpartition("/")[0]
-        if is_split_k[launch.name] and units and units[-1].family in HEAVY and units[-1].path == path:
+        if (
+            is_split_k[launch.name]
+            and units
+            and units[-1].family in HEAVY
+            and units[-1].path == path
+        ):
             last = units[-1]
             units[-1] = Unit((*last.launches, launch), (*last.positions, i), path)
         else:

@@ -1,6 +1,7 @@
 """The kernels of a capture as sequences: one iteration, and where all the others belong."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -133,14 +134,22 @@ def _load_spans(view: RunView) -> pd.DataFrame | None:
         frames.append(table.assign(process=table["process"] + 10_000 * i))
     if not frames or not any(len(f) for f in frames):
         return None
-    spans = pd.concat(frames, ignore_index=True)
+    spans = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
     spans = spans.sort_values("start_ns", kind="stable", ignore_index=True)
-    paths = spans["path"].astype(object).where(spans["path"].notna(), "").astype("category")
-    iterations = {p: iteration_of(p) for p in paths.cat.categories}
-    normal = {p: normalise(p) for p in paths.cat.categories}
+    name, names = pd.factorize(spans["name"])
+    place, texts = pd.factorize(spans["path"])
+    paths = ["" if i < 0 else str(texts[i]) for i in range(-1, len(texts))]  # the first: of none
+    place += 1
     return spans.assign(
         dur_ns=spans["end_ns"] - spans["start_ns"],
-        name=spans["name"].astype(object).astype("category"),
-        iteration=paths.astype(object).map(iterations).astype("category"),
-        path=paths.astype(object).map(normal).astype("category"),
+        name=pd.Categorical.from_codes(name, [str(text) for text in names]),
+        iteration=_renamed(place, [iteration_of(path) for path in paths]),
+        path=_renamed(place, [normalise(path) for path in paths]),
     )
+
+
+def _renamed(place: np.ndarray, names: Sequence[str]) -> pd.Categorical:
+    """Return the name of each row's place; several places may have one name."""
+    different = sorted(set(names))
+    code = {name: i for i, name in enumerate(different)}
+    return pd.Categorical.from_codes(np.array([code[n] for n in names])[place], different)

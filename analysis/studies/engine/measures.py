@@ -4,15 +4,17 @@ No reading means unknown; nothing is ever 0 for unknown. Times are ms, memory GB
 shares %, all as the tables print them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from analysis.classify import label
 from analysis.compare.gpus import make_scoreboard
 from analysis.compare.waterfall import OPAQUE_NAME
-from analysis.latency import latency_ms
+from analysis.latency import latency_of_processes
 from analysis.per_step import calls_of_one, step_fractions, transfers_of_one
 from analysis.runview import RunView
 from analysis.studies.engine.readings import (
@@ -62,16 +64,24 @@ def latency_over(
     statistic = LATENCY_STATISTICS.get(measure)
     if statistic is None or not all(len(view.samples) for view in views):
         return None
-    frames = [
-        view.samples.assign(process=[f"{i} {process}" for process in view.samples["process"]])
+    processes = {
+        f"{i} {process}": times_ms
         for i, view in enumerate(views)
-    ]
-    statistics = latency_ms(pd.concat(frames, ignore_index=True))
+        for process, times_ms in _by_process(view.samples)
+    }
+    statistics = latency_of_processes([processes[key] for key in sorted(processes)])
     if statistic not in statistics:
         return None
     ci95 = statistics.get("ci95") if statistic == "median" else None
     scale = 100 if statistic == "cv" else 1
     return scale * statistics[statistic], (ci95[0], ci95[1]) if ci95 else None
+
+
+def _by_process(samples: pd.DataFrame) -> Iterator[tuple[Any, np.ndarray]]:
+    of = samples["process"].to_numpy()
+    times_ms = samples["latency_ns"].to_numpy(dtype=float) / NS_PER_MS
+    for process in dict.fromkeys(of.tolist()):
+        yield process, times_ms[of == process]
 
 
 def _latency_statistic(view: RunView, name: str) -> list[Reading]:
