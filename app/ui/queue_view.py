@@ -7,7 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from app.ui import cached, data, links, style
-from app.ui.format import ago, count, params_text, when
+from app.ui.format import ago, count, gpu_name, params_text, when
 from app.ui.shape import TELLING
 from app.ui.widgets import plain_markdown, status_badge
 from core.errors import AppError
@@ -49,7 +49,8 @@ def live() -> None:
     for gpu, rows in frame.groupby("gpu_model", dropna=False, sort=False):
         waiting = rows[rows["status"] == "queued"]
         name = "no GPU chosen" if pd.isna(gpu) else str(gpu)
-        st.subheader(plain_markdown(name), anchor=False)
+        shown = name if pd.isna(gpu) else gpu_name(gpu)
+        st.subheader(plain_markdown(shown), anchor=False)
         for text in nobody_serves(name, waiting):
             st.warning(plain_markdown(text), icon=":material/power_off:")
         for row in rows[rows["status"] != "queued"].to_dict("records"):
@@ -200,7 +201,8 @@ def ended() -> None:
         line.page_link(
             links.RUN, label=plain_markdown(row["name"]), query_params={"run_id": row["id"]}
         )
-        line.caption(plain_markdown(f"{row['gpu_model'] or ''} \u00b7 {when(row['finished_at'])}"))
+        at = when(row["finished_at"] or row["created_at"])
+        line.caption(plain_markdown(f"{gpu_name(row['gpu_model'])} \u00b7 {at}"))
         if row["error"]:
             error = shorten(str(row["error"]), 200, placeholder=" \u2026")
             line.caption(plain_markdown(error), width="stretch")

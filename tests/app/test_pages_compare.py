@@ -48,3 +48,17 @@ def test_launches_of_an_iteration_are_counted_in_whole_numbers() -> None:
     some = replace(view, summary={**view.summary, "num_kernels": 3976})
     shown = _of_one(many, some, "num_kernels", "Launches", "").value
     assert shown == "1\u202f196 \u2192 795"
+
+
+def test_the_title_names_a_variable_only_where_nothing_else_sets_the_sides_apart(
+    views: Callable[..., object],
+) -> None:
+    from analysis.compare import compare
+    from app.ui.compare.head import title_of
+
+    a, b, c = (
+        views(name=n, dtype=d, fused_optimizer=f)
+        for n, d, f in (("a", "bf16", False), ("b", "bf16", True), ("c", "fp32", True))
+    )
+    titles = [title_of(compare([a], [x]), [a], [x]) for x in (b, c)]  # type: ignore[list-item]
+    assert titles == ["fused_optimizer off \u2192 on", "a \u2192 c"]

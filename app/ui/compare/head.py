@@ -105,16 +105,20 @@ def _option(value: str, names: dict[str, str]) -> str:
 
 
 def names(comparison: Comparison, a: Sequence[RunView], b: Sequence[RunView]) -> None:
-    """Draw the title: the variable's two values where there is one variable, else both names."""
+    """Draw the title and what both sides share."""
     views = (*a, *b)
     devices = list(dict.fromkeys(map(device_text, views)))
     work = list(dict.fromkeys(v.run.workload for v in views if v.run.workload))
-    title = f"{_name(a)} \u2192 {_name(b)}"
-    if comparison.intended and comparison.intended.field in views[0].run.params:
-        values = (comparison.intended.a, comparison.intended.b)
-        a_text, b_text = (switch(value or "unknown") for value in values)
-        title = f"{comparison.intended.field} {a_text} \u2192 {b_text}"
-    style.header(title, [*work, *devices, *_shared(comparison, views)])
+    style.header(title_of(comparison, a, b), [*work, *devices, *_shared(comparison, views)])
+
+
+def title_of(comparison: Comparison, a: Sequence[RunView], b: Sequence[RunView]) -> str:
+    """Return the variable's two values where that alone differs, else both names."""
+    variable = comparison.intended if comparison.comparable else None
+    if variable and variable.field in a[0].run.params:
+        a_text, b_text = (switch(value or "unknown") for value in (variable.a, variable.b))
+        return f"{variable.field} {a_text} \u2192 {b_text}"
+    return f"{_name(a)} \u2192 {_name(b)}"
 
 
 def _shared(comparison: Comparison, views: Sequence[RunView]) -> list[str]:
