@@ -70,6 +70,26 @@ def commits_between(repository: Path, good: str, bad: str) -> list[Commit]:
     return [first, *commits]
 
 
+def has_changes(repository: Path) -> bool:
+    """Say whether tracked files differ from the commit that is checked out."""
+    return bool(git(repository, "status", "--porcelain", "--untracked-files=no").strip())
+
+
+def merged_line(repository: Path, sha: str) -> tuple[str, str] | None:
+    """Return where the branch that a merge brought in begins and ends; None where it is no merge.
+
+    Both are commits that `bisect` takes. None too where they share no commit before.
+    """
+    first, *others = git(repository, "rev-list", "--parents", "-n1", sha).split()[1:] or [""]
+    if not others:
+        return None
+    try:
+        base = git(repository, "merge-base", first, others[0]).strip()
+    except UserError:
+        return None
+    return base[:10], others[0][:10]
+
+
 def _commit(repository: Path, name: str) -> Commit:
     if name.startswith("-"):
         raise UserError(f"bisect: {name!r} is not a commit")

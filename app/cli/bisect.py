@@ -75,13 +75,13 @@ def run(options: Namespace, data: DataDir) -> int:
         raise UserError(f"--max-repeats: {options.max_repeats} is below --repeats")
     with _stops_as_interrupts():
         try:
-            program, result = _search(options)
+            program, result, merged = _search(options)
         except MeasureError as error:
             raise RunFailedError(f"bisect: {error}") from error
     if options.json:
-        print_json(_document(program, result))
+        print_json(_document(program, result, merged))
     else:
-        print("\n".join(map(one_line, _lines(program, result))))
+        print("\n".join(map(one_line, _lines(result, merged))))
     return 0 if result.outcome == "found" else UNDECIDED_EXIT
 
 
@@ -103,8 +103,16 @@ def _stops_as_interrupts() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _search(options: Namespace) -> tuple["Program", "Found"]:
-    from app.bisect.commits import Commit, checkouts, commits_between, repository_of
+def _search(options: Namespace) -> tuple["Program", "Found", tuple[str, str] | None]:
+    """Return what was measured, what was found, and of a merge the line that it brought in."""
+    from app.bisect.commits import (
+        Commit,
+        checkouts,
+        commits_between,
+        has_changes,
+        merged_line,
+        repository_of,
+    )
     from app.bisect.measure import BuildError, MeasureError, Program, metric_pattern
     from app.bisect.search import Search
 
@@ -120,6 +128,8 @@ def _search(options: Namespace) -> tuple["Program", "Found"]:
         timeout_s=options.timeout,
     )
     note(f"commits between {commits[0].short} and {commits[-1].short}: {len(commits) - 2}")
+    if has_changes(repository):
+        note("changes here that are not committed are in none of them")
     with checkouts(repository) as folders:
         built: dict[str, str | None] = {}
 
@@ -146,7 +156,9 @@ def _search(options: Namespace) -> tuple["Program", "Found"]:
             higher_is_better=options.higher_is_better,
             tell=note,
         )
-        return program, search.find()
+        found = search.find()
+    is_found = found.outcome == "found"
+    return program, found, merged_line(repository, found.candidates[0].sha) if is_found else None
 
 
 def _chosen(program: "Program", folder: Path, scratch: Path) -> "Program":
@@ -161,13 +173,16 @@ def _chosen(program: "Program", folder: Path, scratch: Path) -> "Program":
     return with_steps
 
 
-def _document(program: "Program", result: "Found") -> dict[str, Any]:
+def _document(
+    program: "Program", result: "Found", merged: tuple[str, str] | None
+) -> dict[str, Any]:
     only = result.candidates[0] if result.outcome == "found" else None
     return {
         "schema_version": 1,
         "answer": result.outcome,
         "reason": result.reason,
         "commit": asdict(only) if only else None,
+        "merged": list(merged) if merged else None,
         "candidates": [asdict(commit) for commit in result.candidates],
         "measured": program.what,
         "verdict": result.ends.verdict,
@@ -177,11 +192,14 @@ def _document(program: "Program", result: "Found") -> dict[str, Any]:
     }
 
 
-def _lines(program: "Program", result: "Found") -> list[str]:
+def _lines(result: "Found", merged: tuple[str, str] | None) -> list[str]:
     ratio = f" (BAD / GOOD = {result.ends.ratio:.3f})" if result.ends.ratio else ""
     if result.outcome == "found":
         only = result.candidates[0]
-        return [f"{only.sha} made it {result.ends.verdict}{ratio}", f"  {only.subject}"]
+        lines = [f"{only.sha} made it {result.ends.verdict}{ratio}", f"  {only.subject}"]
+        if merged:
+            lines.append(f"  a merge; which of its commits: bisect {' '.join(merged)}")
+        return lines
     if result.outcome == "no_difference":
         return [f"no commit changed it{ratio}: {result.reason}"]
     lines = [f"cannot decide{ratio}: {result.reason}"]

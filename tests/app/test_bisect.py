@@ -191,6 +191,40 @@ def test_the_command_names_the_commit_and_leaves_the_repository_as_it_was(
     assert code == 0 and found["commit"]["subject"] == "change 3"
     assert found["verdict"] == "slower" and found["ratio"] == pytest.approx(1.2, abs=0.02)
     assert state_of(repository) == before
+    assert "not committed" not in cli.err
+
+
+def test_changes_that_are_not_committed_are_left_out_and_that_is_said(
+    cli: Cli, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repository)
+    (repository / "run.py").write_text(PROGRAM.format(50))
+
+    words = ("--metric", "ms: ([0-9.]+)", "--repeats", "4", "--json")
+    assert cli("bisect", "HEAD~3", "HEAD", *words, "--", sys.executable, "run.py") == 0
+
+    assert json.loads(cli.out)["ratio"] == pytest.approx(1.2, abs=0.02)
+    assert "not committed are in none of them" in cli.err
+
+
+def test_a_merge_that_made_it_slower_is_named_with_the_line_it_brought_in(
+    cli: Cli, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch, base = (git(repository, "rev-parse", f"HEAD~{n}").strip() for n in (2, 3))
+    git(repository, "checkout", "-q", "-b", "line", base)
+    inner = repository / "a folder"
+    inner.mkdir()
+    (inner / "other.txt").write_text("1")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-q", "-m", "beside")
+    git(repository, "merge", "-q", "--no-ff", "-m", "merge it", branch)
+    monkeypatch.chdir(inner)
+
+    words = ("--metric", "ms: ([0-9.]+)", "--repeats", "4")
+    assert cli("bisect", "HEAD~1", "HEAD", *words, "--", sys.executable, "../run.py") == 0
+
+    assert "merge it" in cli.out
+    assert f"bisect {base[:10]} {branch[:10]}" in cli.out
 
 
 def test_without_a_program_or_repository_one_line_says_so(
