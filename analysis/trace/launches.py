@@ -30,6 +30,8 @@ OPTIMIZER = re.compile(
 """Kernels that only an optimizer launches."""
 OPTIMIZER_ON_CPU = re.compile(r"^aten::(_foreach_|_fused_)?(addcdiv|adam|adagrad|sgd)")
 BACKWARD_ROOT = re.compile(r"^aten::ones_like$")
+DRAWN_INPUT = re.compile(r"^aten::(rand|randn|randint|randperm)$")
+"""Operators that make a program's random input; layers draw in place, or by `dropout`."""
 GRADIENT = re.compile(r"AccumulateGrad")
 PRODUCT = re.compile(r"gemm|nvjet|cutlass|Cijk_|^aten::(addmm|mm|bmm|baddbmm)$", re.I)
 """Kernels and operators that multiply matrices: the head of a network is one."""
@@ -55,8 +57,9 @@ class LaunchSequence:
     "A copy from the device to the host that the host waits for: it needs the result."
     is_graph: Bools
     is_optimizer: Bools
-    is_loss: Bools
-    "The gradient of a loss, with which a backward pass starts; known of operators alone."
+    is_once: Bools
+    "The gradient of a loss, with which a backward pass starts, or a random input: no layer makes"
+    " one. Known of operators alone."
     is_product: Bools
     is_kernel: Bools
     "It starts a kernel or a graph."
@@ -144,7 +147,9 @@ def _kinds_of_entries(trace: Trace, ops: Int64s, entry: Int64s, num: int) -> dic
         "is_copy_back": named_so("DtoH".__eq__),
         "is_graph": is_graph | (trace.gpu_ops.graph_node[ops] >= 0),
         "is_optimizer": named_so(lambda t: OPTIMIZER.search(t) or OPTIMIZER_ON_CPU.search(t)),
-        "is_loss": named_so(BACKWARD_ROOT.search) & trains,
+        "is_once": named_so(
+            lambda t: DRAWN_INPUT.search(t) or (trains and BACKWARD_ROOT.search(t))
+        ),
         "is_product": named_so(PRODUCT.search),
         "is_kernel": is_graph | (kind == OpKind.KERNEL),
         "is_autotuning": named_so(AUTOTUNING.search),

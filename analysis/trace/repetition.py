@@ -53,7 +53,7 @@ MAX_MICRO = 256
 MIN_IN_MICRO = 0.8
 MIN_REPEATS = 1.5
 _FLAGS = (
-    "is_wait", "is_copy_back", "is_graph", "is_optimizer", "is_loss", "is_product", "is_kernel",
+    "is_wait", "is_copy_back", "is_graph", "is_optimizer", "is_once", "is_product", "is_kernel",
     "is_autotuning",
 )  # fmt: skip
 NUM_BUCKETS = 128

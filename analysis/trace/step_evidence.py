@@ -297,18 +297,18 @@ def _by_repetition(sequence: LaunchSequence) -> StepCuts | None:
 def _is_one_pass(sequence: LaunchSequence, repetition: Repetition, entries: Int64s) -> bool:
     """Tell whether the turns are stages of one pass: its stem comes before, its head after them.
 
-    The head is a matrix product that no turn has, with less around it than a turn launches; and in
-    the turns the host neither waits nor reads, and nothing is trained.
+    The head is a matrix product that no turn has, and the turns are most of what is launched from
+    the first of them on; in them the host neither waits nor reads, and nothing is trained.
     """
     rows = np.flatnonzero(repetition.is_alike)
     first, last = int(repetition.first[rows[0]]), int(repetition.last[rows[-1]])
     marks = (sequence.is_wait, sequence.is_copy_back, sequence.is_optimizer, sequence.is_graph)
-    if len(rows) > MAX_STAGES or any(m[entries].any() for m in (*marks, sequence.is_loss)):
+    if len(rows) > MAX_STAGES or any(m[entries].any() for m in (*marks, sequence.is_once)):
         return False
     turns, after = sequence.code[entries], np.arange(last, len(sequence))
     heads = after[sequence.is_product[after] & ~np.isin(sequence.code[after], turns)]
     has_stem = bool((sequence.num_ops[:first] > 0).any())
-    return has_stem and len(heads) > 0 and len(after) * len(rows) < len(entries)
+    return has_stem and len(heads) > 0 and len(after) < len(entries)
 
 
 def _doubt(sequence: LaunchSequence, repetition: Repetition, entries: Int64s) -> str | None:
@@ -325,7 +325,7 @@ def _doubt(sequence: LaunchSequence, repetition: Repetition, entries: Int64s) ->
     block, kernels = repetition.block, int(sequence.num_ops[entries].sum())
     if block is not None and block.num_kernels * block.count * num < MIN_IN_LAYERS * kernels:
         return None
-    marks = sequence.is_copy_back | sequence.is_optimizer | sequence.is_graph | sequence.is_loss
+    marks = sequence.is_copy_back | sequence.is_optimizer | sequence.is_graph | sequence.is_once
     works = entries[sequence.num_ops[entries] > 0]
     if marks[entries].any() or len(np.unique(sequence.code[works])) < MIN_BLOCK:
         return None

@@ -210,9 +210,13 @@ STAGE = ["conv", "batch_norm", "relu", "conv", "batch_norm", "shortcut", "add", 
 ONE_PASS = ["conv", "batch_norm", "max_pool", *STAGE * 4, "mean", "ampere_sgemm_64x32_tn"]
 
 
+WIDER = ["winograd", "batch_norm", "relu", "winograd", "batch_norm", "add", "relu"]
+
+
+@pytest.mark.parametrize("program", [ONE_PASS, [*ONE_PASS[:-2], *WIDER * 3, *ONE_PASS[-2:]]])
 @pytest.mark.parametrize("after", [[], ["DtoH", "wait"]])
-def test_stages_of_one_pass_of_a_network_are_no_steps(after: list[str]) -> None:
-    assert "reason" in found([*ONE_PASS, *after])
+def test_stages_of_one_pass_of_a_network_are_no_steps(program: list[str], after: list[str]) -> None:
+    assert "reason" in found([*program, *after])
 
 
 def test_passes_of_the_same_network_are_steps() -> None:
