@@ -4,9 +4,10 @@ Idle time lies between the first and the last kernel of a device. Inside each ga
 time in which a copy ran is `transfer`; time before the next kernel's launch in which the host sat
 in a waiting call is `synchronisation`; stretches of over HOST_STALL_NS before that launch in which
 its thread made no CUDA call, or sat in one that neither launches nor waits (an allocation, a module
-load), are `host`; the rest is `launch` when the launch was issued in the gap. A kernel that was
-queued before the gap and still did not start (start-up latency, a dependency between streams), or
-one without a recorded launch, leaves the rest `unknown`.
+load), are `host`; the rest is `launch` when the launch was issued in the gap, or `host` too where
+that launch took over SLOW_LAUNCH_NS: it loads the kernel's module. A kernel that was queued before
+the gap and still did not start (start-up latency, a dependency between streams), or one without a
+recorded launch, leaves the rest `unknown`.
 """
 
 from collections.abc import Sequence
@@ -27,10 +28,12 @@ EVIDENCE = {
     "transfer": "copies or memory sets ran on the device while no kernel did",
     "synchronisation": "the host sat in a waiting call before it launched the next kernel",
     "host": "for over 100 us before the next launch its thread made no CUDA call, or sat in an "
-    "allocation or module load",
+    "allocation or module load, or in a launch of over 1 ms, which loads one",
     "launch": "the next kernel's launch was issued while the device was idle",
     "unknown": "the next kernel was launched before the gap, or its launch was not recorded",
 }
+SLOW_LAUNCH_NS = 1_000_000
+"""No launch takes so long on an idle device but the first of its kernel or its library."""
 NO_TIME = np.iinfo(np.int64).min
 WINDOW_OPS = 1 << 20
 """Operations that are split at a time: temporary arrays stay small."""
@@ -60,6 +63,8 @@ class _Gaps:
     end_ns: Int64s
     launch_ns: Int64s
     "NO_TIME where no launch was recorded."
+    launched_ns: Int64s
+    "End of that launch."
     thread: Int32s
 
 
@@ -119,6 +124,7 @@ def _device(
                 start_ns=before[at],
                 end_ns=start_ns[at],
                 launch_ns=of_launch(trace.host_calls.start_ns, ops.launch[rows[at]], NO_TIME),
+                launched_ns=of_launch(trace.host_calls.end_ns, ops.launch[rows[at]], NO_TIME),
                 thread=thread[rows[at]],
             )
             for cause, spent in _split(gaps, copies, waits, host).items():
@@ -150,6 +156,7 @@ def gaps_within(trace: Trace, host: HostTime | None, device: int, windows: Spans
         start_ns=low,
         end_ns=high,
         launch_ns=of_launch(trace.host_calls.start_ns, ops.launch[mine[row + 1]], NO_TIME),
+        launched_ns=of_launch(trace.host_calls.end_ns, ops.launch[mine[row + 1]], NO_TIME),
         thread=launching_thread(trace)[mine[row + 1]],
     )
     waits = NOTHING if host is None else host.waits_of(_owners(trace, mine))
@@ -198,11 +205,12 @@ def _split(gaps: _Gaps, copies: Spans, waits: Spans, host: HostTime | None) -> d
         away[own] = overlap_ns(*stalls, opened[own], before[own])
     rest = rest - (away - copied)
     is_late = gaps.launch_ns >= opened
+    is_slow = is_late & (gaps.launched_ns - gaps.launch_ns >= SLOW_LAUNCH_NS)
     return {
         "transfer": transfer,
         "synchronisation": waited - copied,
-        "host": away - waited,
-        "launch": np.where(is_late, rest, 0),
+        "host": away - waited + np.where(is_slow, rest, 0),
+        "launch": np.where(is_late & ~is_slow, rest, 0),
         "unknown": np.where(is_late, 0, rest),
     }
 

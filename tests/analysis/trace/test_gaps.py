@@ -50,6 +50,12 @@ def test_a_thread_without_a_call_for_long_is_the_host():
     assert idle(made) == {"host": 800 * US, "launch": 50 * US}
 
 
+def test_a_launch_that_takes_over_a_millisecond_loads_its_module_and_is_the_host():
+    calls = [("cudaLaunchKernel", 0, 2, 0), ("cudaLaunchKernel", 110, 110 + 3000 * US, 0)]
+    made = trace(calls=calls, ops=[(10, 100, 0), (3010 * US, 3020 * US, 1)])
+    assert idle(made) == {"host": 3010 * US - 100}
+
+
 def test_without_any_call_the_cause_is_unknown():
     made = trace(ops=[(10, 100, -1), (150, 200, -1)])
     assert idle(made) == {"unknown": 50}
