@@ -12,7 +12,7 @@ from sqlite_utils import Database
 
 from analysis.runview import Job, PastRun
 from core.errors import UserError
-from db.runs import resolve_runs
+from db.runs import resolve_run, resolve_runs
 from db.search import compile_query
 
 JOB = "coalesce(r.comparable_hash, 'name:' || r.name)"
@@ -94,6 +94,16 @@ def jobs_named(db: Database, text: str) -> list[Job]:
     named = [run_id for (run_id,) in rows.fetchall()]
     jobs = [job_of(db, run_id) for run_id in named or resolve_runs(db, text)]
     return list({(job.key, job.gpu_model): job for job in jobs}.values())
+
+
+def why_not_counted(db: Database, text: str) -> str | None:
+    """Return the status of the one run that is named, where it is no part of its job's history."""
+    try:
+        run_id = resolve_run(db, text)
+    except UserError:
+        return None
+    (status,) = db.execute("SELECT status FROM runs WHERE id = ?", [run_id]).fetchone()
+    return None if status == "done" else str(status)
 
 
 def past_runs(db: Database, job: Job) -> list[PastRun]:

@@ -69,10 +69,12 @@ def _checks(options: Namespace, data: DataDir) -> tuple[list["JobCheck"], Any]:
     from analysis.history.line import TREND_NAMES
     from app.history import load_history, what_changed
     from db.connection import opened
-    from db.history import jobs_named
+    from db.history import jobs_named, why_not_counted
 
     checks, differs = [], {}
     with opened(data.db_path, is_reader=True) as db:
+        if status := why_not_counted(db, options.job):
+            note(f"{options.job} is {status}: no part of the history that is judged")
         for job in jobs_named(db, options.job):
             history = load_history(db, data, job)
             wanted = TREND_NAMES if options.metric == _EVERY else (options.metric,)

@@ -80,6 +80,19 @@ def test_a_history_that_cannot_be_judged_says_so_and_is_no_clean_bill(
     assert number in report.read_text()
 
 
+def test_a_run_that_failed_tonight_is_said_to_be_no_part_of_what_is_judged(
+    cli: Cli, db: Database, slowed: list[str]
+) -> None:
+    with db.atomic():
+        db.conn.execute("UPDATE runs SET status = 'failed' WHERE id = ?", [slowed[-1]])
+
+    cli("trend", "nightly 25", "--fail-above", "5")
+    assert "nightly 25 is failed: no part of the history" in cli.err
+
+    cli("trend", "nightly 24", "--fail-above", "5")
+    assert "no part of" not in cli.err
+
+
 def test_one_judged_job_beside_one_that_cannot_be_is_told_apart(
     cli: Cli, db: Database, slowed: list[str], tmp_path: Path
 ) -> None:
