@@ -345,8 +345,11 @@ def _tried_document(before: Tried) -> dict[str, Any]:
 
 def _note(experiment: Experiment) -> str:
     record = experiment.record
-    if experiment.status == UNTRIED or record is None:
+    if record is None:
         return "nobody has measured a change of this kind yet: the interval is an assumption"
+    if experiment.status == UNTRIED:
+        off = f"{100 * record.median_error_frac:.0f} % off"
+        return f"one prediction of this kind was measured, {off}: the interval is an assumption"
     error, inside = (f"{100 * f:.0f} %" for f in (record.median_error_frac, record.inside_frac))
     text = (
         f"{record.num_outcomes} predictions of this kind were measured: median error {error}, "

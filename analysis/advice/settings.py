@@ -190,13 +190,13 @@ def expandable_segments(step: StepWork, program: Program) -> Setting | None:
     rows = idle["call"].fillna("").astype(str).str.contains(_ALLOCATION)
     ns = float(idle.loc[rows, "step_idle_ns"].sum())
     count = float(calls.loc[calls["name"].str.contains(_ALLOCATION), "count"].sum())
-    full = f"; memory was full {program.num_alloc_retries} times" * bool(program.num_alloc_retries)
+    full = f"; times that memory was full: {program.num_alloc_retries}"
     estimate = _saved(
         step,
         ns,
         f"the GPU idles for {decimal(ns / 1e6, 3)} ms of a {decimal(step.latency_ns / 1e6, 3)} ms "
         f"step while the host asks the driver for memory or gives it back ({count:.0f} calls in "
-        f"the profiled capture){full}",
+        f"the profiled capture){full if program.num_alloc_retries else ''}",
     )
     name = "PYTORCH_ALLOC_CONF"
     name = name if name in program.settings else "PYTORCH_CUDA_ALLOC_CONF"

@@ -274,6 +274,21 @@ def test_lines_of_a_program_are_no_job(
         advice.try_experiments(db, stored["data"], own[0], ["pinned"])
 
 
+def test_an_experiment_whose_kind_was_measured_once_says_so(
+    stored: dict[str, Any], db: Database, own: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = score.Outcome(
+        kind="setting", experiment="loading", gpu_model="a GPU", base="a run", predicted_ns=110.0,
+        low_ns=90.0, high_ns=130.0, measured_ns=100.0, base_ns=300.0, model_version=1,
+    )  # fmt: skip
+    monkeypatch.setattr(advice, "shipped_outcomes", lambda: [once])
+
+    found = named(advice.advice_of(db, stored["data"], own[0]), "loading")
+
+    assert found["status"] == "untried"
+    assert found["note"].startswith("one prediction of this kind was measured, 10 % off")
+
+
 def test_two_runs_that_differ_in_a_setting_are_a_pair_of_the_score(
     stored: dict[str, Any], db: Database, own: tuple[str, str]
 ) -> None:
