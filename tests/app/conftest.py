@@ -66,7 +66,9 @@ def plotly_checks_charts() -> Iterator[None]:
 
 
 @pytest.fixture
-def cli(data_dir: DataDir, capsys: pytest.CaptureFixture[str]) -> Cli:
+def cli(data_dir: DataDir, migrated: Path, capsys: pytest.CaptureFixture[str]) -> Cli:
+    if not data_dir.db_path.exists():
+        shutil.copy(migrated, data_dir.db_path)
     return Cli(data_dir, capsys)
 
 

@@ -120,6 +120,7 @@ def test_redis_that_forgets_or_has_another_password_is_named(
 
 def test_database_of_a_newer_version_is_not_called_damaged(data_dir: DataDir) -> None:
     with opened(data_dir.db_path) as db:
+        db.execute("CREATE TABLE of_m099 (x)")
         db.execute("INSERT INTO _sqlite_migrations VALUES (99, 'warpboard', 'm099_x', 'now')")
         db.conn.commit()
     assert "Update" in fault(data_dir, "database")["fix"]

@@ -251,6 +251,7 @@ def test_data_folder_that_is_a_file_is_one_line(cli: Cli, tmp_path: Path) -> Non
 def test_database_of_a_newer_version_is_refused_and_kept(cli: Cli, data_dir: DataDir) -> None:
     cli("runs")
     with sqlite3.connect(data_dir.db_path) as newer:
+        newer.execute("CREATE TABLE of_m099 (x)")
         newer.execute("INSERT INTO _sqlite_migrations VALUES (99, 'warpboard', 'm099_x', 'now')")
 
     assert cli("runs") == 2

@@ -4,6 +4,7 @@ Each case is a sibling of a small file that was read or judged wrongly once.
 """
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -21,7 +22,12 @@ Files = list[Path]
 
 
 @pytest.fixture
-def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+def cli(
+    tmp_path: Path, migrated: Path, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    (tmp_path / "data").mkdir()
+    shutil.copy(migrated, tmp_path / "data" / "warpboard.db")
+
     def run(*words: object) -> tuple[int, str, str]:
         capsys.readouterr()
         try:
