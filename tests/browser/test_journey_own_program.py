@@ -14,7 +14,7 @@ import pytest
 from core.config import ROOT, DataDir
 from tests.app.conftest import Cli
 from tests.browser import steps
-from worker.hooks.warpboard_hooks import usable_cores
+from worker.hooks.warpboard_facts import usable_cores
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
 
