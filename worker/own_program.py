@@ -203,7 +203,12 @@ class OwnProgram:
                 self.is_endless, self.exit_code = True, 0
                 result["warnings"].append(_ended_at_limit(process.duration_s))
             self.goes_on_after_its_end = self.left_behind.worked_s > SAID_AFTER_S
-        elif pass_name in ("memory", "trace") and not result["captures"] and is_good:
+        elif (
+            pass_name in ("memory", "trace")
+            and not result["captures"]
+            and is_good
+            and process.killed_by != "cancel"
+        ):
             result["warnings"].append(_why_no_capture(pass_name, main))
         return result if is_good else result | {"error": ""}
 
@@ -259,6 +264,9 @@ class OwnProgram:
             and statistics.median(alone) < 0.5 * statistics.median(to_next)
         ):
             result["warnings"].append(_much_between(alone, to_next))
+        num_left = len(main) - first
+        if num_left < max(self.wishes.num_steps, 1):
+            result["warnings"].append(_too_few(len(main), first, self.wishes.num_steps))
 
     def _add_metrics(
         self, result: dict[str, Any], process: ProcessResult, *, is_whole: bool
@@ -336,6 +344,15 @@ def _ended_at_limit(after_s: float) -> dict[str, str]:
         "was measured. `--timeout` sets the limit, `--steps` ends it earlier"
     )
     return {"code": "time_limit", "message": message}
+
+
+def _too_few(num_made: int, num_skipped: int, num_wanted: int) -> dict[str, str]:
+    asked = f" (`--steps` asks for {num_wanted})" if num_wanted else ""
+    message = (
+        f"steps that the program made: {num_made}; left out at the beginning: {num_skipped}; "
+        f"left to measure: {max(0, num_made - num_skipped)}{asked}"
+    )
+    return {"code": "few_steps", "message": message}
 
 
 def _much_between(alone: Sequence[int], to_next: Sequence[int]) -> dict[str, str]:

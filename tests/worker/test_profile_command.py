@@ -257,6 +257,30 @@ def test_process_that_reaches_the_time_limit_keeps_its_steps_and_the_passes_afte
     assert len(trace["captures"]) == 1 and trace["duration_s"] < 20
 
 
+@pytest.mark.parametrize(
+    ("options", "told", "shown"),
+    [
+        (
+            ("--skip", "20"),
+            "made: 6; left out at the beginning: 20; left to measure: 0",
+            "none left",
+        ),
+        (("--steps", "30", "--skip", "2"), "left to measure: 4 (`--steps` asks for 30)", "6 steps"),
+    ],
+)
+def test_program_with_fewer_steps_than_asked_for_is_told_so(
+    profile, warm_python, options, told, shown
+):
+    code, manifest, _, errors = profile(
+        SERVE, "--passes", "clean", *options, words=["6"], python=warm_python
+    )
+
+    [warning] = [w for w in pass_of(manifest, "clean")["warnings"] if w["code"] == "few_steps"]
+    assert (code, manifest["status"]) == (0, "done")
+    assert told in warning["message"]
+    assert shown in errors
+
+
 def test_json_is_the_only_thing_on_standard_output(profile, tmp_path):
     code, _, printed, errors = profile(
         "import sys; print('to stdout'); print('to stderr', file=sys.stderr); sys.exit(6)",

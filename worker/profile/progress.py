@@ -132,10 +132,9 @@ def _latency(result: Mapping[str, Any]) -> str:
         for name in (*first, *(n for n in times if n not in first))
     ]
     left_out = f", the first {steps['num_skipped']} skipped" if steps["num_skipped"] else ""
-    return (
-        f"{steps['num_steps']} steps ({steps['title']}{left_out}): "
-        f"{', '.join(parts)}, by {steps['clock']}{more}"
-    )
+    number = f"{steps['num_steps']} step{'s' * (steps['num_steps'] != 1)}"
+    found = f"{', '.join(parts)}, by {steps['clock']}" if parts else "none left to measure"
+    return f"{number} ({steps['title']}{left_out}): {found}{more}"
 
 
 def _metric(metric: Mapping[str, Any]) -> str:
