@@ -264,6 +264,8 @@ class OwnProgram:
             and statistics.median(alone) < 0.5 * statistics.median(to_next)
         ):
             result["warnings"].append(_much_between(alone, to_next))
+        if 2 * main.num_left_out > len(main):
+            result["warnings"].append(_in_groups(len(to_next)))
         num_left = len(main) - first
         if num_left < max(self.wishes.num_steps, 1):
             result["warnings"].append(_too_few(len(main), first, self.wishes.num_steps))
@@ -344,6 +346,15 @@ def _ended_at_limit(after_s: float) -> dict[str, str]:
         "was measured. `--timeout` sets the limit, `--steps` ends it earlier"
     )
     return {"code": "time_limit", "message": message}
+
+
+def _in_groups(num_samples: int) -> dict[str, str]:
+    message = (
+        f"the steps are short, and a CUDA event around each would slow them down: most of the "
+        f"{num_samples} samples are the mean of four steps in a row, so they spread less than "
+        "single steps. `--latency alone` times every step"
+    )
+    return {"code": "steps_in_groups", "message": message}
 
 
 def _too_few(num_made: int, num_skipped: int, num_wanted: int) -> dict[str, str]:

@@ -7,7 +7,7 @@ Imported as torch arrives in the program. Standard library and the program's own
 import os
 import weakref
 
-from warpboard_records import CALL, GRAD
+from warpboard_records import CALL, GRAD, LEFT_OUT
 from warpboard_session import HOOK, clock_ns, get_ident, size_of
 
 
@@ -20,7 +20,7 @@ def make_hooks(session, torch):
             return
         session.waiting.pop(HOOK, None)
         try:
-            if session.begin_call(module):
+            if session.begin_call(module, args):
                 module._forward_hooks[HOOK] = after_call
                 module._forward_hooks_with_kwargs[HOOK] = True
                 module._forward_hooks_always_called[HOOK] = True
@@ -91,21 +91,21 @@ def make_timed(session, ref, number, torch):
                 session.boundary(number, flags)
             elif is_part:
                 session.is_between = False
-            event = None
-            if not is_inner and (session.on_gpu or session.uses_gpu()):
-                if record is None:
-                    record = session.recorder(number, module)
-                event = record()
+            size = 0 if is_part else size_of(args, kwargs)
+            event = end_event = None
             start_ns = clock_ns()
+            if not is_inner and (session.on_gpu or session.uses_gpu()):
+                if session.wants_event((number, flags, size), start_ns):
+                    if record is None:
+                        record = session.recorder(number, module)
+                    event = record()
+                else:
+                    flags |= LEFT_OUT
             result = module._call_impl(*args, **kwargs)
             end_ns = clock_ns()
-            if is_part:
-                rows.append((CALL, flags, number, 0, start_ns, end_ns, event, None))
-            else:
-                has_end = event is not None and session.times_end(start_ns)
-                end_event = record() if has_end else None
-                size = size_of(args, kwargs)
-                rows.append((CALL, flags, number, size, start_ns, end_ns, event, end_event))
+            if event is not None and session.times_end and not is_part:
+                end_event = record()
+            rows.append((CALL, flags, number, size, start_ns, end_ns, event, end_event))
             if end_ns > session.next_flush_ns:
                 session.flush(end_ns)
             return result

@@ -20,7 +20,8 @@ PACK_INTO = RECORD.pack_into
 GPU_TIMES = struct.Struct("<ff")
 GPU_TIMES_AT = RECORD.size - GPU_TIMES.size
 CALL, OPTIMIZER, MARK, PHASE = 1, 2, 3, 4
-GRAD, RAISED = 1, 4
+GRAD, RAISED, LEFT_OUT = 1, 4, 8
+"""`LEFT_OUT`: no event was recorded, because the step is a short one inside a row of them."""
 HAS_EVENTS = 1
 DEVICE_SHIFT = 8
 CHUNK_BYTES = 65_536 * RECORD.size

@@ -20,6 +20,7 @@ from warpboard_records import (
     DEVICE_SHIFT,
     GRAD,
     HAS_EVENTS,
+    LEFT_OUT,
     MARK,
     OPTIMIZER,
     PHASE,
@@ -38,9 +39,12 @@ NUM_FIRST = 256
 READ_EVERY_NS = 250_000_000
 """Events are read this often, so that most steps read none."""
 SHORT_NS = 2_000_000
-"""Of steps shorter than this the own end is timed of some only: an event is dear to them."""
-GAPS = (7, 9, 8, 5, 11)
-"""Short steps from one whose end is timed to the next: no period of a program's own."""
+"""An event is dear to steps shorter than this: those in a row are timed together."""
+NUM_TOGETHER = 4
+NUM_SINGLE = 64
+"""The first short steps are timed one by one, as are all where few are asked for."""
+GAPS = (2, 1, 3, 2, 2)
+"""From one such group whose first step has its end timed to the next: no period of a program's."""
 clock_ns = time.perf_counter_ns
 get_ident = threading.get_ident
 
@@ -58,6 +62,8 @@ class Session:
         self.times_all_ends = bool(settings.get("alone"))
         self.is_known_training = bool(settings.get("training"))
         self.root = settings.get("root")
+        few = self.num_steps // 16 if self.num_steps else NUM_TOGETHER
+        self.num_together = 1 if self.times_all_ends else max(1, min(NUM_TOGETHER, few))
         self.torch = None
         self._reset()
 
@@ -75,8 +81,11 @@ class Session:
         self.events = None
         self.recorders = {}
         self.started_ns = 0
+        self.last_key = None
+        self.num_short = 0
+        self.until_event = self.until_end = 1
         self.gaps = itertools.cycle(GAPS)
-        self.until_end = 1
+        self.times_end = False
         self.next_read_ns = 0
         self.anchor = None
         self.anchor_alive = None
@@ -140,7 +149,7 @@ class Session:
         """Run `call` as a call of the outermost module `named`."""
         hook = self.waiting.pop(HOOK, None)
         try:
-            is_ours = self.begin_call(named)
+            is_ours = self.begin_call(named, args, kwargs)
         except Exception:
             is_ours = False
         try:
@@ -210,7 +219,7 @@ class Session:
         )
         return True
 
-    def begin_call(self, module):
+    def begin_call(self, module, args=(), kwargs=None):
         """Note the start of an outermost call; False when it is none of ours."""
         number = self.names.get(id(module))
         if number is None:
@@ -223,10 +232,14 @@ class Session:
             self.boundary(number, with_grad)
         if self.capture is not None:
             self.capture.begin("forward", module)
-        event = None
+        flags, event, start_ns = GRAD if with_grad else 0, None, clock_ns()
         if self.is_timed and not is_inner and self.uses_gpu():
-            event = self.recorder(number, module)()
-        self.call = number, GRAD if with_grad else 0, event, clock_ns()
+            size = 0 if self.is_training and with_grad else size_of(args, kwargs)
+            if self.wants_event((number, flags, size), start_ns):
+                event = self.recorder(number, module)()
+            else:
+                flags |= LEFT_OUT
+        self.call = number, flags, event, start_ns
         return True
 
     def end_call(self, args, kwargs, result):
@@ -234,9 +247,9 @@ class Session:
         end_ns = clock_ns()
         number, flags, event, start_ns = self.call
         # A training step is over with its optimizer: when the model's call ended tells nothing.
-        is_part = self.is_training and flags
+        is_part = self.is_training and flags & GRAD
         end_event = None
-        if event is not None and not is_part and self.times_end(start_ns):
+        if event is not None and not is_part and self.times_end:
             end_event = self.recorders[number]()
         if result is None:
             flags |= RAISED
@@ -259,12 +272,14 @@ class Session:
             if self._is_anchor_gone():
                 self.anchor, self.anchor_alive = number, weakref.ref(optimizer)
                 self.since_anchor = 0
-        event = None
-        # Where no call of a module began this step, it begins where the one before ends.
-        now_ns = clock_ns()
-        if self.is_timed and self.uses_gpu() and (self.is_between or self.times_end(now_ns)):
-            event = self.recorder(number, optimizer)()
-        self.write((OPTIMIZER, 0, number, 0, now_ns, now_ns, event, None))
+        flags, event, now_ns = 0, None, clock_ns()
+        if self.is_timed and self.uses_gpu():
+            # Where no call of a module began this step, it begins where the one before ends.
+            if self.wants_event(number, now_ns) if self.is_between else self.times_end:
+                event = self.recorder(number, optimizer)()
+            elif self.is_between:
+                flags = LEFT_OUT
+        self.write((OPTIMIZER, flags, number, 0, now_ns, now_ns, event, None))
         if number == self.anchor:
             if not self.is_training:
                 self.is_training = True
@@ -341,16 +356,31 @@ class Session:
             self.recorders[None] = self.events.recorder(self.torch.cuda.current_device())
         return self.recorders[None]()
 
-    def times_end(self, start_ns):
-        """Tell whether the end of this step is timed: of short steps only that of some."""
+    def wants_event(self, key, start_ns):
+        """Tell whether the start of this step is timed, and note whether its end is.
+
+        Of short steps of one kind in a row every fourth has an event at its start, and of those
+        every second at its end. Steps that differ, and long ones, have both.
+        """
         took_ns = start_ns - self.started_ns
         self.started_ns = start_ns
-        if took_ns > SHORT_NS or self.times_all_ends:
-            return True
-        self.until_end -= 1
-        if self.until_end > 0:
-            return False
-        self.until_end = next(self.gaps)
+        is_short = took_ns < SHORT_NS and not self.times_all_ends
+        if is_short and key == self.last_key:
+            self.until_event -= 1
+            if self.until_event > 0:
+                self.times_end = False
+                return False
+        self.last_key = key
+        self.times_end = True
+        self.until_event = 1
+        if is_short:
+            self.num_short += 1
+            if self.num_short > NUM_SINGLE:
+                self.until_event = self.num_together
+            self.until_end -= 1
+            self.times_end = self.until_end <= 0
+            if self.times_end:
+                self.until_end = next(self.gaps)
         return True
 
     def read_events(self):
@@ -436,13 +466,20 @@ class Session:
         if not self.is_marked:
             self.is_marked, self.step_index = True, -1
         self.step_begins()
-        self.mark = (self.record_mark(), clock_ns())
+        start_ns, flags, event = clock_ns(), 0, None
+        if self.is_timed and self.uses_gpu():
+            if self.wants_event(name, start_ns):
+                event = self.record_mark()
+            else:
+                flags = LEFT_OUT
+        self.mark = (event, start_ns, flags, self.times_end)
 
     def mark_ends(self, name):
         """The marked step is over."""
         if self.records is not None and self.is_marked:
-            span = self._span(self.mark, self.times_end(self.mark[1]))
-            self.write((MARK, 0, self._mark_number("step", name), 0, *span))
+            event, start_ns, flags, times_end = self.mark
+            span = self._span((event, start_ns), times_end)
+            self.write((MARK, flags, self._mark_number("step", name), 0, *span))
 
     def phase_begins(self, name):
         """A part of a step begins that the program itself marks."""

@@ -8,17 +8,18 @@ An inference step is a call of the outermost module. A program's own marks come 
 
 Two durations of every step: from its start to its own end (`alone`), and from its start to the next
 one's (`to_next`), which holds what the program does in between: data, sampling, logging. Steps with
-something of another kind in between have no `to_next`. Of short steps on a GPU only some have
-`alone`: the event that would tell it is dear to them.
+something of another kind in between have no `to_next`. Short steps in a row on a GPU are timed
+together, since an event is dear to them: the first of each four has the mean `to_next` of the four,
+and of some the `alone` is known.
 """
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from worker.hooks.warpboard_records import CALL, GRAD, MARK, OPTIMIZER, PHASE
+from worker.hooks.warpboard_records import CALL, GRAD, LEFT_OUT, MARK, OPTIMIZER, PHASE
 from worker.profile.records import Process, Record
 
 MAIN_SIZE_FRAC = 0.6
@@ -43,6 +44,8 @@ class Steps:
     "On the host's clock."
     on_gpu: bool = False
     "Timed by CUDA events; else by the host's clock."
+    num_left_out: int = 0
+    "Steps whose time is in the mean of the first of their group."
 
     def __len__(self) -> int:
         return len(self.alone_ns)
@@ -169,12 +172,11 @@ def _training(process: Process, anchors: frozenset[int]) -> Steps:
                 spans.append((start, record, False))
             start, before = None, record
     steps.on_gpu = _mostly_gpu([s for s, _, _ in spans])
-    for i, (first, last, has_others) in enumerate(spans):
-        following = spans[i + 1][0] if i + 1 < len(spans) and not has_others else None
-        if not steps.on_gpu or first.gpu_start is not None:
-            steps.alone_ns.append(_between(first, last, steps.on_gpu))
-            steps.to_next_ns.append(_between(first, following, steps.on_gpu))
-            steps.starts_ns.append(first.start_ns)
+    following = {
+        id(first): after[0] for (first, _, has_others), after in pairwise(spans) if not has_others
+    }
+    for first, last, _ in spans:
+        _add(steps, first, _between(first, last, steps.on_gpu), following)
     roots = Counter(r.name for r in process.records if r.kind == CALL and r.flags & GRAD)
     if roots:
         steps.title = f"training step of {process.name(roots.most_common(1)[0][0])}"
@@ -226,10 +228,22 @@ def _fill(steps: Steps, own: Sequence[Record], everything: Sequence[Record]) -> 
             last = record
     for record in own:
         alone = record.gpu_call_ns if steps.on_gpu else record.end_ns - record.start_ns
-        if not steps.on_gpu or record.gpu_start is not None:
-            steps.alone_ns.append(None if alone is None else round(alone))
-            steps.to_next_ns.append(_between(record, following.get(id(record)), steps.on_gpu))
-            steps.starts_ns.append(record.start_ns)
+        _add(steps, record, None if alone is None else round(alone), following)
+
+
+def _add(steps: Steps, start: Record, alone: int | None, following: Mapping[int, Record]) -> None:
+    """Add the step that begins with this record, unless its event was lost."""
+    is_left_out = bool(start.flags & LEFT_OUT)
+    if steps.on_gpu and start.gpu_start is None and not is_left_out:
+        return
+    count, after = 1, following.get(id(start))
+    while steps.on_gpu and after is not None and after.flags & LEFT_OUT:
+        count, after = count + 1, following.get(id(after))
+    to_next = _between(start, after, steps.on_gpu)
+    steps.alone_ns.append(alone)
+    steps.to_next_ns.append(None if to_next is None else round(to_next / count))
+    steps.starts_ns.append(start.start_ns)
+    steps.num_left_out += steps.on_gpu and is_left_out
 
 
 def _taken_ns(calls: Sequence[Record]) -> float:
@@ -241,7 +255,8 @@ def _taken_ns(calls: Sequence[Record]) -> float:
 
 
 def _mostly_gpu(records: Sequence[Record]) -> bool:
-    return 2 * sum(r.gpu_start is not None for r in records) > len(records)
+    timed = [r.gpu_start is not None for r in records if not r.flags & LEFT_OUT]
+    return 2 * sum(timed) > len(timed)
 
 
 def _between(first: Record, second: Record | None, on_gpu: bool) -> int | None:
