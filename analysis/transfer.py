@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
 from analysis.rundata import AssembledRun
+from captures.contents import open_plain
+from captures.manifest import is_plain_name
 from captures.opening import clean_text
+from core.errors import CaptureError
 from core.spec import JobSpec
 
 if TYPE_CHECKING:
@@ -77,10 +80,20 @@ def write_run(run: AssembledRun, folder: Path) -> None:
 
 def read_run(folder: Path) -> AssembledRun:
     """Return the run in `folder`; ValueError where it is not what `write_run` writes."""
-    path = folder / RUN
-    if path.stat().st_size > MAX_RUN_BYTES:
-        raise ValueError(f"{RUN} is larger than {MAX_RUN_BYTES} bytes")
-    return run_of(json.loads(path.read_bytes()), folder)
+    return run_of(read_document(folder / RUN), folder)
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """Return what a reader's process wrote: it is the side not trusted. ValueError, OSError."""
+    try:
+        with open_plain(path) as file:
+            text = file.read(MAX_RUN_BYTES + 1)
+        if len(text) > MAX_RUN_BYTES:
+            raise ValueError(f"{path.name} is larger than {MAX_RUN_BYTES} bytes")
+        document: dict[str, Any] = _of(dict, json.loads(text))
+    except (RecursionError, CaptureError) as exc:
+        raise ValueError(f"{path.name} is no document") from exc
+    return document
 
 
 def run_of(document: Mapping[str, Any], folder: Path) -> AssembledRun:
@@ -198,6 +211,8 @@ def _decoded_record(hint: Any, value: Any, folder: Path) -> Any:
         fields = {
             f.name: _decoded(kinds[f.name], given[f.name], folder) for f in dataclasses.fields(hint)
         }
+        if not is_plain_name(fields.get("file_name", "none")):
+            raise ValueError(f"{fields['file_name']!r:.60} is no name of a file")
         return hint(**fields)  # type: ignore[operator]
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint(value)
@@ -215,5 +230,7 @@ def _of(kind: Any, value: Any) -> Any:
 def _inside(folder: Path, name: str) -> Path:
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()) or path.is_symlink():
-        raise ValueError(f"{name!r} lies outside the folder")
+        raise ValueError(f"{name!r:.60} lies outside the folder")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{name!r:.60} is no file")
     return path

@@ -2,7 +2,6 @@
 dashboard reads one itself.
 """
 
-import json
 import logging
 import os
 import shutil
@@ -15,7 +14,7 @@ from typing import Any
 
 from analysis.rundata import AssembledRun
 from analysis.tables import RECORDS
-from analysis.transfer import RUN, read_run, run_of
+from analysis.transfer import RUN, read_document, read_run, run_of
 from captures.contents import check_paths, others_may_swap
 from captures.sandbox import limits_for, run_limited
 from core.config import DataDir, ReadingSettings
@@ -117,9 +116,8 @@ def read_documents(
 
 def _document(folder: Path) -> dict[str, Any]:
     if (folder / _ERROR).exists():
-        raise _error(json.loads((folder / _ERROR).read_bytes()))
-    document: dict[str, Any] = json.loads((folder / RUN).read_bytes())
-    return document
+        raise _error(read_document(folder / _ERROR))
+    return read_document(folder / RUN)
 
 
 @contextmanager
@@ -257,9 +255,9 @@ def _subject(job: Mapping[str, Any]) -> Path:
 def _taken(job: Mapping[str, Any], folder: Path) -> AssembledRun | AppError:
     try:
         if (folder / _ERROR).exists():
-            return _error(json.loads((folder / _ERROR).read_bytes()))
+            return _error(read_document(folder / _ERROR))
         return read_run(folder)
-    except (OSError, ValueError, KeyError, TypeError) as exc:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
         return CaptureError(_subject(job), f"its reader gave no sound answer ({exc})", _REMEDY)
 
 
