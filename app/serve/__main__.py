@@ -14,9 +14,11 @@ from app.api.app import Box, lifespan_for, make_api, routes
 from app.serve import logs
 from app.serve.addresses import (
     LOOPBACK,
+    NOBODY,
     base_path,
     is_loopback,
     named_hosts,
+    neighbours,
     published_host,
     served_hosts,
 )
@@ -65,13 +67,16 @@ def serve(options: argparse.Namespace) -> None:
     if options.workers_host:
         sockets.append(_listen(options.workers_host, options.workers_port or 0))
     workers_port = port if options.no_pages else sockets[-1].getsockname()[1]
+    login = None if options.no_pages else load_login(base_path())
+    named = tuple(name for name in named_hosts() if name not in LOOPBACK)
     policy = Policy(
         hosts=served_hosts(options.host),
-        named=tuple(name for name in named_hosts() if name not in LOOPBACK),
+        named=named,
         is_any_address=not is_loopback(published_host(options.host)),
         base_path=base_path(),
         workers_port=workers_port if options.no_pages or options.workers_host else None,
-        login=None if options.no_pages else load_login(base_path()),
+        login=login,
+        neighbours=NOBODY if login or named else neighbours(),
     )
     app = make_api(data_dir()) if options.no_pages else _pages_and_api(options.host, port, policy)
     config = uvicorn.Config(

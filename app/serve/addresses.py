@@ -4,6 +4,8 @@ import ipaddress
 import os
 import re
 import socket
+from dataclasses import dataclass
+from pathlib import Path
 
 from core.errors import UserError
 
@@ -42,6 +44,53 @@ def published_host(address: str) -> str:
     if published.startswith("["):
         return published[1:].partition("]")[0]
     return published.rpartition(":")[0] if published.count(":") == 1 else published
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbours:
+    """The other containers on the networks of this one: jobs run in some of them."""
+
+    networks: tuple[ipaddress.IPv4Network, ...] = ()
+    not_them: frozenset[str] = frozenset()
+    "Gateways, from which the host comes, and this container itself."
+
+    def has(self, address: str) -> bool:
+        """Say whether an address is another container's."""
+        try:
+            parsed = ipaddress.IPv4Address(address.removeprefix("::ffff:"))
+        except ValueError:
+            return False
+        return str(parsed) not in self.not_them and any(parsed in n for n in self.networks)
+
+
+NOBODY = Neighbours()
+
+
+def neighbours(routes: Path = Path("/proc/net/route")) -> Neighbours:
+    """Return the other containers where this one's pages are published on loopback; else nobody.
+
+    They reach the pages without a published port, whatever Host they name.
+    """
+    if not os.environ.get("WARPBOARD_CONTAINER_PORT") or not is_loopback(published_host("")):
+        return NOBODY
+    networks, gateways = [], []
+    try:
+        rows = [line.split() for line in routes.read_text().splitlines()[1:]]
+        own = socket.gethostbyname_ex(socket.gethostname())[2]
+    except OSError:
+        return NOBODY
+    for _, target, gateway, _, _, _, _, mask, *_ in rows:
+        if gateway != "00000000":
+            gateways.append(_address(gateway))
+        elif int(mask, 16):  # a network, not all that lies behind a device
+            networks.append(ipaddress.IPv4Network((_address(target), _address(mask))))
+    firsts = [str(next(network.hosts())) for network in networks]  # a bridge's own end
+    return Neighbours(networks=tuple(networks), not_them=frozenset([*gateways, *own, *firsts]))
+
+
+def _address(text: str) -> str:
+    """Return an address as it stands in `/proc/net/route`."""
+    return socket.inet_ntoa(int(text, 16).to_bytes(4, "little"))
 
 
 def is_loopback(host: str) -> bool:

@@ -12,7 +12,7 @@ import anyio
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.serve.addresses import LOOPBACK, client_of, is_address
+from app.serve.addresses import LOOPBACK, NOBODY, Neighbours, client_of, is_address
 from app.serve.connections import HOLDING
 from app.serve.login import Login
 
@@ -70,6 +70,8 @@ class Policy:
     workers_port: int | None = None
     "The port where only the workers' API is served."
     login: Login | None = None
+    neighbours: Neighbours = NOBODY
+    "Containers that get no page: a job could use it, and nobody is asked for a login."
     max_upload_bytes: int = 200 * 2**20
 
 
@@ -166,6 +168,10 @@ class Front:
             return
         if path.startswith(AGENT):
             raise Refused(404, "not served")
+        if scope.get("client") and policy.neighbours.has(scope["client"][0]):
+            raise Refused(
+                403, "pages are not served to other containers; WARPBOARD_HOSTS names a proxy"
+            )
         host = _header(scope, b"host")
         if host is None or not self._is_host(host):
             raise Refused(421, "not served under this name; WARPBOARD_HOSTS names others")

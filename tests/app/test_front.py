@@ -1,12 +1,14 @@
 """What reaches pages and API: by host, origin, session and size, on a real server."""
 
 import asyncio
+import ipaddress
 import json
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +27,7 @@ from streamlit.runtime.uploaded_file_manager import UploadedFileRec
 from streamlit.web.server.starlette.starlette_app_utils import create_signed_value
 
 from app.serve import connections, front
-from app.serve.addresses import client_of
+from app.serve.addresses import Neighbours, client_of
 from app.serve.connections import Connections, GuardedProtocol
 from app.serve.front import Front, Policy
 from app.serve.login import Access, Login
@@ -401,6 +403,17 @@ def test_workers_port_serves_the_api_alone() -> None:
 
     assert pages_only == 200
     assert sent[0]["status"] == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/", 403), ("/_stcore/health", 200), ("/api/v1/health", 200)]
+)
+def test_a_neighbour_gets_the_api_and_no_page(path: str, status: int) -> None:
+    near = Neighbours(networks=(ipaddress.IPv4Network("127.0.0.0/8"),))
+    with served(Policy(neighbours=near)) as port:
+        assert ask(port, path, Host="localhost").status_code == status
+    with served(Policy(neighbours=replace(near, not_them=frozenset({"127.0.0.1"})))) as port:
+        assert ask(port, path, Host="localhost").status_code == 200
 
 
 def test_uploads_are_limited_in_size_and_number() -> None:

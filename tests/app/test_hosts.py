@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.serve import login
-from app.serve.addresses import LOOPBACK, base_path, served_hosts
+from app.serve.addresses import LOOPBACK, base_path, neighbours, served_hosts
 from app.serve.publish import VARIABLE, check_publishing, who_reaches
 from core.errors import UserError
 from tests.app.test_login import SECRETS
@@ -150,3 +150,36 @@ def test_base_path_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text
     monkeypatch.setenv("WARPBOARD_BASE_PATH", text)
     with pytest.raises(UserError, match="WARPBOARD_BASE_PATH"):
         base_path()
+
+
+ROUTES = """Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
+eth0\t00000000\t010012AC\t0003\t0\t0\t0\t00000000\t0\t0\t0
+eth0\t000012AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0
+tap0\t00000000\t00000000\t0001\t0\t0\t0\t00000000\t0\t0\t0
+eth1\t0001590A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0
+"""
+
+
+@pytest.mark.parametrize(
+    ("published", "address", "is_refused"),
+    [
+        ("127.0.0.1:8501", "172.18.0.3", True),
+        ("127.0.0.1:8501", "::ffff:172.18.0.3", True),
+        ("127.0.0.1:8501", "10.89.1.7", True),
+        ("127.0.0.1:8501", "172.18.0.1", False),  # the host, through the published port
+        ("127.0.0.1:8501", "10.89.1.1", False),
+        ("127.0.0.1:8501", "172.18.0.9", False),  # this container
+        ("127.0.0.1:8501", "127.0.0.1", False),
+        ("127.0.0.1:8501", "192.168.65.1", False),
+        ("0.0.0.0:8501", "172.18.0.3", False),
+        ("", "172.18.0.3", False),
+    ],
+)
+def test_other_containers_reach_no_page_that_is_published_for_this_host_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, published: str, address: str, is_refused: bool
+) -> None:
+    (tmp_path / "route").write_text(ROUTES)
+    monkeypatch.setattr(socket, "gethostbyname_ex", lambda name: (name, [], ["172.18.0.9"]))
+    monkeypatch.setenv("WARPBOARD_CONTAINER_PORT", published)
+
+    assert neighbours(tmp_path / "route").has(address) is is_refused
