@@ -261,6 +261,7 @@ def more_threads(step: StepWork, program: Program) -> Setting | None:
 
     Operators that take `FIXED_CPU_NS` a call or more; the rest stays. Only where OMP_NUM_THREADS
     holds the threads back, in the user's shell or by a launcher; cores of a rank are its share.
+    Other programs must leave the cores free: on a loaded host more threads wait for each other.
     """
     known = _THREADS.fullmatch(program.environment.get("threads", ""))
     if step.on_gpu or step.operations.empty or known is None:
@@ -278,7 +279,8 @@ def more_threads(step: StepWork, program: Program) -> Setting | None:
         latency_ns=step.latency_ns * (1 - saved / step.gpu_ns),
         host_decides=True,
         evidence=(
-            f"PyTorch used {threads} of {cores} cores, as OMP_NUM_THREADS says",
+            f"PyTorch used {threads} of {cores} cores, as OMP_NUM_THREADS says; others must leave "
+            "them free",
             f"{100 * share:.0f} % of the operators' time is in calls long enough for more threads",
         ),
     )
