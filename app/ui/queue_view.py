@@ -9,7 +9,7 @@ import streamlit as st
 from app.ui import cached, data, links, style
 from app.ui.format import ago, count, gpu_name, params_text, when
 from app.ui.shape import TELLING
-from app.ui.widgets import plain_markdown, status_badge
+from app.ui.widgets import markdown_with_code, plain_markdown, status_badge
 from core.errors import AppError
 from db import queue, status
 
@@ -195,21 +195,24 @@ def ended() -> None:
         return
     st.subheader("Ended last", anchor=False)
     for row in frame.to_dict("records"):
-        line = st.container(horizontal=True, vertical_alignment="center")
-        with line:
-            status_badge(row["status"])
-        line.page_link(
-            links.RUN, label=plain_markdown(row["name"]), query_params={"run_id": row["id"]}
-        )
-        at = when(row["finished_at"] or row["created_at"])
-        line.caption(plain_markdown(f"{gpu_name(row['gpu_model'])} \u00b7 {at}"))
-        if row["error"]:
-            error = shorten(str(row["error"]), 200, placeholder=" \u2026")
-            line.caption(plain_markdown(error), width="stretch")
-        if row["status"] in ("failed", "cancelled", "interrupted", "oom") and line.button(
-            "Retry", key=f"retry_{row['id']}", icon=":material/replay:"
-        ):
-            retry(row["id"])
+        with st.container(gap="xxsmall"):
+            _ended(row)
+
+
+def _ended(row: dict[str, Any]) -> None:
+    line = st.container(horizontal=True, vertical_alignment="center")
+    with line:
+        status_badge(row["status"])
+    line.page_link(links.RUN, label=plain_markdown(row["name"]), query_params={"run_id": row["id"]})
+    at = when(row["finished_at"] or row["created_at"])
+    line.caption(plain_markdown(f"{gpu_name(row['gpu_model'])} \u00b7 {at}"), width="stretch")
+    if row["status"] in ("failed", "cancelled", "interrupted", "oom") and line.button(
+        "Retry", key=f"retry_{row['id']}", icon=":material/replay:"
+    ):
+        retry(row["id"])
+    if row["error"]:
+        error = shorten(str(row["error"]), 200, placeholder=" \u2026")
+        st.caption(markdown_with_code(error))
 
 
 def retry(run_id: str) -> None:
