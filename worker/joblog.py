@@ -26,16 +26,21 @@ class JobLog:
         self._file = open(path, "a", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._sink = sink
         self._scrub = LogCleaner()
+        self._folder = f"{path.parent.resolve()}/"
         self._written = path.stat().st_size
         self._last_progress = (0.0, "")
 
     def line(self, message: str) -> None:
         """Log one line of a tool or of the program."""
-        self._emit("log", self._scrub.text(message))
+        self._emit("log", self._public(message))
 
     def state(self, message: str) -> None:
         """Log what the job itself does now."""
-        self._emit("state", self._scrub.text(message))
+        self._emit("state", self._public(message))
+
+    def _public(self, message: str) -> str:
+        """Return a line without the bundle's folder, which profilers print, and private names."""
+        return self._scrub.text(message.replace(self._folder, ""))
 
     def progress(self, progress: Mapping[str, Any]) -> None:
         """Tell how far the job is; not written to the file, at most ten times a second."""

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,14 @@ def fake_python() -> str:
 @pytest.fixture
 def gpu_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A host with one H100 and both profilers, as far as programs on PATH can tell."""
-    monkeypatch.setenv("PATH", f"{FAKE_TOOLS}{os.pathsep}{os.environ['PATH']}")
+    with tools_on_path(monkeypatch):
+        yield
+
+
+@contextmanager
+def tools_on_path(patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Put the stand-ins of the profilers and of nvidia-smi in front on PATH."""
+    patch.setenv("PATH", f"{FAKE_TOOLS}{os.pathsep}{os.environ['PATH']}")
     _forget_tools()
     yield
     _forget_tools()

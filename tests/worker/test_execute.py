@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from core.spec import JobSpec
+from tests.worker.conftest import FAKE_TOOLS, tools_on_path
 from worker import passes
 from worker.execute import JobLimits, execute, keeps_reports, warnings_of
 from worker.passes import GpuTarget
@@ -42,11 +43,40 @@ def by_pass(manifest: dict[str, Any], name: str) -> dict[str, Any]:
     return next(p for p in manifest["passes"] if p["pass"] == name)
 
 
-@pytest.mark.usefixtures("gpu_host")
-def test_a_job_with_all_profilers_leaves_a_whole_bundle(tmp_path: Path, fake_python: str) -> None:
-    manifest = run(tmp_path, fake_python, profilers=("nsys", "ncu", "memory", "trace"), repeats=2)
+Job = tuple[Path, dict[str, Any], list[str]]
+"""A folder with `bundle`, the manifest that came back, and the arguments that ncu was given."""
+
+
+def whole_job(folder: Path, reports: str, **options: Any) -> Job:
+    """Run a job on a host with both profilers that keeps reports `always` or `never`."""
+    with pytest.MonkeyPatch.context() as patch, tools_on_path(patch):
+        patch.setenv("FAKE_NCU_ARGV", str(folder / "argv.json"))
+        patch.setenv("WARPBOARD_KEEP_REPORTS", reports)
+        manifest = run(folder, str(FAKE_TOOLS / "fake_python"), **options)
+    return folder, manifest, json.loads((folder / "argv.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def every_pass(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """A job with all profilers that asks for its reports, on a host that never keeps them."""
+    profilers = ("nsys", "ncu", "memory", "trace")
+    asked = {"keep_reports": True}
+    folder = tmp_path_factory.mktemp("every-pass")
+    return whole_job(folder, "never", profilers=profilers, repeats=2, tools=asked)
+
+
+@pytest.fixture(scope="module")
+def full_set(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """A job with ncu's full set that asks for no reports, on a host that always keeps them."""
+    asked = {"ncu_set": "full", "keep_reports": False}
+    folder = tmp_path_factory.mktemp("full-set")
+    return whole_job(folder, "always", profilers=("nsys", "ncu"), tools=asked)
+
+
+def test_a_job_with_all_profilers_leaves_a_whole_bundle_without_reports(every_pass: Job) -> None:
+    folder, manifest, _ = every_pass
     assert manifest["status"] == "done"
-    assert manifest == json.loads((tmp_path / "bundle" / "manifest.json").read_text())
+    assert manifest == json.loads((folder / "bundle" / "manifest.json").read_text())
     outcomes = [(p["pass"], p["process"], p["outcome"]) for p in manifest["passes"]]
     assert outcomes == [
         ("clean", 0, "ok"),
@@ -64,29 +94,22 @@ def test_a_job_with_all_profilers_leaves_a_whole_bundle(tmp_path: Path, fake_pyt
         "memory_snapshot",
         "torch_trace",
     ]
-    left = {p.name for p in (tmp_path / "bundle").iterdir()}
+    left = {p.name for p in (folder / "bundle").iterdir()}
     assert left == {c["file"] for c in captures} | {"manifest.json", "log.txt"}
-    data = [(tmp_path / "bundle" / c["file"]).read_bytes() for c in captures]
+    data = [(folder / "bundle" / c["file"]).read_bytes() for c in captures]
     assert [hashlib.sha256(d).hexdigest() for d in data] == [c["sha256"] for c in captures]
     assert [len(d) for d in data] == [c["bytes"] for c in captures]
 
 
-@pytest.mark.usefixtures("gpu_host")
-def test_nsys_capture_keeps_its_numbers(tmp_path: Path, fake_python: str) -> None:
-    run(tmp_path, fake_python, profilers=("nsys",))
-    db = sqlite3.connect(tmp_path / "bundle" / "nsys-0.sqlite")
+def test_nsys_capture_keeps_its_numbers(every_pass: Job) -> None:
+    folder, _, _ = every_pass
+    db = sqlite3.connect(folder / "bundle" / "nsys-0.sqlite")
     row = db.execute('SELECT COUNT(*), SUM("end" - start) FROM CUPTI_ACTIVITY_KIND_KERNEL')
     assert row.fetchone() == (380, 2_184_310)
-    assert not list((tmp_path / "bundle").glob("*.nsys-rep"))
 
 
-@pytest.mark.usefixtures("gpu_host")
-def test_ncu_measures_each_launch_configuration_once(
-    tmp_path: Path, fake_python: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FAKE_NCU_ARGV", str(tmp_path / "argv.json"))
-    manifest = run(tmp_path, fake_python, profilers=("nsys", "ncu"))
-    argv = json.loads((tmp_path / "argv.json").read_text())
+def test_ncu_measures_each_launch_configuration_once(every_pass: Job) -> None:
+    folder, manifest, argv = every_pass
     notes = by_pass(manifest, "ncu")["notes"]
     assert argv[argv.index("--filter-mode") + 1] == "per-launch-config"
     assert argv[argv.index("--kernel-name-base") + 1] == "mangled"
@@ -98,7 +121,7 @@ def test_ncu_measures_each_launch_configuration_once(
     assert notes["num_launches"] == 38
     assert (notes["num_configurations"], notes["num_launches_in_nsys"]) == (17, 380)
     assert not [w for w in warnings_of(manifest) if w["code"] == "ncu_partial_coverage"]
-    with gzip.open(tmp_path / "bundle" / "ncu-0.raw.csv.gz", "rt") as file:
+    with gzip.open(folder / "bundle" / "ncu-0.raw.csv.gz", "rt") as file:
         hosts = {row["Host Name"] for row in csv.DictReader(file)}  # blank on the row of units
     assert hosts == {"", "127.0.0.1"}
 
@@ -115,9 +138,9 @@ def test_little_of_the_gpu_time_measured_is_a_warning(
     assert f"{share:.0%} of the GPU time" in said[0]
 
 
-@pytest.mark.usefixtures("gpu_host")
-def test_clocks_are_recorded_with_the_throttle_reason(tmp_path: Path, fake_python: str) -> None:
-    clocks = by_pass(run(tmp_path, fake_python), "clean")["clocks"]
+def test_clocks_are_recorded_with_the_throttle_reason(every_pass: Job) -> None:
+    _, manifest, _ = every_pass
+    clocks = by_pass(manifest, "clean")["clocks"]
     assert clocks["before"]["sm_clock_mhz"] == 1980
     assert clocks["during"]["temperature_c"]["max"] == 41
     assert clocks["during"]["throttle_reasons"] == ["sw_power_cap"]
@@ -252,12 +275,12 @@ def test_cancel_ends_the_job(tmp_path: Path, fake_python: str) -> None:
     assert [p["outcome"] for p in manifest["passes"]] == ["cancelled"]
 
 
-def test_log_and_manifest_name_no_folder_of_this_host(tmp_path: Path, fake_python: str) -> None:
-    run(tmp_path, fake_python)
-    written = (tmp_path / "bundle" / "log.txt").read_text()
-    written += (tmp_path / "bundle" / "manifest.json").read_text()
-    assert str(tmp_path) not in written
-    assert str(Path(fake_python).parent) not in written
+def test_log_and_manifest_name_no_folder_of_this_host(every_pass: Job) -> None:
+    folder, _, _ = every_pass
+    written = (folder / "bundle" / "log.txt").read_text()
+    written += (folder / "bundle" / "manifest.json").read_text()
+    assert str(folder) not in written
+    assert str(FAKE_TOOLS) not in written
 
 
 @pytest.mark.parametrize("asked", [False, True])
@@ -273,29 +296,18 @@ def test_reports_are_kept_as_the_job_asks_unless_the_host_says_otherwise(
     assert keeps_reports(JobSpec(workload="decode", keep_reports=asked)) is wanted
 
 
-@pytest.mark.usefixtures("gpu_host")
-@pytest.mark.parametrize("host", ["always", "never"])
-def test_reports_that_are_not_kept_are_in_no_bundle(
-    tmp_path: Path, fake_python: str, monkeypatch: pytest.MonkeyPatch, host: str
+def test_reports_are_in_the_bundle_where_the_host_keeps_them(
+    every_pass: Job, full_set: Job
 ) -> None:
-    monkeypatch.setenv("WARPBOARD_KEEP_REPORTS", host)
-
-    run(tmp_path, fake_python, profilers=("nsys", "ncu"), tools={"keep_reports": host == "never"})
-
-    reports = {p.name for p in (tmp_path / "bundle").glob("*-rep")}
-    assert reports == ({"nsys-0.nsys-rep", "ncu-0.ncu-rep"} if host == "always" else set())
+    reports = [
+        {p.name for p in (job[0] / "bundle").glob("*-rep")} for job in (every_pass, full_set)
+    ]
+    assert reports == [set(), {"nsys-0.nsys-rep", "ncu-0.ncu-rep"}]
 
 
-@pytest.mark.usefixtures("gpu_host")
-def test_full_set_keeps_the_most_sampled_instructions(
-    tmp_path: Path, fake_python: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FAKE_NCU_ARGV", str(tmp_path / "argv.json"))
-
-    manifest = run(tmp_path, fake_python, profilers=("nsys", "ncu"), tools={"ncu_set": "full"})
-
+def test_full_set_keeps_the_most_sampled_instructions(full_set: Job) -> None:
+    _, manifest, argv = full_set
     kinds = [c["kind"] for p in manifest["passes"] for c in p["captures"]]
     assert kinds.count("ncu_source") == 1
-    argv = json.loads((tmp_path / "argv.json").read_text())
     sections = {argv[i + 1] for i, word in enumerate(argv) if word == "--section"}
     assert {"WarpStateStats", "SourceCounters", "MemoryWorkloadAnalysis_Chart"} <= sections
