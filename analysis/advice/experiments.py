@@ -154,6 +154,8 @@ def _of_own_program(
         transfers=view.transfers,
         idle_host=view.by_step.idle_host,
         num_alloc_retries=int(view.summary.get("num_alloc_retries") or 0),
+        allocated_bytes=int(view.summary.get("allocated_bytes") or 0),
+        reserved_bytes=int(view.summary.get("reserved_bytes") or 0),
         has_graphs=bool(view.summary.get("num_graph_launches")),
         step_ns=_step_ns(view.by_step.facts),
     )

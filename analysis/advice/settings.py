@@ -24,6 +24,8 @@ from analysis.classify import Category
 from core.numbers import decimal
 from core.program_settings import checked_settings
 
+MUCH_RESERVED = 1.3
+"""From this many times what is in use on, the allocator's reserve is worth a word."""
 MIN_SHARE = 0.01
 """A change that could save less than this share of the step is not worth a run."""
 _ALLOCATION = r"^(?:cudaMalloc|cudaFree|cuMemAlloc|cuMemFree)(?:_v\d+)*$"
@@ -65,6 +67,9 @@ class Program:
     idle_host: pd.DataFrame = field(default_factory=pd.DataFrame)
     num_alloc_retries: int = 0
     "How often PyTorch's allocator found the memory full in a clean process."
+    allocated_bytes: int = 0
+    reserved_bytes: int = 0
+    "Peaks: what its tensors took, and what PyTorch's allocator held for them; 0 where unknown."
     has_graphs: bool = False
     "Whether it replays CUDA graphs."
     step_ns: float | None = None
@@ -149,7 +154,18 @@ def fused_optimizer(step: StepWork) -> Estimate | None:
     )
 
 
-def _saved(step: StepWork, ns: float, evidence: str) -> Estimate | None:
+def _memory_evidence(program: Program) -> Iterator[str]:
+    """Yield what says that the allocator's memory is in pieces that do not fit."""
+    if program.num_alloc_retries:
+        yield f"times that memory was full: {program.num_alloc_retries}"
+    if program.reserved_bytes > MUCH_RESERVED * program.allocated_bytes > 0:
+        reserved, used = (
+            decimal(n / 1e9, 3) for n in (program.reserved_bytes, program.allocated_bytes)
+        )
+        yield f"{reserved} GB are reserved for at most {used} GB in use"
+
+
+def _saved(step: StepWork, ns: float, *evidence: str) -> Estimate | None:
     """Return the step without a time, none where it is under `MIN_SHARE` of the step.
 
     latency [ns] = latency now - time of it in a step, at most 90 % of the step
@@ -160,7 +176,7 @@ def _saved(step: StepWork, ns: float, evidence: str) -> Estimate | None:
     return Estimate(
         latency_ns=step.latency_ns - min(ns, 0.9 * step.latency_ns),
         host_decides=True,
-        evidence=(evidence,),
+        evidence=evidence,
     )
 
 
@@ -190,13 +206,13 @@ def expandable_segments(step: StepWork, program: Program) -> Setting | None:
     rows = idle["call"].fillna("").astype(str).str.contains(_ALLOCATION)
     ns = float(idle.loc[rows, "step_idle_ns"].sum())
     count = float(calls.loc[calls["name"].str.contains(_ALLOCATION), "count"].sum())
-    full = f"; times that memory was full: {program.num_alloc_retries}"
     estimate = _saved(
         step,
         ns,
         f"the GPU idles for {decimal(ns / 1e6, 3)} ms of a {decimal(step.latency_ns / 1e6, 3)} ms "
         f"step while the host asks the driver for memory or gives it back ({count:.0f} calls in "
-        f"the profiled capture){full if program.num_alloc_retries else ''}",
+        "the profiled capture)",
+        *_memory_evidence(program),
     )
     name = "PYTORCH_ALLOC_CONF"
     name = name if name in program.settings else "PYTORCH_CUDA_ALLOC_CONF"

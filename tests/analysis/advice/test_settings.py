@@ -58,6 +58,14 @@ def test_idle_time_while_the_host_asks_the_driver_for_memory_is_what_growing_seg
     assert found["alloc_conf"].kind == "allocator"
 
 
+def test_memory_in_pieces_is_evidence_for_growing_segments() -> None:
+    facts = allocating("cudaMalloc", allocated_bytes=7_000_000_000, reserved_bytes=149_400_000_000)
+
+    found = offered(step(1000, [gemm(800)]), **facts)
+
+    assert "149 GB are reserved for at most 7 GB in use" in found["alloc_conf"].estimate.evidence
+
+
 def test_options_are_added_to_the_variable_that_the_program_ran_with() -> None:
     facts = allocating("cudaMalloc", settings={"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"})
 
