@@ -9,9 +9,9 @@ import dataclasses
 import json
 import os
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
@@ -172,30 +172,62 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _decoded(hint: Any, value: Any, folder: Path) -> Any:
-    origin = get_origin(hint)
+    return _decoder(hint)(value, folder)
+
+
+Decoder = Callable[[Any, Path], Any]
+"""Builds a value from what JSON carried; files are looked for in the folder."""
+
+
+@cache
+def _decoder(hint: Any) -> Decoder:
+    """Return what builds values of a type: looking types up once saves most of the time."""
+    origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        if value is None and type(None) in get_args(hint):
-            return None
-        return _decoded(_fitting(get_args(hint), value), value, folder)
+        return partial(_decoded_union, args)
     if origin is tuple:
-        item, *_ = get_args(hint)
-        return tuple(_decoded(item, v, folder) for v in _of(list, value))
+        return partial(_decoded_tuple, args[0])
     if hint is Any or hint is object:
-        return value
+        return lambda value, folder: value
     if origin is not None:  # Mapping[str, ...]: free of shape, and JSON alone
-        return _of(dict, value)
-    return _decoded_record(hint, value, folder)
+        return lambda value, folder: _of(dict, value)
+    if dataclasses.is_dataclass(hint) and hint is not JobSpec:
+        kinds = _hints(hint)  # type: ignore[arg-type]
+        fields = [(f.name, _decoder(kinds[f.name])) for f in dataclasses.fields(hint)]
+        return partial(_decoded_record, hint, fields)
+    if hint in (str, int, bool):
+        return lambda value, folder: _of(hint, value)
+    return partial(_decoded_single, hint)
 
 
-def _fitting(hints: tuple[Any, ...], value: Any) -> Any:
-    """Return which of several types a value was written from."""
-    for hint in hints:
+def _decoded_union(hints: tuple[Any, ...], value: Any, folder: Path) -> Any:
+    if value is None and type(None) in hints:
+        return None
+    for hint in hints:  # which of several types it was written from
         if isinstance(hint, type) and hint in _PLAIN and type(value) is hint:
-            return hint
-    return next(h for h in hints if h is not type(None))
+            return value
+    return _decoded(next(h for h in hints if h is not type(None)), value, folder)
 
 
-def _decoded_record(hint: Any, value: Any, folder: Path) -> Any:
+def _decoded_tuple(item: Any, value: Any, folder: Path) -> tuple[Any, ...]:
+    values = _of(list, value)
+    if item in _PLAIN and set(map(type, values)) <= {item}:
+        return tuple(values)
+    decode = _decoder(item)
+    return tuple(decode(v, folder) for v in values)
+
+
+def _decoded_record(
+    kind: Any, fields: Sequence[tuple[str, Decoder]], value: Any, folder: Path
+) -> Any:
+    given = _of(dict, value)
+    values = {name: decode(given[name], folder) for name, decode in fields}
+    if not is_plain_name(values.get("file_name", "none")):
+        raise ValueError(f"{values['file_name']!r:.60} is no name of a file")
+    return kind(**values)
+
+
+def _decoded_single(hint: Any, value: Any, folder: Path) -> Any:
     if hint is Columns:
         return Columns(_of(dict, _of(dict, value)["columns"]))
     if hint is StoredTable:
@@ -206,14 +238,6 @@ def _decoded_record(hint: Any, value: Any, folder: Path) -> Any:
         return _inside(folder, _of(str, value))
     if hint is JobSpec:
         return JobSpec.from_dict(_of(dict, value))
-    if dataclasses.is_dataclass(hint):
-        given, kinds = _of(dict, value), _hints(hint)  # type: ignore[arg-type]
-        fields = {
-            f.name: _decoded(kinds[f.name], given[f.name], folder) for f in dataclasses.fields(hint)
-        }
-        if not is_plain_name(fields.get("file_name", "none")):
-            raise ValueError(f"{fields['file_name']!r:.60} is no name of a file")
-        return hint(**fields)  # type: ignore[operator]
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint(value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):

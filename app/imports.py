@@ -169,7 +169,7 @@ def _store(db: Any, data_dir: DataDir, run: AssembledRun, given: Given, source: 
     data = run.data
     known = ended_run(db, data.run_id) or run_with_content(db, data.content_hash)
     if known is None:
-        manifest = _manifest_of(given, run)
+        manifest = None if given.is_kept else _manifest_of(given, run)
         key = imported_gpu(data.gpu)
         row = _row(data, given, source)
         run_id = new_id()
@@ -177,7 +177,9 @@ def _store(db: Any, data_dir: DataDir, run: AssembledRun, given: Given, source: 
             if key is not None:
                 store_gpu(db, key, None, _gpu_record(data.gpu))
             insert_imported(db, data_dir, run_id, run, row | {"gpu_id": key})
-            if manifest is not None:
+            if given.is_kept and data.job is not None:
+                _move_manifest(data_dir, given, run_id)
+            elif manifest is not None:
                 _keep_manifest(data_dir, given, run, run_id, manifest)
             return _result(db, run_id, is_new=True)
         except sqlite3.IntegrityError:
@@ -218,20 +220,25 @@ def _folder(given: Given) -> Path:
     return given.paths[0] if given.paths[0].is_dir() else given.paths[0].parent
 
 
+def _move_manifest(data_dir: DataDir, given: Given, run_id: str) -> None:
+    """Move the manifest of a bundle that is as it is kept."""
+    from captures.manifest import MANIFEST
+
+    stored = data_dir.captures / run_id
+    stored.mkdir(parents=True, exist_ok=True)
+    os.replace(_folder(given) / MANIFEST, stored / MANIFEST)
+
+
 def _keep_manifest(
     data_dir: DataDir, given: Given, run: AssembledRun, run_id: str, manifest: dict[str, Any]
 ) -> None:
     """Keep a bundle's manifest too: `reparse` needs what its passes measured themselves."""
     from app.kept_manifest import keep_manifest
     from captures.identity import device_salt
-    from captures.manifest import MANIFEST
     from captures.private import PrivateWords
 
     stored = data_dir.captures / run_id
     stored.mkdir(parents=True, exist_ok=True)
-    if given.is_kept:
-        os.replace(_folder(given) / MANIFEST, stored / MANIFEST)
-        return
     words = None if given.keep_private else PrivateWords(salt=device_salt(data_dir.root))
     keep_manifest(manifest, run, stored, words)
 
