@@ -66,7 +66,7 @@ def make_timed(session, ref, number, torch):
     is_compiling, is_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
     waiting, rows = session.waiting, session.rows
     generation, thread = session.generation, session.thread
-    counts_steps = session.num_steps > 0
+    counts_steps, is_in_backward = session.num_steps > 0, session.is_in_backward
     record = None
 
     def timed(*args, **kwargs):
@@ -84,6 +84,8 @@ def make_timed(session, ref, number, torch):
             if get_ident() != thread:
                 return module._call_impl(*args, **kwargs)
             flags = GRAD if is_grad_enabled() else 0
+            if flags and is_in_backward():
+                return module._call_impl(*args, **kwargs)
             # A training step is over with its optimizer: of its calls only the first's start tells.
             is_part = flags and session.is_training
             is_inner = is_part and not session.is_between

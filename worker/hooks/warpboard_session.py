@@ -120,6 +120,7 @@ class Session:
         self.torch = torch
         self.waiting = module._global_forward_pre_hooks
         self.is_grad_enabled = torch.is_grad_enabled
+        self.is_in_backward = backward_test(torch)
         calls = sibling("warpboard_calls")
         self.before_call, self.after_call = calls.make_hooks(self, torch)
         self._make_capture()
@@ -227,6 +228,8 @@ class Session:
         if number < 0 or get_ident() != self.thread:
             return False
         with_grad = self.is_grad_enabled()
+        if with_grad and self.is_in_backward():
+            return False
         is_inner = self.is_training and with_grad and not self.is_between
         if not self.is_marked:
             self.boundary(number, with_grad)
@@ -534,6 +537,15 @@ def sibling(name):
         sys.modules[name] = module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     return sys.modules[name]
+
+
+def backward_test(torch):
+    """Return what tells whether this thread is in a backward pass.
+
+    Activation checkpoints call a part of the model there once more: no call of the program's own.
+    """
+    task = getattr(torch._C, "_current_graph_task_id", None)
+    return (lambda: task() != -1) if task is not None else (lambda: False)
 
 
 def device_index_of(owner, torch):

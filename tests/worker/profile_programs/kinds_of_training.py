@@ -5,6 +5,7 @@ import traceback
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 torch.set_num_threads(1)
 
@@ -50,6 +51,28 @@ def critic_and_generator():
         of_generator.step()
 
 
+class Checkpointed(nn.Module):
+    """Its parts are called once more in the backward pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x):
+        for part, is_reentrant in zip(self.parts, (False, True, False), strict=True):
+            x = checkpoint(part, x, use_reentrant=is_reentrant)
+        return x
+
+
+def activation_checkpoints():
+    net = Checkpointed()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    for _ in range(9):
+        net(torch.ones(2, 8)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 def closure():
     net = make_net()
     optimizer = torch.optim.LBFGS(net.parameters(), max_iter=3)
@@ -77,6 +100,7 @@ KINDS = (
     two_optimizers_that_are_kept,
     critic_and_generator,
     closure,
+    activation_checkpoints,
     several_models,
 )
 for kind in KINDS:
