@@ -27,7 +27,7 @@ class Params(ParallelParams):
     """Parameters of `allreduce`."""
 
     gpus: int = param(
-        2, doc="GPUs of one host, a rank on each; on a CPU: processes", minimum=2, maximum=64,
+        2, doc="GPUs of one host, one rank each; on a CPU: processes", minimum=2, maximum=64,
         basic=True,
     )  # fmt: skip
     min_bytes: int = param(
@@ -37,11 +37,13 @@ class Params(ParallelParams):
         1 << 30, doc="largest buffer", unit="B", minimum=64, maximum=1 << 34, smallest=1 << 14,
         basic=True,
     )  # fmt: skip
-    factor: int = param(2, doc="from one size to the next", minimum=2, maximum=1 << 20, smallest=4)
-    calls: int = param(
-        20, doc="calls of a size, timed together", minimum=1, maximum=10_000, smallest=3
+    factor: int = param(
+        2, doc="factor from one size to the next", minimum=2, maximum=1 << 20, smallest=4
     )
-    dtype: str = param("fp32", doc="type of an element", choices=("fp32", "bf16"), basic=True)
+    calls: int = param(
+        20, doc="calls per size, timed together", minimum=1, maximum=10_000, smallest=3
+    )
+    dtype: str = param("fp32", doc="element type", choices=("fp32", "bf16"), basic=True)
 
     def __post_init__(self) -> None:
         ParallelParams.__post_init__(self)

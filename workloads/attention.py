@@ -36,15 +36,17 @@ TRITON_HEAD_DIMS = (16, 32, 64, 128)
 class Params(CommonParams):
     """Parameters of `attention`."""
 
-    implementation: str = param("naive", doc="whose code", choices=IMPLEMENTATIONS, basic=True)
+    implementation: str = param(
+        "naive", doc="which implementation runs", choices=IMPLEMENTATIONS, basic=True
+    )
     backend: str = param("auto", doc="backend of sdpa", choices=BACKENDS, basic=True)
-    batch: int = param(4, doc="sequences at once", minimum=1, smallest=1, basic=True)
-    heads: int = param(32, doc="heads", minimum=1, smallest=2)
+    batch: int = param(4, doc="batch size, in sequences", minimum=1, smallest=1, basic=True)
+    heads: int = param(32, doc="attention heads", minimum=1, smallest=2)
     seq_len: int = param(
-        2048, doc="tokens a sequence", unit="tokens", minimum=16, maximum=65536, smallest=64,
+        2048, doc="sequence length", unit="tokens", minimum=16, maximum=65536, smallest=64,
         basic=True,
     )  # fmt: skip
-    head_dim: int = param(128, doc="width of a head", minimum=8, maximum=256, smallest=16)
+    head_dim: int = param(128, doc="head dimension", minimum=8, maximum=256, smallest=16)
     causal: bool = param(False, doc="each token sees only those before it", basic=True)
     dtype: str = param(
         "fp16", doc="inputs and outputs", choices=("fp32", "tf32", "bf16", "fp16"),

@@ -21,11 +21,11 @@ class Params(CommonParams):
     argv: str = param(
         "[]", doc='program and arguments as a JSON list: ["/path/program", "-n"]', basic=True
     )
-    name: str = param("", doc="what the program is called here; empty: its file's name", basic=True)
+    name: str = param("", doc="display name; empty: the program's file name", basic=True)
     cwd: str = param("", doc="working directory; empty: the worker's", basic=True)
-    ranges: str = param("", doc="NVTX ranges to keep, joined by commas; empty: all", basic=True)
+    ranges: str = param("", doc="NVTX ranges to keep, separated by commas; empty: all", basic=True)
     timeout_s: float = param(
-        600.0, doc="longest time of one run", unit="s", minimum=0.1, maximum=86_400
+        600.0, doc="time limit of one run", unit="s", minimum=0.1, maximum=86_400
     )
     iterations: int = param(
         0, doc="steps to measure, then the program is ended; 0 is all of them", minimum=0,

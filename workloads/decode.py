@@ -36,7 +36,7 @@ class Params(LlamaParams):
     """Parameters of `decode`."""
 
     context: int = param(
-        512, doc="tokens attended, the new one included", unit="tokens",
+        512, doc="context length, the new token included", unit="tokens",
         minimum=2, maximum=1_048_576, smallest=32, basic=True,
     )  # fmt: skip
     weights: str = param(
@@ -46,7 +46,7 @@ class Params(LlamaParams):
         choices=("native", "int8", "fp8"),
     )  # fmt: skip
     attention: str = param(
-        "sdpa", doc="sdpa, naive with its parts as ranges, or our Triton kernel for one query",
+        "sdpa", doc="sdpa, naive with a range around each part, or our Triton kernel for one query",
         choices=("sdpa", "naive", "triton"),
     )  # fmt: skip
     cuda_graph: bool = param(False, doc="capture the step as one CUDA graph by hand", basic=True)

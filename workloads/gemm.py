@@ -37,18 +37,27 @@ class Params(CommonParams):
 
     m: int = param(16, doc="rows of a", minimum=1, maximum=65536, smallest=4, basic=True)
     n: int = param(11008, doc="rows of b", minimum=1, maximum=262144, smallest=64, basic=True)
-    k: int = param(4096, doc="length of rows", minimum=1, maximum=262144, smallest=64, basic=True)
+    k: int = param(
+        4096,
+        doc="inner dimension, the row length of a and b",
+        minimum=1,
+        maximum=262144,
+        smallest=64,
+        basic=True,
+    )
     dtype: str = param(
         "bf16", doc="of a and b; fp8 needs compute capability 8.9",
         choices=("fp32", "tf32", "bf16", "fp16", "fp8"), smallest="fp32", basic=True,
     )  # fmt: skip
-    implementation: str = param("cublas", doc="whose code", choices=IMPLEMENTATIONS, basic=True)
-    tile_m: int = param(16, doc="triton: rows of a block", choices=POWERS, basic=True)
-    tile_n: int = param(64, doc="triton: columns of a block", choices=POWERS, basic=True)
-    tile_k: int = param(64, doc="triton: step along K", choices=POWERS)
-    split_k: int = param(1, doc="triton: blocks that share K", minimum=1, maximum=64)
-    warps: int = param(4, doc="triton: warps a block", choices=(1, 2, 4, 8, 16))
-    stages: int = param(3, doc="triton: loads in flight", minimum=1, maximum=8)
+    implementation: str = param(
+        "cublas", doc="which implementation runs", choices=IMPLEMENTATIONS, basic=True
+    )
+    tile_m: int = param(16, doc="triton: tile size along M", choices=POWERS, basic=True)
+    tile_n: int = param(64, doc="triton: tile size along N", choices=POWERS, basic=True)
+    tile_k: int = param(64, doc="triton: tile size along K", choices=POWERS)
+    split_k: int = param(1, doc="triton: split-K factor", minimum=1, maximum=64)
+    warps: int = param(4, doc="triton: warps per block", choices=(1, 2, 4, 8, 16))
+    stages: int = param(3, doc="triton: pipeline stages", minimum=1, maximum=8)
 
     def __post_init__(self) -> None:
         for name in ("n", "k"):

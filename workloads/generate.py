@@ -33,14 +33,14 @@ class Params(LlamaParams):
     """Parameters of `generate`."""
 
     prompt: int = param(
-        512, doc="tokens of the prompt", unit="tokens", minimum=1, maximum=1_048_576, smallest=16,
+        512, doc="prompt length", unit="tokens", minimum=1, maximum=1_048_576, smallest=16,
         basic=True,
     )  # fmt: skip
     new_tokens: int = param(
         32, doc="tokens to generate", unit="tokens", minimum=2, maximum=65536, smallest=4,
         basic=True,
     )  # fmt: skip
-    vocab: int = param(32_000, doc="vocabulary", minimum=2, smallest=256)
+    vocab: int = param(32_000, doc="vocabulary size", minimum=2, smallest=256)
     cuda_graph: bool = param(
         False, doc="capture one decode step as a CUDA graph by hand and replay it", basic=True
     )

@@ -22,20 +22,22 @@ class LlamaParams(CommonParams):
     d_model: int = param(4096, doc="model width", minimum=8, maximum=65536, smallest=64, basic=True)
     heads: int = param(32, doc="query heads", minimum=1, maximum=1024, smallest=4, basic=True)
     kv_heads: int = param(
-        32, doc="key and value heads; fewer than heads is GQA", minimum=1, smallest=2
+        32, doc="key and value heads; fewer than query heads is GQA", minimum=1, smallest=2
     )
-    ff: int = param(11008, doc="width of the MLP", minimum=8, smallest=128)
+    ff: int = param(11008, doc="hidden width of the MLP", minimum=8, smallest=128)
     vocab: int = param(
-        0, doc="vocabulary of embedding and head; 0 leaves both out", minimum=0, smallest=0
+        0, doc="vocabulary size; 0 leaves out embedding and output head", minimum=0, smallest=0
     )
-    batch: int = param(1, doc="sequences at once", minimum=1, maximum=4096, smallest=1, basic=True)
+    batch: int = param(
+        1, doc="batch size, in sequences", minimum=1, maximum=4096, smallest=1, basic=True
+    )
     dtype: str = param(
-        "bf16", doc="weights and activations", choices=("fp32", "bf16", "fp16"),
+        "bf16", doc="type of weights and activations", choices=("fp32", "bf16", "fp16"),
         smallest="fp32", basic=True,
     )  # fmt: skip
     rope: bool = param(True, doc="rotary position embedding")
     attention: str = param(
-        "sdpa", doc="sdpa, or naive with its parts as ranges", choices=("sdpa", "naive")
+        "sdpa", doc="sdpa, or naive with a range around each part", choices=("sdpa", "naive")
     )
     compile: str = param("none", doc="torch.compile mode", choices=COMPILE_MODES, basic=True)
 

@@ -33,7 +33,7 @@ class Params(CommonParams):
         32_768, doc="tokens", unit="tokens", minimum=1, maximum=2**24, smallest=256, basic=True
     )
     experts: int = param(64, doc="experts", minimum=1, maximum=4096, smallest=8, basic=True)
-    top_k: int = param(2, doc="experts a token", minimum=1, maximum=64, basic=True)
+    top_k: int = param(2, doc="experts per token", minimum=1, maximum=64, basic=True)
     implementation: str = param(
         "route", doc="router alone, or with grouping", choices=IMPLEMENTATIONS, basic=True
     )

@@ -26,7 +26,7 @@ class Params(LlamaParams):
     """Parameters of `prefill`."""
 
     seq_len: int = param(
-        2048, doc="tokens of the prompt", unit="tokens", minimum=1, maximum=1_048_576, smallest=32,
+        2048, doc="prompt length", unit="tokens", minimum=1, maximum=1_048_576, smallest=32,
         basic=True,
     )  # fmt: skip
 

@@ -65,7 +65,7 @@ class ParallelParams(CommonParams):
     """Settings of a workload that can run on several GPUs of one host, a process (rank) on each."""
 
     gpus: int = param(
-        1, doc="GPUs of one host, a rank on each; on a CPU: processes", minimum=1, maximum=64,
+        1, doc="GPUs of one host, one rank each; on a CPU: processes", minimum=1, maximum=64,
         basic=True,
     )  # fmt: skip
     profiled_ranks: str = param(

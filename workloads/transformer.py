@@ -36,14 +36,14 @@ class Params(ParallelParams):
 
     layers: int = param(12, doc="layers", minimum=1, maximum=512, smallest=2)
     d_model: int = param(768, doc="model width", minimum=8, maximum=65536, smallest=64)
-    heads: int = param(12, doc="heads", minimum=1, maximum=1024, smallest=4)
-    ff: int = param(3072, doc="width of the MLP", minimum=8, smallest=128)
-    vocab: int = param(10_000, doc="vocabulary", minimum=2, smallest=256)
+    heads: int = param(12, doc="attention heads", minimum=1, maximum=1024, smallest=4)
+    ff: int = param(3072, doc="hidden width of the MLP", minimum=8, smallest=128)
+    vocab: int = param(10_000, doc="vocabulary size", minimum=2, smallest=256)
     seq_len: int = param(
-        256, doc="tokens a sequence", unit="tokens", minimum=1, maximum=65536, smallest=32,
+        256, doc="sequence length", unit="tokens", minimum=1, maximum=65536, smallest=32,
         basic=True,
     )  # fmt: skip
-    batch: int = param(4, doc="sequences at once", minimum=1, smallest=2, basic=True)
+    batch: int = param(4, doc="batch size, in sequences", minimum=1, smallest=2, basic=True)
     dtype: str = param(
         "fp32",
         doc="fp32; tf32: fp32 with TF32 matrix products; bf16: autocast over fp32 weights",
@@ -54,7 +54,11 @@ class Params(ParallelParams):
     attention: str = param(
         "naive", doc="implementation of attention", choices=("naive", "sdpa"), basic=True
     )
-    mlp: str = param("gelu", doc="MLP of two matrices, or three", choices=("gelu", "swiglu"))
+    mlp: str = param(
+        "gelu",
+        doc="MLP with two weight matrices, or with three (gated)",
+        choices=("gelu", "swiglu"),
+    )
     compile: str = param("none", doc="torch.compile mode", choices=COMPILE_MODES, basic=True)
     keep_graph: bool = param(
         False, doc="mode forward: keep activations as for a backward pass (needs more memory)"
@@ -65,7 +69,7 @@ class Params(ParallelParams):
     )
     scaling: str = param(
         "strong",
-        doc="strong: `batch` is the job's, shared by its GPUs; weak: it grows with them",
+        doc="strong: `batch` is split over the GPUs; weak: every GPU gets `batch`",
         choices=SCALING,
     )
 
