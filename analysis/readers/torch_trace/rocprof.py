@@ -9,6 +9,7 @@ import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 _GPU = re.compile(r"GPU ?(\d+)")
@@ -26,11 +27,20 @@ _Key = tuple[int, int, int]
 """Process, thread and start in us, as spans and arrows both state them."""
 
 
-def from_rocprof(events: Iterable[Any]) -> Iterator[Any]:
-    """Yield the events; spans of rocprof, with what they say told as PyTorch tells it, at the end.
+def from_rocprof(events: Iterator[Any]) -> Iterator[Any]:
+    """Return the events, those of rocprof as PyTorch tells them; the first span says whose it is.
 
-    Anything else is passed on as it comes.
+    Anything else is passed on as it comes, and costs nothing.
     """
+    head: list[Any] = []
+    for event in events:
+        head.append(event)
+        if isinstance(event, dict) and event.get("ph") == "X":
+            return _retold(chain(head, events)) if _is_span(event) else chain(head, events)
+    return iter(head)
+
+
+def _retold(events: Iterable[Any]) -> Iterator[Any]:
     names: dict[int, str] = {}
     spans: list[Event] = []
     arrows: list[Event] = []
@@ -39,14 +49,13 @@ def from_rocprof(events: Iterable[Any]) -> Iterator[Any]:
             yield event
         elif _is_span(event):
             spans.append(event)
-        elif spans and event.get("cat") == "DataFlow":
+        elif event.get("cat") == "DataFlow":
             arrows.append(event)
         else:
             if event.get("ph") == "M" and event.get("name") == "process_name":
                 _note_process(names, event)
             yield event
-    if spans:
-        yield from _told(spans, names, arrows)
+    yield from _told(spans, names, arrows)
 
 
 def _is_span(event: Event) -> bool:
