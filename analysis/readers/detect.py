@@ -182,6 +182,8 @@ def _check_is_nsys(path: Path) -> None:
     except sqlite3.Error:
         return  # a damaged database is the reader's to explain
     refuse_nvprof(path, names)
+    if any(name.startswith("rocpd_") for name in names):
+        raise CaptureError(path, "this is a database of ROCm's profiler (rocpd)", _AMD)
     known = ("CUPTI_ACTIVITY", "NVTX_", "TARGET_INFO", "META_DATA_", "EXPORT_META_DATA", "OSRT_")
     markers = {"StringIds", "ANALYSIS_DETAILS", "PROCESSES", "ThreadNames"}
     if names and not markers & names and not any(n.startswith(known) for n in names):

@@ -154,3 +154,12 @@ def test_what_nsys_prints_at_its_end_is_its_text_table_however_the_report_was_ma
     )
     with pytest.raises(CaptureError, match="text table of nsys stats"):
         read(path)
+
+
+def test_a_database_of_rocm_is_named_for_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "28_results.db"
+    with closing(sqlite3.connect(path)) as made:
+        made.execute("CREATE TABLE rocpd_kernel_dispatch (id INTEGER)")
+        made.commit()
+    with pytest.raises(CaptureError, match="ROCm's profiler"):
+        detect(path)
