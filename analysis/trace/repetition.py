@@ -116,11 +116,12 @@ class _Loop:
     "Share of the similar turns that are equal to the usual one."
 
     @property
-    def launched(self) -> tuple[int, float]:
-        """Return how much its usual turns launch, in tenths of an order of magnitude, and how equal
-        they are.
+    def launched(self) -> tuple[int, int, float]:
+        """Return how much its usual turns launch, in tenths of an order of magnitude, how many
+        turns of any kind it cuts, in powers of two, and how equal the usual ones are.
         """
-        return round(10 * np.log10(max(self.num_turns * self.size, 1))), self.exact
+        much = round(10 * np.log10(max(self.num_turns * self.size, 1)))
+        return much, round(np.log2(len(self.cuts))), self.exact
 
     @property
     def num_turns(self) -> int:

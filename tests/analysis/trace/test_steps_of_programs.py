@@ -161,6 +161,18 @@ def test_checkpoints_and_logs_are_no_steps(now_and_then: list[str]) -> None:
     assert (document["count"], document["num_kernels"]) == (24, len(TRAIN))
 
 
+@pytest.mark.parametrize(("num_own", "num_shared"), [(1, 4), (2, 8), (3, 8), (4, 6), (5, 8)])
+def test_two_variants_of_one_program_one_after_the_other_are_two_kinds_of_step(
+    num_own: int, num_shared: int
+) -> None:
+    """A benchmark runs each variant ten times: some kernels differ, one clears more at its end."""
+    shared = [*[f"part {i}" for i in range(num_shared)], "DtoH", "wait"]
+    plain = [*[f"plain {i}" for i in range(num_own)], *shared, "memset"]
+    tiled = [*[f"tiled {i}" for i in range(num_own)], *shared]
+
+    assert found([*plain * 10, *tiled * 10])["count"] == 20
+
+
 def test_two_optimizers_that_take_turns_are_one_step() -> None:
     critic = [*[f"g_{k}" for k in LAYER] * 3, *[f"d_{k}" for k in LAYER] * 4, *[ADAM] * 2]
     generator = [*critic[:-2], *[f"gb_{k}" for k in LAYER] * 3, *[ADAM] * 3]
