@@ -383,6 +383,8 @@ def _exclusions(
     reasons: list[str | None] = [None] * len(frame)
     for i in np.flatnonzero((kind != 0) | tunes | (size + transfers == 0)).tolist():
         differs = f"({size[i]} kernels, usual {typical:.0f})"
+        if size[i] == typical:
+            differs = "(as many kernels, of other names)"
         if not size[i] and not transfers[i]:
             reasons[i] = "no GPU work"
         elif tunes[i]:
