@@ -162,6 +162,27 @@ def test_run_that_cannot_be_stored_here_is_kept_and_the_place_is_named(
     assert (tmp_path / "bundle-kept" / "manifest.json").is_file()
 
 
+def test_run_whose_delivery_is_stopped_is_kept_and_the_place_is_named(
+    dashboard, bundle, monkeypatch, tmp_path, capsys
+):
+    url, _ = dashboard
+
+    def stopped(*words, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.subprocess, "run", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        deliver(bundle, out=None, url=None, token_file=None)
+    kept = tmp_path / "bundle-kept"
+    assert f"the run is kept in {kept}" in capsys.readouterr().err
+
+    kept.rename(bundle)
+    monkeypatch.setattr(module._Dashboard, "_upload", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        send(bundle, url)
+    assert (kept / "manifest.json").is_file()
+
+
 def test_installation_that_only_profiles_leaves_the_run_in_a_folder_and_says_so_first(
     bundle, monkeypatch, tmp_path, capsys
 ):

@@ -181,7 +181,8 @@ def _run(args: argparse.Namespace, words: list[str]) -> int:
         with _interrupts(stop):
             manifest = _measure(job, own, progress, stop, limits, args.name)
         note(progress.summary(manifest))
-        where = deliver(folder, out=args.out, url=args.to, token_file=args.token_file)
+        with _stops_at_once():
+            where = deliver(folder, out=args.out, url=args.to, token_file=args.token_file)
         if args.json:
             print_json({"schema_version": 1, "run": where, "status": manifest["status"]})
         return _exit_code(own, manifest, is_stopped=stop.is_set())
@@ -266,6 +267,20 @@ def _interrupts(stop: threading.Event) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _stops_at_once() -> Iterator[None]:
+    """Let SIGTERM end what runs as Ctrl-C does."""
+
+    def interrupted(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _measure(

@@ -72,9 +72,13 @@ def deliver(folder: Path, *, out: Path | None, url: str | None, token_file: Path
     if out is not None:
         note(f"warpboard: to view it: warpboard import {out}")
         return str(out)
-    if url is not None:
-        return _send_or_keep(folder, _Dashboard(url, read_token(token_file)))
-    return _import_or_keep(folder)
+    try:
+        if url is not None:
+            return _send_or_keep(folder, _Dashboard(url, read_token(token_file)))
+        return _import_or_keep(folder)
+    except KeyboardInterrupt:
+        note(f"warpboard: the run is kept in {_keep(folder)}")
+        raise
 
 
 def _import_or_keep(folder: Path) -> str:
