@@ -350,6 +350,23 @@ def test_short_steps_in_a_row_cost_an_event_each_four_and_their_times_are_those_
     assert sum(summed[2:]) == pytest.approx(whole, rel=0.05, abs=2_000_000)
 
 
+def test_where_the_driver_makes_no_event_pytorch_s_own_are_taken(with_torch):
+    output, _ = with_torch("""
+import torch, warpboard_session
+events = warpboard_session.sibling("warpboard_events")
+torch.version.cuda = "13.0"
+class Driver:
+    def __init__(self, library): self.library = library
+    def new(self):
+        if self.library != "libcuda.so.1" or refuses: raise OSError("cuEventCreate failed")
+events.DriverEvents = Driver
+for refuses in (False, True):
+    print(type(events.make_events(torch).api).__name__)
+""")
+
+    assert output.split() == ["Driver", "TorchEvents"]
+
+
 def test_steps_of_another_kind_are_in_no_group(with_torch):
     script = (PROGRAMS / "counted_cuda.py").read_text()
     _, [process] = with_torch(script, "prefill and decode", 1)

@@ -207,7 +207,9 @@ def make_events(torch):
     """Return the events of this process."""
     if torch.version.cuda:
         try:
-            return Events(torch, DriverEvents("libcuda.so.1"))
+            driver = DriverEvents("libcuda.so.1")
+            driver.new()
+            return Events(torch, driver)
         except (OSError, AttributeError):
             pass
     return Events(torch, TorchEvents(torch))
