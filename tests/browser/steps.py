@@ -80,6 +80,7 @@ def no_trace(page: Any) -> None:
 
 def one_process(page: Any) -> None:
     """Ask for one process of the clean pass: a journey wants the way, not the statistics."""
+    calm(page)  # a page that is drawn anew under the hand drops what was typed
     box = page.get_by_role("spinbutton", name="Processes")
     box.fill("1")
     box.press("Enter")
