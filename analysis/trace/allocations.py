@@ -76,11 +76,14 @@ def _curve(events: Allocations) -> _Curve:
     if is_counted:
         baseline = max(int(level[0] - events.num_bytes[0]), 0)
     else:
-        is_release = events.num_bytes < 0
+        # A file may state any size: their sum shall stay a number of 64 bits.
+        most = 2**61 // len(events)
+        num_bytes = np.clip(events.num_bytes, -most, most)
+        is_release = num_bytes < 0
         known = np.unique(events.address[~is_release])
         is_foreign = is_release & ~np.isin(events.address, known)
-        level = np.cumsum(events.num_bytes)
-        baseline = max(int(-events.num_bytes[is_foreign].sum()), -int(level.min()), 0)
+        level = np.cumsum(num_bytes)
+        baseline = max(int(-num_bytes[is_foreign].sum()), -int(level.min()), 0)
         level = level + baseline
     return _Curve(
         time_ns=events.time_ns,

@@ -197,12 +197,18 @@ def _up(ranges: HostRanges, values: Int64s) -> Int64s:
     return total
 
 
+_MAX_ABOVE = 2048
+"""No program nests its calls deeper; a file made to keep us busy does."""
+
+
 def _is_outermost(ranges: HostRanges, group_of: Int32s) -> Bools:
-    """Mark the ranges that are outermost in their group."""
+    """Mark the ranges that are outermost in their group, among `_MAX_ABOVE` around each."""
     is_outer = np.ones(len(ranges), bool)
     above = ranges.parent.copy()
     todo = np.flatnonzero(above >= 0)
-    while len(todo):
+    for _ in range(_MAX_ABOVE):
+        if not len(todo):
+            break
         is_outer[todo] &= group_of[above[todo]] != group_of[todo]
         above[todo] = ranges.parent[above[todo]]
         todo = todo[above[todo] >= 0]

@@ -31,8 +31,11 @@ UNREAD_S = 30.0
 "So long may a client read nothing of an answer that is sent to it."
 MIN_READ_BYTES = 32 * 2**10
 "In that time; who reads less holds the answer's memory and its connection for ever."
-MAX_UNREAD_BYTES = 192 * 2**20
+MAX_UNREAD_BYTES = 128 * 2**20
 "Of the answers that nobody reads, of all clients together: the one that waits longest goes."
+MANY = 64
+"From so many connections on all are measured again and again."
+SWEEP_S = 0.5
 WAITING_BYTES = 128 * 2**10
 "Of an answer that the system keeps for a peer, beyond what is on its way."
 HOLDING = "warpboard.holding"
@@ -63,6 +66,7 @@ class Connections:
         self._limit = limit
         self._of_client = of_client
         self._unread_limit = unread_bytes
+        self._is_swept = False
         self._unread: dict[GuardedProtocol, int] = {}
         self._unread_bytes = 0
         self._open: dict[asyncio.Transport, Any] = {}
@@ -80,6 +84,7 @@ class Connections:
         """
         transport = protocol.transport
         self._open[transport] = protocol
+        self._sweep_soon(protocol.loop)
         same = self._of_peer.setdefault(protocol.peer, {})
         same[transport] = protocol
         if len(self._open) > self._limit:
@@ -106,6 +111,26 @@ class Connections:
             oldest = next(iter(self._unread))
             self.let_go(oldest)
             self._close(oldest)
+
+    def sweep(self) -> None:
+        """Measure all answers: the system also takes what nobody waits for, of many connections."""
+        waiting = [p for p in self._open.values() if p not in self._unread]
+        held = [(p, p.held_bytes()) for p in (*self._unread, *waiting)]
+        too_many = sum(num_bytes for _, num_bytes in held) - self._unread_limit
+        for protocol, num_bytes in held:
+            if too_many > 0 and num_bytes >= MIN_READ_BYTES:
+                too_many -= num_bytes
+                self._close(protocol)
+        self._is_swept = False
+
+    def _sweep_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._is_swept and len(self._open) >= MANY:
+            self._is_swept = True
+            loop.call_later(SWEEP_S, self._sweep, loop)
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.sweep()
+        self._sweep_soon(loop)
 
     def let_go(self, protocol: "GuardedProtocol") -> None:
         """Forget an answer that is read again, or is over."""
@@ -242,7 +267,7 @@ class GuardedProtocol(H11Protocol):
     def _await_reading(self) -> None:
         self._stop_unread()
         unread_bytes = self._unread_bytes()
-        OPEN.keep_unread(self, unread_bytes + self._answer_bytes)
+        OPEN.keep_unread(self, self.held_bytes())
         wait_s = GRACE_S if OPEN.is_beyond_share(self.peer) else UNREAD_S
         self._unread_timer = self.loop.call_later(wait_s, self._unread, unread_bytes)
 
@@ -258,6 +283,10 @@ class GuardedProtocol(H11Protocol):
             self.end()
         else:
             self._await_reading()
+
+    def held_bytes(self) -> int:
+        """Return what its answer takes: unread, and kept by the application."""
+        return self._unread_bytes() + self._answer_bytes
 
     def _unread_bytes(self) -> int:
         """Return what the peer has not taken: here, and in the system's buffer of the socket."""

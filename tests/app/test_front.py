@@ -562,6 +562,7 @@ class Peer:
 
     is_idle = True
     since_s = 0.0
+    loop: Any = None
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
@@ -570,6 +571,9 @@ class Peer:
 
     def end(self) -> None:
         self.is_aborted = True
+
+    def held_bytes(self) -> int:
+        return 0 if self.peer == "reads" else 100_000
 
 
 def test_when_all_places_are_taken_the_client_that_has_most_loses_one() -> None:
@@ -591,6 +595,17 @@ def test_when_all_places_are_taken_by_many_clients_an_idle_one_goes() -> None:
         kept.admit(peer)  # type: ignore[arg-type]
 
     assert [number for number, peer in enumerate(peers) if peer.is_aborted] == [3]
+
+
+def test_answers_that_the_system_keeps_count_though_nobody_waits_for_them() -> None:
+    kept = Connections(limit=100, of_client=100, unread_bytes=1_000_000)
+    peers = [Peer("reads" if number % 2 else f"10.0.0.{number}") for number in range(40)]
+    for peer in peers:
+        kept.admit(peer)  # type: ignore[arg-type]
+
+    kept.sweep()
+
+    assert [number for number, peer in enumerate(peers) if peer.is_aborted] == list(range(0, 20, 2))
 
 
 def test_request_that_is_answered_for_long_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,6 +120,35 @@ def test_numbers_of_any_size_name_processes_threads_and_steps(
     assert outcome(trace_with(tmp_path / "t.json", **changes), tmp_path) == "read"
 
 
+def _memory_events() -> list[dict[str, Any]]:
+    own = {"ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1}
+    odd = {"Total Allocated": 2**63, "Total Reserved": -(2**63), "Device Type": 1, "Device Id": 0}
+    return [
+        {**own, "ts": 1e9 + n, "args": {**odd, "Addr": n % 3, "Bytes": (-1) ** (n // 2) * 2**62}}
+        for n in range(400)
+    ]
+
+
+def _nested_calls() -> list[dict[str, Any]]:
+    own = {"ph": "X", "cat": "python_function", "pid": 1, "tid": 1}
+    return [
+        {**own, "name": f"f{n % 7}", "ts": 1e9 + n, "dur": 20_000 - 2 * n, "args": {"Python id": n}}
+        for n in range(10_000)
+    ]
+
+
+@pytest.mark.parametrize("make", [_memory_events, _nested_calls])
+def test_sizes_and_depths_that_no_program_has_are_read(
+    tmp_path: Path, make: Callable[[], list[dict[str, Any]]]
+) -> None:
+    document = json.loads(small_part())
+    document["traceEvents"] += make()
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(document))
+
+    assert outcome(path, tmp_path) == "read"
+
+
 @pytest.mark.parametrize(
     "name",
     ["\t" * 32_000 + "x", "step " + DIGITS, "a " * 16_000, "[clone a] " * 3000, "(" * 32_000],
