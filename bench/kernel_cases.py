@@ -198,6 +198,11 @@ def measure_copy(sources: list[Any], num_bytes: int, copy: float) -> Row:
 
     target = torch.empty_like(sources[0])
     ms = time_by_graph([partial(target.copy_, source) for source in sources])
+    return against_copy(ms, num_bytes, copy)
+
+
+def against_copy(ms: float, num_bytes: int, copy: float) -> Row:
+    """Return a time with its bandwidth, and that as a share of a copy's, in GB/s."""
     rate = num_bytes / ms / 1e6
     return {"ms": ms, "gbytes_per_s": rate, "of_copy": rate / copy}
 
@@ -207,14 +212,8 @@ def measure_decode(
 ) -> Row:
     worst, relative = relative_error(function(q, *caches[0])[:1], truth)
     ms = time_by_graph([partial(function, q, *cache) for cache in caches])
-    rate = num_bytes / ms / 1e6
-    return {
-        "ms": ms,
-        "gbytes_per_s": rate,
-        "of_copy": rate / copy,
-        "max_abs_error": worst,
-        "rel_error": relative,
-    }
+    errors = {"max_abs_error": worst, "rel_error": relative}
+    return against_copy(ms, num_bytes, copy) | errors
 
 
 def tile_rows(kernels: dict[str, Any]) -> Iterator[Row]:
@@ -271,14 +270,7 @@ def measure_product(
     worst, relative = relative_error(function(a, weights[0]), truth)
     ms = time_by_graph([partial(function, a, w) for w in weights])
     moved = 2 * (weights[0].numel() + a.numel() + truth.numel())
-    rate = moved / ms / 1e6
-    return {
-        "ms": ms,
-        "gbytes_per_s": rate,
-        "of_copy": rate / copy,
-        "max_abs_error": worst,
-        "rel_error": relative,
-    }
+    return against_copy(ms, moved, copy) | {"max_abs_error": worst, "rel_error": relative}
 
 
 def section_moe() -> Iterator[Row]:
