@@ -8,7 +8,8 @@ from typing import Any
 from docs.measured import RESULTS, number, table
 
 FILES = {
-    "kernels-h100": "H100", "kernels-h200": "H200", "attention-h200": "H200", "decode-h200": "H200",
+    "kernels-h100": "H100", "kernels-h200": "H200", "attention-h200": "H200",
+    "attention-64-h200": "H200", "decode-h200": "H200",
 }  # fmt: skip
 """Files of results/ that `bench/kernels.py` left, and their GPU; of a case, the last one counts."""
 REPLACED = {"kernels-h100": ("attention_backward",), "kernels-h200": ("moe",)}
