@@ -222,7 +222,7 @@ def _decoded_record(
 ) -> Any:
     given = _of(dict, value)
     values = {name: decode(given[name], folder) for name, decode in fields}
-    if not is_plain_name(values.get("file_name", "none")):
+    if "file_name" in values and not is_plain_name(values["file_name"]):
         raise ValueError(f"{values['file_name']!r:.60} is no name of a file")
     return kind(**values)
 

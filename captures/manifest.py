@@ -135,17 +135,22 @@ def _check_flat(path: Path | str, where: str, record: Any) -> None:
 def _check_values(path: Path | str, data: dict[str, Any]) -> None:
     """Refuse what JSON can write and no table can hold, wherever it stands in the manifest."""
     waiting: list[tuple[str, Any, int]] = [("manifest", data, 0)]
+    sound_names: set[str] = set()
     while waiting:
         where, value, depth = waiting.pop()
         if depth > _MAX_DEPTH:
             raise CaptureError(path, f"{where[:80]} is nested too deeply", _REMEDY)
         if isinstance(value, list) and _are_small_integers(value, _MAX_INT):
             continue
-        items = list(value.items()) if isinstance(value, dict) else enumerate(value)
-        for key, item in items:
+        if isinstance(value, dict):
+            for name in (n for n in value if n not in sound_names):
+                if not _can_be_stored(name):
+                    raise _wrong(path, f"a name in {where[:80]}", name, "one that can be stored")
+                sound_names.add(name)
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
             if isinstance(item, (dict, list)):
                 waiting.append((f"{where}.{key}", item, depth + 1))
-            elif not _can_be_stored(item) or not _can_be_stored(key):
+            elif not _can_be_stored(item):
                 raise _wrong(path, f"{where}.{key!r:.60}", item, "a value that can be stored")
 
 

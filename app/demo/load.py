@@ -31,10 +31,10 @@ DATA = FOLDER / "data"
 CAPTURES = "captures.tar.xz"
 """What the entries of `demo.toml` name: single captures, and bundles that were named by hand."""
 MAX_CHILDREN = 4
-BATCH = 75
-"""Examples that one child reads: its start costs as much as reading ten of them.
+BATCH = 125
+"""Examples that one child reads: its start costs a second of CPU time.
 
-Small enough for several per core: some are stored while others are read.
+Three are enough: some are stored while others are read and later archives are unpacked.
 """
 ANSWERS = DATA / "answers.jsonl.xz"
 """What reading each example gives, made by `app.demo.answers`: loading is mostly storing it."""

@@ -15,6 +15,7 @@ WRONG = {
     "status": {"done": 1},
     "note": "\ud800",
     "notes": {"a": {"\udfff": 1}},
+    "clocks": {"a\0b": {"c": 1}},
     "duration_s": float("nan"),
     "captures": [{"file": "a", "kind": "log", "sha256": "0", "bytes": -1}],
     "result": {"samples_ns": [1.5]},
