@@ -264,7 +264,7 @@ def _optimizer_ends(trace: Trace, sequence: LaunchSequence, rows: Int64s) -> tup
 
 def _by_repetition(sequence: LaunchSequence) -> StepCuts | None:
     repetition = find_repetition(sequence)
-    if repetition is None or not len(repetition.first):
+    if repetition is None or not repetition.is_alike.any():
         return None
     rows = np.repeat(repetition.is_alike, repetition.last - repetition.first)
     entries = np.concatenate(

@@ -1,11 +1,14 @@
 """Steps of made-up programs of many kinds, from nothing but what they launch."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from programs import run
 
+from analysis.trace.repetition import find_repetition
 from analysis.trace.steps import find_steps, steps_document
 
 LAYER = ["norm", "qkv_gemm", "attention", "out_gemm", "mlp_up", "act", "mlp_down"]
@@ -246,6 +249,18 @@ def test_copies_that_repeat_beside_kernels_that_do_not_are_no_steps() -> None:
     program = ["HtoD"] * 8 + ["vecAdd"] * 4 + ["DtoH", "wait"] * 4
 
     assert "reason" in found(program)
+
+
+def test_turns_of_which_no_two_are_alike_are_no_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_alike(sequence: Any) -> Any:
+        turns = find_repetition(sequence)
+        assert turns is not None
+        return replace(turns, is_alike=np.zeros_like(turns.is_alike))
+
+    assert found(TOKEN * 12)["count"] == 12
+    monkeypatch.setattr("analysis.trace.step_evidence.find_repetition", none_alike)
+
+    assert "reason" in found(TOKEN * 12)
 
 
 def test_layers_of_a_single_pass_are_named_as_what_they_may_be() -> None:
