@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.studies import list_studies
-from app.kept import code_digest, with_readings
+from app.kept import MAX_STUDY_RUNS, code_digest, with_readings
 from app.score import score_document
 from core.config import DataDir, data_dir
 from core.errors import AppError
@@ -23,8 +23,6 @@ from db.queue import is_any_at_work
 
 FEWEST_RUNS = 8
 """A page works out fewer by itself in the time that it has."""
-NEWEST_RUNS = 1000
-"""As many as a study looks at."""
 _WHAT = "ahead"
 """Under this name a run says that all its readings were worked out."""
 _AT_ONCE = 20
@@ -57,7 +55,7 @@ def work_ahead(data: DataDir) -> None:
 
 
 def _waiting(db: Database) -> list[str]:
-    return readings.lacking(db, _WHAT, _made_of(db), newest=NEWEST_RUNS)
+    return readings.lacking(db, _WHAT, _made_of(db), newest=MAX_STUDY_RUNS)
 
 
 def _made_of(db: Database) -> str:

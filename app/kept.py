@@ -23,6 +23,8 @@ from db import Database, changes, fetch, readings
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ("analysis", "app", "core", "db", "workloads")
 """Packages that decide what is worked out."""
+MAX_STUDY_RUNS = 1000
+"""Newest runs that a study looks at."""
 _log = logging.getLogger(__name__)
 
 

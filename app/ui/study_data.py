@@ -30,14 +30,13 @@ class OpenedStudy:
 
 _ENDED = "status:done,oom"
 
-MAX_STUDY_RUNS = 1000
-
 
 @until_changed(st.cache_resource, max_entries=24, show_spinner="Filling the tables")
 def fetch_study(name: str, query: str, published: bool, every: bool) -> OpenedStudy:
     """Return a study of the newest runs that match, of one grid unless `every`; UserError."""
     from analysis.studies import find_study, run_study
     from analysis.studies.engine.opening import one_grid, taking_part
+    from app.kept import MAX_STUDY_RUNS
 
     study = find_study(name)
     wanted = ",".join(study.filters.get("workload", ()))

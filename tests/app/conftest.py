@@ -18,6 +18,7 @@ from app.api import auth
 from app.api.app import make_api
 from app.charts.base import Chart
 from app.cli.main import main
+from app.imports import import_paths
 from core.config import DataDir
 
 
@@ -42,6 +43,17 @@ class Cli:
     def json(self, *words: str) -> Any:
         assert self(*words, "--json") == 0, self.err
         return json.loads(self.out)
+
+
+DECODES = ("decode_eager", "decode_reduce_overhead")
+
+
+def with_decodes(root: Path, captures: Path) -> DataDir:
+    """Make a data directory of two example runs, a decode step as it is and with CUDA graphs."""
+    made = DataDir(root=root).ensure()
+    for name in DECODES:
+        import_paths(made, [captures / "h200" / name], name=name)
+    return made
 
 
 @pytest.fixture(scope="session", autouse=True)

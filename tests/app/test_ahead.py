@@ -11,22 +11,19 @@ from sqlite_utils import Database
 
 from analysis.studies import list_studies, run_study
 from app import ahead, kept
-from app.imports import import_paths
 from app.serve import ahead as keeper
 from core.config import DataDir
 from core.spec import JobSpec
 from db import fetch, runs
 from db.connection import opened
+from tests.app.conftest import with_decodes
 
 MEASURES = {name for study in list_studies() for name in study.measures}
 
 
 @pytest.fixture
 def data(tmp_path: Path, example_captures: Path) -> DataDir:
-    made = DataDir(root=tmp_path).ensure()
-    for name in ("decode_eager", "decode_reduce_overhead"):
-        import_paths(made, [example_captures / "h200" / name], name=name)
-    return made
+    return with_decodes(tmp_path, example_captures)
 
 
 @pytest.fixture

@@ -9,20 +9,15 @@ from sqlite_utils import Database
 from analysis.runview import RunView
 from analysis.studies import StudyTable, list_studies, run_study
 from app import advice, kept, score
-from app.imports import import_paths
 from core.config import DataDir
 from db import fetch, readings
 from db.connection import opened
-
-NAMES = ("decode_eager", "decode_reduce_overhead")
+from tests.app.conftest import with_decodes
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory, example_captures: Path) -> DataDir:
-    made = DataDir(root=tmp_path_factory.mktemp("kept")).ensure()
-    for name in NAMES:
-        import_paths(made, [example_captures / "h200" / name], name=name)
-    return made
+    return with_decodes(tmp_path_factory.mktemp("kept"), example_captures)
 
 
 @pytest.fixture
