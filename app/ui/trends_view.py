@@ -11,7 +11,7 @@ from analysis.history.line import MIN_RUNS, Change, History, Line, meaning
 from analysis.runview import Job
 from app.charts.trends import over_time
 from app.ui import history_data, links, style
-from app.ui.format import gpu_name, many, percent, when
+from app.ui.format import gpu_name, many, percent, switch, when
 from app.ui.tables import show_table
 from app.ui.widgets import chart, linked_select, plain_markdown
 
@@ -67,7 +67,9 @@ def nothing() -> None:
 def head(history: History) -> None:
     """Draw what the job is and how far its runs lie apart."""
     job = history.job
-    shown = [f"{k} {v}" for k, v in job.params.items() if v not in (None, "", "custom")]
+    shown = [
+        f"{k} {switch(str(v))}" for k, v in job.params.items() if v not in (None, "", "custom")
+    ]
     first = next((line.points for line in history.lines), ())
     span = f"{when(first[0].at)} to {when(first[-1].at)}" if first else ""
     style.header(

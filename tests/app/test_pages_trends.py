@@ -111,3 +111,11 @@ def test_side_a_of_compare_may_be_the_last_good_runs(
     assert not at.exception and not at.error
     html = " ".join(str(h.proto.body) for h in at.get("html"))
     assert "nightly 1 (+1)" in html
+
+
+def test_a_switch_of_the_job_is_on_or_off(db: Database, open_page: Callable[..., AppTest]) -> None:
+    store_nights(db, [2.0, 2.1], params={"compile": "none", "cuda_graph": False})
+
+    at = open_page()
+
+    assert any("cuda_graph off" in str(e.proto.body) for e in at.get("html"))
