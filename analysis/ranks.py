@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 
 from analysis.rundata import PassWarning, RunCapture
-from analysis.trace.rank_times import JoinedRanks, RankPart, join_ranks
+from analysis.trace.rank_numbers import RankPart
+from analysis.trace.rank_times import JoinedRanks, join_ranks
 from core.states import KERNEL_PASS_ORDER, Pass
 
 RANK_UNITS = {

@@ -1,8 +1,8 @@
 """What each rank of a capture did: its kernels, its communication, and what covered that.
 
 A rank here is a process together with one GPU, as the capture has them; which rank of the job it is
-may be known from the capture, or later from the file's name (`analysis.rank_times`). All numbers of
-this module are on the capture's own clock and need no other rank.
+may be known from the capture, or later from the file's name (`rank_numbers`). All numbers of this
+module are on the capture's own clock and need no other rank.
 """
 
 from collections.abc import Sequence

@@ -26,7 +26,8 @@ from analysis.trace.model import (
     empty_columns,
     make_columns,
 )
-from analysis.trace.rank_times import RankPart, join_ranks
+from analysis.trace.rank_numbers import RankPart
+from analysis.trace.rank_times import join_ranks
 from analysis.trace.ranks import rank_tables
 
 DEFAULT = ("8:1500000", "64:20000", "512:2500")

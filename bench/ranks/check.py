@@ -27,7 +27,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from analysis.readers import read
-from analysis.trace.rank_times import RankPart, join_ranks
+from analysis.trace.rank_numbers import RankPart
+from analysis.trace.rank_times import join_ranks
 from tests.analysis.plain_intervals import common_ns, length_ns, union
 
 TALK = re.compile(

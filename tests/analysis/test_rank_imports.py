@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from analysis.readers import read
-from analysis.trace.rank_times import JoinedRanks, RankPart, join_ranks, stages_of
+from analysis.trace.rank_numbers import RankPart
+from analysis.trace.rank_times import JoinedRanks, join_ranks, stages_of
 from tests.analysis.made_rank_exports import NUM_STEPS, write_export
 from tests.analysis.made_rank_traces import write_trace
 

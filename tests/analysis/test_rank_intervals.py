@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from analysis.readers import read
-from analysis.trace.rank_times import RankPart, join_ranks
+from analysis.trace.rank_numbers import RankPart
+from analysis.trace.rank_times import join_ranks
 from tests.analysis.plain_intervals import common_ns, length_ns, union
 
 NUM_RANKS = 4

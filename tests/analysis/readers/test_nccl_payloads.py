@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from analysis.readers import read
-from analysis.trace.rank_times import RankPart, join_ranks
+from analysis.trace.rank_numbers import RankPart
+from analysis.trace.rank_times import join_ranks
 from tests.analysis.made_rank_exports import NUM_STEPS, US, write_export
 
 COMMUNICATOR = 0xABCDEF0123456789

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from analysis.trace.collectives import bus_factor, element_bytes, kind_of
-from analysis.trace.rank_times import RankPart, join_ranks, rank_in_name
+from analysis.trace.rank_numbers import RankPart, rank_in_name
+from analysis.trace.rank_times import join_ranks
 from analysis.trace.ranks import rank_tables
 from tests.analysis.trace.made_ranks import ALL_REDUCE, GEMM, SEND_RECV, rank_trace
 

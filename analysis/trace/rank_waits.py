@@ -1,0 +1,181 @@
+"""Who waited for whom: the collectives that ranks share, and who came to each of them last."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import pandas as pd
+
+from analysis.trace.collectives import SYNCHRONISING
+from analysis.trace.model import MISSING, Bools, Int64s
+from analysis.trace.rank_clocks import most_scatter_ns
+
+STEP_COLUMNS = (
+    "step",  # int64
+    "num_collectives",  # int64
+    "skew_ns",  # int64, largest time between the first and the last rank's arrival
+    "straggler",  # int64, the rank that all others waited for longest
+    "waited_ns",  # int64, that they waited for it
+    "cause",  # str or None: `host` (its GPU was idle) or `compute` (its kernels took longer)
+    "where",  # str or None: the innermost host range of that idle time
+)
+"""One row per step with collectives of several ranks."""
+
+
+def pair_calls(calls: pd.DataFrame, num_ranks: int) -> Int64s:
+    """Return for each call the number of the collective that it is part of; -1 where unsure.
+
+    By group and sequence number where recorded. Else the k-th call of a kind and group on one rank
+    is that on another, as long as every rank of the group has as many of them.
+    """
+    if calls.empty or num_ranks < 2:
+        return np.full(len(calls), -1, np.int64)
+    group = calls["group"].fillna("").astype(str)
+    has_sequence = calls["sequence"].notna() & (group != "")
+    place = calls["sequence"].astype("float64").where(has_sequence, -1.0)
+    keys = pd.DataFrame({"group": group, "kind": calls["kind"], "place": place})
+    within = [*keys.columns, "row"]
+    keys["row"] = calls["row"]
+    keys["nth"] = keys.groupby(within, sort=False).cumcount()
+    counted = keys[~has_sequence].groupby(["group", "kind", "row"], sort=False).size()
+    uneven = counted.groupby(level=["group", "kind"]).nunique() > 1
+    bad = set(uneven[uneven].index)
+    number = keys.groupby(["group", "kind", "place", "nth"], sort=False).ngroup().to_numpy()
+    is_bad = np.zeros(len(calls), np.bool_)
+    if bad:
+        pairs = zip(group, calls["kind"], strict=True)
+        is_bad = ~has_sequence.to_numpy() & np.array([pair in bad for pair in pairs], np.bool_)
+    size = np.bincount(number, minlength=int(number.max()) + 1)
+    return np.where(is_bad | (size[number] < 2), -1, number).astype(np.int64)
+
+
+def waits_of(calls: pd.DataFrame, paired: Int64s) -> pd.DataFrame:
+    """Return the paired calls that synchronise, with how long each waited for the last to start.
+
+    `last` marks the rank that came last, `waited_ns` how long all others waited for it alone.
+    """
+    is_sync = calls["kind"].isin(SYNCHRONISING).to_numpy() & (paired >= 0)
+    waits = calls[is_sync].assign(number=paired[is_sync])
+    waits = waits.sort_values(["number", "start_ns"], kind="stable", ignore_index=True)
+    number, start = waits["number"].to_numpy(), waits["start_ns"].to_numpy()
+    duration = waits["duration_ns"].to_numpy()
+    if not len(waits):
+        return waits.assign(wait_ns=[], last=[], waited_ns=[], skew_ns=[])
+    first = np.flatnonzero(np.append(True, number[1:] != number[:-1]))
+    last = np.append(first[1:], len(number)) - 1
+    of_set = np.repeat(np.arange(len(first)), last - first + 1)
+    latest = start[last]
+    waited = np.zeros(len(waits), np.int64)
+    waited[last] = latest - start[last - 1]
+    is_last = np.zeros(len(waits), np.bool_)
+    is_last[last] = True
+    return waits.assign(
+        wait_ns=np.clip(latest[of_set] - start, 0, duration),
+        last=is_last,
+        waited_ns=waited,
+        skew_ns=(latest - start[first])[of_set],
+    )
+
+
+def unpaired_scatter_ns(waits: pd.DataFrame | None) -> float | None:
+    """Return the spread [ns] of ends within one collective, if too large.
+
+    None can finish before all have started, so ends that scatter belong to different collectives.
+    """
+    if waits is None or waits.empty:
+        return None
+    ends = waits.groupby("number")["end_ns"]
+    scatter = float((ends.max() - ends.min()).median())
+    typical = float(waits["duration_ns"].median())
+    return scatter if scatter > most_scatter_ns(typical) else None
+
+
+def step_table(waits: pd.DataFrame | None) -> pd.DataFrame:
+    """Return skew and straggler of each step; the step is that of the lowest rank of the call."""
+    if waits is None or waits.empty or not waits["step"].notna().any():
+        return pd.DataFrame({name: [] for name in STEP_COLUMNS})
+    table = _Waits.of(waits)
+    step = table.steps_of_calls()
+    num_collectives = _by_group(np.add, step, table.is_last.astype(np.int64))
+    skews = _by_group(np.maximum, step, waits["skew_ns"].to_numpy(np.int64))
+    rows = [
+        (number, num_collectives[number], skews[number], straggler, waited_ns, *table.cause(latest))
+        for number, (straggler, waited_ns, latest) in _stragglers(table, step).items()
+    ]
+    return pd.DataFrame(rows, columns=list(STEP_COLUMNS))
+
+
+def _by_group(ufunc: np.ufunc, group: Int64s, values: Int64s) -> dict[int, int]:
+    """Return what the values of each group come to, in ascending order of the groups."""
+    order = np.argsort(group, kind="stable")
+    keys, first = np.unique(group[order], return_index=True)
+    return dict(zip(keys.tolist(), ufunc.reduceat(values[order], first).tolist(), strict=True))
+
+
+def _stragglers(waits: "_Waits", step: Int64s) -> dict[int, tuple[int, int, int]]:
+    """Return of each step the rank that all others waited for longest, how long, and its latest
+    call: the one that was waited for longest.
+    """
+    late = np.flatnonzero(waits.is_last & (step >= 0))
+    rank, waited_ns = waits.rank[late], waits.waited_ns[late]
+    blame: dict[tuple[int, int], int] = {}
+    latest: dict[tuple[int, int], int] = {}
+    for at, key in enumerate(zip(step[late].tolist(), rank.tolist(), strict=True)):
+        blame[key] = blame.get(key, 0) + int(waited_ns[at])
+        if key not in latest or waited_ns[at] > waits.waited_ns[latest[key]]:
+            latest[key] = int(late[at])
+    worst: dict[int, tuple[int, int, int]] = {}
+    for (number, own), total in sorted(blame.items()):
+        if number not in worst or total > worst[number][1]:
+            worst[number] = (own, total, latest[number, own])
+    return worst
+
+
+_WAIT_NUMBERS = ("number", "row", "rank", "waited_ns", "idle_before_ns", "compute_before_ns")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waits:
+    """Columns of the paired calls, sorted by the number of the collective."""
+
+    number: Int64s
+    row: Int64s
+    rank: Int64s
+    step: Int64s
+    is_last: Bools
+    waited_ns: Int64s
+    idle_before_ns: Int64s
+    compute_before_ns: Int64s
+    idle_in: Sequence[str | None]
+
+    @classmethod
+    def of(cls, waits: pd.DataFrame) -> Self:
+        return cls(
+            step=waits["step"].to_numpy(np.int64, na_value=MISSING),
+            is_last=waits["last"].to_numpy(bool),
+            idle_in=waits["idle_in"].tolist(),
+            **{name: waits[name].to_numpy(np.int64) for name in _WAIT_NUMBERS},
+        )
+
+    def steps_of_calls(self) -> Int64s:
+        """Return the step of each call: that of the lowest rank's part in its collective."""
+        order = np.lexsort((self.row, self.number))
+        _, first, of_call = np.unique(self.number[order], return_index=True, return_inverse=True)
+        step_of = np.empty(len(order), np.int64)
+        step_of[order] = self.step[order][first][of_call]
+        return step_of
+
+    def cause(self, at: int) -> tuple[str | None, str | None]:
+        """Return what delayed a rank before the collective at which it was last."""
+        first, last = np.searchsorted(self.number, [self.number[at], self.number[at] + 1])
+        others = first + np.flatnonzero(self.row[first:last] != self.row[at])
+        if not len(others) or self.waited_ns[at] <= 0:
+            return None, None
+        idle, compute = (
+            float(values[at] - np.median(values[others]))
+            for values in (self.idle_before_ns, self.compute_before_ns)
+        )
+        if max(idle, compute) < 0.5 * self.waited_ns[at]:
+            return None, None
+        return ("host", self.idle_in[at] or None) if idle >= compute else ("compute", None)
