@@ -13,18 +13,16 @@ from enum import StrEnum
 
 import numpy as np
 
+from analysis.trace.blocks import MIN_BLOCK, Block, find_block
 from analysis.trace.launches import LaunchSequence
 from analysis.trace.model import Int64s, RangeKind, Trace
 from analysis.trace.repetition import (
-    MIN_ALIKE,
-    MIN_BLOCK,
-    Block,
     MicroSteps,
     Repetition,
-    find_block,
     find_repetition,
     with_first_step,
 )
+from analysis.trace.turns import MIN_ALIKE
 
 PROFILER_STEP = "ProfilerStep#"
 _NUMBERED = re.compile(r"(?P<last>[A-Za-z])[\s_#:=.\-(\[]*(?P<number>\d{1,18})\b")

@@ -15,10 +15,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.tables import STEP_COLUMNS
+from analysis.trace.blocks import Block
 from analysis.trace.launches import LaunchSequence, launch_sequence
 from analysis.trace.model import MISSING, Bools, Int64s, OpKind, Trace
-from analysis.trace.repetition import MIN_ALIKE, NUM_BUCKETS, Block, MicroSteps
+from analysis.trace.repetition import MicroSteps
 from analysis.trace.step_evidence import StepCuts, StepSource, find_cuts
+from analysis.trace.turns import MIN_ALIKE, NUM_BUCKETS
 
 MAX_SLOW = 1.5
 """A step that takes this many times the median, and stands out of the spread, is an outlier."""
