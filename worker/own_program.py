@@ -6,9 +6,6 @@ the result line that its records stand for. Standard library only.
 
 import json
 import os
-import re
-import statistics
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,16 +13,17 @@ from typing import Any
 
 from captures.scrub.log import LogCleaner
 from core.config import ROOT
-from core.errors import UserError
+from core.metric_patterns import metric_pattern
 from core.program_settings import parse_settings
-from core.python import module_command, with_rooms
 from core.spec import PROGRAM_TIME, JobSpec
 from worker.environment import job_environment
 from worker.hooks.warpboard_records import ENTERED
 from worker.left_behind import SAID_AFTER_S, LeftBehind
 from worker.process import ProcessResult
-from worker.profile.records import Process, load_processes
-from worker.profile.steps import Steps, find_steps, first_of_main, phase_times
+from worker.profile.latency import ALONE, TO_NEXT, step_latency
+from worker.profile.records import Process, load_processes, main_process
+from worker.profile.steps import Steps, find_steps, first_of_main
+from worker.program_metrics import printed_metrics
 from workloads.allowed import allowed_folder, allowed_program
 from workloads.params import load_params
 from workloads.registry import find_workload
@@ -36,12 +34,7 @@ HOOKS_FOLDER = "hooks"
 DEFAULT_STEPS = {"nsys": 8, "trace": 4, "memory": 2, "ncu": 1}
 UNKNOWN_SKIP = 3
 """Steps before the captured ones where no clean pass has shown when they settle."""
-TO_NEXT, ALONE = "step to step", "step alone"
-BETTER = ("higher", "lower")
-"""What a pattern may call its group, to say which numbers are better."""
 MAX_ODD = 5
-METRICS_LIMIT_S = 60.0
-"""So long may a job's patterns look through what its program printed."""
 _SECRET = ("token", "password", "passwd", "secret", "api-key", "api_key", "apikey")
 
 
@@ -164,7 +157,7 @@ class OwnProgram:
     ) -> dict[str, Any]:
         """Return what the program's records say, as the result line of a workload."""
         processes = load_processes(work_dir / HOOKS_FOLDER)
-        main = _main_process(processes)
+        main = main_process(processes)
         kinds = find_steps(main) if main is not None else []
         if pass_name == "clean" and self.exit_code is None:
             self.exit_code = process.returncode
@@ -192,7 +185,11 @@ class OwnProgram:
             result["warnings"].append({"code": "capture_refused", "message": message})
         result["warnings"] += self.left_behind.warnings(pass_name)
         if pass_name == "clean":
-            self._add_latency(result, kinds, main, processes)
+            if main is not None and kinds:
+                self._add_latency(result, kinds, main)
+                num_ranks = sum(p.facts.get("rank") is not None for p in processes)
+                if num_ranks > 1:
+                    result["environment"]["ranks"] = num_ranks
             if not kinds and process.killed_by != "cancel":
                 entered = (work_dir / HOOKS_FOLDER / ENTERED).exists()
                 why = (_NO_STEPS if entered else _NO_PYTHON) + _INSTEAD
@@ -221,78 +218,30 @@ class OwnProgram:
             root=kinds[0].root if kinds else None,
         )
 
-    def _add_latency(
-        self,
-        result: dict[str, Any],
-        kinds: Sequence[Steps],
-        rank0: Process | None,
-        processes: Sequence[Process],
-    ) -> None:
-        if not kinds or rank0 is None:
-            return
-        main, *others = kinds
-        first = self.wishes.num_skipped or main.num_unsettled()
-        last = first + self.wishes.num_steps if self.wishes.num_steps else None
-        to_next = [ns for ns in main.to_next_ns[first:last] if ns is not None]
-        alone = [ns for ns in main.alone_ns[first:last] if ns is not None]
-        wanted = self.wishes.latency if to_next else ALONE
-        result["samples_ns"] = to_next if wanted == TO_NEXT else alone
-        phases = {ALONE: alone, TO_NEXT: to_next} | {
-            other.title: [ns for ns in other.alone_ns[other.num_unsettled() :] if ns is not None]
-            for other in others
-        }
-        phases |= phase_times(rank0, main, first, last)
-        result["phase_samples_ns"] = {name: values for name, values in phases.items() if values}
-        clock = "CUDA events" if main.on_gpu else "the host's clock"
-        result["steps"] = {
-            "kind": main.kind,
-            "title": main.title,
-            "latency": wanted,
-            "clock": clock,
-            "num_steps": len(main),
-            "num_skipped": first,
-        }
+    def _add_latency(self, result: dict[str, Any], kinds: Sequence[Steps], main: Process) -> None:
+        found, warnings = step_latency(
+            kinds,
+            main,
+            wanted=self.wishes.latency,
+            num_skipped=self.wishes.num_skipped,
+            num_steps=self.wishes.num_steps,
+        )
+        result |= found
+        result["warnings"] += warnings
+        steps = found["steps"]
         environment = result.setdefault("environment", {})
-        environment["step"] = f"{main.title}; {wanted}, by {clock}"
-        ranks = [p for p in processes if p.facts.get("rank") is not None]
-        if len(ranks) > 1:
-            environment["ranks"] = len(ranks)
-        if (
-            to_next
-            and alone
-            and wanted == TO_NEXT
-            and statistics.median(alone) < 0.5 * statistics.median(to_next)
-        ):
-            result["warnings"].append(_much_between(alone, to_next))
-        if 2 * main.num_left_out > len(main):
-            result["warnings"].append(_in_groups(len(to_next)))
-        num_left = len(main) - first
-        if num_left < max(self.wishes.num_steps, 1):
-            result["warnings"].append(_too_few(len(main), first, self.wishes.num_steps))
+        environment["step"] = f"{steps['title']}; {steps['latency']}, by {steps['clock']}"
 
     def _add_metrics(
         self, result: dict[str, Any], process: ProcessResult, *, is_whole: bool
     ) -> None:
         """Add what the program printed, and how long all of it took where it ran to its end."""
-        metrics: list[dict[str, Any]] = []
-        wanted = self.wishes.metrics
-        printed = wanted and _printed_values(wanted, (process.stdout_path, process.stderr_path))
-        if printed is None:
-            message = f"metrics: looking for them took more than {METRICS_LIMIT_S:.0f} s"
-            result["warnings"].append({"code": "metric_not_printed", "message": message})
-        for text, values in zip(wanted, printed or (), strict=False):
-            pattern = metric_pattern(text)
-            if values:
-                metric = {"name": metric_name(text), "value": statistics.median(values), "unit": ""}
-                better = [{"better": word} for word in BETTER if word in pattern.groupindex]
-                metrics.append(metric | (better[0] if better else {}))
-            else:
-                message = f"metric {text!r}: the program printed nothing that it matches"
-                result["warnings"].append({"code": "metric_not_printed", "message": message})
+        files = (process.stdout_path, process.stderr_path)
+        metrics, warnings = printed_metrics(self.wishes.metrics, files)
+        result["warnings"] += warnings
         if is_whole and process.returncode == 0:
-            metrics.append(
-                {"name": PROGRAM_TIME, "value": round(process.duration_s, 4), "unit": "s"}
-            )
+            took_s = round(process.duration_s, 4)
+            metrics.append({"name": PROGRAM_TIME, "value": took_s, "unit": "s"})
         if metrics:
             result["metrics"] = metrics
 
@@ -321,8 +270,6 @@ def allowed_own(spec: JobSpec, folder: Path) -> tuple[OwnProgram, float]:
     return own, params.timeout_s
 
 
-NUM_WARM_UP = 4
-"""Records of a process that do not tell how much it does."""
 _NO_PYTHON = (
     "No steps of this program were seen from outside: it starts no Python in which the hooks could "
     "enter, or one that ignores PYTHONPATH or hooks (`-I`, `-E`, `-S`), or whose PYTHONPATH was "
@@ -348,33 +295,6 @@ def _ended_at_limit(after_s: float) -> dict[str, str]:
     return {"code": "time_limit", "message": message}
 
 
-def _in_groups(num_samples: int) -> dict[str, str]:
-    message = (
-        f"the steps are short, and a CUDA event around each would slow them down: most of the "
-        f"{num_samples} samples are the mean of four steps in a row, so they spread less than "
-        "single steps. `--latency alone` times every step"
-    )
-    return {"code": "steps_in_groups", "message": message}
-
-
-def _too_few(num_made: int, num_skipped: int, num_wanted: int) -> dict[str, str]:
-    asked = f" (`--steps` asks for {num_wanted})" if num_wanted else ""
-    message = (
-        f"steps that the program made: {num_made}; left out at the beginning: {num_skipped}; "
-        f"left to measure: {max(0, num_made - num_skipped)}{asked}"
-    )
-    return {"code": "few_steps", "message": message}
-
-
-def _much_between(alone: Sequence[int], to_next: Sequence[int]) -> dict[str, str]:
-    part = 1 - statistics.median(alone) / statistics.median(to_next)
-    message = (
-        f"{part:.0%} of the time from step to step lies between steps: data, sampling, logging, or "
-        f"waiting for requests; `{ALONE}` is the step without it"
-    )
-    return {"code": "time_between_steps", "message": message}
-
-
 def _why_no_capture(pass_name: str, main: Process | None) -> dict[str, str]:
     if main is None:
         message = f"{pass_name}: the program called no PyTorch module"
@@ -386,25 +306,6 @@ def _why_no_capture(pass_name: str, main: Process | None) -> dict[str, str]:
         message = f"{pass_name}: the program ended before the steps that were to be captured"
     return {"code": "memory_history_unavailable" if pass_name == "memory" else "no_steps_seen",
             "message": message}  # fmt: skip
-
-
-def _main_process(processes: Sequence[Process]) -> Process | None:
-    """Return the process that the run is about.
-
-    Of rank 0, or of those without ranks, the first to begin that did at least half of what the
-    busiest one did: workers that a program forks off do as much as it does itself.
-    """
-    ranked = [p for p in processes if p.facts.get("rank") in (None, 0)] or processes
-    busy_ns = [_busy_ns(p, NUM_WARM_UP) for p in ranked]
-    if not any(busy_ns):
-        busy_ns = [_busy_ns(p, 0) for p in ranked]
-    working = [p for p, ns in zip(ranked, busy_ns, strict=True) if 2 * ns >= max(busy_ns)]
-    return min(working, key=lambda p: p.records[0].start_ns if p.records else 0, default=None)
-
-
-def _busy_ns(process: Process, first: int) -> int:
-    """Return the time of a process's calls without the first, which set up more than they do."""
-    return sum(r.end_ns - r.start_ns for r in process.records[first:])
 
 
 def public_words(words: Sequence[str]) -> list[str]:
@@ -426,44 +327,3 @@ def public_words(words: Sequence[str]) -> list[str]:
         else:
             public.append(clean(text))
     return public
-
-
-def metric_pattern(text: str) -> re.Pattern[str]:
-    """Return the compiled pattern; UserError unless it is one with exactly one group."""
-    try:
-        pattern = re.compile(text)
-    except re.error as error:
-        raise UserError(f"metric: {text!r} is not a regular expression: {error}") from error
-    if pattern.groups != 1:
-        raise UserError(
-            f"metric: {text!r} has {pattern.groups} groups; put the number, alone, in "
-            r"parentheses: 'tok/s: ([0-9.]+)'"
-        )
-    return pattern
-
-
-def metric_name(text: str) -> str:
-    """Return the words of a pattern: `tok/s: ([0-9.]+)` is `tok/s`."""
-    outside = re.sub(r"\((?:[^()\\]|\\.)*\)", " ", text)
-    words = re.sub(r"\\[sSdDwWbB][*+?]?|[\\^$*+?.|\[\]{}()]", " ", outside)
-    return " ".join(words.split()).strip(" :=,;") or "metric"
-
-
-def _printed_values(patterns: Sequence[str], files: Sequence[Path]) -> list[list[float]] | None:
-    """Return the values that each pattern meets; None where looking for them does not end.
-
-    In a process of its own: a pattern such as `(a+)+b` may take years, and nothing stops it here.
-    """
-    command = module_command("worker.printed", json.dumps(list(patterns)), *map(str, files))
-    try:
-        done = subprocess.run(
-            command,
-            env=with_rooms(job_environment()),
-            check=False,
-            stdout=subprocess.PIPE,
-            timeout=METRICS_LIMIT_S,
-        )
-        values: list[list[float]] = json.loads(done.stdout)
-    except (subprocess.TimeoutExpired, ValueError):
-        return None
-    return values

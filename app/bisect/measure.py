@@ -13,7 +13,6 @@ from typing import IO
 
 import numpy as np
 
-from core.errors import UserError
 from core.numbers import decimal
 from core.python import module_command, with_rooms
 from core.supervisor import supervised
@@ -185,14 +184,3 @@ def _clean_samples_ms(bundle: Path) -> np.ndarray:
 def _last(ended: Ended) -> str:
     lines = [line for line in ended.output.splitlines() if line.strip()]
     return lines[-1][:_TAIL_CHARS] if lines else "it printed nothing"
-
-
-def metric_pattern(text: str) -> re.Pattern[str]:
-    """Return what finds a printed number; UserError unless it is a pattern with one group."""
-    try:
-        pattern = re.compile(text)
-    except re.error as error:
-        raise UserError(f"--metric {text!r}: is not a regular expression: {error}") from error
-    if pattern.groups != 1:
-        raise UserError(f"--metric {text!r}: must have one group, as in 'tok/s: ([0-9.]+)'")
-    return pattern

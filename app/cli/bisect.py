@@ -113,8 +113,9 @@ def _search(options: Namespace) -> tuple["Program", "Found", tuple[str, str] | N
         merged_line,
         repository_of,
     )
-    from app.bisect.measure import BuildError, MeasureError, Program, metric_pattern
+    from app.bisect.measure import BuildError, MeasureError, Program
     from app.bisect.search import Search
+    from core.metric_patterns import metric_pattern
 
     here = Path.cwd().resolve()
     repository = repository_of(here).resolve()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import H100
-from worker import own_program, printed
+from worker import printed, program_metrics
 from worker.hooks.warpboard_records import CHUNK_BYTES, HAS_EVENTS, RECORD
 from worker.outcomes import OutcomeCode, load_result, tail_text
 from worker.own_program import HOOKS_FOLDER, OwnProgram, Wishes
@@ -200,7 +200,7 @@ def test_an_event_without_an_end_is_passed_over(tmp_path: Path) -> None:
 def test_a_pattern_that_takes_for_ever_is_given_up(
     context: PassContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_program, "METRICS_LIMIT_S", 2.0)
+    monkeypatch.setattr(program_metrics, "METRICS_LIMIT_S", 2.0)
     ended = _ended(context)
     ended.stdout_path.write_text("a" * 60 + "\n")
     own = OwnProgram(words=["prog"], wishes=Wishes(metrics=("(?:a+)+(b)",)))

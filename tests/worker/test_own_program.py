@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from worker.own_program import OwnProgram, Seen, _main_process
-from worker.profile.records import Process, Record
+from worker.own_program import OwnProgram, Seen
+from worker.profile.records import Process, Record, main_process
 from worker.profile.steps import Steps, first_of_main
 
 
@@ -71,7 +71,7 @@ STEPS = (10,) * 12
 def test_the_run_is_about_the_process_that_does_the_work(
     processes: list[Process], main: str | None
 ) -> None:
-    found = _main_process(processes)
+    found = main_process(processes)
 
     assert (found and found.stem) == main
 

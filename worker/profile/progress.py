@@ -9,7 +9,7 @@ from typing import Any
 from core.console import note
 from core.numbers import decimal
 from core.spec import PROGRAM_TIME
-from worker.own_program import ALONE, TO_NEXT
+from worker.profile.latency import ALONE, TO_NEXT
 
 SLOWER = {"nsys": 1.3, "trace": 1.5, "memory": 1.2, "ncu": 3.0}
 """A profiled process against the clean one, for the estimate of the time left."""

@@ -6,6 +6,7 @@ The program may write there too, anything: what is not as the hooks write it is 
 import json
 import math
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ from worker.hooks.warpboard_records import (
 )
 
 MAX_PROCESSES = 4096
+NUM_WARM_UP = 4
+"""Records of a process that do not tell how much it does."""
 MAX_FACTS_BYTES = 4 << 20
 """Of one process; the hooks write some hundred for each of 4096 names at most."""
 _FACTS: dict[str, type] = {
@@ -81,6 +84,25 @@ def load_processes(folder: Path) -> list[Process]:
             process.records = _load_records(path.with_suffix(".bin"))
         processes.append(process)
     return processes
+
+
+def main_process(processes: Sequence[Process]) -> Process | None:
+    """Return the process that the run is about.
+
+    Of rank 0, or of those without ranks, the first to begin that did at least half of what the
+    busiest one did: workers that a program forks off do as much as it does itself.
+    """
+    ranked = [p for p in processes if p.facts.get("rank") in (None, 0)] or processes
+    busy_ns = [_busy_ns(p, NUM_WARM_UP) for p in ranked]
+    if not any(busy_ns):
+        busy_ns = [_busy_ns(p, 0) for p in ranked]
+    working = [p for p, ns in zip(ranked, busy_ns, strict=True) if 2 * ns >= max(busy_ns)]
+    return min(working, key=lambda p: p.records[0].start_ns if p.records else 0, default=None)
+
+
+def _busy_ns(process: Process, first: int) -> int:
+    """Return the time of a process's calls without the first, which set up more than they do."""
+    return sum(r.end_ns - r.start_ns for r in process.records[first:])
 
 
 def _add_facts(process: Process, facts: Any) -> None:

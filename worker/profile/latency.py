@@ -1,0 +1,77 @@
+"""The latency of a program's steps, as the result line of a clean pass says it."""
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from worker.profile.records import Process
+from worker.profile.steps import Steps, phase_times
+
+TO_NEXT, ALONE = "step to step", "step alone"
+
+
+def step_latency(
+    kinds: Sequence[Steps], rank0: Process, *, wanted: str, num_skipped: int, num_steps: int
+) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """Return the samples of the main kind of steps with what they are, and warnings about them.
+
+    `num_skipped` of 0: those until step times settle. `num_steps` of 0: all that follow.
+    """
+    main, *others = kinds
+    first = num_skipped or main.num_unsettled()
+    last = first + num_steps if num_steps else None
+    to_next = [ns for ns in main.to_next_ns[first:last] if ns is not None]
+    alone = [ns for ns in main.alone_ns[first:last] if ns is not None]
+    chosen = wanted if to_next else ALONE
+    phases = {ALONE: alone, TO_NEXT: to_next} | {
+        other.title: [ns for ns in other.alone_ns[other.num_unsettled() :] if ns is not None]
+        for other in others
+    }
+    phases |= phase_times(rank0, main, first, last)
+    found = {
+        "samples_ns": to_next if chosen == TO_NEXT else alone,
+        "phase_samples_ns": {name: values for name, values in phases.items() if values},
+        "steps": {
+            "kind": main.kind,
+            "title": main.title,
+            "latency": chosen,
+            "clock": "CUDA events" if main.on_gpu else "the host's clock",
+            "num_steps": len(main),
+            "num_skipped": first,
+        },
+    }
+    warnings = []
+    if chosen == TO_NEXT and alone and statistics.median(alone) < 0.5 * statistics.median(to_next):
+        warnings.append(_much_between(alone, to_next))
+    if 2 * main.num_left_out > len(main):
+        warnings.append(_in_groups(len(to_next)))
+    if len(main) - first < max(num_steps, 1):
+        warnings.append(_too_few(len(main), first, num_steps))
+    return found, warnings
+
+
+def _in_groups(num_samples: int) -> dict[str, str]:
+    message = (
+        f"the steps are short, and a CUDA event around each would slow them down: most of the "
+        f"{num_samples} samples are the mean of four steps in a row, so they spread less than "
+        "single steps. `--latency alone` times every step"
+    )
+    return {"code": "steps_in_groups", "message": message}
+
+
+def _too_few(num_made: int, num_skipped: int, num_wanted: int) -> dict[str, str]:
+    asked = f" (`--steps` asks for {num_wanted})" if num_wanted else ""
+    message = (
+        f"steps that the program made: {num_made}; left out at the beginning: {num_skipped}; "
+        f"left to measure: {max(0, num_made - num_skipped)}{asked}"
+    )
+    return {"code": "few_steps", "message": message}
+
+
+def _much_between(alone: Sequence[int], to_next: Sequence[int]) -> dict[str, str]:
+    part = 1 - statistics.median(alone) / statistics.median(to_next)
+    message = (
+        f"{part:.0%} of the time from step to step lies between steps: data, sampling, logging, or "
+        f"waiting for requests; `{ALONE}` is the step without it"
+    )
+    return {"code": "time_between_steps", "message": message}
