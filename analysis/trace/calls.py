@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.trace.model import MISSING, Bools, Int32s, Int64s, OpKind, Trace
+from analysis.trace.model import MISSING, Bools, HostCalls, Int32s, Int64s, OpKind, Trace
 from core import trace_rules
 
 PART_ROWS = 1 << 20
@@ -91,14 +92,20 @@ def _is_captured(trace: Trace) -> Bools:
 
 
 def join_launches(
-    process: Int32s, correlation: Int64s, call_process: Int32s, call_correlation: Int64s
+    process: Int32s,
+    correlation: Int64s,
+    start_ns: Int64s,
+    call_process: Int32s,
+    calls: HostCalls,
 ) -> tuple[Int64s, int]:
     """Return the call that launched each operation, and how many calls repeat an id.
 
     Correlation ids are counted per process: two ranks in one file share hundreds of them, so a join
-    by the id alone invents launches. The first call of an id is the launch. Ids of 0 and below, and
-    unknown processes, have none.
+    by the id alone invents launches. The first call of an id is the launch; where a process counts
+    its ids anew, the last one before the operation. Ids of 0 and below, and unknown processes, have
+    none.
     """
+    call_correlation = calls.correlation
     launch = np.full(len(process), MISSING, np.int64)
     num_repeats = 0
     for owner in _distinct(call_process):
@@ -106,12 +113,67 @@ def join_launches(
         if not is_call.any():
             continue
         index = _IdIndex(call_correlation, is_call)
-        num_repeats += index.num_repeats
         is_op = (process == owner) & (correlation > 0)
         for part in _parts(len(process)):
             chosen = is_op[part]
             launch[part][chosen] = index.find(correlation[part][chosen])
+        if not index.num_repeats:
+            continue
+        rows = np.flatnonzero(is_call)
+        again = counted_anew(call_correlation[rows], calls.start_ns[rows], calls.end_ns[rows])
+        num_repeats += index.num_repeats
+        if len(again):
+            num_repeats -= len(again) - len(np.unique(call_correlation[rows[again]]))
+            ops = np.flatnonzero(is_op)
+            last = last_before(
+                (call_correlation[rows[again]], calls.start_ns[rows[again]]),
+                (correlation[ops], start_ns[ops]),
+            )
+            launch[ops] = np.where(last >= 0, rows[again][last], launch[ops])
     return launch, num_repeats
+
+
+def counted_anew(ids: Int64s, start_ns: Int64s, end_ns: Int64s) -> Int64s:
+    """Return the rows of calls whose ids their process counted again, from the start.
+
+    Ids have 32 bits, and profilers start again: then they fall by most of their range. Calls that
+    share an id while one runs (runtime and driver) are one launch: of them the first is meant.
+    Empty where an id returns without such a fall: those ids tell nothing.
+    """
+    in_time = np.argsort(start_ns, kind="stable")
+    falls = ids[in_time][:-1] - ids[in_time][1:] > (int(ids.max()) - int(ids.min())) // 2
+    turn = np.empty(len(ids), np.int64)
+    turn[in_time] = np.append(0, np.cumsum(falls))
+    order = np.lexsort((start_ns, ids))
+    of = ids[order]
+    reached = pd.Series(end_ns[order]).groupby(of).cummax().to_numpy()
+    is_new = np.append(True, of[1:] != of[:-1])
+    is_own = is_new | (start_ns[order] >= np.append(0, reached[:-1]))
+    order, group = order[is_own], np.cumsum(is_new)[is_own]
+    is_twice = np.bincount(group)[group] > 1
+    order, group = order[is_twice], group[is_twice]
+    is_same = (group[1:] == group[:-1]) & (turn[order][1:] == turn[order][:-1])
+    return order[:0] if is_same.any() else order
+
+
+def last_before(calls: tuple[Int64s, Int64s], ops: tuple[Int64s, Int64s]) -> Int64s:
+    """Return for each operation the last call of its id that began before it, else the id's first.
+
+    Both: ids and starts. MISSING where no call has the id.
+    """
+    num = len(calls[0])
+    ids, start_ns = (np.concatenate(pair) for pair in zip(calls, ops, strict=True))
+    is_op = np.arange(len(ids)) >= num
+    order = np.lexsort((is_op, start_ns, ids))
+    place = np.arange(len(order))
+    before = np.maximum.accumulate(np.where(is_op[order], MISSING, place))
+    after = np.minimum.accumulate(np.where(is_op[order], len(order), place)[::-1])[::-1]
+    ids = np.append(ids[order], MISSING)  # `before` and `after` may point beyond an end
+    near = np.where(ids[before] == ids[:-1], before, after)
+    near = np.where(ids[near] == ids[:-1], near, MISSING)
+    found = np.empty(len(order), np.int64)
+    found[order] = np.where(near >= 0, np.append(order, MISSING)[near], MISSING)
+    return found[num:]
 
 
 def _distinct(process: Int32s) -> list[int]:

@@ -204,7 +204,7 @@ def _gpu_ops(tables: ExportTables, owners: _Owners, calls: HostCalls) -> tuple[G
     )
     correlation = _ids(taken("correlation"))
     call_process = np.append(owners.process_of_thread, np.int32(MISSING))[calls.thread]
-    launch, num_repeats = join_launches(process, correlation, call_process, calls.correlation)
+    launch, num_repeats = join_launches(process, correlation, start_ns[order], call_process, calls)
     ops = GpuOps(
         start_ns=start_ns[order],
         end_ns=taken("end"),

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from analysis.readers.torch_trace.columns import Column, EventColumns
+from analysis.trace.calls import counted_anew, last_before
 from analysis.trace.model import MISSING, Int32s, Int64s, Process, Thread
 
 _RANK = re.compile(r"(?i)rank\W*(\d{1,9})(?!\d)")
@@ -213,7 +214,17 @@ def _join(
     torn = np.unique(ids[1:][is_torn])
     at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
     is_sure = (ids[at] == wanted) & ~np.isin(wanted, torn)
-    return np.where(is_sure, rows[at], MISSING), int(is_repeated.sum())
+    launch, num_colliding = np.where(is_sure, rows[at], MISSING), int(is_repeated.sum())
+    if not num_colliding:
+        return launch, 0
+    start = calls["start"][rows]
+    again = counted_anew(ids, start, start + calls["dur"][rows])
+    again = again[~np.isin(ids[again], torn)]
+    if len(again):
+        num_colliding -= len(again) - len(np.unique(ids[again]))
+        last = last_before((ids[again], start[again]), (wanted, gpu["start"]))
+        launch = np.where(last >= 0, rows[again][last], launch)
+    return launch, num_colliding
 
 
 def _fill(process: Int64s, stream: Int32s, gpus: list[Hashable]) -> Int64s:

@@ -91,6 +91,18 @@ def test_colliding_correlation_ids_of_two_processes_stay_apart(tmp_path):
     assert "duplicate_correlation_ids" not in codes(tables)
 
 
+def test_ids_that_a_process_counts_anew_belong_to_the_call_before_the_kernel(tmp_path):
+    source = read_nsys_sqlite(NSYS / "decode_eager.sqlite")
+    anew = [
+        f"UPDATE {table} SET correlationId = 1 + correlationId % 500" for table in (KERNELS, CALLS)
+    ]
+    tables = read_nsys_sqlite(edited("decode_eager.sqlite", tmp_path, anew))
+    forward = [t.phases[t.phases["path"].str.endswith("/forward")] for t in (source, tables)]
+    assert forward[1]["num_kernels"].tolist() == forward[0]["num_kernels"].tolist()
+    assert "duplicate_correlation_ids" not in codes(tables)
+    assert "repeated_kernels" not in codes(tables)
+
+
 def test_processes_that_each_call_their_gpu_zero_are_told_apart_by_the_map(tmp_path):
     mapped = [
         *second_process(777, 0),

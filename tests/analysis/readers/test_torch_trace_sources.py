@@ -36,6 +36,19 @@ def test_an_id_of_two_processes_gives_a_kernel_to_neither(tmp_path: Path) -> Non
     assert "colliding_correlation_ids" in _codes(tables)
 
 
+def test_ids_that_start_again_belong_to_the_launch_before_the_kernel(tmp_path: Path) -> None:
+    events = []
+    for step in range(3):
+        begin = 1_000 * step
+        events.append(_x("user_annotation", f"step {step}", begin, 900))
+        for i in range(5):
+            events.append(_launch(begin + 100 * i, i + 1))
+            events.append(_kernel("k", begin + 100 * i + 20, 9, i + 1))
+    tables = _read(tmp_path, events)
+    assert tables.phases["num_kernels"].tolist() == [5, 5, 5]
+    assert not _codes(tables) & {"colliding_correlation_ids", "repeated_kernels"}
+
+
 def test_one_step_of_two_ranks_is_no_first_step(tmp_path: Path) -> None:
     events = [_x("user_annotation", "ProfilerStep#5", 2 * r, 90) | {"pid": r} for r in (1, 2)]
     tables = _read(tmp_path, [*events, _launch(10, 1), _launch(93, 2), _kernel("k", 20, 9, 1)])
