@@ -36,6 +36,21 @@ def overlap_ns(starts: Ints, ends: Ints, window_start: Ints, window_end: Ints) -
     return np.maximum(covered, 0, out=covered)
 
 
+def union_of_each_ns(group: Ints, start_ns: Ints, end_ns: Ints, num_groups: int) -> Ints:
+    """Return, for each group, the length of the union of its intervals [ns]."""
+    union = np.zeros(num_groups, np.int64)
+    if not len(group):
+        return union
+    order = np.lexsort((start_ns, group))
+    of = group[order]
+    # One pass over all groups: each is moved behind the one before it.
+    shift = of * (int(end_ns.max() - start_ns.min()) + 1) - int(start_ns.min())
+    start, end = start_ns[order] + shift, end_ns[order] + shift
+    before = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(end)[:-1])
+    np.add.at(union, of, np.maximum(end - np.maximum(start, before), 0))
+    return union
+
+
 def overlap_between_ns(starts: Ints, ends: Ints, times_ns: Ints) -> Ints:
     """Return, from each of some ascending times to the next, how much the intervals cover [ns]."""
     if len(starts) == 0:

@@ -18,7 +18,13 @@ from analysis.trace.collectives import POINT_TO_POINT, SYNCHRONISING, bus_factor
 from analysis.trace.model import Int64s
 from analysis.trace.rank_clocks import Clock, ClockSource, SharedEnds, align_clocks
 from analysis.trace.rank_numbers import RankPart, missing_ranks, number_ranks, several_jobs
-from analysis.trace.rank_waits import pair_calls, step_table, unpaired_scatter_ns, waits_of
+from analysis.trace.rank_waits import (
+    pair_calls,
+    step_table,
+    unpaired_scatter_ns,
+    waits_of,
+    waits_per_rank,
+)
 from core.numbers import decimal
 
 JOINED_COLUMNS = (
@@ -205,7 +211,7 @@ def _rank_table(
         "exposed_frac": _ratio(ranks["exposed_ns"], spans),
         "overlap_frac": _ratio(communication - ranks["exposed_ns"], communication),
         "stage": pd.array(stage, dtype="Int64"),
-        "bubble_ns": _bubbles(ranks, calls, stage),
+        "bubble_ns": _bubbles(ranks, stage),
         "clock": [str(c.source) for c in clocks],
         "offset_ns": pd.array(
             [None if c.source == ClockSource.NONE else c.offset_ns for c in clocks], dtype="Int64"
@@ -218,8 +224,7 @@ def _rank_table(
             dtype="Float64",
         ),
         "residual_ns": pd.array([c.residual_ns for c in clocks], dtype="Float64"),
-        "wait_ns": _per_rank(waits, "wait_ns", len(ranks)),
-        "late_ns": _per_rank(waits, "waited_ns", len(ranks)),
+        **_waited(waits, len(ranks)),
     }
     return pd.DataFrame({name: columns[name] for name in JOINED_COLUMNS})
 
@@ -268,15 +273,12 @@ def stages_of(ranks: Sequence[int], peers: Mapping[int, set[int]]) -> list[int |
     return [stage.get(rank) for rank in ranks]
 
 
-def _bubbles(ranks: pd.DataFrame, calls: pd.DataFrame, stage: Sequence[int | None]) -> Any:
+def _bubbles(ranks: pd.DataFrame, stage: Sequence[int | None]) -> Any:
     """Return each rank's time in the bubbles of a pipeline; missing where it is in none.
 
     Idle time of its GPU, and sends and receives that no compute covers: both wait for a stage.
     """
-    if all(s is None for s in stage):
-        return pd.array([None] * len(ranks), dtype="Int64")
-    sent = calls[calls["kind"] == POINT_TO_POINT].groupby("row")["exposed_ns"].sum()
-    bubble_ns = (ranks["span_ns"] - ranks["busy_ns"]).astype("Int64") + sent.reindex(ranks.index)
+    bubble_ns = ranks["span_ns"] - ranks["busy_ns"] + ranks["exposed_sends_ns"]
     return bubble_ns.astype("Int64").where([s is not None for s in stage])
 
 
@@ -288,12 +290,12 @@ def _ratio(part: pd.Series, whole: pd.Series) -> Any:
     return pd.arrays.FloatingArray(shares, ~known)
 
 
-def _per_rank(waits: pd.DataFrame | None, name: str, num_ranks: int) -> Any:
+def _waited(waits: pd.DataFrame | None, num_ranks: int) -> dict[str, Any]:
+    names = ("wait_ns", "late_ns")
     if waits is None or waits.empty:
-        return pd.array([None] * num_ranks, dtype="Int64")
-    total = np.zeros(num_ranks, np.int64)
-    np.add.at(total, waits["row"].to_numpy(), waits[name].to_numpy().astype(np.int64))
-    return pd.array(total, dtype="Int64")
+        return {name: pd.array([None] * num_ranks, dtype="Int64") for name in names}
+    each = zip(names, waits_per_rank(waits, num_ranks), strict=True)
+    return {name: pd.array(values, dtype="Int64") for name, values in each}
 
 
 def _kind_table(calls: pd.DataFrame, waits: pd.DataFrame | None, num_ranks: int) -> pd.DataFrame:

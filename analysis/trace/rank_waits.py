@@ -7,6 +7,7 @@ from typing import Self
 import numpy as np
 import pandas as pd
 
+from analysis.intervals import union_of_each_ns
 from analysis.trace.collectives import SYNCHRONISING
 from analysis.trace.model import MISSING, Bools, Int64s
 from analysis.trace.rank_clocks import most_scatter_ns
@@ -78,6 +79,18 @@ def waits_of(calls: pd.DataFrame, paired: Int64s) -> pd.DataFrame:
     )
 
 
+def waits_per_rank(waits: pd.DataFrame, num_ranks: int) -> tuple[Int64s, Int64s]:
+    """Return how long each rank waited for the last of any collective, and how long all others
+    waited for it. Collectives of several groups may run at once: such time counts once.
+    """
+    row, start = waits["row"].to_numpy(np.int64), waits["start_ns"].to_numpy(np.int64)
+    own, others = (waits[name].to_numpy(np.int64) for name in ("wait_ns", "waited_ns"))
+    return (
+        union_of_each_ns(row, start, start + own, num_ranks),
+        union_of_each_ns(row, start - others, start, num_ranks),
+    )
+
+
 def unpaired_scatter_ns(waits: pd.DataFrame | None) -> float | None:
     """Return the spread [ns] of ends within one collective, if too large.
 
@@ -118,21 +131,25 @@ def _stragglers(waits: "_Waits", step: Int64s) -> dict[int, tuple[int, int, int]
     call: the one that was waited for longest.
     """
     late = np.flatnonzero(waits.is_last & (step >= 0))
-    rank, waited_ns = waits.rank[late], waits.waited_ns[late]
-    blame: dict[tuple[int, int], int] = {}
-    latest: dict[tuple[int, int], int] = {}
-    for at, key in enumerate(zip(step[late].tolist(), rank.tolist(), strict=True)):
-        blame[key] = blame.get(key, 0) + int(waited_ns[at])
-        if key not in latest or waited_ns[at] > waits.waited_ns[latest[key]]:
-            latest[key] = int(late[at])
+    waited_ns, arrived_ns = waits.waited_ns[late], waits.start_ns[late]
+    keys, of = np.unique(
+        np.stack([step[late], waits.rank[late]], axis=1), axis=0, return_inverse=True
+    )
+    total = union_of_each_ns(of.reshape(-1), arrived_ns - waited_ns, arrived_ns, len(keys))
+    order = np.lexsort((-late, waited_ns, of.reshape(-1)))
+    latest = np.zeros(len(keys), np.int64)
+    latest[of.reshape(-1)[order]] = late[order]
     worst: dict[int, tuple[int, int, int]] = {}
-    for (number, own), total in sorted(blame.items()):
-        if number not in worst or total > worst[number][1]:
-            worst[number] = (own, total, latest[number, own])
+    for (number, own), waited, at in zip(keys.tolist(), total.tolist(), latest, strict=True):
+        if number not in worst or waited > worst[number][1]:
+            worst[number] = (own, waited, int(at))
     return worst
 
 
-_WAIT_NUMBERS = ("number", "row", "rank", "waited_ns", "idle_before_ns", "compute_before_ns")
+_WAIT_NUMBERS = (
+    *("number", "row", "rank", "start_ns"),
+    *("waited_ns", "idle_before_ns", "compute_before_ns"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +159,7 @@ class _Waits:
     number: Int64s
     row: Int64s
     rank: Int64s
+    start_ns: Int64s
     step: Int64s
     is_last: Bools
     waited_ns: Int64s

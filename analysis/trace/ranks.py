@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.intervals import merge, overlap_ns
-from analysis.trace.collectives import collective_frame, is_communication
+from analysis.trace.collectives import POINT_TO_POINT, collective_frame, is_communication
 from analysis.trace.model import MISSING, Bools, Int32s, Int64s, OpKind, RangeKind, Trace
 from analysis.trace.nesting import innermost
 from analysis.trace.steps import find_steps
@@ -32,6 +32,7 @@ RANK_COLUMNS = (
     "compute_ns",  # int64, union of those that do not communicate
     "communication_ns",  # int64, union of kernels that communicate
     "exposed_ns",  # int64, of that, what no compute kernel of the device covers
+    "exposed_sends_ns",  # int64, the same of sends and receives alone
     "utc_origin_ns",  # Int64, UTC of the capture's time 0
     "world_size",  # Int64, ranks of the job, as the capture says
     "largest_group",  # Int64, ranks of the largest process group that it recorded
@@ -67,12 +68,18 @@ def rank_tables(trace: Trace, op_step: Int64s | None = None) -> RankTables:
         _use(trace, process, device, mine, talks)
         for process, device, mine in _places(trace, np.flatnonzero(runs))
     ]
-    rows = [use.row | _identity(trace, use.process, use.device) for use in uses]
+    ops_talking = np.concatenate([use.talking for use in uses]) if uses else np.empty(0, np.int64)
+    frame = collective_frame(trace, ops_talking)
+    sends = _exposed_sends(trace, uses, frame)
+    rows = [
+        use.row | {"exposed_sends_ns": sent} | _identity(trace, use.process, use.device)
+        for use, sent in zip(uses, sends, strict=True)
+    ]
     columns = {name: [row[name] for row in rows] for name in RANK_COLUMNS}
     columns |= {name: pd.array(columns[name], dtype="Int64") for name in _NULLABLE}
     return RankTables(
         ranks=pd.DataFrame(columns),
-        collectives=_collectives(trace, uses, op_step),
+        collectives=_collectives(trace, uses, frame, ops_talking, op_step),
     )
 
 
@@ -162,10 +169,29 @@ def _length(spans: Spans) -> int:
     return int((spans[1] - spans[0]).sum())
 
 
-def _collectives(trace: Trace, uses: Sequence[_Use], op_step: Int64s | None) -> pd.DataFrame:
-    """Return the collectives of all ranks, each with what its rank did before."""
-    ops = np.concatenate([use.talking for use in uses]) if uses else np.empty(0, np.int64)
-    frame = collective_frame(trace, ops)
+def _exposed_sends(trace: Trace, uses: Sequence[_Use], frame: pd.DataFrame) -> list[int]:
+    """Return how long each rank was in sends and receives that no compute kernel covered."""
+    is_sent = (frame["kind"] == POINT_TO_POINT).to_numpy(bool)
+    bounds = np.cumsum([0, *(len(use.talking) for use in uses)])
+    exposed = []
+    for use, first, last in zip(uses, bounds[:-1], bounds[1:], strict=True):
+        rows = use.talking[is_sent[first:last]]
+        sent = merge(trace.gpu_ops.start_ns[rows], trace.gpu_ops.end_ns[rows])
+        exposed.append(_length(sent) - int(overlap_ns(*use.compute, *sent).sum()))
+    return exposed
+
+
+def _collectives(
+    trace: Trace,
+    uses: Sequence[_Use],
+    frame: pd.DataFrame,
+    ops: Int64s,
+    op_step: Int64s | None,
+) -> pd.DataFrame:
+    """Return the collectives of all ranks, each with what its rank did before.
+
+    `frame`: COLLECTIVE_COLUMNS of the operations `ops`, rank by rank.
+    """
     if not len(ops):
         return frame
     for name, values in _before(trace, uses).items():

@@ -271,11 +271,13 @@ def test_ranges_of_collectives_without_a_communication_kernel_are_read(tmp_path:
     assert found.ranks["communication_ns"].tolist() == [0] and found.collectives.empty
 
 
-def pipeline(folder: Path, num_stages: int, num_micro: int) -> list[Path]:
+def pipeline(
+    folder: Path, num_stages: int, num_micro: int, streams: tuple[int, ...] = (20,)
+) -> list[Path]:
     """Write a forward pipeline: stage s computes micro-batch m in slot s + m of 100 us.
 
     It receives in the 20 us before (waiting for the stage before it where that is later) and sends
-    in the 20 us after, next to its compute.
+    in the 20 us after, next to its compute. Each transfer has a part on every one of `streams`.
     """
     paths = []
     for stage in range(num_stages):
@@ -284,9 +286,9 @@ def pipeline(folder: Path, num_stages: int, num_micro: int) -> list[Path]:
             begin = 1_000 + 100.0 * (stage + micro)
             rows = [("gemm", begin + 20, 60.0, 7, None)]
             if stage:
-                rows.append(("recv", begin, 20.0, 20, stage - 1))
+                rows += [("recv", begin, 20.0, stream, stage - 1) for stream in streams]
             if stage < num_stages - 1:
-                rows.append(("send", begin + 80, 20.0, 20, stage + 1))
+                rows += [("send", begin + 80, 20.0, stream, stage + 1) for stream in streams]
             for name, ts, dur, stream, peer in rows:
                 arguments: dict[str, Any] = {"device": stage, "stream": stream}
                 if peer is not None:
@@ -303,10 +305,11 @@ def pipeline(folder: Path, num_stages: int, num_micro: int) -> list[Path]:
     return paths
 
 
+@pytest.mark.parametrize("streams", [(20,), (20, 21)])
 def test_sends_and_receives_show_the_stages_of_a_pipeline_and_their_bubbles(
-    tmp_path: Path,
+    tmp_path: Path, streams: tuple[int, ...]
 ) -> None:
-    found = joined(pipeline(tmp_path, num_stages=3, num_micro=4)).ranks
+    found = joined(pipeline(tmp_path, num_stages=3, num_micro=4, streams=streams)).ranks
 
     assert found["stage"].tolist() == [0, 1, 2]
     # 60 us of compute in each slot. The first stage idles 20 us between its four slots, the last

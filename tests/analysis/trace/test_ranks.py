@@ -111,6 +111,31 @@ def test_waiting_for_the_slowest_is_told_from_transfer():
     assert joined.ranks["wait_ns"].tolist() == [40 * 30 * US, 0]
 
 
+def test_two_collectives_that_a_rank_is_late_for_at_once_are_waited_for_once():
+    def two_at_once(rank, late_us):
+        kernels = []
+        for i in range(40):
+            base = i * 500 * US
+            kernels.append((base, base + 100 * US, GEMM))
+            for k in range(2):
+                begin = base + (100 + k + late_us) * US
+                kernels.append((begin, base + 300 * US, ALL_REDUCE))
+        tables = rank_tables(
+            rank_trace(kernels, rank=rank, num_elements=[10] * 80, sequence=range(80)),
+            op_step=np.repeat(np.arange(40), 3),
+        )
+        return RankPart(file_name=f"rank{rank}", ranks=tables.ranks, collectives=tables.collectives)
+
+    joined = join_ranks([two_at_once(0, 0), two_at_once(1, 30)])
+
+    # Late from 100 us to 130 us for the one, from 101 us to 131 us for the other.
+    assert joined.ranks["late_ns"].tolist() == [0, 40 * 31 * US]
+    assert joined.ranks["wait_ns"].tolist() == [40 * 31 * US, 0]
+    assert joined.collectives["wait_ns"].tolist() == [2 * 40 * 30 * US]
+    assert (joined.steps["straggler"] == 1).all()
+    assert (joined.steps["waited_ns"] == 31 * US).all()
+
+
 def test_clocks_are_joined_by_the_ends_of_collectives():
     joined = join_ranks([lockstep(0), lockstep(1, late_us=30, shift_ns=7_000_000_000, drift=2e-5)])
 
