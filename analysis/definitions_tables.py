@@ -134,7 +134,8 @@ TABLE_ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
      "From a step's first GPU operation to the next step's, with the profiler's own cost.",
      "median over steps of next gpu_start - gpu_start", _KERNELS),
     ("step.idle_frac", "GPU idle in a step", "fraction",
-     "Share of a step in which no kernel ran, under the profiler; median of the regular steps.",
+     "Share of a step in which no kernel ran, under the profiler, on the GPU with the most work; "
+     "median of the regular steps.",
      "1 - busy_ns / period_ns", _KERNELS),
     ("step.transfer_bytes", "Copies of a step", "B",
      "Bytes of copies and memory sets; median of the regular steps.",

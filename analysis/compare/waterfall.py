@@ -107,8 +107,8 @@ def _parts(view: RunView, mode: str) -> Parts | None:
 def _step_parts(view: RunView, mode: str) -> Parts | None:
     """Return the parts of all regular steps: `span` is the time from each one's start to the next.
 
-    Only steps with a known time count for `span`; of a program on several GPUs there is none, as a
-    step's time is not the sum over its GPUs.
+    Only steps with a known time count for `span`. Of a program on several GPUs, idle time is that
+    of the GPU with the most work; what the others run beside it is running at the same time.
     """
     basis, step = basis_of(view), view.by_step
     assert basis is not None

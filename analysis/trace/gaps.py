@@ -6,8 +6,9 @@ in a waiting call is `synchronisation`; stretches of over HOST_STALL_NS before t
 its thread made no CUDA call, or sat in one that neither launches nor waits (an allocation, a module
 load), are `host`; the rest is `launch` when the launch was issued in the gap, or `host` too where
 that launch took over SLOW_LAUNCH_NS: it loads the kernel's module. A kernel that was queued before
-the gap and still did not start (start-up latency, a dependency between streams), or one without a
-recorded launch, leaves the rest `unknown`.
+the gap and still did not start (start-up latency, a dependency between streams), one that starts
+over MAX_START_NS after its launch returned (it waits for an event, for another GPU), or one without
+a recorded launch, leaves the rest `unknown`.
 """
 
 from collections.abc import Sequence
@@ -30,10 +31,13 @@ EVIDENCE = {
     "host": "for over 100 us before the next launch its thread made no CUDA call, or sat in an "
     "allocation or module load, or in a launch of over 1 ms, which loads one",
     "launch": "the next kernel's launch was issued while the device was idle",
-    "unknown": "the next kernel was launched before the gap, or its launch was not recorded",
+    "unknown": "the next kernel was launched before the gap, or began over 1 ms after its launch, "
+    "or its launch was not recorded",
 }
 SLOW_LAUNCH_NS = 1_000_000
 """No launch takes so long on an idle device but the first of its kernel or its library."""
+MAX_START_NS = 1_000_000
+"""No kernel starts so long after its launch on an idle device, unless it waits for something."""
 NO_TIME = np.iinfo(np.int64).min
 WINDOW_OPS = 1 << 20
 """Operations that are split at a time: temporary arrays stay small."""
@@ -142,26 +146,44 @@ def _device(
 
 
 def gaps_within(trace: Trace, host: HostTime | None, device: int, windows: Spans) -> dict[str, int]:
-    """Return the idle time of a device by cause [ns] inside disjoint windows in order."""
+    """Return the idle time of a device by cause [ns] inside disjoint windows in order.
+
+    A window may last beyond the last operation: nothing was launched then, which is the host's.
+    """
     ops = trace.gpu_ops
     is_here = ops.device == device
     runs = (ops.kind == OpKind.KERNEL) | (ops.kind == OpKind.GRAPH)
     mine, beside = np.flatnonzero(runs & is_here), np.flatnonzero(~runs & is_here)
-    if len(mine) < 2:
+    if not len(mine):
         return {}
-    before = np.maximum.accumulate(ops.end_ns[mine])[:-1]
-    start_ns = ops.start_ns[mine][1:]
-    row, low, high = clipped(before, start_ns, windows)
+    before, after, next_op = idle_times(trace, mine, windows)
+    row, low, high = clipped(before, after, windows)
+    op, is_last = next_op[row], row == len(mine)
+    launch_ns = of_launch(trace.host_calls.start_ns, ops.launch[op], NO_TIME)
+    launched_ns = of_launch(trace.host_calls.end_ns, ops.launch[op], NO_TIME)
     gaps = _Gaps(
         start_ns=low,
         end_ns=high,
-        launch_ns=of_launch(trace.host_calls.start_ns, ops.launch[mine[row + 1]], NO_TIME),
-        launched_ns=of_launch(trace.host_calls.end_ns, ops.launch[mine[row + 1]], NO_TIME),
-        thread=launching_thread(trace)[mine[row + 1]],
+        launch_ns=np.where(is_last, high, launch_ns),
+        launched_ns=np.where(is_last, high + SLOW_LAUNCH_NS, launched_ns),
+        thread=launching_thread(trace)[op],
     )
     waits = NOTHING if host is None else host.waits_of(_owners(trace, mine))
     copies = merge(ops.start_ns[beside], ops.end_ns[beside])
     return {cause: int(ns.sum()) for cause, ns in _split(gaps, copies, waits, host).items()}
+
+
+def idle_times(
+    trace: Trace, mine: NDArray[np.intp], windows: Spans
+) -> tuple[Int64s, Int64s, NDArray[np.intp]]:
+    """Return start and end of the times between some operations, and the operation after each.
+
+    The first time is from the windows' start to the first operation; the last one, to the windows'
+    end, has the last operation in place of a next one.
+    """
+    start, reached = trace.gpu_ops.start_ns[mine], np.maximum.accumulate(trace.gpu_ops.end_ns[mine])
+    first, last = windows[0].min(initial=start[0]), windows[1].max(initial=reached[-1])
+    return np.append(first, reached), np.append(start, last), np.append(mine, mine[-1])
 
 
 def clipped(start_ns: Int64s, end_ns: Int64s, windows: Spans) -> tuple[Int64s, Int64s, Int64s]:
@@ -205,13 +227,18 @@ def _split(gaps: _Gaps, copies: Spans, waits: Spans, host: HostTime | None) -> d
         away[own] = overlap_ns(*stalls, opened[own], before[own])
     rest = rest - (away - copied)
     is_late = gaps.launch_ns >= opened
+    launched = np.clip(gaps.launched_ns, opened, closed)
+    is_held = is_late & (closed - launched > MAX_START_NS)
+    held = closed - launched - overlap_ns(*copies, launched, closed)
+    held = np.where(is_held, np.minimum(rest, held), 0)
+    rest = rest - held
     is_slow = is_late & (gaps.launched_ns - gaps.launch_ns >= SLOW_LAUNCH_NS)
     return {
         "transfer": transfer,
         "synchronisation": waited - copied,
         "host": away - waited + np.where(is_slow, rest, 0),
         "launch": np.where(is_late & ~is_slow, rest, 0),
-        "unknown": np.where(is_late, 0, rest),
+        "unknown": np.where(is_late, held, rest),
     }
 
 

@@ -18,10 +18,19 @@ from analysis.intervals import merge, overlap_between_ns, overlap_ns
 from analysis.tables import IDLE_COLUMNS
 from analysis.trace.attribution import launching_thread
 from analysis.trace.calls import of_launch
-from analysis.trace.gaps import clipped
-from analysis.trace.model import MISSING, HostRanges, Int32s, Int64s, OpKind, RangeKind, Trace
+from analysis.trace.gaps import MAX_START_NS, clipped, idle_times
+from analysis.trace.model import (
+    MISSING,
+    Bools,
+    HostRanges,
+    Int32s,
+    Int64s,
+    OpKind,
+    RangeKind,
+    Trace,
+)
 from analysis.trace.ranges import levels
-from analysis.trace.steps import Steps
+from analysis.trace.steps import Steps, leading_device
 from core.trace_rules import is_launch, is_wait
 
 GROUPS = {
@@ -69,7 +78,9 @@ class _Gaps:
     start_ns: Int64s
     end_ns: Int64s
     op: Int64s
-    "Row of the operation that ends it."
+    "Row of the operation that ends it; where none does, of the last one."
+    is_last: Bools
+    "No operation ends it."
 
 
 def idle_host(trace: Trace, steps: Steps) -> IdleHost | None:
@@ -86,14 +97,16 @@ def idle_host(trace: Trace, steps: Steps) -> IdleHost | None:
     known = launch >= 0
     began = of_launch(calls.start_ns, launch, 0)
     done = np.clip(of_launch(calls.end_ns, launch, 0), gaps.start_ns, gaps.end_ns)
+    done = np.where(gaps.is_last & known, gaps.end_ns, done)
     is_late = known & (began >= gaps.start_ns)
     # A launch that began before the gap and returned in it was the host's as well.
     is_late |= known & (done > gaps.start_ns)
-    length = gaps.end_ns - gaps.start_ns
+    length, waited = gaps.end_ns - gaps.start_ns, gaps.end_ns - done
+    is_held = is_late & (waited > MAX_START_NS)
     totals: dict[tuple[str, str, str | None], int] = {}
     for group, chosen, values in (
-        ("latency", is_late, gaps.end_ns - done),
-        ("queued", known & ~is_late, length),
+        ("latency", is_late & ~is_held, waited),
+        ("queued", known, np.where(is_held, waited, np.where(is_late, 0, length))),
         ("unknown", ~known, length),
     ):
         if total := int(values[chosen].sum()):
@@ -115,11 +128,8 @@ def idle_host(trace: Trace, steps: Steps) -> IdleHost | None:
 
 def leading_windows(trace: Trace, steps: Steps) -> tuple[int, tuple[Int64s, Int64s], int]:
     """Return the leading GPU, the time on it that counts, and the number of steps in that."""
-    ops = trace.gpu_ops
-    mine = np.ones(len(ops), bool) if steps.process == MISSING else ops.process == steps.process
-    duration = (ops.end_ns - ops.start_ns).astype(float)
-    device = int(np.argmax(np.bincount(np.maximum(ops.device[mine], 0), duration[mine])))
-    frame = steps.frame
+    ops, frame = trace.gpu_ops, steps.frame
+    device = leading_device(trace, steps.process)
     counts = (frame["process"].to_numpy() == steps.process) & frame["is_regular"].to_numpy(bool)
     counts &= (frame["gpu_start_ns"].notna() & frame["period_ns"].notna()).to_numpy(bool)
     if counts.any():
@@ -148,10 +158,9 @@ def _gaps(trace: Trace, device: int, windows: tuple[Int64s, Int64s]) -> _Gaps:
     """Return the times in the windows in which nothing ran, copies neither."""
     ops = trace.gpu_ops
     mine = np.flatnonzero(ops.device == device)
-    reached = np.maximum.accumulate(ops.end_ns[mine])
-    start, end = reached[:-1], ops.start_ns[mine][1:]
-    row, low, high = clipped(start, end, windows)
-    return _Gaps(start_ns=low, end_ns=high, op=mine[1:][row])
+    before, after, next_op = idle_times(trace, mine, windows)
+    row, low, high = clipped(before, after, windows)
+    return _Gaps(start_ns=low, end_ns=high, op=next_op[row], is_last=row == len(mine))
 
 
 def _copies(trace: Trace, device: int, windows: tuple[Int64s, Int64s]) -> int:

@@ -41,6 +41,9 @@ _OPTIMIZER = re.compile(r"^(Optimizer\.step#.*|optimi[sz]er([._ ]?step)?|opt[._ 
 _ENGINE = re.compile(r"^(execute_|step\[)")
 """A step of a serving engine: vLLM's `execute_context_1(...)_generation_32(...)`, SGLang's
 `step[DECODE bs=32]`. Its numbers are sizes."""
+MAX_ROUNDED_NS = 2_000
+"""Turns that follow at once may overlap by as much: a trace may round start and duration to
+microseconds, each on its own."""
 MIN_COVERED = 0.5
 MIN_GRAPH = 0.5
 """Share of the steps' GPU time in CUDA graphs to say that replays are what repeats."""
@@ -183,8 +186,9 @@ def _family(
 ) -> _Family | None:
     counted = [(a, b, i if n is None else n) for i, (a, b, n) in enumerate(sorted(turns))]
     start, end, number = np.array(counted, np.int64).T
-    if (np.diff(number) <= 0).any() or (start[1:] < end[:-1]).any():
+    if (np.diff(number) <= 0).any() or (start[1:] + MAX_ROUNDED_NS < end[:-1]).any():
         return None
+    end[:-1] = np.minimum(end[:-1], start[1:])
     is_step_word = bool(_STEP_WORDS.search(name) or _ENGINE.match(name))
     if not is_step_word and len(turns) < 3:
         return None
@@ -350,9 +354,9 @@ def _is_cut_window(code: Int64s, repetition: Repetition) -> bool:
 
 
 def _end_on_host(sequence: LaunchSequence, first: Int64s, last: Int64s) -> Int64s:
-    """Return where the next step starts; for the last one its own last launch."""
+    """Return where the next step starts; for the last one just after its own last launch began."""
     time_ns = sequence.time_ns
-    own = time_ns[np.maximum(last - 1, first)]
+    own = time_ns[np.maximum(last - 1, first)] + 1
     follows = np.append(last[:-1] == first[1:], False)
     return np.where(follows, time_ns[np.minimum(last, len(time_ns) - 1)], own)
 

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from analysis.intervals import union_of_each_ns
 from analysis.tables import STEP_COLUMNS
 from analysis.trace.blocks import Block
 from analysis.trace.launches import LaunchSequence, launch_sequence
@@ -192,7 +193,8 @@ def _measured(
         entry_step[first:last] = step
     of_op = entry_step[sequence.op_entry]
     inside = of_op >= 0
-    figures = _figures(trace, sequence.ops[inside], of_op[inside], num)
+    device = leading_device(trace, process)
+    figures = _figures(trace, sequence.ops[inside], of_op[inside], num, device)
     kind = _kinds_of(sequence, entry_step, num, once=cuts.varies)
     does_work = sequence.num_ops > 0
     launches = (entry_step >= 0) & does_work & ~_only_transfers(trace, sequence)
@@ -222,8 +224,8 @@ def _only_transfers(trace: Trace, sequence: LaunchSequence) -> Bools:
     return ~works
 
 
-def _figures(trace: Trace, rows: Int64s, step: Int64s, num: int) -> dict[str, Any]:
-    """Return what the operations of each step add up to."""
+def _figures(trace: Trace, rows: Int64s, step: Int64s, num: int, device: int) -> dict[str, Any]:
+    """Return what the operations of each step add up to; `device` is the leading GPU."""
     ops = trace.gpu_ops
     kind, duration = ops.kind[rows], ops.end_ns[rows] - ops.start_ns[rows]
 
@@ -247,30 +249,32 @@ def _figures(trace: Trace, rows: Int64s, step: Int64s, num: int) -> dict[str, An
         "num_graph_launches": total(is_graph),
         "kernel_ns": total(is_kernel, duration),
         "graph_ns": total(is_graph, duration),
-        "busy_ns": _busy(trace, rows[works], step[works], num),
+        "busy_ns": _busy(trace, rows[works], step[works], num, device),
         "num_transfers": total(is_transfer),
         "transfer_bytes": total(is_transfer, np.maximum(ops.num_bytes[rows], 0)),
         "transfer_ns": total(is_transfer, duration),
     }
 
 
-def _busy(trace: Trace, rows: Int64s, step: Int64s, num: int) -> Int64s:
-    """Return the union of the operations of each step on each device, summed over devices."""
+def _busy(trace: Trace, rows: Int64s, step: Int64s, num: int, device: int) -> Int64s:
+    """Return the union of the operations of each step on the leading GPU.
+
+    A step takes as long as it takes, on however many GPUs: busy time summed over them is no part
+    of it.
+    """
     ops = trace.gpu_ops
-    busy = np.zeros(num, np.int64)
-    for device in np.unique(ops.device[rows]).tolist():
-        chosen = ops.device[rows] == device
-        own, of = rows[chosen], step[chosen]
-        order = np.lexsort((ops.start_ns[own], of))
-        own, of = own[order], of[order]
-        start, end = ops.start_ns[own], ops.end_ns[own]
-        # One pass over all steps: each is moved behind the one before it.
-        shift = of * (int(end.max() - start.min()) + 1) - int(start.min())
-        reach = np.maximum.accumulate(end + shift)
-        before = np.append(np.iinfo(np.int64).min, reach[:-1])
-        covered = np.maximum(end + shift - np.maximum(start + shift, before), 0)
-        np.add.at(busy, of, covered)
-    return busy
+    chosen = ops.device[rows] == device
+    own = rows[chosen]
+    return union_of_each_ns(step[chosen], ops.start_ns[own], ops.end_ns[own], num)
+
+
+def leading_device(trace: Trace, process: int | None) -> int:
+    """Return the GPU with the most work of a process; of all processes if None or MISSING."""
+    ops = trace.gpu_ops
+    is_any = process is None or process == MISSING
+    mine = slice(None) if is_any else np.flatnonzero(ops.process == process)
+    duration = (ops.end_ns[mine] - ops.start_ns[mine]).astype(float)
+    return int(np.argmax(np.bincount(np.maximum(ops.device[mine], 0), duration)))
 
 
 def _host_figures(trace: Trace, cuts: StepCuts, process: int | None) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What the host did while the GPU waited, on traces small enough to add up by hand."""
 
+import numpy as np
 import pandas as pd
 import pytest
 from made import launches, trace
@@ -7,12 +8,14 @@ from made import launches, trace
 from analysis.readers.nsys.export import read_nsys_sqlite
 from analysis.trace.attribution import attribute
 from analysis.trace.flame import flame_table
+from analysis.trace.gaps import gaps_within
 from analysis.trace.host_rows import host_table
-from analysis.trace.idle_host import host_share, idle_host
+from analysis.trace.host_time import host_time
+from analysis.trace.idle_host import host_share, idle_host, leading_windows
 from analysis.trace.model import OpKind, RangeKind, Trace
 from analysis.trace.ranges import phase_ranges
 from analysis.trace.stacks import range_stacks, stack_name
-from analysis.trace.steps import find_steps
+from analysis.trace.steps import find_steps, steps_document
 from tests.analysis.readers.nsys_files import NSYS
 
 OP = RangeKind.OPERATOR
@@ -82,6 +85,38 @@ def test_the_share_is_told_in_words_with_the_operator_that_waits() -> None:
     words = host_share(found.frame)
 
     assert words[0] == ("`aten::item` copies and waits", pytest.approx(0.7))
+
+
+def test_idle_time_after_the_last_kernel_of_the_last_step_is_the_hosts() -> None:
+    ranges = [(f"iteration_{i}", 1_000 * i, 1_000 * i + 1_000, 0) for i in range(4)]
+    ranges += [("collate", 1_000 * i + 300, 1_000 * i + 900, 0) for i in range(4)]
+    calls = launches(*[(1_000 * i, 0) for i in range(4)])
+    given = trace(
+        ranges=ranges, calls=calls, ops=[(1_000 * i + 10, 1_000 * i + 210, i) for i in range(4)]
+    )
+
+    found = idle(given)
+    steps = find_steps(given)
+    device, windows, _ = leading_windows(given, steps)
+    by_cause = gaps_within(given, host_time(given), device, windows)
+
+    # Each step idles for 800 of 1000 ns; what follows the last kernel is known of the host alone.
+    assert steps_document(steps)["idle_frac"] == pytest.approx(0.8)
+    assert found.frame["idle_frac"].sum() == pytest.approx(0.8)
+    assert by_row(given)["data_loader", "collate", None] == 4 * 600
+    assert sum(by_cause.values()) == 4 * 800
+
+
+def test_a_kernel_that_starts_long_after_its_launch_waits_for_something_else() -> None:
+    ms = 1_000_000
+    calls = launches((0, 0), (200, 0))
+    given = trace(calls=calls, ops=[(50, 100, 0), (300 * ms, 301 * ms, 1)])
+
+    held = 300 * ms - calls[1][2]
+    assert by_row(given)["queued", "work queued behind other work", None] == held
+    whole = (np.array([50]), np.array([301 * ms]))
+    by_cause = gaps_within(given, host_time(given), 0, whole)
+    assert (by_cause["unknown"], by_cause["launch"]) == (held, calls[1][2] - 100)
 
 
 def test_without_calls_nothing_is_claimed() -> None:

@@ -179,6 +179,35 @@ def test_idle_time_is_what_the_period_leaves() -> None:
     assert document["idle_frac"] == pytest.approx(1 - document["busy_ns"] / document["period_ns"])
 
 
+def test_a_step_of_two_gpus_is_as_idle_as_the_busier_of_them() -> None:
+    trace = run([*["a", "b", "c"], "wait"] * 6)
+    trace.gpu_ops.device[:] = np.arange(len(trace.gpu_ops)) % 3 == 1
+
+    document = found(trace)
+
+    assert document["kernel_ns"] == 3 * GPU_NS
+    assert document["busy_ns"] == 2 * GPU_NS
+    assert document["idle_frac"] == pytest.approx(1 - 2 * GPU_NS / document["period_ns"])
+
+
+def test_the_last_step_holds_its_last_launch_as_the_others_do() -> None:
+    frame = find_steps(run(["a", "b", "c", "wait"] * 6)).frame
+
+    assert frame["num_api_calls"].nunique() == 1
+
+
+def test_profiler_steps_that_overlap_by_rounding_are_steps() -> None:
+    size = len(TOKEN)
+    ranges = [(f"ProfilerStep#{i}", size * i, size * i + size) for i in range(5)]
+    trace = run(TOKEN * 5, ranges=ranges)
+    trace.host_ranges.end_ns[:] += 1_000
+
+    steps = find_steps(trace)
+
+    assert (steps.source, len(steps.frame)) == ("profiler_step", 5)
+    assert (steps.frame["end_ns"][:-1].to_numpy() <= steps.frame["start_ns"][1:].to_numpy()).all()
+
+
 def test_each_operation_knows_its_step() -> None:
     steps = find_steps(run([*START_UP, *TOKEN * 4]))
 
