@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from worker.hooks import warpboard_facts
+from worker.hooks.warpboard_pace import Pace
+from worker.hooks.warpboard_records import RAISED
 from worker.profile.records import load_processes
-from worker.profile.steps import find_steps, phase_times
+from worker.profile.steps import Steps, find_steps, phase_times
 
 ROOT = Path(__file__).resolve().parents[2]
 HOOKS = ROOT / "worker" / "hooks"
@@ -160,6 +162,72 @@ def test_modules_that_are_copied_pickled_or_raise_behave_as_without(with_torch):
 
     assert output == "'three'\n'three'\n0 True\n"
     assert sum(len(p.records) for p in processes) >= 6
+
+
+def test_hooks_of_all_modules_that_the_program_registers_run_as_without(with_torch):
+    script = """
+import sys, torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+seen = []
+def see(module, args): seen.append(type(module).__name__)
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.handle = torch.nn.Linear(2, 2), None
+    def forward(self, x):
+        if self.handle is None and registers_inside:
+            self.handle = register_module_forward_pre_hook(see)
+        return self.inner(x)
+registers_inside = sys.argv[1] == "inside"
+with torch.no_grad():
+    net = Net()
+    if sys.argv[1] == "first": net.handle = register_module_forward_pre_hook(see)
+    for _ in range(5): net(torch.ones(1, 2))
+    if sys.argv[1] == "between": net.handle = register_module_forward_pre_hook(see)
+    for _ in range(5): net(torch.ones(1, 2))
+    net.handle.remove()
+    for _ in range(5): net(torch.ones(1, 2))
+print(seen.count("Net"), seen.count("Linear"))
+"""
+    counts = {"first": "10 10", "between": "5 5", "inside": "9 10"}
+    for when, count in counts.items():
+        output, processes = with_torch(script, when)
+        assert output.split() == count.split()
+        [steps] = find_steps(processes[-1])
+        assert (steps.title, len(steps)) == ("call of Net", 15)
+
+
+def test_a_model_at_the_place_of_a_freed_one_is_another_and_one_like_it_the_same(with_torch):
+    output, [process] = with_torch("""
+import torch
+places = set()
+with torch.no_grad():
+    for n in range(40):
+        kind, width = ((torch.nn.Linear, 3), (torch.nn.ReLU, 0), (torch.nn.Conv1d, 4))[n % 3]
+        net = kind(width, width, *[1][: kind is torch.nn.Conv1d]) if width else kind()
+        places.add(id(net))
+        for _ in range(3): net(torch.ones(1, width or 3, 3))
+        del net
+print(len(places))
+""")
+
+    assert int(output) < 40
+    assert {n: facts["type"] for n, facts in process.names.items()} == {0: "Linear", 1: "Conv1d"}
+    counts = {n: sum(r.name == n for r in process.records) for n in process.names}
+    assert counts == {0: 3 * 14, 1: 3 * 13}
+
+
+def test_calls_that_raise_are_written_down_from_the_first_to_the_last(with_torch):
+    _, [process] = with_torch("""
+import torch
+net = torch.nn.Linear(2, 2)
+with torch.no_grad():
+    for n in range(12):
+        try: net(torch.ones(1, 3 if n % 2 else 2))
+        except RuntimeError: pass
+""")
+
+    assert [bool(r.flags & RAISED) for r in process.records] == [False, True] * 6
 
 
 def test_training_and_evaluation_are_kept_apart_and_accumulation_is_one_step(with_torch):
@@ -317,16 +385,20 @@ def test_marked_phases_are_timed_in_each_step_and_summed_where_they_recur(hooked
         assert times["prefill"][number] + times["decode"][number] <= alone
 
 
-@pytest.mark.parametrize(("kind", "passes"), [("inference", 1), ("training", 1), ("training", 4)])
-def test_short_steps_in_a_row_cost_an_event_each_four_and_their_times_are_those_of_the_four(
-    with_torch, kind, passes
+@pytest.mark.parametrize(
+    ("kind", "passes", "together"),
+    [("inference", 1, 4), ("training", 1, 4), ("training", 4, 4), ("inference", 1, 16)],
+)
+def test_short_steps_in_a_row_cost_an_event_each_group_and_their_times_are_those_of_the_group(
+    with_torch, kind, passes, together
 ):
     script = (PROGRAMS / "counted_cuda.py").read_text()
-    output, [process] = with_torch(script, kind, passes)
+    output, [process] = with_torch(script, kind, passes, together)
     counted = json.loads(output)
 
-    # Of 200: 44 of the first 64, which are single, and 39 groups; every second has an end.
-    assert 0.55 <= counted["record"] < 0.75
+    # Of 200: 44 of the first 64, which are single, and the groups; every second has an end.
+    num_groups = 156 / together
+    assert 0.22 <= counted["record"] - 1.5 * num_groups / 200 < 0.45
     assert counted["elapsed"] == counted["record"]
     assert counted["query"] < 0.1
     assert set(counted) <= {"record", "elapsed", "query", "new"}
@@ -339,15 +411,69 @@ def test_short_steps_in_a_row_cost_an_event_each_four_and_their_times_are_those_
     # The first passes come before it is known that an optimizer follows.
     assert len(steps) >= 218
     assert all(ns is None or ns > 0 for ns in steps.alone_ns)
-    assert 40 <= sum(ns is not None for ns in steps.alone_ns) <= 70
-    assert 100 <= steps.num_left_out <= 120
+    assert (
+        20 + num_groups / 2 <= sum(ns is not None for ns in steps.alone_ns) <= 50 + num_groups / 2
+    )
+    assert steps.num_left_out == pytest.approx(156 * (1 - 1 / together), abs=together)
     first = [i for i, ns in enumerate(steps.to_next_ns) if ns is not None]
     sizes = [after - i for i, after in itertools.pairwise(first)]
-    assert set(sizes) == {1, 4}
+    assert set(sizes) == {1, together}
     summed = [steps.to_next_ns[i] * size for i, size in zip(first, sizes, strict=False)]
     # The stand-in's events tell the host's time; the first one comes late, as events are made.
     whole = steps.starts_ns[first[-1]] - steps.starts_ns[first[2]]
     assert sum(summed[2:]) == pytest.approx(whole, rel=0.05, abs=2_000_000)
+
+
+@pytest.mark.parametrize(
+    ("kind", "passes", "python", "c"), [("inference", 1, 2, 6), ("training", 1, 4, 10)]
+)
+def test_most_short_steps_make_the_hooks_call_next_to_nothing(with_torch, kind, passes, python, c):
+    script = (PROGRAMS / "counted_cuda.py").read_text()
+    output, _ = with_torch(script, kind, passes, 16, "calls")
+
+    (python_calls, c_calls), num_steps = json.loads(output)
+    assert (python_calls, c_calls) <= (python, c)
+    assert num_steps > 130
+
+
+@pytest.mark.parametrize(
+    ("step_us", "size"),
+    [(100, 16), (249, 16), (300, 16), (550, 8), (1010, 4), (1900, 4), (2100, 1)],
+)
+def test_a_group_of_short_steps_lasts_four_milliseconds(step_us, size):
+    pace = Pace(16, is_training=False)
+    timed = [n for n in range(1000) if pace.wants_event("kind", n * step_us * 1000)]
+
+    assert timed[:64] == list(range(64))
+    assert {b - a for a, b in itertools.pairwise(timed[66:])} == {size}
+
+
+def test_a_long_step_ends_a_group_and_another_kind_begins_none():
+    pace = Pace(16, is_training=False)
+    for n in range(200):
+        pace.wants_event("decode", n * 500_000)
+    pace.wants_event("prefill", 100_000_000)
+    assert [pace.wants_event("decode", 100_500_000 + n * 500_000) for n in range(3)] == [
+        True
+    ] * 2 + [False]
+    assert pace.wants_event("decode", 110_000_000)
+
+
+def test_samples_of_steps_in_groups_all_stand_for_as_many_steps():
+    ms = 1_000_000
+    steps = Steps("inference", "call")
+    for sizes, ns in (([1] * 64, 3 * ms), ([4] * 50, ms), ([8] * 20, 2 * ms)):
+        for size in sizes:
+            steps.to_next_ns += [ns] + [None] * (size - 1)
+            steps.num_together += [size] + [1] * (size - 1)
+    samples, size = steps.to_next_samples(0, None)
+
+    assert size == 8
+    assert samples == [3 * ms] * 8 + [ms] * 25 + [2 * ms] * 20
+    few = Steps(
+        "inference", "call", to_next_ns=[ms] * 99 + [5 * ms, None], num_together=[1] * 99 + [2, 1]
+    )
+    assert few.to_next_samples(0, None) == ([ms] * 99 + [5 * ms], 1)
 
 
 def test_where_the_driver_makes_no_event_pytorch_s_own_are_taken(with_torch):
@@ -369,7 +495,7 @@ for refuses in (False, True):
 
 def test_steps_of_another_kind_are_in_no_group(with_torch):
     script = (PROGRAMS / "counted_cuda.py").read_text()
-    _, [process] = with_torch(script, "prefill and decode", 1)
+    _, [process] = with_torch(script, "prefill and decode", 1, 4)
 
     decode, prefill = find_steps(process)
 
@@ -385,7 +511,7 @@ def test_few_steps_that_are_asked_for_and_ends_that_are_wanted_are_timed_one_by_
     with_torch, settings
 ):
     script = (PROGRAMS / "counted_cuda.py").read_text()
-    _, [process] = with_torch(script, "inference", 1, **settings)
+    _, [process] = with_torch(script, "inference", 1, 1, **settings)
 
     [steps] = find_steps(process)
     assert (len(steps), steps.num_left_out) == (220, 0)

@@ -7,18 +7,27 @@ Imported as torch arrives in the program. Standard library and the program's own
 import os
 import weakref
 
-from warpboard_records import CALL, GRAD, LEFT_OUT
-from warpboard_session import HOOK, clock_ns, get_ident, size_of
+from warpboard_pace import SHORT_NS
+from warpboard_records import (
+    CALL,
+    GRAD,
+    LEFT_OUT,
+    OPTIMIZER,
+    RAISED,
+    UNKNOWN,
+)
+from warpboard_session import HOOK, TABLE, clock_ns, get_ident, size_of
 
 
 def make_hooks(session, torch):
     """Return the hook before the outermost call, and the one after it."""
     is_compiling = torch.compiler.is_compiling
+    call_impl = torch.nn.Module._call_impl
 
     def before_call(module, args):
         if is_compiling():
             return
-        session.waiting.pop(HOOK, None)
+        session.enter()
         try:
             if session.begin_call(module, args):
                 module._forward_hooks[HOOK] = after_call
@@ -29,16 +38,20 @@ def make_hooks(session, torch):
             if os.environ.get("WARPBOARD_HOOKS_DEBUG"):
                 raise
         if not session.is_off:
-            session.waiting[HOOK] = before_call
+            session.leave()
 
     def after_call(module, args, kwargs, result):
         module._forward_hooks.pop(HOOK, None)
         module._forward_hooks_with_kwargs.pop(HOOK, None)
         module._forward_hooks_always_called.pop(HOOK, None)
-        session.waiting[HOOK] = before_call
+        session.leave()
         try:
             session.end_call(args, kwargs, result)
-            adopt(session, module, session.names[id(module)], torch)
+            own = vars(module)
+            is_free = own.get("_compiled_call_impl") is None
+            if is_free and not isinstance(module, torch.jit.ScriptModule):
+                impl = getattr(type(module), "_call_impl", call_impl)
+                adopt(session, module, impl, own, "_compiled_call_impl")
         except Exception:
             if os.environ.get("WARPBOARD_HOOKS_DEBUG"):
                 raise
@@ -46,80 +59,134 @@ def make_hooks(session, torch):
     return before_call, after_call
 
 
-def adopt(session, module, number, torch):
-    """Time a module that is called again and again at its own entry, past PyTorch's slow path.
+def adopt(session, owner, call, table, key):
+    """Time what is called again and again at an entry of its own, past the slow path of hooks.
 
-    `_compiled_call_impl` is what a module calls in place of its hooks and its forward. The function
-    put there holds the module weakly, so that the program can free it as before.
+    A module calls what is its `_compiled_call_impl` in place of its hooks and its forward. The
+    entry holds its owner weakly, so that the program can free it as before.
     """
+    number = session.names.get(id(owner), -1)
     count = session.num_calls[number] = session.num_calls.get(number, 0) + 1
-    own = vars(module)
-    if count < 2 or not session.is_timed or own.get("_compiled_call_impl") is not None:
-        return
-    if isinstance(module, torch.jit.ScriptModule):
-        return
-    own["_compiled_call_impl"] = make_timed(session, weakref.ref(module), number, torch)
+    if count >= 2 and number >= 0 and session.outside is not session.inside:
+        table[key] = make_timed(session, weakref.ref(owner), number, call, table, key)
 
 
-def make_timed(session, ref, number, torch):
-    """Return what calls a module and writes the call down: as little as can be."""
-    is_compiling, is_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
-    waiting, rows = session.waiting, session.rows
-    generation, thread = session.generation, session.thread
-    counts_steps, is_in_backward = session.num_steps > 0, session.is_in_backward
-    record = None
+def make_timed(session, ref, number, call, table, key):
+    """Return what calls an owner and writes the call down, in one frame and as little as can be.
+
+    It runs once a step, out of cold caches: each further function costs a microsecond there.
+    """
+    pace, rows, stamps = session.pace, session.rows, session.stamps
+    tables, inside, outside = session.tables, session.inside, session.outside
+    generation, thread = pace.generation, session.thread
+    torch, is_grad_enabled = session.torch, session.torch.is_grad_enabled
+    cuda, tensor = torch.cuda, torch.Tensor
+    is_traced, compiler = trace_test(torch)
+    graph_task, no_task = session.graph_task, -1
+    counts_steps = session.num_steps > 0
+    record, state = None, 0
 
     def timed(*args, **kwargs):
-        nonlocal record
-        module = ref()
-        if is_compiling():
-            return module._call_impl(*args, **kwargs)
-        if session.generation is not generation:  # in a forked child all begins anew
-            vars(module).pop("_compiled_call_impl", None)
-            return module(*args, **kwargs)
-        hook = waiting.pop(HOOK, None)
-        if hook is None:  # inside of an outermost call
-            return module._call_impl(*args, **kwargs)
+        nonlocal record, state
+        owner = ref()
+        if is_traced():
+            return call(owner, *args, **kwargs)
+        if pace.generation is not generation:  # a forked child, or the program has such hooks too
+            table.pop(key, None)
+            return session.around(owner, call, owner, *args, **kwargs)
+        if tables[TABLE] is inside:
+            return call(owner, *args, **kwargs)
+        if get_ident() != thread or compiler._is_compiling_flag:
+            return call_unseen(session, owner, call, args, kwargs)
+        flags = GRAD if is_grad_enabled() else 0
+        # A training step is over with its optimizer: of its calls only the first's start tells.
+        is_part = flags and pace.is_training
+        is_first = is_part and pace.is_between
+        if flags and not is_first and graph_task() != no_task:  # a checkpoint, calling again
+            return call_unseen(session, owner, call, args, kwargs)
+        if is_part:
+            size = 0
+        else:
+            is_plain = args and not kwargs and type(args[0]) is tensor
+            size = args[0].numel() if is_plain else size_of(args, kwargs)
+        if counts_steps and not session.is_marked:
+            session.boundary(number, flags)
+        elif is_part:
+            pace.is_between = False
+        tables[TABLE] = inside
+        event = end_event = result = None
+        start_ns = clock_ns()
         try:
-            if get_ident() != thread:
-                return module._call_impl(*args, **kwargs)
-            flags = GRAD if is_grad_enabled() else 0
-            if flags and is_in_backward():
-                return module._call_impl(*args, **kwargs)
-            # A training step is over with its optimizer: of its calls only the first's start tells.
-            is_part = flags and session.is_training
-            is_inner = is_part and not session.is_between
-            if counts_steps and not session.is_marked:
-                session.boundary(number, flags)
-            elif is_part:
-                session.is_between = False
-            size = 0 if is_part else size_of(args, kwargs)
-            event = end_event = None
-            start_ns = clock_ns()
-            if not is_inner and (session.on_gpu or session.uses_gpu()):
-                if session.wants_event((number, flags, size), start_ns):
-                    if record is None:
-                        record = session.recorder(number, module)
-                    event = record()
-                else:
+            if is_first or not is_part:
+                on_gpu = pace.on_gpu or (cuda._initialized and session.uses_gpu())
+            else:
+                on_gpu = False
+            if on_gpu:
+                kind = number, flags, size
+                if pace.left and kind == pace.key and start_ns - pace.began_ns < SHORT_NS:
+                    pace.left -= 1
+                    pace.began_ns = start_ns
+                    pace.times_end = False
                     flags |= LEFT_OUT
-            result = module._call_impl(*args, **kwargs)
+                else:
+                    pace.begin_group(kind, start_ns)
+                    if record is None:
+                        record, state = session.recorder(number, owner)
+                    event = record()
+            result = call(owner, *args, **kwargs)
             end_ns = clock_ns()
-            if event is not None and session.times_end and not is_part:
-                end_event = record()
-            rows.append((CALL, flags, number, size, start_ns, end_ns, event, end_event))
-            if end_ns > session.next_flush_ns:
-                session.flush(end_ns)
-            return result
+        except BaseException:
+            flags |= RAISED
+            end_ns = clock_ns()
+            raise
         finally:
-            waiting[HOOK] = hook
+            if pace.generation is generation:
+                tables[TABLE] = outside
+                if event is None:
+                    row = CALL, flags, number, 0, size, start_ns, end_ns, UNKNOWN, UNKNOWN
+                else:
+                    if pace.times_end and not is_part:
+                        end_event = record()
+                    stamps.append((len(rows), event, end_event))
+                    row = CALL, flags, number, state, size, start_ns, end_ns, UNKNOWN, UNKNOWN
+                rows.append(row)
+                if end_ns > pace.next_flush_ns:
+                    session.flush(end_ns)
+            else:
+                session.leave()
+        return result
 
     return timed
+
+
+def trace_test(torch):
+    """Return what a compiler takes for True as it traces, and what says that one is at work."""
+    is_traced = getattr(torch.compiler, "is_dynamo_compiling", None)
+    if is_traced is None or not hasattr(torch.compiler, "_is_compiling_flag"):
+        return torch.compiler.is_compiling, NoCompiler
+    return is_traced, torch.compiler
+
+
+class NoCompiler:
+    _is_compiling_flag = False
+
+
+def call_unseen(session, owner, call, args, kwargs):
+    """Make a call that is none of the program's steps; the modules inside are none either."""
+    if not session.enter():
+        return call(owner, *args, **kwargs)
+    try:
+        return call(owner, *args, **kwargs)
+    finally:
+        session.leave()
 
 
 def make_optimizer_hooks(session, torch):
     """Return what runs before and after each step of any optimizer."""
     is_compiling = torch.compiler.is_compiling
+    pace, rows, stamps, names = session.pace, session.rows, session.stamps, session.names
+    is_traced, compiler = trace_test(torch)
+    is_timed = session.is_timed
 
     def before(optimizer, args, kwargs):
         if not is_compiling() and session.capture is not None:
@@ -132,22 +199,90 @@ def make_optimizer_hooks(session, torch):
             session.capture.end("optimizer")
         session.optimizer_stepped(optimizer)
 
-    return before, after
+    def after_timed(optimizer, args, kwargs):
+        if is_traced() or compiler._is_compiling_flag:
+            return
+        number = names.get(id(optimizer), -1)
+        if number != pace.anchor or pace.is_between or get_ident() != session.thread:
+            session.optimizer_stepped(optimizer)
+            return
+        # The step of the optimizer whose steps end training steps, in as little as can be.
+        event, state, now_ns = None, 0, clock_ns()
+        if pace.times_end and pace.on_gpu:
+            record, state = session.recorder(number, optimizer)
+            event = record()
+        if event is not None:
+            stamps.append((len(rows), event, None))
+        else:
+            state = 0
+        rows.append((OPTIMIZER, 0, number, state, 0, now_ns, now_ns, UNKNOWN, UNKNOWN))
+        pace.is_training = pace.is_between = True
+        if pace.since_anchor:
+            pace.since_anchor = 0
+        if now_ns > pace.next_flush_ns:
+            session.flush(now_ns)
+
+    return before, after_timed if is_timed else after
+
+
+def wrap_register(session, module):
+    """Let the program put hooks of all modules into the one table that PyTorch knows."""
+    register = module.register_module_forward_pre_hook
+
+    def register_module_forward_pre_hook(*args, **kwargs):
+        session.share()
+        return register(*args, **kwargs)
+
+    module.register_module_forward_pre_hook = like(register_module_forward_pre_hook, register)
+
+
+def wrap_compiled(session, eval_frame):
+    """See compiled modules: they are called past the global hook, which they would warn of."""
+    compiled = eval_frame.OptimizedModule
+    call = compiled.__call__
+    is_compiling = eval_frame.torch.compiler.is_compiling
+    entries = session.entries
+
+    def __call__(module, *args, **kwargs):
+        if is_compiling():
+            return call(module, *args, **kwargs)
+        entry = entries.get(id(module))
+        if entry is not None:
+            return entry(*args, **kwargs)
+        return called(session, module, call, *args, **kwargs)
+
+    compiled.__call__ = like(__call__, call)
+
+
+def called(session, owner, call, *args, **kwargs):
+    """Make a call of what has no entry yet."""
+    if not session.is_outside():
+        return call(owner, *args, **kwargs)
+    result = session.around(owner, call, owner, *args, **kwargs)
+    adopt(session, owner, call, session.entries, id(owner))
+    return result
 
 
 def wrap_module_compile(session, module_class):
     """Time modules that compile themselves (`module.compile()`): their hooks are compiled in."""
     compile_module = module_class.compile
+    is_compiling = session.torch.compiler.is_compiling
+    entries = session.entries
 
     def compile(self, *args, **kwargs):
         compile_module(self, *args, **kwargs)
-        call = self._compiled_call_impl
-        is_compiling = session.torch.compiler.is_compiling
+        compiled = self._compiled_call_impl
+
+        def call(module, *call_args, **call_kwargs):
+            return compiled(*call_args, **call_kwargs)
 
         def timed(*call_args, **call_kwargs):
-            if is_compiling() or HOOK not in session.waiting:
-                return call(*call_args, **call_kwargs)
-            return session.around(self, call, *call_args, **call_kwargs)
+            if is_compiling():
+                return compiled(*call_args, **call_kwargs)
+            entry = entries.get(id(self))
+            if entry is not None:
+                return entry(*call_args, **call_kwargs)
+            return called(session, self, call, *call_args, **call_kwargs)
 
         self._compiled_call_impl = timed
 
@@ -165,9 +300,8 @@ def wrap_graphs(session, torch):
     replay, begin, end = (own.get(n) for n in ("replay", "capture_begin", "capture_end"))
 
     def timed(self):
-        if HOOK not in session.waiting:
-            return replay(self)
-        return session.around(self, replay, self)
+        entry = session.entries.get(id(self))
+        return entry() if entry is not None else called(session, self, replay)
 
     def capture_begin(self, *args, **kwargs):
         session.note_capture(True)

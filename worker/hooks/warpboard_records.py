@@ -44,19 +44,21 @@ class Records:
         self._base, self._offset = 0, CHUNK_BYTES
         self.num_records = 0
 
-    def add(self, kind, flags, number, state, size, start_ns, end_ns):
-        """Write one record; return where it is, for `fill`, or None when there is no room."""
-        at = self._offset
-        if at == CHUNK_BYTES:
-            if not self._grow():
-                return None
-            at = 0
-        PACK_INTO(
-            self._map, at, kind, flags, number, state, size, start_ns, end_ns, UNKNOWN, UNKNOWN
-        )
-        self._offset = at + RECORD.size
-        self.num_records += 1
-        return self._map, at
+    def add(self, rows):
+        """Write records; return where each is, for `fill`, or None where there was no room."""
+        places = []
+        for row in rows:
+            at = self._offset
+            if at == CHUNK_BYTES:
+                if not self._grow():
+                    places.append(None)
+                    continue
+                at = 0
+            PACK_INTO(self._map, at, *row)
+            places.append((self._map, at))
+            self._offset = at + RECORD.size
+            self.num_records += 1
+        return places
 
     def _grow(self):
         if self.num_records >= MAX_RECORDS:

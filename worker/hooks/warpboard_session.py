@@ -8,13 +8,14 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib.util
-import itertools
 import os
 import sys
 import threading
 import time
 import weakref
+from collections import OrderedDict
 
+from warpboard_pace import MOST_TOGETHER, Pace
 from warpboard_records import (
     CALL,
     DEVICE_SHIFT,
@@ -25,6 +26,7 @@ from warpboard_records import (
     OPTIMIZER,
     PHASE,
     RAISED,
+    UNKNOWN,
     Records,
 )
 
@@ -38,13 +40,8 @@ at a multiple of what a loop of it costs. The first ones sooner: a signal may en
 NUM_FIRST = 256
 READ_EVERY_NS = 250_000_000
 """Events are read this often, so that most steps read none."""
-SHORT_NS = 2_000_000
-"""An event is dear to steps shorter than this: those in a row are timed together."""
-NUM_TOGETHER = 4
-NUM_SINGLE = 64
-"""The first short steps are timed one by one, as are all where few are asked for."""
-GAPS = (2, 1, 3, 2, 2)
-"""From one such group whose first step has its end timed to the next: no period of a program's."""
+TABLE = "_global_forward_pre_hooks"
+"""Where PyTorch's modules look for hooks of all modules."""
 clock_ns = time.perf_counter_ns
 get_ident = threading.get_ident
 
@@ -62,37 +59,40 @@ class Session:
         self.times_all_ends = bool(settings.get("alone"))
         self.is_known_training = bool(settings.get("training"))
         self.root = settings.get("root")
-        few = self.num_steps // 16 if self.num_steps else NUM_TOGETHER
-        self.num_together = 1 if self.times_all_ends else max(1, min(NUM_TOGETHER, few))
+        few = self.num_steps // 16 if self.num_steps else MOST_TOGETHER
+        most = None if settings.get("alone") else max(1, min(MOST_TOGETHER, few))
+        self.pace = Pace(most, is_training=self.is_known_training)
         self.torch = None
+        self.tables = {TABLE: None}
+        self.inside = self.outside = None
+        self.rows, self.stamps = [], []
+        self.names = {}
+        "id of a module or optimizer -> number"
+        self.entries = {}
+        "id of what is called -> what times its calls"
+        self.owners = {}
+        "id -> weak reference that takes it out of both when it is freed"
+        self.spare = {}
+        "facts of a freed module or optimizer -> its number, for the next one like it"
         self._reset()
 
     def _reset(self):
-        self.generation = object()
-        self.rows = []
-        self.next_flush_ns = 0
+        self.rows.clear()
+        self.stamps.clear()
+        "(place among the rows, start event, end event or None)"
+        for table in (self.names, self.entries, self.owners, self.spare):
+            table.clear()
+        self.num_names = 0
         self.num_calls = {}
         self.records = None
         self.is_off = False
         self.thread = None
-        self.names = {}
         self.call = None
-        self.on_gpu = False
         self.events = None
         self.recorders = {}
-        self.started_ns = 0
-        self.last_key = None
-        self.num_short = 0
-        self.until_event = self.until_end = 1
-        self.gaps = itertools.cycle(GAPS)
-        self.times_end = False
         self.next_read_ns = 0
-        self.anchor = None
         self.anchor_alive = None
-        self.since_anchor = 0
         self.others = set()
-        self.is_training = self.is_known_training
-        self.is_between = True
         self.is_marked = False
         self.phases = []
         self.step_index = -1
@@ -103,8 +103,9 @@ class Session:
     def after_fork(self):
         """Start anew in a forked child: its parent's file and events are not its own."""
         self._reset()
+        self.pace.reset(is_training=self.is_known_training)
         if self.torch is not None:
-            # The fork may have come out of a call: the hook is then off, and stays off.
+            # The fork may have come out of a call: the hook is then off until that returns.
             self._make_capture()
 
     def _make_capture(self):
@@ -118,13 +119,19 @@ class Session:
         module = sys.modules["torch.nn.modules.module"]
         optimizer = sys.modules.get("torch.optim.optimizer")
         self.torch = torch
-        self.waiting = module._global_forward_pre_hooks
+        self.tables = vars(module)
+        self.inside = self.outside = self.tables[TABLE]
         self.is_grad_enabled = torch.is_grad_enabled
-        self.is_in_backward = backward_test(torch)
+        # Activation checkpoints call a part of the model in the backward pass once more.
+        self.graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
         calls = sibling("warpboard_calls")
         self.before_call, self.after_call = calls.make_hooks(self, torch)
         self._make_capture()
-        self.waiting[HOOK] = self.before_call
+        if self.is_timed:
+            self.outside = OrderedDict()
+            calls.wrap_register(self, module)
+        self.outside[HOOK] = self.before_call
+        self.tables[TABLE] = self.outside
         if optimizer is not None:
             before, after = calls.make_optimizer_hooks(self, torch)
             if self.capture is not None:
@@ -135,33 +142,60 @@ class Session:
 
     def compiler_is_here(self, eval_frame):
         """A compiled module is called past the global hook, which it would warn of."""
-        compiled = eval_frame.OptimizedModule
-        call = compiled.__call__
+        sibling("warpboard_calls").wrap_compiled(self, eval_frame)
 
-        def __call__(module, *args, **kwargs):
-            if HOOK not in self.waiting or eval_frame.torch.compiler.is_compiling():
-                return call(module, *args, **kwargs)
-            return self.around(module, call, module, *args, **kwargs)
+    def is_outside(self):
+        """Tell whether no outermost call is going on."""
+        return HOOK in self.tables[TABLE]
 
-        __call__.__wrapped__ = call
-        compiled.__call__ = __call__
+    def enter(self):
+        """Let the modules inside of a call see no hook; False where they see none already."""
+        if not self.is_outside():
+            return False
+        if self.outside is self.inside:
+            del self.inside[HOOK]
+        else:
+            self.tables[TABLE] = self.inside
+        return True
+
+    def leave(self):
+        """The outermost call is over."""
+        if self.outside is self.inside:
+            self.inside[HOOK] = self.before_call
+        else:
+            self.tables[TABLE] = self.outside
+
+    def share(self):
+        """Go on in PyTorch's own table of hooks: the program is about to put one of its own there.
+
+        Two tables that take turns are what costs a call the least, but each hook is in one only.
+        """
+        if self.outside is self.inside:
+            return
+        is_outside = self.is_outside()
+        self.pace.generation = object()
+        self.outside = self.inside
+        self.tables[TABLE] = self.inside
+        if is_outside:
+            self.leave()
 
     def around(self, named, call, *args, **kwargs):
         """Run `call` as a call of the outermost module `named`."""
-        hook = self.waiting.pop(HOOK, None)
+        if not self.enter():
+            return call(*args, **kwargs)
         try:
-            is_ours = self.begin_call(named, args, kwargs)
-        except Exception:
-            is_ours = False
-        try:
-            result = call(*args, **kwargs)
-        except BaseException:
-            if is_ours:
-                self.end_call((), {}, None)
-            raise
+            try:
+                is_ours = self.begin_call(named, args, kwargs)
+            except Exception:
+                is_ours = False
+            try:
+                result = call(*args, **kwargs)
+            except BaseException:
+                if is_ours:
+                    self.end_call((), {}, None)
+                raise
         finally:
-            if hook is not None:
-                self.waiting[HOOK] = hook
+            self.leave()
         if is_ours:
             self.end_call(args, kwargs, result)
         return result
@@ -170,35 +204,51 @@ class Session:
 
     def name_of(self, owner, is_optimizer=False):
         """Return the number of a module or optimizer; -1 for a module that is not measured."""
-        number = -1
-        if is_optimizer:
-            number = self._new_name(owner, 0)
-        else:
+        number, size = -1, 0
+        if not is_optimizer:
             size = 1
             if hasattr(owner, "parameters"):
                 size = sum(p.numel() for p in owner.parameters() if hasattr(p, "numel"))
-            if size:
-                number = self._new_name(owner, size)
+        if size or is_optimizer:
+            number = self._new_name(owner, size)
+        else:
+            self._follow(owner, number, None)
         self.names[id(owner)] = number
         return number
 
     def _new_name(self, owner, num_parameters):
-        if self.is_off or len(self.names) >= 4096:
-            return -1
-        if self.records is None and not self._open():
-            return -1
-        number = len(self.names)
         original = getattr(owner, "_orig_mod", owner)
         original = getattr(original, "module", original) if is_wrapper(original) else original
-        if self.root is not None and type(original).__name__ != self.root:
-            self.others.add(number)
-        self.records.say(
-            name=number,
-            type=type(original).__name__,
-            wrapper=type(owner).__name__,
-            parameters=num_parameters,
-        )
+        kind, wrapper = type(original).__name__, type(owner).__name__
+        facts = kind, wrapper, num_parameters
+        number = self.spare.pop(facts, None)
+        if number is None:
+            if self.is_off or self.num_names >= 4096:
+                return -1
+            if self.records is None and not self._open():
+                return -1
+            number = self.num_names
+            self.num_names += 1
+            if self.root is not None and kind != self.root:
+                self.others.add(number)
+            self.records.say(name=number, type=kind, wrapper=wrapper, parameters=num_parameters)
+        self._follow(owner, number, facts)
         return number
+
+    def _follow(self, owner, number, facts):
+        """Forget a module or optimizer that is freed: the next one at its place is another."""
+        key = id(owner)
+
+        def freed(_):
+            if self.owners.pop(key, None) is not None:
+                self.entries.pop(key, None)
+                self.names.pop(key, None)
+                if facts is not None:
+                    self.recorders.pop(number, None)
+                    self.spare[facts] = number
+
+        with contextlib.suppress(TypeError):
+            self.owners[key] = weakref.ref(owner, freed)
 
     def _open(self):
         """Begin the file of this process; False in a data loader's worker."""
@@ -228,18 +278,18 @@ class Session:
         if number < 0 or get_ident() != self.thread:
             return False
         with_grad = self.is_grad_enabled()
-        if with_grad and self.is_in_backward():
+        if with_grad and self.graph_task() != -1:
             return False
-        is_inner = self.is_training and with_grad and not self.is_between
+        is_inner = self.pace.is_training and with_grad and not self.pace.is_between
         if not self.is_marked:
             self.boundary(number, with_grad)
         if self.capture is not None:
             self.capture.begin("forward", module)
         flags, event, start_ns = GRAD if with_grad else 0, None, clock_ns()
         if self.is_timed and not is_inner and self.uses_gpu():
-            size = 0 if self.is_training and with_grad else size_of(args, kwargs)
-            if self.wants_event((number, flags, size), start_ns):
-                event = self.recorder(number, module)()
+            size = 0 if self.pace.is_training and with_grad else size_of(args, kwargs)
+            if self.pace.wants_event((number, flags, size), start_ns):
+                event = self.recorder(number, module)[0]()
             else:
                 flags |= LEFT_OUT
         self.call = number, flags, event, start_ns
@@ -250,14 +300,14 @@ class Session:
         end_ns = clock_ns()
         number, flags, event, start_ns = self.call
         # A training step is over with its optimizer: when the model's call ended tells nothing.
-        is_part = self.is_training and flags & GRAD
+        is_part = self.pace.is_training and flags & GRAD
         end_event = None
-        if event is not None and not is_part and self.times_end:
-            end_event = self.recorders[number]()
+        if event is not None and not is_part and self.pace.times_end:
+            end_event = self.recorders[number][0]()
         if result is None:
             flags |= RAISED
         size = 0 if is_part else size_of(args, kwargs)
-        self.write((CALL, flags, number, size, start_ns, end_ns, event, end_event))
+        self.write(CALL, flags, number, size, start_ns, end_ns, event, end_event)
         if self.capture is not None:
             self.capture.end("forward")
 
@@ -268,29 +318,30 @@ class Session:
             number = self.name_of(optimizer, is_optimizer=True)
         if number < 0 or get_ident() != self.thread:
             return
-        if number == self.anchor:
-            self.since_anchor = 0
+        pace = self.pace
+        if number == pace.anchor:
+            pace.since_anchor = 0
         else:
-            self.since_anchor += 1
+            pace.since_anchor += 1
             if self._is_anchor_gone():
-                self.anchor, self.anchor_alive = number, weakref.ref(optimizer)
-                self.since_anchor = 0
+                pace.anchor, self.anchor_alive = number, weakref.ref(optimizer)
+                pace.since_anchor = 0
         flags, event, now_ns = 0, None, clock_ns()
         if self.is_timed and self.uses_gpu():
             # Where no call of a module began this step, it begins where the one before ends.
-            if self.wants_event(number, now_ns) if self.is_between else self.times_end:
-                event = self.recorder(number, optimizer)()
-            elif self.is_between:
+            if pace.wants_event(number, now_ns) if pace.is_between else pace.times_end:
+                event = self.recorder(number, optimizer)[0]()
+            elif pace.is_between:
                 flags = LEFT_OUT
-        self.write((OPTIMIZER, flags, number, 0, now_ns, now_ns, event, None))
-        if number == self.anchor:
-            if not self.is_training:
-                self.is_training = True
+        self.write(OPTIMIZER, flags, number, 0, now_ns, now_ns, event, None)
+        if number == pace.anchor:
+            if not pace.is_training:
+                pace.is_training = True
                 self.step_index = min(self.step_index, 0)
-            if self.is_between and not self.is_marked:
+            if pace.is_between and not self.is_marked:
                 # No call of a module began this step: the next one begins here.
                 self.step_begins()
-            self.is_between = True
+            pace.is_between = True
 
     def _is_anchor_gone(self):
         """Tell whether the optimizer whose steps end training steps makes none any more.
@@ -298,29 +349,36 @@ class Session:
         The next epoch, fold or notebook cell may train with another one. Those that take turns
         with it are not successors.
         """
-        if self.anchor is None or self.since_anchor > MAX_TURNS:
+        if self.pace.anchor is None or self.pace.since_anchor > MAX_TURNS:
             return True
-        return self.since_anchor > 0 and self.anchor_alive() is None
+        return self.pace.since_anchor > 0 and self.anchor_alive() is None
 
-    def write(self, row):
+    def write(self, kind, flags, number, size, start_ns, end_ns, event, end_event):
         """Keep one record; several are written together where steps are short."""
-        self.rows.append(row)
-        if row[5] > self.next_flush_ns:
-            self.flush(row[5])
+        state = 0
+        if event is not None:
+            state = HAS_EVENTS | self.events.device_of[event] << DEVICE_SHIFT
+            self.stamps.append((len(self.rows), event, end_event))
+        self.rows.append((kind, flags, number, state, size, start_ns, end_ns, UNKNOWN, UNKNOWN))
+        if end_ns > self.pace.next_flush_ns:
+            self.flush(end_ns)
 
     def flush(self, now_ns):
         """Write the records to the file's memory; now and then read the events that are past."""
+        try:
+            self._flush(now_ns)
+        except Exception:
+            if os.environ.get("WARPBOARD_HOOKS_DEBUG"):
+                raise
+
+    def _flush(self, now_ns):
         is_first = self.records.num_records < NUM_FIRST
-        self.next_flush_ns = now_ns + (FLUSH_FIRST_NS if is_first else FLUSH_EVERY_NS)
+        self.pace.next_flush_ns = now_ns + (FLUSH_FIRST_NS if is_first else FLUSH_EVERY_NS)
         rows, self.rows[:] = self.rows[:], []
-        add, events = self.records.add, self.events
-        for kind, flags, number, size, start_ns, end_ns, event, end_event in rows:
-            if event is None:
-                add(kind, flags, number, 0, size, start_ns, end_ns)
-            else:
-                state = HAS_EVENTS | events.device_of[event] << DEVICE_SHIFT
-                place = add(kind, flags, number, state, size, start_ns, end_ns)
-                events.pending.append((place, event, end_event))
+        stamps, self.stamps[:] = self.stamps[:], []
+        places = self.records.add(rows)
+        if stamps:
+            self.events.pending.extend((places[at], start, end) for at, start, end in stamps)
         if now_ns > self.next_read_ns:
             self.next_read_ns = now_ns + READ_EVERY_NS
             self.read_events()
@@ -332,10 +390,10 @@ class Session:
 
     def uses_gpu(self):
         """Tell whether the program has begun with CUDA; once it has, it is not asked again."""
-        if not self.on_gpu and self.torch.cuda.is_initialized():
+        if not self.pace.on_gpu and self.torch.cuda.is_initialized():
             self.events = sibling("warpboard_events").make_events(self.torch)
-            self.on_gpu = True
-        return self.on_gpu
+            self.pace.on_gpu = True
+        return self.pace.on_gpu
 
     def note_capture(self, is_on):
         """Note that the capture of a CUDA graph begins or is over."""
@@ -343,64 +401,40 @@ class Session:
             self.events.is_capturing = is_on
 
     def recorder(self, number, owner):
-        """Return what records an event on the GPU of this module or optimizer."""
-        record = self.recorders.get(number)
-        if record is None:
-            record = self.events.recorder(device_index_of(owner, self.torch))
-            self.recorders[number] = record
-            self.recorders.setdefault(None, record)
-        return record
+        """Return what records an event on the GPU of this module or optimizer, and its state."""
+        known = self.recorders.get(number)
+        if known is None:
+            device = 0
+            with contextlib.suppress(Exception):
+                device = device_index_of(owner, self.torch)
+            state = HAS_EVENTS | device << DEVICE_SHIFT
+            known = self.recorders[number] = self.events.recorder(device), state
+            self.recorders.setdefault(None, known)
+        return known
 
     def record_mark(self):
         """Record an event of a mark, on the GPU of the module that was called first."""
         if not (self.is_timed and self.uses_gpu()):
             return None
         if None not in self.recorders:
-            self.recorders[None] = self.events.recorder(self.torch.cuda.current_device())
-        return self.recorders[None]()
-
-    def wants_event(self, key, start_ns):
-        """Tell whether the start of this step is timed, and note whether its end is.
-
-        Of short steps of one kind in a row every fourth has an event at its start, and of those
-        every second at its end. Steps that differ, and long ones, have both.
-        """
-        took_ns = start_ns - self.started_ns
-        self.started_ns = start_ns
-        is_short = took_ns < SHORT_NS and not self.times_all_ends
-        if is_short and key == self.last_key:
-            self.until_event -= 1
-            if self.until_event > 0:
-                self.times_end = False
-                return False
-        self.last_key = key
-        self.times_end = True
-        self.until_event = 1
-        if is_short:
-            self.num_short += 1
-            if self.num_short > NUM_SINGLE:
-                self.until_event = self.num_together
-            self.until_end -= 1
-            self.times_end = self.until_end <= 0
-            if self.times_end:
-                self.until_end = next(self.gaps)
-        return True
+            self.recorder(None, None)
+        return self.recorders[None][0]()
 
     def read_events(self):
         """Read the times of events that the GPU has passed; never waits."""
-        if self.on_gpu:
+        if self.pace.on_gpu:
             self.events.read()
 
     # -- steps ------------------------------------------------------------------------------
 
     def boundary(self, number, with_grad):
         """Decide whether the call that begins now begins a step too."""
-        if self.is_training:
-            if not (self.is_between and with_grad):
+        if self.pace.is_training:
+            if not (self.pace.is_between and with_grad):
                 return
         elif number in self.others:
             return
-        self.is_between = False
+        self.pace.is_between = False
         self.step_begins()
 
     def step_begins(self):
@@ -447,7 +481,7 @@ class Session:
             if self.capture is not None:
                 self.capture.close()
             self.flush(clock_ns())
-            if self.on_gpu:
+            if self.pace.on_gpu:
                 self.events.read_all()
             self.say_memory()
             if self.torch is not _NoTorch:
@@ -471,18 +505,18 @@ class Session:
         self.step_begins()
         start_ns, flags, event = clock_ns(), 0, None
         if self.is_timed and self.uses_gpu():
-            if self.wants_event(name, start_ns):
+            if self.pace.wants_event(name, start_ns):
                 event = self.record_mark()
             else:
                 flags = LEFT_OUT
-        self.mark = (event, start_ns, flags, self.times_end)
+        self.mark = (event, start_ns, flags, self.pace.times_end)
 
     def mark_ends(self, name):
         """The marked step is over."""
         if self.records is not None and self.is_marked:
             event, start_ns, flags, times_end = self.mark
             span = self._span((event, start_ns), times_end)
-            self.write((MARK, flags, self._mark_number("step", name), 0, *span))
+            self.write(MARK, flags, self._mark_number("step", name), 0, *span)
 
     def phase_begins(self, name):
         """A part of a step begins that the program itself marks."""
@@ -497,7 +531,7 @@ class Session:
             self.capture.end(name)
         elif self.phases and get_ident() == self.thread:
             span = self._span(self.phases.pop(), True)
-            self.write((PHASE, 0, self._mark_number("phase", name), 0, *span))
+            self.write(PHASE, 0, self._mark_number("phase", name), 0, *span)
 
     def _is_open(self):
         """Begin the records of a program that marks its steps, with or without PyTorch."""
@@ -515,7 +549,8 @@ class Session:
     def _mark_number(self, kind, name):
         number = self.names.get((kind, name))
         if number is None:
-            number = self.names[kind, name] = len(self.names)
+            number = self.names[kind, name] = self.num_names
+            self.num_names += 1
             self.records.say(name=number, type=name, wrapper="", parameters=0)
         return number
 
@@ -537,15 +572,6 @@ def sibling(name):
         sys.modules[name] = module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     return sys.modules[name]
-
-
-def backward_test(torch):
-    """Return what tells whether this thread is in a backward pass.
-
-    Activation checkpoints call a part of the model there once more: no call of the program's own.
-    """
-    task = getattr(torch._C, "_current_graph_task_id", None)
-    return (lambda: task() != -1) if task is not None else (lambda: False)
 
 
 def device_index_of(owner, torch):

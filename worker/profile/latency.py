@@ -20,7 +20,7 @@ def step_latency(
     main, *others = kinds
     first = num_skipped or main.num_unsettled()
     last = first + num_steps if num_steps else None
-    to_next = [ns for ns in main.to_next_ns[first:last] if ns is not None]
+    to_next, num_together = main.to_next_samples(first, last)
     alone = [ns for ns in main.alone_ns[first:last] if ns is not None]
     chosen = wanted if to_next else ALONE
     phases = {ALONE: alone, TO_NEXT: to_next} | {
@@ -43,18 +43,18 @@ def step_latency(
     warnings = []
     if chosen == TO_NEXT and alone and statistics.median(alone) < 0.5 * statistics.median(to_next):
         warnings.append(_much_between(alone, to_next))
-    if 2 * main.num_left_out > len(main):
-        warnings.append(_in_groups(len(to_next)))
+    if num_together > 1 and chosen == TO_NEXT:
+        warnings.append(_in_groups(len(to_next), num_together))
     if len(main) - first < max(num_steps, 1):
         warnings.append(_too_few(len(main), first, num_steps))
     return found, warnings
 
 
-def _in_groups(num_samples: int) -> dict[str, str]:
+def _in_groups(num_samples: int, num_together: int) -> dict[str, str]:
     message = (
-        f"the steps are short, and a CUDA event around each would slow them down: most of the "
-        f"{num_samples} samples are the mean of four steps in a row, so they spread less than "
-        "single steps. `--latency alone` times every step"
+        f"the steps are short, and a CUDA event around each would slow them down: each of the "
+        f"{num_samples} samples is the mean of {num_together} steps in a row, so they spread less "
+        "than single steps. `--latency alone` times every step"
     )
     return {"code": "steps_in_groups", "message": message}
 

@@ -9,8 +9,8 @@ An inference step is a call of the outermost module. A program's own marks come 
 Two durations of every step: from its start to its own end (`alone`), and from its start to the next
 one's (`to_next`), which holds what the program does in between: data, sampling, logging. Steps with
 something of another kind in between have no `to_next`. Short steps in a row on a GPU are timed
-together, since an event is dear to them: the first of each four has the mean `to_next` of the four,
-and of some the `alone` is known.
+together, since an event is dear to them: the first of each group has the mean `to_next` of all in
+it, and of some the `alone` is known.
 """
 
 from bisect import bisect_right
@@ -40,6 +40,8 @@ class Steps:
     "Type of the module whose calls are steps; None where its calls alone do not make them."
     alone_ns: list[int | None] = field(default_factory=list)
     to_next_ns: list[int | None] = field(default_factory=list)
+    num_together: list[int] = field(default_factory=list)
+    "Steps whose mean that `to_next` is."
     starts_ns: list[int] = field(default_factory=list)
     "On the host's clock."
     on_gpu: bool = False
@@ -49,6 +51,32 @@ class Steps:
 
     def __len__(self) -> int:
         return len(self.alone_ns)
+
+    def to_next_samples(self, first: int, last: int | None) -> tuple[list[int], int]:
+        """Return the known times to the next step of these steps, and how many each is the mean of.
+
+        Where a tenth of the steps and more are in groups, each sample is the mean of as many steps
+        as the largest group has: samples of different weight would have another mean than the
+        steps have, and a spread that nothing has.
+        """
+        known = [
+            (ns, count)
+            for ns, count in zip(
+                self.to_next_ns[first:last], self.num_together[first:last], strict=True
+            )
+            if ns is not None
+        ]
+        size = max((count for _, count in known), default=1)
+        num_in_groups = sum(count for _, count in known if count > 1)
+        if 10 * num_in_groups < sum(count for _, count in known):
+            return [ns for ns, _ in known], 1
+        samples, sum_ns, num = [], 0, 0
+        for ns, count in known:
+            sum_ns, num = sum_ns + ns * count, num + count
+            if num >= size:
+                samples.append(round(sum_ns / num))
+                sum_ns, num = 0, 0
+        return samples, size
 
     def num_unsettled(self) -> int:
         """Return how many leading steps are start-up: compilation, tuning, first allocations."""
@@ -242,6 +270,7 @@ def _add(steps: Steps, start: Record, alone: int | None, following: Mapping[int,
     to_next = _between(start, after, steps.on_gpu)
     steps.alone_ns.append(alone)
     steps.to_next_ns.append(None if to_next is None else round(to_next / count))
+    steps.num_together.append(count)
     steps.starts_ns.append(start.start_ns)
     steps.num_left_out += steps.on_gpu and is_left_out
 

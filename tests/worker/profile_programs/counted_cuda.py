@@ -1,14 +1,21 @@
-"""Steps on a CPU with a stand-in for CUDA's events that counts what is asked of it."""
+"""Steps on a CPU with a stand-in for CUDA's events that counts what is asked of it.
+
+Arguments: kind of steps, forward passes of each, steps of a group; `calls` prints how many
+functions the hooks call in a step instead.
+"""
 
 import collections
 import contextlib
 import json
+import os
 import sys
 import time
 from typing import ClassVar
 
 import torch
+import warpboard_calls
 import warpboard_hooks
+import warpboard_pace
 import warpboard_session
 from warpboard_events import Events
 
@@ -47,8 +54,12 @@ class Gpu:
 
 session = warpboard_hooks.current()
 warpboard_session.sibling("warpboard_events").make_events = lambda torch: Events(torch, Driver())
-warpboard_session.SHORT_NS = 10**10  # on a busy machine too
+for module in (warpboard_calls, warpboard_pace):
+    module.SHORT_NS = 10**10  # on a busy machine too
+warpboard_pace.GROUP_NS = 10**12
+session.pace.most = int(sys.argv[3])
 torch.cuda.is_initialized = lambda: True
+torch.cuda._initialized = True
 torch.cuda.device = contextlib.nullcontext
 torch._C._cuda_getCurrentRawStream = lambda device: 0
 torch.cuda.current_device = lambda: 0
@@ -79,6 +90,28 @@ def step(kind, passes, number):
     optimizer.zero_grad()
 
 
+def count_calls(kind, passes):
+    """Print how many functions of Python and of C the hooks call in most steps."""
+    hooks = os.path.dirname(warpboard_hooks.__file__)
+    counted = collections.Counter()
+
+    def profile(frame, event, function):
+        caller = frame.f_back if event == "call" else frame
+        if caller is not None and caller.f_code.co_filename.startswith(hooks):
+            counted[event] += frame.f_code.co_name != "_call_impl"
+        elif event == "call" and frame.f_code.co_filename.startswith(hooks):
+            counted[event] += 1
+
+    steps = collections.Counter()
+    for number in range(160):
+        counted.clear()
+        sys.setprofile(profile)
+        step(kind, passes, number)
+        sys.setprofile(None)
+        steps[counted["call"], counted["c_call"]] += 1
+    print(json.dumps(steps.most_common(1)[0]))
+
+
 kind, passes = sys.argv[1], int(sys.argv[2])
 for number in range(220):
     step(kind, passes, number)
@@ -87,4 +120,7 @@ for number in range(220):
         session.events.read(1 << 30)
     if number == 19:
         counts.clear()
+if "calls" in sys.argv:
+    count_calls(kind, passes)
+    sys.exit()
 print(json.dumps({name: count / 200 for name, count in counts.items()}))

@@ -1,0 +1,87 @@
+"""Which steps have events around them: those of long steps all, of short ones some.
+
+Standard library only; Python 3.8 and newer.
+"""
+
+import itertools
+
+SHORT_NS = 2_000_000
+"""An event is dear to steps shorter than this: those of one kind in a row are timed together."""
+GROUP_NS, MOST_TOGETHER = 4_000_000, 16
+"""So long is a group, and of so many steps at most: its one or two events cost some 0.3 % of it."""
+NUM_SINGLE = 64
+"""The first short steps are timed one by one, as are all where few are asked for."""
+GAPS = (2, 1, 3, 2, 2)
+"""From one such group whose first step has its end timed to the next: no period of a program's."""
+
+
+class Pace:
+    """What each step reads and writes: one small object, since it does so out of cold caches."""
+
+    __slots__ = (
+        "anchor", "began_ns", "first_ns", "gaps", "generation", "is_between", "is_training", "key",
+        "left", "most", "next_flush_ns", "num_short", "on_gpu", "since_anchor", "size", "times_end",
+        "until_end",
+    )  # fmt: skip
+
+    def __init__(self, most, *, is_training):
+        self.most = most
+        "Steps of a group at most; 1: each is timed. None: each, and its end."
+        self.reset(is_training=is_training)
+
+    def reset(self, *, is_training):
+        """Start anew, in a forked child: what was made for its parent is not of this generation."""
+        self.generation = object()
+        self.on_gpu = False
+        self.next_flush_ns = 0
+        self.is_training = is_training
+        self.anchor = None
+        "Number of the optimizer whose steps end training steps."
+        self.since_anchor = 0
+        "Steps of other optimizers since its last one."
+        self.is_between = True
+        "A training step is over, and the next one has not begun."
+        self.key = None
+        "What the steps of a group have in common."
+        self.left = 0
+        "Steps to come that the group leaves without an event."
+        self.began_ns = self.first_ns = 0
+        "When the last step began, and when the last one with an event."
+        self.size = 1
+        self.times_end = False
+        "The step of now has an event at its end too."
+        self.num_short = 0
+        self.until_end = 1
+        self.gaps = itertools.cycle(GAPS)
+
+    def wants_event(self, key, now_ns):
+        """Tell whether a step that begins now is timed; the calls of modules ask this inline."""
+        if self.left and key == self.key and now_ns - self.began_ns < SHORT_NS:
+            self.left -= 1
+            self.began_ns = now_ns
+            self.times_end = False
+            return False
+        self.begin_group(key, now_ns)
+        return True
+
+    def begin_group(self, key, now_ns):
+        """A step that is timed begins: choose how many after it are not, and whether its end is."""
+        is_short = now_ns - self.began_ns < SHORT_NS and self.most is not None
+        mean_ns = self._mean_ns(now_ns) if key == self.key else GROUP_NS
+        self.key = key
+        self.began_ns = self.first_ns = now_ns
+        self.size = 1
+        self.times_end = True
+        if is_short:
+            self.num_short += 1
+            if self.num_short > NUM_SINGLE:
+                while 2 * self.size <= self.most and self.size * mean_ns < GROUP_NS:
+                    self.size *= 2
+            self.until_end -= 1
+            self.times_end = self.until_end <= 0
+            if self.times_end:
+                self.until_end = next(self.gaps)
+        self.left = self.size - 1
+
+    def _mean_ns(self, now_ns):
+        return (now_ns - self.first_ns) // (self.size - self.left) + 1
