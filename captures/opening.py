@@ -7,6 +7,7 @@ library into a `CaptureError` that names the place.
 import errno
 import gzip
 import io
+import re
 import resource
 import zlib
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ MAX_RATIO = 150
 RATIO_FREE_BYTES = 64 << 20
 """Below this a high ratio is harmless. Real traces shrink 10 to 30 times."""
 MAX_TEXT_BYTES = 1 << 30
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _SHORTER = "Record a shorter capture, or raise WARPBOARD_READ_MEMORY_GB"
 
 
@@ -163,8 +165,8 @@ def clean_text(text: str) -> str:
     try:
         return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     except UnicodeEncodeError:  # halves of a pair that JSON wrote as an escape
-        return "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
+        return _SURROGATE.sub("\ufffd", text)
 
 
 def _odd(text: str) -> bool:
-    return not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text)
+    return not text.isascii() and _SURROGATE.search(text) is not None

@@ -9,8 +9,8 @@ from typing import Any
 from captures.private import Cleaner, PrivateWords, clean
 
 _SIGN = re.compile(
-    r"\"(?:host|node|user|log(?:in|name)|cmd|command|cwd|pwd|argv|env|trace_?name|home|ip|master_addr"
-    r"|serial|uuid|guid|e?mail|token|password|secret|api_?key)"
+    r"\"(?=[a-z][a-z-])(?:host|node|user|log(?:in|name)|cmd|command|cwd|pwd|argv|env|trace_?name"
+    r"|home|ip|master_addr|serial|uuid|guid|e?mail|token|password|secret|api_?key)"
 )
 """How the names of private fields begin, in lower case."""
 _FIELD = re.compile(

@@ -56,6 +56,9 @@ _BATCH_EVENTS = 1024
 _MAX_NS = 1 << 62
 INVALID = -(1 << 63)
 MAX_HOST_NS = 7 * 86_400 * 10**9
+_MAX_NAME_CHARS = 1 << 16
+_MAX_SHAPES_BYTES = 1 << 20
+"""Of one operator's inputs: an optimizer gets thousands of tensors, ten bytes each or so."""
 _MANY_KEYS = 2_000
 _COLLECTIVE = "Collective name"
 _COLLECTIVE_TEXTS = {
@@ -198,8 +201,7 @@ class EventColumns:
                 self._note_name(event)
             else:
                 self._note_odd(category, kind, phase)
-        for kind in range(MEMORY + 1):
-            self._flush(kind)
+        self.release()
 
     def input_shapes(self) -> list[str]:
         """Return the text of each input shape."""
@@ -211,6 +213,11 @@ class EventColumns:
         if not chunks:
             return {column: np.empty(0, np.int64) for column in template}
         return {column: np.concatenate([c[column] for c in chunks]) for column in template}
+
+    def release(self) -> None:
+        """Sort the events that wait, whatever their number, so that nothing holds their values."""
+        for kind in range(MEMORY + 1):
+            self._flush(kind)
 
     def _flush(self, kind: int) -> None:
         events, self._pending[kind] = self._pending[kind], []
@@ -245,7 +252,7 @@ class EventColumns:
     def _add_gpu(
         self, kind: int, columns: dict[str, Column], events: list[Fields], args: list[Fields]
     ) -> None:
-        columns["name"] = self.names.codes(_column(events, "name"))
+        columns["name"] = self.names.codes(_names(events))
         columns["correlation"] = _whole([a.get("correlation", -1) for a in args], 62)
         devices = [a.get("device", e.get("pid")) for a, e in zip(args, events, strict=True)]
         streams = [a.get("stream", e.get("tid")) for a, e in zip(args, events, strict=True)]
@@ -273,7 +280,7 @@ class EventColumns:
         self, kind: int, columns: dict[str, Column], events: list[Fields], args: list[Fields]
     ) -> None:
         columns["thread"] = self._threads(events, args)
-        columns["name"] = self.names.codes(_column(events, "name"))
+        columns["name"] = self.names.codes(_names(events))
         if kind == CALL:
             columns["correlation"] = _whole([a.get("correlation", -1) for a in args], 62)
             self._append("call", columns)
@@ -288,8 +295,9 @@ class EventColumns:
                 name = event.get("name")
                 if isinstance(name, str) and name in WITH_VALUES:
                     dims[row] = _with_values(dims[row], args[row].get("Concrete Inputs"))
-            given = [row for row, value in enumerate(dims) if value]
-            columns["detail"][given] = self.inputs.codes([dumps(dims[row], 0) for row in given])
+            texts = {row: dumps(value, 0) for row, value in enumerate(dims) if value}
+            given = [row for row, text in texts.items() if len(text) <= _MAX_SHAPES_BYTES]
+            columns["detail"][given] = self.inputs.codes([texts[row] for row in given])
         self._append("range", columns)
         self._add_collectives("range", len(events), args)
 
@@ -305,7 +313,8 @@ class EventColumns:
         for column, key in _COLLECTIVE_NUMBERS.items():
             columns[column] = _whole([a.get(key, -1) for a in chosen], 62)
         for column, key in _COLLECTIVE_TEXTS.items():
-            codes = [self.names.code(str(a[key])) if a.get(key) else MISSING for a in chosen]
+            texts = [_plain_text(a.get(key)) for a in chosen]
+            codes = [self.names.code(text) if text else MISSING for text in texts]
             columns[column] = np.array(codes, np.int32)
         self._append(f"{table}_collectives", columns)
 
@@ -368,11 +377,27 @@ def _column(events: list[Fields], key: str, otherwise: Any = None) -> list[Any]:
         return [e.get(key, otherwise) for e in events]
 
 
+def _names(events: list[Fields]) -> list[Any]:
+    """Return the names; None for a list or an object, and no more of a text than a name has."""
+    names = _column(events, "name")
+    if set(map(type, names)) == {str} and max(map(len, names)) <= _MAX_NAME_CHARS:
+        return names
+    texts = [n[:_MAX_NAME_CHARS] if isinstance(n, str) else n for n in names]
+    return [n if isinstance(n, str | int) else None for n in texts]
+
+
 def _args(events: list[Fields]) -> list[Fields]:
     args = _column(events, "args")
     if set(map(type, args)) == {dict}:
         return args
     return [a if type(a) is dict else {} for a in args]
+
+
+def _plain_text(value: Any) -> str:
+    """Return the text of a text, a number or a list of numbers; "" for any other value."""
+    if type(value) is list and not set(map(type, value)) <= {int, str}:
+        return ""
+    return str(value) if value and type(value) in (str, int, list) else ""
 
 
 def _as_key(value: Any) -> Hashable:

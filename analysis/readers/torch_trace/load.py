@@ -94,7 +94,7 @@ def load_trace(path: Path) -> LoadedTrace:
     """Return the event tables; CaptureError with the byte where the JSON is cut off or damaged."""
     events = EventColumns()
     with reading(path), open_capture(path) as raw, _without_collector():
-        stream = TraceStream(raw, path)
+        stream = TraceStream(raw, path, on_slide=events.release)
         events.add_all(from_rocprof(stream.events()))
     if "traceEvents" not in stream.header and not events.num_events:
         raise CaptureError(path, "the JSON has no `traceEvents`", "Import a PyTorch trace")

@@ -22,40 +22,46 @@ _CATEGORIES = (
 _ON_GPU = ("kernel", "gpu_memcpy")
 _BINARY_NAME = re.compile(r"(\.kd| \[clone \.kd\])$")
 """What the names of kernels end with as the GPU's program lists them."""
+_OF_SPAN = ("ph", "name", "pid", "tid", "ts")
+_OF_ARGS = ("BeginNs", "DurationNs", "pid", "tid", "stream-id", "queue-id", "gpu-id", "dev-id")
+_OF_ARROW = ("ph", "id", "pid", "tid", "ts")
 Event = dict[str, Any]
 _Key = tuple[int, int, int]
 """Process, thread and start in us, as spans and arrows both state them."""
 
 
 def from_rocprof(events: Iterator[Any]) -> Iterator[Any]:
-    """Return the events, those of rocprof as PyTorch tells them; the first span says whose it is.
+    """Give the events, those of rocprof as PyTorch tells them; the first span says whose it is.
 
     Anything else is passed on as it comes, and costs nothing.
     """
-    head: list[Any] = []
-    for event in events:
-        head.append(event)
-        if isinstance(event, dict) and event.get("ph") == "X":
-            return _retold(chain(head, events)) if _is_span(event) else chain(head, events)
-    return iter(head)
-
-
-def _retold(events: Iterable[Any]) -> Iterator[Any]:
     names: dict[int, str] = {}
+    for event in events:
+        if isinstance(event, dict) and event.get("ph") == "X":
+            rest = chain((event,), events)
+            yield from _retold(rest, names) if _is_span(event) else rest
+            return
+        _note_process(names, event)
+        yield event
+
+
+def _retold(events: Iterable[Any], names: dict[int, str]) -> Iterator[Any]:
     spans: list[Event] = []
     arrows: list[Event] = []
     for event in events:
-        if not isinstance(event, dict):
-            yield event
-        elif _is_span(event):
-            spans.append(event)
-        elif event.get("cat") == "DataFlow":
-            arrows.append(event)
+        if isinstance(event, dict) and _is_span(event):
+            spans.append({**_plain(event, _OF_SPAN), "args": _plain(event["args"], _OF_ARGS)})
+        elif isinstance(event, dict) and event.get("cat") == "DataFlow":
+            arrows.append(_plain(event, _OF_ARROW))
         else:
-            if event.get("ph") == "M" and event.get("name") == "process_name":
-                _note_process(names, event)
+            _note_process(names, event)
             yield event
     yield from _told(spans, names, arrows)
+
+
+def _plain(values: Event, keys: tuple[str, ...]) -> Event:
+    """Return the values that are read, where they are texts or numbers: all wait for the end."""
+    return {key: values[key] for key in keys if type(values.get(key)) in (int, str)}
 
 
 def _is_span(event: Event) -> bool:
@@ -63,10 +69,13 @@ def _is_span(event: Event) -> bool:
     return "cat" not in event and isinstance(args, dict) and "BeginNs" in args
 
 
-def _note_process(names: dict[int, str], event: Event) -> None:
+def _note_process(names: dict[int, str], event: Any) -> None:
+    if not isinstance(event, dict) or event.get("name") != "process_name":
+        return
     number, args = _whole(event.get("pid")), event.get("args")
-    if number is not None and isinstance(args, dict):
-        names[number] = str(args.get("name", ""))
+    if event.get("ph") == "M" and number is not None and isinstance(args, dict):
+        name = args.get("name", "")
+        names[number] = name if isinstance(name, str) else ""
 
 
 def _told(spans: list[Event], names: dict[int, str], arrows: list[Event]) -> Iterator[Event]:
@@ -144,7 +153,7 @@ def _key(event: Event) -> _Key | None:
 
 
 def _whole(value: Any) -> int | None:
-    text = str(value)
+    text = str(value) if type(value) is int or type(value) is str else ""
     return int(text) if re.fullmatch(r"\d{1,18}", text) else None
 
 

@@ -8,7 +8,7 @@ that are not UTF-8. Everything else that is not JSON is an error with its byte o
 import codecs
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,6 +18,8 @@ from core.errors import CaptureError
 _CHUNK_BYTES = 4 << 20
 _MAX_VALUE_CHARS = 64 << 20
 """No event is longer: beyond this the text is damaged, whatever follows."""
+_NUMBERS_OF_C = frozenset("+-iInN.")
+"""What one of them begins with, or has where JSON's number ends."""
 _BLANK = re.compile(r"[ \t\r\n]*")
 _COMMA = re.compile(r"[ \t\r\n]*,[ \t\r\n]*(?=[^ \t\r\n])")
 _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|(\\)')
@@ -32,14 +34,21 @@ _REMEDY = "Export the trace again, or copy the whole file"
 
 
 class TraceStream:
-    """Read a trace once: iterate `events()`, then look at `header`."""
+    """Read a trace once: iterate `events()`, then look at `header`.
 
-    def __init__(self, stream: BinaryIO, path: Path) -> None:
+    `on_slide` is called as the buffer slides on, every few megabytes of text: who keeps events can
+    let go of them, as their values may take forty times the memory of their text.
+    """
+
+    def __init__(
+        self, stream: BinaryIO, path: Path, on_slide: Callable[[], None] = lambda: None
+    ) -> None:
         self.header: dict[str, Any] = {}
         self.num_repaired = 0
         self.num_zero_bytes = 0
         self._stream = stream
         self._path = path
+        self._on_slide = on_slide
         self._encoding = "utf-8"
         self._decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
         # `scan_once` says where a value ends; typeshed does not list it.
@@ -94,6 +103,7 @@ class TraceStream:
             return
         while True:
             yield from self._in_buffer()
+            self._more()  # the value that is cut off there is read once, not over and over
             yield self._value()
             if not self._has_next("]"):
                 return
@@ -150,7 +160,7 @@ class TraceStream:
                 continue
             if "escape" in fault and self._repair():
                 continue
-            if self._name_no_numbers():
+            if self._text[place : place + 1] in _NUMBERS_OF_C and self._name_no_numbers():
                 continue
             ahead = place - self._at
             if len(self._text) - self._at > _MAX_VALUE_CHARS or not self._more():
@@ -185,6 +195,7 @@ class TraceStream:
         """Slide the buffer on; False where the file has no more."""
         if self._is_end:
             return False
+        self._on_slide()
         # A long value grows its buffer by doubling, so that it is scanned few times.
         chunk = self._stream.read(max(_CHUNK_BYTES, len(self._text) - self._at))
         self._is_end = not chunk
