@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from app.api.auth import token_path
-from app.serve.publish import check_publishing
+from app.serve.publish import check_for_workers, check_publishing
 from app.stack import running_stack
 from core import VERSION
 from core.config import DataDir, broker_url
@@ -44,6 +44,11 @@ def dashboard_checks(data: DataDir, port_wanted: int = DEFAULT_PORT) -> list[dic
 def _publishing(stack: dict[str, Any] | None) -> dict[str, Any]:
     """Say who reaches the pages that are served now, or that `up` would serve here."""
     needed = "people who may use the pages"
+    try:
+        check_for_workers()
+    except UserError as exc:
+        found, _, fix = str(exc).partition(". ")
+        return finding("pages", found, fix, needed_for="workers of other hosts")
     if stack and stack.get("who"):
         return finding("pages", str(stack["who"]), needed_for=needed)
     try:

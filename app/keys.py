@@ -8,6 +8,7 @@ import secrets
 import sys
 from pathlib import Path
 
+from app.serve.publish import check_for_workers
 from core.console import fail
 from core.errors import AppError, UserError
 
@@ -53,6 +54,7 @@ def check_writable(folders: list[Path]) -> None:
 def main(argv: list[str]) -> int:
     folder, *writable = map(Path, argv)
     try:
+        check_for_workers()  # Redis waits for this command: its port stays shut
         check_writable([folder, *writable])
         make_keys(folder)
     except AppError as error:

@@ -10,12 +10,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from app.serve.addresses import WILDCARDS, is_loopback
+from app.serve.publish import FOR_WORKERS
 from app.stack import running_stack
 from core.config import DataDir, broker_url
 from core.errors import UserError
 
-WORKERS_PUBLISH, REDIS_PUBLISH = "WARPBOARD_WORKERS_PUBLISH", "WARPBOARD_REDIS_PUBLISH"
-"""Set in a container by docker-compose.hosts.yml: what the host publishes for workers."""
+WORKERS_PUBLISH, REDIS_PUBLISH = FOR_WORKERS
 BROKER_PORT = 6379
 _EXAMPLE_PORT = 8502
 _ELSEWHERE = "ADDRESS_OF_THIS_HOST"

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
+from app.checks import dashboard_checks
 from app.cli.main import _parser as cli_parser
+from app.keys import main as make_all_keys
 from app.keys import make_keys
-from core.config import ROOT
+from core.config import ROOT, DataDir
 from worker.main import _parser as worker_parser
 
 VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])([^}]*))?\}")
@@ -117,6 +119,48 @@ def test_other_hosts_reach_redis_and_the_api_of_workers_but_no_page() -> None:
     assert wanted == {"WARPBOARD_REDIS_PUBLISH", "WARPBOARD_WORKERS_PUBLISH"}
     assert "8501" not in text.replace("WARPBOARD_", "")
     assert COMPOSE["worker"]["environment"]["WARPBOARD_DASHBOARD"] == "http://dashboard:8502"
+
+
+@pytest.mark.parametrize("variable", ["WARPBOARD_REDIS_PUBLISH", "WARPBOARD_WORKERS_PUBLISH"])
+@pytest.mark.parametrize(
+    ("place", "is_taken"),
+    [
+        ("10.0.0.5:6379", True),
+        ("[fd00::5]:6379", True),
+        ("0.0.0.0:6379", True),
+        ("6379", False),
+        (":6379", False),
+        (" 6379", False),
+        ("6379-6400", False),
+        ("10.0.0.5", False),
+        ("10.0.0.5:", False),
+        ("10.0.0.999:6379", False),
+        ("[]:6379", False),
+        ("10.0.0.5:6379\n", False),
+        ("10.0.0.5:0", False),
+    ],
+)
+def test_a_port_for_workers_without_an_address_starts_nothing(
+    variable: str,
+    place: str,
+    is_taken: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hosts = yaml.safe_load((ROOT / "docker-compose.hosts.yml").read_text())["services"]
+    monkeypatch.setenv(variable, place)
+
+    assert make_all_keys([str(tmp_path)]) == (0 if is_taken else 2)
+
+    assert (variable in capsys.readouterr().err) is not is_taken
+    assert hosts["keys"]["environment"][variable] == f"${{{variable}}}"
+    waits = COMPOSE["redis"]["depends_on"]["keys"]["condition"]
+    assert waits == "service_completed_successfully"
+    if not is_taken:
+        (pages,) = (c for c in dashboard_checks(DataDir(root=tmp_path)) if c["name"] == "pages")
+        assert not pages["is_ok"]
+        assert variable in pages["found"]
 
 
 def test_redis_keeps_what_it_was_told(tmp_path: Path) -> None:

@@ -1,12 +1,19 @@
 """Whether pages may be reached from other hosts: a decision of the operator, never an accident."""
 
+import ipaddress
 import os
+import re
 
 from app.serve.addresses import base_path, is_loopback, published_host
 from app.serve.login import Login, load_login
 from core.errors import UserError
 
 VARIABLE = "WARPBOARD_OPEN_TO_NETWORK"
+FOR_WORKERS = ("WARPBOARD_WORKERS_PUBLISH", "WARPBOARD_REDIS_PUBLISH")
+"""What docker-compose.hosts.yml publishes for workers of other hosts."""
+_PLACE = re.compile(
+    r"(?:\[(?P<six>[0-9a-fA-F:.]{2,45})\]|(?P<four>[0-9.]{7,15})):(?P<port>[0-9]{1,5})"
+)
 WHO_MAY = (
     "everybody who reaches this address can read every run and log, submit and cancel jobs on your"
     " GPUs, import files and delete runs; nobody is asked who they are"
@@ -44,3 +51,29 @@ def check_publishing(address: str, *, is_asked: bool) -> str:
             f" --open-to-network ({VARIABLE}=1)"
         )
     return who_reaches(address, login)
+
+
+def check_for_workers() -> None:
+    """Raise UserError where a port for workers is published without saying on which address.
+
+    Compose takes a port alone for every address of the host.
+    """
+    for variable in FOR_WORKERS:
+        place = os.environ.get(variable, "")
+        if place and not _is_place(place):
+            raise UserError(
+                f"{variable}={place[:80]!r} is not an address and a port, as 10.0.0.5:6379. A port"
+                " alone would be open on every address of this host: name the one that workers"
+                " reach, or 0.0.0.0 where it is to be every one"
+            )
+
+
+def _is_place(text: str) -> bool:
+    match = _PLACE.fullmatch(text)
+    if match is None or not 0 < int(match["port"]) < 1 << 16:
+        return False
+    try:
+        ipaddress.ip_address(match["six"] or match["four"])
+    except ValueError:
+        return False
+    return True
