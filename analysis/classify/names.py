@@ -48,6 +48,12 @@ _FIXED_CASE = (
     (re.compile(r"KV(?=[A-Z])"), "Kv"),
     (re.compile(r"(?<=\d)D(?=[A-Z]|\b|_)"), "d"),
 )
+_CUTE = re.compile(
+    r"^kernel_cutlass_(?:kernel_)?_*(?P<name>(?!Tiled|Copy)\w*?)"
+    r"(?:_object_at_\w*|_(?:tensor(?=ptr|\d)|TiledMMA|TiledCopy|CopyAtom|MMAAtom)\w*)$"
+)
+"""CuTe DSL: module and class or function, then the layouts of all arguments."""
+_CUTE_MODULE = re.compile(r"^(?:main__|[a-z0-9_]+)(?=[A-Z]\w*[a-z])")
 _GENERIC_BASES = frozenset(
     (
         *("kernel", "Kernel", "Kernel2", "device_kernel", "static_kernel", "main_kernel", "run"),
@@ -82,7 +88,7 @@ def view(name: str) -> NameView:
     """Return the texts of `name`; never fails, whatever the name is."""
     raw = name.strip()[:MAX_NAME_CHARS]
     text = _clean(raw)
-    head = _head(text)
+    head = _function_of_layouts(_head(text))
     base = head.rsplit("::", 1)[-1] or head
     inner = text[text.find(base) + len(base) :] if base in text else ""
     return NameView(
@@ -165,6 +171,14 @@ def _clean(raw: str) -> str:
     text = _OPERATOR_CALL.sub("operator_call", text)
     text = _COLONS.sub("::", text)
     return _QUALIFIER.sub("", text.lstrip(": "))
+
+
+def _function_of_layouts(head: str) -> str:
+    """Return the class or function of a CuTe DSL name; any other head as it is."""
+    found = _CUTE.match(head)
+    if found is None or found["name"] in ("", "kernel"):
+        return head
+    return _CUTE_MODULE.sub("", found["name"])
 
 
 def _head(text: str) -> str:

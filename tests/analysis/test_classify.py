@@ -16,7 +16,11 @@ OF_OPERATORS = DATA / "kernel_names_operators.tsv"
 OF_ENGINES = DATA / "kernel_names_engines.tsv"
 OF_DOMAINS = DATA / "kernel_names_domains.tsv"
 OF_PROGRAMS = DATA / "kernel_names_programs.tsv"
-LABELLED_SETS = (LABELLED, MORE_LABELLED, OF_OPERATORS, OF_ENGINES, OF_DOMAINS, OF_PROGRAMS)
+OF_STRANGERS = DATA / "kernel_names_strangers.tsv"
+LABELLED_SETS = (
+    *(LABELLED, MORE_LABELLED, OF_OPERATORS, OF_ENGINES, OF_DOMAINS, OF_PROGRAMS),
+    OF_STRANGERS,
+)
 CATEGORY_RULES = tuple(
     rule for group, rules in built_in_rules().items() if group != "origin" for rule in rules
 )
@@ -40,7 +44,7 @@ def share_right(field: str, path: Path = LABELLED) -> float:
 
 @pytest.mark.parametrize("path", LABELLED_SETS, ids=lambda p: p.stem)
 def test_labelled_names_get_their_category(path):
-    assert share_right("category", path) >= 0.985
+    assert share_right("category", path) >= (0.975 if path == OF_STRANGERS else 0.985)
 
 
 @pytest.mark.parametrize("path", LABELLED_SETS, ids=lambda p: p.stem)
@@ -137,6 +141,11 @@ def test_a_name_that_a_table_cut_after_twelve_letters_keeps_its_class(start, cat
         ("spmv_csr_scalar_kernel", Category.OTHER),
         ("linearize_index_kernel", Category.INDEX),
         ("quantile_kernel", Category.INDEX),
+        ("splitKQVOutputKernel", Category.COPY),
+        ("FLASHRNNPointwiseForward", Category.ELEMENTWISE),
+        ("prepare_group_gemm_arguments", Category.OTHER),
+        ("PinholeFocalUpdateKernel", Category.OTHER),
+        ("s2_attn_fwd_upsample_scatter_final_k", Category.ATTENTION),
         ("_gemma_rms_layernorm_forward", Category.NORM),
         ("convert_weights_for_mixed_gemm_kernel", Category.COPY),
         ("ln_bwd_finalize_kernel", Category.NORM),
@@ -181,6 +190,9 @@ def test_unknown_has_no_confidence():
          "cutlass::Kernel2"),
         ("void foo<bar<int>, at::native::baz<", "foo"),
         ("nvjet_sm90_tst_128x8_64x12_4x1_v_bz_TNT", "nvjet_sm90_tst_128x8_64x12_4x1_v_bz_TNT"),
+        ("kernel_cutlass_kernel_quackrmsnormRMSNorm_object_at__tensorptrbf16gmem", "RMSNorm"),
+        ("kernel_cutlass_elementwise_add_kernel_tensorptrf32gmemo16", "elementwise_add_kernel"),
+        ("kernel_cutlass_kernel_TiledMMA_Thr", "kernel_cutlass_kernel_TiledMMA_Thr"),
         ("aten::mm", "aten::mm"),
         ("## Call CompiledFxGraph fbkyoz2yjldl4bixyvcq25ktyj ##", "CompiledFxGraph fbkyoz2y"),
         ("", ""),
