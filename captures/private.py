@@ -171,7 +171,39 @@ _NAMED_JSON = re.compile(
     r"\\{0,15}\"\s{0,4}:\s{0,4}\\{0,15}\"([\w.-]{3,64})\\{0,15}\"",
     _A | re.I,
 )
-_HOMES = re.compile(r"/(?<![\w.]/)(?:home\d*|[Uu]sers|u|global/homes/\w)\\?/([\w.-]{3,64})", _A)
+_HOMES = re.compile(
+    r"/(?<![\w.]/)(?:home\d*|homes|[Uu]sers|u|global/homes/\w)\\?/([\w.-]{3,64})", _A
+)
+_STORES = (
+    r"[pgn]?scratch\d*|netscratch|ceph|gpfs|lustre\d*|nfs\d*|beegfs|fsx|efs|afs"
+    r"|eos|mnt|media|data\d*|work|storage|volumes|cluster|projects?|groups?|global"
+)
+"""Roots below which people have folders, and so have projects, models and datasets."""
+_BELOW = r"(?:\\?/[\w.-]{1,64}){0,2}\\?/"
+_HOMES_IN_STORE = (
+    re.compile(
+        rf"/(?<![\w.]/)(?:{_STORES}){_BELOW}(?:homes?|[Uu]sers?|people)\\?/(?:\w\\?/)?([A-Za-z][\w-]{{2,63}})(?![\w.])",
+        _A,
+    ),
+    re.compile(
+        rf"/(?<![\w.]/)(?:home\d*|homes|u|users?|{_STORES}){_BELOW}([A-Za-z])\\?/(\1[\w-]{{2,63}})(?![\w.])",
+        _A,
+    ),
+    re.compile(
+        rf"/(?<![\w.]/)(?:{_STORES})\\?/([A-Za-z][\w.-]{{2,63}})\\?/"
+        r"(?:\.(?:cache|local|conda|config|ssh|venv|bash|vscode)|(?:mini|ana)conda\d?|miniforge\d?"
+        r"|mambaforge|micromamba)(?![\w])",
+        _A,
+    ),
+)
+"""Where a path says whose the folder is: `/ceph/users/ada`, `/scratch/a/ada`, `.cache` in it."""
+_NO_PERSON = re.compile(
+    r"(?:llama|qwen|gpt|bert|roberta|t5|vit|resnet|mi[sx]tral|gemma|phi|falcon|deepseek|yolo|clip|stable"
+    r"|sdxl|flux|whisper|opt-|bloom|imagenet|coco|cifar|mnist|laion|wiki|squad|openwebtext|pile|dolly"
+    r"|hugging|dataset|checkpoint|ckpt|weight|project|shared|common|group|team|lab|share|software|apps)",
+    _A | re.I,
+)
+"""How names of models, datasets and shared folders begin: they stay in ranges and operators."""
 _HOME_CUT = re.compile(  # at the border of two cells, or of two fields of JSON
     r"/(?:home\d*|[Uu]sers)/?[\"']?\s?[,;|\t]\s?(?:\"\w{1,30}\"\s?:\s?)?[\"']?/?([A-Za-z][\w.-]{3,63})",
     _A,
@@ -184,7 +216,7 @@ _NAMING = (
     (("USER=", "NAME=", "HOST=", "ADDR="), _NAMED),
     (('"user', '"User', '"USER', '"log', '"LOG', '"host', '"Host', '"HOST'), _NAMED_JSON),
     (('"node', '"Node', '"NODE', '"computer', '"master', '"MASTER', '"Login'), _NAMED_JSON),
-    (("/home", "sers/", "sers\\/", "/u/", "/homes/"), _HOMES),
+    (("/home", "sers/", "sers\\/", "/u/"), _HOMES),
     (("/home", "sers"), _HOME_CUT),
     (("torchinductor_",), _INDUCTOR_USER),
     (("@",), _HOST_AFTER_AT),
@@ -281,6 +313,7 @@ class PrivateWords:
             if any(sign in text for sign in signs):
                 for match in pattern.finditer(text):
                     self.add(match[1])
+        self._learn_from_stores(text)
         for match in _secrets(text):
             self.add(match["value"])
 
@@ -289,6 +322,18 @@ class PrivateWords:
         for pattern in (_HOMES, _HOME_CUT, _INDUCTOR_USER):
             for match in pattern.finditer(text):
                 self.add(match[1])
+        self._learn_from_stores(text)
+
+    def _learn_from_stores(self, text: str) -> None:
+        """Take a folder's name below `/scratch` and its like where the path says it is a person's.
+
+        `/scratch/NAME` alone may be a project, a model or a dataset.
+        """
+        for pattern in _HOMES_IN_STORE:
+            for match in pattern.finditer(text):
+                name = match[match.re.groups]
+                if not _NO_PERSON.match(name):
+                    self.add(name)
 
     def __len__(self) -> int:
         return len(self._words)

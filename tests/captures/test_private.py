@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from captures.identity import device_salt
-from captures.private import PrivateWords, clean, hashed
+from captures.private import REMOVED, PrivateWords, clean, hashed
 from captures.scrub.log import LogCleaner
 
 LONG = 100_000
@@ -48,6 +48,9 @@ PIECES += (
     "a/home/b",
     "\\x2f ",
     "/home,",
+    "/scratch/",
+    "/scratch/a/",
+    "/mnt/users/a",
 )
 
 
@@ -79,6 +82,46 @@ def test_what_names_somebody_leaves_a_text(text, cleaned):
 
 
 BASE64 = [base64.b64encode(b"x" * n + b"/home/alicesecret/x.py").decode() for n in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/homes/adalove/x", "adalove"),
+        ("/home/a/adalove", "adalove"),
+        ("/u/a/adalove/run", "adalove"),
+        ("/scratch/a/adalove/run", "adalove"),
+        ("/scratch/users/adalove", "adalove"),
+        ("/ceph/home/adalove/run", "adalove"),
+        ("/eos/user/a/adalove", "adalove"),
+        ("/afs/cern.ch/user/a/adalove/x", "adalove"),
+        ("/mnt/nfs/home/adalove/x.py", "adalove"),
+        ("\\/scratch\\/users\\/adalove\\/x", "adalove"),
+        ("/scratch/adalove/.cache/torch", "adalove"),
+        ("/ceph/adalove/miniconda3/bin/python", "adalove"),
+        ("/scratch/adalove/run1", None),
+        ("/scratch/imagenet/.cache/x", None),
+        ("/ceph/llama-3-8b/.cache", None),
+        ("/mnt/data/users/dataset/x", None),
+        ("/scratch/g/gpt2/x", None),
+        ("/data/m/mixtral-8x7b/shard", None),
+        ("/data/users/models.py", None),
+        ("/torch/users/attend/x", None),
+        ("/home/user/library/x", None),
+        ("/scratch/project_4620/users", None),
+    ],
+)
+def test_a_folder_that_a_path_says_is_a_persons_tells_a_name(path, name):
+    from_log, from_trace = PrivateWords(), PrivateWords()
+    from_log.learn(f"cd {path} now")
+    from_trace.learn_from_paths(f'"{path}"')
+    others = (
+        "user layer, imagenet_loader llama-3-8b gpt2 mixtral-8x7b dataset models attend library"
+    )
+
+    for words in (from_log, from_trace):
+        text = words.replaced(f"{others} adalove project_4620 run1")
+        assert text == f"{others} {REMOVED if name else 'adalove'} project_4620 run1"
 
 
 @pytest.mark.parametrize(

@@ -198,6 +198,11 @@ def test_a_table_of_latencies_keeps_its_numbers_and_loses_its_people(tmp_path):
     [
         *(("/home", "alicesecret", True), ("/home/", "alicesecret/x.py", True)),
         *(("/u", "alicesecret", True), ("/ceph/", "alicesecret/run", True)),
+        *(
+            ("/scratch/users/alicesecret", "alicesecret", True),
+            ("/u/alicesecret", "alicesecret", True),
+        ),
+        ("/scratch/a/alicesecret", "alicesecret", True),
         *(("C:\\Users", "alicesecret", True), ("~", "alicesecret/x", True)),
         *(("planted-node17", "29500", True), ("planted-node17", "cluster.local", True)),
         *(("auth_token", "abc123def456", True), ("hf_abcdefgh", "ijklmnopqrst", True)),
