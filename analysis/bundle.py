@@ -5,7 +5,6 @@ that the stored capture gives the stored numbers.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from analysis.manifest_run import (
     pass_warning,
 )
 from analysis.rundata import PassWarning, RunCapture, RunData
-from analysis.tables import CaptureKind
+from analysis.tables import CaptureKind, CaptureWarning
 from captures.contents import (
     check_paths,
     checked_file,
@@ -41,6 +40,10 @@ NOT_CAPTURES = frozenset({"log", "text", "json", "result"})
 
 MAX_RANKS = 1 << 20
 MAX_SHOWN = 8
+CAPTURE_NAMES = (
+    *(".json", ".json.gz", ".sqlite", ".nsys-rep", ".qdrep", ".ncu-rep"),
+    *(".csv", ".pickle", ".trace.gz"),
+)
 MAX_FILES = 2048
 """Files of a folder that are looked at: one for each rank of a large job, and some beside them."""
 
@@ -52,17 +55,20 @@ def load_paths(paths: Sequence[Path], staging: Staging) -> RunData:
     if folders and len(paths) > 1:
         raise UserError(f"{folders[0]}: a bundle folder is a run of its own; import it alone")
     if folders:
-        loose = [] if (folders[0] / MANIFEST).is_file() else captures_inside(folders[0])
-        return load_files(loose, staging) if loose else load_bundle(folders[0], staging)
+        if (folders[0] / MANIFEST).is_file():
+            return load_bundle(folders[0], staging)
+        loose, others = captures_inside(folders[0])
+        return load_files(loose, staging, others) if loose else load_bundle(folders[0], staging)
     if len(paths) == 1 and paths[0].name == MANIFEST:
         return load_bundle(paths[0].parent, staging)
     return load_files(paths, staging)
 
 
-def captures_inside(folder: Path) -> list[Path]:
+def captures_inside(folder: Path) -> tuple[list[Path], dict[str, str]]:
     """Return the captures in a folder, by name: those of a job's ranks make one run.
 
-    By content; other files are passed over. CaptureError for more than MAX_FILES files.
+    By content; of other files whose name is that of a capture, why they are none. CaptureError for
+    more than MAX_FILES files.
     """
     from analysis.readers import detect
 
@@ -70,30 +76,55 @@ def captures_inside(folder: Path) -> list[Path]:
     if len(files) > MAX_FILES:
         remedy = "Give the captures of one run by name"
         raise CaptureError(folder, f"it holds {len(files)} files, more than {MAX_FILES}", remedy)
-    captures = []
+    captures: list[Path] = []
+    others: dict[str, str] = {}
     for path in files:
-        with suppress(AppError):
+        try:
             detect(path)
             captures.append(path)
-    return captures
+        except CaptureError as error:
+            if path.name.endswith(CAPTURE_NAMES):
+                others[path.name] = error.where
+        except AppError:
+            continue
+    return captures, others
 
 
-def load_files(paths: Sequence[Path], staging: Staging) -> RunData:
-    """Read loose files as one run. Its hash depends on their contents, not on names or order."""
+def load_files(
+    paths: Sequence[Path], staging: Staging, others: Mapping[str, str] | None = None
+) -> RunData:
+    """Read loose files as one run. Its hash depends on their contents, not on names or order.
+
+    `others`: files beside them that are not read, and why.
+    """
     captures: list[RunCapture] = []
+    left_out = dict(others or {})
     counts: dict[str, int] = {}
     seen: set[str] = set()
     for path in paths:
         name = unique_name(path.name, {c.file_name for c in captures})
         capture = read_capture(path, staging, name, kind=None, pass_name=None)
         if capture.source_sha256 in seen:
-            continue  # the same file given twice
+            left_out[path.name] = "the same contents as another file"
+            continue
         seen.add(capture.source_sha256)
         process = counts.get(capture.pass_name, 0)
         counts[capture.pass_name] = process + 1
         captures.append(replace(capture, process=process))
     captures.sort(key=lambda c: (c.pass_name, c.source_sha256))
-    return run_of_captures(captures)
+    run = run_of_captures(captures)
+    return replace(run, warnings=(*run.warnings, *_left_out(left_out)))
+
+
+def _left_out(reasons: Mapping[str, str]) -> list[PassWarning]:
+    """Return a warning that names the files that are in no number; [] without any."""
+    if not reasons:
+        return []
+    shown = [f"{name}: {why}" for name, why in list(reasons.items())[:MAX_SHOWN]]
+    more = f"; and {len(reasons) - MAX_SHOWN} more" if len(reasons) > MAX_SHOWN else ""
+    message = f"not read, and in no number: {'; '.join(shown)}{more}"
+    warning = CaptureWarning(code="files_left_out", message=message)
+    return [PassWarning(pass_name="", warning=warning)]
 
 
 def run_of_captures(captures: Sequence[RunCapture]) -> RunData:

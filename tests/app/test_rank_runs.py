@@ -89,6 +89,22 @@ def test_a_folder_of_traces_is_one_run(tmp_path: Path) -> None:
     assert "rank 3 of 4 is not here" in " ".join(w.message for w in view.warnings)
 
 
+def test_files_of_a_folder_that_are_in_no_number_are_named(tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    first = write_trace(folder / "rank0.json.gz", 0)
+    (folder / "rank0 again.json.gz").write_bytes(first.read_bytes())
+    (folder / "rank1.json").write_text("")
+    (folder / "notes.txt").write_text("nothing of ours")
+
+    view = imported(tmp_path / "data", [folder])
+
+    told = {w.code: w.message for w in view.warnings}["files_left_out"]
+    assert "rank1.json: the file is empty" in told
+    assert ".json.gz: the same contents as another file" in told
+    assert "notes.txt" not in told
+
+
 def test_timeline_has_lanes_by_rank(late_view: Any) -> None:
     from app.ui.span_data import _ranks_of_spans
 
