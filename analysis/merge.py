@@ -8,8 +8,8 @@ beside details page) is recognised by equal contents and counted once.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
@@ -33,6 +33,8 @@ SUMMED = (
     "num_kernels_without_launch",
 )
 _REPORT_KINDS = frozenset({CaptureKind.NSYS_CSV})
+MAX_SHOWN = 8
+"""Files of which a message gives the clock."""
 
 
 def merged_captures(
@@ -43,12 +45,17 @@ def merged_captures(
     `clocks`: see `analysis.clocks.on_one_clock`.
     """
     kept: list[RunCapture] = []
+    contents: list[_Content] = []
+    offsets: dict[tuple[str, str], int] = {}
     warnings: list[PassWarning] = []
     for capture in sorted(captures, key=_fullness):
+        content = _Content.of(capture)
         earlier = [c for c in kept if c.pass_name == capture.pass_name]
-        twin = next((c for c in earlier if _same_content(c.tables, capture.tables)), None)
-        if twin is not None and capture.pass_name == Pass.NCU:
-            kept[kept.index(twin)] = replace(twin, tables=_filled(twin.tables, capture.tables))
+        at = next((i for i, c in enumerate(contents) if c.is_same(content)), None)
+        twin = None if at is None else kept[at]
+        if at is not None and twin is not None and capture.pass_name == Pass.NCU:
+            kept[at] = replace(twin, tables=_filled(twin.tables, capture.tables))
+            contents[at] = _Content.of(kept[at])
         if twin is not None:
             if capture.process != twin.process:  # else two forms that one pass wrote itself
                 warnings.append(_counted_once(capture, twin))
@@ -56,7 +63,8 @@ def merged_captures(
         elif capture.tables.kind in _REPORT_KINDS:
             given = [n for n in FRAMES if any(_has(c.tables, n) for c in earlier if _records(c))]
             capture = replace(capture, tables=_without(capture.tables, given))
-        kept.append(_apart(capture, earlier))
+        kept.append(_apart(capture, offsets))
+        contents.append(_Content.of(kept[-1]))
     warnings += _several(kept, clocks or {})
     kept, alone = _with_sizes(kept)
     return tuple(on_one_clock(kept, clocks)), (*warnings, *alone)
@@ -131,7 +139,9 @@ def _clocks(captures: Sequence[RunCapture], clocks: Mapping[str, Clock]) -> str:
     if are_aligned(captures):
         own = "they are put on one time axis by it; span and idle time are summed over them"
     pairs = sorted((s - first, c.file_name) for s, c in zip(known, captures, strict=True))
-    later = ", ".join(f"{name} +{ns / 1e9:.3f} s" for ns, name in pairs)
+    later = ", ".join(f"{name} +{ns / 1e9:.3f} s" for ns, name in pairs[:MAX_SHOWN])
+    if len(pairs) > MAX_SHOWN:
+        later += f", ... {pairs[-1][1]} +{pairs[-1][0] / 1e9:.3f} s"
     return f"by UTC their sessions began at {later}; {own}"
 
 
@@ -176,14 +186,34 @@ def _has(tables: CaptureTables, name: str) -> bool:
     return frame is not None and len(frame) > 0
 
 
-def _same_content(a: CaptureTables, b: CaptureTables) -> bool:
-    if _has(a, "counters") and _has(b, "counters"):
-        return _launches(a) == _launches(b)
-    if _has(a, "ranks") and _has(b, "ranks") and _rank_places(a) != _rank_places(b):
-        return False
-    fields = ("num_kernels", "kernel_time_ns", "span_ns", "busy_ns")
-    own = [a.summary.get(f) for f in fields]
-    return None not in own and bool(own[0]) and own == [b.summary.get(f) for f in fields]
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What tells whether two captures hold the same measurement; read once, compared often."""
+
+    pass_name: str
+    launches: list[tuple[Any, ...]] | None
+    places: list[tuple[int | None, int]] | None
+    totals: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, capture: RunCapture) -> Self:
+        tables = capture.tables
+        fields = ("num_kernels", "kernel_time_ns", "span_ns", "busy_ns")
+        return cls(
+            capture.pass_name,
+            _launches(tables) if _has(tables, "counters") else None,
+            _rank_places(tables) if _has(tables, "ranks") else None,
+            tuple(tables.summary.get(f) for f in fields),
+        )
+
+    def is_same(self, other: "_Content") -> bool:
+        if self.pass_name != other.pass_name:
+            return False
+        if self.launches is not None and other.launches is not None:
+            return self.launches == other.launches
+        if self.totals != other.totals or None in self.totals or not self.totals[0]:
+            return False
+        return self.places is None or other.places is None or self.places == other.places
 
 
 def _rank_places(tables: CaptureTables) -> list[tuple[int | None, int]]:
@@ -230,15 +260,22 @@ def _without(tables: CaptureTables, names: Collection[str]) -> CaptureTables:
     return replace(tables, **nothing, summary=summary, spans=spans, ranges=ranges)
 
 
-def _apart(capture: RunCapture, earlier: Sequence[RunCapture]) -> RunCapture:
-    """Number processes and launches after those of the earlier captures of the pass."""
+def _apart(capture: RunCapture, offsets: dict[tuple[str, str], int]) -> RunCapture:
+    """Number processes and launches after those of the earlier captures of the pass.
+
+    `offsets`: the first free number by pass and table; raised by those of this capture.
+    """
     changes: dict[str, Any] = {}
     for names, column in _NUMBERED:
-        before = [getattr(c.tables, n) for c in earlier for n in names if _has(c.tables, n)]
-        offset = max((_largest(records, column) + 1 for records in before), default=0)
-        for name in names:
-            if offset and _has(capture.tables, name):
-                changes[name] = _shifted(getattr(capture.tables, name), column, offset)
+        given = {n: getattr(capture.tables, n) for n in names if _has(capture.tables, n)}
+        if not given:
+            continue
+        key = (capture.pass_name, names[0])
+        offset = offsets.get(key, 0)
+        if offset:
+            changes |= {n: _shifted(records, column, offset) for n, records in given.items()}
+        largest = max(_largest(records, column) for records in given.values())
+        offsets[key] = max(offset, offset + largest + 1)
     return replace(capture, tables=replace(capture.tables, **changes)) if changes else capture
 
 

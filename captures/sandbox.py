@@ -68,7 +68,9 @@ def limits_for(paths: Sequence[Path], settings: ReadingSettings | None = None) -
     num_mb = num_bytes / 1e6
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     wanted = chosen.memory_bytes + int(chosen.memory_per_byte * num_bytes)
-    cpu_s = chosen.cpu_s + chosen.cpu_s_per_mb * num_mb + _CPU_S_PER_FILE * len(paths)
+    cpu_s = (
+        chosen.cpu_s + chosen.cpu_s_per_mb * num_mb + _CPU_S_PER_FILE * sum(map(_num_files, paths))
+    )
     has_report = any(p.name.lower().endswith(_REPORT_ENDS) for p in paths)
     return Limits(
         memory_bytes=max(min(wanted, machine * 3 // 4), chosen.memory_bytes),
@@ -77,6 +79,13 @@ def limits_for(paths: Sequence[Path], settings: ReadingSettings | None = None) -
         disk_bytes=chosen.disk_bytes + 8 * num_bytes,
         mapped_bytes=_REPORT_MAPPED_BYTES if has_report else _MAPPED_BYTES,
     )
+
+
+def _num_files(path: Path) -> int:
+    try:
+        return sum(1 for e in os.scandir(path) if e.is_file()) if path.is_dir() else 1
+    except OSError:
+        return 1
 
 
 def _size(path: Path) -> int:

@@ -193,6 +193,11 @@ def test_limits_grow_with_the_files_and_follow_the_settings(tmp_path):
     assert limits_for([large]).memory_bytes > limits_for([small]).memory_bytes
     assert limits_for([large]).cpu_s > limits_for([small]).cpu_s + 100
     assert limits_for([small] * 512).cpu_s > limits_for([small]).cpu_s + 200
+    folder = tmp_path / "ranks"
+    folder.mkdir()
+    for rank in range(512):
+        (folder / f"rank{rank}.json").touch()
+    assert limits_for([folder]).cpu_s > limits_for([small]).cpu_s + 200
     given = ReadingSettings(memory_bytes=1 << 28, cpu_s=3)
     assert limits_for([small], given).memory_bytes >= 1 << 28
     assert int(limits_for([small], given).cpu_s) == 3
