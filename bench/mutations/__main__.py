@@ -12,6 +12,9 @@ a failure.
 
 `--structures` reads well-formed files that mean harm (`bench.mutations.structures`) as an import
 does, in a child under the runner's limits: each must be read or refused, within 1 GB and 30 s.
+`--jobs N` shares the count among N processes, each with a seed of its own made of the one given;
+`--seconds` ends the run early, and says how many were read; `--keep FOLDER` keeps the files that
+failed, as SEED-NUMBER.
 """
 
 import argparse
@@ -23,9 +26,11 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from multiprocessing import get_context
 from pathlib import Path
 
+from bench.mutations.jobs import run_jobs
 from bench.mutations.kinds import mutate
 from bench.mutations.outcome import Fingerprint, Task, judge, reading_worker
 from bench.mutations.structures import FAILURES as STRUCTURE_FAILURES
@@ -111,11 +116,16 @@ def main() -> int:
     parser.add_argument(
         "--structures", action="store_true", help="well-formed files that mean harm instead"
     )
+    parser.add_argument("--jobs", type=int, default=1, help="processes, with --structures")
+    parser.add_argument("--seconds", type=float, help="no more after this time, with --structures")
+    parser.add_argument("--keep", type=Path, help="folder for files that fail, with --structures")
     options = parser.parse_args()
     everything = captures(DATA.parent) if options.structures else captures()
     files = [f for f in everything if options.only in str(f)]
     if options.structures:
-        return _structures(files, options.count, options.seed)
+        if options.jobs > 1:
+            return run_jobs(options)
+        return _structures(files, options)
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         results = run(plan(files, options.count, options.seed), Path(folder), options.workers)
@@ -136,14 +146,18 @@ def main() -> int:
     return 1 if any(total[o] for o in FAILURES) else 0
 
 
-def _structures(files: list[Path], count: int, seed: int) -> int:
+def _structures(files: list[Path], options: argparse.Namespace) -> int:
     """Print what became of well-formed hostile files, read in children under limits."""
     started = time.monotonic()
     total: Counter[str] = Counter()
-    for number, (name, outcome, message) in enumerate(run_structures(files, count, seed)):
-        total[outcome] += 1
-        if outcome in STRUCTURE_FAILURES:
-            print(f"{outcome}: mutant {number} ({name}): {message}", file=sys.stderr, flush=True)
+    with closing(run_structures(files, options.count, options.seed, options.keep)) as results:
+        for number, (name, outcome, message) in enumerate(results):
+            total[outcome] += 1
+            if outcome in STRUCTURE_FAILURES:
+                place = f"seed {options.seed}, mutant {number} ({name})"
+                print(f"{outcome}: {place}: {message}", file=sys.stderr, flush=True)
+            if options.seconds and time.monotonic() - started > options.seconds:
+                break
     outcomes = ("read", "error", *STRUCTURE_FAILURES)
     print("| " + " | ".join(outcomes) + " |\n|" + " ---: |" * len(outcomes))
     print("| " + " | ".join(str(total[o]) for o in outcomes) + " |")

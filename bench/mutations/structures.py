@@ -8,7 +8,7 @@ import json
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -71,10 +71,13 @@ def _make_bundle(path: Path, rng: random.Random) -> None:
         (path.parent / MANIFEST).write_text(json.dumps(document))
 
 
-def run_structures(files: list[Path], count: int, seed: int) -> Iterator[tuple[str, str, str]]:
+def run_structures(
+    files: list[Path], count: int, seed: int, keep: Path | None = None
+) -> Generator[tuple[str, str, str], None, None]:
     """Read `count` mutants in children under LIMITS; give (file, outcome, message) of each.
 
-    A child reads BATCH of them; where it goes beyond a limit, each is read again alone.
+    A child reads BATCH of them; where it goes beyond a limit, each is read again alone. Those that
+    fail are copied to `keep`, as SEED-NUMBER.
     """
     with tempfile.TemporaryDirectory() as place:
         mutants = write_mutants([*files, *write_made(Path(place))], count, seed, Path(place))
@@ -84,9 +87,16 @@ def run_structures(files: list[Path], count: int, seed: int) -> Iterator[tuple[s
             with read_jobs(jobs, surroundings, Path(place), settings=LIMITS) as answers:
                 for path, answer in zip(batch, answers, strict=True):
                     outcome = _outcome(answer) if isinstance(answer, AppError) else "read"
+                    if keep is not None and outcome in FAILURES:
+                        _keep(path, keep, seed)
                     yield path.name, outcome, str(answer) if outcome != "read" else ""
             for path in batch:
                 shutil.rmtree(path if path.is_dir() else path.parent)
+
+
+def _keep(path: Path, folder: Path, seed: int) -> None:
+    whole = path if path.is_dir() else path.parent
+    shutil.copytree(whole, folder / f"{seed}-{whole.name}", dirs_exist_ok=True)
 
 
 def _outcome(error: AppError) -> str:

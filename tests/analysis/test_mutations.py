@@ -1,12 +1,15 @@
 """Damaged captures: a small seeded part of what `python -m bench.mutations` does with thousands."""
 
+import json
 import sys
+from argparse import Namespace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from bench.mutations.__main__ import DATA, FAILURES, captures, plan, run
+from bench.mutations.jobs import run_jobs, seed_of
 from bench.mutations.structures import FAILURES as STRUCTURE_FAILURES
 from bench.mutations.structures import run_structures
 
@@ -35,6 +38,20 @@ def test_processes_do_not_run_the_page_that_a_test_of_pages_left_as_main(
 
     assert len(results) == 2
     assert sys.modules["__main__"] is main
+
+
+def test_jobs_share_the_count_and_give_one_line_of_totals(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    options = Namespace(jobs=2, count=3, seed=7, only="decode_eager", seconds=60.0, keep=tmp_path)
+
+    assert run_jobs(options) == 0
+
+    (line,) = capfd.readouterr().out.splitlines()
+    totals = json.loads(line)
+    assert (totals["count"], totals["jobs"], totals["jobs_that_died"]) == (3, 2, 0)
+    assert totals["read"] + totals["error"] == 3
+    assert len({seed_of(seed, job) for seed in range(9) for job in range(64)}) == 9 * 64
 
 
 def test_the_same_seed_makes_the_same_damage() -> None:
