@@ -8,9 +8,8 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
 
-from analysis.classify.names import NameView, short_name, view
+from analysis.classify.names import short_name, view
 
 MAX_CHARS = 64
 ELLIPSIS = "\u2026"
@@ -22,13 +21,28 @@ _WRAPPER = re.compile(
     r"elementwise_kernel|reduce_kernel|multi_tensor_apply|elementwise_grid_stride|kernel_with_index"
     r"|_kernel_agent$|static_kernel$|transform_kernel$|^act_and_mul"
 )
-_CUTLASS = frozenset({"Kernel", "Kernel2", "device_kernel"})
-_PLAIN_GEMM = re.compile(r"\b(?:cutlass_\w+|\w*tensorop\w*|sm\d+_\w*gemm\w*|\w+_simt_\w+)\b")
+_ENTRY_POINTS = frozenset({"Kernel", "Kernel2", "device_kernel", "kentry"})
+"""Of CUTLASS and Composable Kernel; their template argument runs."""
+_PLAIN_GEMM = re.compile(r"\b(?:cutlass_\w+|\w*tensorop\w*|sm\d+_\w*gemm\w*|\w+_simt_\w+)\b(?!::)")
+_RUN_CLASS = re.compile(r"\b(?!enable_)(?=[A-Z])\w*[a-z]\w*\b(?!::(?!GemmKernel|Kernel\b))")
+"""The class that an entry point runs."""
+_ASSEMBLED = (
+    (re.compile(r"^cudnn_generated_\w*?native_(sdpa_\w+?)(?:_cga\d+x\d+x\d+)?_kernel\d+_\d+$"),
+     r"cudnn_\1"),
+    (re.compile(r"^(\w*Cijk_\w+?)(?:_UserArgs)?_(MT\d+x\d+x\d+)_(?:\w+_)?(MI\d+x\d+x\d+)_\w+$"),
+     r"\1 \2 \3"),
+    (re.compile(r"_(?:warp(?:group)?size\d+x\d+x\d+|align[ac]\d+|g1|tensor\d+x\d+x\d+)(?=_|$)"),
+     ""),
+    (re.compile(r"_tilesize(?=\d)"), "_"),
+)  # fmt: skip
+"""Names that a library puts together from all its settings: layout, tile and epilogue stay."""
 _MAINLOOP = re.compile(r"\bMainloop(\w+)")
 _TILE = re.compile(r"cute::(?:C|constant<int,)\s*<?\(?(?:int\))?\s*(\d+)")
 _RUNS = re.compile(
     r"(?<!gpu_)\b(?!\w*(?:elementwise_kernel|kernel_impl_nocast\b|gpu_\w*kernel|gpu_index_kernel))"
-    r"(\w*(?:Functor(?:_\w+|OnSelf_\w+)?|_functor|Ops|_kernel\w*|Op|Math\w*|_cuda_out|std::\w+))\b"
+    r"(?!std::array)"
+    r"(launch_\w+|\w*(?:Functor(?:_\w+|OnSelf_\w+)?|_functor|Ops|_kernel\w*|Op|Math\w*|_cuda_out"
+    r"|KernelImpl\w*|std::\w+)|\w+(?=\((?:at::)?Tensor(?:Iterator\w*| const)? ?&))(?!\w)"
 )
 _GENERIC = re.compile(
     r"^(?:[AB]?UnaryFunctor|BinaryFunctor|UnaryFunctor|ReduceOp|\w*_kernel_impl_nocast"
@@ -36,7 +50,8 @@ _GENERIC = re.compile(
 )
 _STD = re.compile(r"\bstd::(plus|minus|multiplies|divides|negate)\b")
 _ENDINGS = re.compile(
-    r"(?:_kernel_cuda|_kernel_impl|_kernel|_cuda_out|_cuda|_functor|Functor|_impl|Ops|Op)+$"
+    r"(?:_kernel_cuda|_kernel_impl|_kernel|_cuda_out|_cuda|_functor|Functor|_impl|Ops|Op|_gpu"
+    r"|(?:CUDA)?KernelImpl(?:Internal)?)+$"
 )
 _DTYPES = {
     "float": "f32", "double": "f64", "Half": "f16", "__half": "f16", "half_t": "f16",
@@ -44,34 +59,43 @@ _DTYPES = {
     "long": "i64", "int": "i32", "Float8_e4m3fn": "f8", "float_e4m3_t": "f8",
 }  # fmt: skip
 _DTYPE = re.compile(rf"\b({'|'.join(_DTYPES)})\b")
+_FUNCTOR_DTYPE = re.compile(rf"Functor(?:\w*)<(?:\w+::)*({'|'.join(_DTYPES)})\b")
+_LAMBDA_DTYPE = re.compile(r"lambda\((bool|long)\)")
 _CALL_TAIL = re.compile(r"(?:_execute)?(?:_(?:segment|split)_k_off)?_kernel(?:__5x_cu\w+|_trt)$")
-_WORD = re.compile(r"[A-Za-z0-9]+")
+_NAMESPACE = re.compile(r"\b(?:[a-z_]\w*::)+(?=[A-Za-z_])")
+_WORD = re.compile(r"(?P<word>[A-Za-z0-9]+)(?P<number>(?:[<#]|(?<=instance) )\d+)?")
 _MANGLED_WORD = re.compile(r"L[a-z]\d+|[A-Za-z]+|\d+")
 
 
 @lru_cache(maxsize=16_384)
 def label(name: str) -> str:
     """Return the short name with what a wrapper runs: `reduce_kernel <Mean, f32>`. Total."""
-    short = _CALL_TAIL.sub("", short_name(name)) or name
+    short = _assembled(_CALL_TAIL.sub("", short_name(name))) or name
     seen = view(name)
     inner = seen.text[seen.text.find(seen.base) + len(seen.base) :] if seen.base else ""
-    if seen.base in _CUTLASS:
-        return _cutlass_detail(inner) or short
+    if seen.base in _ENTRY_POINTS:
+        return _entry_detail(inner) or short
     if not _WRAPPER.search(seen.base) or not inner:
         return short
     detail = _what_runs(inner)
     if not detail:
         return short
-    dtype = _dtype(seen, inner)
+    dtype = _dtype(inner)
     return f"{short} <{detail}, {dtype}>" if dtype else f"{short} <{detail}>"
 
 
-def _cutlass_detail(inner: str) -> str:
+def _assembled(short: str) -> str:
+    for pattern, kept in _ASSEMBLED:
+        short = pattern.sub(kept, short)
+    return short
+
+
+def _entry_detail(inner: str) -> str:
     if plain := _PLAIN_GEMM.search(inner):
         return plain[0]
     mainloop = _MAINLOOP.search(inner)
-    tile = _TILE.findall(inner)[3:6] if mainloop else []
-    return " ".join([*(mainloop.groups() if mainloop else ()), "x".join(tile)]).strip()
+    runs = mainloop[1] if mainloop else next(iter(_RUN_CLASS.findall(inner)), "")
+    return f"{runs} {'x'.join(_TILE.findall(inner)[3:6])}".strip()
 
 
 def _what_runs(inner: str) -> str:
@@ -80,6 +104,7 @@ def _what_runs(inner: str) -> str:
         operation = (
             words[0]
             .removeprefix("std::")
+            .removeprefix("launch_")
             .removeprefix("CUDAFunctorOnSelf_")
             .removeprefix("CUDAFunctor_")
         )
@@ -88,10 +113,16 @@ def _what_runs(inner: str) -> str:
     return operator[1] if operator else ""
 
 
-def _dtype(seen: NameView, inner: str) -> str:
-    """Return the first element type; sizes and counters in front of a functor are skipped."""
+def _dtype(inner: str) -> str:
+    """Return the type of what runs; else the first that is no size or counter."""
+    of_functor = _FUNCTOR_DTYPE.search(inner)
     types = [t for t in _DTYPE.findall(inner) if t not in ("int", "long", "bool")]
-    return _DTYPES[types[0]] if types else ""
+    if of_functor:
+        return _DTYPES[of_functor[1]]
+    if types:
+        return _DTYPES[types[0]]
+    of_lambda = _LAMBDA_DTYPE.search(inner)
+    return _DTYPES[of_lambda[1]] if of_lambda else ""
 
 
 def cut_middle(text: str, max_chars: int = MAX_CHARS) -> str:
@@ -160,6 +191,6 @@ def _differences(names: Sequence[str]) -> list[str]:
 
 
 def _words(text: str) -> list[str]:
-    """Return the words of a name; a number alone carries the word before it."""
-    words = _WORD.findall(text)
-    return [f"{a}{b}" if b.isdigit() and a.isalpha() else b for a, b in pairwise(["", *words])]
+    """Return the words of a name without namespaces; a count in brackets stays with its word."""
+    found = _WORD.finditer(_NAMESPACE.sub("", text).replace("kernel<", "kernel, "))
+    return [_DTYPES.get(m["word"], m["word"]) + (m["number"] or "").strip(" <#") for m in found]

@@ -36,6 +36,38 @@ PUBLIC = Path(__file__).parent.parent / "data" / "public"
             "at::native::(anonymous namespace)::FusedAdamMathFunctor<float, 4> >(int)",
             "multi_tensor_apply_kernel <FusedAdamMath, f32>",
         ),
+        (
+            "void at::native::vectorized_elementwise_kernel<8, at::native::GeluCUDAKernelImpl"
+            "(at::TensorIteratorBase&)::{lambda(c10::BFloat16)#1}, std::array<char*, 2ul> >(int)",
+            "vectorized_elementwise_kernel <Gelu, bf16>",
+        ),
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::(anonymous namespace)::"
+            "launch_clamp_scalar(at::TensorIteratorBase&)::{lambda(float)#1}>(int)",
+            "vectorized_elementwise_kernel <clamp_scalar, f32>",
+        ),
+        (
+            "void at::native::vectorized_elementwise_kernel<2, at::native::FillFunctor<long>>(int)",
+            "vectorized_elementwise_kernel <Fill, i64>",
+        ),
+        (
+            "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<int>>>(int)",
+            "FlashAttnFwdSm90",
+        ),
+        (
+            "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1"
+            "_cga1x1x1_kernel0_0",
+            "cudnn_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1",
+        ),
+        (
+            "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1"
+            "_bias_gelu_execute_segment_k_off_kernel__5x_cublas",
+            "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_128x128x64_bias_gelu",
+        ),
+        (
+            "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT32x32x256_MI16x16x1_SN_LDSB1_AFC1",
+            "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV MT32x32x256 MI16x16x1",
+        ),
         ("triton_poi_fused_add_0", "triton_poi_fused_add_0"),
         ("", ""),
     ],
@@ -52,6 +84,17 @@ def test_names_that_differ_in_the_middle_or_at_the_end_get_different_labels():
 
     assert len(set(labels.values())) == 4
     assert all("x" in text and len(text) <= 60 for text in labels.values())
+
+
+def test_kernels_that_differ_in_their_type_or_size_say_which():
+    dropout = "void at::native::fused_dropout_kernel_vec<{}, float, unsigned int, 1, 4>(int)"
+    softmax = "void (anonymous namespace)::softmax_warp_forward<float, float, float, {}, false>(T2)"
+
+    of_types = distinct_labels([dropout.format(t) for t in ("c10::BFloat16", "float")])
+    of_sizes = distinct_labels([softmax.format(size) for size in (9, 10)])
+
+    assert [*of_types.values()] == [f"fused_dropout_kernel_vec ({t})" for t in ("bf16", "f32")]
+    assert [*of_sizes.values()] == [f"softmax_warp_forward ({size})" for size in (9, 10)]
 
 
 def test_every_kernel_of_many_operators_has_a_label_of_its_own():
