@@ -21,6 +21,8 @@ from analysis.trace.turns import (
     usual_content,
 )
 
+MIN_OF_PAIR = 4
+"""Launches of a turn that comes twice: fewer are two calls of one function, not a loop."""
 MIN_COVERED = 0.5
 """Share of the launches, and of the GPU time, from its first turn on that a loop must explain."""
 MIN_OF_ALL = 0.25
@@ -68,6 +70,7 @@ def find_loops(work: LaunchSequence, marks: Marks) -> list[Loop]:
         for cuts in _anchors(work.code)
         if (loop := _loop(work, marks, cuts)) is not None
         and loop.num_turns >= 2
+        and (loop.num_turns > 2 or loop.size >= MIN_OF_PAIR or work.is_graph.any())
         and (loop.num_turns > 2 or not loop.wraps or _continues(work.code, loop))
     ]
     return _one_of_each(loops)

@@ -56,6 +56,8 @@ MAX_STAGES = 12
 """A network hardly has more stages that repeat and are no step; layers, all alike, may be more."""
 MIN_IN_LAYERS = 0.97
 """Share of a turn that its blocks cover where nothing comes once a turn."""
+MIN_OF_KIND = 0.5
+"""Share of what precedes two turns that they launch too, to be work of their kinds."""
 MAX_TRIED = 4
 GRAPHS = "CUDA graph replays"
 REPEATED = "repetition of the launch sequence"
@@ -282,6 +284,8 @@ def _by_repetition(sequence: LaunchSequence) -> StepCuts | None:
     by_graph = bool(in_graphs > MIN_GRAPH * gpu_ns.sum())
     num = int(repetition.is_alike.sum())
     doubt = None if by_graph else _doubt(sequence, repetition, entries)
+    if doubt == NEVER_WAITS and _is_pair_in_a_pass(sequence, repetition, entries):
+        return None
     return StepCuts(
         source=StepSource.GRAPH if by_graph else StepSource.REPETITION,
         evidence=GRAPHS if by_graph else doubt or REPEATED,
@@ -311,6 +315,19 @@ def _is_one_pass(sequence: LaunchSequence, repetition: Repetition, entries: Int6
     heads = after[sequence.is_product[after] & ~np.isin(sequence.code[after], turns)]
     has_stem = bool((sequence.num_ops[:first] > 0).any())
     return has_stem and len(heads) > 0 and len(after) < len(entries)
+
+
+def _is_pair_in_a_pass(sequence: LaunchSequence, repetition: Repetition, entries: Int64s) -> bool:
+    """Tell whether two turns alone follow more work of their own kinds than one of them holds.
+
+    Steps come after a set-up that does other things; two experts of one pass after its router.
+    """
+    rows = np.flatnonzero(repetition.is_alike)
+    before = np.arange(int(repetition.first[rows[0]]))
+    before = before[sequence.num_ops[before] > 0]
+    if len(rows) != 2 or len(before) <= len(entries) // 2:
+        return False
+    return bool(np.isin(sequence.code[before], sequence.code[entries]).mean() >= MIN_OF_KIND)
 
 
 def _doubt(sequence: LaunchSequence, repetition: Repetition, entries: Int64s) -> str | None:

@@ -349,3 +349,19 @@ def test_a_profilers_step_without_work_is_left_out_and_not_the_usual_one() -> No
 
     assert (document["count"], document["num_excluded"]) == (2, 1)
     assert document["num_kernels"] == len(LAYER)
+
+
+EXPERT = ["index", "linear", "gelu", "linear", "index", "mul", "index_add"]
+ROUTER = ["linear", "softmax", "topk", "index", "mul", "sort", "index", "linear", "bincount", "mul"]
+
+
+def test_two_experts_after_the_router_of_one_pass_are_no_steps() -> None:
+    assert "reason" in found([*ROUTER, *EXPERT * 2])
+
+
+def test_two_passes_after_a_set_up_of_other_kinds_are_steps() -> None:
+    assert found([*[f"weight {i}" for i in range(40)], *[*ROUTER, *EXPERT] * 2])["count"] == 2
+
+
+def test_a_function_called_twice_is_no_loop() -> None:
+    assert "reason" in found(["empty", "uniform", "scale"] * 2 + ["transpose", "matmul"])
