@@ -7,6 +7,7 @@ knows stays in the log and in the error.
 import json
 import os
 import re
+import signal
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -96,7 +97,9 @@ _TOOL_LOST = re.compile(
     r"QdstrmImporter|Importer error|No reports were generated",
 )
 _LAST_WORDS = re.compile(
-    r"^(?!==)[^{\n]*(?:terminate called|\w(?:Error|Exception)\b|[Aa]borted|[Ff]atal|fault)", re.M
+    r"^(?!==)[^{\n]*(?:terminate called|\w(?:Error|Exception)\b|^KeyboardInterrupt\b|[Aa]borted"
+    r"|[Ff]atal|\bfault\b)",
+    re.M,
 )
 _APP_FAILED = re.compile(
     r"==ERROR== The application returned an error code|application returned an error", re.I
@@ -176,9 +179,25 @@ def _judge_tool(result: ProcessResult, text: str, tool: str | None) -> Outcome:
         return Outcome(code=_C.OK)
     if tool is not None and _TOOL_LOST.search(text):
         return Outcome(code=_C.TOOL_CRASHED, message=_crash_message(result, text, tool))
-    words = _line_of(_LAST_WORDS, text) if _LAST_WORDS.search(text) else "it said nothing"
-    message = f"the program gave its result, then ended with code {result.returncode}: {words}"
+    words = _line_of(_LAST_WORDS, text) if _LAST_WORDS.search(text) else _last_line(text)
+    message = f"the program gave its result, then {_how_ended(result.returncode)}: {words}"
     return Outcome(code=_C.OK, message=message)
+
+
+def _how_ended(returncode: int) -> str:
+    """Say the exit code in words, with the signal's name where there was one."""
+    number = -returncode if returncode < 0 else returncode - 128
+    name = signal.Signals(number).name if number in set(signal.Signals) else ""
+    if returncode < 0:
+        return f"was ended by {name or f'signal {number}'}"
+    return f"ended with code {returncode}" + (f" (128 + {name})" if name else "")
+
+
+def _last_line(text: str) -> str:
+    """Return the last line that is no tool's and no result line."""
+    lines = [line.strip() for line in text.splitlines()]
+    lines = [line for line in lines if line and not line.startswith(("{", "=="))]
+    return f"its last line was {lines[-1][:300]!r}" if lines else "it said nothing"
 
 
 def _judge_failure(

@@ -1,5 +1,6 @@
 """What a pass ended as, told from the words of the real tools."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -118,7 +119,30 @@ def test_program_that_dies_after_its_result_was_measured_all_the_same(
     )
     found = of(text, returncode=returncode, line=OK_LINE, tool=tool)
     assert found.code == "ok"
-    assert f"code {returncode}: terminate called without" in found.message
+    how = f"ended with code {returncode}" if returncode > 0 else "was ended by SIGABRT"
+    assert re.search(rf"{how}[^:]*: terminate called without", found.message)
+
+
+@pytest.mark.parametrize(
+    ("returncode", "text", "words"),
+    [
+        (1, "loss 3\nno such checkpoint\n", "ended with code 1: its last line was 'no such checkp"),
+        (1, "Traceback ...\nKeyboardInterrupt\n", "ended with code 1: KeyboardInterrupt"),
+        (42, '{"status": "ok"}\n', "ended with code 42: it said nothing"),
+        (
+            137,
+            "by default\n",
+            "ended with code 137 (128 + SIGKILL): its last line was 'by default'",
+        ),
+        (-9, "", "was ended by SIGKILL: it said nothing"),
+        (-15, "", "was ended by SIGTERM: it said nothing"),
+    ],
+)
+def test_how_a_measured_program_ended_is_told_in_words(
+    returncode: int, text: str, words: str
+) -> None:
+    found = of(text, returncode=returncode, line=OK_LINE)
+    assert (found.code, words in found.message) == ("ok", True), found.message
 
 
 def test_tool_that_never_started_the_program_is_the_tools_fault() -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -195,6 +196,32 @@ print(seen.count("Net"), seen.count("Linear"))
         assert output.split() == count.split()
         [steps] = find_steps(processes[-1])
         assert (steps.title, len(steps)) == ("call of Net", 15)
+
+
+def test_who_watches_functions_or_traces_a_model_sees_nothing_of_the_hooks(with_torch):
+    output, processes = with_torch("""
+import torch
+names = []
+class Mode(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        names.append(function.__name__)
+        return function(*args, **(kwargs or {}))
+class Sub(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        names.append(function.__name__)
+        return super().__torch_function__(function, types, args, kwargs or {})
+net, x = torch.nn.Linear(2, 2), torch.ones(3, 2)
+for _ in range(4):
+    with torch.no_grad(): net(x), net(x.as_subclass(Sub)), net(input=x.as_subclass(Sub))
+    with Mode(): net(x), net(input=x)
+    print(names, str(torch.jit.trace(net, (x,)).inlined_graph).count("numel"))
+    names.clear()
+""")
+
+    assert output.splitlines() == [f"{['linear'] * 4} 0"] * 4
+    # PyTorch checks what it traced by a call without tracing.
+    assert Counter(r.size for r in processes[-1].records) == {6: 5 * 4 + 4}
 
 
 def test_a_model_at_the_place_of_a_freed_one_is_another_and_one_like_it_the_same(with_torch):

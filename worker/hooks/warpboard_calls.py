@@ -16,7 +16,7 @@ from warpboard_records import (
     RAISED,
     UNKNOWN,
 )
-from warpboard_session import HOOK, TABLE, clock_ns, get_ident, size_of
+from warpboard_session import HOOK, TABLE, clock_ns, get_ident
 
 
 def make_hooks(session, torch):
@@ -83,6 +83,7 @@ def make_timed(session, ref, number, call, table, key):
     cuda, tensor = torch.cuda, torch.Tensor
     is_traced, compiler = trace_test(torch)
     graph_task, no_task = session.graph_task, -1
+    is_mode_on, tracing_state = session.is_mode_on, torch._C._get_tracing_state
     counts_steps = session.num_steps > 0
     record, state = None, 0
 
@@ -96,7 +97,7 @@ def make_timed(session, ref, number, call, table, key):
             return session.around(owner, call, owner, *args, **kwargs)
         if tables[TABLE] is inside:
             return call(owner, *args, **kwargs)
-        if get_ident() != thread or compiler._is_compiling_flag:
+        if get_ident() != thread or compiler._is_compiling_flag or tracing_state():
             return call_unseen(session, owner, call, args, kwargs)
         flags = GRAD if is_grad_enabled() else 0
         # A training step is over with its optimizer: of its calls only the first's start tells.
@@ -107,8 +108,9 @@ def make_timed(session, ref, number, call, table, key):
         if is_part:
             size = 0
         else:
-            is_plain = args and not kwargs and type(args[0]) is tensor
-            size = args[0].numel() if is_plain else size_of(args, kwargs)
+            first = kwargs.get("input_ids") if kwargs else args[0] if args else None
+            is_plain = type(first) is tensor and not is_mode_on()
+            size = first.numel() if is_plain else session.size_of(args, kwargs)
         if counts_steps and not session.is_marked:
             session.boundary(number, flags)
         elif is_part:

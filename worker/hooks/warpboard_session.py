@@ -122,6 +122,8 @@ class Session:
         self.tables = vars(module)
         self.inside = self.outside = self.tables[TABLE]
         self.is_grad_enabled = torch.is_grad_enabled
+        # What the hooks ask of a tensor must not be seen by those who watch what is asked.
+        self.is_mode_on = getattr(torch._C, "_is_torch_function_mode_enabled", lambda: True)
         # Activation checkpoints call a part of the model in the backward pass once more.
         self.graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
         calls = sibling("warpboard_calls")
@@ -280,6 +282,8 @@ class Session:
         with_grad = self.is_grad_enabled()
         if with_grad and self.graph_task() != -1:
             return False
+        if self.torch._C._get_tracing_state():
+            return False
         is_inner = self.pace.is_training and with_grad and not self.pace.is_between
         if not self.is_marked:
             self.boundary(number, with_grad)
@@ -287,7 +291,7 @@ class Session:
             self.capture.begin("forward", module)
         flags, event, start_ns = GRAD if with_grad else 0, None, clock_ns()
         if self.is_timed and not is_inner and self.uses_gpu():
-            size = 0 if self.pace.is_training and with_grad else size_of(args, kwargs)
+            size = 0 if self.pace.is_training and with_grad else self.size_of(args, kwargs)
             if self.pace.wants_event((number, flags, size), start_ns):
                 event = self.recorder(number, module)[0]()
             else:
@@ -306,7 +310,7 @@ class Session:
             end_event = self.recorders[number][0]()
         if result is None:
             flags |= RAISED
-        size = 0 if is_part else size_of(args, kwargs)
+        size = 0 if is_part else self.size_of(args, kwargs)
         self.write(CALL, flags, number, size, start_ns, end_ns, event, end_event)
         if self.capture is not None:
             self.capture.end("forward")
@@ -424,6 +428,16 @@ class Session:
         """Read the times of events that the GPU has passed; never waits."""
         if self.pace.on_gpu:
             self.events.read()
+
+    def size_of(self, args, kwargs):
+        """Return the elements of the first tensor: they tell prefill from decode."""
+        ids = kwargs.get("input_ids") if kwargs else None
+        for value in [ids] if ids is not None else [*args, *(kwargs or {}).values()]:
+            if hasattr(type(value), "numel"):
+                with contextlib.suppress(Exception), self.torch._C.DisableTorchFunction():
+                    size = value.numel()
+                    return size if type(size) is int else 0
+        return 0
 
     # -- steps ------------------------------------------------------------------------------
 
@@ -591,21 +605,3 @@ def device_index_of(owner, torch):
 def is_wrapper(module):
     """Say whether a module only passes calls on to its `module`, on one or several GPUs."""
     return type(module).__name__ in ("DistributedDataParallel", "DataParallel")
-
-
-def size_of(args, kwargs):
-    """Return the number of elements of the call's first tensor: it tells prefill from decode."""
-    try:
-        if not kwargs:
-            return args[0].numel()
-        if kwargs.get("input_ids") is not None:
-            return int(kwargs["input_ids"].numel())
-    except Exception:
-        pass
-    for value in (*args, *kwargs.values()):
-        if hasattr(value, "numel"):
-            try:
-                return int(value.numel())
-            except Exception:
-                return 0
-    return 0
