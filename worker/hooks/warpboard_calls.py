@@ -68,20 +68,77 @@ def adopt(session, owner, call, table, key):
     number = session.names.get(id(owner), -1)
     count = session.num_calls[number] = session.num_calls.get(number, 0) + 1
     if count >= 2 and number >= 0 and session.outside is not session.inside:
-        table[key] = make_timed(session, weakref.ref(owner), number, call, table, key)
+        table[key] = Entry(session, owner, number, call, table, key).count
 
 
-def make_timed(session, ref, number, call, table, key):
-    """Return what calls an owner and writes the call down, in one frame and as little as can be.
+class Entry:
+    """Where the calls of a module, or a graph, come in that is called again and again.
 
-    It runs once a step, out of cold caches: each further function costs a microsecond there.
+    It runs once a step, out of cold caches, where each further object that is looked at costs: a
+    step that has no event is counted here with as little as can be, and all else done elsewhere.
     """
+
+    __slots__ = (
+        "call", "full", "generation", "inside", "is_grad_enabled", "is_mode_on", "is_traced",
+        "outside", "pace", "ref", "session", "tables", "tensor", "thread", "tracing_state",
+    )  # fmt: skip
+
+    def __init__(self, session, owner, number, call, table, key):
+        torch = session.torch
+        self.session, self.pace, self.thread = session, session.pace, session.thread
+        self.tables, self.inside, self.outside = session.tables, session.inside, session.outside
+        self.generation = session.pace.generation
+        self.is_grad_enabled, self.tensor = torch.is_grad_enabled, torch.Tensor
+        self.is_mode_on, self.tracing_state = session.is_mode_on, torch._C._get_tracing_state
+        self.is_traced, _ = trace_test(torch)
+        self.ref = weakref.ref(owner)
+        self.call = call
+        self.full = make_timed(self, number, table, key)
+
+    def count(self, /, *args, **kwargs):
+        """Call the owner; count the step if it is like those of its group before it."""
+        if self.is_traced():
+            return self.call(self.ref(), *args, **kwargs)
+        pace = self.pace
+        if pace.entry is not self or get_ident() != self.thread:
+            return self.full(*args, **kwargs)
+        start_ns = clock_ns()
+        if start_ns - pace.began_ns > SHORT_NS or self.is_grad_enabled() is not pace.with_grad:
+            return self.full(*args, **kwargs)
+        is_part = pace.is_training and pace.with_grad
+        if not is_part:
+            first = kwargs.get("input_ids") if kwargs else args[0] if args else None
+            if type(first) is not self.tensor or self.is_mode_on() or self.tracing_state():
+                return self.full(*args, **kwargs)
+            if first.numel() != pace.numel:
+                return self.full(*args, **kwargs)
+        pace.entry = None
+        pace.began_ns = start_ns
+        pace.left -= 1
+        pace.num_light += 1
+        self.tables[TABLE] = self.inside
+        try:
+            return self.call(self.ref(), *args, **kwargs)
+        finally:
+            if pace.generation is not self.generation:
+                self.session.leave()
+            else:
+                self.tables[TABLE] = self.outside
+                if is_part:
+                    pace.is_open, pace.is_between = True, False
+                elif pace.left:
+                    pace.entry = self
+
+
+def make_timed(entry, number, table, key):
+    """Return what makes a call of an entry and writes it down."""
+    session, call, ref = entry.session, entry.call, entry.ref
     pace, rows, stamps = session.pace, session.rows, session.stamps
     tables, inside, outside = session.tables, session.inside, session.outside
     generation, thread = pace.generation, session.thread
     torch, is_grad_enabled = session.torch, session.torch.is_grad_enabled
     cuda, tensor = torch.cuda, torch.Tensor
-    is_traced, compiler = trace_test(torch)
+    _, compiler = trace_test(torch)
     graph_task, no_task = session.graph_task, -1
     is_mode_on, tracing_state = session.is_mode_on, torch._C._get_tracing_state
     counts_steps = session.num_steps > 0
@@ -90,8 +147,6 @@ def make_timed(session, ref, number, call, table, key):
     def timed(*args, **kwargs):
         nonlocal record, state
         owner = ref()
-        if is_traced():
-            return call(owner, *args, **kwargs)
         if pace.generation is not generation:  # a forked child, or the program has such hooks too
             table.pop(key, None)
             return session.around(owner, call, owner, *args, **kwargs)
@@ -100,6 +155,9 @@ def make_timed(session, ref, number, call, table, key):
         if get_ident() != thread or compiler._is_compiling_flag or tracing_state():
             return call_unseen(session, owner, call, args, kwargs)
         flags = GRAD if is_grad_enabled() else 0
+        pace.entry = None
+        if pace.num_light:
+            session.settle()
         # A training step is over with its optimizer: of its calls only the first's start tells.
         is_part = flags and pace.is_training
         is_first = is_part and pace.is_between
@@ -115,6 +173,10 @@ def make_timed(session, ref, number, call, table, key):
             session.boundary(number, flags)
         elif is_part:
             pace.is_between = False
+        if is_part:
+            pace.num_calls = 1 if is_first else pace.num_calls + 1
+            if is_first:
+                pace.root = entry
         tables[TABLE] = inside
         event = end_event = result = None
         start_ns = clock_ns()
@@ -154,11 +216,21 @@ def make_timed(session, ref, number, call, table, key):
                 rows.append(row)
                 if end_ns > pace.next_flush_ns:
                     session.flush(end_ns)
+                if pace.left and not is_part and may_count(session):
+                    pace.entry, pace.numel, pace.with_grad = entry, size, flags & GRAD > 0
             else:
                 session.leave()
         return result
 
     return timed
+
+
+def may_count(session):
+    """Tell whether the steps that a group leaves without an event may be counted only."""
+    if session.is_marked or session.has_phases:
+        return False
+    last = session.skip + session.num_steps
+    return not session.num_steps or session.step_index + session.pace.left < last
 
 
 def trace_test(torch):
@@ -186,9 +258,6 @@ def call_unseen(session, owner, call, args, kwargs):
 def make_optimizer_hooks(session, torch):
     """Return what runs before and after each step of any optimizer."""
     is_compiling = torch.compiler.is_compiling
-    pace, rows, stamps, names = session.pace, session.rows, session.stamps, session.names
-    is_traced, compiler = trace_test(torch)
-    is_timed = session.is_timed
 
     def before(optimizer, args, kwargs):
         if not is_compiling() and session.capture is not None:
@@ -201,30 +270,45 @@ def make_optimizer_hooks(session, torch):
             session.capture.end("optimizer")
         session.optimizer_stepped(optimizer)
 
-    def after_timed(optimizer, args, kwargs):
-        if is_traced() or compiler._is_compiling_flag:
+    return before, StepEnd(session, torch).count if session.is_timed else after
+
+
+class StepEnd:
+    """What follows a step of an optimizer: here, too, most are counted only."""
+
+    __slots__ = ("compiler", "is_traced", "names", "pace", "session")
+
+    def __init__(self, session, torch):
+        self.session, self.pace, self.names = session, session.pace, session.names
+        self.is_traced, self.compiler = trace_test(torch)
+
+    def count(self, optimizer, args, kwargs, /):
+        """End a training step that is counted, or write down that one has ended."""
+        if self.is_traced():
             return
-        number = names.get(id(optimizer), -1)
+        pace = self.pace
+        if pace.is_open and id(optimizer) == pace.anchor_id:
+            pace.is_open, pace.is_between = False, True
+            if pace.left:
+                pace.entry = pace.root
+        elif not self.compiler._is_compiling_flag:
+            self.write(optimizer)
+
+    def write(self, optimizer):
+        """Write down the step of the optimizer whose steps end training steps."""
+        pace, session = self.pace, self.session
+        number = self.names.get(id(optimizer), -1)
         if number != pace.anchor or pace.is_between or get_ident() != session.thread:
             session.optimizer_stepped(optimizer)
             return
-        # The step of the optimizer whose steps end training steps, in as little as can be.
-        event, state, now_ns = None, 0, clock_ns()
+        event, now_ns = None, clock_ns()
         if pace.times_end and pace.on_gpu:
-            record, state = session.recorder(number, optimizer)
-            event = record()
-        if event is not None:
-            stamps.append((len(rows), event, None))
-        else:
-            state = 0
-        rows.append((OPTIMIZER, 0, number, state, 0, now_ns, now_ns, UNKNOWN, UNKNOWN))
+            event = session.recorder(number, optimizer)[0]()
         pace.is_training = pace.is_between = True
-        if pace.since_anchor:
-            pace.since_anchor = 0
-        if now_ns > pace.next_flush_ns:
-            session.flush(now_ns)
-
-    return before, after_timed if is_timed else after
+        pace.since_anchor, pace.anchor_id = 0, id(optimizer)
+        session.write(OPTIMIZER, 0, number, 0, now_ns, now_ns, event, None)
+        if pace.left and pace.root is not None and pace.num_calls == 1 and may_count(session):
+            pace.entry, pace.with_grad = pace.root, True
 
 
 def wrap_register(session, module):

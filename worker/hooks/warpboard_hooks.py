@@ -43,7 +43,7 @@ def _before_exit(session):
 
     def _exit(status):
         with contextlib.suppress(Exception):
-            if session.rows:
+            if session.records is not None:
                 session.flush(time.perf_counter_ns())
             session.read_events()
         leave(status)

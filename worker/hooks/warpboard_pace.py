@@ -5,10 +5,10 @@ Standard library only; Python 3.8 and newer.
 
 import itertools
 
-SHORT_NS = 2_000_000
+SHORT_NS = 4_000_000
 """An event is dear to steps shorter than this: those of one kind in a row are timed together."""
-GROUP_NS, MOST_TOGETHER = 4_000_000, 16
-"""So long is a group, and of so many steps at most: its one or two events cost some 0.3 % of it."""
+GROUP_NS, MOST_TOGETHER = 6_000_000, 16
+"""So long is a group, and of so many steps at most: its one or two events cost some 0.2 % of it."""
 NUM_SINGLE = 64
 """The first short steps are timed one by one, as are all where few are asked for."""
 GAPS = (2, 1, 3, 2, 2)
@@ -19,14 +19,17 @@ class Pace:
     """What each step reads and writes: one small object, since it does so out of cold caches."""
 
     __slots__ = (
-        "anchor", "began_ns", "first_ns", "gaps", "generation", "is_between", "is_training", "key",
-        "left", "most", "next_flush_ns", "num_short", "on_gpu", "since_anchor", "size", "times_end",
-        "until_end",
+        "anchor", "anchor_id", "began_ns", "entry", "first_ns", "from_ns", "gaps", "generation",
+        "is_between", "is_open", "is_training", "key", "left", "most", "next_flush_ns", "num_calls",
+        "num_light", "num_short", "numel", "on_gpu", "root", "settle", "since_anchor", "size",
+        "times_end", "until_end", "with_grad",
     )  # fmt: skip
 
-    def __init__(self, most, *, is_training):
+    def __init__(self, most, *, is_training, settle=None):
         self.most = most
         "Steps of a group at most; 1: each is timed. None: each, and its end."
+        self.settle = settle
+        "Writes down the steps that are only counted."
         self.reset(is_training=is_training)
 
     def reset(self, *, is_training):
@@ -35,8 +38,8 @@ class Pace:
         self.on_gpu = False
         self.next_flush_ns = 0
         self.is_training = is_training
-        self.anchor = None
-        "Number of the optimizer whose steps end training steps."
+        self.anchor = self.anchor_id = None
+        "Number (and id) of the optimizer whose steps end training steps."
         self.since_anchor = 0
         "Steps of other optimizers since its last one."
         self.is_between = True
@@ -48,6 +51,20 @@ class Pace:
         self.began_ns = self.first_ns = 0
         "When the last step began, and when the last one with an event."
         self.size = 1
+        self.entry = None
+        "What may count the next step instead of writing it down: it is in a group, and like it."
+        self.num_light = 0
+        "Steps that are counted and not yet written down."
+        self.from_ns = 0
+        "When the last step before those began."
+        self.is_open = False
+        "The last of them is a training step whose optimizer has not made its step yet."
+        self.numel, self.with_grad = 0, False
+        "What a step that is counted has in common with its group."
+        self.root = None
+        "Entry of the module whose call began this training step"
+        self.num_calls = 0
+        "Calls in this training step that are written down."
         self.times_end = False
         "The step of now has an event at its end too."
         self.num_short = 0
@@ -56,6 +73,8 @@ class Pace:
 
     def wants_event(self, key, now_ns):
         """Tell whether a step that begins now is timed; the calls of modules ask this inline."""
+        if self.num_light:
+            self.settle()
         if self.left and key == self.key and now_ns - self.began_ns < SHORT_NS:
             self.left -= 1
             self.began_ns = now_ns
@@ -69,7 +88,8 @@ class Pace:
         is_short = now_ns - self.began_ns < SHORT_NS and self.most is not None
         mean_ns = self._mean_ns(now_ns) if key == self.key else GROUP_NS
         self.key = key
-        self.began_ns = self.first_ns = now_ns
+        self.began_ns = self.first_ns = self.from_ns = now_ns
+        self.entry = None
         self.size = 1
         self.times_end = True
         if is_short:

@@ -20,8 +20,10 @@ PACK_INTO = RECORD.pack_into
 GPU_TIMES = struct.Struct("<ff")
 GPU_TIMES_AT = RECORD.size - GPU_TIMES.size
 CALL, OPTIMIZER, MARK, PHASE = 1, 2, 3, 4
-GRAD, RAISED, LEFT_OUT = 1, 4, 8
-"""`LEFT_OUT`: no event was recorded, because the step is a short one inside a row of them."""
+GRAD, RAISED, LEFT_OUT, PAIRS = 1, 4, 8, 16
+"""`LEFT_OUT`: no event was recorded, because the step is a short one inside a row of them. As many
+as the GPU state holds above its low byte, began evenly after the host's start up to its end; with
+`PAIRS` each ended with a step of the optimizer whose number stands in place of the size."""
 HAS_EVENTS = 1
 DEVICE_SHIFT = 8
 CHUNK_BYTES = 65_536 * RECORD.size

@@ -24,6 +24,7 @@ from warpboard_records import (
     LEFT_OUT,
     MARK,
     OPTIMIZER,
+    PAIRS,
     PHASE,
     RAISED,
     UNKNOWN,
@@ -61,7 +62,7 @@ class Session:
         self.root = settings.get("root")
         few = self.num_steps // 16 if self.num_steps else MOST_TOGETHER
         most = None if settings.get("alone") else max(1, min(MOST_TOGETHER, few))
-        self.pace = Pace(most, is_training=self.is_known_training)
+        self.pace = Pace(most, is_training=self.is_known_training, settle=self.settle)
         self.torch = None
         self.tables = {TABLE: None}
         self.inside = self.outside = None
@@ -95,6 +96,7 @@ class Session:
         self.others = set()
         self.is_marked = False
         self.phases = []
+        self.has_phases = False
         self.step_index = -1
         self.next_memory_at = 2
         self.has_ended = False
@@ -176,6 +178,7 @@ class Session:
             return
         is_outside = self.is_outside()
         self.pace.generation = object()
+        self.pace.entry = None
         self.outside = self.inside
         self.tables[TABLE] = self.inside
         if is_outside:
@@ -245,6 +248,8 @@ class Session:
             if self.owners.pop(key, None) is not None:
                 self.entries.pop(key, None)
                 self.names.pop(key, None)
+                if key == self.pace.anchor_id:
+                    self.pace.anchor_id = None
                 if facts is not None:
                     self.recorders.pop(number, None)
                     self.spare[facts] = number
@@ -284,6 +289,7 @@ class Session:
             return False
         if self.torch._C._get_tracing_state():
             return False
+        self.pace.entry = self.pace.root = None
         is_inner = self.pace.is_training and with_grad and not self.pace.is_between
         if not self.is_marked:
             self.boundary(number, with_grad)
@@ -325,6 +331,7 @@ class Session:
         pace = self.pace
         if number == pace.anchor:
             pace.since_anchor = 0
+            pace.anchor_id = id(optimizer)
         else:
             pace.since_anchor += 1
             if self._is_anchor_gone():
@@ -357,9 +364,36 @@ class Session:
             return True
         return self.pace.since_anchor > 0 and self.anchor_alive() is None
 
+    def settle(self):
+        """Write down the steps that were only counted, as one record.
+
+        Whatever else is written comes after them.
+        """
+        pace, rows = self.pace, self.rows
+        count, is_open = pace.num_light, pace.is_open
+        number, flags, size = pace.key
+        span = pace.from_ns, pace.began_ns, UNKNOWN, UNKNOWN
+        pace.num_light, pace.is_open, pace.from_ns = 0, False, pace.began_ns
+        pace.times_end = False
+        flags |= LEFT_OUT
+        if not (flags & GRAD and pace.is_training):
+            rows.append((CALL, flags, number, count << DEVICE_SHIFT, size, *span))
+        else:
+            flags |= PAIRS
+            if count > is_open:
+                state = (count - is_open) << DEVICE_SHIFT
+                rows.append((CALL, flags, number, state, pace.anchor, *span))
+            if is_open:
+                at = pace.began_ns
+                rows.append((CALL, flags - PAIRS, number, 0, 0, at, at, UNKNOWN, UNKNOWN))
+        if self.num_steps:
+            self.step_index += count
+
     def write(self, kind, flags, number, size, start_ns, end_ns, event, end_event):
         """Keep one record; several are written together where steps are short."""
         state = 0
+        if self.pace.num_light:
+            self.settle()
         if event is not None:
             state = HAS_EVENTS | self.events.device_of[event] << DEVICE_SHIFT
             self.stamps.append((len(self.rows), event, end_event))
@@ -376,6 +410,8 @@ class Session:
                 raise
 
     def _flush(self, now_ns):
+        if self.pace.num_light:
+            self.settle()
         is_first = self.records.num_records < NUM_FIRST
         self.pace.next_flush_ns = now_ns + (FLUSH_FIRST_NS if is_first else FLUSH_EVERY_NS)
         rows, self.rows[:] = self.rows[:], []
@@ -534,6 +570,8 @@ class Session:
 
     def phase_begins(self, name):
         """A part of a step begins that the program itself marks."""
+        # When a step that is only counted began is not known, and so not in which the phase was.
+        self.has_phases, self.pace.entry = True, None
         if self.capture is not None:
             self.capture.begin(name)
         elif self.is_timed and self._is_open() and get_ident() == self.thread:

@@ -6,20 +6,24 @@ The program may write there too, anything: what is not as the hooks write it is 
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from captures.contents import open_plain
 from captures.manifest import is_plain_name
 from core.errors import CaptureError
+from worker.hooks.warpboard_pace import MOST_TOGETHER
 from worker.hooks.warpboard_records import (
     CHUNK_BYTES,
     DEVICE_SHIFT,
     HAS_EVENTS,
+    LEFT_OUT,
     MAX_RECORDS,
+    OPTIMIZER,
+    PAIRS,
     RECORD,
 )
 
@@ -141,8 +145,26 @@ def _load_records(path: Path) -> list[Record]:
             for values in RECORD.iter_unpack(file.read(CHUNK_BYTES)):
                 if values[0] == 0 or len(records) >= MAX_RECORDS:
                     return records
-                records.append(clock.record(*values))
+                record = clock.record(*values)
+                count = values[3] >> DEVICE_SHIFT if record.flags & LEFT_OUT else 0
+                if count:
+                    records += _counted(record, min(count, MOST_TOGETHER))
+                else:
+                    records.append(record)
     return records
+
+
+def _counted(record: Record, count: int) -> Iterator[Record]:
+    """Return the steps that were counted after one with an event, as if each was written down."""
+    size = 0 if record.flags & PAIRS else record.size
+    for number in range(1, count + 1):
+        at = record.start_ns + (record.end_ns - record.start_ns) * number // count
+        flags = record.flags & ~PAIRS
+        yield replace(record, flags=flags, size=size, start_ns=at, end_ns=at)
+        if record.flags & PAIRS:
+            yield replace(
+                record, kind=OPTIMIZER, flags=0, name=record.size, size=0, start_ns=at, end_ns=at
+            )
 
 
 class _GpuClock:
