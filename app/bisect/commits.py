@@ -72,7 +72,8 @@ def commits_between(repository: Path, good: str, bad: str) -> list[Commit]:
 
 def has_changes(repository: Path) -> bool:
     """Say whether tracked files differ from the commit that is checked out."""
-    return bool(git(repository, "status", "--porcelain", "--untracked-files=no").strip())
+    words = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
+    return bool(git(repository, *words).strip())  # a submodule has filters of its own: not entered
 
 
 def merged_line(repository: Path, sha: str) -> tuple[str, str] | None:
@@ -95,6 +96,8 @@ def _commit(repository: Path, name: str) -> Commit:
         raise UserError(f"bisect: {name!r} is not a commit")
     line = git(repository, "log", "-1", "--format=%H%x09%s", name, "--").strip("\n")
     sha, _, subject = line.partition("\t")
+    if not sha:
+        raise UserError(f"bisect: {name!r} is not a commit")
     return Commit(sha=sha, subject=subject)
 
 
