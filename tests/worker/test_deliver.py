@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -110,7 +111,88 @@ def test_run_that_cannot_be_sent_is_kept_and_the_place_is_named(dashboard, bundl
     assert (tmp_path / "bundle-kept" / "manifest.json").is_file()
 
 
-@pytest.mark.parametrize("url", ["gpu.example.com", "ftp://gpu", "http://"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"{}",
+        b"[]",
+        b"not JSON",
+        b'{"run_id": "../../\\u001b[2J", "attempt": 0}',
+        b'{"run_id": {"a": 1}, "attempt": 0}',
+        b"[" * 100_000,
+        b" " * (40 << 20),
+    ],
+)
+def test_run_is_kept_whatever_the_other_side_answers(
+    dashboard, bundle, tmp_path, monkeypatch, capsys, answer
+):
+    url, kind = dashboard
+
+    def answers(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.answer(200, answer)
+
+    monkeypatch.setattr(kind, "do_POST", answers)
+
+    with pytest.raises(RunFailedError, match=r"The run is kept in .*bundle-kept"):
+        send(bundle, url)
+
+    assert (tmp_path / "bundle-kept" / "manifest.json").is_file()
+    assert "\x1b" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("offset", ["-5", "abc", "9" * 5000])
+def test_an_offset_that_is_none_is_the_start(dashboard, bundle, monkeypatch, offset):
+    url, kind = dashboard
+    kind.got["file"] = b""
+    monkeypatch.setattr(kind, "do_HEAD", lambda self: self.answer(404, Upload_Offset=offset))
+
+    assert send(bundle, url) == "r1"
+
+    assert kind.got["file"] == b"0123456789"
+
+
+def test_run_is_kept_elsewhere_where_the_current_folder_takes_none(
+    dashboard, bundle, tmp_path, monkeypatch
+):
+    url, kind = dashboard
+    kind.status = 507
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    token = tmp_path / "token"
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+
+    with pytest.raises(RunFailedError, match=r"507: no room\. The run is kept in .*bundle.*-kept"):
+        deliver(bundle, out=None, url=url, token_file=token)
+
+    (manifest,) = tmp_path.rglob("*-kept/manifest.json")
+    assert manifest.is_file()
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe", "sch\u00fcssel\u4e2d".encode(), b"a\x00b", b"a\x1bb", b"a" * 5000]
+)
+def test_token_that_no_header_can_hold_is_refused_early(bundle, tmp_path, content):
+    (tmp_path / "odd").write_bytes(content)
+    with pytest.raises(UserError, match="--token-file"):
+        refuse_early(None, "http://127.0.0.1:1", tmp_path / "odd")
+
+
+def test_token_file_that_is_a_pipe_is_refused_early(bundle, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="--token-file"):
+        refuse_early(None, "http://127.0.0.1:1", tmp_path / "pipe")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("gpu.example.com", "ftp://gpu", "http://", "http://[::1", "http://gpu:99999"),
+        *("http://gpu:x", "http://gpu/\u4e2d", "http://gpu/a b", "http://" + "a" * 70 + ".x"),
+        *("http://user:password@gpu", "http://gpu/x?y=1", "http://gpu/#a", "http://g\x1bpu"),
+    ],
+)
 def test_address_that_is_none_is_refused_early(bundle, url):
     with pytest.raises(UserError, match="--to"):
         refuse_early(None, url, bundle.parent / "token")

@@ -4,22 +4,29 @@ import http.client
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from core import VERSION
 from core.config import ROOT
 from core.console import note
-from core.errors import AppError, RunFailedError, UserError
+from core.errors import RunFailedError, UserError
 from core.python import module_command, with_rooms
 
 _SCRIPT = ROOT / "warpboard"
 """Of a clone; it makes the environment that stores runs."""
+_MAX_TOKEN_BYTES = 4096
+_TOKEN = re.compile(r"[!-~]{1,4000}")
+_RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_PATH = re.compile(r"[!-~]*")
+MAX_ANSWER_BYTES = 16 << 20
 CHUNK_BYTES = 1 << 20
 TRIES = 5
 TIMEOUT_S = 60.0
@@ -59,10 +66,13 @@ def read_token(path: Path | None) -> str:
     if path is None:
         raise UserError("--to: needs --token-file F, a file with the dashboard's token")
     try:
-        token = path.read_text().strip()
-    except OSError as error:
-        raise UserError(f"--token-file {path}: {error.strerror}") from error
-    if not token or any(c.isspace() for c in token):
+        if not path.is_file():  # a pipe would wait for ever
+            raise UserError(f"--token-file {path}: is no file")
+        with path.open("rb") as file:
+            token = file.read(_MAX_TOKEN_BYTES + 1).strip().decode("latin-1")
+    except (OSError, ValueError) as error:
+        raise UserError(f"--token-file {path}: {getattr(error, 'strerror', error)}") from error
+    if not _TOKEN.fullmatch(token):
         raise UserError(f"--token-file {path}: does not contain a token on one line")
     return token
 
@@ -104,7 +114,7 @@ def _send_or_keep(folder: Path, dashboard: "_Dashboard") -> str:
     """Send the bundle; one that cannot be sent is kept, and where is said."""
     try:
         run_id = dashboard.send(folder)
-    except (AppError, OSError) as error:
+    except Exception as error:  # whatever the other side did: what was measured is not lost
         kept = _keep(folder)
         raise RunFailedError(f"--to: {error}. The run is kept in {kept}") from error
     finally:
@@ -114,9 +124,13 @@ def _send_or_keep(folder: Path, dashboard: "_Dashboard") -> str:
 
 
 def _keep(folder: Path) -> Path:
-    """Bring the bundle from its temporary place into the current folder."""
-    kept = Path.cwd() / f"{folder.name}-kept"
-    shutil.move(folder, kept)
+    """Bring the bundle from its temporary place into the current folder, or beside that place."""
+    try:
+        kept = Path.cwd() / f"{folder.name}-kept"
+        shutil.move(folder, kept)
+    except OSError:  # the current folder is gone, or takes no files
+        kept = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent)) / "run-kept"
+        shutil.move(folder, kept)
     return kept
 
 
@@ -124,15 +138,13 @@ class _Dashboard:
     """The API of a dashboard elsewhere, with nothing but the standard library."""
 
     def __init__(self, url: str, token: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UserError(f"--to {url!r}: is not a URL such as https://gpu.example.com:8501")
+        parts, port = _parts_of(url)
         self.url = url.rstrip("/")
         kind = (
             http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         )
         self._connect: Callable[[], http.client.HTTPConnection] = lambda: kind(
-            str(parts.hostname), parts.port, timeout=TIMEOUT_S
+            str(parts.hostname), port, timeout=TIMEOUT_S
         )
         self._base = f"{parts.path.rstrip('/')}/api/v1"
         self._headers = {"Authorization": f"Bearer {token}", "User-Agent": f"warpboard/{VERSION}"}
@@ -159,7 +171,9 @@ class _Dashboard:
         manifest = json.loads((folder / "manifest.json").read_text())
         name = manifest["job"]["params"].get("name")
         run = self._json("POST", "/runs", {"job": manifest["job"], "name": name})
-        run_id = str(run["run_id"])
+        run_id = run.get("run_id")
+        if not (isinstance(run_id, str) and _RUN_ID.fullmatch(run_id) and "attempt" in run):
+            raise RunFailedError(f"{self.url}: its answer names no run: is it a Warpboard?")
         for entry in manifest["passes"]:
             for capture in entry["captures"]:
                 self._upload(run_id, folder / capture["file"], capture["sha256"])
@@ -174,7 +188,7 @@ class _Dashboard:
                 status, headers, _ = self._ask("HEAD", where)
                 if status == 200:
                     return
-                offset = min(int(headers.get("Upload-Offset") or 0), path.stat().st_size)
+                offset = _offset(headers.get("Upload-Offset"), path.stat().st_size)
                 query = f"?file={quote(path.name)}&offset={offset}"
                 length = {"Content-Length": str(path.stat().st_size - offset)}
                 status, _, body = self._ask("PUT", where + query, _chunks(path, offset), length)
@@ -198,7 +212,13 @@ class _Dashboard:
             raise RunFailedError(f"{self.url}: {error}") from error
         if status >= 300:
             raise RunFailedError(f"the dashboard answered {status}: {_message(answer)}")
-        return dict(json.loads(answer))
+        try:
+            document = json.loads(answer)
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict):
+            raise RunFailedError(f"{self.url}: its answer is no JSON object: is it a Warpboard?")
+        return document
 
     def _ask(
         self,
@@ -212,13 +232,40 @@ class _Dashboard:
         sent = self._headers | dict(headers or {})
         self._connection.request(method, self._base + where, body=body, headers=sent)
         answer = self._connection.getresponse()
-        return answer.status, answer.headers, answer.read()  # type: ignore[return-value]
+        body_back = answer.read(MAX_ANSWER_BYTES + 1)
+        if len(body_back) > MAX_ANSWER_BYTES:
+            self.close()
+            raise RunFailedError(f"{self.url}: answers more than {MAX_ANSWER_BYTES >> 20} MiB")
+        return answer.status, answer.headers, body_back  # type: ignore[return-value]
+
+
+def _parts_of(url: str) -> tuple[SplitResult, int | None]:
+    """Return an address taken apart; UserError for one that none can be asked under.
+
+    A password in it would be printed with the address; the token is what lets a run in.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+        host = (parts.hostname or "").encode("idna").decode()
+    except ValueError:
+        parts, port, host = urlsplit(""), None, ""
+    is_plain = _PATH.fullmatch(url) and not (parts.query or parts.fragment or parts.username)
+    if parts.scheme not in ("http", "https") or not host or not is_plain:
+        raise UserError(f"--to {url!r}: is not a URL such as https://gpu.example.com:8501")
+    return parts, port
+
+
+def _offset(given: str | None, size: int) -> int:
+    """Return where an upload goes on; the start where the other side says no such place."""
+    is_number = given is not None and given.isascii() and given.isdigit() and len(given) < 19
+    return min(int(given), size) if is_number and given else 0
 
 
 def _message(body: bytes) -> str:
     try:
-        return str(json.loads(body).get("error") or body[:200])
-    except (ValueError, AttributeError):
+        return str(json.loads(body).get("error") or body[:200])[:500]
+    except (ValueError, AttributeError, RecursionError):
         return body[:200].decode(errors="replace")
 
 
