@@ -47,7 +47,7 @@ VARIABLE_OF = {
 BREAKING_SETTING = re.compile(r"clock|power_limit|persistence|mig|throttl", re.I)
 IDENTITY = re.compile(
     r"session|utc|timestamp|uuid|serial|host|user$|pid$|^devices$|_at$|_ns$|_id$"
-    r"|cwd|path|folder|(^|[_.])dir(ectory)?$",
+    r"|cwd|path|folder|(^|[_.])dir(ectory)?$|^distributed\.rank$",
     re.I,
 )
 """Environment entries that name one execution or place, not a setting: never a cause."""

@@ -22,7 +22,7 @@ from analysis.intervals import merge, overlap_ns
 from analysis.tables import GAP_COLUMNS, empty
 from analysis.trace.attribution import launching_thread
 from analysis.trace.calls import of_launch
-from analysis.trace.host_time import NOTHING, HostTime, Spans, united
+from analysis.trace.host_time import HOST_STALL_NS, NOTHING, HostTime, Spans, united
 from analysis.trace.model import Int32s, Int64s, OpKind, Trace
 
 EVIDENCE = {
@@ -148,7 +148,8 @@ def _device(
 def gaps_within(trace: Trace, host: HostTime | None, device: int, windows: Spans) -> dict[str, int]:
     """Return the idle time of a device by cause [ns] inside disjoint windows in order.
 
-    A window may last beyond the last operation: nothing was launched then, which is the host's.
+    A window may last beyond the last operation: there the next launch is missing, as if it came at
+    the window's end.
     """
     ops = trace.gpu_ops
     is_here = ops.device == device
@@ -161,11 +162,12 @@ def gaps_within(trace: Trace, host: HostTime | None, device: int, windows: Spans
     op, is_last = next_op[row], row == len(mine)
     launch_ns = of_launch(trace.host_calls.start_ns, ops.launch[op], NO_TIME)
     launched_ns = of_launch(trace.host_calls.end_ns, ops.launch[op], NO_TIME)
+    is_stall = high - low >= HOST_STALL_NS
     gaps = _Gaps(
         start_ns=low,
         end_ns=high,
         launch_ns=np.where(is_last, high, launch_ns),
-        launched_ns=np.where(is_last, high + SLOW_LAUNCH_NS, launched_ns),
+        launched_ns=np.where(is_last, high + is_stall * SLOW_LAUNCH_NS, launched_ns),
         thread=launching_thread(trace)[op],
     )
     waits = NOTHING if host is None else host.waits_of(_owners(trace, mine))

@@ -26,7 +26,7 @@ def arguments(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="describe what was measured, e.g. workload=decode compile=none",
+        help="describe what was measured, e.g. workload=decode; may be repeated",
     )
     parser.add_argument(
         "--keep-private",

@@ -111,7 +111,10 @@ def test_another_torch_is_noted_and_comparable() -> None:
 
 
 def test_facts_of_one_execution_or_place_are_no_differences() -> None:
-    names = ("session_start_utc_ns", "hostname", "devices", "report_path", "user", "pid", "cwd")
+    names = (
+        *("session_start_utc_ns", "hostname", "devices", "report_path", "user", "pid", "cwd"),
+        "distributed.rank",
+    )
     here, there = ({"environment": dict.fromkeys(names, value)} for value in ("x", "y"))
 
     assert differences(here, there) == ()
