@@ -10,6 +10,7 @@ from typing import Any
 
 from analysis.assemble import class_fractions, classify_names
 from analysis.rundata import AssembledRun
+from analysis.runview import RunView
 from app.imports import user_rules
 from app.reading import read_one, stored_job
 from core.config import DataDir
@@ -57,10 +58,18 @@ def _reparse(db: Any, data_dir: DataDir, run_id: str) -> Reparsed:
             ingest_run(db, data_dir, run_id, _as_before(db, run_id, run))
     except AppError as exc:
         return Reparsed(run_id=run_id, error=str(exc))
-    after = run_view(db, data_dir, run_id).summary
-    names = sorted({*before.summary, *after})
-    changed = tuple(n for n in names if before.summary.get(n) != after.get(n))
+    old, new = _figures(before), _figures(run_view(db, data_dir, run_id))
+    changed = tuple(n for n in sorted({*old, *new}) if old.get(n) != new.get(n))
     return Reparsed(run_id=run_id, changed=changed)
+
+
+def _figures(view: RunView) -> dict[str, Any]:
+    """Return what a run's numbers are compared by: those of its summary, its steps and its ranks.
+
+    As text: an unknown number is equal to itself.
+    """
+    parts = {"steps": view.by_step.facts, "ranks": view.ranks}
+    return {**view.summary, **{name: repr(part) for name, part in parts.items()}}
 
 
 def _as_before(db: Any, run_id: str, run: AssembledRun) -> AssembledRun:

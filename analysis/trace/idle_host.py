@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.intervals import merge, overlap_between_ns, overlap_ns
+from analysis.iterations import normalise
 from analysis.tables import IDLE_COLUMNS
 from analysis.trace.attribution import launching_thread
 from analysis.trace.calls import of_launch
@@ -305,6 +306,8 @@ def _add_pieces(
         group = _group(called, int(range_kind), int(mark))
         outside = trace.names[function] if function >= 0 else GROUPS["outside"]
         activity = trace.names[code] if code >= 0 else called or outside
+        if range_kind == RangeKind.ANNOTATION:
+            activity = normalise(activity)
         key = (group, activity, called)
         totals[key] = totals.get(key, 0) + int(ns)
 

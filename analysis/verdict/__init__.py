@@ -151,7 +151,8 @@ def _bar(view: RunView) -> tuple[tuple[str, int], ...]:
     Of a regular step where the idle share is that of the steps.
 
     Where the clean pass says how much the GPU waits, the idle part is drawn to that share; its
-    causes are known of the profiled pass only.
+    causes are known of the profiled pass only. Kernels that ran at the same time share the time in
+    which any of them ran, so that the whole is the time that passed.
     """
     idle = idle_of_run(view)
     kernels = view.by_step.kernels if idle is not None and idle.is_of_steps else view.kernels
@@ -166,6 +167,8 @@ def _bar(view: RunView) -> tuple[tuple[str, int], ...]:
         span_ns, busy_ns = (view.by_step.facts.get(k) for k in ("period_ns", "busy_ns"))
     if not causes and span_ns is not None and busy_ns is not None and span_ns > busy_ns:
         causes = [("idle", int(span_ns - busy_ns))]
+    if busy_ns is not None and 0 < busy_ns < kernel_ns:
+        classes = {name: round(ns * busy_ns / kernel_ns) for name, ns in classes.items()}
     return (*classes.items(), *causes)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from analysis.idle import IDLE_FRAC
 from analysis.runview import RunView
+from analysis.trace.collectives import POINT_TO_POINT
 from analysis.verdict.facts import counted, milliseconds, percent
 from analysis.verdict.limits import BusyLimit
 
@@ -176,12 +177,19 @@ def _exposed(view: RunView, rows: Rows) -> BusyLimit | None:
         headline=f"Communication-bound: {'up to ' if is_cut else ''}{percent(share)} of the {step} "
         f"is exposed {kind_words(most)}",
         evidence=(*_shares(view, rows), *([clean.words] if clean is not None else [])),
-        next_steps=(
-            "Overlap it with compute: smaller buckets or earlier launches (ddp: bucket_cap_mb, "
-            "fsdp2: prefetch), or less of it: bf16 gradients, a larger batch a rank",
-            "Hold its bus bandwidth on the Ranks tab against the link's (the allreduce workload)",
-        ),
+        next_steps=_OF_PIPELINE if most == POINT_TO_POINT else _OF_COLLECTIVES,
     )
+
+
+_OF_COLLECTIVES = (
+    "Overlap it with compute: smaller buckets or earlier launches (ddp: bucket_cap_mb, "
+    "fsdp2: prefetch), or less of it: bf16 gradients, a larger batch a rank",
+    "Hold its bus bandwidth on the Ranks tab against the link's (the allreduce workload)",
+)
+_OF_PIPELINE = (
+    "Make the pipeline's bubbles smaller: more micro-batches a step, interleaved stages, stages of "
+    "equal time (the Ranks tab has each stage's bubble)",
+)
 
 
 def filled_by_compute(view: RunView) -> BusyLimit | None:

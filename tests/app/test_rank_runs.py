@@ -204,6 +204,37 @@ def test_exposed_communication_is_no_more_than_the_clean_pass_has_room_for() -> 
     assert rank_limit(made_view(ranks, steps, period_ms=80, clean_ms=46)) is None
 
 
+def test_exposed_sends_and_receives_are_a_pipelines_bubbles_not_a_buckets() -> None:
+    view = made_view(*two_gpus(40.0, 0.0), period_ms=80)
+    view.ranks["exposed_by_kind"] = {"send_recv": 1.0}
+
+    limit = rank_limit(view)
+
+    assert limit is not None
+    assert limit.headline == "Communication-bound: 25 % of the step is exposed send and receive"
+    assert "micro-batches" in limit.next_steps[0]
+    assert "bucket" not in " ".join(limit.next_steps)
+
+
+def test_the_late_rank_is_among_the_worst_of_many() -> None:
+    def tab() -> None:
+        import pandas as pd
+
+        from app.ui.run.ranks import _bars
+
+        rows = pd.DataFrame({"rank": range(64), "span_ns": 100, "compute_ns": 50})
+        rows = rows.assign(exposed_ns=30, idle_ns=20, late_ns=0)
+        rows.loc[40, ["exposed_ns", "idle_ns", "late_ns"]] = (5, 45, 25)
+        _bars(rows)
+
+    at = AppTest.from_function(tab, default_timeout=60).run()
+
+    assert not at.exception
+    assert "The latest rank, and the 9 ranks with the most exposed" in at.markdown[1].value
+    worst = at.get("plotly_chart")[1].proto.spec
+    assert "rank 40" in worst
+
+
 def test_a_rank_that_entered_the_recording_late_is_not_the_one_that_is_late() -> None:
     """Waits of a real two-GPU job with a planted straggler (rank 1), ms: the first misleads."""
     waits = [(0, 111), (0, 39), (1, 23), (1, 49), (1, 82)]

@@ -53,9 +53,13 @@ def _bars(rows: pd.DataFrame) -> None:
     with left:
         chart(rank_charts.rank_spread(rows), alt=f"Spread of the shares over {len(rows)} ranks")
     with right:
-        st.markdown(f"**The {_WORST} ranks with the most exposed communication and idle time**")
+        late = _column(rows, "late_ns").astype("Float64").fillna(0)
+        others = _WORST - 1 if late.any() else _WORST
+        first = "The latest rank, and the" if late.any() else "The"
+        st.markdown(f"**{first} {others} ranks with the most exposed communication and idle time**")
         lost = rows["exposed_ns"] + rows["idle_ns"]
-        worst = rows.loc[lost.nlargest(_WORST).index]
+        chosen = [late.idxmax()] if late.any() else []
+        worst = rows.loc[[*chosen, *lost.drop(chosen).nlargest(others).index]]
         chart(rank_charts.rank_bars(worst), alt=f"The {_WORST} worst ranks")
 
 

@@ -107,6 +107,16 @@ def test_idle_time_after_the_last_kernel_of_the_last_step_is_the_hosts() -> None
     assert sum(by_cause.values()) == 4 * 800
 
 
+def test_ranges_that_count_are_one_activity() -> None:
+    ranges = [(f"ProfilerStep#{i}", 1_000 * i, 1_000 * i + 1_000, 0) for i in range(4)]
+    calls = launches(*[(1_000 * i, 0) for i in range(4)])
+    ops = [(1_000 * i + 10, 1_000 * i + 210, i) for i in range(4)]
+
+    rows = by_row(trace(ranges=ranges, calls=calls, ops=ops))
+
+    assert rows["range", "iteration_*", None] == 4 * 790
+
+
 def test_a_kernel_that_starts_long_after_its_launch_waits_for_something_else() -> None:
     ms = 1_000_000
     calls = launches((0, 0), (200, 0))
