@@ -92,7 +92,7 @@ def open_nsys(path: Path, *, is_sound: bool = False) -> Iterator[NsysDatabase]:
 
 
 def _open_checked(path: Path, uri: str) -> Iterator[NsysDatabase]:
-    check = StructureCheck(uri)
+    check = StructureCheck(uri, path.stat().st_size)
     try:
         yield from _open_sound(path, uri)
         check.raise_if_damaged(path)

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -10,6 +11,7 @@ from analysis.capture_file import Staging, read_capture
 from analysis.readers import detect
 from analysis.readers.nsys.export import read_nsys_sqlite
 from analysis.tables import CaptureKind
+from captures import nsys_structure
 from captures.nsys_database import _damage_as_capture_error, open_nsys
 from core.errors import CaptureError
 from tests.analysis.readers.nsys_files import NSYS, edited
@@ -69,6 +71,45 @@ def test_a_page_overwritten_by_another_is_found(tmp_path, page, other):
     path = tmp_path / "twice.sqlite"
     path.write_bytes(data)
     error_of(path)
+
+
+def interior_page(data: bytes, table: str, path) -> tuple[int, int]:
+    """Return the offset of a table's root page and the number of its cells."""
+    with closing(sqlite3.connect(path)) as conn:
+        (root,) = conn.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = ?", [table]
+        ).fetchone()
+    page_size = int.from_bytes(data[16:18], "big")
+    start = (root - 1) * page_size
+    assert data[start] == 5  # an interior page of a table
+    return start, int.from_bytes(data[start + 3 : start + 5], "big")
+
+
+@pytest.mark.parametrize("damage", ["none", "a page twice", "a page lost", "a page of another"])
+def test_a_large_table_is_checked_by_counting_its_rows(tmp_path, monkeypatch, damage):
+    monkeypatch.setattr(nsys_structure, "LARGE_FILE_BYTES", 0)
+    monkeypatch.setattr(nsys_structure, "LARGE_TABLE_ROWS", 200)
+    path = tmp_path / "capture.sqlite"
+    shutil.copyfile(NSYS / "train_bf16.sqlite", path)
+    data = bytearray(path.read_bytes())
+    start, num_cells = interior_page(data, KERNELS, path)
+    cells = [start + int.from_bytes(data[i : i + 2], "big") for i in (start + 12, start + 14)]
+    if damage == "a page twice":
+        data[cells[1] : cells[1] + 4] = data[cells[0] : cells[0] + 4]
+    elif damage == "a page lost":
+        data[start + 3 : start + 5] = (num_cells - 1).to_bytes(2, "big")
+    elif damage == "a page of another":
+        other, _ = interior_page(data, "CUPTI_ACTIVITY_KIND_RUNTIME", path)
+        place = other + int.from_bytes(data[other + 12 : other + 14], "big")
+        data[cells[1] : cells[1] + 4] = data[place : place + 4]
+    path.write_bytes(data)
+    if damage == "none":
+        assert read_nsys_sqlite(path).summary["num_kernels"] > 200
+        with closing(sqlite3.connect(path)) as conn:
+            one_by_one = nsys_structure.tables_to_check(conn)
+        assert '"ANALYSIS_DETAILS"' in one_by_one and f'"{KERNELS}"' not in one_by_one
+    else:
+        assert "damaged" in error_of(path)
 
 
 @pytest.mark.parametrize(
