@@ -6,6 +6,7 @@ that the stored capture gives the stored numbers.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from analysis.manifest_run import (
     pass_warning,
 )
 from analysis.rundata import PassWarning, RunCapture, RunData
+from analysis.side_by_side import num_at_once, results_of
 from analysis.tables import CaptureKind, CaptureWarning
 from captures.contents import (
     check_paths,
@@ -97,13 +99,21 @@ def load_files(
 
     `others`: files beside them that are not read, and why.
     """
+    names: list[str] = []
+    for path in paths:
+        names.append(unique_name(path.name, set(names)))
     captures: list[RunCapture] = []
     left_out = dict(others or {})
     counts: dict[str, int] = {}
     seen: set[str] = set()
-    for path in paths:
-        name = unique_name(path.name, {c.file_name for c in captures})
-        capture = read_capture(path, staging, name, kind=None, pass_name=None)
+    tasks = [
+        partial(read_capture, path, staging, name, kind=None, pass_name=None)
+        for path, name in zip(paths, names, strict=True)
+    ]
+    results = results_of(tasks, num_at_once(paths))
+    for path, capture in zip(paths, results, strict=True):
+        if isinstance(capture, AppError):
+            raise capture
         if capture.source_sha256 in seen:
             left_out[path.name] = "the same contents as another file"
             continue
@@ -148,16 +158,21 @@ def load_bundle(folder: Path, staging: Staging) -> RunData:
     manifest = load_manifest(folder)
     captures: list[RunCapture] = []
     broken: list[PassWarning] = []
-    for entry in manifest["passes"]:
-        for item in entry["captures"]:
-            path = checked_file(folder, item)
-            if item["kind"] in NOT_CAPTURES:
-                continue
-            try:
-                is_beside = _is_beside_its_export(entry, item)
-                captures.append(_bundle_capture(path, staging, entry, item, is_read=not is_beside))
-            except CaptureError as exc:
-                broken.append(pass_warning(entry["pass"], "capture_unreadable", str(exc)))
+    given = [
+        (checked_file(folder, item), entry, item)
+        for entry in manifest["passes"]
+        for item in entry["captures"]
+    ]
+    given = [(path, entry, item) for path, entry, item in given if item["kind"] not in NOT_CAPTURES]
+    tasks = [partial(_bundle_capture, path, staging, entry, item) for path, entry, item in given]
+    results = results_of(tasks, num_at_once([path for path, _, _ in given]))
+    for (_, entry, _), result in zip(given, results, strict=True):
+        if isinstance(result, CaptureError):
+            broken.append(pass_warning(entry["pass"], "capture_unreadable", str(result)))
+        elif isinstance(result, AppError):
+            raise result
+        else:
+            captures.append(result)
     if kept := _wanted_ranges(manifest["job"]):
         captures = [_with_ranges(capture, kept, broken) for capture in captures]
     content_hash = hash_of(manifest)  # of what was given, before anything is removed
@@ -220,11 +235,9 @@ def _bundle_capture(
     staging: Staging,
     entry: Mapping[str, Any],
     item: Mapping[str, Any],
-    *,
-    is_read: bool = True,
 ) -> RunCapture:
     kind = CaptureKind(item["kind"]) if item["kind"] in set(CaptureKind) else None
-    if is_read or kind is None:
+    if kind is None or not _is_beside_its_export(entry, item):
         capture = read_capture(path, staging, item["file"], kind=kind, pass_name=entry["pass"])
     else:
         capture = keep_capture(path, staging, item["file"], kind, entry["pass"])

@@ -1,6 +1,7 @@
 """Read one capture file for a run: hash it, take private fields out, read what is left."""
 
 import shutil
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -56,8 +57,8 @@ def _unmoved(path: Path, staging: Staging) -> Iterator[Path]:
         yield path
         return
     before = state(path, with_links=True)
-    folder = staging.folder / ".unmoved"  # no capture's name begins so
-    folder.mkdir()
+    # No capture's name begins so.
+    folder = Path(tempfile.mkdtemp(prefix=".unmoved-", dir=staging.folder))
     copy = folder / path.name
     try:
         with reading(path):

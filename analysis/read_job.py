@@ -118,8 +118,8 @@ def main(request: Mapping[str, Any], scratch: Path) -> None:
                 _write_records(job["records"], folder)
             else:
                 write_run(_read(job, folder, request), folder)
-        except MemoryError:
-            raise  # out of memory: this process ends, and its parent reports the limit
+        except (MemoryError, ChildProcessError):
+            raise  # this process ends, and its parent reports the limit
         except AppError as exc:
             _write_error(folder, exc)
         # A foreign file can raise anything in a reader; here it becomes one CaptureError.

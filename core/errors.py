@@ -31,6 +31,9 @@ class CaptureError(AppError):
         self.remedy = remedy
         super().__init__(f"{Path(self.path).name or self.path}: {where}. {remedy}")
 
+    def __reduce__(self) -> tuple[type["CaptureError"], tuple[str, str, str]]:
+        return type(self), (self.path, self.where, self.remedy)
+
 
 class ToolUnavailableError(AppError):
     """Report a tool that this host lacks or may not use, with the fix."""
@@ -42,6 +45,9 @@ class ToolUnavailableError(AppError):
         self.why = why
         self.remedy = remedy
         super().__init__(f"{tool}: {why}. {remedy}")
+
+    def __reduce__(self) -> tuple[type["ToolUnavailableError"], tuple[str, str, str]]:
+        return type(self), (self.tool, self.why, self.remedy)
 
 
 class RunFailedError(AppError):

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 import captures.scrub
-from analysis import capture_file
+from analysis import capture_file, side_by_side
 from analysis.assemble import assemble
 from analysis.bundle import load_paths
 from analysis.capture_file import Staging
+from analysis.transfer import write_run
 from captures.contents import file_sha256
 from captures.manifest import check_manifest
 from core.errors import AppError, CaptureError
@@ -411,3 +412,22 @@ def test_an_own_program_keeps_the_ranges_it_names(bundle: Path, staging: Staging
     assert run.summary["num_kernels"] == 380
     (said,) = [w.warning.message for w in run.warnings if w.warning.code == "range_not_met"]
     assert "'rotary'" in said
+
+
+def test_captures_that_are_read_side_by_side_say_what_they_say_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [H100 / "nsys" / "decode_eager.sqlite", H100 / "nsys" / "train_bf16.sqlite"]
+    read = {}
+    for large_bytes in (1 << 40, 0):
+        monkeypatch.setattr(side_by_side, "LARGE_BYTES", large_bytes)
+        folder = tmp_path / str(large_bytes)
+        folder.mkdir()
+        run = assemble(load_paths(files, Staging(folder=folder)))
+        out = tmp_path / f"out-{large_bytes}"
+        out.mkdir()
+        write_run(run, out)
+        read[large_bytes] = (out / "run.json").read_text().replace(str(folder), "")
+
+    assert read[0] == read[1 << 40]
+    assert '"decode_eager.sqlite"' in read[0] and '"train_bf16.sqlite"' in read[0]
