@@ -28,13 +28,17 @@ def parquet_settings(schema: pa.Schema) -> dict[str, Any]:
 
 
 class SpanFile:
-    """A temporary Parquet file; it is deleted with this object."""
+    """A temporary Parquet file; it is deleted with this object, or with the one unpickled from it."""
 
     def __init__(self, path: Path, num_rows: int, column_names: tuple[str, ...]) -> None:
         self.path = path
         self.num_rows = num_rows
         self.column_names = column_names
-        weakref.finalize(self, _remove, path)
+        self._deletion = weakref.finalize(self, _remove, path)
+
+    def __reduce__(self) -> tuple[type["SpanFile"], tuple[Any, ...]]:
+        self._deletion.detach()
+        return type(self), (self.path, self.num_rows, self.column_names)
 
     def __len__(self) -> int:
         return self.num_rows

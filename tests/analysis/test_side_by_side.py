@@ -5,10 +5,12 @@ import signal
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from analysis import side_by_side
 from analysis.side_by_side import num_at_once, results_of
+from analysis.span_file import SpanFile, SpanWriter
 from core.errors import AppError, CaptureError, ToolUnavailableError
 
 
@@ -65,3 +67,17 @@ def test_small_captures_need_no_process(tmp_path: Path, monkeypatch: pytest.Monk
     assert num_at_once(paths) == 1
     os.truncate(paths[1], side_by_side.LARGE_BYTES)
     assert num_at_once([*paths, tmp_path / "gone"]) == 2
+
+
+def test_the_spans_of_a_large_capture_outlive_the_process_that_read_it(tmp_path: Path) -> None:
+    def written() -> SpanFile:
+        with SpanWriter(tmp_path) as writer:
+            writer.write(pa.table({"start_ns": [1, 2]}))
+        return writer.finished()
+
+    file, other = results_of([written, written], at_once=2)
+
+    assert isinstance(file, SpanFile) and isinstance(other, SpanFile)
+    assert [batch.to_pydict() for batch in file.batches()] == [{"start_ns": [1, 2]}]
+    del file
+    assert list(tmp_path.iterdir()) == [other.path]
