@@ -28,7 +28,7 @@ def parquet_settings(schema: pa.Schema) -> dict[str, Any]:
 
 
 class SpanFile:
-    """A temporary Parquet file; it is deleted with this object, or with the one unpickled from it."""
+    """A temporary Parquet file; it is deleted with this object, or the one unpickled from it."""
 
     def __init__(self, path: Path, num_rows: int, column_names: tuple[str, ...]) -> None:
         self.path = path
