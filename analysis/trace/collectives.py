@@ -83,7 +83,7 @@ COLLECTIVE_COLUMNS = (
     "step",  # Int64
     "compute_before_ns",  # int64, compute of the device since the collective before ended
     "idle_before_ns",  # int64, idle time of the device since then
-    "idle_in",  # str or None: host range in which most of the longest part of it was spent
+    "idle_in",  # str or None: host range in which half or more of that idle time was spent
 )
 """One row a communication kernel, in order of start."""
 

@@ -1,11 +1,13 @@
 """Who waited for whom: the collectives that ranks share, and who came to each of them last."""
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from analysis.intervals import union_of_each_ns
 from analysis.trace.collectives import SYNCHRONISING
@@ -19,7 +21,7 @@ STEP_COLUMNS = (
     "straggler",  # int64, the rank that all others waited for longest
     "waited_ns",  # int64, that they waited for it
     "cause",  # str or None: `host` (its GPU was idle) or `compute` (its kernels took longer)
-    "where",  # str or None: the innermost host range of that idle time
+    "where",  # str or None: the host range that holds half or more of that idle time
 )
 """One row per step with collectives of several ranks."""
 
@@ -112,9 +114,11 @@ def step_table(waits: pd.DataFrame | None) -> pd.DataFrame:
     step = table.steps_of_calls()
     num_collectives = _by_group(np.add, step, table.is_last.astype(np.int64))
     skews = _by_group(np.maximum, step, waits["skew_ns"].to_numpy(np.int64))
+    causes = _causes(table, step)
     rows = [
-        (number, num_collectives[number], skews[number], straggler, waited_ns, *table.cause(latest))
-        for number, (straggler, waited_ns, latest) in _stragglers(table, step).items()
+        (number, num_collectives[number], skews[number], straggler, waited_ns)
+        + causes[number, straggler]
+        for number, (straggler, waited_ns) in _stragglers(table, step).items()
     ]
     return pd.DataFrame(rows, columns=list(STEP_COLUMNS))
 
@@ -126,24 +130,59 @@ def _by_group(ufunc: np.ufunc, group: Int64s, values: Int64s) -> dict[int, int]:
     return dict(zip(keys.tolist(), ufunc.reduceat(values[order], first).tolist(), strict=True))
 
 
-def _stragglers(waits: "_Waits", step: Int64s) -> dict[int, tuple[int, int, int]]:
-    """Return of each step the rank that all others waited for longest, how long, and its latest
-    call: the one that was waited for longest.
-    """
+def _stragglers(waits: "_Waits", step: Int64s) -> dict[int, tuple[int, int]]:
+    """Return of each step the rank that all others waited for longest, and how long."""
     late = np.flatnonzero(waits.is_last & (step >= 0))
     waited_ns, arrived_ns = waits.waited_ns[late], waits.start_ns[late]
     keys, of = np.unique(
         np.stack([step[late], waits.rank[late]], axis=1), axis=0, return_inverse=True
     )
     total = union_of_each_ns(of.reshape(-1), arrived_ns - waited_ns, arrived_ns, len(keys))
-    order = np.lexsort((-late, waited_ns, of.reshape(-1)))
-    latest = np.zeros(len(keys), np.int64)
-    latest[of.reshape(-1)[order]] = late[order]
-    worst: dict[int, tuple[int, int, int]] = {}
-    for (number, own), waited, at in zip(keys.tolist(), total.tolist(), latest, strict=True):
+    worst: dict[int, tuple[int, int]] = {}
+    for (number, own), waited in zip(keys.tolist(), total.tolist(), strict=True):
         if number not in worst or waited > worst[number][1]:
-            worst[number] = (own, waited, int(at))
+            worst[number] = (own, waited)
     return worst
+
+
+def _causes(waits: "_Waits", step: Int64s) -> dict[tuple[int, int], tuple[str | None, str | None]]:
+    """Return by step and rank why that rank was late: cause and host range, each if it holds for
+    half or more of the time that the others waited for it.
+    """
+    late = np.flatnonzero(waits.is_last & (step >= 0))
+    waited = waits.waited_ns[late]
+    idle, compute = (
+        values[late] - waits.median_of_others(values, late)
+        for values in (waits.idle_before_ns, waits.compute_before_ns)
+    )
+    is_known = (waited > 0) & (np.maximum(idle, compute) >= 0.5 * waited)
+    total: Counter[tuple[int, int]] = Counter()
+    by_cause: dict[tuple[int, int], Counter[tuple[str, str | None]]] = defaultdict(Counter)
+    for at, number, ns, known, is_host in zip(
+        late.tolist(),
+        step[late].tolist(),
+        waited.tolist(),
+        is_known.tolist(),
+        (idle >= compute).tolist(),
+        strict=True,
+    ):
+        key = number, int(waits.rank[at])
+        total[key] += ns
+        if known:
+            where = waits.idle_in[at] or None
+            by_cause[key]["host" if is_host else "compute", where if is_host else None] += ns
+    return {key: _main_cause(by_cause[key], ns) for key, ns in total.items()}
+
+
+def _main_cause(
+    by_cause: Counter[tuple[str, str | None]], total_ns: int
+) -> tuple[str | None, str | None]:
+    for cause in ("host", "compute"):
+        of_cause = {where: ns for (name, where), ns in by_cause.items() if name == cause}
+        if of_cause and sum(of_cause.values()) >= 0.5 * total_ns:
+            where = max(of_cause, key=lambda name: of_cause[name])
+            return cause, where if of_cause[where] >= 0.5 * total_ns else None
+    return None, None
 
 
 _WAIT_NUMBERS = (
@@ -184,16 +223,15 @@ class _Waits:
         step_of[order] = self.step[order][first][of_call]
         return step_of
 
-    def cause(self, at: int) -> tuple[str | None, str | None]:
-        """Return what delayed a rank before the collective at which it was last."""
-        first, last = np.searchsorted(self.number, [self.number[at], self.number[at] + 1])
-        others = first + np.flatnonzero(self.row[first:last] != self.row[at])
-        if not len(others) or self.waited_ns[at] <= 0:
-            return None, None
-        idle, compute = (
-            float(values[at] - np.median(values[others]))
-            for values in (self.idle_before_ns, self.compute_before_ns)
-        )
-        if max(idle, compute) < 0.5 * self.waited_ns[at]:
-            return None, None
-        return ("host", self.idle_in[at] or None) if idle >= compute else ("compute", None)
+    def median_of_others(self, values: Int64s, at: Int64s) -> NDArray[np.float64]:
+        """Return, for some calls, the median of a column over the other ranks' parts in each."""
+        order = np.lexsort((values, self.number))
+        first = np.searchsorted(self.number, self.number[at])
+        num_others = np.searchsorted(self.number, self.number[at], side="right") - first - 1
+        own = np.empty(len(order), np.int64)
+        own[order] = np.arange(len(order))
+
+        def ranked(place: Int64s) -> Int64s:
+            return values[order[first + place + (first + place >= own[at])]]
+
+        return (ranked((num_others - 1) // 2) + ranked(num_others // 2)) / 2

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from analysis.intervals import merge, overlap_ns
 from analysis.trace.collectives import POINT_TO_POINT, collective_frame, is_communication
@@ -40,7 +41,7 @@ RANK_COLUMNS = (
 """One row per process and GPU that ran kernels."""
 
 NUM_MOMENTS = 16
-"""Moments of an idle time at which the host is looked at."""
+"""Moments of the idle time before a collective at which the host is looked at."""
 Spans = tuple[Int64s, Int64s]
 
 
@@ -206,7 +207,7 @@ def _before(trace: Trace, uses: Sequence[_Use]) -> dict[str, Any]:
     columns: dict[str, list[Int64s]] = {
         name: [] for name in ("exposed_ns", "compute_before_ns", "idle_before_ns")
     }
-    opened, closed, thread = [], [], []
+    moments, thread = [], []
     main = _main_threads(trace)
     for use in uses:
         start, end = trace.gpu_ops.start_ns[use.talking], trace.gpu_ops.end_ns[use.talking]
@@ -220,56 +221,69 @@ def _before(trace: Trace, uses: Sequence[_Use]) -> dict[str, Any]:
         since = np.maximum(start - before, 0)
         busy = overlap_ns(*use.busy, np.minimum(before, start), start)
         columns["idle_before_ns"].append(since - busy)
-        length, gap = _longest_gaps(use.busy, start)
-        closed.append(use.busy[0][np.minimum(gap + 1, len(use.busy[0]) - 1)])
-        opened.append(closed[-1] - length)
+        times, is_idle = _idle_moments(use.busy, np.minimum(before, start), start)
+        moments.append(times)
         own = main.get(use.process, MISSING)
-        thread.append(np.where(gap >= 0, own, MISSING).astype(np.int32))
+        thread.append(np.where(is_idle, own, MISSING).astype(np.int32))
     summed = {name: np.concatenate(parts) for name, parts in columns.items()}
-    where = _ranges_in(trace, *map(np.concatenate, (thread, opened, closed)))
+    where = _ranges_at(trace, np.concatenate(thread), np.concatenate(moments))
     return {**summed, "idle_in": pd.Series(where, dtype=object)}
 
 
-def _longest_gaps(busy: Spans, start: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the longest idle time since the collective before, and which gap it is (-1: none).
+def _idle_moments(busy: Spans, since: Int64s, until: Int64s) -> tuple[Int64s, Bools]:
+    """Return NUM_MOMENTS evenly spaced in the idle time of each window, and which windows have any.
 
-    Gap i lies between the busy intervals i and i + 1; `start` is ascending.
+    Between the merged intervals `busy`; a row a window.
     """
     opened, closed = busy[1][:-1], busy[0][1:]
-    length, which = np.zeros(len(start), np.int64), np.full(len(start), MISSING, np.int64)
-    owner = np.searchsorted(start, closed, side="left")
-    inside = np.flatnonzero(owner < len(start))
-    if not len(inside):
-        return length, which
-    order = inside[np.lexsort((closed[inside] - opened[inside], owner[inside]))]
-    last = np.flatnonzero(np.append(owner[order][1:] != owner[order][:-1], True))
-    longest = order[last]
-    length[owner[longest]] = closed[longest] - opened[longest]
-    which[owner[longest]] = longest
-    return length, which
+    num = (len(since), NUM_MOMENTS)
+    if not len(opened):
+        return np.zeros(num, np.int64), np.zeros(len(since), bool)
+    done = np.append(0, np.cumsum(closed - opened))
+    first, last = (
+        overlap_ns(opened, closed, np.full(len(times), opened[0]), np.maximum(times, opened[0]))
+        for times in (since, until)
+    )
+    shares = (np.arange(NUM_MOMENTS) + 0.5) / NUM_MOMENTS
+    at = first[:, None] + ((last - first)[:, None] * shares).astype(np.int64)
+    gap = np.minimum(np.searchsorted(done, at, side="right") - 1, len(opened) - 1)
+    return opened[gap] + at - done[gap], last > first
 
 
-def _ranges_in(trace: Trace, thread: Int32s, opened: Int64s, closed: Int64s) -> list[str | None]:
-    """Return the host range that most of each idle time is spent in, None where none is open.
+def _ranges_at(trace: Trace, thread: Int32s, moments: Int64s) -> list[str | None]:
+    """Return the host range that a thread is in at half or more of some moments, a row each.
 
-    Innermost ranges of a thread at some moments, steps themselves left out.
+    The innermost one, else the outermost; steps themselves are left out. None where there is none.
     """
     names: list[str | None] = [None] * len(thread)
     known = np.flatnonzero(thread >= 0)
     if not len(known):
         return names
-    shares = (np.arange(NUM_MOMENTS) + 0.5) / NUM_MOMENTS
-    length = (closed - opened)[known]
-    moments = opened[known][:, None] + np.rint(length[:, None] * shares).astype(np.int64)
-    row = innermost(trace.host_ranges, np.repeat(thread[known], NUM_MOMENTS), moments.ravel())
-    code = np.append(trace.host_ranges.name, MISSING)[row]
+    of_thread = np.repeat(thread[known], NUM_MOMENTS)
+    inner = innermost(trace.host_ranges, of_thread, moments[known].ravel())
+    name = np.append(trace.host_ranges.name, MISSING)
     is_frame = np.array([is_iteration(n) or n == MEASURED_RANGE for n in trace.names] + [True])
-    code = np.sort(np.where(is_frame[code], MISSING, code).reshape(moments.shape), axis=1)
-    times = np.stack([(code == code[:, [k]]).sum(axis=1) for k in range(NUM_MOMENTS)], axis=1)
-    most = np.where(code >= 0, times, 0).argmax(axis=1)
-    for place, name in zip(known.tolist(), code[np.arange(len(code)), most].tolist(), strict=True):
-        names[place] = trace.names[name] if name >= 0 else None
+    parent = np.append(trace.host_ranges.parent, MISSING)
+    outer = inner
+    while (climbs := (parent[outer] >= 0) & ~is_frame[name[parent[outer]]]).any():
+        outer = np.where(climbs, parent[outer], outer)
+    most = [
+        _in_half(np.where(is_frame[name[row]], MISSING, name[row]).reshape(-1, NUM_MOMENTS))
+        for row in (inner, outer)
+    ]
+    chosen = np.where(most[0] >= 0, most[0], most[1])
+    for place, code in zip(known.tolist(), chosen.tolist(), strict=True):
+        names[place] = trace.names[code] if code >= 0 else None
     return names
+
+
+def _in_half(codes: NDArray[Any]) -> NDArray[Any]:
+    """Return the code that fills half of each row or more, the lower of two; MISSING for none."""
+    codes = np.sort(codes, axis=1)
+    half = NUM_MOMENTS // 2
+    fills = (codes[:, half - 1 :] == codes[:, : half + 1]) & (codes[:, : half + 1] >= 0)
+    first = codes[np.arange(len(codes)), fills.argmax(axis=1)]
+    return np.where(fills.any(axis=1), first, MISSING)
 
 
 def _main_threads(trace: Trace) -> dict[int, int]:

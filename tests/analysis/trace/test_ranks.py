@@ -300,6 +300,54 @@ def test_a_late_rank_is_named_with_what_it_did_meanwhile():
     assert (last["cause"], last["where"]) == ("host", "data_loader")
 
 
+def slow_host(rank, waits_ms, places):
+    """Return a rank of three steps whose kernels of 1 us come with idle time between them.
+
+    Before the collective i of a step it adds up to `waits_ms[i]`, in 20 parts, in `places[i]`.
+    """
+    kernels, ranges, at = [], [], 0
+    for _ in range(3):
+        for i, wait_ms in enumerate(waits_ms):
+            begin = at
+            for _ in range(20):
+                at += wait_ms * 50_000
+                kernels.append((at, at + US, GEMM))
+                at += US
+            ranges.append((places[i], begin, at))
+            ends = begin + 10_000_000
+            kernels.append((at, ends, ALL_REDUCE))
+            at = ends
+    num = 3 * len(waits_ms)
+    trace = rank_trace(
+        kernels, rank=rank, num_elements=[10] * num, sequence=range(num), ranges=ranges
+    )
+    step = np.repeat(np.arange(3), 21 * len(waits_ms))
+    tables = rank_tables(trace, op_step=step)
+    return RankPart(file_name=f"rank{rank}", ranks=tables.ranks, collectives=tables.collectives)
+
+
+def test_a_rank_is_late_where_most_of_the_waiting_came_from():
+    slow, fast = [4, 3, 3, 3, 3], [1, 1, 1, 1, 1]
+    places = ["optimizer", *["backward"] * 4]
+
+    ranks = [slow_host(0, fast, places), slow_host(1, slow, places)]
+    last = join_ranks(ranks).steps.iloc[-1]
+
+    # The longest single wait, 3 ms, is for the optimizer; four of 2 ms each are for backward.
+    assert (last["straggler"], last["waited_ns"]) == (1, 11_000_000)
+    assert (last["cause"], last["where"]) == ("host", "backward")
+
+
+def test_no_place_is_named_where_the_waiting_came_from_everywhere():
+    places = ["optimizer", "forward", "backward"]
+
+    ranks = [slow_host(r, [ms] * 3, places) for r, ms in enumerate((1, 3))]
+    last = join_ranks(ranks).steps.iloc[-1]
+
+    assert (last["straggler"], last["waited_ns"]) == (1, 6_000_000)
+    assert (last["cause"], last["where"]) == ("host", None)
+
+
 def test_sends_and_receives_are_no_barrier():
     kernels = [(0, 100, GEMM), (100, 200, SEND_RECV)]
 
