@@ -192,8 +192,9 @@ class _Content:
 
     pass_name: str
     launches: list[tuple[Any, ...]] | None
-    places: list[tuple[int | None, int]] | None
+    places: list[tuple[int | None, int, int]] | None
     totals: tuple[Any, ...]
+    kernels: list[tuple[int, int]]
 
     @classmethod
     def of(cls, capture: RunCapture) -> Self:
@@ -204,6 +205,7 @@ class _Content:
             _launches(tables) if _has(tables, "counters") else None,
             _rank_places(tables) if _has(tables, "ranks") else None,
             tuple(tables.summary.get(f) for f in fields),
+            _kernel_sums(tables),
         )
 
     def is_same(self, other: "_Content") -> bool:
@@ -213,14 +215,26 @@ class _Content:
             return self.launches == other.launches
         if self.totals != other.totals or None in self.totals or not self.totals[0]:
             return False
+        if self.kernels != other.kernels:
+            return False
         return self.places is None or other.places is None or self.places == other.places
 
 
-def _rank_places(tables: CaptureTables) -> list[tuple[int | None, int]]:
-    """Return (rank, GPU) of a capture's ranks: two ranks of a job may do the very same."""
+def _rank_places(tables: CaptureTables) -> list[tuple[int | None, int, int]]:
+    """Return rank, GPU and first start of a capture's ranks: two may do the very same."""
     assert tables.ranks is not None
     ranks = [None if pd.isna(rank) else int(rank) for rank in tables.ranks["rank"]]
-    return list(zip(ranks, tables.ranks["device"].tolist(), strict=True))
+    columns = (tables.ranks[name].tolist() for name in ("device", "start_ns"))
+    return list(zip(ranks, *columns, strict=True))
+
+
+def _kernel_sums(tables: CaptureTables) -> list[tuple[int, int]]:
+    """Return count and time of each kernel, sorted: names differ by the form of a capture."""
+    if not _has(tables, "kernels"):
+        return []
+    frame = tables.kernels
+    assert frame is not None
+    return sorted(zip(frame["count"].tolist(), frame["total_ns"].tolist(), strict=True))
 
 
 def _launches(tables: CaptureTables) -> list[tuple[Any, ...]]:

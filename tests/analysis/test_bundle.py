@@ -21,6 +21,7 @@ from analysis.transfer import write_run
 from captures.contents import file_sha256
 from captures.manifest import check_manifest
 from core.errors import AppError, CaptureError
+from tests.analysis.readers.nsys_files import edited
 from tests.conftest import H100
 
 TRACE = H100 / "kineto" / "train_bf16.json.gz"
@@ -209,6 +210,18 @@ def test_vendor_report_beside_its_capture_is_not_counted_again(staging: Staging)
 
     assert run.summary["num_kernels"] == 380
     assert run.summary["kernel_time_ns"] == 2_184_310
+
+
+def test_captures_of_equal_sums_that_ran_at_other_times_both_count(
+    staging: Staging, tmp_path: Path
+) -> None:
+    later = 'UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = start + 7, "end" = "end" + 7'
+    other = edited("decode_eager.sqlite", tmp_path, [later])
+
+    run = assemble(load_paths([EAGER, other], staging))
+
+    assert run.summary["num_kernels"] == 2 * 380
+    assert "duplicate_capture" not in {w.warning.code for w in run.warnings}
 
 
 def test_two_pages_of_one_ncu_report_are_one_set_of_launches(staging: Staging) -> None:
