@@ -183,10 +183,14 @@ def _function_of_layouts(head: str) -> str:
 
 def _head(text: str) -> str:
     """Return the text outside all brackets up to the first parenthesis, last blank-free part."""
-    depth = 0
+    depth = rounds = 0
     out: list[str] = []
     for char in text:
-        if char in "<[{":
+        if depth and char in "()":
+            rounds = max(0, rounds + (1 if char == "(" else -1))
+        elif rounds and char in "<>":
+            continue  # a comparison, or brackets that the parenthesis closes
+        elif char in "<[{":
             depth += 1
         elif char in ">]}":
             depth = max(0, depth - 1)
