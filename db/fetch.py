@@ -346,11 +346,6 @@ def primary_pass(passes: Iterable[str]) -> str | None:
     return next((str(p) for p in KERNEL_PASS_ORDER if str(p) in present), None)
 
 
-def warnings_of(db: Database, run_id: str) -> tuple[CaptureWarning, ...]:
-    """Return a run's warnings in the order they were found."""
-    return _warnings(db, [run_id]).get(run_id, ())
-
-
 def _warnings(db: Database, run_ids: Sequence[str]) -> dict[str, tuple[CaptureWarning, ...]]:
     found: dict[str, list[CaptureWarning]] = {}
     rows = db.execute(

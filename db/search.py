@@ -13,7 +13,6 @@ from typing import Any
 
 from core.errors import UserError
 
-OPERATORS = ("<=", ">=", ":", "=", "<", ">")
 _TERM = re.compile(
     r"""(?P<neg>-)?(?:(?P<key>[A-Za-z_][A-Za-z0-9_.]*)(?P<op><=|>=|:|=|<|>))?(?P<value>"[^"]*"|[^\s"]*)"""
 )

@@ -174,12 +174,6 @@ def gpu_peaks(db: Database, gpu_id: str | None) -> dict[str, float]:
     )
 
 
-def baselines(db: Database) -> "pd.DataFrame":
-    """Return the pinned runs: comparable_hash, gpu_model, run_id, pinned_at."""
-    columns = ("comparable_hash", "gpu_model", "run_id", "pinned_at")
-    return _select(db, f"SELECT {', '.join(columns)} FROM baselines", (), columns)
-
-
 def newest_against_baselines(db: Database) -> "pd.DataFrame":
     """Return, for each baseline, the newest other finished run of the same measurement.
 

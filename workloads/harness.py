@@ -30,8 +30,6 @@ from workloads.measure.turn import COMPILES_WITHOUT_TRIALS, Turn, is_shared
 from workloads.program import Context, Metric, Program, Timings
 from workloads.spec import CommonParams, ParallelParams, WorkloadSpec
 
-SCHEMA_VERSION = 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:

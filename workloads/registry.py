@@ -68,11 +68,6 @@ def parse_params(
     return parse_values(find_workload(workload), values, gpu_is_cpu=gpu_is_cpu)
 
 
-def default_params(workload: str, *, gpu_is_cpu: bool = False) -> dict[str, ParamValue]:
-    """Return the parameters of a submit without any `--set`; on a CPU the `tiny` preset's."""
-    return parse_params(workload, {}, gpu_is_cpu=gpu_is_cpu)
-
-
 def estimate_memory_bytes(workload: str, values: Mapping[str, Any]) -> int | None:
     """Return the device memory that a run needs, or None when that is unknown."""
     spec = find_workload(workload)

@@ -55,7 +55,6 @@ _FLAGS = (
 class MicroSteps:
     """Forward and backward passes whose gradients a training step accumulates."""
 
-    num_entries: int
     count: int
     "How many a step holds."
 
@@ -148,7 +147,7 @@ def _outermost(work: LaunchSequence, loops: list[Loop]) -> tuple[Loop, MicroStep
         if _adds_optimizer(work, outer, step) and MIN_REPEATS < repeats <= MAX_MICRO:
             share = repeats * step.size / outer.size
             is_micro = share > MIN_IN_MICRO
-            micro = MicroSteps(num_entries=step.size, count=round(repeats)) if is_micro else None
+            micro = MicroSteps(count=round(repeats)) if is_micro else None
         step = outer
     return step, micro
 

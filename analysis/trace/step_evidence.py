@@ -409,5 +409,5 @@ def _micro_steps(sequence: LaunchSequence, first: Int64s, last: Int64s) -> Micro
             if count > MAX_MICRO or count * size < MIN_IN_MICRO * len(code):
                 continue
             if (code[size:] == code[:-size]).mean() >= MIN_ALIKE:
-                return MicroSteps(num_entries=size, count=count)
+                return MicroSteps(count=count)
     return None

@@ -3,7 +3,7 @@
 import pytest
 
 from core.errors import UserError
-from workloads.registry import cost, default_params, estimate_memory_bytes, parse_params
+from workloads.registry import cost, estimate_memory_bytes, parse_params
 
 
 def test_preset_gives_dimensions_and_values_override_them():
@@ -25,7 +25,7 @@ def test_equal_dimensions_have_the_preset_name_however_they_were_given():
 
 
 def test_cpu_default_is_tiny_and_still_gives_ten_samples():
-    params = default_params("decode", gpu_is_cpu=True)
+    params = parse_params("decode", {}, gpu_is_cpu=True)
 
     assert params["preset"] == "tiny"
     assert params["d_model"] <= 64

@@ -11,7 +11,6 @@ from core.config import ROOT
 from workloads import registry
 from workloads.registry import (
     cost,
-    default_params,
     estimate_memory_bytes,
     load_workloads,
     parse_params,
@@ -58,7 +57,7 @@ def test_every_field_has_a_doc_and_a_default_within_its_limits(name):
 @pytest.mark.parametrize("name", COSTED)
 @pytest.mark.parametrize("on_cpu", (True, False))
 def test_cost_and_memory_are_positive_at_the_defaults(name, on_cpu):
-    params = default_params(name, gpu_is_cpu=on_cpu)
+    params = parse_params(name, {}, gpu_is_cpu=on_cpu)
 
     work = cost(name, params)
 
@@ -81,8 +80,8 @@ def test_every_preset_parses_and_keeps_its_name(name):
 def test_listing_needs_no_torch():
     code = (
         "import sys; sys.modules['torch'] = sys.modules['triton'] = sys.modules['numpy'] = None;"
-        "from workloads.registry import load_workloads, default_params;"
-        "print([s.error for s in load_workloads().values()], default_params('decode'))"
+        "from workloads.registry import load_workloads, parse_params;"
+        "print([s.error for s in load_workloads().values()], parse_params('decode', {}))"
     )
 
     done = subprocess.run(

@@ -18,7 +18,6 @@ WAITS, HITS, TRAFFIC, MEMORY, SCHEDULER = (
     "memory use",
     "scheduler",
 )
-GROUPS = (WAITS, HITS, TRAFFIC, MEMORY, SCHEDULER)
 _OF_PEAK = "avg.pct_of_peak_sustained_elapsed"
 
 _FIGURES: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
