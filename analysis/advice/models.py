@@ -43,6 +43,17 @@ class Estimate:
     evidence: tuple[str, ...]
     "The figures that it follows from, a sentence each."
 
+    @classmethod
+    def of_slower(
+        cls, gpu_ns: float, host_ns: float, *evidence: str, beside_ns: float = 0.0
+    ) -> "Estimate":
+        """Return the time of GPU or host, whichever takes longer, and `beside_ns` that stay."""
+        return cls(
+            latency_ns=max(gpu_ns, host_ns) + beside_ns,
+            host_decides=host_ns > gpu_ns,
+            evidence=evidence,
+        )
+
 
 def graph_replay(step: StepWork) -> Estimate | None:
     """Replay the step as one CUDA graph: no launch gaps.
@@ -90,11 +101,8 @@ def compiled(step: StepWork) -> Estimate | None:
     host_ns = launches * _launch_ns(step, num_before, kept_ns)
     if "optimizer" in step.phase_ns and host_ns > gpu_ns:
         return None
-    return Estimate(
-        latency_ns=max(gpu_ns, host_ns) + kept_ns,
-        host_decides=host_ns > gpu_ns,
-        evidence=(_gpu_evidence(step), _fused_evidence(step)),
-    )
+    evidence = (_gpu_evidence(step), _fused_evidence(step))
+    return Estimate.of_slower(gpu_ns, host_ns, *evidence, beside_ns=kept_ns)
 
 
 def compiled_graph(step: StepWork, *, is_compiled: bool) -> Estimate | None:
@@ -115,9 +123,7 @@ def compiled_graph(step: StepWork, *, is_compiled: bool) -> Estimate | None:
     latency_ns = _replayed_ns(step, gpu_ns, launches)
     host_ns = COMPILED_ENTRY_LAUNCHES * each_ns
     evidence = (_gpu_evidence(step), *(() if is_compiled else (_fused_evidence(step),)))
-    return Estimate(
-        latency_ns=max(latency_ns, host_ns), host_decides=host_ns > latency_ns, evidence=evidence
-    )
+    return Estimate.of_slower(latency_ns, host_ns, *evidence)
 
 
 def other_dtype(step: StepWork, dtype: str, *, is_autocast: bool) -> Estimate | None:
@@ -147,16 +153,14 @@ def other_dtype(step: StepWork, dtype: str, *, is_autocast: bool) -> Estimate | 
     launches = step.num_launches + num_casts
     gpu_ns = new_ns + rest_ns + casts_ns + launches * step.gap_ns
     host_ns = launches * (step.host_ns_per_launch or 0.0)
-    return Estimate(
-        latency_ns=max(gpu_ns, host_ns),
-        host_decides=host_ns > gpu_ns,
-        evidence=(
-            f"matrix products take {decimal(products_ns / 1e6, 3)} of "
-            f"{decimal(step.latency_ns / 1e6, 3)} ms",
-            f"measured rates: {old} {decimal(old_rate / 1e12, 3)}, {dtype} "
-            f"{decimal(rate / 1e12, 3)} TFLOP/s",
-            *((f"about {num_casts:.0f} casts are added",) if casts else ()),
-        ),
+    return Estimate.of_slower(
+        gpu_ns,
+        host_ns,
+        f"matrix products take {decimal(products_ns / 1e6, 3)} of "
+        f"{decimal(step.latency_ns / 1e6, 3)} ms",
+        f"measured rates: {old} {decimal(old_rate / 1e12, 3)}, {dtype} "
+        f"{decimal(rate / 1e12, 3)} TFLOP/s",
+        *((f"about {num_casts:.0f} casts are added",) if casts else ()),
     )
 
 
@@ -197,14 +201,12 @@ def fused_attention(step: StepWork, name: str) -> Estimate | None:
     gpu_ns = step.gpu_ns - saved_ns
     gpu_ns += (step.num_launches - gone) * step.gap_ns
     host_ns = (step.num_launches - gone) * (step.host_ns_per_launch or 0.0)
-    return Estimate(
-        latency_ns=max(gpu_ns, host_ns),
-        host_decides=host_ns > gpu_ns,
-        evidence=(
-            f"naive attention takes {decimal(step.time_ns(naive) / 1e6, 3)} of "
-            f"{decimal(step.latency_ns / 1e6, 3)} ms in {step.count(naive):.0f} kernels",
-            _rate(flops, share, rate),
-        ),
+    return Estimate.of_slower(
+        gpu_ns,
+        host_ns,
+        f"naive attention takes {decimal(step.time_ns(naive) / 1e6, 3)} of "
+        f"{decimal(step.latency_ns / 1e6, 3)} ms in {step.count(naive):.0f} kernels",
+        _rate(flops, share, rate),
     )
 
 
@@ -236,13 +238,11 @@ def larger_batch(step: StepWork, factor: int) -> Estimate | None:
     new_products_ns = max(products_ns, factor * by_rate_ns) if is_by_bytes else factor * products_ns
     gpu_ns = fixed_ns + new_products_ns + factor * others_ns + step.num_launches * step.gap_ns
     host_ns = step.latency_ns if step.waits else 0.0
-    return Estimate(
-        latency_ns=max(gpu_ns, host_ns),
-        host_decides=host_ns > gpu_ns,
-        evidence=(
-            _gpu_evidence(step),
-            f"products are limited by {'the bytes of their weights' if is_by_bytes else 'FLOP/s'}",
-        ),
+    return Estimate.of_slower(
+        gpu_ns,
+        host_ns,
+        _gpu_evidence(step),
+        f"products are limited by {'the bytes of their weights' if is_by_bytes else 'FLOP/s'}",
     )
 
 
