@@ -13,6 +13,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -108,6 +109,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return folder if folder == SHARED else file
 
     return ByFileOrDashboard(config, log)
+
+
+@cache
+def _step_back() -> None:
+    os.nice(3)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Of several processes let the one with the journeys go first: theirs is the longest way."""
+    if "PYTEST_XDIST_WORKER" in os.environ and not item.nodeid.startswith(SHARED):
+        _step_back()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
