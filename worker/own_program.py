@@ -190,7 +190,7 @@ class OwnProgram:
                 num_ranks = sum(p.facts.get("rank") is not None for p in processes)
                 if num_ranks > 1:
                     result["environment"]["ranks"] = num_ranks
-            if not kinds and process.killed_by != "cancel":
+            if not kinds and is_good and process.killed_by != "cancel":
                 entered = (work_dir / HOOKS_FOLDER / ENTERED).exists()
                 why = (_NO_STEPS if entered else _NO_PYTHON) + _INSTEAD
                 result["warnings"].append({"code": "no_steps_seen", "message": why})

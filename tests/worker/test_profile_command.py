@@ -141,7 +141,8 @@ def test_steps_outlive_however_the_program_ends_and_its_exit_code_is_passed_on(p
     # A signal may take the records of the last five milliseconds with it.
     assert clean["result"]["steps"]["num_steps"] >= 13
     assert clean["outcome"] == "ok"
-    assert any("ended with code" in w["message"] for w in clean["warnings"])
+    how = f"ended with code {code}" if code < 128 else "ended by SIGTERM"
+    assert any(how in w["message"] for w in clean["warnings"])
 
 
 def test_steps_option_ends_the_program_after_so_many(profile, warm_python):
@@ -190,11 +191,14 @@ def test_a_program_that_nsys_ends_after_its_steps_gets_no_warning_of_its_end(pro
 
 
 def test_program_that_fails_before_any_step_is_a_failed_run_with_its_last_words(profile):
-    code, manifest, _, _ = profile("raise ValueError('heads must divide width')")
+    code, manifest, _, errors = profile("raise ValueError('heads must divide width')")
 
     assert code == 1
     assert manifest["status"] == "failed"
     assert "heads must divide width" in manifest["error"]
+    # That no steps were seen would send the reader the wrong way.
+    assert "no_steps_seen" not in {w["code"] for w in pass_of(manifest, "clean")["warnings"]}
+    assert "No steps" not in errors
 
 
 def test_what_the_program_prints_is_passed_on_byte_by_byte(tmp_path):

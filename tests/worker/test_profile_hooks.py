@@ -224,6 +224,42 @@ for _ in range(4):
     assert Counter(r.size for r in processes[-1].records) == {6: 5 * 4 + 4}
 
 
+def test_models_are_scripted_as_without_and_frozen_or_quantized_ones_are_seen(
+    hooked, tmp_path, warm_python
+):
+    program = tmp_path / "program.py"  # scripting reads the source
+    program.write_text("""
+import torch, warnings
+warnings.simplefilter("error", torch.jit.TracerWarning)
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+    def forward(self, x):
+        return torch.relu(self.linear(x))
+class Scaled(Net):
+    def forward(self, x, scale=1.0): return self.linear(x) * scale
+torch.jit.trace(Net(), (torch.ones(2, 4),))
+net, scaled = Net().eval(), Scaled()
+with torch.no_grad():
+    for _ in range(3): net(torch.ones(2, 4)), scaled(torch.ones(2, 4))
+    frozen = torch.jit.freeze(torch.jit.script(net))
+    try: torch.jit.script(scaled)
+    except RuntimeError as error: print("Expected a default value" in str(error))
+    small = torch.ao.quantization.quantize_dynamic(Net().eval(), {torch.nn.Linear})
+    loss = torch.nn.MSELoss()
+    for _ in range(4): loss(frozen(torch.ones(2, 4)), small(torch.ones(2, 4)))
+""")
+    output, [process] = hooked(program, python=warm_python)
+
+    assert output.split() == ["True"]
+    calls = Counter(process.name(r.name) for r in process.records)
+    assert calls["Scaled"] == 3
+    assert calls["RecursiveScriptModule"] == 4
+    assert calls["Net"] == 3 + 4
+    assert "MSELoss" not in calls
+
+
 def test_a_model_at_the_place_of_a_freed_one_is_another_and_one_like_it_the_same(with_torch):
     output, [process] = with_torch("""
 import torch
@@ -586,3 +622,41 @@ def test_two_threads_of_a_core_count_once_and_a_quota_counts(monkeypatch, tmp_pa
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
 
     assert warpboard_facts.usable_cores(str(tmp_path)) == cores
+
+
+@pytest.mark.parametrize("kind", ["training", "inference"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_short_steps_among_others_are_all_counted_and_the_times_of_groups_are_theirs(
+    with_torch, kind, seed
+):
+    output, [process] = with_torch((PROGRAMS / "mixed_steps.py").read_text(), seed, kind)
+    done = json.loads(output)
+    steps = find_steps(process)[0]
+    if kind == "training":
+        own = [i for i, (what, _, _) in enumerate(done) if what == "train"]
+        part_of_steps = {"train", "extra", "failed"}
+    else:
+        part_of_steps = {"Net", "Ema"}
+        # A call that raised had an input of another size.
+        assert steps.title == "call of Net with 8 elements"
+        sizes = [r.size for r in process.records if process.name(r.name) == "Net"]
+        nets = [i for i, (what, _, _) in enumerate(done) if what in ("Net", "failed")]
+        own = [i for i, size in zip(nets, sizes, strict=True) if size == 8]
+
+    assert len(steps) == len(own)
+    assert steps.num_left_out > 0.7 * len(own)
+    began_ns = [done[i][2] for i in own]
+    # The first calls come before it is known that an optimizer follows.
+    timed = [at for at in range(3, len(own) - 1) if steps.to_next_ns[at] is not None]
+    ends = [at + steps.num_together[at] for at in timed]
+    between = {
+        what for a, b in zip(timed, ends, strict=True) for what, _, _ in done[own[a] : own[b]]
+    }
+    assert between <= part_of_steps
+    assert sum(steps.num_together[at] for at in timed) > 0.8 * len(own)
+    # Another process may take the core between the program's clock and the event.
+    differences_ns = sorted(
+        abs(steps.to_next_ns[a] * (b - a) - (began_ns[b] - began_ns[a]))
+        for a, b in zip(timed, ends, strict=True)
+    )
+    assert differences_ns[int(0.8 * len(timed))] < 200_000

@@ -68,7 +68,7 @@ def adopt(session, owner, call, table, key):
     number = session.names.get(id(owner), -1)
     count = session.num_calls[number] = session.num_calls.get(number, 0) + 1
     if count >= 2 and number >= 0 and session.outside is not session.inside:
-        table[key] = Entry(session, owner, number, call, table, key).count
+        table[key] = make_count(Entry(session, owner, number, call, table, key))
 
 
 class Entry:
@@ -79,8 +79,9 @@ class Entry:
     """
 
     __slots__ = (
-        "call", "full", "generation", "inside", "is_grad_enabled", "is_mode_on", "is_traced",
-        "outside", "pace", "ref", "session", "tables", "tensor", "thread", "tracing_state",
+        "call", "full", "generation", "graph_task", "inside", "is_grad_enabled", "is_mode_on",
+        "is_traced", "outside", "pace", "ref", "session", "tables", "tensor", "thread",
+        "tracing_state",
     )  # fmt: skip
 
     def __init__(self, session, owner, number, call, table, key):
@@ -91,43 +92,52 @@ class Entry:
         self.is_grad_enabled, self.tensor = torch.is_grad_enabled, torch.Tensor
         self.is_mode_on, self.tracing_state = session.is_mode_on, torch._C._get_tracing_state
         self.is_traced, _ = trace_test(torch)
+        self.graph_task = session.graph_task
         self.ref = weakref.ref(owner)
         self.call = call
         self.full = make_timed(self, number, table, key)
 
-    def count(self, /, *args, **kwargs):
-        """Call the owner; count the step if it is like those of its group before it."""
-        if self.is_traced():
-            return self.call(self.ref(), *args, **kwargs)
-        pace = self.pace
-        if pace.entry is not self or get_ident() != self.thread:
-            return self.full(*args, **kwargs)
+
+def make_count(entry):
+    """Return what calls an owner, and counts the step if it is like those of its group before it.
+
+    A plain function, as `torch.jit.script` passes over, with one variable of its surroundings.
+    """
+
+    def count(*args, **kwargs):
+        if entry.is_traced():
+            return entry.call(entry.ref(), *args, **kwargs)
+        pace = entry.pace
+        if pace.entry is not entry or get_ident() != entry.thread:
+            return entry.full(*args, **kwargs)
         start_ns = clock_ns()
-        if start_ns - pace.began_ns > SHORT_NS or self.is_grad_enabled() is not pace.with_grad:
-            return self.full(*args, **kwargs)
+        if start_ns - pace.began_ns > SHORT_NS or entry.is_grad_enabled() is not pace.with_grad:
+            return entry.full(*args, **kwargs)
         is_part = pace.is_training and pace.with_grad
         if not is_part:
             first = kwargs.get("input_ids") if kwargs else args[0] if args else None
-            if type(first) is not self.tensor or self.is_mode_on() or self.tracing_state():
-                return self.full(*args, **kwargs)
-            if first.numel() != pace.numel:
-                return self.full(*args, **kwargs)
+            if type(first) is not entry.tensor or entry.is_mode_on() or entry.tracing_state():
+                return entry.full(*args, **kwargs)
+            if first.numel() != pace.numel or (pace.with_grad and entry.graph_task() != -1):
+                return entry.full(*args, **kwargs)
         pace.entry = None
         pace.began_ns = start_ns
         pace.left -= 1
         pace.num_light += 1
-        self.tables[TABLE] = self.inside
+        entry.tables[TABLE] = entry.inside
         try:
-            return self.call(self.ref(), *args, **kwargs)
+            return entry.call(entry.ref(), *args, **kwargs)
         finally:
-            if pace.generation is not self.generation:
-                self.session.leave()
+            if pace.generation is not entry.generation:
+                entry.session.leave()
             else:
-                self.tables[TABLE] = self.outside
+                entry.tables[TABLE] = entry.outside
                 if is_part:
                     pace.is_open, pace.is_between = True, False
                 elif pace.left:
-                    pace.entry = self
+                    pace.entry = entry
+
+    return count
 
 
 def make_timed(entry, number, table, key):

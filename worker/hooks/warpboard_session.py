@@ -212,7 +212,7 @@ class Session:
         number, size = -1, 0
         if not is_optimizer:
             size = 1
-            if hasattr(owner, "parameters"):
+            if hasattr(owner, "parameters") and not has_constants(owner, self.torch):
                 size = sum(p.numel() for p in owner.parameters() if hasattr(p, "numel"))
         if size or is_optimizer:
             number = self._new_name(owner, size)
@@ -279,6 +279,8 @@ class Session:
 
     def begin_call(self, module, args=(), kwargs=None):
         """Note the start of an outermost call; False when it is none of ours."""
+        if self.torch._C._get_tracing_state():
+            return False
         number = self.names.get(id(module))
         if number is None:
             number = self.name_of(module)
@@ -286,8 +288,6 @@ class Session:
             return False
         with_grad = self.is_grad_enabled()
         if with_grad and self.graph_task() != -1:
-            return False
-        if self.torch._C._get_tracing_state():
             return False
         self.pace.entry = self.pace.root = None
         is_inner = self.pace.is_training and with_grad and not self.pace.is_between
@@ -638,6 +638,14 @@ def device_index_of(owner, torch):
         if getattr(device, "type", None) == "cuda" and device.index is not None:
             return device.index
     return torch.cuda.current_device()
+
+
+def has_constants(module, torch):
+    """Say whether a module may be a model although it has no parameters: frozen, or quantized."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return next(module.parameters(), None) is None
+    places = {type(part).__module__ for part in module.modules()}
+    return any(place.startswith(("torch.ao.nn.", "torch.nn.quantized")) for place in places)
 
 
 def is_wrapper(module):
