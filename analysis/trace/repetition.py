@@ -55,6 +55,8 @@ _FLAGS = (
 class MicroSteps:
     """Forward and backward passes whose gradients a training step accumulates."""
 
+    num_entries: int
+    "Launches of one."
     count: int
     "How many a step holds."
 
@@ -147,7 +149,7 @@ def _outermost(work: LaunchSequence, loops: list[Loop]) -> tuple[Loop, MicroStep
         if _adds_optimizer(work, outer, step) and MIN_REPEATS < repeats <= MAX_MICRO:
             share = repeats * step.size / outer.size
             is_micro = share > MIN_IN_MICRO
-            micro = MicroSteps(count=round(repeats)) if is_micro else None
+            micro = MicroSteps(num_entries=step.size, count=round(repeats)) if is_micro else None
         step = outer
     return step, micro
 

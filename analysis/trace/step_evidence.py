@@ -8,10 +8,11 @@ launch sequence.
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analysis.trace.blocks import MIN_BLOCK, Block, find_block
 from analysis.trace.launches import LaunchSequence
@@ -139,6 +140,7 @@ def _by_numbered(trace: Trace, sequence: LaunchSequence, rows: Int64s) -> StepCu
     is_profiler = chosen.name.startswith(PROFILER_STEP)
     first = np.searchsorted(sequence.time_ns, chosen.start_ns)
     last = np.searchsorted(sequence.time_ns, chosen.end_ns, side="right")
+    micro = _micro_steps(sequence, first, last)
     return StepCuts(
         source=StepSource.PROFILER_STEP if is_profiler else StepSource.RANGES,
         evidence=f"{chosen.name}*",
@@ -146,8 +148,8 @@ def _by_numbered(trace: Trace, sequence: LaunchSequence, rows: Int64s) -> StepCu
         last=np.minimum(last, np.append(first[1:], len(sequence))),
         start_ns=chosen.start_ns,
         end_ns=chosen.end_ns,
-        block=_typical_block(sequence, first, last),
-        micro=_micro_steps(sequence, first, last),
+        block=_typical_block(sequence, first, last, micro),
+        micro=micro,
         confidence=1.0,
     )
 
@@ -225,6 +227,7 @@ def _by_optimizer(trace: Trace, sequence: LaunchSequence, rows: Int64s) -> StepC
         bounds[i] = at
     bounds = with_first_step(sequence, np.unique(bounds))
     first, last = bounds[:-1], bounds[1:]
+    micro = _micro_steps(sequence, first, last)
     return StepCuts(
         source=StepSource.OPTIMIZER,
         evidence=name,
@@ -232,8 +235,8 @@ def _by_optimizer(trace: Trace, sequence: LaunchSequence, rows: Int64s) -> StepC
         last=last,
         start_ns=sequence.time_ns[first],
         end_ns=_end_on_host(sequence, first, last),
-        block=_typical_block(sequence, first, last),
-        micro=_micro_steps(sequence, first, last),
+        block=_typical_block(sequence, first, last, micro),
+        micro=micro,
         confidence=0.95,
     )
 
@@ -286,6 +289,8 @@ def _by_repetition(sequence: LaunchSequence) -> StepCuts | None:
     doubt = None if by_graph else _doubt(sequence, repetition, entries)
     if doubt == NEVER_WAITS and _is_pair_in_a_pass(sequence, repetition, entries):
         return None
+    bounds = (repetition.first, repetition.last)
+    micro = _micro_steps(sequence, *bounds) or repetition.micro
     return StepCuts(
         source=StepSource.GRAPH if by_graph else StepSource.REPETITION,
         evidence=GRAPHS if by_graph else doubt or REPEATED,
@@ -293,8 +298,8 @@ def _by_repetition(sequence: LaunchSequence) -> StepCuts | None:
         last=repetition.last,
         start_ns=sequence.time_ns[repetition.first],
         end_ns=_end_on_host(sequence, repetition.first, repetition.last),
-        block=repetition.block,
-        micro=repetition.micro,
+        block=_typical_block(sequence, *bounds, micro) if micro else repetition.block,
+        micro=micro,
         confidence=round(repetition.covered * num / (num + 1) * (0.5 if doubt else 1), 3),
         varies=repetition.varies,
     )
@@ -378,19 +383,28 @@ def _end_on_host(sequence: LaunchSequence, first: Int64s, last: Int64s) -> Int64
     return np.where(follows, time_ns[np.minimum(last, len(time_ns) - 1)], own)
 
 
-def _typical_block(sequence: LaunchSequence, first: Int64s, last: Int64s) -> Block | None:
+def _typical_block(
+    sequence: LaunchSequence, first: Int64s, last: Int64s, micro: MicroSteps | None
+) -> Block | None:
+    """Return what a typical step repeats: of a step of several passes, what the last one does."""
     sizes = last - first
     if not len(sizes):
         return None
     row = int(np.argsort(sizes, kind="stable")[len(sizes) // 2])
-    return find_block(sequence, int(first[row]), int(last[row]))
+    if micro is None:
+        return find_block(sequence, int(first[row]), int(last[row]))
+    step = np.arange(int(first[row]), int(last[row]))
+    end = int(step[~sequence.is_optimizer[step] & (sequence.num_ops[step] > 0)][-1]) + 1
+    block = find_block(sequence, max(end - micro.num_entries, int(first[row])), end)
+    return block and replace(block, count=block.count * micro.count)
 
 
 def _micro_steps(sequence: LaunchSequence, first: Int64s, last: Int64s) -> MicroSteps | None:
     """Return the passes whose gradients a typical training step accumulates; None for one alone.
 
     A pass holds forward and backward, so its repetition covers most of what precedes the optimizer:
-    that of the layers covers one of the two at most.
+    that of the layers covers one of the two at most. What the first pass does not launch does not
+    count: it writes the gradients that the others add to.
     """
     sizes = last - first
     if not len(sizes):
@@ -403,11 +417,26 @@ def _micro_steps(sequence: LaunchSequence, first: Int64s, last: Int64s) -> Micro
         return None
     code = sequence.code[step[~updates]]
     _, of, times = np.unique(code, return_inverse=True, return_counts=True)
+    found: MicroSteps | None = None
     for count in np.unique(times[times > 1]).tolist():  # the fewest, so the longest turn, first
+        if count > MAX_MICRO or (found is not None and count > found.count + 1):
+            break
         for candidate in np.flatnonzero(times == count)[:MAX_TRIED].tolist():
-            size = int(np.median(np.diff(np.flatnonzero(of == candidate))))
-            if count > MAX_MICRO or count * size < MIN_IN_MICRO * len(code):
-                continue
-            if (code[size:] == code[:-size]).mean() >= MIN_ALIKE:
-                return MicroSteps(count=count)
-    return None
+            if size := _turn_of_passes(code, np.flatnonzero(of == candidate)):
+                found = MicroSteps(num_entries=size, count=count)
+                break
+    return found
+
+
+def _turn_of_passes(code: Int64s, places: NDArray[np.intp]) -> int | None:
+    """Return the entries of a pass that starts a turn at each of these places; None if none does.
+
+    What only later passes launch may come once a pass as well, one time less often.
+    """
+    size = int(np.median(np.diff(places)))
+    is_of_first = np.isin(code, code[: places[1]])
+    if min(len(places) * size, is_of_first.sum()) < MIN_IN_MICRO * len(code):
+        return None
+    common = code[is_of_first]
+    turn = int(np.median(np.diff(np.cumsum(is_of_first)[places])))
+    return size if (common[turn:] == common[:-turn]).mean() >= MIN_ALIKE else None

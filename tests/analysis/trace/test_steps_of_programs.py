@@ -50,6 +50,20 @@ def test_accumulated_gradients(
     assert document["num_kernels"] == len(before) + count * len(MICRO) + len(OPTIMIZER)
 
 
+@pytest.mark.parametrize("count", [2, 3, 4, 8, 16])
+@pytest.mark.parametrize("num_steps", [2, 6])
+def test_the_first_of_accumulated_passes_adds_to_no_gradients(count: int, num_steps: int) -> None:
+    """PyTorch sets gradients to none: the first pass writes them, the others add to them."""
+    adding = [x for name in BACKWARD for x in ([name, "add"] if name.endswith("w") else [name])]
+    step = [*MICRO, *[*FORWARD, *adding] * (count - 1), *OPTIMIZER]
+
+    document = found([*START_UP, *step * num_steps])
+
+    assert (document["count"], document["micro_steps"]) == (num_steps, count)
+    assert document["num_kernels"] == len(step)
+    assert document["block"] == {"num_kernels": 21, "count": 6 * count}
+
+
 @pytest.mark.parametrize("lengths", [(5, 9, 3, 12, 7), (2, 3, 2, 2, 3, 2)])
 @pytest.mark.parametrize("buckets", [(1,), (1, 2, 3)])
 def test_requests_of_several_lengths(lengths: tuple[int, ...], buckets: tuple[int, ...]) -> None:
