@@ -8,6 +8,8 @@ import argparse
 import logging
 import os
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +17,6 @@ from analysis.studies import list_studies
 from app.kept import MAX_STUDY_RUNS, code_digest, with_readings
 from app.score import score_document
 from core.config import DataDir, data_dir
-from core.errors import AppError
 from core.python import module_command, with_rooms
 from db import Database, changes, fetch, readings
 from db.connection import opened
@@ -27,6 +28,7 @@ _WHAT = "ahead"
 """Under this name a run says that all its readings were worked out."""
 _AT_ONCE = 20
 _LEAST_EAGER = 19
+_LOOK_S = 0.5
 _log = logging.getLogger(__name__)
 
 
@@ -63,13 +65,26 @@ def _made_of(db: Database) -> str:
 
 
 def _read(db: Database, data: DataDir, run_ids: Sequence[str], measures: Sequence[str]) -> None:
+    """Work out some runs; where that fails each alone, so that one does not keep others back."""
     of = _made_of(db)
     try:
         views = fetch.run_views(db, data, run_ids, leave_out=fetch.ALL_BUT_SAMPLES)
         with_readings(db, data, views, measures, {})
-    except AppError as exc:  # the page of a study says so too; others need not wait for it
-        _log.warning("%s", exc)
+    except Exception as exc:  # a capture that nobody foresaw; the page of a study says so too
+        if len(run_ids) > 1:
+            for run_id in run_ids:
+                _read(db, data, [run_id], measures)
+            return
+        _log.warning("%s: %s: %s", run_ids[0], type(exc).__name__, exc)
     readings.say_done(db, _WHAT, of, run_ids)
+
+
+def _end_beside_a_job(data: DataDir) -> None:
+    """End this process at once where a job is at work; the rest is worked out another time."""
+    with opened(data.db_path, is_reader=True) as db:
+        while not is_any_at_work(db):
+            time.sleep(_LOOK_S)
+    os._exit(0)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -78,7 +93,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--data", metavar="DIR")
     options = parser.parse_args(argv)
     os.nice(_LEAST_EAGER)
-    work_ahead(data_dir(options.data))
+    data = data_dir(options.data)
+    threading.Thread(target=_end_beside_a_job, args=[data], daemon=True).start()
+    work_ahead(data)
     return 0
 
 

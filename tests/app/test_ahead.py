@@ -1,6 +1,8 @@
 """What studies and predictions read is worked out ahead, and never beside a job."""
 
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from itertools import chain, repeat
 from pathlib import Path
@@ -9,14 +11,17 @@ import anyio
 import pytest
 from sqlite_utils import Database
 
+from analysis.runview import RunView
 from analysis.studies import list_studies, run_study
+from analysis.studies.engine.readings import Reading
 from app import ahead, kept
 from app.serve import ahead as keeper
 from core.config import DataDir
 from core.spec import JobSpec
-from db import fetch, runs
+from db import fetch, readings, runs
 from db.connection import opened
 from tests.app.conftest import with_decodes
+from tests.conftest import ROOT
 
 MEASURES = {name for study in list_studies() for name in study.measures}
 
@@ -71,6 +76,40 @@ def test_nothing_is_worked_out_beside_a_job(data: DataDir, db: Database) -> None
     write(db, "UPDATE runs SET status = 'failed' WHERE id = ?", run_id)
     ahead.work_ahead(data)
     assert names_kept(db) >= MEASURES
+
+
+def test_a_run_that_cannot_be_read_keeps_no_other_back(
+    data: DataDir, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *others = [run_id for (run_id,) in db.execute("SELECT id FROM runs ORDER BY id")]
+    real = kept.readings_of
+
+    def odd(view: RunView, name: str) -> tuple[Reading, ...]:
+        if view.run.id == first:
+            raise KeyError("a column that no table has")
+        return real(view, name)
+
+    monkeypatch.setattr(kept, "readings_of", odd)
+    ahead.work_ahead(data)
+
+    rows = db.execute(
+        "SELECT DISTINCT run_id FROM readings WHERE what IN (?, ?)", sorted(MEASURES)[:2]
+    )
+    assert others and {run_id for (run_id,) in rows} == set(others)
+    assert readings.lacking(db, "ahead", ahead._made_of(db), newest=99) == []
+
+
+def test_work_that_takes_long_ends_as_soon_as_a_job_begins(data: DataDir, db: Database) -> None:
+    slow = "import time; from app import ahead; ahead.work_ahead = lambda data: time.sleep(60)\n"
+    words = [sys.executable, "-c", f"{slow}ahead.main(['--data', {str(data.root)!r}])"]
+    with subprocess.Popen(words, cwd=ROOT) as process:
+        try:
+            time.sleep(3)
+            assert process.poll() is None
+            put_to_work(db)
+            assert process.wait(timeout=20) == 0
+        finally:
+            process.kill()
 
 
 def test_a_process_is_started_for_many_runs_alone_and_not_beside_a_job(
