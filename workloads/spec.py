@@ -94,12 +94,14 @@ def parse_ranks(text: str, num_ranks: int) -> tuple[int, ...]:
         return tuple(range(num_ranks))
     ranks: set[int] = set()
     for part in text.strip().strip("[]").split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip(), re.ASCII)
         if match is None:
-            raise UserError(f"profiled_ranks: {text!r} is not all, a rank (0), 0-3 or [0,3]")
-        ranks |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
-    if not ranks or max(ranks) >= num_ranks:
-        raise UserError(f"profiled_ranks: {text!r} is not among the ranks 0 to {num_ranks - 1}")
+            raise UserError(f"profiled_ranks: {text[:60]!r} is not all, a rank (0), 0-3 or [0,3]")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if not first <= last < num_ranks:
+            known = f"among the ranks 0 to {num_ranks - 1}"
+            raise UserError(f"profiled_ranks: {text[:60]!r} is not {known}")
+        ranks |= set(range(first, last + 1))
     return tuple(sorted(ranks))
 
 

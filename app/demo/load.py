@@ -101,12 +101,12 @@ def read_answers() -> Mapping[str, Mapping[str, Any]]:
     """
     try:
         version, *lines = lzma.decompress(ANSWERS.read_bytes()).splitlines()
-    except FileNotFoundError:
+    except (FileNotFoundError, lzma.LZMAError, EOFError, ValueError):  # cut off, or no such file
         return {}
     if version != str(VERSION).encode():
         return {}
     return Answers(
-        {sha256.decode(): text for sha256, _, text in (x.partition(b" ") for x in lines)}
+        {sha256.decode("latin-1"): text for sha256, _, text in (x.partition(b" ") for x in lines)}
     )
 
 

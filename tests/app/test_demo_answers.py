@@ -180,6 +180,14 @@ def test_an_answer_that_does_not_fit_is_not_used(
     assert (num_read(), len(loaded)) == (len(SMALL), len(SMALL))
 
 
+@pytest.mark.parametrize("content", [b"", b"no archive", None, lzma.compress(b"")])
+def test_answers_that_are_cut_off_are_none(two: None, content: bytes | None) -> None:
+    whole = load.ANSWERS.read_bytes()
+    load.ANSWERS.write_bytes(whole[: len(whole) // 2] if content is None else content)
+
+    assert dict(read_answers()) == {}
+
+
 def test_with_rules_of_the_users_own_the_examples_are_read(
     two: None, data_dir: DataDir, num_read: Callable[[], int]
 ) -> None:

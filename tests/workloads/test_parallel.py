@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import subprocess
+import time
 
 import pytest
 
@@ -108,6 +109,27 @@ def test_sharding_needs_less_memory_than_replicas():
 )
 def test_chosen_ranks_are_read(text, ranks):
     assert parse_ranks(text, 4) == ranks
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0-99999999",
+        "0-999999999",
+        "3-1",
+        "4",
+        "9" * 5000,
+        "0-" + "9" * 5000,
+        "\u0661",
+        "0," * 40_000,
+    ],
+)
+def test_ranks_that_there_are_not_are_refused_at_once(text):
+    begin_s = time.process_time()
+    with pytest.raises(UserError, match="profiled_ranks") as refused:
+        parse_ranks(text, 4)
+    assert time.process_time() - begin_s < 1
+    assert len(str(refused.value)) < 200
 
 
 def test_sizes_have_names_without_blanks():
