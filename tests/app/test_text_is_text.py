@@ -1,6 +1,7 @@
 """What others named is shown as text: in Markdown, in tables' downloads, in exports."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -12,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 from analysis.compare.records import Bar, Waterfall
 from analysis.export import _csv_cell, _markdown
 from analysis.export.svg import waterfall_svg
+from app.ui.run.cards import own_cards
 from app.ui.tables import _inert, _inert_cell
 from app.ui.widgets import markdown_with_code, plain_markdown
 from core.plain_text import escape
@@ -43,6 +45,20 @@ def test_downloaded_tables_hold_no_formula() -> None:
 @pytest.mark.parametrize("text", ["\n=1", "\t=1", "\uff1d1", "=1", "\u200b=1"])
 def test_exported_cells_are_no_formulas(text: str) -> None:
     assert str(_csv_cell(text)).startswith("'")
+
+
+def test_the_name_of_a_number_that_a_program_printed_is_text() -> None:
+    name = "![m](https://evil.example/p) tok/s"
+    row = {"pass": "clean", "name": name, "unit": "", "better": None, "value": 5.0}
+    view: Any = SimpleNamespace(
+        metrics=pd.DataFrame([row | {"process_values": (5.0,)}]),
+        run=SimpleNamespace(workload="command"),
+    )
+
+    (card,) = own_cards(view)
+
+    assert "![" not in card.label and "://e" not in card.label
+    assert card.label.replace("\\", "").replace("\u2060", "") == name
 
 
 def test_exported_markdown_mentions_nobody() -> None:

@@ -14,7 +14,7 @@ from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
 from app.ui.figures import figure
 from app.ui.format import bytes_, count, duration, percent, significant
-from app.ui.widgets import Card
+from app.ui.widgets import Card, plain_markdown
 from core.spec import PROGRAM_TIME
 from core.states import Pass
 
@@ -92,8 +92,12 @@ def own_cards(view: RunView) -> list[Card]:
         else:
             way = Metric(name=row.name, unit=row.unit, better=row.better)
             better = "higher" if way.higher_is_better else "lower"
-            card = Card(label=row.name, value=significant(row.value, 5), definition=_PRINTED,
-                        note=f"{spread}printed by the program; {better} is better")  # fmt: skip
+            card = Card(
+                label=plain_markdown(row.name),
+                value=significant(row.value, 5),
+                note=f"{spread}printed by the program; {better} is better",
+                definition=_PRINTED,
+            )
         cards.append(card)
     return cards
 
