@@ -1,6 +1,5 @@
 """Import files as one run: stage, read, store. The database is untouched when a file is refused."""
 
-import json
 import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any
 
 from analysis.rundata import AssembledRun, RunData
 from analysis.tables import CaptureWarning
+from app.job_text import listed_texts
 from core.config import DataDir
 from core.errors import AppError, CaptureError, UserError
 from core.ids import new_id
@@ -326,12 +326,8 @@ def run_name(workload: str, params: Mapping[str, Any]) -> str:
 def _program(params: Mapping[str, Any]) -> str:
     """Return what an own program is called; empty where its parameters do not say."""
     given = _one_line(str(params.get("name") or ""))
-    try:
-        words = json.loads(str(params.get("argv") or "[]"))
-    except ValueError:
-        words = []
-    is_list = isinstance(words, list) and bool(words) and all(isinstance(w, str) for w in words)
-    if given or not is_list:
+    words = listed_texts(params.get("argv"))
+    if given or not words:
         return given
     settings = str(params.get("settings") or NO_SETTINGS)
     return _one_line(program_name(words) + (f" {settings}" if settings != NO_SETTINGS else ""))

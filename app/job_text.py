@@ -8,6 +8,16 @@ from typing import Any
 from core.program_settings import parse_settings, with_settings
 
 
+def listed_texts(value: object) -> list[str]:
+    """Return the texts of a JSON list, none of anything else: a bundle's job may hold anything."""
+    try:
+        texts = json.loads(str(value or "[]"))
+    except (ValueError, RecursionError):
+        return []
+    is_list = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+    return texts if is_list else []
+
+
 def submit_command(job: Mapping[str, Any]) -> str:
     """Return `./warpboard submit ...` for a job: workload, params, gpu, profilers, repeats."""
     words = ["./warpboard", "submit", str(job["workload"])]
@@ -39,9 +49,9 @@ def profile_command(
     for option, name in (("--steps", "iterations"), ("--skip", "warmup")):
         words += [option, str(params[name])] if params.get(name) else []
     words += ["--latency", "alone"] if params.get("latency") == "step alone" else []
-    for pattern in json.loads(str(params.get("metrics") or "[]")):
-        words += ["--metric", str(pattern)]
+    for pattern in listed_texts(params.get("metrics")):
+        words += ["--metric", pattern]
     wanted = parse_settings(with_settings(str(params.get("settings") or ""), environment or {}))
     settings = [f"{name}={shlex.quote(value)}" for name, value in wanted.items()]
-    command = shlex.join([*words, "--", *json.loads(str(params.get("argv") or "[]"))])
+    command = shlex.join([*words, "--", *listed_texts(params.get("argv"))])
     return " ".join((*settings, command))

@@ -69,7 +69,7 @@ class Params(CommonParams):
 def _texts(field: str, text: str) -> list[str]:
     try:
         words = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{field}: {text[:60]!r} is not JSON: {error}") from error
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise UserError(f"{field}: {text[:60]!r} is not a JSON list of texts")

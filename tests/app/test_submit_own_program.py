@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app.imports import run_name
 from app.job_text import profile_command, submit_command
 from app.submit import Target, target_of_own_program
 from core.config import DataDir
 from core.console import parse_sweep
 from core.errors import UserError
+from core.spec import JobSpec
 from db.connection import opened
-from db.runs import list_rows
+from db.runs import insert_run, list_rows
 from db.workers import register_worker
 from tests.app.conftest import Cli
 from tests.app.test_pages import open_page, texts
@@ -193,3 +195,40 @@ def test_a_program_that_all_hosts_allow_goes_to_any(data_dir: DataDir) -> None:
 
     with opened(data_dir.db_path) as db:
         assert target_of_own_program(db, H200, ["/opt/app/run"]) == Target(model=H200)
+
+
+ODD = [
+    {"argv": "5"},
+    {"argv": '["a", 5]'},
+    {"argv": "["},
+    {"argv": "[" * 50_000},
+    {"metrics": "5"},
+    {"metrics": "{"},
+    {"iterations": "x"},
+    {"cwd": "\x1b[2J"},
+    {"no such name": "x"},
+]
+
+
+@pytest.mark.parametrize("change", ODD, ids=lambda change: str(change)[:20])
+def test_a_job_of_a_bundle_may_hold_anything_and_its_pages_open(
+    data_dir: DataDir, monkeypatch: pytest.MonkeyPatch, change: dict[str, str]
+) -> None:
+    params = {"argv": '["python", "a.py"]', "settings": "none", "metrics": "[]"} | change
+    with opened(data_dir.db_path) as db:
+        run_id = insert_run(db, spec=JobSpec(workload="command", params=params), name="odd")
+        with db.atomic():
+            db.execute("UPDATE runs SET status = 'done' WHERE id = ?", [run_id])
+    root = str(data_dir.root)
+
+    run = open_page(monkeypatch, root, "run", run_id=run_id, tab="Reproduce")
+    form = open_page(monkeypatch, root, "submit", **{"from": run_id})
+
+    assert not [*run.exception, *form.exception]
+    assert "./warpboard profile" in texts(run)
+    assert run_name("command", params)
+
+
+def test_words_of_a_program_that_are_nested_for_ever_are_refused() -> None:
+    with pytest.raises(UserError, match="argv"):
+        parse_params("command", {"argv": "[" * 50_000})

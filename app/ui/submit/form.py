@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from app.job_text import listed_texts
 from app.submit import allowed_commands
 from app.ui import cached, data
 from app.ui.widgets import linked_select, plain_markdown
@@ -350,7 +351,7 @@ def _text(
 
 
 def _joined(argv: str) -> str:
-    return shlex.join(json.loads(argv))
+    return shlex.join(listed_texts(argv))
 
 
 def _split_words(command: str) -> str:
@@ -365,7 +366,7 @@ def _checked_settings(text: str) -> str:
 
 
 def _first_of(patterns: str) -> str:
-    return next(iter(json.loads(patterns)), "")
+    return next(iter(listed_texts(patterns)), "")
 
 
 def _listed(pattern: str) -> str:
