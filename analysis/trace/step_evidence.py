@@ -412,16 +412,21 @@ def _micro_steps(sequence: LaunchSequence, first: Int64s, last: Int64s) -> Micro
     row = int(np.argsort(sizes, kind="stable")[len(sizes) // 2])
     step = np.arange(int(first[row]), int(last[row]))
     step = step[sequence.num_ops[step] > 0]
-    updates = sequence.is_optimizer[step]
-    if not updates.any():
+    updates = np.flatnonzero(sequence.is_optimizer[step])
+    if not len(updates):
         return None
-    code = sequence.code[step[~updates]]
-    _, of, times = np.unique(code, return_inverse=True, return_counts=True)
+    # Of an optimizer in single operations only some are recognised: what lies between is its own.
+    code = sequence.code[np.append(step[updates[-1] + 1 :], step[: updates[0]])]
+    _, first_at, of, times = np.unique(
+        code, return_index=True, return_inverse=True, return_counts=True
+    )
     found: MicroSteps | None = None
     for count in np.unique(times[times > 1]).tolist():  # the fewest, so the longest turn, first
         if count > MAX_MICRO or (found is not None and count > found.count + 1):
             break
-        for candidate in np.flatnonzero(times == count)[:MAX_TRIED].tolist():
+        candidates = np.flatnonzero(times == count)
+        earliest = candidates[np.argsort(first_at[candidates])][:MAX_TRIED]
+        for candidate in earliest.tolist():
             if size := _turn_of_passes(code, np.flatnonzero(of == candidate)):
                 found = MicroSteps(num_entries=size, count=count)
                 break
@@ -431,12 +436,14 @@ def _micro_steps(sequence: LaunchSequence, first: Int64s, last: Int64s) -> Micro
 def _turn_of_passes(code: Int64s, places: NDArray[np.intp]) -> int | None:
     """Return the entries of a pass that starts a turn at each of these places; None if none does.
 
-    What only later passes launch may come once a pass as well, one time less often.
+    The first and the last launch some things that the other does not: gradients are written, or
+    added to.
     """
     size = int(np.median(np.diff(places)))
-    is_of_first = np.isin(code, code[: places[1]])
-    if min(len(places) * size, is_of_first.sum()) < MIN_IN_MICRO * len(code):
+    is_common = np.isin(code, code[: places[1]]) & np.isin(code, code[places[-1] :])
+    if min(len(places) * size, is_common.sum()) < MIN_IN_MICRO * len(code):
         return None
-    common = code[is_of_first]
-    turn = int(np.median(np.diff(np.cumsum(is_of_first)[places])))
-    return size if (common[turn:] == common[:-turn]).mean() >= MIN_ALIKE else None
+    common = code[is_common]
+    turn = int(np.median(np.diff(np.cumsum(is_common)[places])))
+    num_alike = (common[turn:] == common[:-turn]).sum()
+    return size if num_alike >= MIN_ALIKE * turn * (len(places) - 1) else None

@@ -64,6 +64,15 @@ def test_the_first_of_accumulated_passes_adds_to_no_gradients(count: int, num_st
     assert document["block"] == {"num_kernels": 21, "count": 6 * count}
 
 
+def test_an_optimizer_of_single_operations_hides_no_accumulated_passes() -> None:
+    one = ["mul_", "lerp_", "addcmul_", "sqrt", "div", "add_", "fused_adam_part"]
+    step = ["draw", "one_hot", *MICRO * 2, "norm", "clip", *["scale"] * 12, *one * 20]
+
+    document = found([*START_UP, *step * 5])
+
+    assert (document["count"], document["micro_steps"]) == (5, 2)
+
+
 @pytest.mark.parametrize("lengths", [(5, 9, 3, 12, 7), (2, 3, 2, 2, 3, 2)])
 @pytest.mark.parametrize("buckets", [(1,), (1, 2, 3)])
 def test_requests_of_several_lengths(lengths: tuple[int, ...], buckets: tuple[int, ...]) -> None:
