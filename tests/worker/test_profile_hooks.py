@@ -579,6 +579,14 @@ def test_steps_of_another_kind_are_in_no_group(with_torch):
     assert [following[start] for start in last_before] == [None] * 19
 
 
+def test_steps_that_only_the_host_has_soon_done_with_are_in_no_groups(with_torch):
+    script = (PROGRAMS / "counted_cuda.py").read_text()
+    _, [process] = with_torch(script, "inference", 1, 16, "behind")
+
+    # What the GPU needs is known once events are read: here after each 20 steps.
+    assert find_steps(process)[0].num_left_out == 0
+
+
 @pytest.mark.parametrize("settings", [{"alone": True}, {"steps": 30, "skip": 100}])
 def test_few_steps_that_are_asked_for_and_ends_that_are_wanted_are_timed_one_by_one(
     with_torch, settings
@@ -644,7 +652,7 @@ def test_short_steps_among_others_are_all_counted_and_the_times_of_groups_are_th
         own = [i for i, size in zip(nets, sizes, strict=True) if size == 8]
 
     assert len(steps) == len(own)
-    assert steps.num_left_out > 0.7 * len(own)
+    assert steps.num_left_out > 0.3 * len(own)
     began_ns = [done[i][2] for i in own]
     # The first calls come before it is known that an optimizer follows.
     timed = [at for at in range(3, len(own) - 1) if steps.to_next_ns[at] is not None]

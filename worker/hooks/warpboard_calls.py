@@ -221,7 +221,7 @@ def make_timed(entry, number, table, key):
                 else:
                     if pace.times_end and not is_part:
                         end_event = record()
-                    stamps.append((len(rows), event, end_event))
+                    stamps.append((len(rows), event, end_event, pace.size))
                     row = CALL, flags, number, state, size, start_ns, end_ns, UNKNOWN, UNKNOWN
                 rows.append(row)
                 if end_ns > pace.next_flush_ns:
@@ -314,9 +314,9 @@ class StepEnd:
         event, now_ns = None, clock_ns()
         if pace.times_end and pace.on_gpu:
             event = session.recorder(number, optimizer)[0]()
+        session.write(OPTIMIZER, 0, number, 0, now_ns, now_ns, event, None)
         pace.is_training = pace.is_between = True
         pace.since_anchor, pace.anchor_id = 0, id(optimizer)
-        session.write(OPTIMIZER, 0, number, 0, now_ns, now_ns, event, None)
         if pace.left and pace.root is not None and pace.num_calls == 1 and may_count(session):
             pace.entry, pace.with_grad = pace.root, True
 

@@ -25,7 +25,10 @@ class Events:
     def __init__(self, torch, api):
         self.api = api
         self.pending = deque()
-        "(place of the record, start event, end event or None), in the order of the records."
+        """(place of the record, start event, end event or None, steps of the group that begins
+        there; 0: none does), in the order of the records."""
+        self.step_ms = 0.0
+        "What a step took the GPU, of the quickest group of those that were read last."
         self.is_capturing = False
         "A CUDA graph is being captured: recording would enter it, reading would break it."
         self._torch = torch
@@ -35,6 +38,9 @@ class Events:
         self._pools = {}
         self.device_of = {}
         self._last_read = {}
+        self._groups = {}
+        "Device -> (steps of the group that is being read, its time so far)"
+        self._steps_ms = []
 
     def recorder(self, device):
         """Return what records an event in the device's current stream: the event, or None."""
@@ -74,10 +80,13 @@ class Events:
             count = self._num_passed(min(limit, len(self.pending), MOST_AT_ONCE))
             if not count:
                 self._drop()
-                return
+                break
             limit -= count
             if not self._read(count):
-                return
+                break
+        if self._steps_ms:
+            self.step_ms = min(self._steps_ms)
+            self._steps_ms.clear()
 
     def _num_passed(self, count):
         """Return how many of the oldest events are past, at most `count`, asking for few.
@@ -86,7 +95,7 @@ class Events:
         of one that is not are not there yet.
         """
         while count:
-            _, start, end = self.pending[count - 1]
+            _, start, end, _ = self.pending[count - 1]
             if self.api.is_past(start if end is None else end):
                 break
             count //= 2
@@ -96,7 +105,7 @@ class Events:
         """Read the oldest events; False at the first that is not past."""
         elapsed_ms, last, device_of = self.api.elapsed_ms, self._last_read, self.device_of
         for _ in range(count):
-            place, start, end = self.pending[0]
+            place, start, end, size = self.pending[0]
             device = device_of[start]
             before = last.get(device)
             call_ms = UNKNOWN if end is None else elapsed_ms(start, end)
@@ -105,6 +114,7 @@ class Events:
                 return False
             self.pending.popleft()
             last[device] = start
+            self._note_step(device, size, distance_ms)
             if end is not None:
                 self._pools[device].append(end)
             if before is not None:
@@ -112,6 +122,13 @@ class Events:
             if place is not None:
                 fill(place, call_ms, distance_ms)
         return True
+
+    def _note_step(self, device, size, distance_ms):
+        num_steps, took_ms = self._groups.get(device, (0, 0.0))
+        took_ms += distance_ms
+        if size and num_steps:
+            self._steps_ms.append(took_ms / num_steps)
+        self._groups[device] = (size, 0.0) if size else (num_steps, took_ms)
 
     def _drop(self):
         """Give up the oldest events where too many wait: the GPU, or a stream of it, stands."""
@@ -122,7 +139,7 @@ class Events:
     def read_all(self):
         """Wait for the last events and read all; the program is over."""
         if self.pending and not self.is_capturing:
-            _, start, end = self.pending[-1]
+            _, start, end, _ = self.pending[-1]
             self.api.wait(start if end is None else end)
             self.read(2 * MAX_PENDING)
 

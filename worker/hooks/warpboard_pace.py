@@ -20,9 +20,9 @@ class Pace:
 
     __slots__ = (
         "anchor", "anchor_id", "began_ns", "entry", "first_ns", "from_ns", "gaps", "generation",
-        "is_between", "is_open", "is_training", "key", "left", "most", "next_flush_ns", "num_calls",
-        "num_light", "num_short", "numel", "on_gpu", "root", "settle", "since_anchor", "size",
-        "times_end", "until_end", "with_grad",
+        "gpu_step_ns", "is_between", "is_open", "is_training", "key", "left", "most",
+        "next_flush_ns", "num_calls", "num_light", "num_short", "numel", "on_gpu", "root",
+        "settle", "since_anchor", "size", "times_end", "until_end", "with_grad",
     )  # fmt: skip
 
     def __init__(self, most, *, is_training, settle=None):
@@ -67,6 +67,8 @@ class Pace:
         "Calls in this training step that are written down."
         self.times_end = False
         "The step of now has an event at its end too."
+        self.gpu_step_ns = 0
+        "What a step took the GPU: the host may be far ahead of it."
         self.num_short = 0
         self.until_end = 1
         self.gaps = itertools.cycle(GAPS)
@@ -85,8 +87,11 @@ class Pace:
 
     def begin_group(self, key, now_ns):
         """A step that is timed begins: choose how many after it are not, and whether its end is."""
-        is_short = now_ns - self.began_ns < SHORT_NS and self.most is not None
-        mean_ns = self._mean_ns(now_ns) if key == self.key else GROUP_NS
+        took_ns = max(now_ns - self.began_ns, self.gpu_step_ns)
+        is_short = took_ns < SHORT_NS and self.most is not None
+        mean_ns = GROUP_NS
+        if key == self.key:
+            mean_ns = max(self._mean_ns(now_ns), self.gpu_step_ns)
         self.key = key
         self.began_ns = self.first_ns = self.from_ns = now_ns
         self.entry = None

@@ -80,7 +80,8 @@ class Session:
     def _reset(self):
         self.rows.clear()
         self.stamps.clear()
-        "(place among the rows, start event, end event or None)"
+        """(place among the rows, start event, end event or None, steps of the group that begins;
+        0: none does)"""
         for table in (self.names, self.entries, self.owners, self.spare):
             table.clear()
         self.num_names = 0
@@ -396,7 +397,9 @@ class Session:
             self.settle()
         if event is not None:
             state = HAS_EVENTS | self.events.device_of[event] << DEVICE_SHIFT
-            self.stamps.append((len(self.rows), event, end_event))
+            begins = kind != PHASE and (kind != OPTIMIZER or self.pace.is_between)
+            num_steps = self.pace.size if begins else 0
+            self.stamps.append((len(self.rows), event, end_event, num_steps))
         self.rows.append((kind, flags, number, state, size, start_ns, end_ns, UNKNOWN, UNKNOWN))
         if end_ns > self.pace.next_flush_ns:
             self.flush(end_ns)
@@ -418,7 +421,7 @@ class Session:
         stamps, self.stamps[:] = self.stamps[:], []
         places = self.records.add(rows)
         if stamps:
-            self.events.pending.extend((places[at], start, end) for at, start, end in stamps)
+            self.events.pending.extend((places[at], *stamp) for at, *stamp in stamps)
         if now_ns > self.next_read_ns:
             self.next_read_ns = now_ns + READ_EVERY_NS
             self.read_events()
@@ -464,6 +467,7 @@ class Session:
         """Read the times of events that the GPU has passed; never waits."""
         if self.pace.on_gpu:
             self.events.read()
+            self.pace.gpu_step_ns = self.events.step_ms * 1e6
 
     def size_of(self, args, kwargs):
         """Return the elements of the first tensor: they tell prefill from decode."""
