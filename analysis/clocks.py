@@ -5,34 +5,20 @@ that was by UTC (nsys: utcEpochNs, PyTorch: baseTimeNanoseconds) and they overla
 moved to the clock of the earliest. Captures made one after the other keep their own axis.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
-from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.rundata import RunCapture
+from analysis.shift import moved as moved_tables
 from analysis.span_file import SpanFile
 from analysis.tables import CaptureTables
-from analysis.trace.model import Int64s
-from analysis.trace.rank_clocks import Clock
+from analysis.trace.rank_clocks import Clock, ClockSource
 from core.states import Pass
 
-Change = Callable[[Int64s], Int64s]
-
 SESSION_START = "session_start_utc_ns"
-_COLUMNS = {
-    "spans": ("start_ns", "end_ns", "launch_start_ns"),
-    "ranges": ("start_ns", "end_ns"),
-    "host": ("start_ns", "end_ns"),
-    "steps": ("start_ns", "end_ns"),
-    "phases": ("first_start_ns",),
-    "memory_points": ("time_ns",),
-}
-"""Where a capture holds moments, by table."""
 
 
 def session_starts(captures: Sequence[RunCapture]) -> list[int] | None:
@@ -70,15 +56,14 @@ def on_one_clock(
         mine = [captures[i] for i in places]
         if mine and all(c.file_name in clocks for c in mine):
             for place, capture in zip(places, mine, strict=True):
-                change = clocks[capture.file_name].aligned
-                moved[place] = replace(capture, tables=_changed(capture.tables, change))
+                moved[place] = _by_clock(capture, clocks[capture.file_name])
             continue
         if not are_aligned(mine):
             continue
         starts = session_starts(mine) or []
         for place, capture, start_ns in zip(places, mine, starts, strict=True):
-            tables = _moved(capture.tables, start_ns - min(starts))
-            moved[place] = replace(capture, tables=tables)
+            clock = Clock(source=ClockSource.STATED, offset_ns=start_ns - min(starts))
+            moved[place] = _by_clock(capture, clock) if clock.offset_ns else capture
     return moved
 
 
@@ -92,33 +77,8 @@ def _extent(tables: CaptureTables) -> tuple[int, int] | None:
     return int(pc.min(spans["start_ns"]).as_py()), int(pc.max(spans["end_ns"]).as_py())
 
 
-def _moved(tables: CaptureTables, by_ns: int) -> CaptureTables:
-    return _changed(tables, lambda times_ns: times_ns + by_ns) if by_ns else tables
-
-
-def _changed(tables: CaptureTables, change: Change) -> CaptureTables:
-    """Return the tables with every moment changed."""
-    changes: dict[str, Any] = {}
-    for name, columns in _COLUMNS.items():
-        records = getattr(tables, name)
-        if records is None or not len(records):
-            continue
-        if isinstance(records, SpanFile):
-            changes[name] = records.changed(partial(_shifted, columns=columns, change=change))
-        elif isinstance(records, pa.Table):
-            changes[name] = _shifted(records, columns, change)
-        else:
-            values: Mapping[str, Any] = {c: change(records[c].to_numpy()) for c in columns}
-            changes[name] = records.assign(**values)
-    return replace(tables, **changes)
-
-
-def _shifted(table: pa.Table, columns: Sequence[str], change: Change) -> pa.Table:
-    for name in columns:
-        at = table.schema.get_field_index(name)
-        values = table[name]
-        is_known = pc.is_valid(values)
-        moved = change(pc.fill_null(values, 0).to_numpy())
-        new = pc.if_else(is_known, pa.array(moved, pa.int64()), pa.scalar(None, pa.int64()))
-        table = table.set_column(at, name, new)
-    return table
+def _by_clock(capture: RunCapture, clock: Clock) -> RunCapture:
+    shift = replace(
+        capture.shift, offset_ns=clock.offset_ns, drift=clock.drift, origin_ns=clock.origin_ns
+    )
+    return replace(capture, tables=moved_tables(capture.tables, clock.aligned), shift=shift)

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from analysis.clocks import are_aligned, on_one_clock, session_starts
 from analysis.rundata import PassWarning, RunCapture
+from analysis.shift import raised
 from analysis.span_file import SpanFile
 from analysis.tables import FRAMES, CaptureKind, CaptureTables, CaptureWarning
 from analysis.trace.rank_clocks import Clock
@@ -280,6 +281,7 @@ def _apart(capture: RunCapture, offsets: dict[tuple[str, str], int]) -> RunCaptu
     `offsets`: the first free number by pass and table; raised by those of this capture.
     """
     changes: dict[str, Any] = {}
+    shift = capture.shift
     for names, column in _NUMBERED:
         given = {n: getattr(capture.tables, n) for n in names if _has(capture.tables, n)}
         if not given:
@@ -287,10 +289,14 @@ def _apart(capture: RunCapture, offsets: dict[tuple[str, str], int]) -> RunCaptu
         key = (capture.pass_name, names[0])
         offset = offsets.get(key, 0)
         if offset:
-            changes |= {n: _shifted(records, column, offset) for n, records in given.items()}
+            changes |= {n: raised(records, column, offset) for n, records in given.items()}
+        if column == "process":
+            shift = replace(shift, first_process=offset)
         largest = max(_largest(records, column) for records in given.values())
         offsets[key] = max(offset, offset + largest + 1)
-    return replace(capture, tables=replace(capture.tables, **changes)) if changes else capture
+    if not changes:
+        return capture
+    return replace(capture, tables=replace(capture.tables, **changes), shift=shift)
 
 
 _NUMBERED = (
@@ -309,17 +315,6 @@ def _largest(records: _Records, column: str) -> int:
     if isinstance(records, pa.Table):
         return int(pc.max(records[column]).as_py() or 0)
     return int(records[column].max())
-
-
-def _shifted(records: _Records, column: str, offset: int) -> _Records:
-    """Return the records with their numbers raised; -1 (unknown process) stays."""
-    if isinstance(records, SpanFile):
-        return records.changed(lambda batch: _shifted(batch, column, offset))
-    if isinstance(records, pa.Table):
-        old = records[column]
-        new = pc.if_else(pc.less(old, 0), old, pc.add(old, pa.scalar(offset, old.type)))
-        return records.set_column(records.schema.get_field_index(column), column, new)
-    return records.assign(**{column: records[column] + offset})
 
 
 def _counted_once(capture: RunCapture, twin: RunCapture) -> PassWarning:

@@ -2,8 +2,7 @@
 
 The request: `jobs`, each with the `paths` of one run or the `stored` captures of one and whether it
 `copies_first`, `rules` and `peaks` to assemble with, and the `salt` of hashed UUIDs. The answer of
-job N is the folder `N`: `run.json` with its files, or `error.json`. A job with `records` is of a
-run whose numbers are known: its answer is the files alone.
+job N is the folder `N`: `run.json` with its files, or `error.json`.
 
 What one run may add to the database is limited: its rows and names stay there for good. Real
 captures stay far below: a training step has some hundred kernels, an autotuner's log a few
@@ -11,25 +10,23 @@ thousand. A file made to fill the disk has millions of names, each another.
 """
 
 import json
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from analysis import readers
-from analysis.assemble import assemble, on_one_clock
+from analysis.assemble import assemble
 from analysis.bundle import load_bundle, load_paths, run_of_captures
 from analysis.capture_file import Staging, read_capture
 from analysis.classify import load_user_rules
+from analysis.jobs import do_each
 from analysis.rundata import AssembledRun, RunCapture, RunData
-from analysis.tables import RECORDS, CaptureKind, CaptureTables
-from analysis.transfer import write_records, write_run
+from analysis.tables import RECORDS, CaptureKind
+from analysis.transfer import write_run
 from captures.manifest import MANIFEST
-from core.errors import AppError, CaptureError, ToolUnavailableError
+from core.errors import CaptureError
 from core.gpus import imported_gpu, is_one_gpu, peak_values
 
 MAX_ROWS = 500_000
@@ -102,33 +99,13 @@ def _at_most(file_name: str, count: int, limit: int, what: str) -> None:
         raise CaptureError(file_name, where, _REMEDY)
 
 
-LOG = logging.getLogger("warpboard.reading")
-ERROR = "error.json"
-UNEXPECTED = "its reader did not expect what it holds"
-_BUG = "If the file is sound, report this with it"
-
-
 def main(request: Mapping[str, Any], scratch: Path) -> None:
     """Answer every job of the request, one after the other."""
-    for number, job in enumerate(request["jobs"]):
-        folder = scratch / str(number)
-        folder.mkdir()
-        try:
-            if "records" in job:
-                _write_records(job["records"], folder)
-            else:
-                write_run(_read(job, folder, request), folder)
-        except (MemoryError, ChildProcessError):
-            raise  # this process ends, and its parent reports the limit
-        except AppError as exc:
-            _write_error(folder, exc)
-        # A foreign file can raise anything in a reader; here it becomes one CaptureError.
-        except Exception as exc:
-            LOG.exception("job %s", number)
-            first = job["paths"][0] if job.get("paths") else "capture"
-            where = f"{UNEXPECTED} ({type(exc).__name__}: {exc})"
-            _write_error(folder, CaptureError(first, where, _BUG))
-        (folder / "done").touch()
+
+    def read(job: Mapping[str, Any], folder: Path) -> None:
+        write_run(_read(job, folder, request), folder)
+
+    do_each(request["jobs"], scratch, read)
 
 
 def _read(job: Mapping[str, Any], folder: Path, request: Mapping[str, Any]) -> AssembledRun:
@@ -152,42 +129,6 @@ def _read(job: Mapping[str, Any], folder: Path, request: Mapping[str, Any]) -> A
     return assemble(data, user_rules=rules, peaks=own or known, gpu_model=model)
 
 
-def _write_records(captures: Sequence[Mapping[str, Any]], folder: Path) -> None:
-    """Write the single operations of a run's captures to `files`, the name of each kind.
-
-    Several of one pass are read whole: what they say of their ranks puts them on one clock.
-    """
-    passes = [capture["pass"] for capture in captures]
-    if len(set(passes)) == len(passes):
-        read = [_recorded(capture, readers.read_records, folder) for capture in captures]
-    else:
-        read = list(on_one_clock([_recorded(c, _whole, folder) for c in captures]))
-    names = {capture["file_name"]: capture["files"] for capture in captures}
-    for capture in read:
-        for what, name in names[capture.file_name].items():
-            write_records(getattr(capture.tables, what), folder / name)
-
-
-def _recorded(
-    capture: Mapping[str, Any], read: Callable[..., CaptureTables], folder: Path
-) -> RunCapture:
-    path = Path(capture["path"])
-    return RunCapture(
-        pass_name=capture["pass"],
-        process=capture["process"],
-        rank=capture["rank"],
-        tables=read(path, CaptureKind(capture["kind"]), scratch=folder),
-        file_name=capture["file_name"],
-        path=path,
-        num_bytes=0,
-        sha256="",
-        source_sha256="",
-    )
-
-
-_whole = partial(readers.read, is_own_copy=True)
-
-
 def _stored(folder: Path, rows: list[Mapping[str, Any]], staging: Staging) -> RunData:
     """Read the captures of a run again from where they are kept."""
     if (folder / MANIFEST).is_file():
@@ -201,12 +142,3 @@ def _stored(folder: Path, rows: list[Mapping[str, Any]], staging: Staging) -> Ru
         read = read_capture(path, staging, row["file_name"], kind=kind, pass_name=row["pass"])
         captures.append(replace(read, process=int(row["process"])))
     return run_of_captures(captures)
-
-
-def _write_error(folder: Path, error: AppError) -> None:
-    document: dict[str, Any] = {"kind": type(error).__name__, "message": str(error)}
-    if isinstance(error, CaptureError):
-        document |= {"path": error.path, "where": error.where, "remedy": error.remedy}
-    if isinstance(error, ToolUnavailableError):
-        document |= {"tool": error.tool, "why": error.why, "remedy": error.remedy}
-    (folder / ERROR).write_text(json.dumps(document))

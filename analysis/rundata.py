@@ -17,6 +17,19 @@ RUN_SAMPLE_COLUMNS = ("pass", "process", "iteration", "latency_ns")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shift:
+    """What was added to a capture's processes and moments to put it beside others of its pass."""
+
+    first_process: int = 0
+    "Number that its process 0 has there."
+    offset_ns: int = 0
+    "Added to a time at `origin_ns`."
+    drift: float = 0.0
+    "Seconds gained a second after `origin_ns`."
+    origin_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunCapture:
     """One file of a run and what was read from it."""
 
@@ -34,6 +47,8 @@ class RunCapture:
     private_removed: tuple[str, ...] = ()
     rank: int | None = None
     "Of the job, as its manifest says; what the file itself says comes first."
+    shift: Shift = Shift()
+    "Of its records, once they stand among those of the run."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

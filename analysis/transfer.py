@@ -8,6 +8,7 @@ path must be inside the folder, and neither pandas nor pyarrow is needed to do i
 import dataclasses
 import json
 import os
+import stat
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
@@ -252,9 +253,16 @@ def _of(kind: Any, value: Any) -> Any:
 
 
 def _inside(folder: Path, name: str) -> Path:
+    """Return the path of a file that lies in the folder, or would; ValueError for another."""
     path = folder / name
-    if not path.resolve().is_relative_to(folder.resolve()) or path.is_symlink():
+    if not is_plain_name(name) and not path.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"{name!r:.60} lies outside the folder")
-    if path.exists() and not path.is_file():
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return path
+    if stat.S_ISLNK(mode):
+        raise ValueError(f"{name!r:.60} lies outside the folder")
+    if not stat.S_ISREG(mode):
         raise ValueError(f"{name!r:.60} is no file")
     return path

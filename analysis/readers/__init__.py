@@ -53,9 +53,10 @@ def read(
 def read_records(path: Path, kind: CaptureKind, *, scratch: Path | None = None) -> CaptureTables:
     """Return the tables RECORDS of a capture that `captures.scrub` wrote, and perhaps others.
 
-    They are those of `read`, in less time: no number is worked out where the format allows it.
+    Those that `read` gives too are the same, in less time: no number is worked out where the format
+    allows it.
     """
-    from analysis.trace.summary import records_of
+    from analysis.trace.records import records_of
 
     with reading(path):
         trace = _trace(path, kind)
@@ -65,16 +66,15 @@ def read_records(path: Path, kind: CaptureKind, *, scratch: Path | None = None) 
 
 
 def _trace(path: Path, kind: CaptureKind) -> "Trace | None":
-    """Return a timeline with GPU operations; None for what is read another way."""
+    """Return a timeline; None for what is read another way."""
     if kind is CaptureKind.NSYS_SQLITE:
-        from analysis.readers.nsys.export import load_nsys
+        from analysis.readers.nsys.tables import load_for_records
 
-        return load_nsys(path, is_sound=True).trace
+        return load_for_records(path)
     if kind is CaptureKind.TORCH_TRACE:
         from analysis.readers.torch_trace.load import load_trace
 
-        trace = load_trace(path).trace
-        return trace if len(trace.gpu_ops) else None
+        return load_trace(path).trace
     return None
 
 
@@ -113,7 +113,7 @@ def _reader(
     elif kind is CaptureKind.NCU_SOURCE:
         from analysis.readers.ncu.source import read_ncu_source as reader
     elif kind is CaptureKind.TORCH_TRACE:
-        from analysis.readers.torch_trace import read_torch_trace
+        from analysis.readers.torch_trace.read import read_torch_trace
 
         return partial(read_torch_trace, scratch=scratch)
     elif kind is CaptureKind.MEMORY_SNAPSHOT:

@@ -10,8 +10,6 @@ import math
 import re
 from pathlib import Path
 
-import pandas as pd
-
 from analysis.numbers import (
     PLAIN,
     AmbiguousNumberError,
@@ -140,6 +138,8 @@ def _samples(
     if not rows:
         why = bad[0] if bad else "the table has no rows"
         raise CaptureError(path, why, f"Write one number in each row of {name}")
+    import pandas as pd  # here: telling formats apart needs none
+
     samples = pd.DataFrame(rows, columns=list(SAMPLE_COLUMNS)).astype("int64")
     ranks = {row[rank].strip() for row in whole} if rank is not None else set()
     if samples.duplicated(["process", "iteration"]).any():

@@ -8,11 +8,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.tables import API_CALL_COLUMNS, KERNEL_COLUMNS, TRANSFER_COLUMNS, empty
-from analysis.trace.model import MISSING, Int64s, OpKind, OpLabel, Trace
+from analysis.trace.labels import dims_text
+from analysis.trace.model import MISSING, Int64s, OpKind, Trace
 from core.trace_rules import is_wait
-
-GRAPH_NAME = "CUDA graph launch"
-"""The name of an opaque launch: its kernels were not recorded."""
 
 
 class _Groups:
@@ -69,11 +67,6 @@ def _short_name(name: str) -> str:
     from analysis.classify.names import short_name
 
     return short_name(name)
-
-
-def dims_text(dims: tuple[int, int, int] | None) -> str | None:
-    """Return a grid or block as tables have it: "x,y,z"."""
-    return None if dims is None else ",".join(map(str, dims))
 
 
 def _shared_value(
@@ -146,8 +139,3 @@ def call_table(trace: Trace) -> pd.DataFrame:
 
 def _longest_first(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.sort_values("total_ns", ascending=False, kind="stable", ignore_index=True)
-
-
-def transfer_name(label: OpLabel, kind: OpKind) -> str:
-    """Return what a copy or memory set is called among the single operations."""
-    return f"memcpy {label.name}" if kind == OpKind.MEMCPY else "memset"

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.trace.model import MISSING, Bools, HostCalls, Int32s, Int64s, OpKind, Trace
@@ -146,14 +145,23 @@ def counted_anew(ids: Int64s, start_ns: Int64s, end_ns: Int64s) -> Int64s:
     turn[in_time] = np.append(0, np.cumsum(falls))
     order = np.lexsort((start_ns, ids))
     of = ids[order]
-    reached = pd.Series(end_ns[order]).groupby(of).cummax().to_numpy()
     is_new = np.append(True, of[1:] != of[:-1])
+    reached = _greatest_so_far(end_ns[order], np.cumsum(is_new))
     is_own = is_new | (start_ns[order] >= np.append(0, reached[:-1]))
     order, group = order[is_own], np.cumsum(is_new)[is_own]
     is_twice = np.bincount(group)[group] > 1
     order, group = order[is_twice], group[is_twice]
     is_same = (group[1:] == group[:-1]) & (turn[order][1:] == turn[order][:-1])
     return order[:0] if is_same.any() else order
+
+
+def _greatest_so_far(values: Int64s, group: Int64s) -> Int64s:
+    """Return for each row the greatest value of its group up to it; groups stand in order."""
+    in_order = np.argsort(values, kind="stable")
+    first = group * len(values)
+    rank = np.empty(len(values), np.int64)
+    rank[in_order] = np.arange(len(values))
+    return values[in_order][np.maximum.accumulate(rank + first) - first]
 
 
 def last_before(calls: tuple[Int64s, Int64s], ops: tuple[Int64s, Int64s]) -> Int64s:

@@ -1,70 +1,20 @@
-"""The collectives of a capture: which kernels communicate, what each moved, and how fast.
-
-Bandwidth is what NCCL's own tests report
-(https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md): algorithm bandwidth is the
-size over the time, and bus bandwidth multiplies it by a factor of the kind and of the number of
-ranks n, so that it compares with a link's peak whatever n is.
-"""
+"""The collectives of a capture: which kernels communicate, and what each moved."""
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from analysis.trace.collective_kinds import element_bytes, kind_of
 from analysis.trace.model import MISSING, Bools, Int64s, OpKind, Trace
 from analysis.trace.nesting import innermost
 
 COMMUNICATION = "collective"
 """The class (`analysis.classify`) of kernels that communicate."""
 
-KINDS = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "send_recv",
-    "barrier",
-    "unknown",
-)
-POINT_TO_POINT = "send_recv"
-SYNCHRONISING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-"""Kinds in which no rank can finish before every rank has started."""
-
-_WORDS: Sequence[tuple[str, str]] = (
-    ("reducescatter", "reduce_scatter"),
-    ("allreduce", "all_reduce"),
-    ("crossdevicereduce", "all_reduce"),
-    ("allgather", "all_gather"),
-    ("alltoall", "all_to_all"),
-    ("broadcast", "broadcast"),
-    ("sendrecv", "send_recv"),
-    ("barrier", "barrier"),
-    ("gather", "gather"),
-    ("scatter", "scatter"),
-    ("reduce", "reduce"),
-    ("send", "send_recv"),
-    ("recv", "send_recv"),
-    ("p2p", "send_recv"),
-)
-"""Word in a name without `_`, lower case -> kind; the first that occurs counts."""
 _CALLER = re.compile(r"(?:nccl|rccl|xccl|ucc|gloo|mpi):\w|c10d::|nccl[A-Z]")
 """What torch.distributed and NCCL call their ranges around a collective."""
-_NOT_LETTERS = re.compile(r"[^a-z0-9]+")
-
-ELEMENT_BYTES = {
-    **dict.fromkeys(("byte", "char", "bool", "int8", "uint8"), 1),
-    **dict.fromkeys(("float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz"), 1),
-    **dict.fromkeys(("half", "bfloat16", "float16", "short", "int16"), 2),
-    **dict.fromkeys(("float", "float32", "int", "int32", "uint32"), 4),
-    **dict.fromkeys(("double", "float64", "long", "int64", "uint64", "complexfloat"), 8),
-}
-"""Element type as recorded (without `_`, lower case) -> bytes."""
 
 COLLECTIVE_COLUMNS = (
     "process",  # int64, row of `Sources.processes`; -1 unknown
@@ -88,29 +38,9 @@ COLLECTIVE_COLUMNS = (
 """One row a communication kernel, in order of start."""
 
 
-def kind_of(name: str) -> str:
-    """Return the kind of collective that a kernel's or a call's name says, or `unknown`."""
-    plain = _NOT_LETTERS.sub("", name.lower())
-    return next((kind for word, kind in _WORDS if word in plain), "unknown")
-
-
 def _kind_or_none(name: str | None) -> str | None:
     kind = kind_of(name) if name is not None else "unknown"
     return None if kind == "unknown" else kind
-
-
-def bus_factor(kind: str, num_ranks: int) -> float:
-    """Return bus bandwidth over algorithm bandwidth."""
-    if kind == "all_reduce":
-        return 2 * (num_ranks - 1) / num_ranks
-    if kind in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"):
-        return (num_ranks - 1) / num_ranks
-    return 1.0
-
-
-def element_bytes(name: str | None) -> int | None:
-    """Return the size of an element type as PyTorch or NCCL calls it; None if unknown."""
-    return ELEMENT_BYTES.get(_NOT_LETTERS.sub("", (name or "").lower()))
 
 
 def is_communication(trace: Trace) -> Bools:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.tables import CaptureWarning
-from analysis.trace.collectives import POINT_TO_POINT, SYNCHRONISING, bus_factor
+from analysis.trace.collective_kinds import POINT_TO_POINT, SYNCHRONISING, bus_factor
 from analysis.trace.model import Int64s
 from analysis.trace.rank_clocks import Clock, ClockSource, SharedEnds, align_clocks
 from analysis.trace.rank_numbers import RankPart, missing_ranks, number_ranks, several_jobs

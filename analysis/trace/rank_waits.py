@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.intervals import union_of_each_ns
-from analysis.trace.collectives import SYNCHRONISING
+from analysis.trace.collective_kinds import SYNCHRONISING
 from analysis.trace.model import MISSING, Bools, Int64s
 from analysis.trace.rank_clocks import most_scatter_ns
 

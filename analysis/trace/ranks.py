@@ -14,7 +14,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.intervals import merge, overlap_ns
-from analysis.trace.collectives import POINT_TO_POINT, collective_frame, is_communication
+from analysis.trace.collective_kinds import POINT_TO_POINT
+from analysis.trace.collectives import collective_frame, is_communication
 from analysis.trace.model import MISSING, Bools, Int32s, Int64s, OpKind, RangeKind, Trace
 from analysis.trace.nesting import innermost
 from analysis.trace.steps import find_steps

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from analysis.span_file import SpanFile, SpanWriter
 from analysis.tables import RANGE_COLUMNS, SPAN_COLUMNS
-from analysis.trace.aggregates import dims_text, transfer_name
 from analysis.trace.attribution import Attribution
 from analysis.trace.calls import of_launch
+from analysis.trace.labels import dims_text, transfer_name
 from analysis.trace.model import Int32s, OpKind, Trace
 from analysis.trace.ranges import PhaseRanges
 

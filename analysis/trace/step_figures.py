@@ -7,11 +7,11 @@ import pandas as pd
 
 from analysis.iterations import normalise
 from analysis.tables import STEP_KERNEL_COLUMNS
-from analysis.trace.aggregates import dims_text, transfer_name
 from analysis.trace.attribution import Attribution
 from analysis.trace.gaps import gaps_within
 from analysis.trace.host_time import HostTime
 from analysis.trace.idle_host import leading_windows
+from analysis.trace.labels import dims_text, transfer_name
 from analysis.trace.model import MISSING, Bools, Int32s, Int64s, OpKind, Trace
 from analysis.trace.ranges import PhaseRanges
 from analysis.trace.steps import Steps

@@ -13,7 +13,6 @@ from analysis.trace.attribution import Attribution, attribute
 from analysis.trace.calls import Launches, launches_of
 from analysis.trace.flame import flame_table
 from analysis.trace.gaps import DeviceUse, device_use, gap_table
-from analysis.trace.host_rows import host_table
 from analysis.trace.host_time import HostTime, host_time
 from analysis.trace.idle_host import idle_host
 from analysis.trace.model import OpKind, Trace
@@ -21,7 +20,7 @@ from analysis.trace.operators import operator_table
 from analysis.trace.phases import phase_table
 from analysis.trace.ranges import PhaseRanges, phase_ranges
 from analysis.trace.ranks import rank_tables
-from analysis.trace.spans import range_table, span_table
+from analysis.trace.records import records
 from analysis.trace.step_figures import step_kernels, step_parts
 from analysis.trace.steps import Steps, find_steps, steps_document
 
@@ -46,7 +45,7 @@ def tables_of(
     ranges = phase_ranges(trace)
     given = attribute(trace, ranges)
     phases = phase_table(trace, ranges, given)
-    records = _records(trace, ranges, given, scratch)
+    of_operations = records(trace, ranges, given, scratch)
     launches = launches_of(trace)
     host = host_time(trace)
     devices = device_use(trace, host)
@@ -70,7 +69,7 @@ def tables_of(
         gaps=gap_table(devices),
         memory_points=memory.points,
         memory=memory.figures,
-        **records,
+        **of_operations,
         ranks=ranks.ranks if devices else None,
         collectives=ranks.collectives if devices else None,
         **_by_step(trace, steps, ranges, given, host),
@@ -82,22 +81,6 @@ def tables_of(
             *coverage.memory_warnings(dict(memory.figures)),
         ),
     )
-
-
-def records_of(trace: Trace, scratch: Path | None = None) -> dict[str, Any]:
-    """Return the `spans`, `ranges` and `host` of `tables_of`, without the numbers."""
-    ranges = phase_ranges(trace)
-    return _records(trace, ranges, attribute(trace, ranges), scratch)
-
-
-def _records(
-    trace: Trace, ranges: PhaseRanges, given: Attribution, scratch: Path | None
-) -> dict[str, Any]:
-    return {
-        "spans": span_table(trace, ranges, given, scratch),
-        "ranges": range_table(trace, ranges),
-        "host": host_table(trace),
-    }
 
 
 def _by_step(

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from analysis.read_job import UNEXPECTED
+from analysis.jobs import UNEXPECTED
 from app.reading import file_job, read_jobs
 from bench.mutations.structure_kinds import change_tree, changer, write_made
 from captures.contents import file_sha256

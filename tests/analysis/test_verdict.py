@@ -9,7 +9,7 @@ import pytest
 
 from analysis.classify import classify
 from analysis.readers.ncu.csv import read_ncu_csv
-from analysis.readers.torch_trace import read_torch_trace
+from analysis.readers.torch_trace.read import read_torch_trace
 from analysis.span_gaps import median_gap_ns
 from analysis.tables import CaptureWarning
 from analysis.verdict import VerdictKind, graphs_not_used, run_verdict

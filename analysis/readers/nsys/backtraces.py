@@ -45,6 +45,18 @@ class FoundBacktraces:
     sample_frame: Ints
 
 
+_NONE = np.empty(0, np.int64)
+NO_BACKTRACES = FoundBacktraces(
+    parent=_NONE,
+    symbol=_NONE,
+    chain_ids=_NONE,
+    chain_frames=_NONE,
+    sample_ns=_NONE,
+    sample_thread=_NONE,
+    sample_frame=_NONE,
+)
+
+
 def load_backtraces(database: NsysDatabase, notes: DroppedRows) -> FoundBacktraces:
     """Read the stacks of calls and of samples; without such tables nothing."""
     calls = _frames(database, OF_CALLS, notes)

@@ -12,7 +12,6 @@ from typing import Any
 import adbc_driver_manager
 import adbc_driver_sqlite.dbapi as adbc
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -171,7 +170,7 @@ class LaunchConfigEncoder:
             # Most columns follow from those before: a kernel's name gives its registers.
             if np.array_equal(column, column[firsts][group]):
                 continue
-            values, uniques = pd.factorize(column)
+            values, uniques = _numbered(column)
             group, firsts = _first_rows(group * len(uniques) + values)
         rows = np.stack([column[firsts] for column in columns], axis=1).tolist()
         codes = [self.codes.setdefault(tuple(row), len(self.codes)) for row in rows]
@@ -180,10 +179,16 @@ class LaunchConfigEncoder:
 
 def _first_rows(values: Ints) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the number of each value and where each comes first."""
-    group, uniques = pd.factorize(values)
+    group, uniques = _numbered(values)
     firsts = np.empty(len(uniques), np.intp)
     firsts[group[::-1]] = np.arange(len(values) - 1, -1, -1)
     return group, firsts
+
+
+def _numbered(values: Ints) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Return the number of each value, in the order they are met, and the values."""
+    coded = pc.dictionary_encode(pa.array(values))
+    return coded.indices.to_numpy().astype(np.int64), coded.dictionary.to_numpy()
 
 
 class Accumulated:

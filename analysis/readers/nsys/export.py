@@ -1,19 +1,12 @@
 """Read an Nsight Systems SQLite export into the event model, and from there into tables."""
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from analysis.readers.nsys.assemble import ExportTables, assemble
-from analysis.readers.nsys.backtraces import OF_CALLS, load_backtraces
-from analysis.readers.nsys.columns import DroppedRows, num_of_other_types
-from analysis.readers.nsys.facts import load_facts
-from analysis.readers.nsys.names import load_names
-from analysis.readers.nsys.nccl import load_nccl_calls
-from analysis.readers.nsys.operations import load_allocations, load_calls, load_operations
-from analysis.readers.nsys.ranges import load_ranges
+from analysis.readers.nsys.tables import read_export
 from analysis.readers.nsys.warnings import (
     file_warnings,
     name_warnings,
@@ -22,9 +15,9 @@ from analysis.readers.nsys.warnings import (
 )
 from analysis.tables import CaptureKind, CaptureTables, CaptureWarning
 from analysis.trace.coverage import duplicate_id_warning
-from analysis.trace.model import OpKind, Trace
+from analysis.trace.model import Trace
 from analysis.trace.summary import tables_of
-from captures.nsys_database import NsysDatabase, open_nsys
+from captures.nsys_database import open_nsys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,52 +57,8 @@ def read_nsys_sqlite(
 def load_nsys(path: Path, *, is_sound: bool = False) -> NsysCapture:
     """Return the export in the event model; see `read_nsys_sqlite`."""
     with open_nsys(path, is_sound=is_sound) as database:
-        tables = _read(database)
+        tables = read_export(database)
     return _capture(path, tables)
-
-
-def _read(database: NsysDatabase) -> ExportTables:
-    notes = DroppedRows()
-    facts = load_facts(database)
-    with_nodes = _launches_graphs(database)
-    with ThreadPoolExecutor(max_workers=1) as beside:
-        # The large tables are read two at a time; both readings release the GIL.
-        with_stacks = database.num_rows(OF_CALLS) > 0
-        reading_calls = beside.submit(load_calls, database, notes, with_stacks=with_stacks)
-        reading_memory = beside.submit(load_allocations, database, facts.device_of, notes)
-        operations = tuple(
-            load_operations(database, kind, notes, with_nodes=with_nodes) for kind in OpKind
-        )
-        ranges = load_ranges(database, notes)
-        nccl_calls = load_nccl_calls(database)
-        backtraces = load_backtraces(database, notes)
-        calls, allocations = reading_calls.result(), reading_memory.result()
-    notes.note_odd("StringIds", num_of_other_types(database, "StringIds", ["value"], "text"))
-    notes.note_odd(
-        "ANALYSIS_DETAILS", num_of_other_types(database, "ANALYSIS_DETAILS", ["duration"])
-    )
-    wanted = {*calls.kinds[:, 0].tolist(), *backtraces.symbol.tolist()}
-    for row in operations[OpKind.KERNEL].details:
-        wanted.update(row[:2])
-    return ExportTables(
-        facts=facts,
-        notes=notes,
-        operations=operations,
-        calls=calls,
-        ranges=ranges,
-        allocations=allocations,
-        backtraces=backtraces,
-        nccl_calls=nccl_calls,
-        names=load_names(database, wanted),
-    )
-
-
-def _launches_graphs(database: NsysDatabase) -> bool:
-    """Say whether any call launches a CUDA graph: only then kernels can be nodes of one."""
-    if not database.has("StringIds", "value"):
-        return False
-    sql = "SELECT 1 FROM StringIds WHERE value LIKE '%GraphLaunch%' LIMIT 1"
-    return database.conn.execute(sql).fetchone() is not None
 
 
 def _capture(path: Path, tables: ExportTables) -> NsysCapture:

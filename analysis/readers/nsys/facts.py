@@ -66,7 +66,7 @@ def load_facts(database: NsysDatabase) -> Facts:
     end_ns = ending[0] if ending else None
     is_end_known = isinstance(end_ns, int) and 0 < end_ns < MAX_TIME_NS
     major = schema.split(".", 1)[0]
-    device_of = _device_map(database)
+    device_of = device_map(database)
     return Facts(
         tool_version=export.get("EXPORT_PRODUCT_VERSION"),
         environment=environment,
@@ -161,7 +161,8 @@ def _can_be(key: str, value: object) -> bool:
     return isinstance(value, int) and least <= value < 1 << 62
 
 
-def _device_map(database: NsysDatabase) -> dict[tuple[int, int], int]:
+def device_map(database: NsysDatabase) -> dict[tuple[int, int], int]:
+    """Return (process id, CUDA ordinal) -> GPU id; {} where the export has no such map."""
     table = "TARGET_INFO_CUDA_DEVICE"
     if not database.has(table, "gpuId", "cudaId", "pid"):
         return {}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.readers.nsys.columns import MISSING
-from analysis.trace.collectives import kind_of
+from analysis.trace.collective_kinds import kind_of
 from analysis.trace.model import Collectives, HostRanges, RangeKind, empty_columns, make_columns
 from captures.nsys_database import NsysDatabase
 

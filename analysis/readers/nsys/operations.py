@@ -18,7 +18,7 @@ from analysis.readers.nsys.columns import (
     correlation_ids,
     to_int32,
 )
-from analysis.trace.aggregates import GRAPH_NAME
+from analysis.trace.labels import GRAPH_NAME
 from analysis.trace.model import Allocations, OpKind, OpLabel, make_columns
 from captures.nsys_database import NsysDatabase
 

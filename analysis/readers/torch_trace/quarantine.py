@@ -1,7 +1,6 @@
 """Find GPU operations with impossible timestamps."""
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.readers.torch_trace.columns import Column
@@ -35,13 +34,14 @@ def impossible(
         bad |= (start < window[0] - _SLACK_NS) | (end > window[1] + _SLACK_NS)
     middle = int(np.median(start[~bad])) if (~bad).any() else int(np.median(start))
     bad |= np.abs(start - middle) > _DAY_NS
-    usual = _usual(gpu["name"], np.where(bad, 0, dur))
+    known_dur = np.where(bad, 0, dur)
     order = np.lexsort((start, queue))
     order = order[~bad[order]]
     bounds = np.flatnonzero(np.diff(queue[order])) + 1
+    late = np.zeros(len(start), bool)
     for rows in np.split(order, bounds):
-        bad[rows] |= _outlasts(end[rows], gpu["correlation"][rows]) & ~usual[rows]
-    return bad
+        late[rows] = _outlasts(end[rows], gpu["correlation"][rows])
+    return bad | (late & ~_usual(gpu["name"], known_dur)) if late.any() else bad
 
 
 def _usual(name: Column, dur: Int64s) -> Bools:
@@ -50,9 +50,11 @@ def _usual(name: Column, dur: Int64s) -> Bools:
     Some builds write one stream number for several queues; long kernels beside short ones are real
     there.
     """
-    groups = pd.Series(dur).groupby(name)
-    is_usual = (dur <= 3 * groups.transform("median")) & (groups.transform("size") >= 4)
-    return np.asarray(is_usual, bool)
+    _, group, count = np.unique(name, return_inverse=True, return_counts=True)
+    in_order = dur[np.lexsort((dur, group))]
+    first = np.cumsum(count) - count
+    twice_median = in_order[first + (count - 1) // 2] + in_order[first + count // 2]
+    return np.asarray((2 * dur <= 3 * twice_median[group]) & (count[group] >= 4), bool)
 
 
 def _host_window(starts: tuple[Int64s, ...]) -> tuple[int, int] | None:

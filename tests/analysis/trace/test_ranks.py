@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.trace.collectives import bus_factor, element_bytes, kind_of
+from analysis.trace.collective_kinds import bus_factor, element_bytes, kind_of
 from analysis.trace.rank_numbers import RankPart, rank_in_name
 from analysis.trace.rank_times import join_ranks
 from analysis.trace.ranks import rank_tables
