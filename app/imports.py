@@ -2,10 +2,10 @@
 
 import os
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analysis.rundata import AssembledRun, RunData
 from analysis.tables import CaptureWarning
@@ -15,6 +15,9 @@ from core.errors import AppError, CaptureError, UserError
 from core.ids import new_id
 from core.program_settings import NO_SETTINGS
 from core.spec import JobSpec, canonical_json, program_name
+
+if TYPE_CHECKING:
+    from app.reading import Answer
 
 MAX_NAME = 200
 _NAMED: tuple[str, ...] = (
@@ -67,8 +70,10 @@ class Given:
     keep_private: bool = False
     relabels: bool = True
     "Whether name and params replace those of a run that these very files made before."
-    is_kept: bool = False
-    "Whether a bundle is as it is kept: cleaned of what is private, with the hashes that this gave."
+    content_hash: str | None = None
+    "Of the files, where it is known already."
+    answer: "Answer | None" = None
+    "What reading gives, if known: of files that are as they are kept and may be moved away."
 
 
 def import_paths(
@@ -92,62 +97,62 @@ def import_paths(
 
 
 def import_several(
-    data_dir: DataDir,
-    runs: Sequence[Given],
-    *,
-    source: str = "imported",
-    answers: Mapping[str, Mapping[str, Any]] | None = None,
-    before_storing: Callable[[], object] = bool,
+    data_dir: DataDir, runs: Sequence[Given], *, source: str = "imported"
 ) -> list[Imported | AppError]:
     """Store each as its own run and return the outcomes, in order.
 
-    They are read together in one child; one that is refused does not stop the others. `answers`:
-    by content hash what reading gives, of files that are as they are kept and may be moved away.
-    `before_storing` may wait until others have stored theirs.
+    They are read together in one child; one that is refused does not stop the others.
+    """
+    outcomes = dict(import_each(data_dir, runs, source=source))
+    return [outcomes[number] for number in range(len(runs))]
+
+
+def import_each(
+    data_dir: DataDir, runs: Sequence[Given], *, source: str, num_children: int = 1
+) -> Generator[tuple[int, Imported | AppError], None, None]:
+    """Store each as its own run and give its number and outcome as soon as that is done.
+
+    What is known or refused at once comes first, the others in order while later ones are read.
     """
     from app.reading import read_runs
     from db.connection import opened
 
-    runs = list(runs)
-    outcomes: list[Imported | AppError | None] = []
     jobs: list[tuple[int, dict[str, Any]]] = []
     with opened(data_dir.ensure().db_path) as db:
         for number, given in enumerate(runs):
             try:
-                sha256, known = _known(db, given)
+                known = _known(db, given)
                 if known is None:
-                    answer = (answers or {}).get(sha256 or "")
-                    runs[number] = given = replace(given, is_kept=answer is not None)
-                    jobs.append((number, _job(given, answer)))
-                outcomes.append(_again(db, known, given, source) if known else None)
+                    jobs.append((number, _job(given)))
+                else:
+                    yield number, _again(db, known, given, source)
             except AppError as exc:
-                outcomes.append(exc)
-        if jobs:
-            with read_runs(data_dir, db, [job for _, job in jobs]) as read:
-                before_storing()
-                for (number, _), run in zip(jobs, read, strict=True):
-                    outcomes[number] = _stored(db, data_dir, run, runs[number], source)
-    return [entry for entry in outcomes if entry is not None]
+                yield number, exc
+        if not jobs:
+            return
+        with read_runs(data_dir, db, [job for _, job in jobs], num_children=num_children) as read:
+            for (number, _), run in zip(jobs, read, strict=True):
+                yield number, _stored(db, data_dir, run, runs[number], source)
 
 
-def _job(given: Given, answer: Mapping[str, Any] | None) -> dict[str, Any]:
+def _job(given: Given) -> dict[str, Any]:
     from app.reading import answered_job, file_job
 
-    if answer is not None:
-        return answered_job(given.paths, answer)
+    if given.answer is not None:
+        return answered_job(given.paths, given.answer)
     return file_job(given.paths, keep_private=given.keep_private)
 
 
-def _known(db: Any, given: Given) -> tuple[str | None, str | None]:
-    """Return the files' content hash and their run, if they were read before. Checks them."""
+def _known(db: Any, given: Given) -> str | None:
+    """Return the run of these files, if they were read before. Checks them."""
     from captures.contents import content_hash
     from db.ingest import run_with_content
 
     if not given.paths:
         raise UserError("import: name at least one file or bundle folder")
     checked_name(given.name)
-    sha256 = content_hash(given.paths)
-    return sha256, run_with_content(db, sha256) if sha256 else None
+    sha256 = given.content_hash or content_hash(given.paths)
+    return run_with_content(db, sha256) if sha256 else None
 
 
 def _stored(
@@ -169,7 +174,7 @@ def _store(db: Any, data_dir: DataDir, run: AssembledRun, given: Given, source: 
     data = run.data
     known = ended_run(db, data.run_id) or run_with_content(db, data.content_hash)
     if known is None:
-        manifest = None if given.is_kept else _manifest_of(given, run)
+        manifest = None if given.answer else _manifest_of(given, run)
         key = imported_gpu(data.gpu)
         row = _row(data, given, source)
         run_id = new_id()
@@ -177,11 +182,11 @@ def _store(db: Any, data_dir: DataDir, run: AssembledRun, given: Given, source: 
             if key is not None:
                 store_gpu(db, key, None, _gpu_record(data.gpu))
             insert_imported(db, data_dir, run_id, run, row | {"gpu_id": key})
-            if given.is_kept and data.job is not None:
+            if given.answer and data.job is not None:
                 _move_manifest(data_dir, given, run_id)
             elif manifest is not None:
                 _keep_manifest(data_dir, given, run, run_id, manifest)
-            return _result(db, run_id, is_new=True)
+            return found(db, run_id, is_new=True)
         except sqlite3.IntegrityError:
             # Another process imported the same files meanwhile.
             known = run_with_content(db, data.content_hash)
@@ -197,7 +202,7 @@ def _again(db: Any, known: str, given: Given, source: str) -> Imported:
     ):  # the examples again leave what the user made of them
         fields = {k: v for k, v in given.params.items() if k != "workload"}
         _relabel(db, known, checked_name(given.name), given.params.get("workload"), fields)
-    return _result(db, known, is_new=False)
+    return found(db, known)
 
 
 def _manifest_of(given: Given, run: AssembledRun) -> dict[str, Any] | None:
@@ -333,7 +338,8 @@ def _program(params: Mapping[str, Any]) -> str:
     return _one_line(program_name(words) + (f" {settings}" if settings != NO_SETTINGS else ""))
 
 
-def _result(db: Any, run_id: str, *, is_new: bool) -> Imported:
+def found(db: Any, run_id: str, *, is_new: bool = False) -> Imported:
+    """Return what became of the import of a run that is here."""
     from db.ingest import import_outcome
 
     status, removed, warnings = import_outcome(db, run_id)

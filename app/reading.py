@@ -2,16 +2,20 @@
 dashboard reads one itself.
 """
 
+import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
+from analysis.jobs import DONE, ERROR
 from analysis.rundata import AssembledRun
 from analysis.tables import RECORDS
 from analysis.transfer import RUN, read_document, read_run, run_of
@@ -22,8 +26,8 @@ from core.errors import AppError, CaptureError, ToolUnavailableError, UserError
 from core.ids import new_id
 
 LOG = logging.getLogger("warpboard.reading")
-_JOB_MODULE = "analysis.read_job"
-_ERROR, _DONE = "error.json", "done"
+_WHOLE_MODULE, _RECORDS_MODULE = "analysis.read_job", "analysis.record_job"
+_POLL_S = 0.01
 _REMEDY = "The file is damaged, or its reader: report it with the file"
 
 
@@ -38,12 +42,42 @@ def file_job(paths: Sequence[Path], *, keep_private: bool = False) -> dict[str, 
     }
 
 
-def answered_job(paths: Sequence[Path], answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the job of a run in one folder whose answer is known: the document of `run.json`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What reading the files of a run gives, known beforehand."""
+
+    content_hash: str
+    records: Sequence[Mapping[str, Any]]
+    "What `analysis.record_job` is asked for (`asked_records`)."
+    text: bytes
+    "The document of `run.json`."
+
+    def document(self) -> dict[str, Any]:
+        """Return the document; ValueError."""
+        document: dict[str, Any] = json.loads(self.text)
+        return document
+
+
+def answered_job(paths: Sequence[Path], answer: Answer) -> dict[str, Any]:
+    """Return the job of a run in one folder whose answer is known.
 
     Only its single operations are read, and the run takes the files from where they lie.
     """
-    return {**file_job(paths), "answer": answer}
+    return {"paths": [str(p.absolute()) for p in paths], "answer": answer}
+
+
+def asked_records(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the captures of a document of `run.json` that have records, and where they stand."""
+    return [
+        {
+            "file_name": capture["file_name"],
+            "kind": capture["tables"]["kind"],
+            "shift": capture["shift"],
+            "files": files,
+        }
+        for capture in document["captures"]
+        if (files := _record_files(capture["tables"]))
+    ]
 
 
 def stored_job(
@@ -70,14 +104,17 @@ def read_runs(
     db: Any,
     jobs: Sequence[Mapping[str, Any]],
     *,
+    num_children: int = 1,
     is_cancelled: Callable[[], bool] = lambda: False,
-) -> Iterator[list[AssembledRun | AppError]]:
+) -> Iterator[Iterator[AssembledRun | AppError]]:
     """Give the run, or the error, of each job; their files are gone afterwards unless moved.
 
-    All are read in one child; when it dies, what is missing is read in a child for each.
+    So many children read them; when one dies, what is missing is read in a child for each. A job
+    with an answer is given as soon as its records are there, others when their child has ended.
     """
-    uploads = data_dir.ensure().uploads
-    with read_jobs(jobs, _surroundings(data_dir, db), uploads, is_cancelled=is_cancelled) as runs:
+    uploads, surroundings = data_dir.ensure().uploads, _surroundings(data_dir, db)
+    settings: dict[str, Any] = {"num_children": num_children, "is_cancelled": is_cancelled}
+    with read_jobs(jobs, surroundings, uploads, **settings) as runs:
         yield runs
 
 
@@ -88,14 +125,23 @@ def read_jobs(
     place: Path,
     *,
     settings: ReadingSettings | None = None,
+    num_children: int = 1,
     is_cancelled: Callable[[], bool] = lambda: False,
-) -> Iterator[list[AssembledRun | AppError]]:
+) -> Iterator[Iterator[AssembledRun | AppError]]:
     """Do what `read_runs` does, by given rules and peaks, in a scratch folder below `place`."""
     folder = place / new_id("i")
     folder.mkdir()
-    runner = _Runner(surroundings, settings, is_cancelled)
+    is_over = Event()
+    runner = _Runner(surroundings, settings, lambda: is_over.is_set() or is_cancelled())
     try:
-        yield _read_all(jobs, runner, folder)
+        with (
+            ThreadPoolExecutor(2 * num_children) as pool,
+            closing(_read_all(jobs, runner, folder, num_children, pool)) as runs,
+        ):
+            try:
+                yield runs
+            finally:
+                is_over.set()  # a child that nobody waits for any more is ended
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -108,15 +154,15 @@ def read_documents(
     folder = place / new_id("i")
     folder.mkdir()
     try:
-        _Runner(surroundings, None, lambda: False).run(jobs, folder / "all")
+        _Runner(surroundings, None, lambda: False).run(_WHOLE_MODULE, jobs, folder / "all")
         yield [_document(folder / "all" / str(number)) for number in range(len(jobs))]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _document(folder: Path) -> dict[str, Any]:
-    if (folder / _ERROR).exists():
-        raise _error(read_document(folder / _ERROR))
+    if (folder / ERROR).exists():
+        raise _error(read_document(folder / ERROR))
     return read_document(folder / RUN)
 
 
@@ -156,11 +202,11 @@ class _Runner:
     settings: ReadingSettings | None
     is_cancelled: Callable[[], bool]
 
-    def run(self, jobs: Sequence[Mapping[str, Any]], scratch: Path) -> None:
+    def run(self, module: str, jobs: Sequence[Mapping[str, Any]], scratch: Path) -> None:
         scratch.mkdir()
         paths = [Path(p) for job in jobs for p in job["paths"]]
         run_limited(
-            _JOB_MODULE,
+            module,
             {**self.surroundings, "jobs": list(jobs)},
             scratch,
             limits_for(paths, self.settings),
@@ -169,49 +215,89 @@ class _Runner:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a child writes the answer of a job."""
+
+    folder: Path
+    child: "Future[None]"
+
+    def written(self, *, at_once: bool) -> Path | None:
+        """Wait for the answer, or until its child has ended; None where it never came."""
+        while not (self.child.done() or (at_once and self._is_there())):
+            wait([self.child], timeout=_POLL_S if at_once else None)
+        return self.folder if self._is_there() else None
+
+    def _is_there(self) -> bool:
+        return (self.folder / DONE).exists()
+
+    def death(self) -> CaptureError | None:
+        """Return why the child, which has ended, gave no answer."""
+        try:
+            self.child.result()
+        except CaptureError as exc:
+            return exc
+        return None
+
+
 def _read_all(
-    jobs: Sequence[Mapping[str, Any]], runner: _Runner, folder: Path
-) -> list[AssembledRun | AppError]:
-    requests = [_request(job) for job in jobs]
-    sent = [request for request in requests if request is not None]
-    died = None
-    try:
-        if sent:
-            runner.run(sent, folder / "all")
-    except CaptureError as exc:
-        died = exc
-    places = iter(folder / "all" / str(number) for number in range(len(sent)))
-    runs: list[AssembledRun | AppError] = []
-    for number, (job, request) in enumerate(zip(jobs, requests, strict=True)):
-        place = None if request is None else next(places)
+    jobs: Sequence[Mapping[str, Any]],
+    runner: _Runner,
+    folder: Path,
+    num_children: int,
+    pool: ThreadPoolExecutor,
+) -> Generator[AssembledRun | AppError, None, None]:
+    places = _places(jobs, runner, folder, num_children, pool)
+    for number, job in enumerate(jobs):
+        place = places.get(number)
         alone = partial(_read_alone, job, runner, folder / f"alone-{number}")
         if "answer" in job:
-            runs.append(_answered(job, place) or alone())
-        elif place is not None and (place / _DONE).exists():
-            runs.append(_taken(job, place))
-        elif died is not None and len(jobs) > 1:
-            runs.append(alone())
+            records = place.written(at_once=True) if place else None
+            yield _answered(job, records) or alone()
+            continue
+        assert place is not None
+        written = place.written(at_once=False)
+        if written is not None:
+            yield _taken(job, written)
+        elif (died := place.death()) is not None and len(jobs) > 1:
+            yield alone()
         else:
-            runs.append(died or CaptureError(_subject(job), "it was not read", _REMEDY))
-    return runs
+            yield died or CaptureError(_subject(job), "it was not read", _REMEDY)
+
+
+def _places(
+    jobs: Sequence[Mapping[str, Any]],
+    runner: _Runner,
+    folder: Path,
+    num_children: int,
+    pool: ThreadPoolExecutor,
+) -> dict[int, _Place]:
+    """Start the children and return where the answers will be, by the numbers of their jobs.
+
+    Neighbours go to different children: runs are stored in order while later ones are read.
+    """
+    requests = [_request(job) for job in jobs]
+    asked = [number for number, request in enumerate(requests) if request is not None]
+    places: dict[int, _Place] = {}
+    for module in (_RECORDS_MODULE, _WHOLE_MODULE):
+        mine = [n for n in asked if ("answer" in jobs[n]) == (module == _RECORDS_MODULE)]
+        for first in range(min(num_children, len(mine))):
+            share = mine[first::num_children]
+            scratch = folder / f"{module}-{first}"
+            child = pool.submit(runner.run, module, [requests[n] or {} for n in share], scratch)
+            places |= {n: _Place(scratch / str(k), child) for k, n in enumerate(share)}
+    return places
 
 
 def _request(job: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what a child is asked for; None where all is known."""
     if "answer" not in job:
         return dict(job)
-    captures = [
-        {
-            "path": str(_folder(job) / capture["file_name"]),
-            "kind": capture["tables"]["kind"],
-            "pass": capture["pass_name"],
-            "files": files,
-            **{name: capture[name] for name in ("file_name", "process", "rank")},
-        }
-        for capture in job["answer"]["captures"]
-        if (files := _record_files(capture["tables"]))
+    folder = _folder(job)
+    records = [
+        {**capture, "path": str(folder / capture["file_name"])} for capture in job["answer"].records
     ]
-    return {"paths": job["paths"], "records": captures} if captures else None
+    return {"paths": job["paths"], "records": records} if records else None
 
 
 def _folder(job: Mapping[str, Any]) -> Path:
@@ -227,12 +313,12 @@ def _record_files(tables: Mapping[str, Any]) -> dict[str, str]:
 
 def _answered(job: Mapping[str, Any], place: Path | None) -> AssembledRun | None:
     """Return the run of a known answer; None where its files cannot be told, or do not fit."""
+    answer, folder = job["answer"], _folder(job)
     try:
-        if place is not None:
-            for capture in job["answer"]["captures"]:
-                for name in _record_files(capture["tables"]).values():
-                    os.replace(place / name, _folder(job) / name)
-        return run_of(job["answer"], _folder(job))
+        for capture in answer.records:
+            for name in capture["files"].values():
+                os.replace((place or folder) / name, folder / name)
+        return run_of(answer.document(), folder)
     except (OSError, ValueError, KeyError, TypeError) as exc:
         LOG.warning("%s: the answer made beforehand is not used (%r)", _subject(job), exc)
         return None
@@ -240,12 +326,12 @@ def _answered(job: Mapping[str, Any], place: Path | None) -> AssembledRun | None
 
 def _read_alone(job: Mapping[str, Any], runner: _Runner, scratch: Path) -> AssembledRun | AppError:
     """Read one run in a child of its own, whatever is known of it."""
-    job = {name: value for name, value in job.items() if name != "answer"}
+    whole = file_job([Path(p) for p in job["paths"]]) if "answer" in job else dict(job)
     try:
-        runner.run([job], scratch)
+        runner.run(_WHOLE_MODULE, [whole], scratch)
     except CaptureError as exc:
         return exc
-    return _taken(job, scratch / "0")
+    return _taken(whole, scratch / "0")
 
 
 def _subject(job: Mapping[str, Any]) -> Path:
@@ -254,8 +340,8 @@ def _subject(job: Mapping[str, Any]) -> Path:
 
 def _taken(job: Mapping[str, Any], folder: Path) -> AssembledRun | AppError:
     try:
-        if (folder / _ERROR).exists():
-            return _error(read_document(folder / _ERROR))
+        if (folder / ERROR).exists():
+            return _error(read_document(folder / ERROR))
         return read_run(folder)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
         return CaptureError(_subject(job), f"its reader gave no sound answer ({exc})", _REMEDY)

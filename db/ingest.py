@@ -71,15 +71,17 @@ def insert_imported(
     """Insert a run from files (`row`: its columns of `runs`) and store it, all or nothing."""
     content_hash = run.data.content_hash
     with db.atomic():
-        db.table("runs").insert(
-            {
-                "id": run_id,
-                "created_at": utc_now(),
-                "status": run.data.status,
-                "content_hash": content_hash,
-                **row,
-                "name": cut(str(row["name"])),
-            }
+        columns = {
+            "id": run_id,
+            "created_at": utc_now(),
+            "status": run.data.status,
+            "content_hash": content_hash,
+            **row,
+            "name": cut(str(row["name"])),
+        }
+        names = ", ".join(columns)
+        db.conn.execute(
+            f"INSERT INTO runs ({names}) VALUES ({_marks(len(columns))})", tuple(columns.values())
         )
         add_events(db, run_id, [(None, "state", f"{row['source']}: {run.data.status}")])
         ingest_run(db, data_dir, run_id, run)

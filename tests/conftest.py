@@ -173,7 +173,6 @@ def example_data(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Pa
         if not (folder / "loaded.json").exists():
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr("app.reading.run_limited", run_limited)
-                patch.setattr("app.demo.load.BATCH", 200)  # two children: a start costs a second
                 loaded = [r.as_dict() for r in load_demo(make_data_dir(folder), lambda name: None)]
             (folder / "loaded.json").write_text(json.dumps(loaded))
     return folder

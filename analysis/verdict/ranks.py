@@ -7,7 +7,7 @@ from typing import Any
 
 from analysis.idle import IDLE_FRAC
 from analysis.runview import RunView
-from analysis.trace.collectives import POINT_TO_POINT
+from analysis.trace.collective_kinds import POINT_TO_POINT
 from analysis.verdict.facts import counted, milliseconds, percent
 from analysis.verdict.limits import BusyLimit
 

@@ -12,7 +12,7 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, data: DataDir) -> int:
-    from app.demo.load import load_demo
+    from app.demo.load import OLDER, load_demo
 
     with counted("example runs loaded") as count:
         loaded = load_demo(data, lambda name: count())
@@ -21,4 +21,8 @@ def run(options: Namespace, data: DataDir) -> int:
     else:
         new = sum(r.is_new for r in loaded)
         print(f"{len(loaded)} example runs, {new} of them new")
+        older = [r.run_id for r in loaded if any(w.code == OLDER for w in r.warnings)]
+        if older:
+            print(f"{len(older)} stay as an older version had them. To have them as they are now:")
+            print(f"warpboard delete {' '.join(older)} && warpboard demo")
     return 0

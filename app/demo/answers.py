@@ -21,10 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from analysis.transfer import run_of
-from app.demo.load import ANSWERS, VERSION, batches, given_of, read_answers, unpacked
+from app.demo.load import (
+    ANSWERS,
+    VERSION,
+    archive_sha256,
+    given_of,
+    read_answers,
+    unpacked,
+)
 from app.kept_manifest import keep_manifest
-from app.reading import file_job, read_documents
-from captures.contents import content_hash
+from app.reading import asked_records, file_job, read_documents
 from captures.manifest import MANIFEST, load_manifest
 from captures.private import PrivateWords
 from core.errors import CaptureError, UserError
@@ -32,17 +38,22 @@ from core.errors import CaptureError, UserError
 _REMEDY = "Pack it again: python -m bench.pack_bundles"
 
 
-Made = tuple[str, str, dict[str, Any]]
-"""Name, content hash and answer of an example run."""
+BATCH = 125
+"""Examples that one child reads: its start costs a second of CPU time."""
+
+Made = tuple[Mapping[str, Any], str, dict[str, Any]]
+"""Entry, content hash and answer of an example run."""
 
 
 def made(entries: Iterable[Mapping[str, Any]]) -> Iterator[Made]:
     """Read examples (`app.demo.load.unpacked`); CaptureError for files with private fields."""
+    given = list(entries)
+    batches = [given[first : first + BATCH] for first in range(0, len(given), BATCH)]
     with (
         tempfile.TemporaryDirectory() as scratch,
         ThreadPoolExecutor(os.cpu_count() or 1) as pool,
     ):
-        for answers in pool.map(partial(_read, Path(scratch)), batches(iter(entries))):
+        for answers in pool.map(partial(_read, Path(scratch)), batches):
             yield from answers
 
 
@@ -51,10 +62,9 @@ def _read(place: Path, entries: Sequence[Mapping[str, Any]]) -> list[Made]:
     surroundings: dict[str, Any] = {"rules": None, "peaks": {}, "salt": ""}
     found = []
     with read_documents([file_job(run.paths) for run in runs], surroundings, place) as documents:
-        for run, document in zip(runs, documents, strict=True):
-            sha256 = content_hash(run.paths)
-            assert sha256 is not None and run.name is not None
-            found.append((run.name, sha256, _answer(document, run.paths[0])))
+        for entry, run, document in zip(entries, runs, documents, strict=True):
+            assert run.content_hash is not None
+            found.append((entry, run.content_hash, _answer(document, run.paths[0])))
     return found
 
 
@@ -74,23 +84,37 @@ def _answer(document: dict[str, Any], first: Path) -> dict[str, Any]:
 
 def write(path: Path = ANSWERS) -> int:
     """Make all answers and write them; return how many there are."""
-    lines = [f"{VERSION}"]
     with unpacked() as entries:
-        lines += [f"{sha256} {json.dumps(answer)}" for _, sha256, answer in made(entries)]
-    packed = lzma.compress("\n".join(lines).encode(), preset=9 | lzma.PRESET_EXTREME)
-    path.write_bytes(packed)
-    return len(lines) - 1
+        archives = sorted({entry["archive"] for entry in entries if "archive" in entry})
+        hashes = {name: archive_sha256(name) for name in archives}
+        lines = [_line(*one) for one in made(entries)]
+    text = "\n".join([f"{VERSION}", json.dumps(hashes), *lines])
+    path.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
+    return len(lines)
+
+
+def _line(entry: Mapping[str, Any], sha256: str, document: Mapping[str, Any]) -> str:
+    head = {
+        "content_hash": sha256,
+        "archive": entry.get("archive"),
+        "bundle": entry["bundle"].name if "archive" in entry else None,
+        "records": asked_records(document),
+    }
+    return f"{json.dumps(head)}\t{json.dumps(document)}"
 
 
 def differences(entries: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return what reading examples gives otherwise than the answers say."""
-    kept = read_answers()
+    kept = read_answers().by_hash
     told: list[str] = []
-    for name, sha256, answer in made(entries):
-        if sha256 in kept:
-            told += [f"{name}: {where}" for where in _differing(kept[sha256], answer, "")]
-        else:
+    for entry, sha256, document in made(entries):
+        name = entry["name"]
+        if sha256 not in kept:
             told.append(f"{name}: it has no answer")
+            continue
+        told += [f"{name}: {where}" for where in _differing(kept[sha256].document(), document, "")]
+        if kept[sha256].records != asked_records(document):
+            told.append(f"{name}: other records are asked for")
     return told
 
 

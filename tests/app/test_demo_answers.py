@@ -1,21 +1,25 @@
 """Answers made beforehand load the example runs as reading them does, and only where they fit."""
 
 import hashlib
+import json
 import lzma
 import re
+import shutil
 import sqlite3
 import tarfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pyarrow import parquet
 
+from analysis.transfer import write_run
 from app.cli.main import main
 from app.demo import answers, load
 from app.demo.load import load_demo, read_answers, unpacked
+from captures.contents import content_hash
 from core.config import DataDir
 from core.errors import CaptureError
 from tests.app.conftest import Cli
@@ -64,10 +68,13 @@ SMALL = (CHOSEN[1], CHOSEN[4])
 @pytest.fixture(scope="module")
 def our_answers(example_data: Path) -> dict[str, bytes]:
     """The line of the file of answers by the name of its example; under "" the version."""
-    version, *lines = lzma.decompress(load.ANSWERS.read_bytes()).splitlines()
+    version, _, *lines = lzma.decompress(load.ANSWERS.read_bytes()).splitlines()
     with sqlite3.connect(example_data / "warpboard.db") as db:
         names = dict(db.execute("SELECT content_hash, name FROM runs").fetchall())
-    return {"": version, **{names[line.split(b" ", 1)[0].decode()]: line for line in lines}}
+    return {
+        "": version,
+        **{names[json.loads(line.partition(b"\t")[0])["content_hash"]]: line for line in lines},
+    }
 
 
 LoadFrom = Callable[[Sequence[str]], None]
@@ -97,7 +104,7 @@ def load_from(
         monkeypatch.setattr(load, "FOLDER", folder)
         monkeypatch.setattr(load, "DATA", folder / "data")
         monkeypatch.setattr(load, "ANSWERS", folder / "data" / load.ANSWERS.name)
-        write_answers([our_answers[name] for name in ("", *names)])
+        write_answers([our_answers[""], b"{}", *(our_answers[name] for name in names)])
 
     return chosen
 
@@ -112,24 +119,26 @@ def write_answers(lines: Sequence[bytes]) -> None:
     load.ANSWERS.write_bytes(lzma.compress(b"\n".join(lines), preset=0))
 
 
-def change_answers(change: Callable[[bytes, bytes], bytes], version: bytes | None = None) -> None:
-    """Write each answer (content hash, document) otherwise."""
-    known, *lines = lzma.decompress(load.ANSWERS.read_bytes()).splitlines()
-    write_answers([version or known, *(change(*line.split(b" ", 1)) for line in lines)])
+Change = Callable[[bytes, bytes], tuple[bytes, bytes]]
+
+
+def change_answers(change: Change, version: bytes | None = None) -> None:
+    """Write each answer (what it is to, document) otherwise."""
+    known, archives, *lines = lzma.decompress(load.ANSWERS.read_bytes()).splitlines()
+    changed = [b"\t".join(change(*line.split(b"\t", 1))) for line in lines]
+    write_answers([version or known, archives, *changed])
 
 
 @pytest.fixture
 def num_read(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """Return what says how many runs were read whole so far."""
-    from analysis import read_job
-
-    whole, count = read_job.write_run, []
+    count = []
 
     def counted(*args: Any) -> None:
         count.append(1)
-        whole(*args)
+        write_run(*args)
 
-    monkeypatch.setattr(read_job, "write_run", counted)
+    monkeypatch.setattr("analysis.read_job.write_run", counted)
     return lambda: len(count)
 
 
@@ -149,28 +158,29 @@ def test_answers_give_the_rows_and_files_that_reading_gives(
     assert not list(answered.uploads.iterdir())
 
 
-def _of_other_files(sha256: bytes, document: bytes) -> bytes:
-    return sha256[::-1] + b" " + document
+def _of_other_files(head: bytes, document: bytes) -> tuple[bytes, bytes]:
+    told = json.loads(head)
+    return json.dumps(told | {"content_hash": told["content_hash"][::-1]}).encode(), document
 
 
-def _of_another_form(sha256: bytes, document: bytes) -> bytes:
-    return sha256 + b" " + document.replace(b'"summary"', b'"sum"')
+def _of_another_form(head: bytes, document: bytes) -> tuple[bytes, bytes]:
+    return head, document.replace(b'"summary"', b'"sum"')
 
 
-def _the_same(sha256: bytes, document: bytes) -> bytes:
-    return sha256 + b" " + document
+def _the_same(head: bytes, document: bytes) -> tuple[bytes, bytes]:
+    return head, document
 
 
 @pytest.mark.parametrize(
     ("change", "version"),
-    [(_of_other_files, None), (_of_another_form, None), (_the_same, b"0")],
+    [(_of_other_files, None), (_of_another_form, None), (_the_same, b"1")],
     ids=["files", "form", "version"],
 )
 def test_an_answer_that_does_not_fit_is_not_used(
     two: None,
     data_dir: DataDir,
     num_read: Callable[[], int],
-    change: Callable[[bytes, bytes], bytes],
+    change: Change,
     version: bytes | None,
 ) -> None:
     change_answers(change, version)
@@ -185,7 +195,7 @@ def test_answers_that_are_cut_off_are_none(two: None, content: bytes | None) -> 
     whole = load.ANSWERS.read_bytes()
     load.ANSWERS.write_bytes(whole[: len(whole) // 2] if content is None else content)
 
-    assert dict(read_answers()) == {}
+    assert read_answers() == load.Answers()
 
 
 def test_with_rules_of_the_users_own_the_examples_are_read(
@@ -254,8 +264,8 @@ def test_answers_are_made_again_as_they_were(two: None, tmp_path: Path) -> None:
 
 
 def test_a_wrong_number_in_an_answer_is_found(two: None) -> None:
-    def wrong(sha256: bytes, document: bytes) -> bytes:
-        return sha256 + b" " + document.replace(b'"status": "done"', b'"status": "oom"')
+    def wrong(head: bytes, document: bytes) -> tuple[bytes, bytes]:
+        return head, document.replace(b'"status": "done"', b'"status": "oom"')
 
     change_answers(wrong)
 
@@ -269,4 +279,135 @@ def test_every_example_has_an_answer(example_data: Path) -> None:
     with sqlite3.connect(example_data / "warpboard.db") as db:
         hashes = {sha256 for (sha256,) in db.execute("SELECT content_hash FROM runs")}
 
-    assert set(read_answers()) == hashes
+    assert set(read_answers().by_hash) == hashes
+
+
+ARCHIVE = "some.tar.xz"
+
+
+@pytest.fixture
+def bundles(load_from: LoadFrom, tmp_path: Path) -> Path:
+    """Two bundles as the only examples, of an archive, with answers; their folder is given."""
+    packed = load.DATA / "ranks-2xh200-more.tar.xz"
+    folder = tmp_path / "bundles"
+    with tarfile.open(packed) as archive:
+        archive.extractall(folder, filter="data")
+    for bundle in sorted(folder.iterdir())[2:]:
+        shutil.rmtree(bundle)
+    load_from(())
+    with (load.FOLDER / "demo.toml").open("a") as listing:
+        listing.write(f'[[archive]]\nfile = "{ARCHIVE}"\nprefix = "A: "\ntags = []\nnotes = ""\n')
+    pack(folder)
+    answers.write(load.ANSWERS)
+    return folder
+
+
+def pack(folder: Path, preset: Literal[0, 1] = 0) -> None:
+    with tarfile.open(load.DATA / ARCHIVE, "w:xz", preset=preset) as archive:
+        for bundle in sorted(folder.iterdir()):
+            archive.add(bundle, bundle.name)
+
+
+def measured_again(folder: Path) -> None:
+    """Have the first bundle of the archive hold another run of the same job."""
+    path = min(folder.iterdir()) / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps(manifest | {"started_at": "2026-12-01T00:00:00Z"}) + "\n")
+    pack(folder)
+
+
+@pytest.fixture
+def num_hashed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Return what says how often the contents of an example were looked at so far."""
+    count = []
+
+    def counted(paths: Sequence[Path]) -> str | None:
+        count.append(1)
+        return content_hash(paths)
+
+    monkeypatch.setattr(load, "content_hash", counted)
+    return lambda: len(count)
+
+
+def test_bundles_of_an_archive_that_was_answered_are_not_looked_into(
+    bundles: Path,
+    tmp_path: Path,
+    num_read: Callable[[], int],
+    num_hashed: Callable[[], int],
+) -> None:
+    answered, read = (DataDir(root=tmp_path / name) for name in ("answered", "read"))
+
+    load_demo(answered, lambda name: None)
+
+    assert (num_read(), num_hashed()) == (0, 0)
+    load.ANSWERS.unlink()
+    load_demo(read, lambda name: None)
+    assert contents(answered) == contents(read)
+
+
+def test_an_archive_that_was_packed_again_is_answered_by_its_contents(
+    bundles: Path, data_dir: DataDir, num_read: Callable[[], int], num_hashed: Callable[[], int]
+) -> None:
+    pack(bundles, preset=1)
+
+    load_demo(data_dir, lambda name: None)
+
+    assert (num_read(), num_hashed()) == (0, 2)
+
+
+def test_a_bundle_that_changed_in_an_archive_is_read(
+    bundles: Path, data_dir: DataDir, num_read: Callable[[], int]
+) -> None:
+    measured_again(bundles)
+
+    loaded = load_demo(data_dir, lambda name: None)
+
+    assert (num_read(), [run.is_new for run in loaded]) == (1, [True, True])
+
+
+def test_an_archive_whose_runs_are_here_is_not_unpacked(
+    bundles: Path, data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = load_demo(data_dir, lambda name: None)
+    names: list[str] = []
+    whole = load.unpack
+
+    def noted(name: str, scratch: Path) -> Path:
+        names.append(name)
+        return whole(name, scratch)
+
+    monkeypatch.setattr(load, "unpack", noted)
+    again = load_demo(data_dir, lambda name: None)
+
+    assert names == [load.CAPTURES]
+    assert [run.run_id for run in again] == [run.run_id for run in first]
+
+
+def test_an_example_of_an_older_version_stays_and_is_not_there_twice(
+    bundles: Path, cli: Cli, data_dir: DataDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = load_demo(data_dir, lambda name: None)
+    measured_again(bundles)
+
+    again = load_demo(data_dir, lambda name: None)
+
+    assert [run.run_id for run in again] == [run.run_id for run in first]
+    assert [w.code for w in again[0].warnings if w.code == load.OLDER] == [load.OLDER]
+    assert not any(w.code == load.OLDER for w in again[1].warnings)
+    assert cli.json("runs", "--filter", "source:demo")["total"] == 2
+    capsys.readouterr()
+    assert main(["--data", str(data_dir.root), "demo"]) == 0
+    assert f"warpboard delete {first[0].run_id} && warpboard demo" in capsys.readouterr().out
+
+
+def test_an_older_example_that_was_deleted_is_loaded_as_it_is_now(
+    bundles: Path, data_dir: DataDir
+) -> None:
+    first = load_demo(data_dir, lambda name: None)
+    measured_again(bundles)
+
+    assert main(["--data", str(data_dir.root), "delete", first[0].run_id]) == 0
+    again = load_demo(data_dir, lambda name: None)
+
+    assert [run.is_new for run in again] == [True, False]
+    assert not any(w.code == load.OLDER for run in again for w in run.warnings)

@@ -223,10 +223,11 @@ def test_a_file_that_brings_the_reader_down_stops_none_of_the_others(
 
     monkeypatch.setattr("app.reading.run_limited", dies)
     with opened(data_dir.ensure().db_path) as db, read_runs(data_dir, db, jobs) as found:
-        kinds = [isinstance(run, AppError) for run in found]
+        runs = list(found)
+        kinds = [isinstance(run, AppError) for run in runs]
         assert kinds == [False, True, False]
-        assert found[0].summary["num_kernels"] > 0
-        assert "CPU time" in str(found[1])
+        assert runs[0].summary["num_kernels"] > 0
+        assert "CPU time" in str(runs[1])
     assert list(data_dir.uploads.iterdir()) == []
 
 
