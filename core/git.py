@@ -16,6 +16,8 @@ _QUIET = (
     "core.hooksPath=/dev/null",
     "log.showSignature=false",
     "submodule.recurse=false",
+    "diff.submodule=short",  # else a git starts in the submodule, with that one's configuration
+    "status.submoduleSummary=false",
     "safe.bareRepository=explicit",
     "advice.detachedHead=false",
 )

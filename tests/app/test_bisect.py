@@ -11,12 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.bisect.commits import Commit, checkouts, commits_between, has_changes
+from app.bisect.commits import Commit, checkouts, commits_between
 from app.bisect.measure import BuildError, MeasureError
 from app.bisect.search import Found, Search
 from core.errors import UserError
 from tests.app.conftest import Cli
-from worker.source import commit_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = (
@@ -159,25 +158,6 @@ def test_no_hook_of_the_repository_runs(repository: Path, tmp_path: Path) -> Non
 
     with checkouts(repository) as made:
         made.folder(commits_between(repository, "HEAD~1", "HEAD")[0])
-
-    assert not (tmp_path / "ran").exists()
-
-
-def test_no_filter_of_a_submodule_runs(repository: Path, tmp_path: Path) -> None:
-    inner = repository / "inner"
-    inner.mkdir()
-    git(inner, "init", "-q")
-    for name, text in ((".gitattributes", "* filter=evil\n"), ("file", "x\n")):
-        (inner / name).write_text(text)
-    git(inner, "add", ".")
-    git(inner, "commit", "-q", "-m", "inner")
-    git(inner, "config", "filter.evil.clean", f"touch {tmp_path}/ran; cat")
-    git(repository, "add", "inner")
-    git(repository, "commit", "-q", "-m", "with a submodule")
-    os.utime(inner / "file", (1, 1))
-
-    assert not has_changes(repository)
-    assert commit_of(repository)
 
     assert not (tmp_path / "ran").exists()
 
