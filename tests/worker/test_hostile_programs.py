@@ -12,10 +12,18 @@ import pytest
 
 from tests.conftest import H100
 from worker import printed, program_metrics
-from worker.hooks.warpboard_records import CHUNK_BYTES, HAS_EVENTS, RECORD
+from worker.hooks.warpboard_records import (
+    CALL,
+    CHUNK_BYTES,
+    DEVICE_SHIFT,
+    HAS_EVENTS,
+    LEFT_OUT,
+    RECORD,
+)
 from worker.outcomes import OutcomeCode, load_result, tail_text
 from worker.own_program import HOOKS_FOLDER, OwnProgram, Wishes
 from worker.process import ProcessLimits, ProcessResult, run_process
+from worker.profile import records
 from worker.profile.records import load_processes
 from worker.profile.steps import find_steps
 from worker.profilers.from_program import collect
@@ -124,6 +132,26 @@ def test_what_stands_in_the_place_of_records_is_not_read(
     (process,) = load_processes(tmp_path)
 
     assert process.records == []
+
+
+def test_many_processes_together_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "MAX_OF_ALL", 50)
+    monkeypatch.setattr(records, "MAX_FACTS_OF_ALL_BYTES", 500)
+    many = (CALL, LEFT_OUT, 0, 9 << DEVICE_SHIFT, 1, 5, 10, 0.0, 0.0)
+    for number in range(8):
+        stem = tmp_path / f"process-{number}"
+        stem.with_suffix(".bin").write_bytes(
+            b"".join([RECORD.pack(*many)] * 4).ljust(CHUNK_BYTES, b"\0")
+        )
+        lines = [json.dumps({"name": n, "type": "x" * 10}) for n in range(5)]
+        stem.with_suffix(".jsonl").write_text("\n".join(lines))
+
+    found = load_processes(tmp_path)
+
+    assert sum(len(p.records) for p in found) == 50
+    assert 8 < sum(len(p.names) for p in found) < 20
 
 
 def test_times_that_are_no_numbers_make_no_step(tmp_path: Path) -> None:

@@ -28,10 +28,13 @@ from worker.hooks.warpboard_records import (
 )
 
 MAX_PROCESSES = 4096
+MAX_OF_ALL = 2 * MAX_RECORDS
+"""Of all processes together: each takes some 200 bytes in the worker, and a few stand for many."""
 NUM_WARM_UP = 4
 """Records of a process that do not tell how much it does."""
 MAX_FACTS_BYTES = 4 << 20
 """Of one process; the hooks write some hundred for each of 4096 names at most."""
+MAX_FACTS_OF_ALL_BYTES = 64 << 20
 _FACTS: dict[str, type] = {
     **dict.fromkeys(("pid", "rank", "world_size", "captured"), int),
     **dict.fromkeys(("environment", "device", "memory"), dict),
@@ -77,15 +80,18 @@ class Process:
 def load_processes(folder: Path) -> list[Process]:
     """Return the processes that recorded anything; a file cut off by a kill is read up to there."""
     processes = []
+    num_left, bytes_left = MAX_OF_ALL, MAX_FACTS_OF_ALL_BYTES
     for path in sorted(folder.glob("process-*.jsonl"))[:MAX_PROCESSES]:
         process = Process(path.name.removesuffix(".jsonl"))
         with suppress(OSError, CaptureError):
             with open_plain(path) as file:
-                text = file.read(MAX_FACTS_BYTES)
+                text = file.read(min(MAX_FACTS_BYTES, bytes_left))
+            bytes_left -= len(text)
             for line in text.decode(errors="replace").splitlines():
                 with suppress(ValueError, RecursionError):
                     _add_facts(process, json.loads(line))
-            process.records = _load_records(path.with_suffix(".bin"))
+            process.records = _load_records(path.with_suffix(".bin"), min(MAX_RECORDS, num_left))
+            num_left -= len(process.records)
         processes.append(process)
     return processes
 
@@ -137,21 +143,21 @@ def _flat(facts: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _load_records(path: Path) -> list[Record]:
+def _load_records(path: Path, most: int) -> list[Record]:
     clock = _GpuClock()
     records: list[Record] = []
     with open_plain(path) as file:
         for _ in range(os.fstat(file.fileno()).st_size // CHUNK_BYTES):
             for values in RECORD.iter_unpack(file.read(CHUNK_BYTES)):
-                if values[0] == 0 or len(records) >= MAX_RECORDS:
-                    return records
+                if values[0] == 0 or len(records) >= most:
+                    return records[:most]
                 record = clock.record(*values)
                 count = values[3] >> DEVICE_SHIFT if record.flags & LEFT_OUT else 0
                 if count:
                     records += _counted(record, min(count, MOST_TOGETHER))
                 else:
                     records.append(record)
-    return records
+    return records[:most]
 
 
 def _counted(record: Record, count: int) -> Iterator[Record]:
