@@ -43,6 +43,18 @@ WORDS: dict[RanOn, Words] = {
 }
 
 
+def fall_text(mode: str, per: str, device: RanOn) -> str:
+    """Return what a waterfall divides: of steps the span is each one's time."""
+    time = WORDS[device].time
+    if mode == "span":
+        return "time of a step" if per == "step" else f"first to last GPU operation, {_of(per)}"
+    return f"{time}{' by operator' if mode == 'operators' else ''}, {_of(per)}"
+
+
+def _of(per: str) -> str:
+    return "whole capture" if per == "capture" else f"per {per}"
+
+
 def device_of(views: Sequence[RunView]) -> RanOn:
     """Return where these runs ran; `mixed` where some ran on a GPU and some on a CPU."""
     seen = {is_cpu_run(view) for view in views}

@@ -134,6 +134,8 @@ def _side_row(name: str, side: Side) -> tuple[str, ...]:
 
 def _waterfall(title: str, fall: Waterfall, words: Words) -> DocumentTable:
     unit_of_time = words.time if fall.mode == "kernel_time" else fall.mode
+    if fall.mode == "span" and fall.per == "step":
+        unit_of_time = "time of a step"
     rows = [("total A", "", "", f"{fall.total_a_ns}")]
     rows += [(b.name, f"{b.a_ns}", f"{b.b_ns}", f"{b.delta_ns:+d}") for b in fall.bars]
     rows.append(("total B", "", "", f"{fall.total_b_ns}"))

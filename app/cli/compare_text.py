@@ -1,8 +1,8 @@
 """A comparison as lines for a terminal."""
 
-from analysis.compare import Comparison, Difference, Pair, Waterfall
+from analysis.compare import Comparison, Difference, Pair
 from analysis.compare.fields import group_fields
-from analysis.compare.labels import WORDS, metric_text
+from analysis.compare.labels import fall_text, metric_text
 from analysis.definitions import COMPARED
 from core.numbers import decimal
 
@@ -34,7 +34,8 @@ def compare_lines(result: Comparison) -> list[str]:
         lines += ["", "differs:", *_difference_lines(result)]
     if result.waterfall is not None:
         fall = result.waterfall
-        lines += ["", f"where the time went ({_mode(result, fall)}, per {fall.per}), ms:"]
+        of = fall_text(fall.mode, fall.per, result.device)
+        lines += ["", f"where the time went ({of}), ms:"]
         lines += [f"  {bar.delta_ns / 1e6:+10.4f}  {bar.name}" for bar in fall.bars]
         lines.append(f"  {(fall.total_b_ns - fall.total_a_ns) / 1e6:+10.4f}  in all")
     if result.memory:
@@ -61,10 +62,6 @@ def _metric(result: Comparison) -> str:
 
 def _way(result: Comparison) -> str:
     return "higher" if result.higher_is_better else "lower"
-
-
-def _mode(result: Comparison, fall: Waterfall) -> str:
-    return WORDS[result.device].time if fall.mode == "kernel_time" else fall.mode
 
 
 def _difference_lines(result: Comparison) -> list[str]:

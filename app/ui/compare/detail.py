@@ -7,7 +7,7 @@ import streamlit as st
 
 from analysis.classify import cut_middle, distinct_labels
 from analysis.compare import Comparison, Waterfall
-from analysis.compare.labels import WORDS
+from analysis.compare.labels import WORDS, fall_text
 from analysis.compare.waterfall import stack_difference
 from analysis.iterations import num_iterations
 from analysis.per_step import basis_of
@@ -84,15 +84,10 @@ def waterfalls(comparison: Comparison, views: Sequence[RunView]) -> None:
 
 
 def _draw_fall(fall: Waterfall, comparison: Comparison, views: Sequence[RunView]) -> None:
-    time = WORDS[comparison.device].time
-    caption = {
-        "span": "first to last GPU operation",
-        "kernel_time": time,
-        "operators": f"{time} by operator",
-    }[fall.mode]
     each, word = _same_steps(fall, views)
-    per = word if each > 1 else fall.per
-    st.caption(f"{caption}, {'whole capture' if per == 'capture' else f'per {per}'}")
+    told = fall_text(fall.mode, fall.per, comparison.device)
+    caption = told.partition(",")[0]
+    st.caption(f"{caption}, per {word}" if each > 1 else told)
     chart(_fall(fall, comparison, caption, each), alt=f"Steps from A to B of the {caption}")
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from analysis.compare import compare
-from analysis.compare.labels import metric_text
+from analysis.compare.labels import fall_text, metric_text
 from tests.analysis.compare.views import build_view
 
 ONE = ((2.0, 2.1, 2.2),)
@@ -31,3 +31,16 @@ def test_metrics_are_named_by_what_ran() -> None:
     assert metric_text("kernel:forward", "gpu") == "kernel time of forward"
     assert metric_text("host:forward", "cpu") == "host time of forward"
     assert metric_text("tokens_per_s", "gpu") == "tokens per s"
+
+
+@pytest.mark.parametrize(
+    ("mode", "per", "told"),
+    [
+        ("span", "step", "time of a step"),
+        ("span", "capture", "first to last GPU operation, whole capture"),
+        ("kernel_time", "step", "kernel time, per step"),
+        ("operators", "capture", "kernel time by operator, whole capture"),
+    ],
+)
+def test_a_waterfall_says_what_it_divides(mode: str, per: str, told: str) -> None:
+    assert fall_text(mode, per, "gpu") == told
