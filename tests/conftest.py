@@ -15,13 +15,14 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from sqlite_utils import Database
 
+from analysis.tables import CaptureWarning
 from app.demo.load import CAPTURES, load_demo, unpack
+from app.imports import Imported
 from captures.sandbox import run_limited
 from core.config import DataDir
 from core.config import data_dir as make_data_dir
@@ -188,13 +189,20 @@ def copy_examples_to(source: Path, folder: Path) -> None:
     shutil.copytree(source, folder, dirs_exist_ok=True, copy_function=link_or_copy)
 
 
+def imported_of(document: dict[str, Any]) -> Imported:
+    """Return the outcome of an import that `as_dict` told."""
+    warnings = tuple(CaptureWarning(**warning) for warning in document["warnings"])
+    return Imported(**document | {"warnings": warnings, "removed": tuple(document["removed"])})
+
+
 @pytest.fixture(scope="session")
 def copy_examples(example_data: Path) -> Callable[..., list[Any]]:
     """Return what stands in for `load_demo`: it takes the example runs as the session read them."""
 
     def copied(data: DataDir, tell: object) -> list[Any]:
         copy_examples_to(example_data, data.root)
-        return [SimpleNamespace(**r) for r in json.loads((data.root / "loaded.json").read_text())]
+        loaded = json.loads((data.root / "loaded.json").read_text())
+        return [imported_of(document) for document in loaded]
 
     return copied
 
