@@ -46,6 +46,14 @@ def what_ran(folder: Path) -> list[str]:
     return sorted(set(ran.read_text().split())) if ran.exists() else []
 
 
+@pytest.mark.parametrize("theirs", [":", ":/nowhere", "/nowhere:", "/nowhere:::/else", "::"])
+def test_an_empty_part_of_pythonpath_is_not_the_current_folder(hostile: Path, theirs: str) -> None:
+    done = run_in(hostile, "env", f"PYTHONPATH={theirs}", SCRIPT, "runs")
+
+    assert done.returncode == 0, done.stderr
+    assert what_ran(hostile) == []
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [
