@@ -14,7 +14,7 @@ from analysis.latency import why_no_clean
 from analysis.runview import RunView
 from analysis.span_gaps import median_gap_ns
 from analysis.tables import CPU_OPERATORS
-from analysis.trace.idle_host import host_share
+from analysis.trace.idle_host import GROUPS, host_share
 from analysis.verdict.facts import (
     byte_size,
     counted,
@@ -101,6 +101,14 @@ _IDLE_STEPS = {
     "transfer": "Overlap copies with kernels: pinned memory, non_blocking=True, a stream of their "
     "own; or keep the data on the GPU",
 }
+_HOST_STEPS = {
+    "data_loader": "Have the next batch ready: more loader workers, prefetching, pinned memory, "
+    "less work a sample on the host",
+    "optimizer": "Launch the optimizer's step at once: fused=True or foreach=True, or compile it",
+    "allocation": "Keep memory instead of asking the driver for it in each step: PyTorch's caching "
+    "allocator without empty_cache(), buffers made once",
+}
+"""What the host was at in most of the idle time -> its remedy."""
 
 _UNKNOWN_STEPS = {
     True: "Record CUDA API calls too: nsys profile --trace=cuda,nvtx",
@@ -246,18 +254,31 @@ def _idle(view: RunView, idle: Idle) -> RunVerdict:
             next_steps=(_UNKNOWN_STEPS[view.api_calls.empty],),
             bar=_bar(view),
         )
-    cause = max(known, key=lambda c: known[c])
+    host = _most_of_host(view)
+    cause = "host" if host else max(known, key=lambda c: known[c])
     kind, word = _IDLE_WORDS[cause]
     launches = launches_per_iteration(view)
     tail = f", {launches}" if launches and cause == "launch" else ""
+    tail = f", most of it in {GROUPS[host]}" if host else tail
     skipped = graphs_not_used(view)
+    steps = _idle_steps(view, cause, is_skipped=skipped is not None)
     return RunVerdict(
         kind=kind,
         headline=f"{word}: {idles}{tail}",
         evidence=((skipped,) if skipped else ()) + _idle_evidence(view),
-        next_steps=_idle_steps(view, cause, is_skipped=skipped is not None),
+        next_steps=(_HOST_STEPS[host], *steps[:-1]) if host else steps,
         bar=_bar(view),
     )
+
+
+def _most_of_host(view: RunView) -> str | None:
+    """Return what the host did in most of the idle time, where that has a remedy of its own."""
+    rows = view.by_step.idle_host
+    if rows.empty:
+        return None
+    spent = rows.groupby("group")["idle_ns"].sum()
+    most = str(spent.idxmax())
+    return most if most in _HOST_STEPS and 2 * spent[most] >= spent.sum() else None
 
 
 def _idle_steps(view: RunView, cause: str, *, is_skipped: bool) -> tuple[str, ...]:

@@ -353,3 +353,26 @@ def test_launches_of_graphs_are_not_told_to_use_graphs():
     assert "CUDA graphs (compile" in run_verdict(view).next_steps[0]
     replayed = replace(view, summary={**view.summary, "num_graph_launches": 5})
     assert "launched already" in run_verdict(replayed).next_steps[0]
+
+
+def waiting_view(**shares):
+    """Return a launch-bound run whose host spent its idle time so, in percent by group."""
+    view = nsys_view("decode_eager")
+    rows = [(group, "x", None, 10 * n, n, n / 100) for group, n in shares.items()]
+    columns = ["group", "activity", "call", "idle_ns", "step_idle_ns", "idle_frac"]
+    return replace(
+        view, by_step=replace(view.by_step, idle_host=pd.DataFrame(rows, columns=columns))
+    )
+
+
+def test_idle_time_that_is_mostly_the_data_loaders_is_not_the_launches():
+    found = run_verdict(waiting_view(data_loader=50, launch=20, python=10))
+    assert found.kind == VerdictKind.HOST_BOUND
+    assert found.headline.endswith(", most of it in the data loader")
+    assert "loader workers" in found.next_steps[0]
+
+
+def test_a_host_activity_of_less_than_half_the_idle_time_is_no_headline():
+    found = run_verdict(waiting_view(data_loader=40, launch=20, python=30))
+    assert found.kind == VerdictKind.LAUNCH_BOUND
+    assert "data loader" not in found.headline
