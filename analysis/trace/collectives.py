@@ -33,7 +33,8 @@ COLLECTIVE_COLUMNS = (
     "step",  # Int64
     "compute_before_ns",  # int64, compute of the device since the collective before ended
     "idle_before_ns",  # int64, idle time of the device since then
-    "idle_in",  # str or None: host range in which half or more of that idle time was spent
+    "idle_in",  # str or None: host range in which most of that idle time was spent
+    "idle_in_ns",  # int64, how much of it
 )
 """One row a communication kernel, in order of start."""
 
@@ -84,6 +85,7 @@ def collective_frame(trace: Trace, ops: Int64s) -> pd.DataFrame:
             "compute_before_ns": np.zeros(len(ops), np.int64),
             "idle_before_ns": np.zeros(len(ops), np.int64),
             "idle_in": pd.Series([None] * len(ops), dtype=object),
+            "idle_in_ns": np.zeros(len(ops), np.int64),
         },
         columns=list(COLLECTIVE_COLUMNS),
     )

@@ -156,20 +156,16 @@ def _causes(waits: "_Waits", step: Int64s) -> dict[tuple[int, int], tuple[str | 
         for values in (waits.idle_before_ns, waits.compute_before_ns)
     )
     is_known = (waited > 0) & (np.maximum(idle, compute) >= 0.5 * waited)
+    is_there = waits.more_in_range(late) >= 0.5 * waited
     total: Counter[tuple[int, int]] = Counter()
     by_cause: dict[tuple[int, int], Counter[tuple[str, str | None]]] = defaultdict(Counter)
-    for at, number, ns, known, is_host in zip(
-        late.tolist(),
-        step[late].tolist(),
-        waited.tolist(),
-        is_known.tolist(),
-        (idle >= compute).tolist(),
-        strict=True,
-    ):
+    flags = (is_known.tolist(), (idle >= compute).tolist(), is_there.tolist())
+    rows = zip(late.tolist(), step[late].tolist(), waited.tolist(), *flags, strict=True)
+    for at, number, ns, known, is_host, there in rows:
         key = number, int(waits.rank[at])
         total[key] += ns
         if known:
-            where = waits.idle_in[at] or None
+            where = (waits.idle_in[at] or None) if there else None
             by_cause[key]["host" if is_host else "compute", where if is_host else None] += ns
     return {key: _main_cause(by_cause[key], ns) for key, ns in total.items()}
 
@@ -187,7 +183,7 @@ def _main_cause(
 
 _WAIT_NUMBERS = (
     *("number", "row", "rank", "start_ns"),
-    *("waited_ns", "idle_before_ns", "compute_before_ns"),
+    *("waited_ns", "idle_before_ns", "compute_before_ns", "idle_in_ns"),
 )
 
 
@@ -204,6 +200,7 @@ class _Waits:
     waited_ns: Int64s
     idle_before_ns: Int64s
     compute_before_ns: Int64s
+    idle_in_ns: Int64s
     idle_in: Sequence[str | None]
 
     @classmethod
@@ -222,6 +219,17 @@ class _Waits:
         step_of = np.empty(len(order), np.int64)
         step_of[order] = self.step[order][first][of_call]
         return step_of
+
+    def more_in_range(self, at: Int64s) -> NDArray[np.float64]:
+        """Return how much longer the last ranks of some collectives were in their range of the idle
+        time than the other ranks, by the median, were in a range of that name.
+        """
+        names = {name: code for code, name in enumerate(dict.fromkeys(self.idle_in))}
+        code = np.array([names[name] for name in self.idle_in], np.int64)
+        last = np.flatnonzero(self.is_last)
+        of_last = code[last[np.searchsorted(self.number[last], self.number)]]
+        alike = np.where(code == of_last, self.idle_in_ns, 0)
+        return self.idle_in_ns[at] - self.median_of_others(alike, at)
 
     def median_of_others(self, values: Int64s, at: Int64s) -> NDArray[np.float64]:
         """Return, for some calls, the median of a column over the other ranks' parts in each."""

@@ -227,8 +227,9 @@ def _before(trace: Trace, uses: Sequence[_Use]) -> dict[str, Any]:
         own = main.get(use.process, MISSING)
         thread.append(np.where(is_idle, own, MISSING).astype(np.int32))
     summed = {name: np.concatenate(parts) for name, parts in columns.items()}
-    where = _ranges_at(trace, np.concatenate(thread), np.concatenate(moments))
-    return {**summed, "idle_in": pd.Series(where, dtype=object)}
+    where, share = _ranges_at(trace, np.concatenate(thread), np.concatenate(moments))
+    spent = (summed["idle_before_ns"] * share).astype(np.int64)
+    return {**summed, "idle_in": pd.Series(where, dtype=object), "idle_in_ns": spent}
 
 
 def _idle_moments(busy: Spans, since: Int64s, until: Int64s) -> tuple[Int64s, Bools]:
@@ -251,15 +252,20 @@ def _idle_moments(busy: Spans, since: Int64s, until: Int64s) -> tuple[Int64s, Bo
     return opened[gap] + at - done[gap], last > first
 
 
-def _ranges_at(trace: Trace, thread: Int32s, moments: Int64s) -> list[str | None]:
-    """Return the host range that a thread is in at half or more of some moments, a row each.
+def _ranges_at(
+    trace: Trace, thread: Int32s, moments: Int64s
+) -> tuple[list[str | None], NDArray[np.float64]]:
+    """Return the host range that a thread is in at most of some moments, a row each, and at what
+    share of them.
 
-    The innermost one, else the outermost; steps themselves are left out. None where there is none.
+    The innermost one, if it has half of the moments in any range; else the outermost. Steps
+    themselves are left out; None where there is none.
     """
     names: list[str | None] = [None] * len(thread)
+    share = np.zeros(len(thread))
     known = np.flatnonzero(thread >= 0)
     if not len(known):
-        return names
+        return names, share
     of_thread = np.repeat(thread[known], NUM_MOMENTS)
     inner = innermost(trace.host_ranges, of_thread, moments[known].ravel())
     name = np.append(trace.host_ranges.name, MISSING)
@@ -268,23 +274,29 @@ def _ranges_at(trace: Trace, thread: Int32s, moments: Int64s) -> list[str | None
     outer = inner
     while (climbs := (parent[outer] >= 0) & ~is_frame[name[parent[outer]]]).any():
         outer = np.where(climbs, parent[outer], outer)
-    most = [
-        _in_half(np.where(is_frame[name[row]], MISSING, name[row]).reshape(-1, NUM_MOMENTS))
+    codes = [
+        np.where(is_frame[name[row]], MISSING, name[row]).reshape(-1, NUM_MOMENTS)
         for row in (inner, outer)
     ]
-    chosen = np.where(most[0] >= 0, most[0], most[1])
+    (own, own_count), (around, around_count) = map(_most_common, codes)
+    is_inner = 2 * own_count >= (codes[0] >= 0).sum(axis=1)
+    share[known] = np.where(is_inner, own_count, around_count) / NUM_MOMENTS
+    chosen = np.where(is_inner, own, around)
     for place, code in zip(known.tolist(), chosen.tolist(), strict=True):
         names[place] = trace.names[code] if code >= 0 else None
-    return names
+    return names, share
 
 
-def _in_half(codes: NDArray[Any]) -> NDArray[Any]:
-    """Return the code that fills half of each row or more, the lower of two; MISSING for none."""
+def _most_common(codes: NDArray[Any]) -> tuple[NDArray[Any], Int64s]:
+    """Return the commonest code of each row, the lowest of several, and how often it is there.
+
+    MISSING and 0 for rows without any.
+    """
     codes = np.sort(codes, axis=1)
-    half = NUM_MOMENTS // 2
-    fills = (codes[:, half - 1 :] == codes[:, : half + 1]) & (codes[:, : half + 1] >= 0)
-    first = codes[np.arange(len(codes)), fills.argmax(axis=1)]
-    return np.where(fills.any(axis=1), first, MISSING)
+    times = np.stack([(codes == codes[:, [k]]).sum(axis=1) for k in range(NUM_MOMENTS)], axis=1)
+    times = np.where(codes >= 0, times, 0)
+    rows, best = np.arange(len(codes)), times.argmax(axis=1)
+    return np.where(times.any(axis=1), codes[rows, best], MISSING), times[rows, best]
 
 
 def _main_threads(trace: Trace) -> dict[int, int]:

@@ -276,14 +276,14 @@ def test_two_captures_whose_names_give_one_rank_are_numbered_and_said():
     assert joined.warnings[0].code == "ranks_assumed"
 
 
-def stepped(rank, late_ns, where="data_loader"):
+def stepped(rank, late_ns, where="data_loader", *, is_late_in_it=True):
     """Return a rank of four steps: it computes 1 ms after `late_ns` of idle time, then reduces."""
     kernels, ranges = [], []
     for i in range(4):
         base, end = i * 20_000_000, i * 20_000_000 + 15_000_000
         kernels += [(base + late_ns, base + late_ns + 1_000_000, GEMM)]
         kernels += [(base + late_ns + 1_000_000, end, ALL_REDUCE)]
-        ranges.append((where, base - 5_000_000, base + late_ns))
+        ranges.append((where, base - 5_000_000, base + late_ns * is_late_in_it))
     trace = rank_trace(kernels, rank=rank, num_elements=[10] * 4, sequence=range(4), ranges=ranges)
     tables = rank_tables(trace, op_step=np.repeat(np.arange(4), 2))
     return RankPart(file_name=f"rank{rank}", ranks=tables.ranks, collectives=tables.collectives)
@@ -345,6 +345,14 @@ def test_no_place_is_named_where_the_waiting_came_from_everywhere():
     last = join_ranks(ranks).steps.iloc[-1]
 
     assert (last["straggler"], last["waited_ns"]) == (1, 6_000_000)
+    assert (last["cause"], last["where"]) == ("host", None)
+
+
+def test_what_all_ranks_do_as_long_is_not_where_one_is_late():
+    joined = join_ranks([stepped(0, 0), stepped(1, 4_000_000, is_late_in_it=False)])
+
+    last = joined.steps.iloc[-1]
+    assert (last["straggler"], last["waited_ns"]) == (1, 4_000_000)
     assert (last["cause"], last["where"]) == ("host", None)
 
 
