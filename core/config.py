@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
 
 from core.errors import UserError
 
@@ -143,6 +145,45 @@ def read_broker_file(name: str) -> str:
             f"broker file {name}: is empty; write redis://:PASSWORD@HOST:6379/0 into it"
         )
     return text.splitlines()[0]
+
+
+_MAX_TOKEN_BYTES = 4000
+_TOKEN = re.compile(r"[!-~]{1,4000}")
+"""What a header of HTTP can hold."""
+
+
+def read_token_file(path: Path) -> str:
+    """Return the token in a file; UserError that names what is wrong with it."""
+    try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for without end
+            raise UserError(f"--token-file {path}: is no file")
+        with path.open("rb") as file:
+            token = file.read(_MAX_TOKEN_BYTES + 100).strip().decode("latin-1")
+    except (OSError, ValueError) as error:
+        raise UserError(f"--token-file {path}: {getattr(error, 'strerror', error)}") from error
+    if not _TOKEN.fullmatch(token):
+        raise UserError(f"--token-file {path}: does not contain a token on one line")
+    return token
+
+
+_PLAIN = re.compile(r"[!-~]*")
+
+
+def http_address(option: str, url: str) -> tuple[SplitResult, int | None]:
+    """Return an address taken apart, and its port; UserError for one that none can be asked under.
+
+    A password in it would be printed with the address; the token is what lets somebody in.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+        host = (parts.hostname or "").encode("idna").decode()
+    except ValueError:
+        parts, port, host = urlsplit(""), None, ""
+    is_plain = _PLAIN.fullmatch(url) and not (parts.query or parts.fragment or parts.username)
+    if parts.scheme not in ("http", "https") or not host or not is_plain:
+        raise UserError(f"{option} {url!r}: is not a URL such as https://gpu.example.com:8501")
+    return parts, port
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from core import VERSION
-from core.config import ROOT, broker_url, data_dir
+from core.config import ROOT, broker_url, data_dir, http_address
 from core.console import LineParser, fail, refusal
 from core.errors import AppError, UserError
 from core.queues import device_queue, gpu_slug, model_queue
@@ -119,6 +119,7 @@ class WorkerHost:
 
     def __init__(self, args: argparse.Namespace, stop: threading.Event) -> None:
         self._stop = stop
+        http_address("--dashboard", args.dashboard)
         self._data = data_dir(args.data).ensure()
         self._dashboard_url = args.dashboard
         self._broker_file = _broker_file(args)

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from core.config import read_broker_file
-from core.errors import UserError
+from core.config import read_broker_file, read_token_file
 from worker.environment import SETTINGS
 from worker.passes import GpuTarget
 from worker.targets import CPU, group_target, measured_facts
@@ -71,10 +70,7 @@ class WorkerSettings:
 
     def load_token(self) -> str:
         """Read the token file; UserError if there is none."""
-        try:
-            return Path(self.token_file).read_text().strip()
-        except OSError as error:
-            raise UserError(f"--token-file {self.token_file}: {error.strerror}") from error
+        return read_token_file(Path(self.token_file))
 
     def as_environment(self) -> dict[str, str]:
         return {VARIABLE: json.dumps(asdict(self))}

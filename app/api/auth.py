@@ -44,8 +44,9 @@ def ensure_token(data_dir: DataDir) -> str:
             return token
     except FileNotFoundError:
         pass
-    except OSError as exc:
-        raise UserError(f"{path}: the token cannot be read ({exc.strerror})") from exc
+    except (OSError, UnicodeDecodeError) as exc:
+        why = getattr(exc, "strerror", None) or exc
+        raise UserError(f"{path}: the token cannot be read ({why})") from exc
     path.parent.mkdir(parents=True, exist_ok=True)
     token = secrets.token_urlsafe(32)
     partial = path.with_name(path.name + ".new")

@@ -264,6 +264,24 @@ def test_wrong_token_is_said(tmp_path: Path, dashboard: Dashboard, fake_python: 
     assert "--token-file" in (tmp_path / "worker.err").read_text()
 
 
+@pytest.mark.parametrize(
+    ("url", "token", "told"),
+    [
+        ("http://[::1", "good", "--dashboard"),
+        ("gpu.example.com:8501", "good", "--dashboard"),
+        ("http://127.0.0.1:1", "schl\u00fcssel\u4e2d", "--token-file"),
+        ("http://127.0.0.1:1", "a\x00b", "--token-file"),
+    ],
+)
+def test_address_or_token_that_none_can_be_is_said_in_one_line(
+    tmp_path: Path, fake_python: str, url: str, token: str, told: str
+) -> None:
+    with started_worker(tmp_path, url, fake_python, token=token) as worker:
+        assert worker.wait(timeout=60) == 2
+    last = (tmp_path / "worker.err").read_text().splitlines()[-1]
+    assert last.startswith("warpboard: ") and told in last
+
+
 def test_other_major_version_is_refused(
     tmp_path: Path, dashboard: Dashboard, fake_python: str
 ) -> None:

@@ -12,20 +12,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, quote, urlsplit
+from urllib.parse import quote
 
 from core import VERSION
-from core.config import ROOT
+from core.config import ROOT, http_address, read_token_file
 from core.console import note
 from core.errors import RunFailedError, UserError
 from core.python import module_command, with_rooms
 
 _SCRIPT = ROOT / "warpboard"
 """Of a clone; it makes the environment that stores runs."""
-_MAX_TOKEN_BYTES = 4096
-_TOKEN = re.compile(r"[!-~]{1,4000}")
 _RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_PATH = re.compile(r"[!-~]*")
 MAX_ANSWER_BYTES = 16 << 20
 CHUNK_BYTES = 1 << 20
 TRIES = 5
@@ -65,16 +62,7 @@ def read_token(path: Path | None) -> str:
     """Return the token in a file; UserError that names what is wrong with it."""
     if path is None:
         raise UserError("--to: needs --token-file F, a file with the dashboard's token")
-    try:
-        if not path.is_file():  # a pipe would wait for ever
-            raise UserError(f"--token-file {path}: is no file")
-        with path.open("rb") as file:
-            token = file.read(_MAX_TOKEN_BYTES + 1).strip().decode("latin-1")
-    except (OSError, ValueError) as error:
-        raise UserError(f"--token-file {path}: {getattr(error, 'strerror', error)}") from error
-    if not _TOKEN.fullmatch(token):
-        raise UserError(f"--token-file {path}: does not contain a token on one line")
-    return token
+    return read_token_file(path)
 
 
 def deliver(folder: Path, *, out: Path | None, url: str | None, token_file: Path | None) -> str:
@@ -138,7 +126,7 @@ class _Dashboard:
     """The API of a dashboard elsewhere, with nothing but the standard library."""
 
     def __init__(self, url: str, token: str) -> None:
-        parts, port = _parts_of(url)
+        parts, port = http_address("--to", url)
         self.url = url.rstrip("/")
         kind = (
             http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -237,23 +225,6 @@ class _Dashboard:
             self.close()
             raise RunFailedError(f"{self.url}: answers more than {MAX_ANSWER_BYTES >> 20} MiB")
         return answer.status, answer.headers, body_back  # type: ignore[return-value]
-
-
-def _parts_of(url: str) -> tuple[SplitResult, int | None]:
-    """Return an address taken apart; UserError for one that none can be asked under.
-
-    A password in it would be printed with the address; the token is what lets a run in.
-    """
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-        host = (parts.hostname or "").encode("idna").decode()
-    except ValueError:
-        parts, port, host = urlsplit(""), None, ""
-    is_plain = _PATH.fullmatch(url) and not (parts.query or parts.fragment or parts.username)
-    if parts.scheme not in ("http", "https") or not host or not is_plain:
-        raise UserError(f"--to {url!r}: is not a URL such as https://gpu.example.com:8501")
-    return parts, port
 
 
 def _offset(given: str | None, size: int) -> int:
