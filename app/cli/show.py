@@ -124,12 +124,14 @@ def _print_tables(document: dict[str, Any], words: "Words") -> None:
         print()
         print_table(rows, (words.work, "category", "origin", "count", "total_ms"))
     if document["phases"]:
-        rows = [_phase_row(p, words) for p in document["phases"] if p["path"].count("/") <= 2]
+        shown = [p for p in document["phases"] if p["path"].count("/") <= 2]
+        rows = [_phase_row(p, words) for p in shown]
+        of_process = ("process",) if len({p.get("process") for p in shown}) > 1 else ()
         print()
         sum_ms, num = f"{words.works}_ms", f"num_{words.works}"
         print_table(
             rows[:_TOP],
-            ("phase", "host_ms", "projected_ms", sum_ms, num, "attribution"),
+            (*of_process, "phase", "host_ms", "projected_ms", sum_ms, num, "attribution"),
         )
 
 
@@ -145,7 +147,7 @@ def _kernel_row(kernel: dict[str, Any], label: str, words: "Words") -> dict[str,
 
 def _phase_row(phase: dict[str, Any], words: "Words") -> dict[str, Any]:
     row = {"phase": phase["path"], f"num_{words.works}": phase.get("num_kernels")}
-    row["attribution"] = phase["attribution"]
+    row |= {"attribution": phase["attribution"], "process": phase.get("process")}
     for shown, stored in (
         ("host_ms", "host_ns"),
         ("projected_ms", "projected_ns"),

@@ -9,6 +9,7 @@ import pytest
 
 from app.cli.main import main
 from core.config import DataDir
+from tests.analysis.made_rank_traces import write_trace
 from tests.conftest import H100
 
 Show = Callable[..., dict[str, Any]]
@@ -205,3 +206,17 @@ def test_show_tells_what_the_host_did_while_the_gpu_waited(show: Show) -> None:
     shares = sum(row["idle_frac"] for row in document["idle_host"])
     assert shares == pytest.approx(document["steps"]["idle_frac"], abs=0.02)
     assert document["idle_host"][0]["activity"] == "attention"
+
+
+def test_phases_of_several_ranks_are_told_apart(
+    data_dir: DataDir, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    traces = [write_trace(tmp_path / f"rank{r}.json.gz", r) for r in range(2)]
+    assert main(["--data", str(data_dir.root), "import", *map(str, traces), "--name", "two"]) == 0
+    capsys.readouterr()
+
+    assert main(["--data", str(data_dir.root), "show", "two"]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    head = next(i for i, line in enumerate(lines) if line.split()[:2] == ["process", "phase"])
+    assert {line.split()[0] for line in lines[head + 1 :] if line.strip()} == {"0", "1"}
