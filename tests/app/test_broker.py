@@ -7,10 +7,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -27,6 +26,7 @@ from core.spec import JobSpec
 from db.connection import opened
 from db.fetch import run_row
 from tests.app.api_steps import MakeRun, claim, manifest, register
+from tests.processes import until
 
 FAKE_PYTHON = ROOT / "tests" / "fake_tools" / "fake_python"
 NOBODY = "redis://127.0.0.1:1/0"
@@ -97,13 +97,6 @@ def test_ingest_is_reminded_of_a_run_that_stays_next(
         clock[0] = now
         remind_ingest(state)
     assert sent == [run_id]
-
-
-def until(what: Callable[[], Any], limit_s: float = 90.0) -> None:
-    deadline_s = time.monotonic() + limit_s
-    while not what():
-        assert time.monotonic() < deadline_s, "waited in vain"
-        time.sleep(0.1)
 
 
 @contextmanager

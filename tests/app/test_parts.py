@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from app.parts import Part, stop_all
 from core.config import ROOT
 from core.restarts import STEADY_S, Restarts
+from tests.processes import is_alive, until
 
 DAEMON = (
     "import subprocess, sys, time\n"
@@ -22,27 +21,13 @@ DAEMON = (
 )
 
 
-def until(holds: Callable[[], bool], limit_s: float = 30) -> bool:
-    deadline_s = time.monotonic() + limit_s
-    while time.monotonic() < deadline_s and not holds():
-        time.sleep(0.02)
-    return holds()
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def part_with_daemon(tmp_path: Path, lives_s: float) -> tuple[Part, int]:
     """Start a part whose child puts itself into a session of its own; return both."""
     mark = tmp_path / "pid"
     command = [sys.executable, "-S", "-c", DAEMON, str(mark), str(lives_s)]
     part = Part("x", command, tmp_path / "x.log", once=True)
     part.start()
-    assert until(lambda: mark.exists() and mark.read_text() != "")
+    until(lambda: mark.exists() and mark.read_text() != "")
     return part, int(mark.read_text())
 
 
@@ -77,7 +62,7 @@ def test_a_part_sees_of_the_shell_what_is_listed(
 
     part.start()
 
-    assert until(lambda: (part.poll(), part.state == "done")[1])
+    until(lambda: (part.poll(), part.state == "done")[1])
     found = json.loads(part.log_path.read_text())
     assert shell.items() <= found.items()
     assert found["PYTHONPATH"] == str(ROOT)
@@ -96,8 +81,8 @@ def test_a_child_in_a_session_of_its_own_ends_with_the_part(tmp_path: Path) -> N
 def test_a_child_in_a_session_of_its_own_ends_when_the_part_does(tmp_path: Path) -> None:
     part, daemon = part_with_daemon(tmp_path, 0.1)
 
-    assert until(lambda: (part.poll(), part.state == "done")[1])
-    assert until(lambda: not is_alive(daemon))
+    until(lambda: (part.poll(), part.state == "done")[1])
+    until(lambda: not is_alive(daemon))
 
 
 def test_what_a_part_writes_is_its_users_alone(tmp_path: Path) -> None:
@@ -105,7 +90,7 @@ def test_what_a_part_writes_is_its_users_alone(tmp_path: Path) -> None:
     part = Part("x", ["touch", str(path)], tmp_path / "x.log", once=True)
     part.start()
 
-    assert until(lambda: (part.poll(), part.state == "done")[1])
+    until(lambda: (part.poll(), part.state == "done")[1])
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -114,7 +99,7 @@ def test_how_a_part_ended_is_known(tmp_path: Path, code: int) -> None:
     part = Part("x", ["sh", "-c", f"exit {code}"], tmp_path / "x.log", once=True)
     part.start()
 
-    assert until(lambda: (part.poll(), part.returncode is not None)[1])
+    until(lambda: (part.poll(), part.returncode is not None)[1])
     assert (part.returncode, part.state) == (code, "done" if code == 0 else "failed")
 
 
@@ -125,7 +110,7 @@ def test_a_part_that_was_killed_starts_again(tmp_path: Path) -> None:
     assert first is not None
     os.kill(first, signal.SIGKILL)
 
-    assert until(lambda: (part.poll(), part.state == "running" and part.pid != first)[1])
+    until(lambda: (part.poll(), part.state == "running" and part.pid != first)[1])
     assert part.num_failures == 1
     stop_all([part])
 

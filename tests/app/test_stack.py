@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from db.fetch import run_row
 from tests.app.api_steps import TRACE_SHA256, manifest, trace_capture
 from tests.app.conftest import Cli
 from tests.conftest import H100
+from tests.processes import is_alive, until
 
 pytestmark = pytest.mark.slow
 
@@ -46,20 +46,13 @@ def environment(data_dir: DataDir, python: str = sys.executable) -> dict[str, st
     return {**os.environ, **own, "PYTHONPATH": str(ROOT)}
 
 
-def until(what: Callable[[], Any], limit_s: float, why: Callable[[], str] = str) -> Any:
-    """Return the first true answer; the time limit only ends a test that hangs."""
-    deadline_s = time.monotonic() + limit_s
-    while time.monotonic() < deadline_s:
-        found = what()
-        if found:
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"not within {limit_s} s: {why()}")
-
-
 def status_of(data_dir: DataDir, run_id: str) -> str:
     with opened(data_dir.db_path) as db:
         return run_row(db, run_id).status
+
+
+def alive(pids: set[int]) -> set[int]:
+    return {pid for pid in pids if is_alive(pid)}
 
 
 def descendants(pid: int) -> set[int]:
@@ -77,19 +70,6 @@ def descendants(pid: int) -> set[int]:
         below = children.get(waiting.pop(), [])
         found |= set(below)
         waiting += below
-    return found
-
-
-def alive(pids: set[int]) -> set[int]:
-    """Return those that still run (zombies do not)."""
-    found = set()
-    for pid in pids:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        except OSError:
-            continue
-        if state != "Z":
-            found.add(pid)
     return found
 
 

@@ -1,35 +1,20 @@
 """A worker that cannot reach its broker says so: it would wait for jobs in silence."""
 
-import shutil
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from core.errors import UserError
+from tests.processes import redis_server
 from worker.celery_app import broker_complaint
 
 
 @pytest.fixture
 def guarded_redis(tmp_path: Path) -> Iterator[str]:
     """Run a Redis with the password `right`; return its host and port."""
-    if shutil.which("redis-server") is None:
-        pytest.skip("no redis-server")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = ("--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path))
-    server = subprocess.Popen(
-        ["redis-server", *options, "--requirepass", "right"], stdout=subprocess.DEVNULL
-    )
-    while socket.socket().connect_ex(("127.0.0.1", port)):
-        time.sleep(0.02)
-    yield f"127.0.0.1:{port}/0"
-    server.terminate()
-    server.wait()
+    with redis_server(tmp_path, "--requirepass", "right") as where:
+        yield f"{where}/0"
 
 
 def test_password_that_is_not_taken_ends_the_worker(guarded_redis: str) -> None:

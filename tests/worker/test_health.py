@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from core.config import ROOT, DataDir
+from tests.processes import until
 from tests.worker.dashboard import TOKEN, Dashboard
-from tests.worker.test_worker_flow import wait_for
 from worker import health
 from worker.places import lock_identity
 
@@ -57,12 +57,12 @@ def test_worker_that_stands_by_takes_over(tmp_path: Path, dashboard: Dashboard) 
         env = {**os.environ, "PYTHONPATH": str(ROOT), "WARPBOARD_PYTHON": sys.executable + "-not"}
         worker = subprocess.Popen([*command, "--dashboard", dashboard.url], stderr=out, env=env)
     try:
-        wait_for(lambda: "standing by" in log.read_text())
+        until(lambda: "standing by" in log.read_text())
         assert not dashboard.workers
         lock.close()
-        wait_for(lambda: dashboard.workers)
+        until(lambda: dashboard.workers)
         assert dashboard.workers[0]["worker_id"] == worker_id
-        wait_for(lambda: (health.age_s(data) or 99) < health.MAX_AGE_S)
+        until(lambda: (health.age_s(data) or 99) < health.MAX_AGE_S)
     finally:
         worker.terminate()
         worker.wait(30)
@@ -84,7 +84,7 @@ def test_worker_that_stands_by_ends_when_told(tmp_path: Path) -> None:
     with log.open("wb") as out:
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
         worker = subprocess.Popen(command, stderr=out, env=env)
-    wait_for(lambda: "standing by" in log.read_text())
+    until(lambda: "standing by" in log.read_text())
     worker.terminate()
     assert worker.wait(30) == 0
     lock.close()
@@ -103,9 +103,9 @@ def test_place_is_served_again_after_its_log_could_not_be_written(
         env = {**os.environ, "PYTHONPATH": str(ROOT), "WARPBOARD_PYTHON": sys.executable + "-not"}
         worker = subprocess.Popen([*command, "--dashboard", dashboard.url], stderr=out, env=env)
     try:
-        wait_for(lambda: "starts again" in log.read_text())
+        until(lambda: "starts again" in log.read_text())
         blocked.rmdir()
-        wait_for(lambda: blocked.is_file())
+        until(lambda: blocked.is_file())
     finally:
         worker.terminate()
         worker.wait(30)

@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.processes import is_alive, until
 from worker.process import ProcessLimits, ProcessResult, run_process
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,23 +34,6 @@ def run(tmp_path: Path, code: str, *argv: str, **options: object) -> ProcessResu
         stderr_path=tmp_path / "err",
         **options,  # type: ignore[arg-type]
     )
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
-
-
-def wait_for(condition: object, limit_s: float = 20.0) -> bool:
-    deadline = time.monotonic() + limit_s
-    while not condition():  # type: ignore[operator]
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def test_output_goes_to_files_and_lines_to_the_callback(tmp_path: Path) -> None:
@@ -141,7 +124,7 @@ def test_death_of_the_supervisor_ends_the_group_and_the_wait(tmp_path: Path) -> 
     result = run(tmp_path, code)
     assert result.killed_by == "supervisor lost"
     pid = int((tmp_path / "out").read_text())
-    assert wait_for(lambda: not is_alive(pid), limit_s=5)
+    until(lambda: not is_alive(pid), limit_s=5)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -160,11 +143,11 @@ def test_death_of_the_worker_leaves_no_process(tmp_path: Path, number: int) -> N
         ],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    assert wait_for(lambda: all(m.exists() and m.read_text() for m in marks))
+    until(lambda: all(m.exists() and m.read_text() for m in marks))
     worker.send_signal(number)
     worker.wait()
     pids = [int(m.read_text()) for m in marks]
-    assert wait_for(lambda: not any(map(is_alive, pids)))
+    until(lambda: not any(map(is_alive, pids)))
 
 
 def test_a_child_that_writes_without_end_is_stopped_and_keeps_no_more(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import socket
-import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
@@ -14,9 +12,10 @@ import pytest
 
 from core.queues import RUN_JOB_TASK, model_queue
 from core.spec import JobSpec
+from tests.processes import is_alive, redis_server, until
 from tests.worker.conftest import FAKE_TOOLS
 from tests.worker.dashboard import Dashboard, serve
-from tests.worker.test_worker_flow import is_alive, started_worker, wait_for
+from tests.worker.test_worker_flow import started_worker
 from worker.celery_app import make_app
 
 MODEL = "NVIDIA H100 80GB HBM3"
@@ -44,7 +43,7 @@ class Host:
         self._app.send_task(RUN_JOB_TASK, args=[run_id], queue=model_queue(MODEL))
 
     def manifest(self, run_id: str, limit_s: float = 90.0) -> dict[str, Any]:
-        wait_for(lambda: run_id in self.dashboard.manifests, limit_s=limit_s)
+        until(lambda: run_id in self.dashboard.manifests, limit_s=limit_s)
         return self.dashboard.manifests[run_id]
 
     def uses(self, run_id: str) -> list[tuple[str, float, int, str, tuple[str, ...]]]:
@@ -79,23 +78,15 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     )
     (tools / "one-gpu").rename(tools / "nvidia-smi-one")
     (tools / "nvidia-smi").chmod(0o755)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    options = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
-    redis = subprocess.Popen(["redis-server", *options], stdout=subprocess.DEVNULL)
-    broker = f"redis://127.0.0.1:{port}/0"
-    with pytest.MonkeyPatch.context() as patch:
+    with redis_server(folder) as where, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
         patch.setenv("WARPBOARD_TIME_LIMIT_S", str(TIME_LIMIT_S))
-        python = str(FAKE_TOOLS / "fake_python")
+        python, broker = str(FAKE_TOOLS / "fake_python"), f"redis://{where}/0"
         with (
             serve() as dashboard,
             started_worker(folder, dashboard.url, python, broker=broker, gpu="all"),
         ):
             yield Host(folder, dashboard, broker)
-    redis.terminate()
-    redis.wait()
 
 
 def test_jobs_over_both_gpus_and_single_ones_all_end_and_share_no_gpu(host: Host) -> None:
@@ -144,7 +135,7 @@ def test_all_ranks_end_together_in_every_fault_and_leave_one_bundle(
 ) -> None:
     """The rank without a fault sleeps ten minutes, as one does that waits in a collective."""
     host.submit(name, num_gpus=2, sleep_s=600, **params)
-    pids = wait_for(lambda: host.both_ranks(name), limit_s=60)
+    pids = until(lambda: host.both_ranks(name), limit_s=60)
     if name == "cancelled":
         host.dashboard.cancel.add(name)
 

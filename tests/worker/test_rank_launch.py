@@ -13,6 +13,7 @@ import pytest
 from core.config import ROOT
 from core.errors import UserError
 from core.spec import JobSpec
+from tests.processes import is_alive
 from worker import run_bundle
 from worker.outcomes import OutcomeCode, judge, load_result, tail_text
 from worker.passes import GpuTarget
@@ -59,14 +60,7 @@ def result_of(done: ProcessResult) -> dict:
 def alive(tmp_path: Path) -> list[int]:
     """Return the ranks' processes that still run."""
     pids = [int(path.read_text()) for path in tmp_path.glob("rank*/pid")]
-    return [pid for pid in pids if _state(pid) not in ("", "Z")]
-
-
-def _state(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return ""
+    return [pid for pid in pids if is_alive(pid)]
 
 
 def test_ranks_get_torchruns_environment_and_nvlink_multicast_off(tmp_path):

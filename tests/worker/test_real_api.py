@@ -26,7 +26,8 @@ from db.connection import opened
 from db.fetch import run_row
 from db.handover import interrupt_stale
 from db.runs import insert_run
-from tests.worker.test_worker_flow import EMBEDDED, started_worker, wait_for
+from tests.processes import until
+from tests.worker.test_worker_flow import EMBEDDED, started_worker
 from worker.celery_app import make_app
 
 MEASURED = {
@@ -47,7 +48,7 @@ def served(data: DataDir) -> Iterator[str]:
         server = uvicorn.Server(uvicorn.Config(make_api(data), log_level="warning"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
-        wait_for(lambda: server.started)
+        until(lambda: server.started)
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
@@ -61,7 +62,7 @@ def stack(tmp_path: Path, python: str) -> Iterator[tuple[DataDir, Database]]:
     with opened(data.db_path) as db, served(data) as url:
         token = data.token_path.read_text().strip()
         with started_worker(tmp_path, url, python, token=token):
-            wait_for(lambda: rows(db, "SELECT id FROM workers"))
+            until(lambda: rows(db, "SELECT id FROM workers"))
             yield data, db
 
 
@@ -77,7 +78,7 @@ def test_running_worker_tells_what_was_measured_after_its_start(
         path = tmp_path / "measured" / "cpu.json"
         path.parent.mkdir()
         path.write_text(json.dumps(MEASURED))
-        wait_for(lambda: rows(db, "SELECT * FROM gpu_peaks"), limit_s=60)
+        until(lambda: rows(db, "SELECT * FROM gpu_peaks"), limit_s=60)
         assert rows(db, "SELECT name, value, measured_at FROM gpu_peaks") == [
             ("copy_bytes_per_s", 5e9, "2026-11-27")
         ]
@@ -112,16 +113,16 @@ def test_run_given_up_while_its_worker_was_cut_off(
         run_id = insert_run(db, spec=spec, name="a run")
         app = make_app("test", EMBEDDED, tmp_path)
         app.send_task(RUN_JOB_TASK, args=[run_id], queue=model_queue("cpu"))
-        wait_for(lambda: run_row(db, run_id).status == "running")
+        until(lambda: run_row(db, run_id).status == "running")
         worker_id = rows(db, "SELECT worker_id FROM runs")[0][0]
         assert interrupt_stale(db, worker_id=worker_id) == [run_id]
         if is_tried_again:
             retry(db, run_id)
             folder = tmp_path / "spool" / "refused" / run_id
-            wait_for(lambda: (folder / "reason.txt").exists())
+            until(lambda: (folder / "reason.txt").exists())
             assert run_row(db, run_id).status == "queued"
         else:
-            wait_for(lambda: run_row(db, run_id).status == "ingesting")
+            until(lambda: run_row(db, run_id).status == "ingesting")
             manifest = json.loads((data.uploads / run_id / "manifest.json").read_text())
             assert manifest["status"] == "done"
 

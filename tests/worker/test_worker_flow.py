@@ -2,13 +2,10 @@
 
 import json
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ import pytest
 from core.queues import RUN_JOB_TASK, device_queue, model_queue
 from core.spec import JobSpec
 from core.supervisor import descendants
+from tests.processes import is_alive, redis_server, until
 from tests.worker.conftest import FAKE_TOOLS
 from tests.worker.dashboard import TOKEN, Dashboard, serve
 from worker.celery_app import make_app
@@ -25,14 +23,6 @@ from worker.celery_app import make_app
 EMBEDDED = "filesystem://"
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.timeout(120)
-
-
-def wait_for(condition: Callable[[], Any], limit_s: float = 40.0) -> Any:
-    deadline = time.monotonic() + limit_s
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
-    return value
 
 
 def submit(
@@ -78,13 +68,6 @@ def started_worker(
         worker.wait(timeout=30)
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def sleeper(dashboard: Dashboard) -> int | None:
     """Return the pid of the job's grandchild, once the job has told it."""
     lines = [e["message"] for e in list(dashboard.events) if "sleeping in" in e["message"]]
@@ -102,11 +85,11 @@ def long_lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path,
 def test_a_job_is_claimed_run_and_delivered(long_lived: tuple[Path, Dashboard]) -> None:
     folder, dashboard = long_lived
     submit(folder, dashboard, "r1")
-    wait_for(lambda: "r1" in dashboard.manifests)
+    until(lambda: "r1" in dashboard.manifests)
     send(folder, "r1")  # a second delivery of the same message
     submit(folder, dashboard, "r2")
-    wait_for(lambda: "r2" in dashboard.manifests)
-    wait_for(lambda: not list((folder / "spool").iterdir()))
+    until(lambda: "r2" in dashboard.manifests)
+    until(lambda: not list((folder / "spool").iterdir()))
     manifest = dashboard.manifests["r1"]
     assert (manifest["status"], manifest["run_id"], manifest["attempt"]) == ("done", "r1", 1)
     assert [run_id for run_id in dashboard.claims if run_id in ("r1", "r2")] == ["r1", "r2"]
@@ -132,7 +115,7 @@ def test_settings_of_a_job_and_nothing_else_reach_its_own_program(
             params = {"argv": json.dumps([str(program)]), "metrics": metrics, "settings": settings}
             dashboard.queued[run_id] = JobSpec(workload="command", params=params).as_dict()
             send(tmp_path / "data", run_id)
-        wait_for(lambda: len(dashboard.manifests) == len(jobs))
+        until(lambda: len(dashboard.manifests) == len(jobs))
 
     printed = {
         run_id: [m["value"] for m in dashboard.manifests[run_id]["passes"][0]["result"]["metrics"]]
@@ -147,17 +130,8 @@ def test_settings_of_a_job_and_nothing_else_reach_its_own_program(
 
 @pytest.fixture
 def redis_url(tmp_path: Path) -> Iterator[str]:
-    if shutil.which("redis-server") is None:
-        pytest.skip("no redis-server")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = ("--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path))
-    server = subprocess.Popen(["redis-server", *options], stdout=subprocess.DEVNULL)
-    wait_for(lambda: not socket.socket().connect_ex(("127.0.0.1", port)))
-    yield f"redis://127.0.0.1:{port}/0"
-    server.terminate()
-    server.wait()
+    with redis_server(tmp_path) as where:
+        yield f"redis://{where}/0"
 
 
 def test_the_same_worker_takes_jobs_from_redis(
@@ -165,7 +139,7 @@ def test_the_same_worker_takes_jobs_from_redis(
 ) -> None:
     with started_worker(tmp_path, dashboard.url, fake_python, broker=redis_url):
         submit(tmp_path, dashboard, "r1", broker=redis_url)
-        wait_for(lambda: "r1" in dashboard.manifests)
+        until(lambda: "r1" in dashboard.manifests)
     assert dashboard.claims == ["r1"]
 
 
@@ -178,11 +152,11 @@ def test_gpu_of_the_host_has_its_queues_and_profilers(
         dashboard.queued["r1"] = spec.as_dict()
         app = make_app("test", EMBEDDED, tmp_path)
         app.send_task(RUN_JOB_TASK, args=["r1"], queue=model_queue(model))
-        wait_for(lambda: "r1" in dashboard.manifests)
+        until(lambda: "r1" in dashboard.manifests)
         uuid = "GPU-00000000-0000-0000-0000-000000000000"
         dashboard.queued["r2"] = JobSpec(workload="decode", gpu=model, device=uuid).as_dict()
         app.send_task(RUN_JOB_TASK, args=["r2"], queue=device_queue(model, uuid))
-        wait_for(lambda: "r2" in dashboard.manifests)
+        until(lambda: "r2" in dashboard.manifests)
     registered = dashboard.workers[0]
     assert registered["queues"] == [
         "gpu.nvidia-h100-80gb-hbm3",
@@ -204,13 +178,13 @@ def test_killed_job_process_is_replaced_and_the_queue_goes_on(
     folder, dashboard = long_lived
     dashboard.events.clear()
     submit(folder, dashboard, "killed", sleep_s=600)
-    pid = wait_for(lambda: sleeper(dashboard))
+    pid = until(lambda: sleeper(dashboard))
     owner = int((folder / "spool" / "killed" / ".owner").read_text().split()[0])
     os.kill(owner, signal.SIGKILL)
-    wait_for(lambda: not is_alive(pid))
-    wait_for(lambda: dashboard.heartbeats[-1] == [])
+    until(lambda: not is_alive(pid))
+    until(lambda: dashboard.heartbeats[-1] == [])
     submit(folder, dashboard, "next")
-    wait_for(lambda: "next" in dashboard.manifests)
+    until(lambda: "next" in dashboard.manifests)
     assert "killed" not in dashboard.manifests
 
 
@@ -218,10 +192,10 @@ def test_cancel_ends_the_job_within_seconds(long_lived: tuple[Path, Dashboard]) 
     folder, dashboard = long_lived
     dashboard.events.clear()
     submit(folder, dashboard, "cancelled", sleep_s=600)
-    pid = wait_for(lambda: sleeper(dashboard))
-    wait_for(lambda: ["cancelled"] in dashboard.heartbeats)
+    pid = until(lambda: sleeper(dashboard))
+    until(lambda: ["cancelled"] in dashboard.heartbeats)
     dashboard.cancel.add("cancelled")
-    wait_for(lambda: "cancelled" in dashboard.manifests, limit_s=10)
+    until(lambda: "cancelled" in dashboard.manifests, limit_s=10)
     assert dashboard.manifests["cancelled"]["status"] == "cancelled"
     assert not is_alive(pid)
 
@@ -232,12 +206,12 @@ def test_end_of_the_worker_leaves_no_process(
 ) -> None:
     with started_worker(tmp_path, dashboard.url, fake_python) as worker:
         submit(tmp_path, dashboard, "r1", sleep_s=600)
-        pid = wait_for(lambda: sleeper(dashboard))
+        pid = until(lambda: sleeper(dashboard))
         tree = descendants(worker.pid)
         assert pid in tree
         worker.send_signal(number)
         worker.wait(timeout=30)
-        wait_for(lambda: not any(is_alive(p) for p in tree), limit_s=15)
+        until(lambda: not any(is_alive(p) for p in tree), limit_s=15)
     assert "r1" not in dashboard.manifests
 
 
@@ -246,15 +220,15 @@ def test_bundle_outlives_an_absent_dashboard_and_a_killed_worker(
 ) -> None:
     with started_worker(tmp_path, dashboard.url, fake_python) as worker:
         submit(tmp_path, dashboard, "r1", sleep_s=2)
-        wait_for(lambda: sleeper(dashboard))
+        until(lambda: sleeper(dashboard))
         dashboard.is_away = True
-        wait_for(lambda: (tmp_path / "spool" / "r1" / "delivery.json").exists())
+        until(lambda: (tmp_path / "spool" / "r1" / "delivery.json").exists())
         worker.kill()
         worker.wait()
     assert "r1" not in dashboard.manifests
     dashboard.is_away = False
     with started_worker(tmp_path, dashboard.url, fake_python):
-        wait_for(lambda: "r1" in dashboard.manifests)
+        until(lambda: "r1" in dashboard.manifests)
     assert dashboard.manifests["r1"]["status"] == "done"
 
 
@@ -299,5 +273,5 @@ def test_a_measurement_made_while_the_worker_registers_is_told_too(
     peaks = {"copy_bytes_per_s": {"value": 5e9, "unit": "B/s"}}
     dashboard.on_register = lambda: measured.write_text(json.dumps({"peaks": peaks}))
     with started_worker(tmp_path, dashboard.url, fake_python):
-        wait_for(lambda: len(dashboard.workers) == 2)
+        until(lambda: len(dashboard.workers) == 2)
     assert [w["gpus"][0].get("peaks") for w in dashboard.workers] == [None, peaks]
