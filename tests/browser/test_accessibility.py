@@ -34,6 +34,8 @@ PAGES = {
 TABS = ("Advice", "Stacks", "Phases", "Timeline", "Counters and roofline")
 THEMES: dict[str, dict[str, Any]] = {"light": {}, "dark": {"runOnly": ["color-contrast"]}}
 """The themes and which rules to look at: a page in the dark differs in its colours alone."""
+FADED = """() => !document.getAnimations().some(one => one instanceof CSSTransition)"""
+"""Whether nothing of the page is still fading in: its colours would be those of a moment."""
 SERIOUS = """async rules => {
   const found = await axe.run(document, {resultTypes: ['violations'], ...rules})
   return found.violations
@@ -87,6 +89,7 @@ def test_no_page_has_a_serious_fault_or_asks_for_what_is_missing(
         for theme, rules in THEMES.items():
             page.emulate_media(color_scheme=theme)
             steps.calm(page)
+            page.wait_for_function(FADED)
             if hits := page.evaluate(SERIOUS, rules):
                 faults[f"{name} {theme}"] = hits
 
