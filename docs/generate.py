@@ -17,7 +17,7 @@ from analysis.studies import Study, list_studies
 from analysis.trace.gaps import EVIDENCE
 from app.cli import main as cli
 from app.demo import answers
-from docs import advice_rows, kernel_rows, measured, projection_rows
+from docs import advice_rows, kernel_rows, measured, projection_rows, rank_rows
 from worker import main as worker_main
 from worker import run_bundle
 from worker.profile import command as profile_command
@@ -213,6 +213,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "advice_version_4": partial(advice_rows.later_rows, 4),
     "advice_not_offered": advice_rows.not_offered_rows,
     "advice_models": advice_rows.model_rows,
+    "rank_rows": rank_rows.rank_rows,
     "kernel_goals": kernel_rows.kernel_goals,
     "decode_counters": kernel_rows.decode_counters,
     **{f"study_{name}": partial(measured.study_part, name) for name in measured.SHOWN},
