@@ -42,8 +42,10 @@ class Launches:
 
 def of_launch(column: NDArray[Any], launch: Int64s, missing: int) -> NDArray[Any]:
     """Return the value of each operation's launch call; `missing` where none was recorded."""
-    values = np.full(len(launch), missing, column.dtype)
     has_launch = launch >= 0
+    if has_launch.all():
+        return column[launch]
+    values = np.full(len(launch), missing, column.dtype)
     values[has_launch] = column[launch[has_launch]]
     return values
 

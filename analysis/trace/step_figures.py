@@ -190,12 +190,10 @@ def _transfers(trace: Trace, chosen: Bools, num: int) -> list[dict[str, Any]]:
     ops = trace.gpu_ops
     moved = chosen & np.isin(ops.kind, (OpKind.MEMCPY, OpKind.MEMSET))
     sums: dict[tuple[str, str, str | None, str | None], list[float]] = {}
-    for number, code in {
-        (int(a), int(b)) for a, b in zip(ops.label[moved], ops.kind[moved], strict=True)
-    }:
-        rows = moved & (ops.label == number) & (ops.kind == code)
+    for number in np.unique(ops.label[moved]).tolist():
+        rows = moved & (ops.label == number)
         label = trace.labels[number]
-        name = transfer_name(label, OpKind(code))
+        name = transfer_name(label, OpKind(int(ops.kind[rows][0])))
         total = sums.setdefault((name, label.name, label.src, label.dst), [0.0, 0.0, 0.0])
         total[0] += float(rows.sum())
         total[1] += float(np.maximum(ops.num_bytes[rows], 0).sum())
