@@ -62,6 +62,28 @@ def duplicate_id_warning(num_repeats: int) -> Iterator[CaptureWarning]:
         )
 
 
+def lost_events_warnings(trace: Trace, steps: pd.DataFrame) -> Iterator[CaptureWarning]:
+    """Say of which processes the last steps have no CUDA event while those before them have.
+
+    Of several processes that a profiler watches, it ends with the first one that is done, and may
+    lose what it had not yet fetched from the others. Ranges come another way.
+    """
+    if not len(steps) or not len(trace.host_calls):
+        return
+    for process, own in steps.groupby("process", sort=True):
+        is_empty = ((own["num_api_calls"].fillna(0) == 0) & (own["num_kernels"] == 0)).to_numpy()
+        num_lost = int(np.argmin(is_empty[::-1])) if not is_empty.all() else 0
+        if not num_lost or is_empty[:-num_lost].mean() > 0.5:
+            continue
+        pid = trace.sources.processes[int(str(process))].pid
+        yield warn(
+            "cuda_events_lost",
+            f"process {pid}: the last {num_lost} of {len(own)} steps have no CUDA event, though "
+            "their ranges are there: the profiler lost them. Kernel counts and times of this "
+            "process and its rank are of the steps before; steps are compared without these",
+        )
+
+
 def _no_activity(trace: Trace) -> CaptureWarning:
     num_waits = int(named(trace, is_wait).sum())
     copies = len(trace.gpu_ops)

@@ -76,6 +76,7 @@ def tables_of(
         warnings=(
             *warnings,
             *coverage.coverage_warnings(trace, launches, devices),
+            *coverage.lost_events_warnings(trace, steps.frame),
             *coverage.phase_warnings(trace, ranges, given, phases),
             *coverage.failed_call_warnings(api_calls),
             *coverage.memory_warnings(dict(memory.figures)),

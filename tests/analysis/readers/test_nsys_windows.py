@@ -97,3 +97,19 @@ def test_a_span_file_is_stored_and_changed_whole(tmp_path: Path):
         19,
     )
     assert pq.read_table(tmp_path / "stored.parquet")["process"].to_pylist() == [5] * 20
+
+
+def test_steps_whose_cuda_events_the_profiler_lost_are_said(tmp_path: Path) -> None:
+    begins = 88_583_842  # between iteration_0 and iteration_1
+    tables = ("KERNEL", "RUNTIME", "MEMCPY", "MEMSET")
+    path = edited(
+        "train_bf16.sqlite",
+        tmp_path,
+        [f"DELETE FROM CUPTI_ACTIVITY_KIND_{t} WHERE start > {begins}" for t in tables],
+    )
+
+    lost = [w.message for w in read_nsys_sqlite(path).warnings if w.code == "cuda_events_lost"]
+    whole = read_nsys_sqlite(NSYS / "train_bf16.sqlite").warnings
+
+    assert len(lost) == 1 and "the last 1 of 2 steps have no CUDA event" in lost[0]
+    assert "cuda_events_lost" not in {w.code for w in whole}
