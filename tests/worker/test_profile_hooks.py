@@ -15,7 +15,15 @@ import pytest
 
 from worker.hooks import warpboard_facts
 from worker.hooks.warpboard_pace import Pace
-from worker.hooks.warpboard_records import RAISED
+from worker.hooks.warpboard_records import (
+    CHUNK_BYTES,
+    DEVICE_SHIFT,
+    GRAD,
+    LEFT_OUT,
+    PAIRS,
+    RAISED,
+    RECORD,
+)
 from worker.profile.records import load_processes
 from worker.profile.steps import Steps, find_steps, phase_times
 
@@ -668,3 +676,22 @@ def test_short_steps_among_others_are_all_counted_and_the_times_of_groups_are_th
         for a, b in zip(timed, ends, strict=True)
     )
     assert differences_ns[int(0.8 * len(timed))] < 200_000
+
+
+def test_a_record_of_counted_steps_holds_no_more_than_a_group_has(tmp_path):
+    (tmp_path / "process-1-1.jsonl").write_text('{"name": 0, "type": "Net", "parameters": 1}\n')
+    nan = float("nan")
+    rows = [
+        (1, LEFT_OUT | GRAD | PAIRS, 0, 3 << DEVICE_SHIFT, 7, 100, 400, nan, nan),
+        (1, LEFT_OUT, 0, (2**24 - 1) << DEVICE_SHIFT, 5, 100, 400, nan, nan),
+    ]
+    data = b"".join(RECORD.pack(*row) for row in rows)
+    (tmp_path / "process-1-1.bin").write_bytes(data.ljust(CHUNK_BYTES, b"\0"))
+
+    [process] = load_processes(tmp_path)
+    pairs, capped = process.records[:6], process.records[6:]
+    assert [(r.kind, r.name, r.flags, r.start_ns) for r in pairs] == [
+        (1, 0, LEFT_OUT | GRAD, 200), (2, 7, 0, 200), (1, 0, LEFT_OUT | GRAD, 300), (2, 7, 0, 300),
+        (1, 0, LEFT_OUT | GRAD, 400), (2, 7, 0, 400),
+    ]  # fmt: skip
+    assert [r.size for r in capped] == [5] * 16
