@@ -64,6 +64,9 @@ _LAMBDA_DTYPE = re.compile(r"lambda\((bool|long)\)")
 _CALL_TAIL = re.compile(r"(?:_execute)?(?:_(?:segment|split)_k_off)?_kernel(?:__5x_cu\w+|_trt)$")
 _NAMESPACE = re.compile(r"\b(?:[a-z_]\w*::)+(?=[A-Za-z_])")
 _WORD = re.compile(r"(?P<word>[A-Za-z0-9]+)(?P<number>(?:[<#]|(?<=instance) )\d+)?")
+MAX_WORD = 24
+"""A longer word is taken apart at its capitals: one part may be all that differs."""
+_PART = re.compile(r"[A-Z]?[a-z]+\d*|[A-Z]+(?![a-z])\d*|\d+")
 _MANGLED_WORD = re.compile(r"L[a-z]\d+|[A-Za-z]+|\d+")
 
 
@@ -193,4 +196,5 @@ def _differences(names: Sequence[str]) -> list[str]:
 def _words(text: str) -> list[str]:
     """Return the words of a name without namespaces; a count in brackets stays with its word."""
     found = _WORD.finditer(_NAMESPACE.sub("", text).replace("kernel<", "kernel, "))
-    return [_DTYPES.get(m["word"], m["word"]) + (m["number"] or "").strip(" <#") for m in found]
+    words = [_DTYPES.get(m["word"], m["word"]) + (m["number"] or "").strip(" <#") for m in found]
+    return [part for w in words for part in (_PART.findall(w) if len(w) > MAX_WORD else [w])]

@@ -97,6 +97,15 @@ def test_kernels_that_differ_in_their_type_or_size_say_which():
     assert [*of_sizes.values()] == [f"softmax_warp_forward ({size})" for size in (9, 10)]
 
 
+def test_a_part_of_a_long_word_that_differs_stands_for_it():
+    name = "fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKv{}P16VarSeqQ128Kv128PersistentContext"
+
+    labels = distinct_labels([name.format(mask) for mask in ("Causal", "SlidingOrChunkedCausal")])
+
+    assert [text[-9:] for text in labels.values()] == [" (Causal)", "(Sliding)"]
+    assert max(map(len, labels.values())) <= 64
+
+
 def test_every_kernel_of_many_operators_has_a_label_of_its_own():
     with OPERATORS.open(encoding="utf-8", newline="") as lines:
         rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
