@@ -196,17 +196,18 @@ def _pieces(trace: Trace, gaps: _Gaps, done: Int64s, is_late: Any) -> tuple[Int6
 
 
 def _summed(inside: Sequence[Int64s], spent: Int64s) -> tuple[Int64s, ...]:
-    """Return the time spent in each range, call and frame, of those with any."""
+    """Return the time spent in each range, call and frame, of those with any, in their order."""
     kept = np.flatnonzero(spent > 0)
-    order = kept[np.lexsort([codes[kept] for codes in reversed(inside)])]
-    sorted_codes = [codes[order] for codes in inside]
-    is_new = np.zeros(len(order), bool)
-    is_new[:1] = True
-    for codes in sorted_codes:
-        is_new[1:] |= codes[1:] != codes[:-1]
-    firsts = np.flatnonzero(is_new)
-    total = np.add.reduceat(spent[order], firsts) if len(firsts) else spent[:0]
-    return (*(codes[firsts] for codes in sorted_codes), total)
+    key = np.zeros(len(kept), np.int64)
+    for codes in inside:
+        span = int(codes.max(initial=MISSING)) + 2
+        if int(key.max(initial=0)) + 1 > _FAR // span:  # codes with gaps, in a huge capture
+            _, key = np.unique(key, return_inverse=True)
+        key = key * span + codes[kept] + 1
+    order = np.argsort(key)
+    firsts = np.flatnonzero(np.diff(key[order], prepend=-1))
+    total = np.add.reduceat(spent[kept[order]], firsts) if len(firsts) else spent[:0]
+    return (*(codes[kept[order[firsts]]] for codes in inside), total)
 
 
 class _Timeline:
@@ -239,7 +240,7 @@ class _Timeline:
             [[low, self._open_until], self._changes[first:last], start[1:], ends, turns]
         )
         time_ns = time_ns[(time_ns >= low) & (time_ns <= high)]
-        time_ns.sort(kind="stable")
+        time_ns.sort()
         time_ns = time_ns[np.diff(time_ns, prepend=low - 1) > 0]
         row = np.append(self._inside, MISSING)[
             np.searchsorted(self._changes, time_ns, side="right") - 1
