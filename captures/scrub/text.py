@@ -70,6 +70,8 @@ def _learn(path: Path, kind: CaptureKind, words: PrivateWords) -> None:
     with open_capture(path) as source:
         seen = 0
         for block in _blocks(source):
+            if len(block) > 2 * _LEARNED_BYTES:  # all on one line; the header stands at an end
+                block = block[:_LEARNED_BYTES] + b"\n" + block[-_LEARNED_BYTES:]
             learn(block.decode("latin-1"))
             seen += len(block)
             if seen >= _LEARNED_BYTES:

@@ -227,3 +227,15 @@ def test_what_is_private_over_two_cells_of_a_table_goes(tmp_path, first, second,
         whole = (tmp_path / "out.csv").read_text()
         assert not (first in whole and second in whole)
         assert "alicesecret" not in whole
+
+
+def test_a_name_at_the_end_of_a_long_line_is_gone_from_its_begin(tmp_path):
+    path = tmp_path / "t.json"
+    events = ",".join(['{"ph":"X","cat":"cpu_op","name":"aten::mm","ts":1}'] * 400_000)
+    first = '{"ph":"X","cat":"cpu_op","name":"step of alicesecret","ts":1}'
+    path.write_text(f'{{"traceEvents":[{first},{events}],"traceName":"/home/alicesecret/t.json"}}')
+
+    scrub(path, CaptureKind.TORCH_TRACE, tmp_path / "out.json")
+
+    assert path.stat().st_size > 18 << 20
+    assert b"alicesecret" not in (tmp_path / "out.json").read_bytes()
