@@ -181,8 +181,10 @@ def idle_times(
     """Return start and end of the times between some operations, and the operation after each.
 
     The first time is from the windows' start to the first operation; the last one, to the windows'
-    end, has the last operation in place of a next one.
+    end, has the last operation in place of a next one. Without operations there is none.
     """
+    if not len(mine):
+        return np.empty(0, np.int64), np.empty(0, np.int64), mine
     start, reached = trace.gpu_ops.start_ns[mine], np.maximum.accumulate(trace.gpu_ops.end_ns[mine])
     first, last = windows[0].min(initial=start[0]), windows[1].max(initial=reached[-1])
     return np.append(first, reached), np.append(start, last), np.append(mine, mine[-1])

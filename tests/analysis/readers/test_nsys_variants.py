@@ -262,3 +262,12 @@ def test_ranges_of_one_xla_pass_are_one_phase_whatever_their_metadata_say(tmp_pa
     phases = read_nsys_sqlite(path).phases
     is_pass = phases["path"].str.endswith("/forward/TSL:XlaPass")
     assert phases.loc[is_pass, "num_ranges"].tolist() == [2] * 5
+
+
+@pytest.mark.parametrize("device", ["-1", "'x'", str(1 << 40)])
+def test_kernels_of_devices_that_cannot_be_are_read(tmp_path, device):
+    statement = f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = {device}"
+
+    summary = read_nsys_sqlite(edited("decode_eager.sqlite", tmp_path, [statement])).summary
+
+    assert (summary["num_kernels"], summary["kernel_time_ns"]) == (240, 2_184_310)
