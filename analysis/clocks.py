@@ -7,15 +7,19 @@ moved to the clock of the earliest. Captures made one after the other keep their
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import pyarrow.compute as pc
 
 from analysis.rundata import RunCapture
 from analysis.shift import moved as moved_tables
+from analysis.shift import moved_file
+from analysis.side_by_side import num_at_once, results_of
 from analysis.span_file import SpanFile
 from analysis.tables import CaptureTables
 from analysis.trace.rank_clocks import Clock, ClockSource
+from core.errors import AppError
 from core.states import Pass
 
 SESSION_START = "session_start_utc_ns"
@@ -45,8 +49,8 @@ def on_one_clock(
 
     `clocks`: those that collectives join, by file name, for all captures of a pass.
     """
-    moved = list(captures)
     clocks = clocks or {}
+    clock_of: dict[int, Clock] = {}
     for pass_name in (str(Pass.NSYS), str(Pass.TRACE)):
         places = [
             i
@@ -55,15 +59,34 @@ def on_one_clock(
         ]
         mine = [captures[i] for i in places]
         if mine and all(c.file_name in clocks for c in mine):
-            for place, capture in zip(places, mine, strict=True):
-                moved[place] = _by_clock(capture, clocks[capture.file_name])
+            clock_of |= {place: clocks[c.file_name] for place, c in zip(places, mine, strict=True)}
             continue
         if not are_aligned(mine):
             continue
         starts = session_starts(mine) or []
-        for place, capture, start_ns in zip(places, mine, starts, strict=True):
-            clock = Clock(source=ClockSource.STATED, offset_ns=start_ns - min(starts))
-            moved[place] = _by_clock(capture, clock) if clock.offset_ns else capture
+        for place, start_ns in zip(places, starts, strict=True):
+            if offset_ns := start_ns - min(starts):
+                clock_of[place] = Clock(source=ClockSource.STATED, offset_ns=offset_ns)
+    files = _moved_files(captures, clock_of)
+    return [
+        _by_clock(capture, clock_of[place], files.get(place)) if place in clock_of else capture
+        for place, capture in enumerate(captures)
+    ]
+
+
+def _moved_files(
+    captures: Sequence[RunCapture], clock_of: Mapping[int, Clock]
+) -> dict[int, SpanFile]:
+    """Return the spans of large captures by their clocks; two files are written at a time."""
+    spans = {place: captures[place].tables.spans for place in clock_of}
+    files = {place: file for place, file in spans.items() if isinstance(file, SpanFile)}
+    tasks = [partial(moved_file, f, clock_of[place].aligned) for place, f in files.items()]
+    moved: dict[int, SpanFile] = {}
+    at_once = num_at_once([file.path for file in files.values()])
+    for place, result in zip(files, results_of(tasks, at_once), strict=True):
+        if isinstance(result, AppError):
+            raise result
+        moved[place] = result
     return moved
 
 
@@ -77,8 +100,9 @@ def _extent(tables: CaptureTables) -> tuple[int, int] | None:
     return int(pc.min(spans["start_ns"]).as_py()), int(pc.max(spans["end_ns"]).as_py())
 
 
-def _by_clock(capture: RunCapture, clock: Clock) -> RunCapture:
+def _by_clock(capture: RunCapture, clock: Clock, spans: SpanFile | None) -> RunCapture:
     shift = replace(
         capture.shift, offset_ns=clock.offset_ns, drift=clock.drift, origin_ns=clock.origin_ns
     )
-    return replace(capture, tables=moved_tables(capture.tables, clock.aligned), shift=shift)
+    tables = moved_tables(capture.tables, clock.aligned, spans=spans)
+    return replace(capture, tables=tables, shift=shift)

@@ -52,21 +52,28 @@ def shifted(tables: CaptureTables, shift: Shift) -> CaptureTables:
     return moved(tables, clock.aligned)
 
 
-def moved(tables: CaptureTables, change: Change) -> CaptureTables:
-    """Return the tables with every moment changed."""
-    changes: dict[str, Any] = {}
+def moved(tables: CaptureTables, change: Change, *, spans: SpanFile | None = None) -> CaptureTables:
+    """Return the tables with every moment changed; `spans`: those of a file, changed already."""
+    changes: dict[str, Any] = {} if spans is None else {"spans": spans}
     for name, columns in _MOMENTS.items():
         records = getattr(tables, name)
-        if records is None or not len(records):
+        if records is None or not len(records) or name in changes:
             continue
         if isinstance(records, SpanFile):
-            changes[name] = records.changed(partial(_moved, columns=columns, change=change))
+            changes[name] = moved_file(records, change, columns)
         elif isinstance(records, pa.Table):
             changes[name] = _moved(records, columns, change)
         else:
             values: Mapping[str, Any] = {c: change(records[c].to_numpy()) for c in columns}
             changes[name] = records.assign(**values)
     return replace(tables, **changes)
+
+
+def moved_file(
+    spans: SpanFile, change: Change, columns: Sequence[str] = _MOMENTS["spans"]
+) -> SpanFile:
+    """Return a file of records with every moment changed."""
+    return spans.changed(partial(_moved, columns=columns, change=change))
 
 
 def _moved(table: pa.Table, columns: Sequence[str], change: Change) -> pa.Table:

@@ -1,15 +1,19 @@
 """Traces of several ranks: one clock where they say their own and ran at the same time."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from analysis import side_by_side
 from analysis.assemble import assemble
 from analysis.bundle import load_paths
 from analysis.capture_file import Staging
 from analysis.rundata import AssembledRun
+from analysis.span_file import SpanFile
+from analysis.trace import spans
 
 SECOND_NS = 1_000_000_000
 FIRST_BASE_NS = 1_790_000_000 * SECOND_NS
@@ -59,6 +63,26 @@ def test_ranks_that_ran_together_share_one_clock(tmp_path: Path) -> None:
     assert _starts(run) == [1_003_000, 1_053_000]
     assert "one time axis" in _message(run)
     assert run.summary["num_kernels"] == 6
+
+
+def test_ranks_whose_operations_lie_in_files_are_moved_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spans, "MAX_ROWS_IN_MEMORY", 0)
+    monkeypatch.setattr(side_by_side, "LARGE_BYTES", 0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    paths = [
+        _trace(tmp_path, f"rank{i}", FIRST_BASE_NS + i * SECOND_NS, 1000 - 1_000_000 * i)
+        for i in range(3)
+    ]
+
+    run = _run(tmp_path, paths)
+
+    files = [c.tables.spans for c in run.captures]
+    assert all(isinstance(file, SpanFile) for file in files)
+    tables = [batch for file in files if isinstance(file, SpanFile) for batch in file.batches()]
+    assert [t["start_ns"].to_pylist() for t in tables] == [[1_003_000, 1_103_000, 1_203_000]] * 3
+    assert {t["launch_start_ns"][0].as_py() for t in tables} == {1_000_000}
 
 
 @pytest.mark.parametrize("second_base_ns", [None, FIRST_BASE_NS + 60 * SECOND_NS])
