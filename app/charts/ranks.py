@@ -15,6 +15,7 @@ PARTS = (
 )
 MAX_BARS = 16
 """With more ranks than these their distribution is drawn instead."""
+_FEW_STEPS = 12
 
 
 def rank_bars(ranks: pd.DataFrame) -> Chart:
@@ -70,6 +71,8 @@ def step_skew(steps: pd.DataFrame) -> Chart:
             hovertext=_step_texts(steps, column, name),
         )
     fig.update_yaxes(rangemode="tozero")
+    if len(steps) <= _FEW_STEPS:  # else half steps are marked
+        fig.update_xaxes(dtick=1)
     return fig
 
 

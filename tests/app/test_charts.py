@@ -11,7 +11,7 @@ from analysis.roofline import ceilings
 from analysis.studies import Pivot, Table, run_study
 from analysis.studies.engine.looks import series_colour, value_colours
 from analysis.studies.engine.records import Chart, Value
-from app.charts import compare, kernels, memory, phases, roofline, studies
+from app.charts import compare, kernels, memory, phases, ranks, roofline, studies
 from tests.analysis.compare.views import build_view
 
 NAMES = [
@@ -374,3 +374,13 @@ def test_many_lines_are_drawn_in_panels_where_one_value_has_one_colour() -> None
     assert list(looks[0]) == models and looks[0] == looks[1] == looks[2]
     assert len(set(looks[0].values())) == 3
     assert len({str(p.chart.layout["yaxis"]["range"]) for p in panels}) == 1
+
+
+@pytest.mark.parametrize(("num_steps", "dtick"), [(5, 1), (40, None)])
+def test_no_half_step_is_marked_where_a_run_has_few(num_steps, dtick):
+    columns = {"skew_ns": 1e6, "waited_ns": 2e6, "straggler": 1}
+    steps = pd.DataFrame(
+        {"step": range(num_steps)} | {k: [v] * num_steps for k, v in columns.items()}
+    )
+
+    assert ranks.step_skew(steps).layout["xaxis"].get("dtick") == dtick
