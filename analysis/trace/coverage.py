@@ -75,10 +75,11 @@ def lost_events_warnings(trace: Trace, steps: pd.DataFrame) -> Iterator[CaptureW
         num_lost = int(np.argmin(is_empty[::-1])) if not is_empty.all() else 0
         if not num_lost or is_empty[:-num_lost].mean() > 0.5:
             continue
-        pid = trace.sources.processes[int(str(process))].pid
+        row = int(str(process))
+        whose = f"process {trace.sources.processes[row].pid}" if row >= 0 else "unknown process"
         yield warn(
             "cuda_events_lost",
-            f"process {pid}: the last {num_lost} of {len(own)} steps have no CUDA event, though "
+            f"{whose}: the last {num_lost} of {len(own)} steps have no CUDA event, though "
             "their ranges are there: the profiler lost them. Kernel counts and times of this "
             "process and its rank are of the steps before; steps are compared without these",
         )

@@ -8,10 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.readers.nsys import columns
-from analysis.readers.nsys.export import read_nsys_sqlite
+from analysis.readers.nsys.export import load_nsys, read_nsys_sqlite
 from analysis.span_file import SpanFile, SpanWriter
 from analysis.tables import CaptureTables
 from analysis.trace import spans
+from analysis.trace.coverage import lost_events_warnings
+from analysis.trace.steps import find_steps
 from tests.analysis.readers.nsys_files import NSYS, edited
 
 FRAMES = ("kernels", "phases", "api_calls", "transfers", "gaps", "memory_points")
@@ -113,3 +115,13 @@ def test_steps_whose_cuda_events_the_profiler_lost_are_said(tmp_path: Path) -> N
 
     assert len(lost) == 1 and "the last 1 of 2 steps have no CUDA event" in lost[0]
     assert "cuda_events_lost" not in {w.code for w in whole}
+
+
+def test_lost_steps_of_a_process_that_is_not_known_are_said_of_no_other() -> None:
+    trace = load_nsys(NSYS / "train_bf16.sqlite").trace
+    steps = find_steps(trace).frame
+    lost = steps.assign(process=-1, num_api_calls=[9, 0], num_kernels=[9, 0])
+
+    (warning,) = lost_events_warnings(trace, lost)
+
+    assert warning.message.startswith("unknown process: the last 1 of 2 steps")
