@@ -13,6 +13,7 @@ import streamlit as st
 from analysis.colours import gpu_colour
 from analysis.compare.offered import Offer
 from analysis.history.check import DEFAULT_NEW
+from analysis.history.line import MIN_RUNS
 from app.submit import CPU
 from app.ui import advice_data, cached, compare_data, data, history_data, links, style, trends_view
 from app.ui.format import count, gpu_name, many, noise_floor, switch
@@ -252,8 +253,8 @@ def _card(title: str, icon: str, draw: Callable[[], bool]) -> None:
 
 
 _NOTHING = {
-    "Did anything change?": "No: the newest runs of every job are at their "
-    "level. A job needs seven runs to have a level.",
+    "Did anything change?": f"No: the newest runs of every job with {MIN_RUNS} runs or more are "
+    "at their level.",
     "What would make it faster?": "No experiment is predicted to improve the "
     "newest runs on a GPU enough to try it.",
     "Which is faster?": "No two runs differ in exactly one field yet.",
@@ -261,7 +262,10 @@ _NOTHING = {
 
 
 def _changes() -> bool:
-    """Draw the largest changes of the newest runs; False where there is none."""
+    """Draw the largest changes of the newest runs; False where it is known that none changed."""
+    if not history_data.list_jobs(min_runs=MIN_RUNS):
+        st.caption(f"Not known: no job has the {MIN_RUNS} runs that a change needs.")
+        return True
     changes = history_data.new_changes(DEFAULT_NEW)
     for past, line, change in changes[:MAX_ROWS]:
         word = "worse" if change.is_worse else "better"

@@ -112,7 +112,10 @@ def changes(history: History) -> None:
     for line, change in history.changes:
         places.setdefault((change.before[-1], change.after[0]), []).append((line, change))
     if not places:
-        st.caption("No change: every line is level within its noise.")
+        if max((len(line.points) for line in history.lines), default=0) < MIN_RUNS:
+            st.caption(f"Not known: a change needs {MIN_RUNS} runs.")
+        else:
+            st.caption("No change: every line is level within its noise.")
         return
     for number, moved in enumerate(list(places.values())[:MAX_CHANGES]):
         with st.container(border=True, gap="xxsmall"):

@@ -65,6 +65,21 @@ def test_without_a_repeated_job_the_page_says_what_makes_one(
     )
 
 
+def test_of_three_runs_no_page_says_that_nothing_changed(
+    db: Database,
+    data_dir: DataDir,
+    open_page: Callable[..., AppTest],
+) -> None:
+    store_nights(db, [2.0, 2.01, 2.4])
+
+    trends = texts(open_page())
+    overview = texts(AppTest.from_file(str(ROOT / "app/main.py"), default_timeout=90).run())
+
+    assert "No change" not in trends and "Not known: a change needs 7 runs." in trends
+    assert "No: the newest" not in overview
+    assert "Not known: no job has the 7 runs that a change needs." in overview
+
+
 def texts(at: AppTest) -> str:
     links_shown = [str(link.proto.label) for link in at.get("page_link")]
     return "\n".join([*links_shown, *(str(c.value) for c in at.caption)]).replace("\\", "")
