@@ -268,10 +268,12 @@ def _arch_fix(torch: dict[str, Any]) -> str:
 
 def _tool_check(tool: Tool, needed_for: str, *, has_gpu: bool) -> Check:
     """Return the check of a profiler: on a host without a GPU its absence is not a fault."""
+    if tool.path is None and not has_gpu:
+        found = f"{tool.name} is not installed, and not needed without an NVIDIA GPU"
+        return Check(name=tool.name, is_ok=True, found=found, fix="", needed_for=needed_for)
     found = tool.fault or f"{tool.path} {tool.version}"
-    is_ok = tool.is_usable or (tool.path is None and not has_gpu)
     return Check(
-        name=tool.name, is_ok=is_ok, found=found, fix=tool.fix or "", needed_for=needed_for
+        name=tool.name, is_ok=tool.is_usable, found=found, fix=tool.fix or "", needed_for=needed_for
     )
 
 
