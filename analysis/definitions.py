@@ -218,7 +218,8 @@ _SUMMARY_ROWS: tuple[tuple[str, str, str, str, str, str], ...] = (
      "Model FLOP utilisation: arithmetic of the cost model as a share of the peak rate.",
      "flops / latency / peak FLOP/s of the dtype; above 1 it is an error, not a figure", MODEL),
     ("mbu", "MBU", "fraction",
-     "Model bandwidth utilisation: bytes of the cost model as a share of the memory peak.",
+     "Model bandwidth utilisation: bytes of the cost model as a share of the memory peak "
+     "(measured: the fastest of copying, reading and adding).",
      "bytes / latency / peak B/s; above 1 it is an error, not a figure", MODEL),
     ("num_kernels_without_launch", "Kernels without launch", "",
      "Kernels whose launching call was not recorded.", "count", "nsys capture"),

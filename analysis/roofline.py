@@ -70,15 +70,23 @@ def flops_peak(peaks: Mapping[str, float], gpu_model: str | None, dtype: str) ->
 
 
 def bytes_peak(peaks: Mapping[str, float], gpu_model: str | None) -> Peak | None:
-    """Return the memory ceiling in B/s; None when unknown."""
-    return _peak(peaks, gpu_model, "copy_bytes_per_s")
+    """Return the memory ceiling in B/s; None when unknown.
+
+    The fastest that was measured of copying, reading and adding; of older measurements the copy.
+    """
+    return _peak(peaks, gpu_model, *_MEMORY_PEAKS)
 
 
-def _peak(peaks: Mapping[str, float], gpu_model: str | None, name: str) -> Peak | None:
+_MEMORY_PEAKS = ("memory_bytes_per_s", "copy_bytes_per_s")
+
+
+def _peak(peaks: Mapping[str, float], gpu_model: str | None, *names: str) -> Peak | None:
+    """Return the peak of the first of these names that is known, measured before datasheet."""
     for source, rates in ((MEASURED, peaks), (DATASHEET, datasheet_peaks(gpu_model))):
-        value = rates.get(name)
-        if value is not None and value > 0:
-            return Peak(value=float(value), source=source)
+        for name in names:
+            value = rates.get(name)
+            if value is not None and value > 0:
+                return Peak(value=float(value), source=source)
     return None
 
 
@@ -236,7 +244,7 @@ def ceilings(peaks: Mapping[str, float], gpu_model: str | None, dtype: str) -> p
     rows = []
     for source, rates in ((MEASURED, peaks), (DATASHEET, datasheet_peaks(gpu_model))):
         flops = rates.get(f"gemm_{dtype}_flops_per_s")
-        memory = rates.get("copy_bytes_per_s")
+        memory = next((rates[name] for name in _MEMORY_PEAKS if rates.get(name)), None)
         if flops and memory:
             rows.append((source, dtype, float(memory), float(flops), float(flops) / float(memory)))
     return pd.DataFrame(rows, columns=list(CEILING_COLUMNS))

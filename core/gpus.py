@@ -148,13 +148,14 @@ def find_gpu(model: str) -> GpuFacts | None:
 def datasheet_peaks(model: str | None) -> dict[str, float]:
     """Return the datasheet's rates under the names of measured peaks; {} for an unknown model.
 
-    `copy_bytes_per_s` (B/s) and `gemm_DTYPE_flops_per_s` (FLOP/s, dense).
+    `copy_bytes_per_s`, `memory_bytes_per_s` (B/s) and `gemm_DTYPE_flops_per_s` (FLOP/s, dense).
     """
     facts = find_gpu(model or "")
     if facts is None:
         return {}
     rates = {f"gemm_{d}_flops_per_s": rate for d, rate in facts.flops_per_s.items()}
-    return {"copy_bytes_per_s": float(facts.memory_bytes_per_s), **rates}
+    memory = float(facts.memory_bytes_per_s)
+    return {"copy_bytes_per_s": memory, "memory_bytes_per_s": memory, **rates}
 
 
 @lru_cache(maxsize=4096)

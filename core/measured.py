@@ -16,7 +16,7 @@ def peak_table(facts: Mapping[str, Any]) -> str:
     at_clock = f", SM clock up to {clocks['max']:.0f} MHz" if "max" in clocks else ""
     lines = [f"{facts['device']}, {facts['measured_at']}{at_clock}"]
     for name, record in facts["peaks"].items():
-        divisor, unit = UNITS[record["unit"]]
+        divisor, unit = (1e12, "TOP/s") if "int8" in name else UNITS[record["unit"]]
         share = f"  {record['value'] / sheet[name]:4.0%} of datasheet" if name in sheet else ""
         lines.append(f"  {name:24} {record['value'] / divisor:10.3f} {unit:8}{share}".rstrip())
     lines += [f"  {name:24} not measured: {why}" for name, why in facts["skipped"].items()]

@@ -101,7 +101,7 @@ NOISE_PROCESSES = 6
 CPU_GEMM_SIZE = 1024
 GPU_GEMM_SIZE = 8192
 CPU_COPY_BYTES = 256 << 20
-GPU_COPY_BYTES = 1 << 30
+GPU_COPY_BYTES = 4 << 30
 MEMORY_SHARE_FRAC = 0.2
 """At most this part of the free memory is used for one operand."""
 LAUNCHES = 2000
@@ -196,7 +196,8 @@ def measure_peaks() -> dict[str, Any]:
     peaks: dict[str, dict[str, Any]] = {}
     skipped: dict[str, str] = {}
     jobs: dict[str, tuple[str, Callable[[], float]]] = {
-        "copy_bytes_per_s": ("B/s", lambda: _copy_rate(timer))
+        "copy_bytes_per_s": ("B/s", lambda: _copy_rate(timer)),
+        "memory_bytes_per_s": ("B/s", lambda: _memory_rate(timer)),
     }
     for dtype in _gemm_dtypes(timer):
         jobs[f"gemm_{dtype}_flops_per_s"] = ("FLOP/s", partial(_gemm_rate, timer, dtype))
@@ -219,57 +220,100 @@ def measure_peaks() -> dict[str, Any]:
 
 
 def _gemm_dtypes(timer: Timer) -> tuple[str, ...]:
-    return ("fp32", "tf32", "bf16", "fp16", "fp8") if timer.on_gpu else ("fp32",)
+    return ("fp32", "tf32", "bf16", "fp16", "fp8", "int8") if timer.on_gpu else ("fp32",)
+
+
+def _num_copy_bytes(timer: Timer) -> int:
+    wanted = GPU_COPY_BYTES if timer.on_gpu else CPU_COPY_BYTES
+    return min(wanted, int(timer.free_bytes() * MEMORY_SHARE_FRAC)) // 4 * 4
 
 
 def _copy_rate(timer: Timer) -> float:
     """Return bytes read plus bytes written per second of a device-to-device copy."""
     import torch
 
-    wanted = GPU_COPY_BYTES if timer.on_gpu else CPU_COPY_BYTES
-    size = min(wanted, int(timer.free_bytes() * MEMORY_SHARE_FRAC))
+    size = _num_copy_bytes(timer)
     source = torch.ones(size, dtype=torch.uint8, device=timer.device)
     target = torch.empty_like(source)
     return 2 * size / timer.median_s(lambda: target.copy_(source))
 
 
-def _gemm_rate(timer: Timer, dtype: str) -> float:
-    """Return 2 n^3 over the time of a square product; random data, since zeros run faster."""
+def _memory_rate(timer: Timer) -> float:
+    """Return the most bytes moved per second by a copy, a sum (it only reads) and an addition."""
     import torch
 
+    size = _num_copy_bytes(timer)
+    a = torch.ones(size // 4, device=timer.device)
+    b = torch.ones_like(a)
+    return max(
+        2 * size / timer.median_s(lambda: b.copy_(a)),
+        size / timer.median_s(a.sum),
+        3 * size / timer.median_s(lambda: torch.add(a, b, out=b)),
+    )
+
+
+def _gemm_rate(timer: Timer, dtype: str) -> float:
+    """Return the fastest rate of square products: 2 n^3 over the time of one.
+
+    Random data, since zeros run faster. Which size and which layout of the operands is fastest
+    depends on GPU and dtype, so that all four layouts are tried, and the best one again at twice
+    the size.
+    """
     size = GPU_GEMM_SIZE if timer.on_gpu else CPU_GEMM_SIZE
     while size > 512 and 4 * size * size > timer.free_bytes() * MEMORY_SHARE_FRAC:
         size //= 2
-    kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
-    kind = kinds.get(dtype, torch.float32)
-    a = torch.randn(size, size, device=timer.device).to(kind)
-    b = torch.randn(size, size, device=timer.device).to(kind)
-    flops = 2 * size**3
-    if dtype == "fp8":
-        return flops / timer.median_s(_fp8_product(a, b))
+    layouts = _GEMM_LAYOUTS if dtype not in ("fp8", "int8") else _GEMM_LAYOUTS[1:2]
+    rate, layout = max((_product_rate(timer, dtype, size, layout), layout) for layout in layouts)
+    if timer.on_gpu and 4 * (2 * size) ** 2 <= timer.free_bytes() * MEMORY_SHARE_FRAC:
+        rate = max(rate, _product_rate(timer, dtype, 2 * size, layout))
+    return rate
+
+
+_GEMM_LAYOUTS = ((False, False), (False, True), (True, False), (True, True))
+"""Whether the left and the right operand lie transposed in memory."""
+
+
+def _product_rate(timer: Timer, dtype: str, size: int, layout: tuple[bool, bool]) -> float:
+    """Return the operations per second of one product of two random size x size matrices."""
+    import torch
+
+    def operand(*, is_transposed: bool) -> Any:
+        values = torch.randn(size, size, device=timer.device)
+        if dtype == "int8":
+            values = values.mul_(40).clamp_(-127, 127)  # most of the range, as quantised weights
+        made = values.to(getattr(torch, _GEMM_KINDS.get(dtype, "float32")))
+        return made.t() if is_transposed else made
+
+    a, b = (operand(is_transposed=t) for t in layout)
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
-    out = torch.empty(size, size, device=timer.device, dtype=kind)
     try:
-        return flops / timer.median_s(lambda: torch.mm(a, b, out=out))
+        return 2 * size**3 / timer.median_s(_product(dtype, a, b))
     finally:
         torch.set_float32_matmul_precision(before)
 
 
-def _fp8_product(a: Any, b: Any) -> Callable[[], Any]:
+_GEMM_KINDS = {"bf16": "bfloat16", "fp16": "float16", "fp8": "float8_e4m3fn", "int8": "int8"}
+"""PyTorch's names of the types that are not float32."""
+
+
+def _product(dtype: str, a: Any, b: Any) -> Callable[[], Any]:
     import torch
 
-    unit_scale = torch.ones((), device=a.device)
-    left = a.to(torch.float8_e4m3fn)
-    right = b.to(torch.float8_e4m3fn).t().contiguous().t()
-    return lambda: torch._scaled_mm(
-        left,
-        right,
-        scale_a=unit_scale,
-        scale_b=unit_scale,
-        out_dtype=torch.bfloat16,
-        use_fast_accum=True,
-    )
+    if dtype == "int8":
+        return lambda: torch._int_mm(a, b)
+    if dtype == "fp8":
+        unit_scale = torch.ones((), device=a.device)
+        return lambda: torch._scaled_mm(
+            a,
+            b,
+            scale_a=unit_scale,
+            scale_b=unit_scale,
+            out_dtype=torch.bfloat16,
+            use_fast_accum=True,
+        )
+    out = torch.empty(a.shape[0], b.shape[1], device=a.device, dtype=a.dtype)
+    return lambda: torch.mm(a, b, out=out)
 
 
 def _launch_ns(timer: Timer) -> float:

@@ -32,6 +32,13 @@ def test_the_datasheet_stands_in_and_is_named():
     assert found.mfu_peak.source == "datasheet"
 
 
+def test_the_memory_peak_is_the_fastest_that_was_measured_not_the_copy():
+    peaks = PEAKS | {"memory_bytes_per_s": 3.2e12}
+    found = utilisation(cost=COST, latency_ns=1e6, peaks=peaks, gpu_model=H100)
+    assert found.mbu == pytest.approx(1.5 / 3.2)
+    assert ceilings(peaks, H100, "bf16")["bytes_per_s"].to_list() == [3.2e12, 3.35e12]
+
+
 @pytest.mark.parametrize(
     ("cost", "latency_ns", "model"),
     [

@@ -2,11 +2,13 @@
 
 import json
 from importlib.util import find_spec
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from core.measured import peak_table
-from worker.measure import main, measure, noise_floor
+from worker.measure import Timer, _gemm_rate, main, measure, noise_floor
 from worker.passes import GpuTarget
 from worker.targets import cpu_target
 
@@ -41,6 +43,27 @@ def test_table_shows_unit_and_share_of_the_datasheet() -> None:
     assert "gemm_fp8" in text
 
 
+def test_a_gemm_peak_is_that_of_the_fastest_layout_and_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rates = {
+        (8192, (False, False)): 680.0,
+        (8192, (False, True)): 690.0,
+        (8192, (True, False)): 670.0,
+        (8192, (True, True)): 685.0,
+        (16384, (False, True)): 702.0,
+    }
+    monkeypatch.setattr(
+        "worker.measure._product_rate", lambda _, dtype, size, layout: rates[size, layout]
+    )
+    timer = SimpleNamespace(on_gpu=True, free_bytes=lambda: 140 << 30)
+    small = SimpleNamespace(on_gpu=True, free_bytes=lambda: 3 << 30)
+
+    assert _gemm_rate(cast(Timer, timer), "bf16") == 702.0
+    assert _gemm_rate(cast(Timer, timer), "fp8") == 702.0
+    assert _gemm_rate(cast(Timer, small), "bf16") == 690.0
+
+
 @pytest.mark.timeout(180)
 def test_cpu_figures_are_measured_and_kept_with_their_date(
     tmp_path: object,
@@ -56,6 +79,7 @@ def test_cpu_figures_are_measured_and_kept_with_their_date(
     (facts,) = json.loads(capsys.readouterr().out)["measured"]
     assert {name: record["unit"] for name, record in facts["peaks"].items()} == {
         "copy_bytes_per_s": "B/s",
+        "memory_bytes_per_s": "B/s",
         "gemm_fp32_flops_per_s": "FLOP/s",
     }
     assert min(record["value"] for record in facts["peaks"].values()) > 0
