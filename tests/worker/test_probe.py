@@ -130,6 +130,17 @@ def test_clock_that_the_gpu_does_not_tell_is_absent() -> None:
     assert "power_w" not in summary
 
 
+def test_clocks_while_the_program_only_starts_do_not_count() -> None:
+    idle = {"sm_clock_mhz": 345.0, "power_w": 75.0, "throttle_mask": 0x1}
+    busy = {"sm_clock_mhz": 1980.0, "power_w": 420.0, "throttle_mask": 0x0}
+
+    summary = summarise([idle] * 15 + [busy] * 3)
+
+    assert summary["sm_clock_mhz"] == {"min": 1980.0, "median": 1980.0, "max": 1980.0}
+    assert (summary["num_samples"], summary["num_idle_samples"]) == (18, 15)
+    assert summarise([idle])["sm_clock_mhz"]["median"] == 345.0
+
+
 @pytest.mark.parametrize(
     ("acts", "said"),
     [

@@ -1,6 +1,7 @@
 """The top of a run's page: what it is, what limits it, the headline numbers, the clocks."""
 
 from collections.abc import Sequence
+from statistics import median
 
 import pandas as pd
 import streamlit as st
@@ -287,9 +288,13 @@ def clocks(view: RunView) -> None:
 def _line(clean: list[PassClocks], slowed: list[PassClocks]) -> str:
     """Return the clean pass in one line: typical clock, warmest, most power, throttling."""
     parts = []
-    clocks_mhz = [p.sm_clock_mhz.median for p in clean if p.sm_clock_mhz]
-    if clocks_mhz:
-        parts.append(f"SM clock {sorted(clocks_mhz)[len(clocks_mhz) // 2]:.0f} MHz")
+    if clocks_mhz := [p.sm_clock_mhz for p in clean if p.sm_clock_mhz]:
+        middle = Reading(
+            least=min(c.least for c in clocks_mhz),
+            median=median(c.median for c in clocks_mhz),
+            greatest=max(c.greatest for c in clocks_mhz),
+        )
+        parts.append(f"SM clock {_text(middle)} MHz")
     for name, unit in (("temperature_c", "\u00b0C"), ("power_w", "W")):
         readings = [r for p in clean if (r := getattr(p, name))]
         if readings:
