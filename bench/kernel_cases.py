@@ -278,7 +278,7 @@ def section_moe() -> Iterator[Row]:
     import torch
 
     from workloads.kernels.moe_regroup import regroup
-    from workloads.models.routing import regroup_by_sort, route
+    from workloads.moe_routing import regroup_by_sort, route
 
     tokens, experts, top_k = 32_768, 64, 2
     logits = torch.randn((tokens, experts), device="cuda")

@@ -1,15 +1,39 @@
 """The numbers that a program prints, found by the patterns of its job. Standard library only."""
 
 import json
+import math
+import re
 import statistics
 import subprocess
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from captures.contents import open_plain
+from core.errors import CaptureError
 from core.metric_patterns import BETTER, metric_name, metric_pattern
 from core.python import module_command, with_rooms
 from worker.environment import job_environment
+
+MAX_VALUES = 1_000_000
+MAX_LINE_BYTES = 10_000
+"""A longer line is looked through in parts."""
+
+
+def values_of(pattern: re.Pattern[str], files: list[Path]) -> list[float]:
+    """Return the finite numbers in the pattern's group, in the order of files and lines."""
+    values: list[float] = []
+    for path in files:
+        with suppress(OSError, CaptureError), open_plain(path) as file:
+            while len(values) < MAX_VALUES and (line := file.readline(MAX_LINE_BYTES)):
+                for text in pattern.findall(line.decode(errors="replace")):
+                    with suppress(ValueError):
+                        value = float(text.replace(",", "").replace("_", ""))
+                        values += [value] if math.isfinite(value) else []
+    return values
+
 
 METRICS_LIMIT_S = 60.0
 """So long may a job's patterns look through what its program printed."""
@@ -42,7 +66,7 @@ def _printed_values(patterns: Sequence[str], files: Sequence[Path]) -> list[list
 
     In a process of its own: a pattern such as `(a+)+b` may take years, and nothing stops it here.
     """
-    command = module_command("worker.printed", json.dumps(list(patterns)), *map(str, files))
+    command = module_command("worker.program_metrics", json.dumps(list(patterns)), *map(str, files))
     try:
         done = subprocess.run(
             command,
@@ -55,3 +79,14 @@ def _printed_values(patterns: Sequence[str], files: Sequence[Path]) -> list[list
     except (subprocess.TimeoutExpired, ValueError):
         return None
     return values
+
+
+def main() -> int:
+    patterns, *files = sys.argv[1:]
+    found = [values_of(re.compile(text), [Path(f) for f in files]) for text in json.loads(patterns)]
+    sys.stdout.write(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

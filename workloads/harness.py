@@ -25,8 +25,14 @@ from workloads.measure.passes import (
     surround,
 )
 from workloads.measure.ranks import join_ranks, late, ranks_environment
-from workloads.measure.timing import measure, synchronize, warm_up
-from workloads.measure.turn import COMPILES_WITHOUT_TRIALS, Turn, is_shared
+from workloads.measure.timing import (
+    COMPILES_WITHOUT_TRIALS,
+    Turn,
+    is_shared,
+    measure,
+    synchronize,
+    warm_up,
+)
 from workloads.program import Context, Metric, Program, Timings
 from workloads.spec import CommonParams, ParallelParams, WorkloadSpec
 

@@ -15,7 +15,6 @@ from analysis.compare.gpus import make_scoreboard, scaling_of
 from analysis.compare.kernels import match_kernels
 from analysis.compare.labels import WORDS, RanOn, device_of
 from analysis.compare.metrics import Metric
-from analysis.compare.operators import operator_waterfall
 from analysis.compare.records import (
     Comparison,
     Difference,
@@ -24,7 +23,7 @@ from analysis.compare.records import (
     Pair,
     Waterfall,
 )
-from analysis.compare.waterfall import make_waterfall, representative
+from analysis.compare.waterfall import make_waterfall, operator_waterfall, representative
 from analysis.per_step import common_basis
 from analysis.runview import RunView
 from core.errors import UserError

@@ -14,6 +14,7 @@ from analysis.export.svg import (
     waterfall_svg,
 )
 from analysis.studies.engine.drawn import (
+    chart_colours,
     drawn_rows,
     field_title,
     is_by_row,
@@ -22,7 +23,6 @@ from analysis.studies.engine.drawn import (
 )
 from analysis.studies.engine.fields import sort_key
 from analysis.studies.engine.fits import TAIL_POINTS
-from analysis.studies.engine.looks import chart_colours
 from analysis.studies.engine.records import Pivot, StudyTable, Table
 from core.numbers import decimal
 

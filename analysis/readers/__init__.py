@@ -111,7 +111,7 @@ def _reader(
     elif kind is CaptureKind.NCU_LOG:
         from analysis.readers.ncu.log import read_ncu_log as reader
     elif kind is CaptureKind.NCU_SOURCE:
-        from analysis.readers.ncu.source import read_ncu_source as reader
+        from analysis.readers.ncu.details import read_ncu_source as reader
     elif kind is CaptureKind.TORCH_TRACE:
         from analysis.readers.torch_trace.read import read_torch_trace
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis.colours import NEUTRAL
 from analysis.studies import Table
-from analysis.studies.engine.looks import value_colours
+from analysis.studies.engine.drawn import value_colours
 from app.pictures import Thumbnail
 
 WIDTH, HEIGHT = 240, 84

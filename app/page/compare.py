@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app.ui import compare_data, data, links, style
+from app.ui import data, links, style
 from app.ui.compare import curves, detail, follow_up, head, several
 from app.ui.widgets import said_plainly
 
@@ -22,10 +22,10 @@ if not a or not b:
     head.offered()
     st.stop()
 with said_plainly():
-    sides = head.repeats(*compare_data.resolve_sides(a, b))
+    sides = head.repeats(*data.resolve_sides(a, b))
     ids_a, ids_b = sides.a, sides.b
     views_a, views_b = data.fetch_views(ids_a), data.fetch_views(ids_b)
-    found = compare_data.fetch_comparison(ids_a, ids_b, metric)
+    found = data.fetch_comparison(ids_a, ids_b, metric)
 
 whole, all_a, all_b = found, views_a, views_b
 head.names(found, views_a, views_b)
@@ -34,7 +34,7 @@ if found.pairs:
     pair = several.chosen(found.pairs)
     ids_a, ids_b = pair.a.run_ids, pair.b.run_ids
     views_a, views_b = data.fetch_views(ids_a), data.fetch_views(ids_b)
-    found = compare_data.fetch_comparison(ids_a, ids_b, metric)
+    found = data.fetch_comparison(ids_a, ids_b, metric)
 head.verdict(found)
 follow_up.repeats(whole, all_a, all_b)
 follow_up.isolate(found, views_a, views_b)

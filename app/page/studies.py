@@ -2,12 +2,12 @@
 
 import streamlit as st
 
-from app.ui import study_data, study_gallery, study_view
+from app.ui import study_data, study_view
 from app.ui.widgets import said_plainly
 
 st.title("Studies")
 if "name" not in st.query_params:
-    study_gallery.gallery()
+    study_view.gallery()
     st.stop()
 name, query, published, every = study_view.inputs()
 with said_plainly():

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app.ui import history_data, trends_view
+from app.ui import data, trends_view
 from app.ui.widgets import said_plainly
 
 st.title("Trends")
@@ -11,7 +11,7 @@ with said_plainly():
 if job is None:
     trends_view.nothing()
     st.stop()
-found = history_data.fetch_history(job)
+found = data.fetch_history(job)
 trends_view.head(found)
 trends_view.lines(found)
 trends_view.changes(found)

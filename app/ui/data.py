@@ -1,16 +1,228 @@
-"""Runs, GPUs and what this server holds, as pages read them; no page opens the database itself."""
+"""What pages read of runs, jobs, comparisons, spans and GPUs; no page opens the database itself."""
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import streamlit as st
 
-from analysis.runview import RunView
-from app.api.cleanup import disk_state
-from app.ui.cached import database, until_changed, until_written
+from analysis.compare.offered import MeasuredRun, Offer, offers
+from analysis.compare.records import Difference
+from analysis.history.line import MIN_RUNS, Change, History, Line
+from analysis.runview import Job, RunView
+from app.api.watch import disk_state
+from app.history import load_history, what_changed
+from app.ui.cached import database, until_changed, until_written, written_ns
+from app.ui.timeline.load import Place, Timeline, load_host_rows, load_timeline, num_host_rows
+from app.ui.timeline.window import Window, window
 from core.config import DataDir, data_dir
+from core.errors import AppError
 from core.spec import JobSpec
-from db import fetch, runs, status
+from db import fetch, history, runs, status
+from db.history import Begun
+
+if TYPE_CHECKING:
+    from analysis.compare.labels import RanOn
+
+
+@until_changed(st.cache_data, max_entries=4)
+def begun_comparisons() -> list[Begun]:
+    """Return the newest comparisons begun by running two jobs alternately."""
+    with database() as db:
+        return history.begun_comparisons(db)
+
+
+MAX_OFFERED_FROM = 400
+
+
+@until_changed(st.cache_data, max_entries=4)
+def offered_comparisons(limit: int = 12) -> tuple[Offer, ...]:
+    """Return the groups of stored runs that differ in one field."""
+    with database() as db:
+        rows = runs.list_rows(db, "status:done", limit=MAX_OFFERED_FROM)
+    measured = [
+        MeasuredRun(
+            run_id=row["id"],
+            workload=row["workload"],
+            gpu_model=row.get("gpu_model", ""),
+            params=row["params"],
+        )
+        for row in rows
+        if row.get("workload")
+    ]
+    return offers(measured, limit=limit)
+
+
+def resolve_side(text: str) -> tuple[str, ...]:
+    """Return the runs of one side: ids or names with commas between, or a filter; UserError."""
+    with database() as db:
+        return tuple(runs.resolve_runs(db, text))
+
+
+def resolve_sides(a: str, b: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the runs of both sides; side A may be `last:N`, good runs of B's job. UserError."""
+    side_b = resolve_side(b)
+    with database() as db:
+        return tuple(history.resolve_base(db, a, side_b)), side_b
+
+
+@until_changed(st.cache_resource, max_entries=32, show_spinner="Comparing")
+def fetch_comparison(a: tuple[str, ...], b: tuple[str, ...], metric: str) -> Any:
+    """Return the comparison of two sides (analysis.compare.Comparison); UserError."""
+    from analysis.compare import compare
+
+    return compare(fetch_views(a), fetch_views(b), metric=metric)
+
+
+def metric_names(a: str, b: str) -> "tuple[list[str], RanOn]":
+    """Return the metrics that both sides have, and where these ran.
+
+    The most telling metric is first; latency is last where a side has none. What is stored a second
+    time under another name (`kernel_time_ns`) is left out.
+    """
+    try:
+        ids = (
+            resolve_sides(a, b) if a and b else tuple(resolve_side(text) for text in (a, b) if text)
+        )
+        return _metric_names(ids)
+    except AppError:
+        return ["latency"], "gpu"
+
+
+@until_changed(st.cache_data, max_entries=64)
+def _metric_names(ids: tuple[tuple[str, ...], ...]) -> "tuple[list[str], RanOn]":
+    from analysis.compare.labels import device_of
+    from analysis.compare.metrics import common
+    from analysis.definitions import COMPARED
+
+    sides = [fetch_views(side) for side in ids]
+    names = common(*sides) if len(sides) == 2 else []
+    again = {definition.key for definition in COMPARED.values()} - set(COMPARED)
+    names = [n for n in names if n not in again and not n.startswith("latency_")]
+    device = device_of([view for side in sides for view in side])
+    return names if "latency" in names else [*names, "latency"], device
+
+
+KeptTimeline = tuple[Timeline, Window]
+
+
+@st.cache_resource(ttl=1800, max_entries=3, show_spinner="Reading the timeline")
+def _timeline(
+    paths: tuple[str, ...], changed_ns: tuple[int, ...], ranks: tuple[tuple[Place, int], ...]
+) -> KeptTimeline | None:
+    timeline = load_timeline(tuple(Path(p) for p in paths), dict(ranks))
+    return None if timeline is None else (timeline, window(timeline))
+
+
+def fetch_timeline(view: RunView) -> KeptTimeline | None:
+    """Return a run's spans and the window of all of them; None when there are none.
+
+    Both stay in memory for the last three runs: the first view of a long run is merged once.
+    """
+    paths = tuple(p for p in view.span_paths if p.exists())
+    changed_ns = tuple(written_ns(p) for p in paths)
+    return _timeline(tuple(map(str, paths)), changed_ns, _ranks_of_spans(view))
+
+
+@until_changed(st.cache_data, max_entries=8)
+def _phase_kernels(run_id: str, changed_ns: tuple[int, ...]) -> Any:
+    from analysis.per_step import phase_kernels
+
+    view = fetch_view(run_id)
+    return phase_kernels([p for p in view.span_paths if p.exists()], view.by_step.steps)
+
+
+def fetch_phase_kernels(view: RunView) -> tuple[pd.DataFrame, int | None]:
+    """Return a run's kernels by phase and how many steps they are the mean of; None: totals."""
+    changed_ns = tuple(written_ns(p) for p in view.span_paths if p.exists())
+    frame, num_steps = _phase_kernels(view.run.id, changed_ns)
+    return frame, num_steps
+
+
+@st.cache_resource(ttl=1800, max_entries=3, show_spinner="Reading host calls")
+def _host_rows(paths: tuple[str, ...], changed_ns: tuple[int, ...]) -> KeptTimeline | None:
+    timeline = load_host_rows(tuple(Path(p) for p in paths))
+    return None if timeline is None else (timeline, window(timeline))
+
+
+def fetch_host_rows(view: RunView) -> KeptTimeline | None:
+    """Return the activity of a run's host threads, as lanes; None if it was not stored."""
+    paths = tuple(p for p in view.span_paths if p.exists())
+    return _host_rows(tuple(map(str, paths)), tuple(written_ns(p) for p in paths))
+
+
+def count_host_rows(view: RunView) -> int:
+    """Return how many API calls, operators and functions of host threads a run keeps."""
+    return num_host_rows(tuple(p for p in view.span_paths if p.exists()))
+
+
+def _ranks_of_spans(view: RunView) -> tuple[tuple[Place, int], ...]:
+    """Return the rank of each file of spans and GPU in it; () for a run of one rank."""
+    rows = view.ranks.get("ranks", [])
+    stored = view.captures[view.captures["spans_path"].notna()]
+    files = dict(zip(stored["file_name"], stored["spans_path"], strict=True))
+    return tuple(
+        ((Path(files[row["file_name"]]).name, row["device"]), row["rank"])
+        for row in rows
+        if len(rows) > 1 and row["file_name"] in files
+    )
+
+
+def timeline_window(kept: KeptTimeline, asked: tuple[float, float] | None) -> Window:
+    """Return a window with a margin of half its width, so that small pans need no request."""
+    timeline, whole = kept
+    if asked is None:
+        return whole
+    margin = (asked[1] - asked[0]) / 2
+    return window(timeline, asked[0] - margin, asked[1] + margin)
+
+
+@until_changed(st.cache_data, max_entries=8)
+def list_jobs(query: str = "", *, min_runs: int = 2) -> list[Job]:
+    """Return jobs measured more than once, the newest first; QuerySyntaxError."""
+    with database() as db:
+        return history.jobs(db, query or None, min_runs=min_runs)
+
+
+@st.cache_resource(ttl=1800, max_entries=256, show_spinner=False)
+def _history(_job: Job, key: tuple[str, str, int, str, str]) -> History:
+    with database() as db:
+        return load_history(db, data_dir(), _job)
+
+
+def fetch_history(job: Job) -> History:
+    """Return a job's lines over time; recomputed when a run is added or deleted."""
+    place = str(data_dir().db_path)
+    return _history(
+        job, (place, f"{job.key} {job.gpu_model}", job.num_runs, job.newest_at, job.name)
+    )
+
+
+@st.cache_resource(ttl=1800, max_entries=256, show_spinner=False)
+def _what_changed(_change: Change, key: tuple[str, str, str]) -> tuple[Difference, ...]:
+    with database() as db:
+        return what_changed(db, data_dir(), _change)
+
+
+def fetch_differences(change: Change) -> tuple[Difference, ...]:
+    """Return what differs between the last run before a change and the first after it."""
+    place = str(data_dir().db_path)
+    return _what_changed(change, (place, change.before[-1], change.after[0]))
+
+
+MAX_WATCHED_JOBS = 100
+
+
+def new_changes(num_new: int) -> list[tuple[History, Line, Change]]:
+    """Return what changed in the newest runs of the newest jobs, the largest change first."""
+    jobs = list_jobs(min_runs=MIN_RUNS)[:MAX_WATCHED_JOBS]
+    changes = [
+        (past, line, change)
+        for past in map(fetch_history, jobs)
+        for line in past.lines
+        if (change := line.since(num_new)) is not None
+    ]
+    return sorted(changes, key=lambda f: -abs(f[2].percent))
 
 
 @until_changed(st.cache_resource, max_entries=48)

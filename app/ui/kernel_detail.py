@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis.runview import RunView
-from app.ui import span_data, style
+from app.ui import data, style
 from app.ui.format import count, duration, percent
 from app.ui.widgets import plain_markdown
 
@@ -47,7 +47,7 @@ def kernel_detail(view: RunView, kernel: pd.Series) -> None:
         ("class", f"{kernel['category']}, {kernel['origin']}, by rule {kernel['rule']}"),
         ("whole capture", f"{sums} in launches of every shape"),
     ]
-    phases, _ = span_data.fetch_phase_kernels(view)
+    phases, _ = data.fetch_phase_kernels(view)
     own = phases[(phases["name"] == name) & (phases["phase"] != "")]
     if len(own):
         whole = float(own["total_ns"].sum()) or 1.0

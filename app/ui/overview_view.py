@@ -15,7 +15,7 @@ from analysis.compare.offered import Offer
 from analysis.history.check import DEFAULT_NEW
 from analysis.history.line import MIN_RUNS
 from app.submit import CPU
-from app.ui import advice_data, cached, compare_data, data, history_data, links, style, trends_view
+from app.ui import advice_data, cached, data, links, style, trends_view
 from app.ui.format import count, gpu_name, many, noise_floor, switch
 from app.ui.queue_view import progress_of
 from app.ui.run.advice import prediction_text
@@ -174,7 +174,7 @@ def against_baselines() -> None:
 
 
 def _change(baseline_id: str, run_id: str) -> dict[str, str]:
-    comparison = compare_data.fetch_comparison((baseline_id,), (run_id,), "latency")
+    comparison = data.fetch_comparison((baseline_id,), (run_id,), "latency")
     change = f"{100 * (comparison.ratio - 1):+.1f} %" if comparison.ratio else "\u2014"
     return {
         "run": comparison.b.label,
@@ -263,10 +263,10 @@ _NOTHING = {
 
 def _changes() -> bool:
     """Draw the largest changes of the newest runs; False where it is known that none changed."""
-    if not history_data.list_jobs(min_runs=MIN_RUNS):
+    if not data.list_jobs(min_runs=MIN_RUNS):
         st.caption(f"Not known: no job has the {MIN_RUNS} runs that a change needs.")
         return True
-    changes = history_data.new_changes(DEFAULT_NEW)
+    changes = data.new_changes(DEFAULT_NEW)
     for past, line, change in changes[:MAX_ROWS]:
         word = "worse" if change.is_worse else "better"
         st.page_link(
@@ -304,7 +304,7 @@ def _experiments() -> bool:
 
 def _comparisons() -> bool:
     """Draw comparisons that someone began, then those that the runs offer; False without any."""
-    begun = compare_data.begun_comparisons()[:2]
+    begun = data.begun_comparisons()[:2]
     for two in begun:
         waiting = f", {two.num_waiting} waiting" if two.num_waiting else ""
         st.page_link(
@@ -314,7 +314,7 @@ def _comparisons() -> bool:
             ),
             query_params={"a": ",".join(two.a), "b": ",".join(two.b)},
         )
-    offered = compare_data.offered_comparisons(MAX_ROWS)[: MAX_ROWS - len(begun)]
+    offered = data.offered_comparisons(MAX_ROWS)[: MAX_ROWS - len(begun)]
     for offer in offered:
         link_of(offer)
     if offered:

@@ -35,7 +35,7 @@ _ENDED = "status:done,oom"
 def fetch_study(name: str, query: str, published: bool, every: bool) -> OpenedStudy:
     """Return a study of the newest runs that match, of one grid unless `every`; UserError."""
     from analysis.studies import find_study, run_study
-    from analysis.studies.engine.opening import one_grid, taking_part
+    from analysis.studies.engine.run import one_grid, taking_part
     from app.kept import MAX_STUDY_RUNS
 
     study = find_study(name)

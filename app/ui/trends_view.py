@@ -10,7 +10,7 @@ from analysis.history.check import amount, seen_text
 from analysis.history.line import MIN_RUNS, Change, History, Line, meaning
 from analysis.runview import Job
 from app.charts.trends import over_time
-from app.ui import history_data, links, style
+from app.ui import data, links, style
 from app.ui.format import gpu_name, many, percent, switch, when
 from app.ui.tables import show_table
 from app.ui.widgets import chart, linked_select, plain_markdown
@@ -31,9 +31,7 @@ def inputs() -> Job | None:
         bind="query-params",
         placeholder="all, or workload:decode gpu:H100",
     )
-    jobs = sorted(
-        history_data.list_jobs(query or ""), key=lambda job: (-job.num_timed, -job.num_runs)
-    )
+    jobs = sorted(data.list_jobs(query or ""), key=lambda job: (-job.num_timed, -job.num_runs))
     known = {f"{job.key} {job.gpu_model}".strip(): job for job in jobs}
     if not known:
         return None
@@ -130,7 +128,7 @@ def _place(moved: Sequence[tuple[Line, Change]], number: int) -> None:
     first, last = line.points[change.index], line.points[change.index - 1]
     texts = [_moved(*change_of_line) for change_of_line in moved]
     st.html(f'{" ".join(texts)} <span class="wb-muted">{when(first.at)}</span>')
-    differs = history_data.fetch_differences(change)
+    differs = data.fetch_differences(change)
     differences = [d.change.replace(" -> ", " \u2192 ") for d in differs[:MAX_TOLD]]
     more = f" and {len(differs) - MAX_TOLD} more" if len(differs) > MAX_TOLD else ""
     recorded = f"{'; '.join(differences)}{more}" if differences else "no recorded field differs"

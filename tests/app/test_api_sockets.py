@@ -3,7 +3,7 @@
 import os
 import socket
 
-from app.api.sockets import answer_at_once
+from app.api.app import answer_at_once
 
 
 def test_connections_of_a_socket_that_was_handed_over_answer_at_once() -> None:

@@ -9,9 +9,9 @@ import pytest
 from analysis.colours import CATEGORY_COLOURS, category_colour, category_order, gpu_colour
 from analysis.roofline import ceilings
 from analysis.studies import Pivot, Table, run_study
-from analysis.studies.engine.looks import series_colour, value_colours
+from analysis.studies.engine.drawn import series_colour, value_colours
 from analysis.studies.engine.records import Chart, Value
-from app.charts import compare, kernels, memory, phases, ranks, roofline, studies
+from app.charts import compare, memory, phases, ranks, roofline, studies
 from tests.analysis.compare.views import build_view
 
 NAMES = [
@@ -36,13 +36,13 @@ def kernel_frame(names: list[str]) -> pd.DataFrame:
 
 
 def test_template_arguments_are_shown_as_text() -> None:
-    fig = kernels.top_kernels(kernel_frame(NAMES)).to_plotly()
+    fig = phases.top_kernels(kernel_frame(NAMES)).to_plotly()
     assert "&lt;" in fig.data[0].y[0] and "<" not in fig.data[0].y[0]
 
 
 def test_names_that_look_alike_when_cut_keep_their_own_bars() -> None:
     alike = ["k" * 90 + end for end in ("one", "one")]
-    fig = kernels.top_kernels(kernel_frame(alike)).to_plotly()
+    fig = phases.top_kernels(kernel_frame(alike)).to_plotly()
     assert len(set(fig.data[0].y)) == 2
 
 
@@ -51,7 +51,7 @@ def test_kernels_of_one_name_are_told_apart_by_their_shapes_and_never_numbered()
     frame = kernel_frame([name] * 3).assign(
         grid=["8,1,1", "8,1,1", "16,1,1"], block=["128,1,1", "256,1,1", "128,1,1"]
     )
-    labels = list(kernels.top_kernels(frame).to_plotly().data[0].y)
+    labels = list(phases.top_kernels(frame).to_plotly().data[0].y)
     assert len({text.replace("\u200b", "") for text in labels}) == 3
     assert not any(text.endswith(("(2)", "(3)")) for text in labels)
     assert all("bias" in text and text.startswith("sm90") for text in labels)
@@ -59,7 +59,7 @@ def test_kernels_of_one_name_are_told_apart_by_their_shapes_and_never_numbered()
 
 def test_the_whole_name_of_a_kernel_is_told_on_hover() -> None:
     name = "void at::native::elementwise_kernel<" + "a, " * 200 + "last>(int)"
-    told = kernels.top_kernels(kernel_frame([name])).to_plotly().data[0].hovertext[0]
+    told = phases.top_kernels(kernel_frame([name])).to_plotly().data[0].hovertext[0]
     told = told.replace("<br>", "").replace("&lt;", "<").replace("&gt;", ">")
     assert told.startswith(name)
 
@@ -71,8 +71,8 @@ def test_the_memory_curve_keeps_its_name_beside_bands_of_phases() -> None:
 
 def test_a_category_has_one_colour_in_every_chart() -> None:
     frame = kernel_frame(["a"]).assign(category="gemm")
-    bar = kernels.top_kernels(frame).to_plotly().data[0].marker.color[0]
-    share = kernels.shares(frame, by="category").to_plotly().data[0].marker.color[0]
+    bar = phases.top_kernels(frame).to_plotly().data[0].marker.color[0]
+    share = phases.shares(frame, by="category").to_plotly().data[0].marker.color[0]
     assert bar == share == category_colour("gemm")
 
 

@@ -11,10 +11,9 @@ import httpx
 import pytest
 from sqlite_utils import Database
 
-from app.api import cleanup
+from app.api import watch
 from app.api.app import make_state
-from app.api.cleanup import clean_uploads, disk_state
-from app.api.watch import tidy
+from app.api.watch import clean_uploads, disk_state, tidy
 from app.keys import main as keys_main
 from app.keys import make_keys
 from core.config import DataDir
@@ -128,4 +127,4 @@ def test_volume_of_another_user_is_named(
 
     assert keys_main([str(tmp_path), "/redis"]) == 2
     assert "/redis" in capsys.readouterr().err
-    assert cleanup.MAX_AGE_S == 86_400
+    assert watch.MAX_AGE_S == 86_400

@@ -11,7 +11,7 @@ from analysis.verdict import run_verdict
 from analysis.verdict.ranks import filled_by_compute, rank_limit
 from app.imports import import_paths
 from app.show import show_document
-from app.ui.run.rank_choice import FEW, telling_ranks
+from app.ui.run.kernels import FEW, telling_ranks
 from app.ui.timeline.load import load_timeline
 from core.config import data_dir
 from db.connection import opened
@@ -106,7 +106,7 @@ def test_files_of_a_folder_that_are_in_no_number_are_named(tmp_path: Path) -> No
 
 
 def test_timeline_has_lanes_by_rank(late_view: Any) -> None:
-    from app.ui.span_data import _ranks_of_spans
+    from app.ui.data import _ranks_of_spans
 
     found = load_timeline(late_view.span_paths, dict(_ranks_of_spans(late_view)))
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.readers.nsys.export import load_nsys
-from analysis.trace.host_rows import host_table
+from analysis.trace.records import host_table
 from app.ui.timeline.canvas import host_window
 from app.ui.timeline.load import (
     Timeline,

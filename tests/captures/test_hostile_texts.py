@@ -15,7 +15,7 @@ import pytest
 from analysis.bundle import load_paths
 from analysis.capture_file import Staging
 from analysis.classify.names import short_name
-from analysis.readers.ncu.source import read_ncu_source
+from analysis.readers.ncu.details import read_ncu_source
 from analysis.readers.ncu.table import _total
 from analysis.readers.nsys.report import _TOOL_VERSION
 from analysis.readers.nsys.stats_rows import _base, _unit

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import H100
-from worker import printed, program_metrics
+from worker import program_metrics
 from worker.hooks.warpboard_records import (
     CALL,
     CHUNK_BYTES,
@@ -188,7 +188,7 @@ def test_a_pipe_in_the_place_of_what_was_printed_is_not_waited_for(tmp_path: Pat
 
     assert load_result(tmp_path / "stdout.txt") is None
     assert tail_text(tmp_path / "stdout.txt") == ""
-    assert printed.values_of(re.compile("(a)"), [tmp_path / "stdout.txt"]) == []
+    assert program_metrics.values_of(re.compile("(a)"), [tmp_path / "stdout.txt"]) == []
 
 
 def test_a_pipe_in_the_place_of_its_events_does_not_stop_the_clock_of_a_job(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from analysis.idle import CLEAN
 from analysis.per_step import basis_of, kernel_time_of_one, num_kernels_of_one
 from analysis.runview import RunView
 from app.charts.compare import interval
-from app.ui import cached, compare_data, data, links, style
+from app.ui import cached, data, links, style
 from app.ui.figures import shown, two_figures
 from app.ui.format import UNKNOWN, bytes_, many, percent, significant, switch
 from app.ui.overview_view import link_of
@@ -41,7 +41,7 @@ def inputs() -> tuple[str, str, str]:
     names = dict(zip(recent["id"], recent["name"], strict=True))
     bar = st.columns([4, 4, 2], vertical_alignment="bottom")
     chosen = [_side(bar[i], names, key) for i, key in enumerate(("a", "b"))]
-    metrics, device = compare_data.metric_names(chosen[0], chosen[1])
+    metrics, device = data.metric_names(chosen[0], chosen[1])
     asked = st.query_params.get("metric")
     metric = linked_select(
         bar[2],
@@ -56,7 +56,7 @@ def inputs() -> tuple[str, str, str]:
 
 def offered() -> None:
     """Offer, where no side is chosen, the stored runs that differ in one field."""
-    offers = compare_data.offered_comparisons()
+    offers = data.offered_comparisons()
     if not offers:
         return
     st.subheader("Runs that differ in one field", anchor=False)

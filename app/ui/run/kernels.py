@@ -1,5 +1,7 @@
 """Where a run's time went: kernels and timeline."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -10,12 +12,11 @@ from analysis.per_step import Basis, basis_of, ranked_kernels
 from analysis.runview import RunView
 from analysis.tables import CaptureKind
 from analysis.verdict import is_cpu_run
-from app.charts import kernels as kernel_charts
-from app.ui import data, span_data, style
+from app.charts import phases as kernel_charts
+from app.ui import data, style
 from app.ui.format import count, many, percent, time_unit
 from app.ui.kernel_detail import kernel_detail, open_kernel
 from app.ui.perfetto import open_or_download
-from app.ui.run.rank_choice import with_chosen_ranks
 from app.ui.shape import class_shares
 from app.ui.stack_choice import kept_kernels
 from app.ui.tables import choose_row, show_table
@@ -23,6 +24,42 @@ from app.ui.timeline.canvas import Beside, draw_timeline, host_window, laid_over
 from app.ui.timeline.load import Timeline
 from app.ui.widgets import chart, plain_markdown
 from core.states import Pass
+
+FEW = 8
+"""As many ranks stand in a timeline at first; a run of no more has no choice."""
+MOST = 32
+
+
+def with_chosen_ranks(view: RunView) -> RunView:
+    """Draw the choice of ranks where there are many; return the run with those ranks' spans."""
+    rows = view.ranks.get("ranks", [])
+    if len(rows) <= FEW or len(view.span_paths) <= FEW:
+        return view
+    by_rank = {row["rank"]: row for row in rows}
+    first = telling_ranks(rows)
+    chosen = st.multiselect(
+        (
+            f"Ranks; the default is {FEW} of {len(rows)}: those that arrive "
+            "last and those that wait longest"
+        ),
+        sorted(by_rank),
+        default=first,
+        max_selections=MOST,
+        key="timeline_ranks",
+    )
+    files = {by_rank[rank]["file_name"] for rank in chosen or first}
+    captures = view.captures[view.captures["file_name"].isin(files)]
+    names = {path.rpartition("/")[2] for path in captures["spans_path"].dropna()}
+    return replace(view, span_paths=tuple(p for p in view.span_paths if p.name in names))
+
+
+def telling_ranks(rows: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Return the ranks that come last and those that wait longest, FEW together, in order."""
+    late = sorted(rows, key=lambda row: (-row.get("late_ns", 0), row["rank"]))
+    waiting = sorted(rows, key=lambda row: (-row.get("wait_ns", 0), row["rank"]))
+    shown = dict.fromkeys(row["rank"] for pair in zip(late, waiting, strict=True) for row in pair)
+    return sorted(list(shown)[:FEW])
+
 
 _TOP = 15
 
@@ -201,7 +238,7 @@ def _helps(unit: str, total: str, *, is_cpu: bool) -> dict[str, str]:
 def timeline(view: RunView) -> None:
     """Draw the kernel timeline; a click selects a kernel in the table below it."""
     view = with_chosen_ranks(view)
-    kept = span_data.fetch_timeline(view)
+    kept = data.fetch_timeline(view)
     if kept is None:
         _no_timeline(view)
         return
@@ -244,9 +281,7 @@ def _short_names(view: RunView) -> dict[str, str]:
 _MANY_HOST_ROWS = 150_000
 
 
-def _beside(
-    view: RunView, kept: span_data.KeptTimeline, asked: tuple[float, float] | None
-) -> Beside:
+def _beside(view: RunView, kept: data.KeptTimeline, asked: tuple[float, float] | None) -> Beside:
     """Return what is drawn beside the streams: steps, memory, and host threads when wanted."""
     ops = kept[0]
     steps = view.by_step.steps
@@ -263,24 +298,22 @@ def _beside(
                 f"{many(num_steps, 'step')} of it, each stretched over a step "
                 "here."
             )
-    num = span_data.count_host_rows(view)
+    num = data.count_host_rows(view)
     is_wanted = num > 0 and st.toggle(
         "Host threads",
         value=num <= _MANY_HOST_ROWS,
         key=f"host_rows_{view.run.id}",
         help=f"{count(num)} API calls, operators and functions of threads that launch work",
     )
-    host = span_data.fetch_host_rows(view) if is_wanted else None
+    host = data.fetch_host_rows(view) if is_wanted else None
     if host is None:
         return Beside(steps=own, memory=memory)
     at = host_window(ops, host[0], asked) if asked else None
-    return Beside(
-        host=host[0], host_view=span_data.timeline_window(host, at), steps=own, memory=memory
-    )
+    return Beside(host=host[0], host_view=data.timeline_window(host, at), steps=own, memory=memory)
 
 
 @st.fragment
-def _timeline_part(view: RunView, kept: span_data.KeptTimeline) -> None:
+def _timeline_part(view: RunView, kept: data.KeptTimeline) -> None:
     ops = kept[0]
     key = f"timeline_{view.run.id}"
     state = st.session_state.get(key) or {}
@@ -292,7 +325,7 @@ def _timeline_part(view: RunView, kept: span_data.KeptTimeline) -> None:
     beside = _beside(view, kept, asked)
     _, selected = draw_timeline(
         ops,
-        span_data.timeline_window(kept, asked),
+        data.timeline_window(kept, asked),
         categories=dict(zip(view.kernels["name"], view.kernels["category"], strict=True)),
         short_names=_short_names(view),
         key=key,

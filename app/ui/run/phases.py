@@ -9,7 +9,7 @@ from analysis.per_step import basis_of, phases_of_one
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
 from app.charts import phases as phase_charts
-from app.ui import span_data, style
+from app.ui import data, style
 from app.ui.run.cards import OF_OPERATORS
 from app.ui.run.kernels import why_no_kernels
 from app.ui.shape import merged_phases
@@ -132,7 +132,7 @@ def phase_kernels(view: RunView) -> None:
 
 def _rows(view: RunView) -> tuple[pd.DataFrame, str]:
     """Return phase, name, category, count, total_ns; and of what these are sums."""
-    times, num_steps = span_data.fetch_phase_kernels(view)
+    times, num_steps = data.fetch_phase_kernels(view)
     marked = times[times["phase"] != ""]
     passes = view.by_step.operator_kernels
     if marked["total_ns"].sum() < 0.5 * times["total_ns"].sum() and len(passes):

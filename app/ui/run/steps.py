@@ -11,7 +11,7 @@ from analysis.per_step import step_fractions
 from analysis.runview import RunView, StepView
 from analysis.trace.idle_host import GROUPS, host_share
 from analysis.verdict import is_cpu_run
-from app.charts import steps as step_charts
+from app.charts import samples as step_charts
 from app.ui import style
 from app.ui.figures import figure
 from app.ui.format import bytes_, count, duration, many, percent

@@ -6,8 +6,12 @@ import pandas as pd
 import pytest
 from views import build_view
 
-from analysis.compare.operators import fused_operators, operator_name, operator_waterfall
-from analysis.compare.waterfall import stack_difference
+from analysis.compare.waterfall import (
+    fused_operators,
+    operator_name,
+    operator_waterfall,
+    stack_difference,
+)
 from analysis.runview import RunView, StepView
 from analysis.tables import OPERATOR_COLUMNS
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from analysis.readers import detect
-from analysis.readers.ncu.source import MOST, read_ncu_source
+from analysis.readers.ncu.details import MOST, read_ncu_source
 from captures.kinds import CaptureKind
 from core.errors import CaptureError
 

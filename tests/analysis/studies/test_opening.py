@@ -5,8 +5,8 @@ from typing import Any
 
 from analysis.runview import RunView
 from analysis.studies import Table
-from analysis.studies.engine.opening import one_grid
 from analysis.studies.engine.records import Study
+from analysis.studies.engine.run import one_grid
 from analysis.studies.engine.values import LATENCY
 from tests.analysis.run_views import empty_view
 

@@ -7,14 +7,13 @@ from made import launches, trace
 
 from analysis.readers.nsys.export import read_nsys_sqlite
 from analysis.trace.attribution import attribute
-from analysis.trace.flame import flame_table
+from analysis.trace.flame import flame_table, range_stacks, stack_name
 from analysis.trace.gaps import gaps_within
-from analysis.trace.host_rows import host_table
 from analysis.trace.host_time import host_time
 from analysis.trace.idle_host import host_share, idle_host, leading_windows
 from analysis.trace.model import OpKind, RangeKind, Trace
 from analysis.trace.ranges import phase_ranges
-from analysis.trace.stacks import range_stacks, stack_name
+from analysis.trace.records import host_table
 from analysis.trace.steps import find_steps, steps_document
 from tests.analysis.readers.nsys_files import NSYS
 
