@@ -30,6 +30,7 @@ from analysis.verdict.limits import (
     limit_without_kernels,
     no_durations,
     nothing_recorded,
+    slow_products,
 )
 from analysis.verdict.ranks import filled_by_compute, rank_limit
 from core.states import Pass
@@ -397,4 +398,7 @@ def _busy(view: RunView, idle: Idle | None) -> RunVerdict:
             evidence.append(basis)
     if skipped:
         evidence.append(skipped)
-    return replace(_from_limit(limit), evidence=tuple(evidence), bar=_bar(view))
+    remarks = slow_products(view.kernels)
+    evidence += [r.found for r in remarks]
+    steps = (*(r.remedy for r in remarks), *limit.next_steps)
+    return replace(_from_limit(limit), evidence=tuple(evidence), next_steps=steps, bar=_bar(view))

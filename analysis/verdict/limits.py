@@ -3,6 +3,7 @@
 With it: what is said of a run without kernels, or whose kernels took no time, which is not a limit.
 """
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -220,6 +221,57 @@ _CHECK = (
 _GRAPH_NODES = (
     "Record again with --cuda-graph-trace=node and a newer Nsight Systems to see the kernels"
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """What the kernels' names show beside the limit, and its remedy."""
+
+    found: str
+    remedy: str
+
+
+_MIN_REMARK_FRAC = 0.05
+"""A smaller part of the kernel time is not worth a remark."""
+_UNALIGNED = re.compile(r"tensorop_(?P<half>b?f16_)?s\d+.*_align(?P<elements>\d)(?!\d)")
+"""A CUTLASS tensor-core kernel and how many elements of its operands it loads at once."""
+_WITHOUT_TENSOR_CORES = re.compile(r"(?<![a-z])sgemm(?![a-z])|_ffma_")
+
+
+def slow_products(kernels: pd.DataFrame) -> tuple[Remark, ...]:
+    """Return what the names of matrix products show of avoidable slowness, from 5 % on.
+
+    A tensor-core kernel that loads fewer than 16 bytes at once was chosen because a dimension or an
+    address is not aligned; an `sgemm`, or cuBLAS' `ffma`, runs fp32 products without tensor cores.
+    """
+    total_ns = int(kernels["total_ns"].sum())
+    products = kernels[kernels["category"].isin([Category.GEMM, Category.CONV])]
+    names, times_ns = products["name"].astype(str), products["total_ns"]
+    unaligned_ns = int(times_ns[names.map(_is_unaligned).astype(bool)].sum())
+    fp32_ns = int(times_ns[names.str.contains(_WITHOUT_TENSOR_CORES)].sum())
+    remarks = (
+        (
+            unaligned_ns,
+            "of the kernel time is in matrix products with unaligned operands (align1 to align4)",
+            "Pad the dimension that is no multiple of 8 (of 4 in tf32), such as a vocabulary of "
+            "50257 to 50304: its products then load 16 bytes at once",
+        ),
+        (
+            fp32_ns,
+            "of the kernel time is in fp32 matrix products without tensor cores (sgemm, ffma)",
+            'Allow tensor cores: torch.set_float32_matmul_precision("high") for tf32, or bf16',
+        ),
+    )
+    return tuple(
+        Remark(found=f"{percent(ns / total_ns)} {found}", remedy=remedy)
+        for ns, found, remedy in remarks
+        if total_ns and ns / total_ns >= _MIN_REMARK_FRAC
+    )
+
+
+def _is_unaligned(name: str) -> bool:
+    found = _UNALIGNED.search(name)
+    return found is not None and int(found["elements"]) < (8 if found["half"] else 4)
 
 
 def nothing_recorded(view: RunView, *, is_cpu: bool) -> BusyLimit:

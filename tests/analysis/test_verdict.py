@@ -14,6 +14,7 @@ from analysis.span_gaps import median_gap_ns
 from analysis.tables import CaptureWarning
 from analysis.verdict import VerdictKind, graphs_not_used, run_verdict
 from analysis.verdict.facts import percent
+from analysis.verdict.limits import slow_products
 from tests.analysis.run_views import COUNTERS, NSYS, empty_view, nsys_view
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -74,6 +75,41 @@ def test_whole_graphs_are_opaque_and_the_remedy_is_named():
     assert found.kind == VerdictKind.OPAQUE
     assert "100 %" in found.headline and "5 whole CUDA graph launches" in found.headline
     assert "--cuda-graph-trace=node" in found.next_steps[0]
+
+
+UNALIGNED = "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1>"
+ALIGNED = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_64x64_64x6_tn_align8>"
+TF32 = "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_64x64_16x6_tn_align4>"
+FP32 = (
+    "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x256_8x4_nt_align1>(T1::Params)",
+    "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma_aligna4_"
+    "alignc4_execute_kernel__5x_cublas",
+)
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        # Two shapes of one name: both count.
+        ([(UNALIGNED, 10), (UNALIGNED, 15), (ALIGNED, 75)], ["25 % of the kernel time is in matrix "
+         "products with unaligned operands (align1 to align4)"]),
+        ([(FP32[0], 20), (FP32[1], 20), (TF32, 60)], ["40 % of the kernel time is in fp32 matrix "
+         "products without tensor cores (sgemm, ffma)"]),
+        ([(UNALIGNED, 4), (ALIGNED, 96)], []),
+        ([(ALIGNED, 50), (TF32, 50)], []),
+        ([], []),
+    ],
+)  # fmt: skip
+def test_slow_products_are_told_by_their_kernels_names(named, said):
+    columns = ["name", "category", "total_ns"]
+    kernels = pd.DataFrame([(n, classify(n).category, ns) for n, ns in named], columns=columns)
+    assert [remark.found for remark in slow_products(kernels)] == said
+
+
+def test_a_busy_gpu_whose_products_are_fp32_is_told_to_use_tensor_cores():
+    found = run_verdict(nsys_view("forward_fp32"))
+    assert any("without tensor cores" in text for text in found.evidence)
+    assert "Allow tensor cores" in found.next_steps[0]
 
 
 def test_a_busy_gpu_without_counters_or_cost_model_cannot_be_told():
@@ -345,7 +381,7 @@ def test_far_from_both_peaks_the_verdict_says_where_the_time_goes(gemm_frac, wor
     cost = {"flops": 1e12, "bytes": 1e6, "flops_dtype": "fp32"}
     found = run_verdict(replace(view, summary=summary, cost=cost))
     assert words in found.headline
-    assert ("torch.compile" in found.next_steps[0]) == (gemm_frac < 0.5)
+    assert any("torch.compile" in step for step in found.next_steps) == (gemm_frac < 0.5)
 
 
 def test_launches_of_graphs_are_not_told_to_use_graphs():
