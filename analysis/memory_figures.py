@@ -92,8 +92,9 @@ def pass_differs(
     if driver is None or reserved is None or driver >= reserved:
         return None
     message = (
-        f"The profiled pass took {driver / 1e6:.1f} MB from the driver, the allocator of another "
-        f"held {reserved / 1e6:.1f} MB: they did not do the same work, so the first is not shown."
+        f"The profiled pass took {driver / 1e6:.1f} MB from the driver, less than the "
+        f"{reserved / 1e6:.1f} MB that the allocator of another pass held: the driver's figure is "
+        "not that of the clean pass and is not shown."
     )
     return CaptureWarning(code="memory_passes_differ", message=message)
 

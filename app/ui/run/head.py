@@ -173,6 +173,7 @@ _QUIET_CODES = frozenset(
         "uneven_counters",
         "ncu_partial_coverage",
         "unclosed_ranges",
+        "memory_passes_differ",
         "oom",
     }
 )
