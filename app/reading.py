@@ -258,7 +258,7 @@ def _read_all(
         assert place is not None
         written = place.written(at_once=False)
         if written is not None:
-            yield _taken(job, written)
+            yield taken(job, written)
         elif (died := place.death()) is not None and len(jobs) > 1:
             yield alone()
         else:
@@ -331,14 +331,14 @@ def _read_alone(job: Mapping[str, Any], runner: _Runner, scratch: Path) -> Assem
         runner.run(_WHOLE_MODULE, [whole], scratch)
     except CaptureError as exc:
         return exc
-    return _taken(whole, scratch / "0")
+    return taken(whole, scratch / "0")
 
 
 def _subject(job: Mapping[str, Any]) -> Path:
     return Path(job["paths"][0]) if job["paths"] else Path("capture")
 
 
-def _taken(job: Mapping[str, Any], folder: Path) -> AssembledRun | AppError:
+def taken(job: Mapping[str, Any], folder: Path) -> AssembledRun | AppError:
     try:
         if (folder / ERROR).exists():
             return _error(read_document(folder / ERROR))

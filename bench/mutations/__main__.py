@@ -14,13 +14,13 @@ a failure.
 does, in a child under the runner's limits: each must be read or refused, within 1 GB and 30 s.
 `--jobs N` shares the count among N processes, each with a seed of its own made of the one given;
 `--seconds` ends the run early, and says how many were read; `--keep FOLDER` keeps the files that
-failed, as SEED-NUMBER.
+failed, as SEED-NUMBER. The mutants that used most are named; `--seed S --first N --count 1 --keep
+FOLDER` makes mutant N of seed S again, with the same `--only`.
 """
 
 import argparse
 import json
 import random
-import resource
 import sys
 import tempfile
 import time
@@ -30,7 +30,7 @@ from contextlib import closing
 from multiprocessing import get_context
 from pathlib import Path
 
-from bench.mutations.jobs import run_jobs
+from bench.mutations.jobs import MOST, USES, Used, add_used, run_jobs
 from bench.mutations.kinds import mutate
 from bench.mutations.outcome import Fingerprint, Task, judge, reading_worker
 from bench.mutations.structures import FAILURES as STRUCTURE_FAILURES
@@ -118,6 +118,7 @@ def main() -> int:
     )
     parser.add_argument("--jobs", type=int, default=1, help="processes, with --structures")
     parser.add_argument("--seconds", type=float, help="no more after this time, with --structures")
+    parser.add_argument("--first", type=int, default=0, help="number of the first, --structures")
     parser.add_argument("--keep", type=Path, help="folder for files that fail, with --structures")
     options = parser.parse_args()
     everything = captures(DATA.parent) if options.structures else captures()
@@ -150,21 +151,25 @@ def _structures(files: list[Path], options: argparse.Namespace) -> int:
     """Print what became of well-formed hostile files, read in children under limits."""
     started = time.monotonic()
     total: Counter[str] = Counter()
-    with closing(run_structures(files, options.count, options.seed, options.keep)) as results:
-        for number, (name, outcome, message) in enumerate(results):
-            total[outcome] += 1
-            if outcome in STRUCTURE_FAILURES:
-                place = f"seed {options.seed}, mutant {number} ({name})"
-                print(f"{outcome}: {place}: {message}", file=sys.stderr, flush=True)
+    used: Used = {}
+    cpu_s = 0.0
+    numbers = range(options.first, options.first + options.count)
+    with closing(run_structures(files, numbers, options.seed, options.keep)) as readings:
+        for reading in readings:
+            total[reading.outcome] += 1
+            place = f"seed {options.seed}, mutant {reading.number} ({reading.name})"
+            if reading.outcome in STRUCTURE_FAILURES:
+                message = f"{reading.outcome}: {place}: {reading.message}"
+                print(message, file=sys.stderr, flush=True)
+            cpu_s += reading.cpu_s or 0.0
+            add_used(used, {u: [(getattr(reading, u) or 0, place)] for u in USES})
             if options.seconds and time.monotonic() - started > options.seconds:
                 break
     outcomes = ("read", "error", *STRUCTURE_FAILURES)
     print("| " + " | ".join(outcomes) + " |\n|" + " ---: |" * len(outcomes))
     print("| " + " | ".join(str(total[o]) for o in outcomes) + " |")
     took = round(time.monotonic() - started, 1)
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    spent = {"seconds": took, "cpu_s": round(used.ru_utime + used.ru_stime, 1)}
-    spent |= {"largest_child_mb": round(used.ru_maxrss / 1e3)}
+    spent = {"seconds": took, "cpu_s": round(cpu_s, 1), MOST: used}
     print(json.dumps({"count": total.total(), **spent, **{o: total[o] for o in outcomes}}))
     return 1 if any(total[o] for o in STRUCTURE_FAILURES) else 0
 

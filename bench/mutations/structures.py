@@ -10,28 +10,33 @@ import shutil
 import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from analysis.jobs import UNEXPECTED
-from app.reading import file_job, read_jobs
+from analysis.jobs import DONE, UNEXPECTED
+from app.reading import file_job, taken
+from bench.mutations.measured import USAGE
 from bench.mutations.structure_kinds import change_tree, changer, write_made
 from captures.contents import file_sha256
 from captures.manifest import MANIFEST
-from core.config import ReadingSettings
-from core.errors import AppError
+from captures.sandbox import Limits, run_limited
+from core.errors import AppError, CaptureError
 from core.spec import JobSpec
 
 FAILURES = ("traceback", "over a limit", "no sound answer")
 BATCH = 40
-LIMITS = ReadingSettings(memory_bytes=10**9, memory_per_byte=0, cpu_s=30, cpu_s_per_mb=0)
-"""The strictest that the runner knows: those of production grow with the file's size."""
+LIMITS = Limits(memory_bytes=10**9, cpu_s=30, wall_s=180, disk_bytes=4 << 30)
+"""Of each mutant's process; those of production grow with the file's size."""
 
 
-def write_mutants(files: list[Path], count: int, seed: int, folder: Path) -> Iterator[Path]:
-    """Write `count` files, or bundle folders, and give the path of each to import."""
+def write_mutants(
+    files: list[Path], numbers: range, seed: int, folder: Path
+) -> Iterator[tuple[int, Path]]:
+    """Write files, or bundle folders; give the number of each and its path to import."""
     chosen = [(file, change) for file in files if (change := changer(file)) is not None]
-    for number in range(count):
+    for number in numbers:
         rng = random.Random(seed * 1_000_003 + number)
         file, change = chosen[number % len(chosen)]
         if file.suffix == ".ncu-rep" and rng.random() < 0.8:
@@ -43,7 +48,7 @@ def write_mutants(files: list[Path], count: int, seed: int, folder: Path) -> Ite
         if rng.random() < 0.15:
             _make_bundle(path, rng)
             path = place
-        yield path
+        yield number, path
 
 
 def _make_bundle(path: Path, rng: random.Random) -> None:
@@ -71,38 +76,77 @@ def _make_bundle(path: Path, rng: random.Random) -> None:
         (path.parent / MANIFEST).write_text(json.dumps(document))
 
 
-def run_structures(
-    files: list[Path], count: int, seed: int, keep: Path | None = None
-) -> Generator[tuple[str, str, str], None, None]:
-    """Read `count` mutants in children under LIMITS; give (file, outcome, message) of each.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What became of one mutant, and what its process used; None where that was stopped."""
 
-    A child reads BATCH of them; where it goes beyond a limit, each is read again alone. Those that
-    fail are copied to `keep`, as SEED-NUMBER.
+    number: int
+    name: str
+    outcome: str
+    message: str = ""
+    memory_mb: int | None = None
+    "The most that was resident at once."
+    cpu_s: float | None = None
+    wall_s: float | None = None
+
+
+def run_structures(
+    files: list[Path], numbers: range, seed: int, keep: Path | None = None
+) -> Generator[Reading, None, None]:
+    """Read the mutants of these numbers in children under LIMITS; give what became of each.
+
+    A child reads BATCH of them, each in a process of its own. Those that fail, and one that is
+    alone, are copied to `keep`, as SEED-NUMBER.
     """
     with tempfile.TemporaryDirectory() as place:
-        mutants = write_mutants([*files, *write_made(Path(place))], count, seed, Path(place))
-        surroundings: dict[str, Any] = {"rules": None, "peaks": {}}
-        while batch := [path for _, path in zip(range(BATCH), mutants, strict=False)]:
-            jobs = [file_job([path]) for path in batch]
-            with read_jobs(jobs, surroundings, Path(place), settings=LIMITS) as answers:
-                for path, answer in zip(batch, answers, strict=True):
-                    outcome = _outcome(answer) if isinstance(answer, AppError) else "read"
-                    if keep is not None and outcome in FAILURES:
-                        _keep(path, keep, seed)
-                    yield path.name, outcome, str(answer) if outcome != "read" else ""
-            for path in batch:
+        made = write_made(Path(place))
+        mutants = write_mutants([*files, *made], numbers, seed, Path(place))
+        while batch := list(islice(mutants, BATCH)):
+            waiting = batch
+            while waiting:
+                readings = _read(waiting, Path(place))
+                for (number, path), reading in zip(waiting, readings, strict=False):
+                    if keep is not None and (reading.outcome in FAILURES or len(numbers) == 1):
+                        whole = path if path.is_dir() else path.parent
+                        shutil.copytree(whole, keep / f"{seed}-{number}", dirs_exist_ok=True)
+                    yield reading
+                waiting = waiting[len(readings) :]
+            for _, path in batch:
                 shutil.rmtree(path if path.is_dir() else path.parent)
 
 
-def _keep(path: Path, folder: Path, seed: int) -> None:
-    whole = path if path.is_dir() else path.parent
-    shutil.copytree(whole, folder / f"{seed}-{whole.name}", dirs_exist_ok=True)
+def _read(mutants: list[tuple[int, Path]], place: Path) -> list[Reading]:
+    """Read mutants in one child until it ends; where it is stopped at the first, that is given."""
+    jobs = [file_job([path]) for _, path in mutants]
+    request = {"rules": None, "peaks": {}, "jobs": jobs}
+    number, first = mutants[0]
+    stopped = None
+    with tempfile.TemporaryDirectory(dir=place) as name:
+        scratch = Path(name)
+        try:
+            run_limited("bench.mutations.measured", request, scratch, LIMITS, subject=first)
+        except CaptureError as exc:
+            stopped = Reading(number, first.name, "over a limit", str(exc))
+        readings = [
+            _reading(number, path.name, job, scratch / str(at))
+            for at, ((number, path), job) in enumerate(zip(mutants, jobs, strict=True))
+            if (scratch / str(at) / USAGE).is_file()
+        ]
+    return [stopped] if stopped and not readings else readings
 
 
-def _outcome(error: AppError) -> str:
-    text = str(error)
-    if UNEXPECTED in text:
-        return "traceback"
-    if "it was stopped" in text or "its reader crashed" in text:
-        return "over a limit"
-    return "no sound answer" if "no sound answer" in text else "error"
+def _reading(number: int, name: str, job: dict[str, Any], folder: Path) -> Reading:
+    """Return what became of a mutant whose process has ended."""
+    used = json.loads((folder / USAGE).read_text())
+    exit_code = used.pop("exit_code")
+    is_over = used["memory_mb"] * 10**6 > LIMITS.memory_bytes or used["cpu_s"] > LIMITS.cpu_s
+    if is_over or not (folder / "0" / DONE).is_file():
+        message = f"its process ended with {exit_code}"
+        return Reading(number, name, "over a limit", message, **used)
+    answer = taken(job, folder / "0")
+    if not isinstance(answer, AppError):
+        return Reading(number, name, "read", **used)
+    text = str(answer)
+    kinds = {UNEXPECTED: "traceback", "no sound answer": "no sound answer"}
+    outcome = next((kinds[sign] for sign in kinds if sign in text), "error")
+    return Reading(number, name, outcome, text, **used)
