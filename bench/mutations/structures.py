@@ -118,7 +118,7 @@ def run_structures(
 def _read(mutants: list[tuple[int, Path]], place: Path) -> list[Reading]:
     """Read mutants in one child until it ends; where it is stopped at the first, that is given."""
     jobs = [file_job([path]) for _, path in mutants]
-    request = {"rules": None, "peaks": {}, "jobs": jobs}
+    request: dict[str, Any] = {"rules": None, "peaks": {}, "jobs": jobs}
     number, first = mutants[0]
     stopped = None
     with tempfile.TemporaryDirectory(dir=place) as name:
