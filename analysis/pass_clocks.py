@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.runview import RunView
+from captures.manifest import CLOCKS
 from core.states import Pass
 
 REASONS = {
@@ -66,8 +67,7 @@ def _of_pass(record: Mapping[str, Any]) -> PassClocks | None:
     clocks = record.get("clocks") or {}
     during = clocks.get("during") or {}
     around = [clocks.get("before") or {}, clocks.get("after") or {}]
-    names = ("sm_clock_mhz", "memory_clock_mhz", "temperature_c", "power_w", "utilization_pct")
-    readings = {name: _reading(name, during, around) for name in names}
+    readings = {name: _reading(name, during, around) for name in CLOCKS}
     if not any(readings.values()):
         return None
     return PassClocks(

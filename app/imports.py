@@ -14,7 +14,7 @@ from core.config import DataDir
 from core.errors import AppError, CaptureError, UserError
 from core.ids import new_id
 from core.program_settings import NO_SETTINGS
-from core.spec import JobSpec, canonical_json, program_name
+from core.spec import JobSpec, canonical_json, check_params, program_name
 
 if TYPE_CHECKING:
     from app.reading import Answer
@@ -74,6 +74,12 @@ class Given:
     "Of the files, where it is known already."
     answer: "Answer | None" = None
     "What reading gives, if known: of files that are as they are kept and may be moved away."
+
+    def __post_init__(self) -> None:
+        check_params(self.params)
+        workload = self.params.get("workload")
+        if workload is not None and not isinstance(workload, str):
+            raise UserError(f"workload: {workload!r} is not a name")
 
 
 def import_paths(

@@ -34,6 +34,14 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {
 }
 """Fields that may be absent or null; each is a text otherwise."""
 _TIMES = ("started_at", "finished_at")
+CLOCKS: tuple[str, ...] = (
+    "sm_clock_mhz",
+    "memory_clock_mhz",
+    "temperature_c",
+    "power_w",
+    "utilization_pct",
+)
+"""Readings of a GPU: a number before and after a pass, `min`, `median` and `max` during it."""
 
 
 def load_manifest(folder: Path) -> dict[str, Any]:
@@ -181,8 +189,8 @@ def _check_pass(path: Path | str, where: str, entry: Any, names: set[str]) -> No
     if not 0 <= process < _MAX_PROCESSES:
         raise _wrong(path, f"{where}.process", process, f"a number from 0 to {_MAX_PROCESSES}")
     _check_texts(path, "pass", f"{where}.", entry)
-    for name in ("clocks", "notes"):
-        _expect(path, f"{where}.{name}", entry.get(name), dict, type(None))
+    _expect(path, f"{where}.notes", entry.get("notes"), dict, type(None))
+    _check_clocks(path, f"{where}.clocks", entry.get("clocks"))
     _expect(path, f"{where}.command", entry.get("command"), list, str, type(None))
     duration_s = _expect(path, f"{where}.duration_s", entry.get("duration_s", 0) or 0, int, float)
     if duration_s < 0:
@@ -207,6 +215,23 @@ def _check_pass(path: Path | str, where: str, entry: Any, names: set[str]) -> No
             _expect(path, f"{at}.private_removed", text, str)
 
 
+def _check_clocks(path: Path | str, where: str, clocks: Any) -> None:
+    given = _expect(path, where, clocks, dict, type(None)) or {}
+    for moment in ("before", "during", "after"):
+        at = f"{where}.{moment}"
+        readings = _expect(path, at, given.get(moment), dict, type(None)) or {}
+        for name in CLOCKS:
+            value = readings.get(name)
+            if moment != "during":
+                _expect(path, f"{at}.{name}", value, int, float, type(None))
+            elif _expect(path, f"{at}.{name}", value, dict, type(None)):
+                for part in ("min", "median", "max"):
+                    _expect(path, f"{at}.{name}.{part}", value.get(part), int, float)
+        at = f"{at}.throttle_reasons"
+        for reason in _expect(path, at, readings.get("throttle_reasons") or [], list):
+            _expect(path, at, reason, str)
+
+
 def check_file_name(path: Path | str, where: str, name: str) -> str:
     """Return a file name that stays inside its folder; CaptureError otherwise."""
     if not is_plain_name(name):
@@ -221,11 +246,11 @@ def is_plain_name(name: str) -> bool:
 
 
 def _check_result(path: Path | str, where: str, result: Mapping[str, Any]) -> None:
-    samples = _expect(path, f"{where}.samples_ns", result.get("samples_ns") or [], list)
-    is_sound = _are_small_integers(samples, _MAX_SAMPLE_NS) and min(samples) >= 0
-    for i, value in enumerate(() if is_sound else samples):
-        if type(value) is not int or not 0 <= value < _MAX_SAMPLE_NS:
-            raise _wrong(path, f"{where}.samples_ns[{i}]", value, "a whole number of ns")
+    _check_samples(path, f"{where}.samples_ns", result.get("samples_ns"))
+    at = f"{where}.phase_samples_ns"
+    phases = _expect(path, at, result.get("phase_samples_ns"), dict, type(None)) or {}
+    for phase, samples in phases.items():
+        _check_samples(path, f"{at}.{phase[:40]}", samples)
     for i, metric in enumerate(
         _expect(path, f"{where}.metrics", result.get("metrics") or [], list)
     ):
@@ -240,6 +265,14 @@ def _check_result(path: Path | str, where: str, result: Mapping[str, Any]) -> No
     for name in ("cost", "memory", "device", "compile", "oom"):
         _check_flat(path, f"{where}.{name}", result.get(name))
     _check_warnings(path, f"{where}.warnings", result.get("warnings"))
+
+
+def _check_samples(path: Path | str, where: str, given: Any) -> None:
+    samples = _expect(path, where, given or [], list)
+    is_sound = _are_small_integers(samples, _MAX_SAMPLE_NS) and min(samples) >= 0
+    for i, value in enumerate(() if is_sound else samples):
+        if type(value) is not int or not 0 <= value < _MAX_SAMPLE_NS:
+            raise _wrong(path, f"{where}[{i}]", value, "a whole number of ns")
 
 
 def _check_warnings(path: Path | str, where: str, entries: Any) -> None:

@@ -31,6 +31,25 @@ LATER_PARAMS: Mapping[str, ParamValue] = {
     "settings": NO_SETTINGS,
 }
 """Parameters that workloads got later: at these values a run is what it was without them."""
+NUMBERS = frozenset(
+    {"batch", "calls", "context", "d_model", "experts", "factor", "ff", "gpus", "head_dim", "heads"}
+    | {
+        "iterations",
+        "k",
+        "kv_heads",
+        "layers",
+        "m",
+        "max_bytes",
+        "memory_cap_gib",
+        "min_bytes",
+        "n",
+    }
+    | {"new_tokens", "prompt", "seed", "seq_len", "split_k", "stages", "straggler_ms", "vocab"}
+    | {"straggler_rank", "tile_k", "tile_m", "tile_n", "timeout_s", "tokens", "top_k", "warmup"}
+    | {"warps"}
+)
+"""Parameters that are numbers, whatever the workload: imported runs are laid out by them too."""
+_MAX_NUMBER, _MAX_STORED = 2**53, 2**63
 NO_EFFECT = frozenset(
     {"seed", "iterations", "warmup", "repeats", "name", "notes", "preset", "timeout_s"}
     | {"profiled_ranks", "metrics"}
@@ -41,6 +60,18 @@ NO_EFFECT = frozenset(
 def canonical_json(value: Any) -> str:
     """Return JSON with sorted keys and no blanks: equal values give equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def check_params(params: Mapping[str, Any]) -> None:
+    """UserError for a parameter with a value that no workload can have."""
+    for name, value in params.items():
+        if not isinstance(value, ParamValue):
+            raise UserError(f"{name[:40]}: {value!r:.60} is not one value")
+        limit = _MAX_NUMBER if name in NUMBERS else _MAX_STORED
+        if isinstance(value, int | float) and not abs(value) < limit:  # false for nan
+            raise UserError(f"{name[:40]}: {value!r:.60} is not a number below {limit}")
+        if name in NUMBERS and isinstance(value, str | bool):
+            raise UserError(f"{name}: {value!r:.60} is not a number")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +95,7 @@ class JobSpec:
     "Keep the reports of nsys and ncu too; they hold private facts of the host."
 
     def __post_init__(self) -> None:
+        check_params(self.params)
         if not 1 <= self.repeats <= MAX_REPEATS:
             raise UserError(f"repeats: {self.repeats} is not in 1..{MAX_REPEATS}")
         if self.ncu_set not in NCU_SETS:

@@ -20,6 +20,23 @@ WRONG = {
     "captures": [{"file": "a", "kind": "log", "sha256": "0", "bytes": -1}],
     "result": {"samples_ns": [1.5]},
 }
+WRONG_CLOCKS = (
+    {"before": [1]},
+    {"before": {"power_w": "much"}},
+    {"during": 5},
+    {"during": {"sm_clock_mhz": 5}},
+    {"during": {"sm_clock_mhz": {"min": 1, "median": "$$x$$", "max": 2}}},
+    {"during": {"sm_clock_mhz": {"min": 1, "max": 2}}},
+    {"during": {"throttle_reasons": 7}},
+    {"during": {"throttle_reasons": [{}]}},
+)
+WRONG_PHASES = ("x", 5, {"forward": "x"}, {"forward": ["x"]}, {"forward": [[]]}, {"forward": [-1]})
+WRONG_PARAMS = (
+    *({"memory_cap_gib": v} for v in ("lots", True, 1e308, [])),
+    *({"gpus": v} for v in ("many", False, 2**60)),
+    {"own": {"a": 1}},
+    {"own": float("inf")},
+)
 
 
 def manifest():
@@ -47,6 +64,28 @@ def test_a_wrong_value_in_a_pass_is_named(field, value):
     if field == "status":
         document["status"] = value
     with pytest.raises(CaptureError):
+        check_manifest(document)
+
+
+@pytest.mark.parametrize("clocks", WRONG_CLOCKS)
+def test_wrong_clocks_are_named(clocks):
+    document = manifest()
+    document["passes"][0]["clocks"] = clocks
+    with pytest.raises(CaptureError, match="clocks"):
+        check_manifest(document)
+
+
+@pytest.mark.parametrize("phases", WRONG_PHASES)
+def test_wrong_times_of_phases_are_named(phases):
+    with pytest.raises(CaptureError, match="phase_samples_ns"):
+        check_manifest(with_result(phase_samples_ns=phases))
+
+
+@pytest.mark.parametrize("params", WRONG_PARAMS)
+def test_params_that_no_job_can_have_are_named(params):
+    document = manifest()
+    document["job"]["params"] = params
+    with pytest.raises(CaptureError, match=next(iter(params))):
         check_manifest(document)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.config import ROOT
+from core.spec import NUMBERS
 from workloads import registry
 from workloads.registry import (
     cost,
@@ -52,6 +53,12 @@ def test_every_field_has_a_doc_and_a_default_within_its_limits(name):
         assert not f.choices or f.default in f.choices
         assert not f.choices or f.smallest is None or f.smallest in f.choices
         assert f.minimum is None or f.default >= f.minimum
+
+
+def test_the_params_that_must_be_numbers_are_those_that_workloads_declare_so():
+    fields = [f for spec in load_workloads().values() for f in spec.fields]
+
+    assert {f.name for f in fields if f.kind in ("int", "float")} == NUMBERS
 
 
 @pytest.mark.parametrize("name", COSTED)
