@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.rundata import AssembledRun, RunData
 from analysis.tables import CaptureWarning
-from app.job_text import listed_texts
 from core.config import DataDir
 from core.errors import AppError, CaptureError, UserError
 from core.ids import new_id
+from core.numbers import listed_texts
 from core.program_settings import NO_SETTINGS
 from core.spec import JobSpec, canonical_json, check_params, program_name
 

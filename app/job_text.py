@@ -5,17 +5,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from core.numbers import listed_texts
 from core.program_settings import parse_settings, with_settings
-
-
-def listed_texts(value: object) -> list[str]:
-    """Return the texts of a JSON list, none of anything else: a bundle's job may hold anything."""
-    try:
-        texts = json.loads(str(value or "[]"))
-    except (ValueError, RecursionError):
-        return []
-    is_list = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
-    return texts if is_list else []
 
 
 def submit_command(job: Mapping[str, Any]) -> str:

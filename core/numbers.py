@@ -1,5 +1,6 @@
 """Numbers as digits: significant ones, and never in scientific notation; values of params."""
 
+import json
 import math
 from typing import Any
 
@@ -24,3 +25,13 @@ def value_text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)
+
+
+def listed_texts(value: object) -> list[str]:
+    """Return the texts of a JSON list, none of anything else: a bundle's job may hold anything."""
+    try:
+        texts = json.loads(str(value or "[]"))
+    except (ValueError, RecursionError):
+        return []
+    is_list = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+    return texts if is_list else []

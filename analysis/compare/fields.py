@@ -1,6 +1,7 @@
 """Which configuration fields differ, and what that means for a ratio."""
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from analysis.compare.metrics import Metric
 from analysis.compare.records import Difference, Effect
 from analysis.runview import RunView
-from core.numbers import value_text
+from core.numbers import listed_texts, value_text
 from core.spec import LATER_PARAMS, NO_EFFECT
 
 QUESTIONS = frozenset(
@@ -201,8 +202,14 @@ def _values(views: Sequence[RunView], metric: Metric) -> dict[str, set[str]]:
     for view in views:
         for name, value in _fields(view, metric).items():
             if value is not None and value != "":
-                values.setdefault(name, set()).add(value_text(value))
+                values.setdefault(name, set()).add(_param_text(name, value))
     return values
+
+
+def _param_text(name: str, value: Any) -> str:
+    """Return a value as people write it: a program's arguments as a shell takes them."""
+    words = listed_texts(value) if name == "argv" else []
+    return shlex.join(words) if words else value_text(value)
 
 
 def _fields(view: RunView, metric: Metric) -> Mapping[str, Any]:

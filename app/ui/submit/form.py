@@ -11,12 +11,11 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from app.job_text import listed_texts
 from app.submit import allowed_commands
 from app.ui import cached, data
 from app.ui.widgets import linked_select, plain_markdown
 from core.errors import UserError
-from core.numbers import decimal
+from core.numbers import decimal, listed_texts
 from core.program_settings import PATTERNS, parse_settings, settings_text
 from core.spec import DEFAULT_NCU_SET, NCU_SETS, JobSpec
 from core.states import PROFILER_PASSES

@@ -49,6 +49,18 @@ def test_a_setting_of_the_environment_is_the_intended_variable() -> None:
     )  # fmt: skip
 
 
+def test_a_programs_arguments_are_shown_as_a_shell_takes_them() -> None:
+    a = {"argv": '["python3", "train.py", "--name", "two words"]'}
+    b = {"argv": '["python3", "train.py"]'}
+
+    variable = intended_variable(differences({"params": a}, {"params": b}))
+
+    assert variable is not None
+    assert (variable.a, variable.b) == (
+        "python3 train.py --name 'two words'", "python3 train.py",
+    )  # fmt: skip
+
+
 def test_the_gpu_alone_is_the_intended_variable_with_its_driver_and_clocks() -> None:
     here = {"gpu_model": "A", "environment": {"driver": "1", "clock_lock": "1980"}}
     there = {"gpu_model": "B", "environment": {"driver": "2", "clock_lock": "unavailable"}}
