@@ -204,7 +204,6 @@ ODD = [
     {"argv": "[" * 50_000},
     {"metrics": "5"},
     {"metrics": "{"},
-    {"iterations": "x"},
     {"cwd": "\x1b[2J"},
     {"no such name": "x"},
 ]
