@@ -160,13 +160,9 @@ def read_text(path: Path) -> str:
 
 def clean_text(text: str) -> str:
     """Return the text without what cannot be stored: bytes that were not UTF-8, lone surrogates."""
-    if not _odd(text):
+    if text.isascii() or _SURROGATE.search(text) is None:
         return text
     try:
         return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     except UnicodeEncodeError:  # halves of a pair that JSON wrote as an escape
         return _SURROGATE.sub("\ufffd", text)
-
-
-def _odd(text: str) -> bool:
-    return not text.isascii() and _SURROGATE.search(text) is not None

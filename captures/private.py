@@ -402,7 +402,7 @@ def clean(
 def _clean_plain(
     text: str, removed: dict[str, None] | None, has_numbers: bool, keeps_system_paths: bool
 ) -> str:
-    new = _without_urls(text)
+    new = _URL.sub("://(address)", text) if "://" in text else text
     _note(removed, "addresses", text, new)
     after = _without_paths(new, keeps_system_paths)
     _note(removed, "paths", new, after)
@@ -424,10 +424,6 @@ def _noted(text: str, words: PrivateWords, removed: dict[str, None] | None) -> s
 def _note(removed: dict[str, None] | None, what: str, before: str, after: str) -> None:
     if removed is not None and before != after:
         removed[what] = None
-
-
-def _without_urls(text: str) -> str:
-    return _URL.sub("://(address)", text) if "://" in text else text
 
 
 def _without_paths(text: str, keeps_system: bool) -> str:

@@ -140,7 +140,7 @@ def _run(
     if compiles_first:
         warm_up(context, program, events, 1)
         _take(turn, context)
-    warm_up(context, program, events, _warmup(params, options))
+    warm_up(context, program, events, params.warmup if options.warmup is None else options.warmup)
     state.stage = "measure"
     _measure(params, options, events, context, program, watch, state)
 
@@ -149,10 +149,6 @@ def _take(turn: Turn | None, context: Context) -> None:
     if turn is not None:
         turn.take()
     context.ranks.barrier()
-
-
-def _warmup(params: CommonParams, options: RunOptions) -> int:
-    return params.warmup if options.warmup is None else options.warmup
 
 
 def _iterations(params: CommonParams, options: RunOptions) -> int:

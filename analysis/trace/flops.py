@@ -173,17 +173,13 @@ def _moved_by_attention_backward(gradient: Shape, *inputs: Shape) -> float:
     return float(2 * prod(gradient) + 2 * sum(map(prod, inputs)))
 
 
-def _moved_by_convolution_backward(gradient: Shape, given: Shape, weight: Shape) -> float:
-    return float(prod(gradient) + 2 * prod(given) + 2 * prod(weight))
-
-
 _ELEMENTS: Rules = {
     "mm": lambda s: _moved_by_product(s[0], s[1]),
     "bmm": lambda s: _moved_by_product(s[0], s[1]),
     "addmm": lambda s: _moved_by_product(s[1], s[2], s[0]),
     "baddbmm": lambda s: _moved_by_product(s[1], s[2], s[0]),
     "convolution": lambda s: float(prod(s[0]) + prod(s[1]) + prod(s[2]) + prod(_convolved(s))),
-    "convolution_backward": lambda s: _moved_by_convolution_backward(s[0], s[1], s[2]),
+    "convolution_backward": lambda s: float(prod(s[0]) + 2 * prod(s[1]) + 2 * prod(s[2])),
     **dict.fromkeys(_CAUSAL_AT, lambda s: _moved_by_attention(*s[:3])),
     **dict.fromkeys(_BACKWARD_CAUSAL_AT, lambda s: _moved_by_attention_backward(*s[:4])),
 }

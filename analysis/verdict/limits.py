@@ -75,7 +75,7 @@ def _from_counters(view: RunView) -> BusyLimit | None:
     counters = view.counters
     if counters.empty or counters["duration_ns"].isna().all():
         return None
-    any_pct = _weighted(counters, _larger(counters, "memory_pct", "dram_pct"))
+    any_pct = _weighted(counters, counters[["memory_pct", "dram_pct"]].max(axis=1))
     sm_pct = _weighted(counters, counters["sm_pct"])
     if any_pct is None or sm_pct is None:
         return None
@@ -107,10 +107,6 @@ def _from_counters(view: RunView) -> BusyLimit | None:
             "latency or too little parallelism"
         )
     return BusyLimit(kind=kind, headline=f"{headline} {place}", evidence=evidence, next_steps=steps)
-
-
-def _larger(counters: pd.DataFrame, first: str, second: str) -> pd.Series:
-    return counters[[first, second]].max(axis=1)
 
 
 def _weighted(counters: pd.DataFrame, values: pd.Series) -> float | None:

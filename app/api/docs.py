@@ -84,7 +84,7 @@ async def openapi(request: Request) -> Response:
             "responses": {"200": {"description": gives or "no body"}},
             "parameters": [
                 {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-                for name in _names_in(path)
+                for name in [part[1:-1] for part in path.split("/") if part.startswith("{")]
             ],
         }
         if path.endswith("/health"):
@@ -120,7 +120,3 @@ async def page(request: Request) -> Response:
         f"{rows}</table></html>",
         headers={"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"},
     )
-
-
-def _names_in(path: str) -> list[str]:
-    return [part[1:-1] for part in path.split("/") if part.startswith("{")]

@@ -21,7 +21,8 @@ def compare_lines(result: Comparison) -> list[str]:
                 f" ({result.ci95_name}: {decimal(result.ci95[0])} to {decimal(result.ci95[1])})"
             )
         is_told = result.higher_is_better or result.metric not in COMPARED
-        way = f"; {_way(result)} is better" if is_told else ""
+        better = "higher" if result.higher_is_better else "lower"
+        way = f"; {better} is better" if is_told else ""
         lines.append(f"ratio B/A {decimal(result.ratio)}{interval}{way}")
     for name, side in (("A", result.a), ("B", result.b)):
         median = "-" if side.median is None else _amount(side.median, result.unit)
@@ -58,10 +59,6 @@ def _metric(result: Comparison) -> str:
     text = metric_text(result.metric, result.device)
     is_plain = result.device == "gpu" or text == result.metric.replace("_", " ")
     return result.metric if is_plain else f"{result.metric} ({text})"
-
-
-def _way(result: Comparison) -> str:
-    return "higher" if result.higher_is_better else "lower"
 
 
 def _difference_lines(result: Comparison) -> list[str]:

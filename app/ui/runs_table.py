@@ -309,7 +309,7 @@ def _values(frame: pd.DataFrame) -> dict[str, list[str]]:
         "gpu": frame["gpu_model"].to_list(),
         "status": frame["status"].to_list(),
         "source": frame["source"].to_list(),
-        "tag": [t for tags in frame["tags"] for t in _tags(tags)],
+        "tag": [t for tags in frame["tags"] for t in str(tags).replace(",", " ").split()],
     }
     own = frozenset(columns)
     for params in frame["params"]:
@@ -322,10 +322,6 @@ def _values(frame: pd.DataFrame) -> dict[str, list[str]]:
         for k, counts in counted.items()
         if len(counts) > 1 or k in ("gpu", "tag")
     }
-
-
-def _tags(tags: object) -> list[str]:
-    return str(tags).replace(",", " ").split()
 
 
 def _term(key: str, value: str) -> str:
