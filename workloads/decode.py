@@ -64,13 +64,12 @@ class Params(LlamaParams):
             self._check_triton()
 
     def _check_triton(self) -> None:
-        head_dim = self.d_model // self.heads
         if self.compile != "none":
             raise UserError("attention: triton is not compiled; set compile=none")
-        if self.dtype == "fp32" or head_dim not in (64, 128):
+        if self.dtype == "fp32" or self.head_dim not in (64, 128):
             raise UserError(
                 "attention: triton needs dtype=bf16 or fp16 and a head dim of 64 or 128, "
-                f"not {self.dtype} and {head_dim}"
+                f"not {self.dtype} and {self.head_dim}"
             )
 
     @property
@@ -100,7 +99,7 @@ def build(p: Params, context: Context) -> Program:
     if p.attention == "triton":
         require_triton(on_gpu=device.type == "cuda", instead="attention=sdpa")
     model = build_llama(
-        p.shape(), device=device, dtype=dtype, max_length=p.context,
+        p, device=device, dtype=dtype, max_length=p.context,
         ranges=inner_ranges(context, p.compile),
     )  # fmt: skip
     if p.weights != "native":

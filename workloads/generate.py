@@ -83,7 +83,7 @@ def build(p: Params, context: Context) -> Program:
 
     dtype, device = DTYPES[p.dtype], context.device
     model = build_llama(
-        p.shape(), device=device, dtype=dtype, max_length=p.length,
+        p, device=device, dtype=dtype, max_length=p.length,
         ranges=inner_ranges(context, p.compile),
     )  # fmt: skip
     install_caches(model, make_caches(model, p.batch, p.length, device, dtype))

@@ -1,14 +1,10 @@
 """Parameters and costs that the Llama workloads share. No torch here."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from core.errors import UserError
 from core.model_sizes import DTYPE_BYTES
 from workloads.spec import CommonParams, Cost, param
-
-if TYPE_CHECKING:
-    from workloads.models.llama import LlamaShape
 
 COMPILE_MODES = ("none", "default", "reduce-overhead", "max-autotune")
 LLAMA_SOURCE = "https://arxiv.org/abs/2302.13971"
@@ -46,14 +42,16 @@ class LlamaParams(CommonParams):
             raise UserError(f"d_model: {self.d_model} is not a multiple of heads={self.heads}")
         if self.heads % self.kv_heads:
             raise UserError(f"heads: {self.heads} is not a multiple of kv_heads={self.kv_heads}")
-        if (self.d_model // self.heads) % 2:
-            raise UserError(
-                f"d_model: head dim {self.d_model // self.heads} is odd; it must be even"
-            )
+        if self.head_dim % 2:
+            raise UserError(f"d_model: head dim {self.head_dim} is odd; it must be even")
+
+    @property
+    def head_dim(self) -> int:
+        return self.d_model // self.heads
 
     @property
     def kv_dim(self) -> int:
-        return self.d_model // self.heads * self.kv_heads
+        return self.head_dim * self.kv_heads
 
     @property
     def num_layer_weights(self) -> int:
@@ -65,20 +63,6 @@ class LlamaParams(CommonParams):
     def num_weights(self) -> int:
         """Weights of all matrices, the embedding table included."""
         return self.layers * self.num_layer_weights + 2 * self.vocab * self.d_model
-
-    def shape(self) -> "LlamaShape":
-        from workloads.models.llama import LlamaShape
-
-        return LlamaShape(
-            layers=self.layers,
-            d_model=self.d_model,
-            heads=self.heads,
-            kv_heads=self.kv_heads,
-            ff=self.ff,
-            vocab=self.vocab,
-            rope=self.rope,
-            attention=self.attention,
-        )
 
 
 def check_cuda_graph(cuda_graph: bool, compile_mode: str) -> None:

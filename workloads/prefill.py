@@ -52,7 +52,7 @@ def build(p: Params, context: Context) -> Program:
 
     dtype, device = DTYPES[p.dtype], context.device
     model = build_llama(
-        p.shape(), device=device, dtype=dtype, max_length=p.seq_len,
+        p, device=device, dtype=dtype, max_length=p.seq_len,
         ranges=inner_ranges(context, p.compile),
     )  # fmt: skip
     install_caches(model, make_caches(model, p.batch, p.seq_len, device, dtype))

@@ -229,18 +229,7 @@ def _model(p: Params, context: Context) -> Any:
     from workloads.models.gpt import Gpt
 
     with torch.device(context.device):
-        model = Gpt(
-            layers=p.layers,
-            d_model=p.d_model,
-            heads=p.heads,
-            ff=p.ff,
-            vocab=p.vocab,
-            seq_len=p.seq_len,
-            attention=p.attention,
-            mlp=p.mlp,
-            ranges=inner_ranges(context, p.compile),
-            splits_heads=p.parallel == "tensor",
-        )
+        model = Gpt(p, inner_ranges(context, p.compile))
     return model.train(p.mode != "forward")
 
 

@@ -15,7 +15,7 @@ from analysis.classify import label
 from analysis.compare.alignment import HEAVY, Group, Unit, align, make_groups, take_reordered
 from analysis.compare.launches import Launch, Sequences, load_sequences
 from analysis.compare.records import KernelPair
-from analysis.compare.unmatched import Row, Rows, pair_unmatched
+from analysis.compare.unmatched import Rows, pair_unmatched
 from analysis.per_step import Per, common_basis, num_of
 from analysis.runview import RunView
 
@@ -115,7 +115,7 @@ def _units(launches: Sequence[Launch], shared: set[str]) -> list[Unit]:
 
 def _claim(groups: Sequence[Group], a: Sequences, b: Sequences, rows: Rows) -> None:
     """Give every launch of both captures to the row of its group; the rest by name."""
-    place: dict[str, dict[int, Row]] = {"a": {}, "b": {}}
+    place: dict[str, dict[int, KernelPair]] = {"a": {}, "b": {}}
     for group in groups:
         for row, side, unit_positions in _group_rows(group):
             kept = rows.get(row)
@@ -125,12 +125,12 @@ def _claim(groups: Sequence[Group], a: Sequences, b: Sequences, rows: Rows) -> N
         _claim_side(side, sequences, place[side], rows)
 
 
-def _group_rows(group: Group) -> Iterable[tuple[Row, str, tuple[int, ...]]]:
+def _group_rows(group: Group) -> Iterable[tuple[KernelPair, str, tuple[int, ...]]]:
     """Yield (row, side, positions): a row per group, or per kernel where the names are equal."""
     if len(group.a) == len(group.b) == 1 and group.a[0].names == group.b[0].names:
         pairs = zip(group.a[0].launches, group.a[0].positions, group.b[0].positions, strict=True)
         for launch, position_a, position_b in pairs:
-            row = Row(
+            row = KernelPair(
                 a=launch.name,
                 b=launch.name,
                 match="name",
@@ -144,7 +144,7 @@ def _group_rows(group: Group) -> Iterable[tuple[Row, str, tuple[int, ...]]]:
     match, confidence = _how(group)
     first = (group.b or group.a)[0]
     heaviest = max((*group.a, *group.b), key=lambda u: (u.family in HEAVY, u.dur_ns))
-    row = Row(
+    row = KernelPair(
         a=_label(group.a),
         b=_label(group.b),
         match=match,
@@ -185,7 +185,7 @@ def _label(units: Sequence[Unit]) -> str | None:
     return " + ".join(shown) + (f" + {more} more" if more > 0 else "")
 
 
-def _claim_side(side: str, sequences: Sequences, place: dict[int, Row], rows: Rows) -> None:
+def _claim_side(side: str, sequences: Sequences, place: dict[int, KernelPair], rows: Rows) -> None:
     spans = sequences.spans
     known = spans[spans["position"] >= 0].groupby("position")["dur_ns"].agg(["sum", "size"])
     for position, total, count in known.itertuples():

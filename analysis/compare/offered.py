@@ -20,32 +20,19 @@ _NOT_OFFERED = ("command", "ranks", "straggler")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredRun:
-    """The part of a finished run that a suggestion needs."""
-
-    run_id: str
-    workload: str
-    gpu_model: str
-    params: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     """Runs that differ in one variable only."""
 
     variable: str
-    workload: str
-    gpu_model: str
-    "Of side A; the variable itself where it is the GPU."
-    a: MeasuredRun
-    b: tuple[MeasuredRun, ...]
+    a: RunRow
+    b: tuple[RunRow, ...]
     values: tuple[str, ...]
     "The variable's value of A, then of each B."
     same: Mapping[str, Any]
     "The parameters that all of them share."
 
 
-def offers(runs: Sequence[MeasuredRun], *, limit: int = 12) -> tuple[Offer, ...]:
+def offers(runs: Sequence[RunRow], *, limit: int = 12) -> tuple[Offer, ...]:
     """Return the groups of runs that differ in one variable alone.
 
     `runs`: the newest first; of a job the newest is taken. The groups with the newest runs come
@@ -53,7 +40,7 @@ def offers(runs: Sequence[MeasuredRun], *, limit: int = 12) -> tuple[Offer, ...]
     """
     stated = [(run, _texts_of(run)) for run in reversed(runs)]
     newest = list({_rest(run, "", texts): (run, texts) for run, texts in stated}.values())[::-1]
-    groups: dict[str, list[MeasuredRun]] = {}
+    groups: dict[str, list[RunRow]] = {}
     for run, texts in newest:
         for variable in _variables(run, texts):
             groups.setdefault(_rest(run, variable, texts), []).append(run)
@@ -65,64 +52,60 @@ def offers(runs: Sequence[MeasuredRun], *, limit: int = 12) -> tuple[Offer, ...]
 
 def _by_turns(all_offers: Sequence[Offer]) -> list[Offer]:
     """Return the first offer of each variable and workload, then the second of each, and so on."""
-    seen: dict[tuple[str, str], int] = {}
+    seen: dict[tuple[str, str | None], int] = {}
     turns = []
     for place, offer in enumerate(all_offers):
-        kind = (offer.variable, offer.workload)
+        kind = (offer.variable, offer.a.workload)
         seen[kind] = seen.get(kind, 0) + 1
         turns.append((seen[kind], place, offer))
     return [offer for *_, offer in sorted(turns, key=lambda turn: turn[:2])]
 
 
-def _params(run: MeasuredRun) -> dict[str, Any]:
+def _params(run: RunRow) -> dict[str, Any]:
     return {
         k: v for k, v in run.params.items() if k not in NO_EFFECT and LATER_PARAMS.get(k, "") != v
     }
 
 
-def _texts_of(run: MeasuredRun) -> dict[str, str]:
+def _texts_of(run: RunRow) -> dict[str, str]:
     """Return each parameter with its value, by name."""
     return {k: f"{k} {canonical_json(v)}" for k, v in _params(run).items()}
 
 
-def _variables(run: MeasuredRun, texts: Mapping[str, str]) -> list[str]:
+def _variables(run: RunRow, texts: Mapping[str, str]) -> list[str]:
     fields = (VARIABLE_OF.get(name, name) for name in texts)
     offered = QUESTIONS - {*_NOT_OFFERED}
     always = ["gpu", "settings"] if run.workload == "command" else ["gpu"]
     return list(dict.fromkeys([*always, *(name for name in fields if name in offered)]))
 
 
-def _rest(run: MeasuredRun, variable: str, texts: Mapping[str, str]) -> str:
+def _rest(run: RunRow, variable: str, texts: Mapping[str, str]) -> str:
     """Name what a run is but for one variable; the variable's name comes first."""
     rest = sorted(text for k, text in texts.items() if VARIABLE_OF.get(k, k) != variable)
-    gpu = "" if variable == "gpu" else run.gpu_model
+    gpu = "" if variable == "gpu" else run.gpu_model or ""
     return "\n".join([f"{variable} {run.workload}", gpu, *rest])
 
 
-def _offer(variable: str, group: Sequence[MeasuredRun]) -> Offer:
+def _offer(variable: str, group: Sequence[RunRow]) -> Offer:
     texts = _values(group, variable)
-    first = next((run for run in group if texts[run.run_id] in _PLAIN), group[-1])
+    first = next((run for run in group if texts[run.id] in _PLAIN), group[-1])
     others = tuple(run for run in group if run is not first)[:MAX_SIDES]
     shared = {k: v for k, v in _params(first).items() if VARIABLE_OF.get(k, k) != variable}
     return Offer(
         variable=variable,
-        workload=first.workload,
-        gpu_model=first.gpu_model,
         a=first,
         b=others,
-        values=(texts[first.run_id], *(texts[run.run_id] for run in others)),
+        values=(texts[first.id], *(texts[run.id] for run in others)),
         same=shared,
     )
 
 
-def _values(group: Sequence[MeasuredRun], variable: str) -> dict[str, str]:
+def _values(group: Sequence[RunRow], variable: str) -> dict[str, str]:
     """Return the variable's value of each run; of one that has parts, the parts that differ."""
     if variable == "gpu":
-        return {run.run_id: run.gpu_model for run in group}
+        return {run.id: run.gpu_model or "" for run in group}
     parts = {
-        run.run_id: {
-            k: _text(v) for k, v in _params(run).items() if VARIABLE_OF.get(k, k) == variable
-        }
+        run.id: {k: _text(v) for k, v in _params(run).items() if VARIABLE_OF.get(k, k) == variable}
         for run in group
     }
     names = sorted({name for fields in parts.values() for name in fields})
@@ -232,8 +215,7 @@ def _texts(run: RunRow, fields: Sequence[str]) -> str:
 
 def _params_text(run: RunRow, field: str, is_named: bool) -> str:
     value = run.gpu_model if field == "gpu" else run.params.get(field, LATER_PARAMS.get(field))
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return f"{field} {text}" if is_named else text
+    return f"{field} {_text(value)}" if is_named else _text(value)
 
 
 def _key(run: RunRow) -> tuple[Any, ...]:

@@ -101,7 +101,7 @@ class Waterfall:
     bars: tuple[Bar, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class KernelPair:
     """Kernels of A and of B that do the same work; None on a side that has no partner."""
 
@@ -114,15 +114,24 @@ class KernelPair:
     category: str
     path: str | None
     "Normalised range path the pair was found in, None without ranges."
-    a_ns: int
-    b_ns: int
-    a_count: float
-    b_count: float
+    a_ns: int = 0
+    b_ns: int = 0
+    a_count: float = 0
+    b_count: float = 0
     "What the times cover: the whole capture, a step or an iteration."
 
     @property
     def delta_ns(self) -> int:
         return self.b_ns - self.a_ns
+
+    def add(self, side: str, total_ns: int, count: float) -> None:
+        """Count more launches of one side in."""
+        if side == "a":
+            self.a_ns += total_ns
+            self.a_count += count
+        else:
+            self.b_ns += total_ns
+            self.b_count += count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

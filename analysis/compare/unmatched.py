@@ -7,7 +7,7 @@ category stays unmatched on both sides; the confidence says how little such a pa
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import replace
 from difflib import SequenceMatcher
 
 from analysis.classify import short_name
@@ -16,43 +16,11 @@ from analysis.compare.records import KernelPair
 from analysis.compare.waterfall import per_iteration
 
 
-@dataclass(slots=True, kw_only=True)
-class Row:
-    """One pair (or one side of it) with the time it has been given so far."""
-
-    a: str | None
-    b: str | None
-    match: str
-    confidence: float
-    category: str
-    path: str | None
-    a_ns: int = 0
-    b_ns: int = 0
-    a_count: int = 0
-    b_count: int = 0
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        return (self.a, self.b, self.match, self.category, self.path)
-
-    @property
-    def is_alone(self) -> bool:
-        return self.a is None or self.b is None
-
-    def add(self, side: str, total_ns: int, count: int) -> None:
-        if side == "a":
-            self.a_ns += total_ns
-            self.a_count += count
-        else:
-            self.b_ns += total_ns
-            self.b_count += count
-
-    def absorb(self, other: "Row") -> None:
-        self.add("a", other.a_ns, other.a_count)
-        self.add("b", other.b_ns, other.b_count)
+def _key(row: KernelPair) -> tuple[object, ...]:
+    return (row.a, row.b, row.match, row.category, row.path)
 
 
-def _each(count: int, num: int) -> float:
+def _each(count: float, num: int) -> float:
     return count // num if count % num == 0 else count / num
 
 
@@ -60,18 +28,18 @@ class Rows:
     """The rows of one comparison, each key once."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[object, ...], Row] = {}
+        self._rows: dict[tuple[object, ...], KernelPair] = {}
 
-    def get(self, row: Row) -> Row:
+    def get(self, row: KernelPair) -> KernelPair:
         """Return the row with this one's key, which is this one if it is new."""
-        kept = self._rows.setdefault(row.key, row)
+        kept = self._rows.setdefault(_key(row), row)
         kept.confidence = min(kept.confidence, row.confidence)
         return kept
 
-    def alone(self, side: str, name: str, category: str, path: str | None) -> Row:
+    def alone(self, side: str, name: str, category: str, path: str | None) -> KernelPair:
         """Return the row of a kernel without partner."""
         return self.get(
-            Row(
+            KernelPair(
                 a=name if side == "a" else None,
                 b=name if side == "b" else None,
                 match="unmatched",
@@ -81,16 +49,18 @@ class Rows:
             )
         )
 
-    def all(self) -> list[Row]:
+    def all(self) -> list[KernelPair]:
         return list(self._rows.values())
 
-    def without_partner(self, side: str) -> list[Row]:
+    def without_partner(self, side: str) -> list[KernelPair]:
         """Return the rows that only this side has, the longest first."""
-        alone = [r for r in self._rows.values() if r.is_alone and getattr(r, side) is not None]
-        return sorted(alone, key=lambda r: (-(r.a_ns + r.b_ns), str(r.key)))
+        alone = [
+            r for r in self._rows.values() if None in (r.a, r.b) and getattr(r, side) is not None
+        ]
+        return sorted(alone, key=lambda r: (-(r.a_ns + r.b_ns), str(_key(r))))
 
-    def remove(self, row: Row) -> None:
-        del self._rows[row.key]
+    def remove(self, row: KernelPair) -> None:
+        del self._rows[_key(row)]
 
     def as_pairs(self, num_a: int, num_b: int) -> tuple[KernelPair, ...]:
         """Return the finished pairs, largest change first; totals are over `num_a` and `num_b`."""
@@ -99,12 +69,8 @@ class Rows:
         times_b = {i: r.b_ns for i, r in enumerate(rows)}
         times_a, times_b = per_iteration(times_a, num_a), per_iteration(times_b, num_b)
         pairs = [
-            KernelPair(
-                a=r.a,
-                b=r.b,
-                match=r.match,
-                confidence=r.confidence,
-                category=r.category,
+            replace(
+                r,
                 path=r.path or None,
                 a_ns=times_a[i],
                 b_ns=times_b[i],
@@ -152,14 +118,14 @@ def _pool_extremes(rows: Rows) -> None:
         _merge(rows, [gain], [loss], "category", 0.1)
 
 
-def _may_be_one(gain: Row, loss: Row) -> bool:
+def _may_be_one(gain: KernelPair, loss: KernelPair) -> bool:
     """True when the two may share a kernel: one kind, or a kind that no rule recognises."""
     families = {_family(gain), _family(loss)}
     return len(families) == 1 or "unknown" in families
 
 
 def _pair_same_name(rows: Rows) -> None:
-    by_name: dict[str, list[Row]] = {}
+    by_name: dict[str, list[KernelPair]] = {}
     for row in rows.without_partner("b"):
         by_name.setdefault(str(row.b), []).append(row)
     for row in rows.without_partner("a"):
@@ -216,9 +182,9 @@ def _pool_unknown(rows: Rows) -> None:
         _merge(rows, _as_long(left_a, sum(r.b_ns for r in unknown_b)), unknown_b, "category", 0.1)
 
 
-def _as_long(rows: list[Row], wanted_ns: int) -> list[Row]:
+def _as_long(rows: list[KernelPair], wanted_ns: int) -> list[KernelPair]:
     """Return the longest rows until their time is reached, at least one."""
-    taken: list[Row] = []
+    taken: list[KernelPair] = []
     for row in rows:
         if sum(r.a_ns + r.b_ns for r in taken) >= wanted_ns:
             break
@@ -226,14 +192,16 @@ def _as_long(rows: list[Row], wanted_ns: int) -> list[Row]:
     return taken or rows[:1]
 
 
-def _merge(rows: Rows, a: list[Row], b: list[Row], match: str, confidence: float) -> None:
+def _merge(
+    rows: Rows, a: list[KernelPair], b: list[KernelPair], match: str, confidence: float
+) -> None:
     merging = [*a, *b]
     for row in merging:
         rows.remove(row)
     longest = max(merging, key=lambda r: r.a_ns + r.b_ns)
     paths = {r.path for r in merging}
     merged = rows.get(
-        Row(
+        KernelPair(
             a=_names([r.a for r in merging if r.a is not None]),
             b=_names([r.b for r in merging if r.b is not None]),
             match=match,
@@ -243,7 +211,8 @@ def _merge(rows: Rows, a: list[Row], b: list[Row], match: str, confidence: float
         )
     )
     for row in merging:
-        merged.absorb(row)
+        merged.add("a", row.a_ns, row.a_count)
+        merged.add("b", row.b_ns, row.b_count)
 
 
 def _names(names: list[str]) -> str:
@@ -262,5 +231,5 @@ def _names(names: list[str]) -> str:
     return " + ".join(parts[:3]) + (f" + {num_more} more" if num_more else "")
 
 
-def _family(row: Row) -> str:
+def _family(row: KernelPair) -> str:
     return FAMILIES.get(row.category, "unknown")

@@ -20,6 +20,7 @@ MIN_FRAC = 0.0008
 """Share of the whole below which a box is not drawn: less than a pixel."""
 _ROW_PX = 22
 KERNEL = "kernel"
+FLAME_METRICS = {"GPU time": "gpu", "Idle time": "idle"}
 """Kind of a box that is a kernel: it has the colour of its class."""
 _NODE_COLOURS = {
     "range": HOST,

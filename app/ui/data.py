@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import streamlit as st
 
-from analysis.compare.offered import MeasuredRun, Offer, offers
+from analysis.compare.offered import Offer, offers
 from analysis.compare.records import Difference
 from analysis.history.line import MIN_RUNS, Change, History, Line
-from analysis.runview import Job, RunView
+from analysis.runview import Job, RunRow, RunView
 from app.api.watch import disk_state
 from app.history import load_history, what_changed
 from app.ui.cached import database, until_changed, until_written, written_ns
@@ -38,19 +38,16 @@ MAX_OFFERED_FROM = 400
 @until_changed(st.cache_data, max_entries=4)
 def offered_comparisons(limit: int = 12) -> tuple[Offer, ...]:
     """Return the groups of stored runs that differ in one field."""
+    measured = finished_runs("status:done", limit=MAX_OFFERED_FROM)
+    return offers([run for run in measured if run.workload], limit=limit)
+
+
+def finished_runs(query: str, limit: int) -> list[RunRow]:
+    """Return the newest runs that match, as far as a list of runs knows them."""
     with database() as db:
-        rows = runs.list_rows(db, "status:done", limit=MAX_OFFERED_FROM)
-    measured = [
-        MeasuredRun(
-            run_id=row["id"],
-            workload=row["workload"],
-            gpu_model=row.get("gpu_model", ""),
-            params=row["params"],
-        )
-        for row in rows
-        if row.get("workload")
-    ]
-    return offers(measured, limit=limit)
+        rows = runs.list_rows(db, query, limit=limit)
+    known = ("id", "name", "source", "status", "workload", "params", "gpu_model")
+    return [RunRow(**{name: row[name] for name in known if name in row}) for row in rows]
 
 
 def resolve_side(text: str) -> tuple[str, ...]:

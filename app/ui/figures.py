@@ -1,5 +1,7 @@
 """Headline numbers from the registry: label, unit and definition of a card come from its key."""
 
+from dataclasses import replace
+
 from analysis.definitions import define, tooltip
 from app.ui.format import UNKNOWN, bytes_, count, duration, is_known, percent, significant
 from app.ui.widgets import Card
@@ -41,7 +43,6 @@ def two_figures(
     about: str = "",
 ) -> Card:
     """Return the card of a number on two sides."""
-    card = figure(key, None, note, label=label, about=about)
     unit = define(key).unit
     value = f"{shown(left, unit)} \u2192 {shown(right, unit)}"
-    return Card(label=card.label, value=value, note=card.note, definition=card.definition)
+    return replace(figure(key, None, note, label=label, about=about), value=value)

@@ -148,28 +148,30 @@ def ratio(value: float | None) -> str:
     return UNKNOWN if not is_known(value) else f"{significant(float(value))}{_NBSP}\u00d7"  # type: ignore[arg-type]
 
 
+def _moment(stamp: str) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(stamp)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
 def when(stamp: str | None) -> str:
     """Return a stored UTC timestamp as `27 Nov 2026, 22:10`; an unreadable text unchanged."""
     if not stamp:
         return UNKNOWN
-    try:
-        parsed = datetime.fromisoformat(stamp.replace("Z", "+00:00"))
-    except ValueError:
-        return stamp
-    return parsed.astimezone(UTC).strftime("%d %b %Y, %H:%M").lstrip("0")
+    moment = _moment(stamp)
+    return (
+        stamp if moment is None else moment.astimezone(UTC).strftime("%d %b %Y, %H:%M").lstrip("0")
+    )
 
 
 def ago(stamp: str | None, now: datetime | None = None) -> str:
     """Return how long ago a stored UTC timestamp was, in the largest whole unit."""
-    if not stamp:
-        return UNKNOWN
-    try:
-        parsed = datetime.fromisoformat(stamp.replace("Z", "+00:00"))
-    except ValueError:
-        return stamp
-    if parsed.tzinfo is None:
-        parsed = parsed.replace(tzinfo=UTC)
-    seconds = max(0, int(((now or datetime.now(UTC)) - parsed).total_seconds()))
+    moment = _moment(stamp or "")
+    if moment is None:
+        return stamp or UNKNOWN
+    seconds = max(0, int(((now or datetime.now(UTC)) - moment).total_seconds()))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds // size}{_NBSP}{unit} ago"

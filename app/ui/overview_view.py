@@ -21,7 +21,7 @@ from app.ui.queue_view import progress_of
 from app.ui.run.advice import prediction_text
 from app.ui.runs_table import open_table, rows_key
 from app.ui.tables import show_table
-from app.ui.widgets import card_border, plain_markdown, said_plainly, status_badge
+from app.ui.widgets import card_border, plain_markdown, run_line, said_plainly
 from core.plain_text import escape
 from db import status
 
@@ -138,12 +138,7 @@ def _running_part() -> None:
         st.rerun()
     active = frame[frame["status"] != "queued"]
     for row in active.head(6).to_dict("records"):
-        line = st.container(horizontal=True, vertical_alignment="center")
-        with line:
-            status_badge(row["status"])
-        line.page_link(
-            links.RUN, label=plain_markdown(row["name"]), query_params={"run_id": row["id"]}
-        )
+        line = run_line(row)
         frac, text = progress_of(row["progress"], row["status"])
         line.progress(frac, text=plain_markdown(text))
     waiting = len(frame) - len(active)
@@ -326,14 +321,14 @@ def link_of(offer: Offer) -> None:
     """Draw the way to an offered comparison."""
     values = [_value_text(offer.variable, value) for value in offer.values]
     shown = " ".join(f"{k} {offer.same[k]}" for k in _SHOWN if offer.same.get(k) not in _UNSAID)
-    where = "" if offer.variable == "gpu" else f", {gpu_name(offer.gpu_model)}"
+    where = "" if offer.variable == "gpu" else f", {gpu_name(offer.a.gpu_model)}"
     variable = "GPU" if offer.variable == "gpu" else offer.variable
     st.page_link(
         links.COMPARE,
         label=plain_markdown(f"{variable}: {values[0]} \u2192 {', '.join(values[1:])}"),
-        query_params={"a": offer.a.run_id, "b": ",".join(run.run_id for run in offer.b)},
+        query_params={"a": offer.a.id, "b": ",".join(run.id for run in offer.b)},
     )
-    st.caption(plain_markdown(f"{offer.workload}{where}; {shown}".rstrip("; ")))
+    st.caption(plain_markdown(f"{offer.a.workload}{where}; {shown}".rstrip("; ")))
 
 
 def _value_text(variable: str, value: str) -> str:

@@ -9,7 +9,7 @@ import streamlit as st
 from app.ui import cached, data, links, style
 from app.ui.format import ago, count, gpu_name, params_text, when
 from app.ui.shape import TELLING
-from app.ui.widgets import markdown_with_code, plain_markdown, status_badge
+from app.ui.widgets import markdown_with_code, plain_markdown, run_line, status_badge
 from core.errors import AppError
 from db import queue, status
 
@@ -200,10 +200,7 @@ def ended() -> None:
 
 
 def _ended(row: dict[str, Any]) -> None:
-    line = st.container(horizontal=True, vertical_alignment="center")
-    with line:
-        status_badge(row["status"])
-    line.page_link(links.RUN, label=plain_markdown(row["name"]), query_params={"run_id": row["id"]})
+    line = run_line(row)
     at = when(row["finished_at"] or row["created_at"])
     line.caption(plain_markdown(f"{gpu_name(row['gpu_model'])} \u00b7 {at}"), width="stretch")
     if row["status"] in ("failed", "cancelled", "interrupted", "oom") and line.button(

@@ -14,7 +14,7 @@ from app.ui import cached, data, links
 from app.ui.format import count, fixed_format, many
 from app.ui.shape import is_there, params_columns, run_table, status_text, two_sides
 from app.ui.tables import show_table
-from app.ui.widgets import STATUS_COLOURS, plain_markdown, said_plainly
+from app.ui.widgets import STATUS_LOOKS, plain_markdown, said_plainly
 from core.errors import AppError
 from db import runs
 from db.search import FIELDS, QuerySyntaxError
@@ -92,8 +92,8 @@ def _config(table: pd.DataFrame, key: str, *, on_phone: bool) -> dict[str, objec
         ),
         "name": st.column_config.TextColumn(width=_PHONE_NAME_WIDTH if on_phone else _NAME_WIDTH),
         "status": st.column_config.MultiselectColumn(
-            options=[status_text(s) for s in STATUS_COLOURS],
-            color=list(STATUS_COLOURS.values()),
+            options=[status_text(s) for s in STATUS_LOOKS],
+            color=[colour for _, colour in STATUS_LOOKS.values()],
             width=96,
         ),
         "GPU": st.column_config.TextColumn(width=118),

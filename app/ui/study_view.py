@@ -28,6 +28,7 @@ from app.ui.widgets import (
     linked_select,
     plain_markdown,
     said_plainly,
+    share,
 )
 from core.errors import UserError
 from core.spec import JobSpec
@@ -191,12 +192,7 @@ def head(result: StudyTable, query: str) -> None:
         st.switch_page(links.QUEUE)
     with bar.popover("Export", icon=":material/download:"):
         export_buttons(result, result.study.name)
-    with bar.popover("Share", icon=":material/link:"):
-        st.code(
-            links.share_url("studies", name=result.study.name, filter=query),
-            language=None,
-            wrap_lines=True,
-        )
+    share(bar, "studies", name=result.study.name, filter=query)
     has_ours = (result.frame["provenance"] == "measured") & result.frame["value"].notna()
     if not has_ours.any():
         style.empty_state(

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -11,35 +11,25 @@ from typing import Any
 import streamlit as st
 
 from app.charts.base import CONFIG, Chart
-from app.ui import data
+from app.ui import data, links
 from app.ui.shape import status_text
 from core.errors import AppError
 from core.plain_text import MAX_CELL_CHARS, cut, visible
 
 log = logging.getLogger(__name__)
 
-STATUS_ICONS = {
-    "queued": ":material/schedule:",
-    "claimed": ":material/hourglass_top:",
-    "running": ":material/play_circle:",
-    "ingesting": ":material/database:",
-    "done": ":material/check_circle:",
-    "oom": ":material/memory:",
-    "failed": ":material/error:",
-    "cancelled": ":material/cancel:",
-    "interrupted": ":material/link_off:",
+STATUS_LOOKS = {
+    "queued": ("schedule", "gray"),
+    "claimed": ("hourglass_top", "blue"),
+    "running": ("play_circle", "blue"),
+    "ingesting": ("database", "blue"),
+    "done": ("check_circle", "green"),
+    "oom": ("memory", "orange"),
+    "failed": ("error", "red"),
+    "cancelled": ("cancel", "gray"),
+    "interrupted": ("link_off", "orange"),
 }
-STATUS_COLOURS = {
-    "queued": "gray",
-    "claimed": "blue",
-    "running": "blue",
-    "ingesting": "blue",
-    "done": "green",
-    "oom": "orange",
-    "failed": "red",
-    "cancelled": "gray",
-    "interrupted": "orange",
-}
+"""Icon and colour of a run's state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,11 +139,24 @@ def export_buttons(result: Any, name: str) -> None:
 
 def status_badge(status: str) -> None:
     """Draw a run's state with icon and colour."""
-    st.badge(
-        status_text(status),
-        icon=STATUS_ICONS.get(status),
-        color=STATUS_COLOURS.get(status, "gray"),  # type: ignore[arg-type]
-    )
+    icon, colour = STATUS_LOOKS[status]
+    st.badge(status_text(status), icon=f":material/{icon}:", color=colour)  # type: ignore[arg-type]
+
+
+def run_line(row: Mapping[str, Any]) -> Any:
+    """Draw a run's state and the link to it; return the line, for what comes after them."""
+    line = st.container(horizontal=True, vertical_alignment="center")
+    with line:
+        status_badge(row["status"])
+    line.page_link(links.RUN, label=plain_markdown(row["name"]), query_params={"run_id": row["id"]})
+    return line
+
+
+def share(bar: Any, page: str, **params: str) -> None:
+    """Draw what shows the address of a page with these inputs."""
+    with bar.popover("Share", icon=":material/link:"):
+        st.text("This page's address:")
+        st.code(links.share_url(page, **params), language=None, wrap_lines=True)
 
 
 BUG_TEXT = "This page failed"

@@ -5,12 +5,17 @@ Pre-norm blocks, learned positions, LayerNorm, GELU or SwiGLU
 Shapes: B batch, S sequence, D d_model, H heads, E head dim, F ff, V vocabulary.
 """
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from workloads.measure.ranges import RangeFactory
 from workloads.models.llama import naive_attention
+
+if TYPE_CHECKING:
+    from workloads.transformer import Params
 
 
 class Attention(nn.Module):
@@ -19,16 +24,14 @@ class Attention(nn.Module):
     `splits_heads` orders the columns of `qkv` by head, so that a part of them is whole heads.
     """
 
-    def __init__(
-        self, d_model: int, heads: int, kind: str, ranges: RangeFactory, *, splits_heads: bool
-    ) -> None:
+    def __init__(self, p: "Params", ranges: RangeFactory) -> None:
         super().__init__()
-        self.head_dim = d_model // heads
-        self.splits_heads = splits_heads
-        self.kind = kind
+        self.head_dim = p.d_model // p.heads
+        self.splits_heads = p.parallel == "tensor"
+        self.kind = p.attention
         self.ranges = ranges
-        self.qkv = nn.Linear(d_model, 3 * d_model)
-        self.out = nn.Linear(d_model, d_model)
+        self.qkv = nn.Linear(p.d_model, 3 * p.d_model)
+        self.out = nn.Linear(p.d_model, p.d_model)
 
     def forward(self, x_BSD: Tensor) -> Tensor:
         b, s, _ = x_BSD.shape
@@ -47,11 +50,11 @@ class Attention(nn.Module):
 class Mlp(nn.Module):
     """GELU of two matrices, or SwiGLU of three."""
 
-    def __init__(self, d_model: int, ff: int, kind: str) -> None:
+    def __init__(self, p: "Params") -> None:
         super().__init__()
-        self.up = nn.Linear(d_model, ff)
-        self.gate = nn.Linear(d_model, ff) if kind == "swiglu" else None
-        self.down = nn.Linear(ff, d_model)
+        self.up = nn.Linear(p.d_model, p.ff)
+        self.gate = nn.Linear(p.d_model, p.ff) if p.mlp == "swiglu" else None
+        self.down = nn.Linear(p.ff, p.d_model)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.gate is not None:
@@ -62,23 +65,13 @@ class Mlp(nn.Module):
 class Block(nn.Module):
     """One pre-norm block."""
 
-    def __init__(
-        self,
-        d_model: int,
-        heads: int,
-        ff: int,
-        attention: str,
-        mlp: str,
-        ranges: RangeFactory,
-        *,
-        splits_heads: bool,
-    ) -> None:
+    def __init__(self, p: "Params", ranges: RangeFactory) -> None:
         super().__init__()
         self.ranges = ranges
-        self.attention_norm = nn.LayerNorm(d_model)
-        self.attention = Attention(d_model, heads, attention, ranges, splits_heads=splits_heads)
-        self.mlp_norm = nn.LayerNorm(d_model)
-        self.mlp = Mlp(d_model, ff, mlp)
+        self.attention_norm = nn.LayerNorm(p.d_model)
+        self.attention = Attention(p, ranges)
+        self.mlp_norm = nn.LayerNorm(p.d_model)
+        self.mlp = Mlp(p)
 
     def forward(self, x: Tensor) -> Tensor:
         with self.ranges("attention"):
@@ -90,29 +83,13 @@ class Block(nn.Module):
 class Gpt(nn.Module):
     """The language model: tokens [B, S] -> logits [B, S, V]."""
 
-    def __init__(
-        self,
-        *,
-        layers: int,
-        d_model: int,
-        heads: int,
-        ff: int,
-        vocab: int,
-        seq_len: int,
-        attention: str,
-        mlp: str,
-        ranges: RangeFactory,
-        splits_heads: bool = False,
-    ) -> None:
+    def __init__(self, p: "Params", ranges: RangeFactory) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(vocab, d_model)
-        self.positions = nn.Embedding(seq_len, d_model)
-        self.blocks = nn.ModuleList(
-            Block(d_model, heads, ff, attention, mlp, ranges, splits_heads=splits_heads)
-            for _ in range(layers)
-        )
-        self.norm = nn.LayerNorm(d_model)
-        self.head = nn.Linear(d_model, vocab, bias=False)
+        self.tokens = nn.Embedding(p.vocab, p.d_model)
+        self.positions = nn.Embedding(p.seq_len, p.d_model)
+        self.blocks = nn.ModuleList(Block(p, ranges) for _ in range(p.layers))
+        self.norm = nn.LayerNorm(p.d_model)
+        self.head = nn.Linear(p.d_model, p.vocab, bias=False)
 
     def forward(self, tokens_BS: Tensor) -> Tensor:
         at = torch.arange(tokens_BS.shape[1], device=tokens_BS.device)

@@ -5,36 +5,15 @@ Architecture: RMSNorm, rotary embedding, grouped-query attention, SwiGLU
 Shapes: B batch, S new tokens, C cache length, D d_model, H heads, K KV heads, E head dim, F ff.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from workloads.llama_params import LlamaParams
 from workloads.measure.ranges import RangeFactory
 
 ROPE_BASE = 10_000.0
 Cache = tuple[Tensor, Tensor]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LlamaShape:
-    """Dimensions of a stack."""
-
-    layers: int
-    d_model: int
-    heads: int
-    kv_heads: int
-    ff: int
-    vocab: int
-    "0: layers only, without embedding and output head."
-    rope: bool
-    attention: str
-    "`sdpa`, `naive` or, for one query over a cache, `triton`."
-
-    @property
-    def head_dim(self) -> int:
-        return self.d_model // self.heads
 
 
 class RMSNorm(nn.Module):
@@ -69,14 +48,13 @@ def rotate(x_BHSE: Tensor, table_2SE: Tensor) -> Tensor:
 class Attention(nn.Module):
     """Grouped-query attention over a cache that is written in place."""
 
-    def __init__(self, shape: LlamaShape, ranges: RangeFactory) -> None:
+    def __init__(self, shape: LlamaParams, ranges: RangeFactory) -> None:
         super().__init__()
         self.shape = shape
         self.ranges = ranges
-        kv_dim = shape.kv_heads * shape.head_dim
         self.wq = nn.Linear(shape.d_model, shape.d_model, bias=False)
-        self.wk = nn.Linear(shape.d_model, kv_dim, bias=False)
-        self.wv = nn.Linear(shape.d_model, kv_dim, bias=False)
+        self.wk = nn.Linear(shape.d_model, shape.kv_dim, bias=False)
+        self.wv = nn.Linear(shape.d_model, shape.kv_dim, bias=False)
         self.wo = nn.Linear(shape.d_model, shape.d_model, bias=False)
 
     def forward(
@@ -143,7 +121,7 @@ class Layer(nn.Module):
     k_cache: Tensor | None
     v_cache: Tensor | None
 
-    def __init__(self, shape: LlamaShape, ranges: RangeFactory) -> None:
+    def __init__(self, shape: LlamaParams, ranges: RangeFactory) -> None:
         super().__init__()
         self.ranges = ranges
         self.attention_norm = RMSNorm(shape.d_model)
@@ -179,7 +157,7 @@ class Llama(nn.Module):
 
     rope: Tensor | None
 
-    def __init__(self, shape: LlamaShape, ranges: RangeFactory) -> None:
+    def __init__(self, shape: LlamaParams, ranges: RangeFactory) -> None:
         super().__init__()
         self.shape = shape
         self.layers = nn.ModuleList(Layer(shape, ranges) for _ in range(shape.layers))
@@ -212,7 +190,7 @@ class Llama(nn.Module):
 
 
 def build_llama(
-    shape: LlamaShape,
+    shape: LlamaParams,
     *,
     device: torch.device,
     dtype: torch.dtype,

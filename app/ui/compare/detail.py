@@ -14,12 +14,11 @@ from analysis.per_step import basis_of
 from analysis.runview import RunView
 from app.charts.base import Chart
 from app.charts.compare import waterfall
-from app.charts.flame import difference_tree, flame_difference
-from app.ui import links
+from app.charts.flame import FLAME_METRICS, difference_tree, flame_difference
 from app.ui.format import fixed_format, time_unit
 from app.ui.stack_choice import click, open_stack
 from app.ui.tables import KERNEL_CHARS, KERNEL_WIDTH, show_table
-from app.ui.widgets import chart, choose_point, export_buttons, plain_markdown
+from app.ui.widgets import chart, choose_point, export_buttons, plain_markdown, share
 
 
 def actions(comparison: Comparison) -> None:
@@ -27,16 +26,14 @@ def actions(comparison: Comparison) -> None:
     bar = st.container(horizontal=True)
     with bar.popover("Export", icon=":material/download:"):
         export_buttons(comparison, f"compare-{comparison.a.run_ids[0]}-{comparison.b.run_ids[0]}")
-    with bar.popover("Share", icon=":material/link:"):
-        st.text("This comparison's address:")
-        address = links.share_url(
-            "compare",
-            a=",".join(comparison.a.run_ids),
-            b=",".join(comparison.b.run_ids),
-            metric=comparison.metric,
-            pair=st.query_params.get("pair", ""),
-        )
-        st.code(address, language=None, wrap_lines=True)
+    share(
+        bar,
+        "compare",
+        a=",".join(comparison.a.run_ids),
+        b=",".join(comparison.b.run_ids),
+        metric=comparison.metric,
+        pair=st.query_params.get("pair", ""),
+    )
 
 
 def differences(comparison: Comparison) -> None:
@@ -175,9 +172,6 @@ def _shown(name: str | None, labels: Mapping[str, str]) -> str | None:
     return None if name is None else labels.get(name) or cut_middle(name, KERNEL_CHARS)
 
 
-_METRICS = {"GPU time": "gpu", "Idle time": "idle"}
-
-
 def stacks(comparison: Comparison, views: Sequence[RunView]) -> None:
     """Draw the difference of both runs by stack, where both have stacks."""
     fall = comparison.kernel_waterfall
@@ -187,7 +181,7 @@ def stacks(comparison: Comparison, views: Sequence[RunView]) -> None:
     a, b = named[fall.run_a], named[fall.run_b]
     if not (len(a.by_step.operators) or len(b.by_step.operators)):
         return  # without operators the stacks are the ranges: the phases show those
-    tables = {label: stack_difference(a, b, metric) for label, metric in _METRICS.items()}
+    tables = {label: stack_difference(a, b, metric) for label, metric in FLAME_METRICS.items()}
     known = [label for label, rows in tables.items() if len(rows)]
     if not known:
         return

@@ -102,7 +102,8 @@ def isolate(comparison: Comparison, a: Sequence[RunView], b: Sequence[RunView]) 
     one_a, one_b = a[0].run, b[0].run
     if not one_a.workload or one_a.workload != one_b.workload:
         return
-    pairs = isolating_pairs(one_a, one_b, comparison.differs, _known_runs(one_a.workload))
+    known = data.finished_runs(f'workload:"{one_a.workload}" status:done', limit=_KNOWN_RUNS)
+    pairs = isolating_pairs(one_a, one_b, comparison.differs, known)
     if not pairs:
         return
     with st.container(border=True):
@@ -134,14 +135,3 @@ def _pair(pair: Isolated, a: RunRow) -> None:
     elif bar.button("Queue that run", key=f"isolate_{pair.variable}", icon=":material/play_arrow:"):
         spec = JobSpec(**job, profilers=a.profilers, repeats=a.repeats)
         _submit([spec], f"{pair.base.name}, {pair.variable} {pair.b}")
-
-
-def _known_runs(workload: str) -> list[RunRow]:
-    frame, _ = data.list_runs(f'workload:"{workload}" status:done', limit=_KNOWN_RUNS)
-    return [
-        RunRow(
-            id=r.id, name=r.name, source=r.source, status=r.status, workload=r.workload,
-            params=r.params, gpu_model=r.gpu_model,
-        )
-        for r in frame.itertuples()
-    ]  # fmt: skip

@@ -6,7 +6,7 @@ from functools import partial
 
 import streamlit as st
 
-from analysis.colours import BAD, GOOD, NEUTRAL
+from analysis.colours import NEUTRAL
 from analysis.compare import Comparison
 from analysis.compare.labels import WORDS, RanOn, metric_text
 from analysis.compare.metrics import PROFILED_ITERATION, Metric
@@ -16,6 +16,7 @@ from analysis.per_step import basis_of, kernel_time_of_one, num_kernels_of_one
 from analysis.runview import RunView
 from app.charts.compare import interval
 from app.ui import cached, data, links, style
+from app.ui.compare.several import ACCENTS
 from app.ui.figures import shown, two_figures
 from app.ui.format import UNKNOWN, bytes_, many, percent, significant, switch
 from app.ui.overview_view import link_of
@@ -32,7 +33,6 @@ _TITLES = {
     "not_enough_samples": "Not enough samples",
     "not_comparable": "Not comparable",
 }
-_ACCENTS = {"faster": GOOD, "slower": BAD}
 
 
 def inputs() -> tuple[str, str, str]:
@@ -150,7 +150,7 @@ def verdict(comparison: Comparison) -> None:
     if banner := _what_differs(comparison):
         st.info(plain_markdown(banner), icon=":material/difference:")
     title = f"{_TITLES[comparison.verdict]}: {metric_text(comparison.metric, comparison.device)}"
-    if comparison.verdict in _ACCENTS and comparison.ratio:
+    if comparison.verdict in ACCENTS and comparison.ratio:
         title = f"{_TITLES[comparison.verdict]}: {_change(comparison)}"
     elif comparison.verdict == "not_enough_samples" and comparison.ratio:
         title = f"{_change(comparison).capitalize()}: not decided"
@@ -164,7 +164,7 @@ def verdict(comparison: Comparison) -> None:
         title,
         [line for line in lines if line],
         [f"Side {m.side}: {m.message}" for m in comparison.marks],
-        _ACCENTS.get(comparison.verdict, NEUTRAL),
+        ACCENTS.get(comparison.verdict, NEUTRAL),
     )
     if comparison.ratio and comparison.ci95:
         chart(
@@ -196,16 +196,11 @@ def _signed(percent: float) -> str:
 def _figures(comparison: Comparison) -> str:
     sides = [
         f"{label}: {_value(side.median, comparison.unit)} "
-        f"({_many(side.n_processes, side.group)}, {_many(side.n_samples, 'sample')})"
+        f"({many(side.n_processes, side.group)}, {many(side.n_samples, 'sample')})"
         for label, side in (("A", comparison.a), ("B", comparison.b))
     ]
     ratio = f"; ratio B/A {significant(comparison.ratio)}" if comparison.ratio else ""
     return ", ".join(sides) + ratio
-
-
-def _many(number: int, noun: str) -> str:
-    plural = {"process": "processes"}.get(noun, f"{noun}s")
-    return f"{number} {noun if number == 1 else plural}"
 
 
 def _value(value: float | None, unit: str) -> str:

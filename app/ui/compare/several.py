@@ -14,13 +14,6 @@ from app.ui.tables import show_table
 from app.ui.widgets import chart, linked_select, plain_markdown
 
 ACCENTS = {"faster": GOOD, "slower": BAD}
-WORDS = {
-    "faster": "faster",
-    "slower": "slower",
-    "no_difference": "no difference",
-    "not_enough_samples": "not enough samples",
-    "not_comparable": "not comparable",
-}
 
 
 def measurements(comparison: Comparison) -> None:
@@ -40,7 +33,7 @@ def measurements(comparison: Comparison) -> None:
             "B / A": _value(pair.ratio),
             "95 % interval": _interval(pair),
             "processes": f"{pair.a.n_processes}, {pair.b.n_processes}",
-            "verdict": WORDS[pair.verdict],
+            "verdict": pair.verdict.replace("_", " "),
             "why": pair.reason,
         }
         for pair in comparison.pairs

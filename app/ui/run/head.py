@@ -22,6 +22,7 @@ from app.ui.widgets import (
     markdown_with_code,
     plain_markdown,
     said_plainly,
+    share,
     status_badge,
 )
 from core.errors import AppError
@@ -60,9 +61,7 @@ def title(view: RunView) -> None:
         _compare_with(run)
     if run.workload and bar.button("Run again with a change", icon=":material/tune:"):
         st.switch_page(links.SUBMIT, query_params={"from": run.id})
-    with bar.popover("Share", icon=":material/link:"):
-        st.text("This page's address:")
-        st.code(links.share_url("run", run_id=run.id), language=None, wrap_lines=True)
+    share(bar, "run", run_id=run.id)
     style.facts_line(facts, " \u00b7 ".join(tail))
 
 

@@ -8,7 +8,7 @@ import streamlit as st
 
 from analysis.per_step import basis_of, ranked_kernels
 from analysis.runview import RunView
-from app.charts.flame import TOP, Tree, flame
+from app.charts.flame import FLAME_METRICS, TOP, Tree, flame
 from app.ui import style
 from app.ui.format import duration
 from app.ui.kernel_detail import kernel_link
@@ -17,8 +17,6 @@ from app.ui.run.steps import why_no_steps
 from app.ui.stack_choice import click, keep_kernels, open_stack
 from app.ui.widgets import choose_point
 
-_METRICS = {"GPU time": "gpu", "Idle time": "idle"}
-
 
 def stacks(view: RunView) -> None:
     """Draw GPU time by stack, and idle time by what the host was in."""
@@ -26,12 +24,12 @@ def stacks(view: RunView) -> None:
     if not len(nodes):
         style.empty_state("No stacks recorded", why_no_steps(view))
         return
-    known = [label for label, metric in _METRICS.items() if (nodes["metric"] == metric).any()]
+    known = [label for label, metric in FLAME_METRICS.items() if (nodes["metric"] == metric).any()]
     bar = st.columns([1, 2, 2], vertical_alignment="bottom")
     chosen = str(
         bar[0].segmented_control("Show", known, default=known[0], key="flame_of", required=True)
     )
-    own = nodes[nodes["metric"] == _METRICS[chosen]]
+    own = nodes[nodes["metric"] == FLAME_METRICS[chosen]]
     looked = bar[1].text_input(
         "Only stacks with", key="flame_find", placeholder="attention, aten::mm"
     )
@@ -43,7 +41,7 @@ def stacks(view: RunView) -> None:
     a_step = "a step" if "source" in view.by_step.facts else "in all"
     whole = f"{chosen} {a_step}: {duration(float(own['self_ns'].sum()))}"
     tree = Tree.of(own, whole=whole)
-    place = f"{view.run.id}_{_METRICS[chosen]}_{looked}"
+    place = f"{view.run.id}_{FLAME_METRICS[chosen]}_{looked}"
     with bar[2]:
         root = open_stack(tree, place)
     clicked = choose_point(flame(tree, root), alt=f"{chosen} by stack", key=f"flame_{place}_{root}")

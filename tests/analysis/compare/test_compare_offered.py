@@ -2,21 +2,27 @@
 
 from typing import Any
 
-from analysis.compare.offered import MeasuredRun, offers
+from analysis.compare.offered import offers
+from analysis.runview import RunRow
 
 SIZES = {"context": 512, "dtype": "bf16"}
 
 
-def run(run_id: str, gpu: str = "H100", **params: Any) -> MeasuredRun:
-    return MeasuredRun(run_id=run_id, workload="decode", gpu_model=gpu, params={**SIZES, **params})
+def row(run_id: str, workload: str, gpu: str, params: dict[str, Any]) -> RunRow:
+    return RunRow(id=run_id, name=run_id, source="submitted", status="done", workload=workload,
+                  gpu_model=gpu, params=params)  # fmt: skip
+
+
+def run(run_id: str, gpu: str = "H100", **params: Any) -> RunRow:
+    return row(run_id, "decode", gpu, {**SIZES, **params})
 
 
 def test_runs_that_differ_in_one_variable_are_offered_from_the_plain_value() -> None:
     (found,) = offers([run("c", compile="max-autotune"), run("b", compile="default"),
                        run("a", compile="none")])  # fmt: skip
 
-    assert (found.variable, found.a.run_id) == ("compile", "a")
-    assert [b.run_id for b in found.b] == ["c", "b"]
+    assert (found.variable, found.a.id) == ("compile", "a")
+    assert [b.id for b in found.b] == ["c", "b"]
     assert found.values == ("none", "max-autotune", "default") and found.same == SIZES
 
 
@@ -29,7 +35,7 @@ def test_of_repeats_of_a_job_the_newest_is_taken() -> None:
     found = offers([run("new", compile="none", seed=2), run("old", compile="none", seed=1),
                     run("b", compile="default")])  # fmt: skip
 
-    assert [(f.a.run_id, [b.run_id for b in f.b]) for f in found] == [("new", ["b"])]
+    assert [(f.a.id, [b.id for b in f.b]) for f in found] == [("new", ["b"])]
 
 
 def test_the_same_job_on_two_gpus_is_offered() -> None:
@@ -55,10 +61,9 @@ def test_no_variable_hides_the_others() -> None:
 def test_an_own_program_with_and_without_a_setting_is_offered() -> None:
     jobs = [("with", "NVIDIA_TF32_OVERRIDE=1"), ("without", "none")]
     runs = [
-        MeasuredRun(run_id=name, workload="command", gpu_model="H200",
-                    params={"argv": '["prog"]', "settings": settings})
+        row(name, "command", "H200", {"argv": '["prog"]', "settings": settings})
         for name, settings in jobs
-    ]  # fmt: skip
+    ]
 
     (found,) = offers(runs)
 
