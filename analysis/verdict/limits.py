@@ -238,7 +238,8 @@ def slow_products(kernels: pd.DataFrame) -> tuple[Remark, ...]:
     """Return what the names of matrix products show of avoidable slowness, from 5 % on.
 
     A tensor-core kernel that loads fewer than 16 bytes at once was chosen because a dimension or an
-    address is not aligned; an `sgemm`, or cuBLAS' `ffma`, runs fp32 products without tensor cores.
+    address is not aligned (6.7 times the time of aligned ones: docs/results/unaligned-h200.txt); an
+    `sgemm`, or cuBLAS' `ffma`, runs fp32 products without tensor cores.
     """
     total_ns = int(kernels["total_ns"].sum())
     products = kernels[kernels["category"].isin([Category.GEMM, Category.CONV])]

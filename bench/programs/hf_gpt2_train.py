@@ -14,10 +14,16 @@ def main():
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--width", type=int, default=768)
+    parser.add_argument("--vocab", type=int, default=50257)
     args = parser.parse_args()
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    config = GPT2Config(n_layer=args.layers, n_embd=args.width, n_head=args.width // 64)
+    config = GPT2Config(
+        vocab_size=args.vocab,
+        n_layer=args.layers,
+        n_embd=args.width,
+        n_head=args.width // 64,
+    )
     model = GPT2LMHeadModel(config).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     is_gpu = device == "cuda"
