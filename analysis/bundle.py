@@ -124,7 +124,8 @@ def _result_metrics(
     better: dict[str, str] = {}
     for entry, result in sorted(results, key=lambda pair: pair[0].get("process", 0)):
         for metric in result.get("metrics") or []:
-            key = (entry["pass"], metric.get("phase") or "", metric["name"], metric.get("unit", ""))
+            labels = (metric.get("phase") or "", metric["name"], metric.get("unit") or "")
+            key = (entry["pass"], *labels)
             values_of.setdefault(key, []).append(float(metric["value"]))
             if metric.get("better") in ("higher", "lower"):
                 better[metric["name"]] = metric["better"]

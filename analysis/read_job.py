@@ -49,6 +49,12 @@ def check_rows(run: RunData) -> None:
         _check_capture(capture)
     whole = run.captures[0].file_name if run.captures else "manifest.json"
     _at_most(whole, len(run.samples), MAX_SAMPLES, "samples")
+    again = run.samples.duplicated(["pass", "process", "iteration"])
+    if again.any():
+        row = run.samples[again].iloc[0]
+        numbers = f"process {row['process']:.0f}, iteration {row['iteration']:.0f}"
+        where = f"the sample of pass {row['pass']}, {numbers}"
+        raise CaptureError(whole, f"{where} is there twice", "Give each process its own number")
     facts: tuple[tuple[str, Mapping[str, Any] | Sequence[Any]], ...] = (
         ("facts of its surroundings", run.environment),
         ("facts of its GPU", run.gpu),

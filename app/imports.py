@@ -193,11 +193,12 @@ def _store(db: Any, data_dir: DataDir, run: AssembledRun, given: Given, source: 
             elif manifest is not None:
                 _keep_manifest(data_dir, given, run, run_id, manifest)
             return found(db, run_id, is_new=True)
-        except sqlite3.IntegrityError:
+        except sqlite3.IntegrityError as exc:
             # Another process imported the same files meanwhile.
             known = run_with_content(db, data.content_hash)
             if known is None:
-                raise
+                where = f"its run cannot be stored ({exc})"
+                raise CaptureError(given.paths[0], where, "Report this with the file") from exc
     return _again(db, known, given, source)
 
 

@@ -77,6 +77,37 @@ def test_a_broken_bundle_among_several_is_named_and_the_rest_kept(
     assert "nsys-0.sqlite" in bad["error"]
 
 
+def test_a_bundle_with_two_samples_of_one_iteration_is_named_and_the_rest_kept(
+    cli: Cli, tmp_path: Path
+) -> None:
+    make_bundle(tmp_path / "sweep" / "good", "none")
+    manifest = make_bundle(tmp_path / "sweep" / "bad", "default") / "manifest.json"
+    document = json.loads(manifest.read_text())
+    clean = {"pass": "clean", "captures": [], "result": {"samples_ns": [5, 6]}}
+    document["passes"] += [clean | {"process": 7}] * 2
+    manifest.write_text(json.dumps(document))
+
+    assert cli("import", str(tmp_path / "sweep"), "--json") == 2
+
+    bad, good = json.loads(cli.out)["runs"]
+    assert (bad["bundle"], good["status"]) == ("bad", "done")
+    assert "pass clean, process 7, iteration 0" in bad["error"]
+
+
+def test_a_metric_may_have_no_unit(cli: Cli, tmp_path: Path) -> None:
+    manifest = make_bundle(tmp_path / "one", "none") / "manifest.json"
+    document = json.loads(manifest.read_text())
+    metric = {"name": "hits", "value": 5, "unit": None, "phase": None}
+    clean = {"pass": "clean", "captures": [], "result": {"metrics": [metric]}}
+    document["passes"].append(clean | {"process": 7})
+    manifest.write_text(json.dumps(document))
+
+    run_id = cli.json("import", str(tmp_path / "one"))["run_id"]
+
+    metrics = cli.json("show", run_id)["metrics"]
+    assert [(m["value"], m["unit"]) for m in metrics if m["name"] == "hits"] == [(5, "")]
+
+
 def test_one_bundle_is_answered_as_one_run(cli: Cli, tmp_path: Path) -> None:
     assert cli.json("import", str(make_bundle(tmp_path / "one", "none")))["status"] == "done"
 
