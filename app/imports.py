@@ -193,7 +193,9 @@ def _store(db: Any, data_dir: DataDir, run: AssembledRun, given: Given, source: 
             elif manifest is not None:
                 _keep_manifest(data_dir, given, run, run_id, manifest)
             return found(db, run_id, is_new=True)
-        except sqlite3.IntegrityError as exc:
+        except (sqlite3.DatabaseError, OverflowError) as exc:
+            if isinstance(exc, sqlite3.OperationalError):
+                raise
             # Another process imported the same files meanwhile.
             known = run_with_content(db, data.content_hash)
             if known is None:

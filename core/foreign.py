@@ -12,6 +12,7 @@ MAX_NAME_CHARS = 200
 MAX_TEXT_CHARS = 4_000
 MAX_ITEMS = 2_000
 MAX_DEPTH = 8
+MAX_GPU_CHARS = 200_000
 MAX_CONTAINERS, MAX_VALUES, MAX_KEYS = 100_000, 1_500_000, 300_000
 """Of a whole JSON document, as its brackets, commas and colons count them."""
 _KEY_ENDS = (b'":', b" :", b"\t:", b"\n:", b"\r:")
@@ -99,6 +100,8 @@ def checked_gpu(gpu: Any, where: str = "gpu") -> dict[str, Any]:
     for name in ("model", "name", "uuid", "compute_capability", "driver"):
         if record.get(name) is not None:
             record[name] = checked_text(record[name], f"{where}.{name}")
+    if "/" in (record.get("uuid") or ""):  # the keys of GPUs without one have it
+        raise _wrong(f"{where}.uuid", record["uuid"], "a UUID")
     for name in ("ordinal", "num_sms", "memory_bytes"):
         if record.get(name) is not None:
             record[name] = checked_int(record[name], f"{where}.{name}")
@@ -111,10 +114,22 @@ def checked_gpu(gpu: Any, where: str = "gpu") -> dict[str, Any]:
             checked_number(value, f"{where}.noise_floors.{name}", 10)
     peaks = checked_mapping(record.get("peaks"), f"{where}.peaks")
     for name, entry in peaks.items():
-        value = entry.get("value") if isinstance(entry, Mapping) else entry
-        if value is not None:
-            checked_number(value, f"{where}.peaks.{name}", 1e30)
+        _check_peak(entry if isinstance(entry, Mapping) else {"value": entry}, where, name)
+    if record.get("measured_at"):
+        checked_text(record["measured_at"], f"{where}.measured_at")
+    if len(json.dumps(record)) > MAX_GPU_CHARS:
+        raise UserError(f"{where} is longer than {MAX_GPU_CHARS} characters")
     return record
+
+
+def _check_peak(record: Mapping[str, Any], where: str, name: str) -> None:
+    at = f"{where}.peaks.{name}"
+    for part, high in (("value", 1e30), ("sm_clock_mhz", 1e6)):
+        if record.get(part) is not None:
+            checked_number(record[part], at, high)
+    for part in ("unit", "measured_at"):
+        if record.get(part):
+            checked_text(record[part], f"{at}.{part}")
 
 
 def _is_unicode(text: str) -> bool:

@@ -7,10 +7,15 @@ from typing import Any
 from sqlite_utils import Database
 
 from core.errors import UserError
+from core.foreign import MAX_GPU_CHARS
 from db.clock import seconds_ago, utc_now
 from db.devices import ONLINE_S
 from db.tokens import EMBEDDED, bind_worker
 
+MAX_GPUS_OF_WORKER = 512
+"""Of which it can register 128 at once: GPUs are exchanged, and get other partitions."""
+MAX_PEAKS = 200
+"""Kinds of peaks of one GPU."""
 GPU_FIELDS = ("model", "uuid", "ordinal", "compute_capability", "num_sms", "memory_bytes", "driver")
 
 
@@ -43,6 +48,12 @@ def register_worker(
         )
         for ordinal, (key, gpu) in enumerate(zip(keys, gpus, strict=True)):
             store_gpu(db, key, worker_id, {"ordinal": ordinal, **gpu})
+        sql = "SELECT count(*) FROM gpus WHERE worker_id = ?"
+        if db.execute(sql, [worker_id]).fetchone()[0] > MAX_GPUS_OF_WORKER:
+            raise UserError(
+                f"worker {worker_id!r} has had more than {MAX_GPUS_OF_WORKER} GPUs:"
+                " forget some with `warpboard gpu remove ID`"
+            )
 
 
 def gpu_id(worker_id: str, gpu: Mapping[str, Any], ordinal: int) -> str:
@@ -69,7 +80,8 @@ def store_gpu(db: Database, key: str, worker_id: str | None, gpu: Mapping[str, A
             known, known_info = dict(zip(GPU_FIELDS, row, strict=False)), json.loads(row[-1])
             older, newer = (known, fields) if worker_id else (fields, known)
             fields = {field: _first(newer[field], older[field]) for field in GPU_FIELDS}
-            info = known_info | info if worker_id else info | known_info
+            merged = known_info | info if worker_id else info | known_info
+            info = merged if len(json.dumps(merged)) <= MAX_GPU_CHARS else info
         values = (key, worker_id, *fields.values(), json.dumps(info), utc_now())
         columns = ("id", "worker_id", *GPU_FIELDS, "info", "probed_at")
         updates = ", ".join(
@@ -98,7 +110,7 @@ def _store_floors(db: Database, key: str, gpu: Mapping[str, Any]) -> None:
     frac, floors = gpu.get("noise_floor_frac"), gpu.get("noise_floors")
     if frac is None and not floors:
         return
-    at = str(gpu.get("measured_at") or "")
+    at = _not_later(gpu.get("measured_at") or "")
     known = db.execute(
         "SELECT coalesce(json_extract(info, '$.measured_at'), ''), noise_floor_frac FROM gpus"
         " WHERE id = ?",
@@ -165,14 +177,24 @@ def store_peaks(
         value = record.get("value")
         if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
             unit = record.get("unit") or peak_unit(name)
-            at = record.get("measured_at") or measured_at or utc_now()
-            rows.append((key, name, float(value), unit, at, record.get("sm_clock_mhz")))
+            at = _not_later(record.get("measured_at") or measured_at or utc_now())
+            clock_mhz = record.get("sm_clock_mhz")
+            clock_mhz = None if clock_mhz is None else round(clock_mhz)
+            rows.append((key, name, float(value), unit, at, clock_mhz))
+    known = {r[0] for r in db.execute("SELECT name FROM gpu_peaks WHERE gpu_id = ?", [key])}
+    if len(known.union(row[1] for row in rows)) > MAX_PEAKS:
+        raise UserError(f"gpu {key}: it has more than {MAX_PEAKS} peaks")
     db.conn.executemany(
         "INSERT INTO gpu_peaks VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (gpu_id, name) DO UPDATE SET"
         " value = excluded.value, unit = excluded.unit, measured_at = excluded.measured_at,"
         " sm_clock_mhz = excluded.sm_clock_mhz WHERE excluded.measured_at >= measured_at",
         rows,
     )
+
+
+def _not_later(measured_at: str) -> str:
+    """Return a time of measurement, at the latest now: a wrong clock's would stay for ever."""
+    return min(measured_at, utc_now())
 
 
 def unnamed_gpus(db: Database, model: str, worker_ids: Sequence[str]) -> list[str]:

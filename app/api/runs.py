@@ -251,11 +251,11 @@ async def shown(request: Request) -> Response:
         from app.show import show_document  # with pandas, which no other answer needs
         from db.fetch import gpu_facts, run_view
 
+        check_reading(db, label, request.path_params["run_id"])  # before names are looked up
         try:
             run_id = resolve_run(db, request.path_params["run_id"])
         except UserError as exc:
             raise ApiError(404, str(exc)) from exc
-        check_reading(db, label, run_id)
         return show_document(run_view(db, data_dir, run_id), gpu_facts(db, run_id))
 
     return JSONResponse(await in_thread(request, work))

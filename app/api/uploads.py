@@ -84,8 +84,7 @@ async def put(request: Request) -> Response:
         return JSONResponse({"complete": True}, status_code=201)
     offset = _offset(request)
     path.parent.mkdir(parents=True, exist_ok=True)
-    size = await _append(request, _partial(path), offset)
-    return await anyio.to_thread.run_sync(_completed, path, sha256, size, offset)
+    return await _append(request, path, offset)
 
 
 def _check_awaited(db: Database, label: str, run_id: str) -> None:
@@ -103,14 +102,15 @@ def _offset(request: Request) -> int:
     return int(text)
 
 
-async def _append(request: Request, partial: Path, offset: int) -> int:
-    """Write the body and return the new size; what arrived before a break stays."""
+async def _append(request: Request, path: Path, offset: int) -> Response:
+    """Write the body, and take the capture if it is whole; what arrived before a break stays."""
+    partial = _partial(path)
     limit = max_capture_bytes()
     announced = request.headers.get("content-length", "")
     if announced.isascii() and announced.isdigit() and offset + int(announced) > limit:
         raise ApiError(413, f"captures are limited to {limit} bytes")
     with open(partial, "ab") as file:
-        _lock(file)
+        _lock(file, partial)
         have = file.tell()
         if have != offset:
             raise ApiError(409, f"the next byte is at offset {have}", expected=have)
@@ -130,14 +130,21 @@ async def _append(request: Request, partial: Path, offset: int) -> int:
             raise
         file.flush()
         os.fsync(file.fileno())
-    return have
+        return await anyio.to_thread.run_sync(_completed, path, have, offset)
 
 
-def _lock(file: IO[bytes]) -> None:
+def _lock(file: IO[bytes], partial: Path) -> None:
+    """Keep other uploads of this capture out until `file` is closed."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as exc:
         raise ApiError(409, "another upload of this capture is going on") from exc
+    try:
+        is_here = os.path.samestat(os.stat(partial), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        is_here = False
+    if not is_here:
+        raise ApiError(409, "another upload of this capture has just ended")
 
 
 def _check_room(path: Path, num_bytes: int) -> None:
@@ -145,11 +152,11 @@ def _check_room(path: Path, num_bytes: int) -> None:
         raise ApiError(503, "the dashboard's disk is full")
 
 
-def _completed(path: Path, sha256: str, size: int, offset: int) -> Response:
+def _completed(path: Path, size: int, offset: int) -> Response:
     partial = _partial(path)
     with partial.open("rb") as file:
         sha256_here = hashlib.file_digest(file, "sha256").hexdigest()
-    if sha256_here == sha256:
+    if sha256_here == path.name:
         os.replace(partial, path)
         return JSONResponse({"complete": True}, status_code=201)
     if size == offset:  # nothing came and it is still wrong: it cannot be mended by going on

@@ -13,6 +13,7 @@ import pytest
 from sqlite_utils import Database
 
 from app.api import auth, uploads
+from app.api.app import PREFIX, _routes
 from core.config import DataDir
 from core.foreign import checked_gpu
 from db.fetch import run_row
@@ -253,6 +254,11 @@ BAD_GPUS: list[tuple[str, Any]] = [
     ("noise_floor_frac", -1),
     ("peaks", [1]),
     ("peaks", {"copy_bytes_per_s": {"value": 1e300}}),
+    ("peaks", {"copy_bytes_per_s": {"value": 1, "measured_at": [1]}}),
+    ("peaks", {"copy_bytes_per_s": {"value": 1, "sm_clock_mhz": "fast"}}),
+    ("peaks", {"copy_bytes_per_s": {"value": 1, "unit": {"a": 1}}}),
+    ("measured_at", {"a": 1}),
+    ("uuid", "import/NVIDIA H100"),
     ("model", "x" * 1_000_000),
     ("model", "a\nb"),
     ("uuid", ["GPU-1"]),
@@ -335,6 +341,85 @@ def test_a_workers_token_reads_its_own_runs_alone(
         "stranger": [403, 403, 403],
         "program": [200, 200, 200],
     }
+
+
+def test_names_of_others_runs_are_not_told(victim: Host, stranger: Host, make_run: MakeRun) -> None:
+    run_ids = [make_run(gpu=MODEL) for _ in range(3)]
+    answers = [
+        stranger._api.get(f"/runs/{text}", headers=stranger._headers)
+        for text in (run_ids[0][:3], "r", "nothing like it", "%25", "decode")
+    ]
+
+    assert [answer.status_code for answer in answers] == [403] * 5
+    assert not any(run_id in answer.text for answer in answers for run_id in run_ids)
+
+
+def test_every_route_refuses_what_is_not_the_tokens(
+    victim: Host, stranger: Host, api: httpx.Client, db: Database, make_run: MakeRun
+) -> None:
+    run_id = make_run(gpu=MODEL)
+    assert victim.post(f"/runs/{run_id}/claim", worker_id="w1", gpu=GPU).status_code == 200
+    bodies: dict[tuple[str, str], dict[str, Any]] = {
+        ("POST", "/workers"): {"worker_id": "w1", "version": "1", "gpus": [GPU]},
+        ("POST", "/workers/{worker_id}/heartbeat"): {"running": [run_id]},
+        ("GET", "/runs"): {},
+        ("GET", "/runs/{run_id}"): {},
+        ("POST", "/runs/{run_id}/claim"): {"worker_id": "w1", "gpu": GPU},
+        ("POST", "/runs/{run_id}/events"): {"attempt": 1, "events": [{"kind": "log"}]},
+        ("POST", "/runs/{run_id}/finish"): manifest([], gpu=GPU, worker_id="w1"),
+        ("HEAD", "/runs/{run_id}/captures/{sha256}"): {},
+        ("PUT", "/runs/{run_id}/captures/{sha256}"): {},
+    }
+    open_to_all = {("GET", PREFIX + "/health"), ("GET", "/api/docs"), ("GET", "/api/openapi.json")}
+    adds_its_own = {("POST", PREFIX + "/runs")}
+    named = {(method, PREFIX + path) for method, path in bodies}
+    assert {(m, path) for m, path, _ in _routes()} == named | open_to_all | adds_its_own
+    before = stored(db)
+
+    codes = {
+        (method, path): api.request(
+            method,
+            path.format(worker_id="w1", run_id=run_id, sha256="0" * 64),
+            params={"file": "t.gz"},
+            json=body,
+            headers=stranger._headers,
+        ).status_code
+        for (method, path), body in bodies.items()
+    }
+
+    assert codes == dict.fromkeys(bodies, 403)
+    assert stored(db) == before
+
+
+def test_a_worker_cannot_grow_without_end(victim: Host, db: Database) -> None:
+    def told(number: int, **more: Any) -> int:
+        gpus = [{"model": MODEL, "uuid": f"GPU-{number}-{i}", **more} for i in range(128)]
+        return victim.register("w1", *gpus).status_code
+
+    assert [told(number) for number in range(5)] == [200, 200, 200, 400, 400]
+    assert db.execute("SELECT count(*) FROM gpus").fetchone() == (3 * 128 + 1,)
+    facts = {f"fact {i}": "x" * 1000 for i in range(150)}
+    for number in range(4):
+        many = {f"{number} {name}": value for name, value in facts.items()}
+        assert victim.register("w1", GPU | many).status_code == 200
+    (length,) = db.execute("SELECT max(length(info)) FROM gpus").fetchone()
+    assert length <= 200_000
+    assert victim.register("w1", GPU | {"fact": ["x" * 3000] * 100}).status_code == 400
+    peaks = [{f"{number} {i}": 1 for i in range(150)} for number in range(2)]
+    codes = [victim.register("w1", GPU | {"peaks": entry}).status_code for entry in peaks]
+    assert codes == [200, 400]
+
+
+def test_a_clock_that_is_ahead_dates_no_measurement(victim: Host, db: Database) -> None:
+    for at, value in (("9999-01-01T00:00:00Z", 1), (None, 2)):
+        gpu = {"model": MODEL, "uuid": "GPU-new", "measured_at": at, "noise_floor_frac": value}
+        told = {"peaks": {"copy_bytes_per_s": {"value": value, "measured_at": at}}}
+        assert (
+            victim.register("w1", {k: v for k, v in (gpu | told).items() if v}).status_code == 200
+        )
+
+    peak = "SELECT value FROM gpu_peaks WHERE gpu_id = 'GPU-new'"
+    assert db.execute(peak).fetchall() == [(2.0,)]
 
 
 def test_a_strangers_captures_are_not_asked_for(

@@ -1,5 +1,10 @@
 """Captures on their way in: resumed, limited, and never outside the data directory."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any
+
 import httpx
 import pytest
 
@@ -37,6 +42,44 @@ def test_upload_with_wrong_contents_begins_again(api: httpx.Client, make_run: Ma
 
     assert again.status_code == 409
     assert api.head(where).headers["upload-offset"] == "0"
+
+
+def test_nothing_is_added_to_a_capture_that_another_upload_has_just_ended(
+    api: httpx.Client, make_run: MakeRun, data_dir: DataDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id, data = claimed(api, make_run), TRACE.read_bytes()
+    api.put(upload_path(run_id), params={"file": "t.gz", "offset": 0}, content=data[:1000])
+    whole, lock = data_dir.uploads / run_id / TRACE_SHA256, uploads._lock
+
+    def late(file: IO[bytes], partial: Path) -> None:
+        partial.write_bytes(data)
+        partial.replace(whole)
+        lock(file, partial)
+
+    monkeypatch.setattr(uploads, "_lock", late)
+    params: dict[str, Any] = {"file": "t.gz", "offset": len(data)}
+    answer = api.put(upload_path(run_id), params=params, content=b"junk")
+
+    assert answer.status_code == 409
+    assert whole.read_bytes() == data
+
+
+def test_uploads_of_one_capture_at_once_make_one(
+    api: httpx.Client, make_run: MakeRun, data_dir: DataDir
+) -> None:
+    run_id, data = claimed(api, make_run), TRACE.read_bytes()
+    start = threading.Barrier(8)
+
+    def put(_: int) -> int:
+        start.wait()
+        params: dict[str, Any] = {"file": "t.gz", "offset": 0}
+        return api.put(upload_path(run_id), params=params, content=data).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        codes = set(pool.map(put, range(8)))
+
+    assert {201} <= codes <= {201, 409}
+    assert (data_dir.uploads / run_id / TRACE_SHA256).read_bytes() == data
 
 
 def test_upload_over_the_limit_is_refused(
