@@ -63,7 +63,7 @@ def test_figures_measured_earlier_change_nothing(measured: Database) -> None:
 
 
 def test_figures_measured_later_replace_them(measured: Database) -> None:
-    later = {"measured_at": "2026-12-01T08:00:00Z", "noise_floor_frac": 0.1}
+    later = {"measured_at": "2026-11-28T09:00:00Z", "noise_floor_frac": 0.1}
 
     store_gpu(
         measured, KEY, None, {"model": "NVIDIA H200", "peaks": {"copy_bytes_per_s": 4.3e12}} | later
