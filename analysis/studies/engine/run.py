@@ -18,6 +18,7 @@ from analysis.studies.engine.fits import fit_table
 from analysis.studies.engine.pivots import make_pivot
 from analysis.studies.engine.readings import latency
 from analysis.studies.engine.records import Pivot, Study, StudyTable, Table
+from analysis.studies.publications import STUDIES as PUBLICATIONS
 from core.errors import UserError
 from core.numbers import decimal, value_text
 from core.spec import canonical_json
@@ -96,10 +97,10 @@ DERIVED_NOTE = "Ratios in published rows are made from the published figures of 
 
 @cache
 def list_studies() -> tuple[Study, ...]:
-    """Return every module's STUDY, those of ours first, each by name."""
-    studies = []
+    """Return every module's STUDY, and the publications; those of ours first, each by name."""
+    studies = list(PUBLICATIONS)
     for module in pkgutil.iter_modules(package.__path__):
-        if not module.ispkg:
+        if not module.ispkg and module.name != "publications":
             study = importlib.import_module(f"{package.__name__}.{module.name}").STUDY
             assert study.name.replace("-", "_") == module.name, module.name
             studies.append(study)
