@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.definitions import columns_of, unit_of
-from analysis.idle import idle_figures, of_program
+from analysis.idle import idle_figures, median_gap_ns, of_program
 from analysis.iterations import iteration_kernel_ns
 from analysis.latency import latency_ms
 from analysis.memory_figures import captured_memory, memory_document, memory_summary, pass_differs
@@ -21,7 +21,6 @@ from analysis.rundata import (
     RunData,
     RunMetric,
 )
-from analysis.span_gaps import median_gap_ns
 from analysis.tables import CaptureWarning
 from core.states import KERNEL_PASS_ORDER, Pass
 

@@ -17,9 +17,8 @@ from core.config import DataDir
 from core.errors import AppError
 from core.states import RunStatus
 from db.connection import opened
-from db.events import add_events
 from db.ingest import ingest_run, num_ingest_starts
-from db.lifecycle import transition
+from db.lifecycle import add_events, transition
 
 LOG = logging.getLogger("warpboard.ingest")
 MAX_STARTS = 3

@@ -10,8 +10,7 @@ from core.errors import UserError
 from core.queues import job_queue
 from core.states import RunStatus
 from db.clock import seconds_ago, utc_now
-from db.events import add_events
-from db.lifecycle import move
+from db.lifecycle import add_events, move
 
 CLAIM_GRACE_S = 8.0
 AWAITING = ("claimed", "running", "interrupted")

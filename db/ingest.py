@@ -21,8 +21,7 @@ from core.plain_text import cut
 from core.states import RunStatus
 from db.clock import utc_now
 from db.connection import take_numbers
-from db.events import add_events
-from db.lifecycle import move
+from db.lifecycle import add_events, move
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,8 +11,7 @@ from core.errors import UserError
 from core.states import ACTIVE, RunStatus
 from db.clock import utc_now
 from db.devices import device_name, devices
-from db.events import add_events
-from db.lifecycle import move
+from db.lifecycle import add_events, move
 
 _NUM_GPUS = "coalesce(spec ->> '$.params.gpus', 1)"
 """SQL: how many GPUs of one host a run needs at once."""

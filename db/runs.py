@@ -14,8 +14,7 @@ from core.plain_text import cut
 from core.spec import JobSpec, canonical_json
 from core.states import RunStatus
 from db.clock import utc_now
-from db.events import add_events
-from db.lifecycle import move
+from db.lifecycle import add_events, move
 from db.search import compile_query, param_keys
 
 if TYPE_CHECKING:

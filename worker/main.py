@@ -26,10 +26,16 @@ from worker.celery_app import broker_complaint
 from worker.client import DashboardAway, DashboardClient, Refused, version_complaint
 from worker.health import note_alive
 from worker.passes import GpuTarget
-from worker.places import Place, celery_command, celery_environment, lock_identity, together
 from worker.probe import probe
 from worker.process import run_process
-from worker.settings import WorkerSettings
+from worker.settings import (
+    Place,
+    WorkerSettings,
+    celery_command,
+    celery_environment,
+    lock_identity,
+    together,
+)
 from worker.targets import CPU, find_targets
 
 LOG = logging.getLogger("warpboard.worker")

@@ -13,8 +13,7 @@ from typing import Any
 
 from core.errors import AppError
 from workloads.measure import oom
-from workloads.measure.compile_state import CompileWatch, require_compiler
-from workloads.measure.environment import device_facts, environment
+from workloads.measure.environment import CompileWatch, device_facts, environment, require_compiler
 from workloads.measure.oom import describe
 from workloads.measure.output import Events
 from workloads.measure.passes import (

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from analysis.classify import fractions
-from analysis.idle import Idle, idle_of_run
+from analysis.idle import Idle, idle_of_run, median_gap_ns
 from analysis.latency import why_no_clean
 from analysis.runview import RunView
-from analysis.span_gaps import median_gap_ns
 from analysis.tables import CPU_OPERATORS
 from analysis.trace.idle_host import GROUPS, host_share
 from analysis.verdict.facts import (

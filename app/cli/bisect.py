@@ -8,8 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.cli.options import UNDECIDED_EXIT, add_json
-from app.cli.output import note, one_line, print_json
+from app.cli.output import UNDECIDED_EXIT, add_json, note, one_line, print_json
 from core.config import DataDir
 from core.console import seconds, whole_number, word
 from core.errors import RunFailedError, UserError

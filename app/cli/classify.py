@@ -3,8 +3,7 @@
 import sys
 from argparse import ArgumentParser, Namespace
 
-from app.cli.options import add_json
-from app.cli.output import print_json, print_table
+from app.cli.output import add_json, print_json, print_table
 from core.config import DataDir
 
 

@@ -3,8 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from app.cli.options import add_check, exit_code_of
-from app.cli.output import note, one_line
+from app.cli.output import add_check, exit_code_of, note, one_line
 from core.config import DataDir
 from core.console import flushed, stop_writing
 from core.errors import UserError

@@ -7,8 +7,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import Any
 
-from app.cli.options import add_json
-from app.cli.output import note, print_json
+from app.cli.output import add_json, note, print_json
 from core.config import ROOT, DataDir
 from core.console import MAX_PORT, whole_number
 from core.errors import RunFailedError

@@ -3,8 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from app.cli.options import add_json, add_run
-from app.cli.output import print_json
+from app.cli.output import add_json, add_run, print_json
 from core.config import DataDir
 
 if TYPE_CHECKING:

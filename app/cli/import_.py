@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.cli.options import add_json
-from app.cli.output import note, print_json
+from app.cli.output import add_json, note, print_json
 from core.config import DataDir
 from core.console import parse_assignments
 from core.errors import AppError, UserError

@@ -2,8 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 
-from app.cli.options import add_json
-from app.cli.output import note, print_json
+from app.cli.output import add_json, note, print_json
 from core.config import DataDir
 from core.errors import UserError
 

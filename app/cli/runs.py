@@ -4,8 +4,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from app.cli.options import add_json
-from app.cli.output import note, print_json, print_table
+from app.cli.output import add_json, note, print_json, print_table
 from core.config import DataDir
 from core.console import whole_number
 

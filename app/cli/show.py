@@ -3,8 +3,17 @@
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from app.cli.options import add_json, add_run
-from app.cli.output import megabytes, milliseconds, note, one_line, percent, print_json, print_table
+from app.cli.output import (
+    add_json,
+    add_run,
+    megabytes,
+    milliseconds,
+    note,
+    one_line,
+    percent,
+    print_json,
+    print_table,
+)
 from core.config import DataDir
 from core.numbers import decimal
 

@@ -3,8 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from app.cli.options import add_json
-from app.cli.output import note, print_json
+from app.cli.output import add_json, note, print_json
 from core.config import DataDir
 from core.console import parse_sweep
 from core.numbers import decimal

@@ -5,8 +5,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from app.cli.options import add_json
-from app.cli.output import note, print_json
+from app.cli.output import add_json, note, print_json
 from core.config import DataDir
 from core.console import word
 from core.errors import UserError

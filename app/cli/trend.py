@@ -4,8 +4,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.cli.options import add_check, add_json, exit_code_of
-from app.cli.output import note, one_line, print_json
+from app.cli.output import add_check, add_json, exit_code_of, note, one_line, print_json
 from core.config import DataDir
 from core.console import whole_number
 from core.errors import UserError

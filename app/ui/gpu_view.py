@@ -22,8 +22,8 @@ from app.ui.format import (
     scaled,
     when,
 )
-from app.ui.printed_table import Head, printed_table
 from app.ui.style import chips
+from app.ui.tables import Head, printed_table
 from app.ui.widgets import card_border, plain_markdown, said_plainly
 from core import gpus as gpu_table
 from core.plain_text import escape

@@ -15,7 +15,7 @@ from analysis.compare.offered import Offer
 from analysis.history.check import DEFAULT_NEW
 from analysis.history.line import MIN_RUNS
 from app.submit import CPU
-from app.ui import advice_data, cached, data, links, style, trends_view
+from app.ui import cached, data, links, style, trends_view
 from app.ui.format import count, gpu_name, many, noise_floor, switch
 from app.ui.queue_view import progress_of
 from app.ui.run.advice import prediction_text
@@ -281,7 +281,7 @@ def _experiments() -> bool:
     newest, _ = data.list_runs("status:done -gpu:cpu latency>0", limit=ADVISED_RUNS)
     experiments: list[tuple[str, str, Mapping[str, Any]]] = [
         (str(advice["run_id"]), str(advice["name"]), e)
-        for advice in advice_data.fetch_advice_lately(tuple(map(str, newest["id"])))
+        for advice in data.fetch_advice_lately(tuple(map(str, newest["id"])))
         for e in advice["experiments"]
         if e["is_worth_a_run"] and e["status"] != "withheld" and not e["tried"]
         and not e.get("measured")

@@ -21,7 +21,7 @@ from app.job_text import submit_command
 from app.pictures import Thumbnail
 from app.ui import data, links, study_data, style
 from app.ui.format import UNKNOWN, gpu_name, many, significant
-from app.ui.printed_table import Head, printed_table
+from app.ui.tables import Head, printed_table
 from app.ui.widgets import (
     chart,
     export_buttons,

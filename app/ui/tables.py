@@ -1,11 +1,14 @@
-"""Tables of frames: what a column holds decides how it looks.
+"""Tables of frames: what a column holds decides how it looks; and tables at full height, as text.
 
 Numbers line up at the decimals they need, text that is a number stands right, kernels' names are
 cut where they do not differ and stand whole in the last column, classes are chips.
+`st.dataframe` draws on a canvas in its own scrolling box; a printed table is part of the page and
+can be read aloud, searched and copied.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -15,7 +18,78 @@ from analysis.classify import distinct_labels
 from analysis.colours import category_colour, chip_colour
 from app.ui.format import UNKNOWN, count_format, fixed_format
 from app.ui.shape import is_there
-from core.plain_text import MAX_CELL_CHARS, cut, is_formula, visible
+from core.plain_text import MAX_CELL_CHARS, cut, escape, is_formula, visible
+
+_LONG_CHARS = 34
+"A longer text, a kernel's name, is set in several lines."
+
+_THEIRS = ' class="wb-theirs"'
+_MARKED = {"fault": "wb-fault", "OOM": "wb-oom"}
+"Words that are highlighted when a cell holds nothing else."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The heading of one or several columns that stand beside each other."""
+
+    text: str
+    subs: tuple[str, ...] = ()
+    "The columns below it; () for a column of its own."
+    is_number: bool = True
+
+
+def printed_table(
+    heads: Sequence[Head], rows: Sequence[Sequence[str]], *, label: str, muted: Sequence[int] = ()
+) -> None:
+    """Draw a table; every text is escaped. `muted`: places of rows that are not ours."""
+    st.html(table_html(heads, rows, label=label, muted=muted))
+
+
+def table_html(
+    heads: Sequence[Head], rows: Sequence[Sequence[str]], *, label: str, muted: Sequence[int] = ()
+) -> str:
+    """Return the table as HTML."""
+    is_number = [h.is_number for h in heads for _ in h.subs or ("",)]
+    is_muted = set(muted)
+    body = "".join(
+        f"<tr{_THEIRS if i in is_muted else ''}>"
+        + "".join(_cell(text, n) for text, n in zip(row, is_number, strict=True))
+        + "</tr>"
+        for i, row in enumerate(rows)
+    )
+    name = escape(label)
+    return (
+        f'<div class="wb-printed" role="region" aria-label="{name}" tabindex="0">'
+        f"<table><thead>{_head(heads)}</thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _head(heads: Sequence[Head]) -> str:
+    has_two = any(h.subs for h in heads)
+    first = "".join(_heading(h, has_two) for h in heads)
+    second = "".join(
+        f'<th scope="col" class="wb-n">{escape(sub)}</th>' for h in heads for sub in h.subs
+    )
+    return f"<tr>{first}</tr>" + (f"<tr>{second}</tr>" if has_two else "")
+
+
+def _heading(head: Head, has_two: bool) -> str:
+    look = ' class="wb-n"' if head.is_number and not head.subs else ""
+    if head.subs:
+        return f'<th scope="colgroup" colspan="{len(head.subs)}">{escape(head.text)}</th>'
+    span = ' rowspan="2"' if has_two else ""
+    return f'<th scope="col"{span}{look}>{escape(head.text)}</th>'
+
+
+def _cell(text: str, is_number: bool) -> str:
+    kinds = (
+        "wb-n" if is_number else "",
+        "wb-long" if len(text) > _LONG_CHARS else "",
+        _MARKED.get(text, ""),
+    )
+    look = " ".join(kind for kind in kinds if kind)
+    return f'<td class="{look}">{escape(text or UNKNOWN)}</td>'
+
 
 KERNEL_CHARS = 44
 "Of a kernel's name in a table, cut in the middle: the cell would cut its end, where names differ."

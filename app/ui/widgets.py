@@ -1,17 +1,19 @@
-"""Small pieces that several pages draw."""
+"""Small pieces that several pages draw; a headline number has its words from the registry."""
 
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import streamlit as st
 
+from analysis.definitions import define, tooltip
 from app.charts.base import CONFIG, Chart
 from app.ui import data, links
+from app.ui.format import UNKNOWN, bytes_, count, duration, is_known, percent, significant
 from app.ui.shape import status_text
 from core.errors import AppError
 from core.plain_text import MAX_CELL_CHARS, cut, visible
@@ -197,3 +199,44 @@ def said_plainly() -> Iterator[None]:
     except AppError as exc:
         st.error(plain_markdown(str(exc)), icon=":material/error:")
         st.stop()
+
+
+def shown(value: float | None, unit: str) -> str:
+    """Return a stored number in its unit as text; a mean of counts may have a part."""
+    if value is None or not is_known(value):
+        return UNKNOWN
+    if unit in ("ns", "ms"):
+        return duration(value * (1e6 if unit == "ms" else 1))
+    if unit == "B":
+        return bytes_(value)
+    if unit == "fraction":
+        return percent(value)
+    return count(value) if float(value).is_integer() else significant(value)
+
+
+def figure(
+    key: str, value: float | None, note: str = "", *, label: str = "", about: str = ""
+) -> Card:
+    """Return the card of a number of the registry; `about` goes before its definition."""
+    definition = define(key)
+    return Card(
+        label=label or definition.label,
+        value=shown(value, definition.unit),
+        note=note,
+        definition=about + tooltip(key),
+    )
+
+
+def two_figures(
+    key: str,
+    left: float | None,
+    right: float | None,
+    note: str = "",
+    *,
+    label: str = "",
+    about: str = "",
+) -> Card:
+    """Return the card of a number on two sides."""
+    unit = define(key).unit
+    value = f"{shown(left, unit)} \u2192 {shown(right, unit)}"
+    return replace(figure(key, None, note, label=label, about=about), value=value)

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 from analysis.assemble import assemble
 from analysis.bundle import load_paths
 from analysis.capture_file import Staging
+from analysis.idle import median_gap_ns
 from analysis.span_file import SpanFile
-from analysis.span_gaps import median_gap_ns
 
 
 def test_median_gap_of_each_device_from_whatever_holds_the_spans(tmp_path):

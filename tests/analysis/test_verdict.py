@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from analysis.classify import classify
+from analysis.idle import median_gap_ns
 from analysis.readers.ncu.csv import read_ncu_csv
 from analysis.readers.torch_trace.read import read_torch_trace
-from analysis.span_gaps import median_gap_ns
 from analysis.tables import CaptureWarning
 from analysis.verdict import VerdictKind, graphs_not_used, run_verdict
 from analysis.verdict.facts import percent

@@ -12,8 +12,7 @@ from core.config import DataDir
 from core.spec import JobSpec
 from core.states import RunStatus
 from db.connection import opened
-from db.events import add_events
-from db.lifecycle import transition
+from db.lifecycle import add_events, transition
 from db.runs import insert_run
 from worker.outcomes import REMEDIES, OutcomeCode
 

@@ -4,8 +4,8 @@ import re
 
 from analysis.studies import Cell, Pivot, Table
 from analysis.studies.engine.records import Value
-from app.ui.printed_table import Head, table_html
 from app.ui.study_view import printed_parts
+from app.ui.tables import Head, table_html
 
 LATENCY = Value(key="latency", label="latency", unit="ms", measure="latency")
 SPEEDUP = Value(key="speedup", label="speed-up", unit="x", measure="latency")

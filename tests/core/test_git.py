@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.bisect.commits import checkouts, commits_between, has_changes
-from worker.source import commit_of
+from core.git import commit_of
 
 IDENTITY = ("-c", "user.name=A", "-c", "user.email=a@example.com")
 

@@ -9,8 +9,7 @@ from core.config import broker_url, data_dir
 from core.errors import UserError
 from worker.environment import PASS_VARIABLE, job_environment
 from worker.main import _broker_file, _parser
-from worker.places import celery_environment
-from worker.settings import VARIABLE, WorkerSettings
+from worker.settings import VARIABLE, WorkerSettings, celery_environment
 
 NEEDED = {
     "PATH": "/bin",

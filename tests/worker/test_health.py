@@ -12,7 +12,7 @@ from core.config import ROOT, DataDir
 from tests.processes import until
 from tests.worker.dashboard import TOKEN, Dashboard
 from worker import health
-from worker.places import lock_identity
+from worker.settings import lock_identity
 
 STAND_BY = (sys.executable, "-m", "worker", "--gpu", "cpu", "--stand-by")
 

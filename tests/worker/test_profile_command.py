@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.source import commit_of
+from core.git import commit_of
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE_TOOLS = ROOT / "tests" / "fake_tools"

@@ -33,6 +33,7 @@ from core.console import (
     word,
 )
 from core.errors import AppError, UserError
+from core.git import commit_of
 from core.metric_patterns import metric_pattern
 from core.program_settings import settings_in, settings_text
 from core.spec import DEFAULT_NCU_SET, MAX_REPEATS, NCU_SETS, JobSpec, program_name
@@ -43,7 +44,6 @@ from worker.profile.deliver import deliver, place_of_run, refuse_early
 from worker.profile.given_input import given_input
 from worker.profile.latency import ALONE, TO_NEXT
 from worker.profile.progress import Progress
-from worker.source import commit_of
 from worker.targets import CPU, find_targets, without_uuids
 from worker.tools import find_nsys
 from workloads.registry import parse_params

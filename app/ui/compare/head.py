@@ -17,12 +17,11 @@ from analysis.runview import RunView
 from app.charts.compare import interval
 from app.ui import cached, data, links, style
 from app.ui.compare.several import ACCENTS
-from app.ui.figures import shown, two_figures
 from app.ui.format import UNKNOWN, bytes_, many, percent, significant, switch
 from app.ui.overview_view import link_of
 from app.ui.run.cards import OF_OPERATORS
 from app.ui.shape import TELLING, device_text
-from app.ui.widgets import Card, cards, chart, linked_select, plain_markdown
+from app.ui.widgets import Card, cards, chart, linked_select, plain_markdown, shown, two_figures
 from core.numbers import decimal
 from db.history import Repeats, find_repeats
 

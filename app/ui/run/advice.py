@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis.runview import RunView
-from app.ui import advice_data, cached, data, links, style
+from app.ui import cached, data, links, style
 from app.ui.format import count, duration, fixed_format, many, percent, with_micro
 from app.ui.tables import show_table
 from app.ui.widgets import Card, cards, plain_markdown
@@ -19,7 +19,7 @@ NS_PER_MS = 1e6
 
 def advice(view: RunView) -> None:
     """List the experiments of a run with their predictions, and offer to run them."""
-    waits = _waits(advice_data.fetch_advice(view.run.id))
+    waits = _waits(data.fetch_advice(view.run.id))
     st.fragment(_listed, run_every=LIVE if waits else None)(view, waits)
 
 
@@ -30,7 +30,7 @@ def _waits(advice: dict[str, Any]) -> bool:
 
 
 def _listed(view: RunView, waited: bool) -> None:
-    advice = advice_data.fetch_advice(view.run.id)
+    advice = data.fetch_advice(view.run.id)
     if waited and not _waits(advice):
         st.rerun()
     st.caption(
@@ -128,7 +128,7 @@ def outcome_text(experiment: dict[str, Any]) -> str:
 
 def score() -> None:
     """Draw the score: all predictions in three numbers, each kind's record, then every pair."""
-    record = advice_data.fetch_score()
+    record = data.fetch_score()
     pairs = record["pairs"]
     if pairs:
         cards(_score_cards(record))

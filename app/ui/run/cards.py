@@ -12,9 +12,8 @@ from analysis.per_step import basis_of, kernel_time_of_one, num_kernels_of_one, 
 from analysis.roofline import bytes_peak, flops_peak
 from analysis.runview import RunView
 from analysis.verdict import is_cpu_run
-from app.ui.figures import figure
 from app.ui.format import bytes_, count, duration, percent, significant
-from app.ui.widgets import Card, plain_markdown
+from app.ui.widgets import Card, figure, plain_markdown
 from core.spec import PROGRAM_TIME
 from core.states import Pass
 

@@ -13,12 +13,11 @@ from analysis.trace.idle_host import GROUPS, host_share
 from analysis.verdict import is_cpu_run
 from app.charts import samples as step_charts
 from app.ui import style
-from app.ui.figures import figure
 from app.ui.format import bytes_, count, duration, many, percent
 from app.ui.run.cards import OF_OPERATORS
 from app.ui.run.kernels import why_no_kernels
 from app.ui.tables import show_table
-from app.ui.widgets import Card, cards, chart, plain_markdown
+from app.ui.widgets import Card, cards, chart, figure, plain_markdown
 
 _FOUND_BY = {
     "ranges": "the program's own ranges `{}`",
