@@ -20,6 +20,7 @@ from analysis.rundata import (
     RunCapture,
     RunData,
     RunMetric,
+    pass_warning,
 )
 from analysis.tables import CaptureWarning
 from core.states import KERNEL_PASS_ORDER, Pass
@@ -231,8 +232,7 @@ def _utilisation(
     result = utilisation(cost=data.cost, latency_ns=median * 1e6, peaks=peaks, gpu_model=gpu_model)
     figures = {"mfu": result.mfu, "mbu": result.mbu}
     errors = tuple(
-        PassWarning(pass_name="", warning=CaptureWarning(code=f"{name}_above_one", message=message))
-        for name, message in result.errors
+        pass_warning("", f"{name}_above_one", message) for name, message in result.errors
     )
     return {name: value for name, value in figures.items() if value is not None}, errors
 

@@ -14,9 +14,16 @@ from typing import Any
 import pandas as pd
 
 from analysis.capture_file import Staging, keep_capture, read_capture
-from analysis.rundata import RUN_SAMPLE_COLUMNS, PassWarning, RunCapture, RunData, RunMetric
+from analysis.rundata import (
+    RUN_SAMPLE_COLUMNS,
+    PassWarning,
+    RunCapture,
+    RunData,
+    RunMetric,
+    pass_warning,
+)
 from analysis.side_by_side import num_at_once, results_of
-from analysis.tables import CaptureKind, CaptureWarning
+from analysis.tables import CaptureKind
 from captures.contents import (
     check_paths,
     checked_file,
@@ -167,10 +174,6 @@ def _pass_record(entry: Mapping[str, Any]) -> dict[str, Any]:
     return record | ({"compile": compiled} if compiled else {})
 
 
-def pass_warning(pass_name: str, code: str, message: str) -> PassWarning:
-    return PassWarning(pass_name=pass_name, warning=CaptureWarning(code=code, message=message))
-
-
 def _manifest_warnings(manifest: Mapping[str, Any]) -> tuple[PassWarning, ...]:
     warnings = [("", w) for w in manifest.get("warnings") or []]
     for entry in manifest["passes"]:
@@ -284,8 +287,7 @@ def _left_out(reasons: Mapping[str, str]) -> list[PassWarning]:
     shown = [f"{name}: {why}" for name, why in list(reasons.items())[:MAX_SHOWN]]
     more = f"; and {len(reasons) - MAX_SHOWN} more" if len(reasons) > MAX_SHOWN else ""
     message = f"not read, and in no number: {'; '.join(shown)}{more}"
-    warning = CaptureWarning(code="files_left_out", message=message)
-    return [PassWarning(pass_name="", warning=warning)]
+    return [pass_warning("", "files_left_out", message)]
 
 
 def run_of_captures(captures: Sequence[RunCapture]) -> RunData:

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.clocks import are_aligned, on_one_clock, session_starts
-from analysis.rundata import PassWarning, RunCapture
+from analysis.rundata import PassWarning, RunCapture, pass_warning
 from analysis.shift import raised
 from analysis.span_file import SpanFile
-from analysis.tables import FRAMES, CaptureKind, CaptureTables, CaptureWarning
+from analysis.tables import FRAMES, CaptureKind, CaptureTables
 from analysis.trace.rank_clocks import Clock
 from core.states import Pass
 
@@ -86,7 +86,7 @@ def _with_sizes(captures: Sequence[RunCapture]) -> tuple[list[RunCapture], list[
             if not any(_takes_sizes(c.tables, size) for c in captures):
                 message = f"{capture.file_name} has the sizes of copies without their times: left "
                 message += "out. Import the report cuda_gpu_mem_time_sum together with it"
-                alone.append(_warning(capture.pass_name, "sizes_without_times", message))
+                alone.append(pass_warning(capture.pass_name, "sizes_without_times", message))
         elif size is not None and _takes_sizes(tables, size):
             assert tables.transfers is not None
             num_bytes = tables.transfers["kind"].map(size.set_index("kind")["bytes"])
@@ -117,11 +117,11 @@ def _several(captures: Sequence[RunCapture], clocks: Mapping[str, Clock]) -> Ite
         added = [c for c in captures if c.pass_name == pass_name and c.tables.summary]
         if len(added) > 1 and pass_name in (Pass.NSYS, Pass.TRACE):
             message = f"{len(added)} captures of one run are added up: {_clocks(added, clocks)}"
-            yield _warning(pass_name, "captures_added_up", message)
+            yield pass_warning(pass_name, "captures_added_up", message)
     named = {str(c.tables.gpu["name"]) for c in captures if c.tables.gpu.get("name")}
     if len(named) > 1:
         message = f"the captures name different GPUs ({', '.join(sorted(named))})"
-        yield _warning("", "different_gpus", f"{message}: figures of the run mix them")
+        yield pass_warning("", "different_gpus", f"{message}: figures of the run mix them")
 
 
 def _clocks(captures: Sequence[RunCapture], clocks: Mapping[str, Clock]) -> str:
@@ -144,10 +144,6 @@ def _clocks(captures: Sequence[RunCapture], clocks: Mapping[str, Clock]) -> str:
     if len(pairs) > MAX_SHOWN:
         later += f", ... {pairs[-1][1]} +{pairs[-1][0] / 1e9:.3f} s"
     return f"by UTC their sessions began at {later}; {own}"
-
-
-def _warning(pass_name: str, code: str, message: str) -> PassWarning:
-    return PassWarning(pass_name=pass_name, warning=CaptureWarning(code=code, message=message))
 
 
 def pass_summary(captures: Sequence[RunCapture]) -> dict[str, int | float]:
@@ -321,4 +317,4 @@ def _counted_once(capture: RunCapture, twin: RunCapture) -> PassWarning:
     message = (
         f"{capture.file_name} holds the same measurement as {twin.file_name}: it is counted once"
     )
-    return _warning(capture.pass_name, "duplicate_capture", message)
+    return pass_warning(capture.pass_name, "duplicate_capture", message)

@@ -74,6 +74,11 @@ class PassWarning:
     warning: CaptureWarning
 
 
+def pass_warning(pass_name: str, code: str, message: str) -> PassWarning:
+    """Return a warning about a pass of this code and text."""
+    return PassWarning(pass_name=pass_name, warning=CaptureWarning(code=code, message=message))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunData:
     """Everything the files of one run say. Absent (None, {}, empty) is unknown."""

@@ -8,9 +8,11 @@ they were offered with.
 """
 
 import argparse
+import csv
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,6 @@ from analysis.advice.score import (
     Outcome,
     read_outcomes,
     records_of,
-    write_outcomes,
 )
 from app.advice import advice_of
 from app.demo.load import load_demo
@@ -78,6 +79,15 @@ def _add_later(data: DataDir, prefix: str) -> int:
     write_outcomes([*before, *new], LATER)
     _print(new)
     return 0
+
+
+def write_outcomes(outcomes: Iterable[Outcome], path: Path) -> None:
+    """Write outcomes as `analysis.advice.score.read_outcomes` reads them."""
+    names = [f.name for f in fields(Outcome)]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({n: getattr(x, n) for n in names} for x in outcomes)
 
 
 def _offered(document: Mapping[str, Any], experiment: Mapping[str, Any], base: str) -> Outcome:

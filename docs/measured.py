@@ -13,7 +13,7 @@ from pathlib import Path
 
 from analysis.export import to_markdown
 from analysis.export.document import study_document
-from analysis.export.svg import as_file
+from analysis.export.svg import WIDTH
 from analysis.iterations import num_iterations
 from analysis.projection import CheckedPair, check_pairs
 from analysis.runview import RunView
@@ -280,3 +280,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table in Markdown, the first column to the left."""
     lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def as_file(svg: str) -> str:
+    """Return a drawing of the exports as a file of its own: size, letters, light background."""
+    frame = f' width="{WIDTH}" font-family="sans-serif" font-size="11" fill="#1c2330" viewBox="0 0 '
+    head, body = svg.replace(' viewBox="0 0 ', frame, 1).split(">", 1)
+    return f'{head}><rect width="100%" height="100%" fill="#ffffff"/>{body}\n'

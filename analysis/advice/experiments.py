@@ -19,6 +19,7 @@ from analysis.advice.score import Record
 from analysis.advice.settings import Program, settings_for
 from analysis.advice.step_work import StepWork, step_work
 from analysis.runview import RunView
+from core.numbers import value_text
 from core.program_settings import NO_SETTINGS, parse_settings, with_settings
 
 OFFERED, UNTRIED, WITHHELD = "offered", "untried", "withheld"
@@ -108,7 +109,7 @@ class _Change:
 
     @property
     def name(self) -> str:
-        return ",".join(f"{k}={_text(v)}" for k, v in self.params.items())
+        return ",".join(f"{k}={value_text(v)}" for k, v in self.params.items())
 
 
 def experiments_of(
@@ -285,10 +286,6 @@ def predict(step: StepWork, estimate: Estimate, record: Record | None) -> Predic
         high_ns=estimate.latency_ns * math.exp(width),
         decided_by="host" if estimate.host_decides else "gpu",
     )
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def has_narrow_heads(params: Mapping[str, Any]) -> bool:

@@ -144,18 +144,9 @@ def shipped_outcomes() -> list[Outcome]:
 
 
 def read_outcomes(path: Path) -> list[Outcome]:
-    """Return the outcomes of a file that `write_outcomes` wrote."""
+    """Return the outcomes of a file, one a row."""
     with path.open(newline="", encoding="utf-8") as file:
         return [_outcome(row) for row in csv.DictReader(file)]
-
-
-def write_outcomes(outcomes: Iterable[Outcome], path: Path) -> None:
-    """Write outcomes as `shipped_outcomes` reads them."""
-    names = [f.name for f in fields(Outcome)]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({n: getattr(x, n) for n in names} for x in outcomes)
 
 
 def _outcome(row: Mapping[str, str]) -> Outcome:

@@ -1,5 +1,6 @@
 """The check that a CI job runs: is this a real regression above the limit?"""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -14,6 +15,11 @@ class GateAnswer(StrEnum):
     REGRESSION = "regression"
     UNDECIDED = "undecided"
     "Too few or too noisy samples, or sides that are not comparable."
+
+    @classmethod
+    def worst(cls, answers: "Iterable[GateAnswer]") -> "GateAnswer":
+        """Return the answer that counts of several."""
+        return max(answers, key=[cls.PASSED, cls.UNDECIDED, cls.REGRESSION].index)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +44,8 @@ def gate(comparison: Comparison, fail_above_pct: float) -> Gate:
         _check(name, measured, fail_above_pct, higher_is_better=comparison.higher_is_better)
         for name, measured in checked
     ]
-    for kind in (GateAnswer.REGRESSION, GateAnswer.UNDECIDED):
-        if reasons := [answer.reason for answer in answers if answer.answer == kind]:
-            return Gate(answer=kind, reason="\n".join(reasons))
-    return Gate(answer=GateAnswer.PASSED, reason="\n".join(a.reason for a in answers))
+    worst = GateAnswer.worst(a.answer for a in answers)
+    return Gate(answer=worst, reason="\n".join(a.reason for a in answers if a.answer == worst))
 
 
 def _check(

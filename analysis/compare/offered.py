@@ -10,6 +10,7 @@ from typing import Any
 from analysis.compare.fields import QUESTIONS, VARIABLE_OF
 from analysis.compare.records import Difference
 from analysis.runview import RunRow
+from core.numbers import value_text
 from core.spec import LATER_PARAMS, NO_EFFECT, canonical_json
 
 MAX_SIDES = 6
@@ -105,22 +106,20 @@ def _values(group: Sequence[RunRow], variable: str) -> dict[str, str]:
     if variable == "gpu":
         return {run.id: run.gpu_model or "" for run in group}
     parts = {
-        run.id: {k: _text(v) for k, v in _params(run).items() if VARIABLE_OF.get(k, k) == variable}
+        run.id: {
+            k: value_text(v) for k, v in _params(run).items() if VARIABLE_OF.get(k, k) == variable
+        }
         for run in group
     }
     names = sorted({name for fields in parts.values() for name in fields})
     distinguishing = [n for n in names if len({fields.get(n) for fields in parts.values()}) > 1]
     if distinguishing == [variable]:
-        plain = _text(LATER_PARAMS.get(variable, "unknown"))
+        plain = value_text(LATER_PARAMS.get(variable, "unknown"))
         return {run_id: fields.get(variable, plain) for run_id, fields in parts.items()}
     return {
         run_id: ", ".join(f"{n} {fields[n]}" for n in distinguishing if n in fields)
         for run_id, fields in parts.items()
     }
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 _FEWEST = 2
@@ -215,7 +214,7 @@ def _texts(run: RunRow, fields: Sequence[str]) -> str:
 
 def _params_text(run: RunRow, field: str, is_named: bool) -> str:
     value = run.gpu_model if field == "gpu" else run.params.get(field, LATER_PARAMS.get(field))
-    return f"{field} {_text(value)}" if is_named else _text(value)
+    return f"{field} {value_text(value)}" if is_named else value_text(value)
 
 
 def _key(run: RunRow) -> tuple[Any, ...]:

@@ -244,10 +244,3 @@ def _svg(
         f'<svg viewBox="0 0 {WIDTH} {whole}" role="img" aria-label="{escape(title)}">'
         f"<title>{escape(title)}</title>{heading}{''.join([*parts, *keys])}</svg>"
     )
-
-
-def as_file(svg: str) -> str:
-    """Return a drawing of this module as a file of its own: size, letters, light background."""
-    frame = f' width="{WIDTH}" font-family="sans-serif" font-size="11" fill="#1c2330" viewBox="0 0 '
-    head, body = svg.replace(' viewBox="0 0 ', frame, 1).split(">", 1)
-    return f'{head}><rect width="100%" height="100%" fill="#ffffff"/>{body}\n'

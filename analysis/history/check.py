@@ -48,9 +48,8 @@ class JobCheck:
 
     @property
     def answer(self) -> GateAnswer:
-        answers = {check.answer for check in self.lines} or {GateAnswer.UNDECIDED}
-        order = (GateAnswer.REGRESSION, GateAnswer.UNDECIDED, GateAnswer.PASSED)
-        return next(answer for answer in order if answer in answers)
+        answers = [check.answer for check in self.lines]
+        return GateAnswer.worst(answers or [GateAnswer.UNDECIDED])
 
 
 def check_job(

@@ -47,9 +47,7 @@ def run(options: Namespace, data: DataDir) -> int:
     from analysis.compare.gate import GateAnswer
 
     checks, differs = _checks(options, data)
-    answers = {check.answer for check in checks}
-    order = (GateAnswer.REGRESSION, GateAnswer.UNDECIDED, GateAnswer.PASSED)
-    answer = next(a for a in order if a in answers)
+    answer = GateAnswer.worst(check.answer for check in checks)
     if options.markdown is not None:
         _write(options, checks, differs)
     if options.fail_above is not None:

@@ -76,7 +76,9 @@ def test_where_the_host_decides_the_bases_own_variation_widens_the_interval() ->
 
 
 def test_outcomes_are_read_as_they_were_written(tmp_path: Path) -> None:
-    score.write_outcomes([OUTCOME], tmp_path / "record.csv")
+    from bench.advice_record import write_outcomes
+
+    write_outcomes([OUTCOME], tmp_path / "record.csv")
 
     assert score.read_outcomes(tmp_path / "record.csv") == [OUTCOME]
 
