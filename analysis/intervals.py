@@ -41,7 +41,9 @@ def union_of_each_ns(group: Ints, start_ns: Ints, end_ns: Ints, num_groups: int)
     union = np.zeros(num_groups, np.int64)
     if not len(group):
         return union
-    order = np.lexsort((start_ns, group))
+    order: Any = slice(None)
+    if (group[1:] < group[:-1]).any() or (start_ns[1:] < start_ns[:-1]).any():
+        order = np.lexsort((start_ns, group))
     of = group[order]
     # One pass over all groups: each is moved behind the one before it.
     shift = of * (int(end_ns.max() - start_ns.min()) + 1) - int(start_ns.min())
@@ -60,12 +62,23 @@ def overlap_between_ns(starts: Ints, ends: Ints, times_ns: Ints) -> Ints:
 
 def _covered_until(starts: Ints, ends: Ints, done: Ints, time_ns: Ints) -> Ints:
     """Return how much the intervals cover before some times; `done`: until each one's end."""
-    last = np.searchsorted(starts, time_ns, side="right")
-    last -= 1
+    last = last_started(starts, time_ns)
     covered = done[last]
     covered -= np.maximum(ends[last] - time_ns, 0)
     covered[last < 0] = 0
     return covered
+
+
+def last_started(starts: Ints, time_ns: Ints) -> NDArray[np.intp]:
+    """Return the last of some ascending starts at or before each time; -1 before the first."""
+    if len(starts) < len(time_ns) and not (time_ns[1:] < time_ns[:-1]).any():
+        # Fewer searches, of each start among the times, tell the same.
+        first = np.searchsorted(time_ns, starts, side="left")
+        counts = np.diff(first, prepend=0, append=len(time_ns))
+        return np.repeat(np.arange(-1, len(starts)), counts)
+    last = np.searchsorted(starts, time_ns, side="right")
+    last -= 1
+    return last
 
 
 def slice_minima(

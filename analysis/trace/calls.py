@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from analysis.trace.model import MISSING, Bools, HostCalls, Int32s, Int64s, OpKind, Trace
 from core import trace_rules
 
-PART_ROWS = 1 << 20
-"""Rows that are joined at a time: temporary arrays stay small."""
+PART_ROWS = 1 << 17
+"""Rows that are joined at a time: temporary arrays stay in the cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

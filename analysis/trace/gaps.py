@@ -11,6 +11,7 @@ over MAX_START_NS after its launch returned (it waits for an event, for another 
 a recorded launch, leaves the rest `unknown`.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,8 +40,8 @@ SLOW_LAUNCH_NS = 1_000_000
 MAX_START_NS = 1_000_000
 """No kernel starts so long after its launch on an idle device, unless it waits for something."""
 NO_TIME = np.iinfo(np.int64).min
-WINDOW_OPS = 1 << 20
-"""Operations that are split at a time: temporary arrays stay small."""
+WINDOW_OPS = 1 << 17
+"""Operations that are split at a time: temporary arrays stay in the cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,20 +160,27 @@ def gaps_within(trace: Trace, host: HostTime | None, device: int, windows: Spans
         return {}
     before, after, next_op = idle_times(trace, mine, windows)
     row, low, high = clipped(before, after, windows)
-    op, is_last = next_op[row], row == len(mine)
-    launch_ns = of_launch(trace.host_calls.start_ns, ops.launch[op], NO_TIME)
-    launched_ns = of_launch(trace.host_calls.end_ns, ops.launch[op], NO_TIME)
-    is_stall = high - low >= HOST_STALL_NS
-    gaps = _Gaps(
-        start_ns=low,
-        end_ns=high,
-        launch_ns=np.where(is_last, high, launch_ns),
-        launched_ns=np.where(is_last, high + is_stall * SLOW_LAUNCH_NS, launched_ns),
-        thread=launching_thread(trace)[op],
-    )
     waits = NOTHING if host is None else host.waits_of(_owners(trace, mine))
     copies = merge(ops.start_ns[beside], ops.end_ns[beside])
-    return {cause: int(ns.sum()) for cause, ns in _split(gaps, copies, waits, host).items()}
+    thread = launching_thread(trace)
+    idle: Counter[str] = Counter()
+    for first in range(0, len(row), WINDOW_OPS):
+        part = slice(first, first + WINDOW_OPS)
+        opened, closed = low[part], high[part]
+        op, is_last = next_op[row[part]], row[part] == len(mine)
+        launch_ns = of_launch(trace.host_calls.start_ns, ops.launch[op], NO_TIME)
+        launched_ns = of_launch(trace.host_calls.end_ns, ops.launch[op], NO_TIME)
+        is_stall = closed - opened >= HOST_STALL_NS
+        gaps = _Gaps(
+            start_ns=opened,
+            end_ns=closed,
+            launch_ns=np.where(is_last, closed, launch_ns),
+            launched_ns=np.where(is_last, closed + is_stall * SLOW_LAUNCH_NS, launched_ns),
+            thread=thread[op],
+        )
+        for cause, spent in _split(gaps, copies, waits, host).items():
+            idle[cause] += int(spent.sum())
+    return dict(idle)
 
 
 def idle_times(

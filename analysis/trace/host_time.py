@@ -12,7 +12,7 @@ from core.trace_rules import is_launch, is_wait
 
 HOST_STALL_NS = 100_000
 """PyTorch's eager host work between two launches is 5 to 30 us; beyond 100 us it does else."""
-WINDOW_CALLS = 1 << 20
+WINDOW_CALLS = 1 << 17
 
 Spans = tuple[Int64s, Int64s]
 """Disjoint intervals in order: starts and ends."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.intervals import merge, overlap_between_ns, overlap_ns
+from analysis.intervals import last_started, merge, overlap_between_ns, overlap_ns
 from analysis.iterations import normalise
 from analysis.tables import IDLE_COLUMNS
 from analysis.trace.attribution import launching_thread
@@ -242,10 +242,8 @@ class _Timeline:
         time_ns = time_ns[(time_ns >= low) & (time_ns <= high)]
         time_ns.sort()
         time_ns = time_ns[np.diff(time_ns, prepend=low - 1) > 0]
-        row = np.append(self._inside, MISSING)[
-            np.searchsorted(self._changes, time_ns, side="right") - 1
-        ]
-        at = np.searchsorted(start, time_ns, side="right") - 1
+        row = np.append(self._inside, MISSING)[last_started(self._changes, time_ns)]
+        at = last_started(start, time_ns)
         call = np.where(end[at] > time_ns, name[at], MISSING)
         self._next, self._open_until, self._name = stop, int(end[-1]), int(name[-1])
         frame = self._frames[np.searchsorted(self._turns, time_ns, side="right")]

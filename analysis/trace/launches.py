@@ -82,7 +82,7 @@ def launch_sequence(trace: Trace, process: int | None = None) -> LaunchSequence:
     launch = ops.launch[chosen]
     has_launch = launch >= 0
     # Launch calls first, then the operations without one, then the calls that wait.
-    launches, of_launch = np.unique(launch[has_launch], return_inverse=True)
+    launches, of_launch = _numbered(launch[has_launch], len(calls))
     loose = chosen[~has_launch]
     waits = _waiting_calls(trace, launches)
     times = (calls.start_ns[launches], ops.start_ns[loose], calls.start_ns[waits])
@@ -155,6 +155,12 @@ def _kinds_of_entries(trace: Trace, ops: Int64s, entry: Int64s, num: int) -> dic
         "is_autotuning": named_so(AUTOTUNING.search),
     }
     return {name: _flags(entry[of_op], num) for name, of_op in kinds.items()}
+
+
+def _numbered(rows: Int64s, num: int) -> tuple[Int64s, Int64s]:
+    """Return the distinct rows, of `num`, in order, and the number of each given one among them."""
+    is_there = _flags(rows, num)
+    return np.flatnonzero(is_there), (np.cumsum(is_there) - 1)[rows]
 
 
 def _flags(rows: Int64s, num: int) -> Bools:

@@ -33,6 +33,7 @@ def host_table(trace: Trace) -> pa.Table | None:
     called = np.flatnonzero(np.isin(calls.thread, threads))
     if not len(shown) + len(called):
         return None
+    called, shown = _longest(trace, called, shown)
     kind = np.array([_KIND_OF_RANGE.get(RangeKind(k), 0) for k in range(len(RangeKind))], np.int32)
     columns = {
         "start_ns": np.concatenate([calls.start_ns[called], ranges.start_ns[shown]]),
@@ -42,13 +43,19 @@ def host_table(trace: Trace) -> pa.Table | None:
         "kind": np.concatenate([np.zeros(len(called), np.int32), kind[ranges.kind[shown]]]),
         "name": np.concatenate([calls.name[called], ranges.name[shown]]),
     }
-    order = np.argsort(columns["start_ns"], kind="stable")
-    if len(order) > MAX_ROWS:
-        length = columns["end_ns"] - columns["start_ns"]
-        least = np.partition(length, -MAX_ROWS)[-MAX_ROWS]
-        order = order[length[order] >= least][:MAX_ROWS]
+    order = np.argsort(columns["start_ns"], kind="stable")[:MAX_ROWS]
     columns = {name: values[order] for name, values in columns.items()}
     return _table(trace, columns)
+
+
+def _longest(trace: Trace, called: Int64s, shown: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the calls and ranges that are among the MAX_ROWS longest, or as long as the last."""
+    if len(called) + len(shown) <= MAX_ROWS:
+        return called, shown
+    tables = ((trace.host_calls, called), (trace.host_ranges, shown))
+    of_calls, of_ranges = (table.end_ns[rows] - table.start_ns[rows] for table, rows in tables)
+    least = np.partition(np.concatenate([of_calls, of_ranges]), -MAX_ROWS)[-MAX_ROWS]
+    return called[of_calls >= least], shown[of_ranges >= least]
 
 
 def _threads(trace: Trace) -> Int64s:

@@ -3,7 +3,14 @@ import itertools
 import numpy as np
 import pytest
 
-from analysis.intervals import SliceMin, merge, overlap_between_ns, overlap_ns
+from analysis.intervals import (
+    SliceMin,
+    last_started,
+    merge,
+    overlap_between_ns,
+    overlap_ns,
+    union_of_each_ns,
+)
 
 
 def ints(*values):
@@ -54,3 +61,36 @@ def test_overlap_between_times_is_the_time_that_is_covered(seed):
     expected = [is_covered[a:b].sum() for a, b in itertools.pairwise(times)]
     assert overlap_between_ns(starts, ends, times).tolist() == expected
     assert overlap_between_ns(*merge(ints(), ints()), times).tolist() == [0] * (len(times) - 1)
+
+
+@pytest.mark.parametrize("num_times", [0, 3, 200])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_last_start_before_each_time_is_found_from_either_side(seed, num_times):
+    rng = np.random.default_rng(seed)
+    starts = np.sort(rng.integers(0, 40, 20))
+    for times in (rng.integers(-5, 50, num_times), np.sort(rng.integers(-5, 50, num_times))):
+        by_hand = [sum(s <= t for s in starts.tolist()) - 1 for t in times.tolist()]
+        assert last_started(starts, times).tolist() == by_hand
+    assert last_started(ints(), ints(1, 2)).tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_unions_of_groups_do_not_depend_on_the_order_of_intervals(seed):
+    rng = np.random.default_rng(seed)
+    group = np.sort(rng.integers(0, 5, 60))
+    start = np.sort(rng.integers(0, 300, 60))
+    end = start + rng.integers(0, 30, 60)
+    by_hand = [
+        len(
+            {
+                t
+                for g, a, b in zip(group, start, end, strict=True)
+                if g == number
+                for t in range(a, b)
+            }
+        )
+        for number in range(6)
+    ]
+    order = rng.permutation(60)
+    assert union_of_each_ns(group, start, end, 6).tolist() == by_hand
+    assert union_of_each_ns(group[order], start[order], end[order], 6).tolist() == by_hand
