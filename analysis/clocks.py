@@ -7,19 +7,15 @@ moved to the clock of the earliest. Captures made one after the other keep their
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 
 import pyarrow.compute as pc
 
 from analysis.rundata import RunCapture
-from analysis.shift import moved as moved_tables
-from analysis.shift import moved_file
-from analysis.side_by_side import num_at_once, results_of
+from analysis.shift import moved
 from analysis.span_file import SpanFile
 from analysis.tables import CaptureTables
 from analysis.trace.rank_clocks import Clock, ClockSource
-from core.errors import AppError
 from core.states import Pass
 
 SESSION_START = "session_start_utc_ns"
@@ -67,27 +63,10 @@ def on_one_clock(
         for place, start_ns in zip(places, starts, strict=True):
             if offset_ns := start_ns - min(starts):
                 clock_of[place] = Clock(source=ClockSource.STATED, offset_ns=offset_ns)
-    files = _moved_files(captures, clock_of)
     return [
-        _by_clock(capture, clock_of[place], files.get(place)) if place in clock_of else capture
+        _by_clock(capture, clock_of[place]) if place in clock_of else capture
         for place, capture in enumerate(captures)
     ]
-
-
-def _moved_files(
-    captures: Sequence[RunCapture], clock_of: Mapping[int, Clock]
-) -> dict[int, SpanFile]:
-    """Return the spans of large captures by their clocks; two files are written at a time."""
-    spans = {place: captures[place].tables.spans for place in clock_of}
-    files = {place: file for place, file in spans.items() if isinstance(file, SpanFile)}
-    tasks = [partial(moved_file, f, clock_of[place].aligned) for place, f in files.items()]
-    moved: dict[int, SpanFile] = {}
-    at_once = num_at_once([file.path for file in files.values()])
-    for place, result in zip(files, results_of(tasks, at_once), strict=True):
-        if isinstance(result, AppError):
-            raise result
-        moved[place] = result
-    return moved
 
 
 def _extent(tables: CaptureTables) -> tuple[int, int] | None:
@@ -100,9 +79,8 @@ def _extent(tables: CaptureTables) -> tuple[int, int] | None:
     return int(pc.min(spans["start_ns"]).as_py()), int(pc.max(spans["end_ns"]).as_py())
 
 
-def _by_clock(capture: RunCapture, clock: Clock, spans: SpanFile | None) -> RunCapture:
+def _by_clock(capture: RunCapture, clock: Clock) -> RunCapture:
     shift = replace(
         capture.shift, offset_ns=clock.offset_ns, drift=clock.drift, origin_ns=clock.origin_ns
     )
-    tables = moved_tables(capture.tables, clock.aligned, spans=spans)
-    return replace(capture, tables=tables, shift=shift)
+    return replace(capture, tables=moved(capture.tables, clock.aligned), shift=shift)

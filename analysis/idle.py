@@ -46,9 +46,11 @@ def _batches(spans: pa.Table | SpanFile | Path) -> Iterator[pa.RecordBatch]:
     if isinstance(spans, pa.Table):
         yield from spans.select(_COLUMNS).to_batches(_BATCH_ROWS)
         return
-    path = spans.path if isinstance(spans, SpanFile) else spans
-    if path.exists():
-        with pq.ParquetFile(path) as file:
+    if isinstance(spans, SpanFile):
+        for table in spans.batches(_COLUMNS):
+            yield from table.to_batches(_BATCH_ROWS)
+    elif spans.exists():
+        with pq.ParquetFile(spans) as file:
             yield from file.iter_batches(_BATCH_ROWS, columns=_COLUMNS)
 
 

@@ -52,15 +52,15 @@ def shifted(tables: CaptureTables, shift: Shift) -> CaptureTables:
     return moved(tables, clock.aligned)
 
 
-def moved(tables: CaptureTables, change: Change, *, spans: SpanFile | None = None) -> CaptureTables:
-    """Return the tables with every moment changed; `spans`: those of a file, changed already."""
-    changes: dict[str, Any] = {} if spans is None else {"spans": spans}
+def moved(tables: CaptureTables, change: Change) -> CaptureTables:
+    """Return the tables with every moment changed."""
+    changes: dict[str, Any] = {}
     for name, columns in _MOMENTS.items():
         records = getattr(tables, name)
-        if records is None or not len(records) or name in changes:
+        if records is None or not len(records):
             continue
         if isinstance(records, SpanFile):
-            changes[name] = moved_file(records, change, columns)
+            changes[name] = records.changed(partial(_moved, columns=columns, change=change))
         elif isinstance(records, pa.Table):
             changes[name] = _moved(records, columns, change)
         else:
@@ -69,15 +69,8 @@ def moved(tables: CaptureTables, change: Change, *, spans: SpanFile | None = Non
     return replace(tables, **changes)
 
 
-def moved_file(
-    spans: SpanFile, change: Change, columns: Sequence[str] = _MOMENTS["spans"]
-) -> SpanFile:
-    """Return a file of records with every moment changed."""
-    return spans.changed(partial(_moved, columns=columns, change=change))
-
-
 def _moved(table: pa.Table, columns: Sequence[str], change: Change) -> pa.Table:
-    for name in columns:
+    for name in (n for n in columns if n in table.column_names):
         at = table.schema.get_field_index(name)
         values = table[name]
         is_known = pc.is_valid(values)
@@ -90,9 +83,15 @@ def _moved(table: pa.Table, columns: Sequence[str], change: Change) -> pa.Table:
 def raised(records: Records, column: str, offset: int) -> Records:
     """Return the records with their numbers raised; -1 (unknown process) stays."""
     if isinstance(records, SpanFile):
-        return records.changed(lambda batch: raised(batch, column, offset))
+        return records.changed(partial(_raised, column=column, offset=offset))
     if isinstance(records, pa.Table):
-        old = records[column]
-        new = pc.if_else(pc.less(old, 0), old, pc.add(old, pa.scalar(offset, old.type)))
-        return records.set_column(records.schema.get_field_index(column), column, new)
+        return _raised(records, column, offset)
     return records.assign(**{column: records[column] + offset})
+
+
+def _raised(table: pa.Table, column: str, offset: int) -> pa.Table:
+    if column not in table.column_names:
+        return table
+    old = table[column]
+    new = pc.if_else(pc.less(old, 0), old, pc.add(old, pa.scalar(offset, old.type)))
+    return table.set_column(table.schema.get_field_index(column), column, new)

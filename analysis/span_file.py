@@ -4,13 +4,14 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 
@@ -27,52 +28,76 @@ def parquet_settings(schema: pa.Schema) -> dict[str, Any]:
     }
 
 
-class SpanFile:
-    """A temporary Parquet file; it is deleted with this object, or the one unpickled from it."""
+Change = Callable[[pa.Table], pa.Table]
+"""What is done to a batch of records; it leaves columns alone that the batch lacks."""
 
-    def __init__(self, path: Path, num_rows: int, column_names: tuple[str, ...]) -> None:
+
+class SpanFile:
+    """Records in a temporary Parquet file.
+
+    The file is deleted with the last object that stands for it, or the one unpickled from that.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        num_rows: int,
+        column_names: tuple[str, ...],
+        changes: tuple[Change, ...] = (),
+        owner: "_Owner | None" = None,
+    ) -> None:
+        """`changes`: what is done to every batch when it is read or stored."""
         self.path = path
         self.num_rows = num_rows
         self.column_names = column_names
-        self._deletion = weakref.finalize(self, _remove, path)
+        self._changes = changes
+        self._owner = owner or _Owner(path)
 
     def __reduce__(self) -> tuple[type["SpanFile"], tuple[Any, ...]]:
-        self._deletion.detach()
-        return type(self), (self.path, self.num_rows, self.column_names)
+        self._owner.deletion.detach()
+        return type(self), (self.path, self.num_rows, self.column_names, self._changes)
 
     def __len__(self) -> int:
         return self.num_rows
 
-    def batches(self) -> Iterator[pa.Table]:
-        """Give the records, a row group at a time."""
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Give the records, a row group at a time; all columns if None."""
         with pq.ParquetFile(self.path) as file:
             for index in range(file.num_row_groups):
-                yield file.read_row_group(index)
+                batch = file.read_row_group(index, columns=columns)
+                for change in self._changes:
+                    batch = change(batch)
+                yield batch
 
     def greatest(self, column: str) -> int:
-        """Return a whole-number column's greatest value, from the file's statistics."""
-        return max(int(statistics.max) for statistics in self._statistics(column))
+        """Return a whole-number column's greatest value."""
+        return max(int(pc.max(batch[column]).as_py()) for batch in self.batches([column]))
 
     def least(self, column: str) -> int:
-        """Return a whole-number column's least value, from the file's statistics."""
-        return min(int(statistics.min) for statistics in self._statistics(column))
+        """Return a whole-number column's least value."""
+        return min(int(pc.min(batch[column]).as_py()) for batch in self.batches([column]))
 
-    def _statistics(self, column: str) -> list[Any]:
-        with pq.ParquetFile(self.path) as file:
-            at = file.schema_arrow.get_field_index(column)
-            groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
-            return [group.column(at).statistics for group in groups]
-
-    def changed(self, change: Callable[[pa.Table], pa.Table]) -> "SpanFile":
-        """Return another file with every batch changed."""
-        with SpanWriter(self.path.parent) as writer:
-            for batch in self.batches():
-                writer.write(change(batch))
-        return writer.finished()
+    def changed(self, change: Change) -> "SpanFile":
+        """Return the records with every batch changed; the file is written anew when stored."""
+        changes = (*self._changes, change)
+        return SpanFile(self.path, self.num_rows, self.column_names, changes, self._owner)
 
     def store(self, target: Path) -> None:
         """Write the records to `target`."""
-        shutil.copyfile(self.path, target)
+        if not self._changes:
+            shutil.copyfile(self.path, target)
+            return
+        schema = pq.read_schema(self.path)
+        with pq.ParquetWriter(target, schema, **parquet_settings(schema)) as writer:
+            for batch in self.batches():
+                writer.write_table(batch)
+
+
+class _Owner:
+    """Deletes a file when nothing refers to it any more."""
+
+    def __init__(self, path: Path) -> None:
+        self.deletion = weakref.finalize(self, _remove, path)
 
 
 class SpanWriter:

@@ -10,7 +10,8 @@ import json
 import os
 import stat
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from enum import Enum
 from functools import cache, partial
 from pathlib import Path
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 RUN = "run.json"
 MAX_RUN_BYTES = 1 << 30
 MAX_TEXT_CHARS = 1 << 16
+WRITERS = 2
 _PLAIN = (str, int, float, bool)
 
 
@@ -70,9 +72,31 @@ class StoredTable:
         os.replace(self.path, target)
 
 
+class _Files:
+    """Writes records to files of a folder, two at a time."""
+
+    def __init__(self, folder: Path, pool: ThreadPoolExecutor) -> None:
+        self._folder, self._pool = folder, pool
+        self._writing: list[Future[None]] = []
+
+    def written(self, records: "pa.Table | SpanFile") -> str:
+        """Begin to write records and return the name of their file."""
+        name = f"table-{len(self._writing)}.parquet"
+        self._writing.append(self._pool.submit(write_records, records, self._folder / name))
+        return name
+
+    def wait(self) -> None:
+        """Return once everything is written; raise what went wrong."""
+        for writing in self._writing:
+            writing.result()
+
+
 def write_run(run: AssembledRun, folder: Path) -> None:
     """Write the run to `folder`, which holds its files already."""
-    document = _encoded(run, folder, iter(range(10**6)))
+    with ThreadPoolExecutor(WRITERS) as pool:
+        files = _Files(folder, pool)
+        document = _encoded(run, files)
+        files.wait()
     text = json.dumps(document)
     if len(text) > MAX_RUN_BYTES:
         raise ValueError(f"the run takes {len(text)} bytes, more than {MAX_RUN_BYTES}")
@@ -103,7 +127,7 @@ def run_of(document: Mapping[str, Any], folder: Path) -> AssembledRun:
     return run
 
 
-def _encoded(value: Any, folder: Path, numbers: Iterator[int]) -> Any:
+def _encoded(value: Any, files: _Files) -> Any:
     if isinstance(value, str):
         return _text(value)
     if value is None or isinstance(value, (bool, int, float)):
@@ -113,15 +137,15 @@ def _encoded(value: Any, folder: Path, numbers: Iterator[int]) -> Any:
     if isinstance(value, JobSpec):
         return value.as_dict()
     if isinstance(value, Mapping):
-        return {_text(str(k)): _encoded(v, folder, numbers) for k, v in value.items()}
+        return {_text(str(k)): _encoded(v, files) for k, v in value.items()}
     if isinstance(value, (tuple, list, frozenset)):
-        return [_encoded(v, folder, numbers) for v in value]
+        return [_encoded(v, files) for v in value]
     if dataclasses.is_dataclass(value):
         names = (f.name for f in dataclasses.fields(value))
-        return {name: _encoded(getattr(value, name), folder, numbers) for name in names}
+        return {name: _encoded(getattr(value, name), files) for name in names}
     if hasattr(value, "item"):  # a number of numpy's
         return value.item()
-    return _encoded_table(value, folder, numbers)
+    return _encoded_table(value, files)
 
 
 def _text(text: str) -> str:
@@ -129,16 +153,14 @@ def _text(text: str) -> str:
     return clean_text(text if len(text) <= MAX_TEXT_CHARS else text[:MAX_TEXT_CHARS] + "...")
 
 
-def _encoded_table(value: Any, folder: Path, numbers: Iterator[int]) -> dict[str, Any]:
+def _encoded_table(value: Any, files: _Files) -> dict[str, Any]:
     import pandas as pd
 
     if isinstance(value, pd.DataFrame):
         if not len(value):
             return {"columns": {str(name): [] for name in value.columns}}
         return {"columns": {str(name): _values(column) for name, column in value.items()}}
-    name = f"table-{next(numbers)}.parquet"
-    write_records(value, folder / name)
-    return {"parquet": name, "num_rows": value.num_rows}
+    return {"parquet": files.written(value), "num_rows": value.num_rows}
 
 
 def _values(column: "pd.Series[Any]") -> list[Any]:

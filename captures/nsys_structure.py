@@ -95,9 +95,10 @@ def tables_to_check(conn: sqlite3.Connection) -> list[str] | None:
     try:
         for (name,) in conn.execute(query).fetchall():
             table = '"' + name.replace('"', '""') + '"'
-            if _one(conn, table, "count(*)") < LARGE_TABLE_ROWS:
+            count = _one(conn, table, "count(*)")
+            if count < LARGE_TABLE_ROWS:
                 to_check.append(table)
-            elif not _is_gapless(conn, table):
+            elif not _is_gapless(conn, table, count):
                 return None
     except sqlite3.Error as exc:
         if "interrupt" in str(exc):
@@ -106,9 +107,9 @@ def tables_to_check(conn: sqlite3.Connection) -> list[str] | None:
     return to_check
 
 
-def _is_gapless(conn: sqlite3.Connection, table: str) -> bool:
-    values = ("count(*)", "min(_rowid_)", "max(_rowid_)", "sum(_rowid_)")
-    count, first, last, total = (_one(conn, table, value) for value in values)
+def _is_gapless(conn: sqlite3.Connection, table: str, count: int) -> bool:
+    values = ("min(_rowid_)", "max(_rowid_)", "sum(_rowid_)")
+    first, last, total = (_one(conn, table, value) for value in values)
     return (last - first + 1, (first + last) * count) == (count, 2 * total)
 
 

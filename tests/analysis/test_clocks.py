@@ -65,7 +65,7 @@ def test_ranks_that_ran_together_share_one_clock(tmp_path: Path) -> None:
     assert run.summary["num_kernels"] == 6
 
 
-def test_ranks_whose_operations_lie_in_files_are_moved_side_by_side(
+def test_ranks_whose_operations_lie_in_files_are_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spans, "MAX_ROWS_IN_MEMORY", 0)
