@@ -17,8 +17,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from bench.pages import example
+from app.demo.load import load_demo
 from bench.serving import served
+from core.config import data_dir
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTHS, DOCS_WIDTH = (2560, 1440, 390), 1440
@@ -202,7 +203,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch, chromium() as browser:
         full, empty = Path(scratch) / "full", Path(scratch) / "empty"
         empty.mkdir()
-        example(full)
+        load_demo(data_dir(full), lambda _: None)
         names = names_of(full)
         if options.docs:
             pages = {n: p for n, p in docs_pages(names).items() if any(w in n for w in wanted)}

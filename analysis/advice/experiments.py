@@ -19,12 +19,12 @@ from analysis.advice.score import Record
 from analysis.advice.settings import Program, settings_for
 from analysis.advice.step_work import StepWork, step_work
 from analysis.runview import RunView
+from analysis.verdict.facts import GRAPH_MODES
 from core.numbers import value_text
 from core.program_settings import NO_SETTINGS, parse_settings, with_settings
 
 OFFERED, UNTRIED, WITHHELD = "offered", "untried", "withheld"
 BATCH_FACTORS = (2, 4)
-GRAPH_MODES = ("reduce-overhead", "max-autotune")
 _SMALLER = {
     "fp32": ("tf32", "bf16", "fp16"),
     "tf32": ("bf16", "fp16"),
@@ -127,10 +127,14 @@ def experiments_of(
     if step is None:
         return []
     experiments = [
-        _experiment(step, change, estimate, records)
+        _experiment(
+            step, change.name, change.kind, change.title, estimate, records,
+            params=change.params,
+            gain_frac=1 - estimate.latency_ns / step.latency_ns / change.factor,
+        )
         for change in _changes(step, choices)
         if is_valid({**step.params, **change.params}) and (estimate := change.model())
-    ]
+    ]  # fmt: skip
     if view.run.workload in (None, "command"):
         experiments += _of_own_program(view, step, records, is_valid)
     order = (OFFERED, UNTRIED, WITHHELD)
@@ -165,7 +169,7 @@ def _of_own_program(
         if s.environment and changed == with_settings(now, {}):
             continue
         params = {"settings": changed} if s.environment and has_job else {}
-        yield _experiment_of(
+        yield _experiment(
             step, s.name, s.kind, s.title, s.estimate, records,
             params=params if is_valid({**step.params, **params}) else {},
             environment=s.environment, lines=s.lines,
@@ -237,16 +241,6 @@ def _compile_changes(step: StepWork, choices: Mapping[str, Sequence[Any]]) -> It
 
 
 def _experiment(
-    step: StepWork, change: _Change, estimate: Estimate, records: Mapping[str, Record]
-) -> Experiment:
-    return _experiment_of(
-        step, change.name, change.kind, change.title, estimate, records,
-        params=change.params,
-        gain_frac=1 - estimate.latency_ns / step.latency_ns / change.factor,
-    )  # fmt: skip
-
-
-def _experiment_of(
     step: StepWork,
     name: str,
     kind: str,

@@ -127,10 +127,7 @@ FUSED_LINES = ("optimizer = torch.optim.AdamW(..., fused=True)",)
 def _change(
     kind: str, title: str, estimate: Estimate | None, lines: tuple[str, ...]
 ) -> Setting | None:
-    if estimate is None:
-        return None
-    return Setting(name=kind, kind=f"{kind} (own program)", title=title, environment={},
-                   lines=lines, estimate=estimate)  # fmt: skip
+    return _setting(kind, f"{kind} (own program)", title, estimate, {}, lines)
 
 
 def fused_optimizer(step: StepWork) -> Estimate | None:

@@ -5,8 +5,7 @@ are its kernels recorded (opaque graphs), does the GPU wait (and for what), and 
 memory or arithmetic. Where the captures cannot tell, the verdict says so and what to record.
 """
 
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 
 from analysis.classify import fractions
 from analysis.idle import Idle, idle_of_run, median_gap_ns
@@ -15,6 +14,8 @@ from analysis.runview import RunView
 from analysis.tables import CPU_OPERATORS
 from analysis.trace.idle_host import GROUPS, host_share
 from analysis.verdict.facts import (
+    RunVerdict,
+    VerdictKind,
     byte_size,
     counted,
     graphs_not_used,
@@ -24,7 +25,6 @@ from analysis.verdict.facts import (
     percent,
 )
 from analysis.verdict.limits import (
-    BusyLimit,
     busy_limit,
     limit_without_kernels,
     no_durations,
@@ -47,42 +47,6 @@ _LONG_GAP_NS = 1e6
 """From here on a gap is said in ms."""
 OPAQUE_FRAC = 0.5
 """From this share of opaque graph time on, nothing is said about kernels."""
-
-
-class VerdictKind(StrEnum):
-    LAUNCH_BOUND = "launch_bound"
-    HOST_BOUND = "host_bound"
-    SYNC_BOUND = "sync_bound"
-    TRANSFER_BOUND = "transfer_bound"
-    MEMORY_BOUND = "memory_bound"
-    COMPUTE_BOUND = "compute_bound"
-    COMMUNICATION_BOUND = "communication_bound"
-    STRAGGLER = "straggler"
-    OPAQUE = "opaque"
-    CPU = "cpu"
-    OOM = "oom"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunVerdict:
-    """The answer to "what limits this run?"."""
-
-    kind: VerdictKind
-    headline: str
-    evidence: tuple[str, ...]
-    next_steps: tuple[str, ...]
-    bar: tuple[tuple[str, int], ...]
-    "(label, ns): kernel time by category, then idle time by cause; () where unknown."
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the `verdict` of `show --json`."""
-        return {
-            "kind": str(self.kind),
-            "headline": self.headline,
-            "evidence": list(self.evidence),
-            "next": list(self.next_steps),
-        }
 
 
 _IDLE_WORDS = {
@@ -122,20 +86,18 @@ def run_verdict(view: RunView) -> RunVerdict:
     if view.run.status == "oom" or view.run.oom:
         return _oom(view)
     if view.kernels.empty:
-        return _from_limit(
-            limit_without_kernels(view) or nothing_recorded(view, is_cpu=is_cpu_run(view))
-        )
+        return limit_without_kernels(view) or nothing_recorded(view, is_cpu=is_cpu_run(view))
     is_cpu = _is_cpu_work(view)
     total_ns = int(view.kernels["total_ns"].sum())
     if total_ns <= 0:
-        return _from_limit(no_durations(is_cpu=is_cpu))
+        return no_durations(is_cpu=is_cpu)
     if is_cpu:
         return _cpu(view)
     opaque_ns = int(view.summary.get("opaque_graph_ns") or 0)
     if opaque_ns / total_ns >= OPAQUE_FRAC:
         return _opaque(view, opaque_ns / total_ns)
     if limit := rank_limit(view):
-        return replace(_from_limit(limit), bar=_bar(view))
+        return replace(limit, bar=_bar(view))
     idle = idle_of_run(view)
     if idle is None or idle.waits is False:
         return _busy(view, idle)
@@ -200,17 +162,6 @@ def _oom(view: RunView) -> RunVerdict:
         headline=f"Out of memory{phase}: a result, there is no latency",
         evidence=tuple(evidence),
         next_steps=(*seen, "A smaller batch or sequence, bf16, or recomputing activations"),
-        bar=(),
-    )
-
-
-def _from_limit(limit: BusyLimit) -> RunVerdict:
-    return RunVerdict(
-        kind=VerdictKind(limit.kind),
-        headline=limit.headline,
-        evidence=limit.evidence,
-        next_steps=limit.next_steps,
-        bar=(),
     )
 
 
@@ -388,7 +339,7 @@ def _gap(gap_ns: float) -> str:
 def _busy(view: RunView, idle: Idle | None) -> RunVerdict:
     limit = busy_limit(view)
     if limit.kind == VerdictKind.UNKNOWN and (filled := filled_by_compute(view)):
-        return replace(_from_limit(filled), bar=_bar(view))
+        return replace(filled, bar=_bar(view))
     skipped = graphs_not_used(view)
     evidence = list(limit.evidence)
     if idle is not None:
@@ -400,4 +351,4 @@ def _busy(view: RunView, idle: Idle | None) -> RunVerdict:
     remarks = slow_products(view.kernels)
     evidence += [r.found for r in remarks]
     steps = (*(r.remedy for r in remarks), *limit.next_steps)
-    return replace(_from_limit(limit), evidence=tuple(evidence), next_steps=steps, bar=_bar(view))
+    return replace(limit, evidence=tuple(evidence), next_steps=steps, bar=_bar(view))

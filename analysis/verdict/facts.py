@@ -1,4 +1,7 @@
-"""Facts that a verdict cites: launches an iteration, gaps, idle causes, CUDA graphs skipped."""
+"""A verdict and the facts that it cites: launches an iteration, gaps, idle causes, CUDA graphs."""
+
+from dataclasses import dataclass
+from enum import StrEnum
 
 from analysis.idle import idle_of_run
 from analysis.iterations import iteration_rows
@@ -8,6 +11,42 @@ from core.trace_rules import is_launch
 
 GRAPH_MODES = ("reduce-overhead", "max-autotune")
 """torch.compile modes that ask for CUDA graphs."""
+
+
+class VerdictKind(StrEnum):
+    LAUNCH_BOUND = "launch_bound"
+    HOST_BOUND = "host_bound"
+    SYNC_BOUND = "sync_bound"
+    TRANSFER_BOUND = "transfer_bound"
+    MEMORY_BOUND = "memory_bound"
+    COMPUTE_BOUND = "compute_bound"
+    COMMUNICATION_BOUND = "communication_bound"
+    STRAGGLER = "straggler"
+    OPAQUE = "opaque"
+    CPU = "cpu"
+    OOM = "oom"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunVerdict:
+    """The answer to "what limits this run?"."""
+
+    kind: VerdictKind
+    headline: str
+    evidence: tuple[str, ...]
+    next_steps: tuple[str, ...]
+    bar: tuple[tuple[str, int], ...] = ()
+    "(label, ns): kernel time by category, then idle time by cause; () where unknown."
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the `verdict` of `show --json`."""
+        return {
+            "kind": str(self.kind),
+            "headline": self.headline,
+            "evidence": list(self.evidence),
+            "next": list(self.next_steps),
+        }
 
 
 def percent(frac: float) -> str:

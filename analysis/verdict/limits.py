@@ -13,7 +13,7 @@ from analysis.classify import OPAQUE, Category, fractions
 from analysis.roofline import utilisation
 from analysis.runview import RunView
 from analysis.tables import CaptureKind
-from analysis.verdict.facts import counted, milliseconds, percent
+from analysis.verdict.facts import RunVerdict, VerdictKind, counted, milliseconds, percent
 
 HIGH_PCT = 60.0
 """Nsight Compute's own limit: above 60 % of a unit's peak that unit is what limits a kernel."""
@@ -21,22 +21,12 @@ HIGH_FRAC = 0.5
 """An iteration that reaches half of a peak is said to be limited by it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BusyLimit:
-    """Memory, compute or unknown, with its evidence."""
-
-    kind: str
-    headline: str
-    evidence: tuple[str, ...]
-    next_steps: tuple[str, ...]
-
-
 _STEPS = {
-    "memory_bound": (
+    VerdictKind.MEMORY_BOUND: (
         "Move fewer bytes: fuse pointwise work (torch.compile), a smaller dtype or quantised "
         "weights, a larger batch for the same weights",
     ),
-    "compute_bound": (
+    VerdictKind.COMPUTE_BOUND: (
         "Do the arithmetic in a faster dtype (tf32, bf16, fp8) or do less of it; compare MFU with "
         "the measured peak",
     ),
@@ -55,17 +45,17 @@ _RECORD = (
 )
 
 
-def busy_limit(view: RunView) -> BusyLimit:
+def busy_limit(view: RunView) -> RunVerdict:
     """Return the limit of a GPU that seldom waits: counters first, then cost model and peaks."""
     return _from_counters(view) or _from_cost(view) or _cannot_tell(view)
 
 
-def limit_without_kernels(view: RunView) -> BusyLimit | None:
+def limit_without_kernels(view: RunView) -> RunVerdict | None:
     """Return the limit of a run that has counters or a cost model but no kernel table."""
     return _from_counters(view) or _from_cost(view)
 
 
-def _from_counters(view: RunView) -> BusyLimit | None:
+def _from_counters(view: RunView) -> RunVerdict | None:
     """Weigh the launches' own utilisation by their duration: share = sum(pct * ns) / sum(ns).
 
     Nsight Compute's memory throughput is the highest of all levels, L1 and shared memory among
@@ -91,22 +81,30 @@ def _from_counters(view: RunView) -> BusyLimit | None:
     )
     place = "in the profiled kernels"
     if memory_pct >= max(sm_pct, HIGH_PCT):
-        kind, headline = "memory_bound", f"Memory-bound: memory at {memory_pct:.0f} % of peak"
+        kind, headline = (
+            VerdictKind.MEMORY_BOUND,
+            f"Memory-bound: memory at {memory_pct:.0f} % of peak",
+        )
         steps = _STEPS[kind]
     elif sm_pct >= HIGH_PCT:
-        kind, headline = "compute_bound", f"Compute-bound: the SMs at {sm_pct:.0f} % of peak"
+        kind, headline = (
+            VerdictKind.COMPUTE_BOUND,
+            f"Compute-bound: the SMs at {sm_pct:.0f} % of peak",
+        )
         steps = _STEPS[kind]
     elif any_pct >= HIGH_PCT:
-        kind = "memory_bound"
+        kind = VerdictKind.MEMORY_BOUND
         headline = f"Bound by memory on the chip: L1 or shared memory at {any_pct:.0f} % of peak"
         steps = _ON_CHIP
     else:
-        kind, steps = "unknown", _STARVED
+        kind, steps = VerdictKind.UNKNOWN, _STARVED
         headline = (
             f"Neither memory ({memory_pct:.0f} %) nor SM ({sm_pct:.0f} %) is near its peak: "
             "latency or too little parallelism"
         )
-    return BusyLimit(kind=kind, headline=f"{headline} {place}", evidence=evidence, next_steps=steps)
+    return RunVerdict(
+        kind=kind, headline=f"{headline} {place}", evidence=evidence, next_steps=steps
+    )
 
 
 def _weighted(counters: pd.DataFrame, values: pd.Series) -> float | None:
@@ -127,7 +125,7 @@ def _coverage(view: RunView) -> tuple[str, ...]:
     return (f"kernels of these names are {percent(covered_ns / total_ns)} of the GPU time",)
 
 
-def _from_cost(view: RunView) -> BusyLimit | None:
+def _from_cost(view: RunView) -> RunVerdict | None:
     median_ms = (view.summary.get("latency_ms") or {}).get("median")
     if not view.cost or not median_ms:
         return None
@@ -138,8 +136,8 @@ def _from_cost(view: RunView) -> BusyLimit | None:
         gpu_model=view.run.gpu_model,
     )
     shares = {
-        "memory_bound": (used.mbu, used.mbu_peak, "memory", "MBU"),
-        "compute_bound": (used.mfu, used.mfu_peak, "arithmetic", "MFU"),
+        VerdictKind.MEMORY_BOUND: (used.mbu, used.mbu_peak, "memory", "MBU"),
+        VerdictKind.COMPUTE_BOUND: (used.mfu, used.mfu_peak, "arithmetic", "MFU"),
     }
     known = {k: v for k, v in shares.items() if v[0] is not None and v[1] is not None}
     if used.errors or not known:
@@ -153,8 +151,8 @@ def _from_cost(view: RunView) -> BusyLimit | None:
     share, _, noun, label = known[kind]
     if (share or 0) < HIGH_FRAC:
         return _far_from_peaks(view, f"{label} is only {percent(share or 0)}", evidence)
-    word = "Memory-bound" if kind == "memory_bound" else "Compute-bound"
-    return BusyLimit(
+    word = "Memory-bound" if kind == VerdictKind.MEMORY_BOUND else "Compute-bound"
+    return RunVerdict(
         kind=kind,
         headline=f"{word}: {percent(share or 0)} of the peak {noun} rate over a whole iteration",
         evidence=evidence,
@@ -162,7 +160,7 @@ def _from_cost(view: RunView) -> BusyLimit | None:
     )
 
 
-def _far_from_peaks(view: RunView, words: str, evidence: tuple[str, ...]) -> BusyLimit:
+def _far_from_peaks(view: RunView, words: str, evidence: tuple[str, ...]) -> RunVerdict:
     """Say where the time of a busy GPU goes that is far from both peaks over an iteration."""
     gemm_frac = view.summary.get("gemm_frac")
     steps: tuple[str, ...] = _RECORD[:1]
@@ -172,16 +170,18 @@ def _far_from_peaks(view: RunView, words: str, evidence: tuple[str, ...]) -> Bus
         headline = (
             f"The GPU is busy, {percent(1 - gemm_frac)} of it outside matrix products; {words}"
         )
-        steps = (_STEPS["memory_bound"][0], _RECORD[0])
+        steps = (_STEPS[VerdictKind.MEMORY_BOUND][0], _RECORD[0])
     else:
         headline = (
             f"The GPU is busy, {percent(gemm_frac)} of it in matrix products, and {words}: cannot "
             "tell why without counters"
         )
-    return BusyLimit(kind="unknown", headline=headline, evidence=evidence, next_steps=steps)
+    return RunVerdict(
+        kind=VerdictKind.UNKNOWN, headline=headline, evidence=evidence, next_steps=steps
+    )
 
 
-def _cannot_tell(view: RunView) -> BusyLimit:
+def _cannot_tell(view: RunView) -> RunVerdict:
     totals = fractions(view.kernels)["category_total_ns"]
     total_ns = sum(totals.values())
     known = {k: ns for k, ns in totals.items() if k != OPAQUE}
@@ -192,15 +192,15 @@ def _cannot_tell(view: RunView) -> BusyLimit:
     if top == Category.COLLECTIVE:
         has_all = len(view.ranks.get("ranks", ())) > 1 and not view.ranks.get("missing")
         why = "" if has_all else ", and one capture cannot tell which"
-        return BusyLimit(
-            kind="unknown",
+        return RunVerdict(
+            kind=VerdictKind.UNKNOWN,
             headline=f"{lead} in collectives: they send, or wait for other ranks{why}",
             evidence=(f"kernel time {milliseconds(total_ns)}",),
             next_steps=(_SEE_RANKS if has_all else _IMPORT_RANKS,),
         )
     place = "kernels that no rule knows" if top == Category.UNKNOWN else top
-    return BusyLimit(
-        kind="unknown",
+    return RunVerdict(
+        kind=VerdictKind.UNKNOWN,
         headline=f"{lead} in {place}; memory or arithmetic: cannot "
         "tell without counters or a cost model",
         evidence=(f"kernel time {milliseconds(total_ns)}",),
@@ -271,7 +271,7 @@ def _is_unaligned(name: str) -> bool:
     return found is not None and int(found["elements"]) < (8 if found["half"] else 4)
 
 
-def nothing_recorded(view: RunView, *, is_cpu: bool) -> BusyLimit:
+def nothing_recorded(view: RunView, *, is_cpu: bool) -> RunVerdict:
     """Return what a run without a kernel table holds instead, and what to record."""
     calls = int(view.api_calls["count"].sum()) if len(view.api_calls) else 0
     evidence = (f"{counted(calls, 'CUDA API call')} recorded, but no kernel",) if calls else ()
@@ -299,7 +299,9 @@ def nothing_recorded(view: RunView, *, is_cpu: bool) -> BusyLimit:
         step = "Import the SQLite export, or the kernel summary (cuda_gpu_kern_sum) too"
     else:
         headline, step = "No GPU activity recorded", _CHECK
-    return BusyLimit(kind="unknown", headline=headline, evidence=evidence, next_steps=(step,))
+    return RunVerdict(
+        kind=VerdictKind.UNKNOWN, headline=headline, evidence=evidence, next_steps=(step,)
+    )
 
 
 def _are_left_out(view: RunView) -> bool:
@@ -316,11 +318,11 @@ def _are_summaries(view: RunView) -> bool:
     return kinds == {CaptureKind.NSYS_CSV}
 
 
-def no_durations(*, is_cpu: bool) -> BusyLimit:
+def no_durations(*, is_cpu: bool) -> RunVerdict:
     """Return what is said where all kernels (or CPU operators) are recorded with 0 ns."""
     work = "operators" if is_cpu else "kernels"
-    return BusyLimit(
-        kind="cpu" if is_cpu else "unknown",
+    return RunVerdict(
+        kind=VerdictKind.CPU if is_cpu else VerdictKind.UNKNOWN,
         headline=f"Cannot tell what limits it: all recorded {work} have a duration of 0",
         evidence=(),
         next_steps=("Record again with a newer profiler, or a part that does more work",),

@@ -8,8 +8,7 @@ from typing import Any
 from analysis.idle import IDLE_FRAC
 from analysis.runview import RunView
 from analysis.trace.collective_kinds import POINT_TO_POINT
-from analysis.verdict.facts import counted, milliseconds, percent
-from analysis.verdict.limits import BusyLimit
+from analysis.verdict.facts import RunVerdict, VerdictKind, counted, milliseconds, percent
 
 MIN_LATE_FRAC = 0.05
 """A rank that all others wait for this part of the time is named before anything else."""
@@ -26,7 +25,7 @@ _KIND_WORDS = {"send_recv": "send and receive", "unknown": "communication"}
 Rows = Sequence[Mapping[str, Any]]
 
 
-def rank_limit(view: RunView) -> BusyLimit | None:
+def rank_limit(view: RunView) -> RunVerdict | None:
     """Return what ranks limit the run by; None where they do not, or nothing is known of them."""
     rows = view.ranks.get("ranks", [])
     return _late_rank(view, rows) or _exposed(view, rows)
@@ -42,7 +41,7 @@ def place_words(where: str) -> str:
     return "its data loader" if "dataloader" in where.lower().replace("_", "") else where
 
 
-def _late_rank(view: RunView, rows: Rows) -> BusyLimit | None:
+def _late_rank(view: RunView, rows: Rows) -> RunVerdict | None:
     lateness = _lateness(view, rows)
     if lateness is None:
         return None
@@ -69,8 +68,8 @@ def _late_rank(view: RunView, rows: Rows) -> BusyLimit | None:
         evidence.append("its GPU is idle meanwhile")
     if clean is not None:
         evidence.append(f"{clean.words}, so others can wait for {milliseconds(clean.room_ns)}")
-    return BusyLimit(
-        kind="straggler",
+    return RunVerdict(
+        kind=VerdictKind.STRAGGLER,
         headline=f"Rank {rank} is late by {each}{place}",
         evidence=(*evidence, *_shares(view, rows)),
         next_steps=(_LATE_STEPS.get(cause or "", _LATE_STEPS[""]),),
@@ -159,7 +158,7 @@ def _usual_cause(steps: Rows) -> tuple[str | None, str | None]:
     return causes.most_common(1)[0][0] if causes else (None, None)
 
 
-def _exposed(view: RunView, rows: Rows) -> BusyLimit | None:
+def _exposed(view: RunView, rows: Rows) -> RunVerdict | None:
     known = [row["exposed_frac"] for row in rows if "exposed_frac" in row]
     exposed = sum(known) / len(known) if known else 0.0
     clean = _clean_room(view, rows)
@@ -172,8 +171,8 @@ def _exposed(view: RunView, rows: Rows) -> BusyLimit | None:
     most = max(kinds, key=lambda kind: kinds[kind], default="unknown")
     share = min(exposed, kinds.get(most, exposed))
     step = "step" if view.ranks.get("steps") else "time"
-    return BusyLimit(
-        kind="communication_bound",
+    return RunVerdict(
+        kind=VerdictKind.COMMUNICATION_BOUND,
         headline=f"Communication-bound: {'up to ' if is_cut else ''}{percent(share)} of the {step} "
         f"is exposed {kind_words(most)}",
         evidence=(*_shares(view, rows), *([clean.words] if clean is not None else [])),
@@ -192,7 +191,7 @@ _OF_PIPELINE = (
 )
 
 
-def filled_by_compute(view: RunView) -> BusyLimit | None:
+def filled_by_compute(view: RunView) -> RunVerdict | None:
     """Return how far compute fills a clean iteration of several ranks; None where it does not.
 
     A collective's kernels wait for the other ranks, longer under a profiler: their time says
@@ -203,8 +202,8 @@ def filled_by_compute(view: RunView) -> BusyLimit | None:
     if clean is None or clean.room_ns > IDLE_FRAC * clean.latency_ns:
         return None
     share = min(1.0, clean.compute_ns / clean.latency_ns)
-    return BusyLimit(
-        kind="unknown",
+    return RunVerdict(
+        kind=VerdictKind.UNKNOWN,
         headline=f"Compute fills {percent(share)} of an iteration of "
         f"{milliseconds(clean.latency_ns)}: at most {percent(1 - share)} is exposed communication "
         "or waiting",
