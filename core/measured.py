@@ -5,6 +5,9 @@ from typing import Any
 
 from core.gpus import datasheet_peaks
 
+FIGURES = ("peaks", "noise_floor_frac", "noise_floors", "measured_at")
+"""What a GPU's facts tell of it once it was measured."""
+
 UNITS = {"B/s": (1e9, "GB/s"), "FLOP/s": (1e12, "TFLOP/s"), "ns": (1e3, "us")}
 """Unit of a peak -> (divisor, unit that is shown)."""
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from core.config import ROOT
 from core.errors import AppError, UserError
-from core.measured import peak_table
+from core.measured import FIGURES, peak_table
 from core.python import module_command
 from worker.clocks import ClockMonitor
 from worker.execute import write_json
@@ -122,11 +122,10 @@ def measure(target: GpuTarget, model: str, *, with_noise: bool = True) -> dict[s
     clock_mhz = clocks.get("during", {}).get("sm_clock_mhz", {}).get("max")
     noise = {job: _noise([m[job] for m in medians]) for job in (medians[0] if medians else ())}
     floors = [n["floor_frac"] for n in noise.values() if n["floor_frac"] is not None]
-    ours = ("peaks", "noise_floor_frac", "noise_floors", "measured_at")
     return {
         "schema_version": 1,
         "measured_at": at,
-        "gpu": {"model": model, **{k: v for k, v in target.facts.items() if k not in ours}},
+        "gpu": {"model": model, **{k: v for k, v in target.facts.items() if k not in FIGURES}},
         "device": peaks["device"],
         "environment": peaks["environment"],
         "peaks": {

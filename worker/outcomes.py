@@ -184,8 +184,10 @@ def _judge_tool(result: ProcessResult, text: str, tool: str | None) -> Outcome:
     return Outcome(code=_C.OK, message=message)
 
 
-def _how_ended(returncode: int) -> str:
+def _how_ended(returncode: int | None) -> str:
     """Say the exit code in words, with the signal's name where there was one."""
+    if returncode is None:
+        return "was lost"
     number = -returncode if returncode < 0 else returncode - 128
     name = signal.Signals(number).name if number in set(signal.Signals) else ""
     if returncode < 0:
@@ -299,17 +301,20 @@ def load_result(stdout_path: Path) -> dict[str, Any] | None:
     result: dict[str, Any] | None = None
     with suppress(OSError, CaptureError), open_plain(stdout_path) as file:
         for raw in iter(lambda: file.readline(MAX_RESULT_BYTES), b""):
-            line = raw.decode(errors="replace")
-            start = line.find('{"')
-            if start < 0 or '"status"' not in line:
-                continue
-            try:
-                value = json.loads(line[start:])
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(value, dict) and {"status", "workload"} <= value.keys():
-                result = value
+            result = result_of(raw.decode(errors="replace")) or result
     return result
+
+
+def result_of(line: str) -> dict[str, Any] | None:
+    """Return the result of a workload in a line that it printed; None in any other line."""
+    start = line.find('{"')
+    if start < 0 or '"status"' not in line:
+        return None
+    try:
+        value = json.loads(line[start:])
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and {"status", "workload"} <= value.keys() else None
 
 
 def tail_text(*paths: Path) -> str:

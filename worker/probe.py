@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from core.finding import finding
 from worker.tools import Tool, find_ncu, find_nsys, find_nvidia_smi, run_quietly
 from workloads.allowed import allowed_entries
 
@@ -82,19 +83,6 @@ print(json.dumps(facts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One thing that was looked at."""
-
-    name: str
-    is_ok: bool
-    found: str
-    "What is there, in one line."
-    fix: str = ""
-    "What to do; empty when nothing is at fault."
-    needed_for: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """One GPU as the driver names it."""
 
@@ -114,7 +102,7 @@ def probe(python: str | None = None) -> dict[str, Any]:
     gpus = [_with_torch_facts(g, torch.get("devices", ())) for g in gpus]
     nsys, ncu = find_nsys(), find_ncu()
     permission = counter_permission()
-    is_cpu_host = gpu_check.is_ok and not gpus
+    is_cpu_host = gpu_check["is_ok"] and not gpus
     checks = [
         gpu_check,
         *_torch_checks(torch, gpus),
@@ -132,11 +120,11 @@ def probe(python: str | None = None) -> dict[str, Any]:
         },
         "permissions": permission | {"commands": allowed_entries()},
         "torch": torch,
-        "checks": [asdict(c) for c in checks],
+        "checks": checks,
     }
 
 
-def probe_gpus() -> tuple[list[Gpu], Check]:
+def probe_gpus() -> tuple[list[Gpu], dict[str, Any]]:
     """Return the GPUs that nvidia-smi lists, and the check that says how that went."""
     smi = find_nvidia_smi()
     needed = "every GPU job"
@@ -150,7 +138,7 @@ def probe_gpus() -> tuple[list[Gpu], Check]:
             "container toolkit and a GPU reservation"
         )
         found = "a GPU, but no nvidia-smi" if has_device else "none: jobs run on the CPU"
-        return [], Check(name="gpu", is_ok=not has_device, found=found, fix=fix, needed_for=needed)
+        return [], finding("gpu", found, fix, needed_for=needed) | {"is_ok": not has_device}
     query = f"--query-gpu={','.join(_SMI_FIELDS)}"
     code, text = run_quietly([smi, query, "--format=csv,noheader,nounits"])
     gpus = [gpu for line in text.splitlines() if (gpu := parse_gpu(line)) is not None]
@@ -160,11 +148,9 @@ def probe_gpus() -> tuple[list[Gpu], Check]:
         fix = "Load the driver (`modprobe nvidia`), or reboot after a driver update"
         if "NVML" in text and "mismatch" in text:
             fix = "Reboot the host: the loaded kernel module and the driver's library differ"
-        return [], Check(
-            name="gpu", is_ok=False, found=f"nvidia-smi: {found}", fix=fix, needed_for=needed
-        )
+        return [], finding("gpu", f"nvidia-smi: {found}", fix, needed_for=needed)
     found = "; ".join(f"{g.model} (driver {g.driver})" for g in gpus)
-    return gpus, Check(name="gpu", is_ok=True, found=found, needed_for=needed)
+    return gpus, finding("gpu", found, needed_for=needed)
 
 
 def has_nvidia_device() -> bool:
@@ -213,19 +199,11 @@ def probe_torch(python: str) -> dict[str, Any]:
     return {"error": f"{python} exited with {code}: {text.strip()[-200:]}"}
 
 
-def _torch_checks(torch: dict[str, Any], gpus: list[Gpu]) -> list[Check]:
+def _torch_checks(torch: dict[str, Any], gpus: list[Gpu]) -> list[dict[str, Any]]:
     needed = "running workloads"
     if "torch" not in torch:
         fix = "Install PyTorch in the worker's Python, or set WARPBOARD_PYTHON to one that has it"
-        return [
-            Check(
-                name="torch",
-                is_ok=False,
-                found=torch.get("error", "no torch"),
-                fix=fix,
-                needed_for=needed,
-            )
-        ]
+        return [finding("torch", torch.get("error", "no torch"), fix, needed_for=needed)]
     versions = {"CUDA": torch.get("cuda"), "triton": torch.get("triton")}
     found = f"torch {torch['torch']}, " + ", ".join(
         f"{k} {v or 'none'}" for k, v in versions.items()
@@ -239,7 +217,7 @@ def _torch_checks(torch: dict[str, Any], gpus: list[Gpu]) -> list[Check]:
         fix = "PyTorch sees no GPU: check CUDA_VISIBLE_DEVICES and the driver's version"
     else:
         fix = _arch_fix(torch)
-    return [Check(name="torch", is_ok=not fix, found=found, fix=fix, needed_for=needed)]
+    return [finding("torch", found, fix, needed_for=needed)]
 
 
 def _cuda_fix(torch: dict[str, Any]) -> str:
@@ -266,18 +244,16 @@ def _arch_fix(torch: dict[str, Any]) -> str:
     return ""
 
 
-def _tool_check(tool: Tool, needed_for: str, *, has_gpu: bool) -> Check:
+def _tool_check(tool: Tool, needed_for: str, *, has_gpu: bool) -> dict[str, Any]:
     """Return the check of a profiler: on a host without a GPU its absence is not a fault."""
     if tool.path is None and not has_gpu:
         found = f"{tool.name} is not installed, and not needed without an NVIDIA GPU"
-        return Check(name=tool.name, is_ok=True, found=found, fix="", needed_for=needed_for)
+        return finding(tool.name, found, needed_for=needed_for)
     found = tool.fault or f"{tool.path} {tool.version}"
-    return Check(
-        name=tool.name, is_ok=tool.is_usable, found=found, fix=tool.fix or "", needed_for=needed_for
-    )
+    return finding(tool.name, found, tool.fix or "", needed_for=needed_for)
 
 
-def _permission_check(permission: dict[str, Any], *, has_gpu: bool) -> Check:
+def _permission_check(permission: dict[str, Any], *, has_gpu: bool) -> dict[str, Any]:
     allowed = permission["counters_allowed"]
     found = {
         True: "GPU counters may be read",
@@ -290,21 +266,16 @@ def _permission_check(permission: dict[str, Any], *, has_gpu: bool) -> Check:
     is_ok = allowed is not False if has_gpu else True
     if not has_gpu:
         found = "no GPU, nothing to permit"
-    return Check(
-        name="counters", is_ok=is_ok, found=found, fix="" if is_ok else fix, needed_for="ncu"
-    )
+    return finding("counters", found, "" if is_ok else fix, needed_for="ncu")
 
 
-def _compiler_check(*, has_gpu: bool) -> Check:
+def _compiler_check(*, has_gpu: bool) -> dict[str, Any]:
     """Return the check of the compiler; a CPU host without one only lacks torch.compile."""
     compiler = next((c for c in ("g++", "clang++", "c++") if shutil.which(c)), None)
-    return Check(
-        name="compiler",
-        is_ok=compiler is not None or not has_gpu,
-        found=compiler or "no C++ compiler: no torch.compile",
-        fix="" if compiler else "Install g++ (Debian, Ubuntu: apt-get install g++)",
-        needed_for="torch.compile",
-    )
+    found = compiler or "no C++ compiler: no torch.compile"
+    fix = "" if compiler else "Install g++ (Debian, Ubuntu: apt-get install g++)"
+    check = finding("compiler", found, fix, needed_for="torch.compile")
+    return check | {"is_ok": compiler is not None or not has_gpu}
 
 
 def _os_name() -> str:

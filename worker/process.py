@@ -178,31 +178,25 @@ class _EventTail:
                 self._callback(event)
 
 
+@dataclass(kw_only=True)
 class _Child:
     """A supervised command, from its start to the end of its tree."""
 
-    def __init__(
-        self,
-        *,
-        command: Sequence[str],
-        limits: ProcessLimits,
-        streams: tuple[_Stream, _Stream],
-        on_line: LineCallback | None,
-        on_output: OutputCallback | None,
-        should_cancel: Callable[[], bool],
-        events: _EventTail,
-        left_behind: LeftBehind | None,
-    ) -> None:
-        self._command = list(command)
-        self._limits = limits
-        self._streams = streams
-        self._on_line = on_line
-        self._on_output = on_output
-        self._should_cancel = should_cancel
-        self._events = events
-        self._left_behind = left_behind
+    command: Sequence[str]
+    limits: ProcessLimits
+    streams: tuple[_Stream, _Stream]
+    on_line: LineCallback | None
+    on_output: OutputCallback | None
+    should_cancel: Callable[[], bool]
+    events: _EventTail
+    left_behind: LeftBehind | None
+    ended_at: float | None = None
+    returncode: int | None = None
+    killed_by: str | None = None
+    error: str | None = None
+
+    def __post_init__(self) -> None:
         self._left: list[int] = []
-        self.ended_at: float | None = None
         self._selector = selectors.DefaultSelector()
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._control_fd: int | None = None
@@ -211,9 +205,6 @@ class _Child:
         self._kill_at: float | None = None
         self._lost_at: float | None = None
         self._pid: int | None = None
-        self.returncode: int | None = None
-        self.killed_by: str | None = None
-        self.error: str | None = None
 
     def start(
         self,
@@ -226,11 +217,11 @@ class _Child:
         control_read, self._control_fd = os.pipe()
         self._status_fd, status_write = os.pipe()
         command = supervised(
-            self._command,
+            list(self.command),
             control_read,
             status_write,
             pass_fds,
-            leaves_rest=self._left_behind is not None,
+            leaves_rest=self.left_behind is not None,
         )
         try:
             with open(stdin or os.devnull, "rb") as given:
@@ -248,7 +239,7 @@ class _Child:
             os.close(control_read)
             os.close(status_write)
         pipes = (self._supervisor.stdout, self._supervisor.stderr)
-        for stream, pipe in zip(self._streams, pipes, strict=True):
+        for stream, pipe in zip(self.streams, pipes, strict=True):
             assert pipe is not None
             os.set_blocking(pipe.fileno(), False)
             self._selector.register(pipe, selectors.EVENT_READ, stream)
@@ -260,13 +251,13 @@ class _Child:
         while self._selector.get_map():
             for key, _ in self._selector.select(TICK_S):
                 self._read(key)
-            self._events.poll()
+            self.events.poll()
             self._check_limits(time.monotonic() - started)
             self._check_left()
             if self._is_supervisor_lost():
                 self._end_group()
                 break
-        self._events.poll()
+        self.events.poll()
         if self.returncode is None and self.error is None and self.killed_by is None:
             self.killed_by = "supervisor lost"
 
@@ -307,37 +298,37 @@ class _Child:
 
     def _read_output(self, stream: _Stream, data: bytes) -> None:
         stream.num_bytes += len(data)
-        if stream.num_bytes > self._limits.output_bytes:
+        if stream.num_bytes > self.limits.output_bytes:
             if self._kill_at is None:
-                self._stop("output", self._limits.grace_s)
+                self._stop("output", self.limits.grace_s)
             return
         stream.file.write(data)
         stream.file.flush()
-        if data and self._on_output is not None:
-            self._on_output(stream.name, data)
+        if data and self.on_output is not None:
+            self.on_output(stream.name, data)
         *lines, stream.rest = (stream.rest + data).split(b"\n")
         if len(stream.rest) > MAX_LINE_BYTES or (not data and stream.rest):
             lines.append(stream.rest)
             stream.rest = b""
-        if self._on_line is not None:
+        if self.on_line is not None:
             for line in lines:
-                self._on_line(stream.name, line.decode(errors="replace").rstrip("\r"))
+                self.on_line(stream.name, line.decode(errors="replace").rstrip("\r"))
 
     def _check_limits(self, elapsed_s: float) -> None:
         if self._kill_at is not None:
             if time.monotonic() >= self._kill_at:
                 self._close_control()
             return
-        if self._should_cancel():
+        if self.should_cancel():
             self._stop("cancel", CANCEL_GRACE_S)
-        elif self._limits.soft_s is not None and elapsed_s >= self._limits.soft_s:
-            self._stop("timeout", self._limits.grace_s)
+        elif self.limits.soft_s is not None and elapsed_s >= self.limits.soft_s:
+            self._stop("timeout", self.limits.grace_s)
 
     def _check_left(self) -> None:
         """End what the command left running, once it is no longer waited for."""
-        if self._left_behind is None or not self._left or self._kill_at is not None:
+        if self.left_behind is None or not self._left or self._kill_at is not None:
             return
-        if not self._left_behind.wanted(self._left):
+        if not self.left_behind.wanted(self._left):
             self._left = []
             self._close_control()
 
@@ -372,9 +363,9 @@ class _Child:
 
     def duration_s(self, started: float) -> float:
         """Return how long the command took, with what it left running while that worked."""
-        if self.ended_at is None or self._left_behind is None:
+        if self.ended_at is None or self.left_behind is None:
             return time.monotonic() - started
-        return self.ended_at - started + self._left_behind.worked_s
+        return self.ended_at - started + self.left_behind.worked_s
 
     def foreign_signal(self) -> str | None:
         if self.returncode is not None and self.returncode < 0:

@@ -23,6 +23,7 @@ from typing import IO, Any
 
 from core.supervisor import descendants
 from worker.clocks import die_with_parent
+from worker.outcomes import result_of
 
 GRACE_S = 5.0
 """From SIGTERM to SIGKILL, when another rank has failed."""
@@ -153,23 +154,12 @@ def _copy_lines(rank: RankProcess, stream: IO[bytes]) -> None:
     """Hand lines on with the rank before them; keep the result line, which is not for eyes."""
     for raw in stream:
         line = raw.decode(errors="replace").rstrip("\r\n")
-        result = _result_of(line)
+        result = result_of(line)
         if result is not None:
             rank.result = result
             (rank.folder / RESULT_FILE).write_text(json.dumps(result))
         elif line.strip():
             print(f"[rank{rank.rank}] {line}", file=sys.stderr, flush=True)
-
-
-def _result_of(line: str) -> dict[str, Any] | None:
-    start = line.find('{"')
-    if start < 0 or '"status"' not in line:
-        return None
-    try:
-        value = json.loads(line[start:])
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) and {"status", "workload"} <= value.keys() else None
 
 
 def wait_for_ranks(ranks: Sequence[RankProcess], stop: threading.Event) -> None:

@@ -30,7 +30,7 @@ from core.console import (
     wants_json,
 )
 from core.errors import AppError, UserError
-from core.measured import peak_table
+from core.measured import FIGURES, peak_table
 from core.spec import DEFAULT_NCU_SET, NCU_SETS, JobSpec, expand_sweep, normalise_profilers
 from worker.execute import Job, JobLimits, warnings_of
 from worker.measure import measure_and_keep
@@ -121,8 +121,7 @@ def with_measured_peaks(model: str, gpu: GpuTarget) -> GpuTarget:
     note("measuring peaks and noise floor")
     measured = measure_and_keep(model, gpu, keep=bool(os.environ.get("WARPBOARD_DATA")))
     note(peak_table(measured))
-    ours = ("peaks", "noise_floor_frac", "noise_floors", "measured_at")
-    return replace(gpu, facts={**gpu.facts, **{name: measured[name] for name in ours}})
+    return replace(gpu, facts={**gpu.facts, **{name: measured[name] for name in FIGURES}})
 
 
 def build_specs(args: argparse.Namespace, model: str) -> list[JobSpec]:

@@ -10,6 +10,7 @@ from captures.identity import device_salt
 from captures.private import PrivateWords
 from core.config import data_dir, host_folder
 from core.errors import UserError
+from core.measured import FIGURES
 from worker.passes import GpuTarget
 from worker.probe import Gpu, probe_gpus
 
@@ -33,7 +34,7 @@ def find_targets(wanted: str = "all") -> list[tuple[str, GpuTarget]]:
         if wanted in (str(g.ordinal), g.uuid, g.model) or wanted.lower() in g.model.lower()
     ]
     if not matching:
-        here = ", ".join(f"{g.ordinal}: {g.model}" for g in gpus) or check.found
+        here = ", ".join(f"{g.ordinal}: {g.model}" for g in gpus) or check["found"]
         raise UserError(f"gpu: {wanted!r} is not on this host ({here}); `cpu` always is")
     exact = [g for g in matching if wanted in (str(g.ordinal), g.uuid, g.model)]
     return [(g.model, gpu_target(g)) for g in exact or matching]
@@ -123,11 +124,4 @@ def measured_key(target: GpuTarget) -> str:
 def measured_facts(key: str) -> dict[str, Any]:
     """Return what was measured as a GPU's facts tell it; {} when nothing was."""
     measured = load_measured(key)
-    if measured is None:
-        return {}
-    return {
-        "peaks": measured["peaks"],
-        "noise_floor_frac": measured.get("noise_floor_frac"),
-        "noise_floors": measured.get("noise_floors"),
-        "measured_at": measured.get("measured_at"),
-    }
+    return {} if measured is None else {name: measured.get(name) for name in FIGURES}

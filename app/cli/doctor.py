@@ -12,7 +12,7 @@ from core.config import ROOT, DataDir
 from core.console import MAX_PORT, whole_number
 from core.errors import RunFailedError
 from core.finding import finding
-from core.measured import peak_table
+from core.measured import FIGURES, peak_table
 from core.python import module_command, with_rooms
 
 PROBE_LIMIT_S = 300
@@ -128,8 +128,7 @@ def _store(data: DataDir, facts: Mapping[str, Any]) -> None:
     from db.connection import opened
     from db.workers import store_measurement, unnamed_gpus
 
-    ours = ("peaks", "noise_floor_frac", "noise_floors", "measured_at")
-    gpu = {**facts["gpu"], **{k: facts[k] for k in ours}}
+    gpu = {**facts["gpu"], **{k: facts[k] for k in FIGURES}}
     workers = [p.read_text().strip() for p in data.root.glob("worker-*.id")]
     with opened(data.db_path) as db:
         uuid = gpu.get("uuid")

@@ -59,14 +59,14 @@ def test_tool_that_is_too_old_is_named_with_what_is_needed(
 )  # fmt: skip
 def test_torch_that_cannot_use_the_gpu_is_named(torch: dict[str, Any], said: str) -> None:
     (check,) = _torch_checks(torch, [Gpu(ordinal=0, model="B200")])
-    assert not check.is_ok
-    assert said in check.fix
+    assert not check["is_ok"]
+    assert said in check["fix"]
 
 
 @pytest.mark.usefixtures("gpu_host")
 def test_gpus_are_listed_by_the_driver() -> None:
     gpus, check = probe_gpus()
-    assert check.is_ok
+    assert check["is_ok"]
     assert [(g.model, g.memory_bytes, g.compute_capability) for g in gpus] == [
         ("NVIDIA H100 80GB HBM3", 81559 << 20, "9.0")
     ]
@@ -87,9 +87,9 @@ def test_broken_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     smi.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     _, check = probe_gpus()
-    assert not check.is_ok
-    assert "mismatch" in check.found
-    assert "Reboot" in check.fix
+    assert not check["is_ok"]
+    assert "mismatch" in check["found"]
+    assert "Reboot" in check["fix"]
 
 
 def test_unknown_value_of_a_gpu_is_none() -> None:
