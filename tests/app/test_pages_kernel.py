@@ -13,12 +13,12 @@ def detail_and_stacks(run_id: str) -> None:
     import streamlit as st
 
     from app.ui import data, kernel_detail
-    from app.ui.run import stacks
+    from app.ui.run import operators
 
     view = data.fetch_view(run_id)
     kernel_detail.kernel_detail(view, view.kernels.iloc[0])
     st.session_state["flame_find"] = "optimizer"
-    stacks.stacks(view)
+    operators.stacks(view)
 
 
 def test_a_kernel_names_its_launches_and_operators_and_stacks_their_kernels(

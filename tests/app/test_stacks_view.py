@@ -93,13 +93,13 @@ def page(run_id: str) -> None:
     import streamlit as st
 
     from app.ui import data
-    from app.ui.run import kernels, stacks
+    from app.ui.run import kernels, operators
 
     view = data.fetch_view(run_id)
     if st.session_state.get("show") == "kernels":
         kernels.kernels(view)
     else:
-        stacks.stacks(view)
+        operators.stacks(view)
 
 
 def test_an_opened_stack_lists_its_kernels_and_they_stay_chosen_in_the_table_of_kernels(

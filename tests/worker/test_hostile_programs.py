@@ -26,7 +26,7 @@ from worker.process import ProcessLimits, ProcessResult, run_process
 from worker.profile import records
 from worker.profile.records import load_processes
 from worker.profile.steps import find_steps
-from worker.profilers.from_program import collect
+from worker.profilers import written_by_program
 from worker.profilers.spec import PassContext
 
 TRACE = H100 / "kineto" / "train_bf16.json.gz"
@@ -51,7 +51,7 @@ def context(tmp_path: Path) -> PassContext:
 
 def _collected(context: PassContext, name: str) -> Any:
     result = {"status": "ok", "captures": [{"path": name, "kind": "torch_trace"}]}
-    return collect(context, result, kind="torch_trace", suffix="json.gz")
+    return written_by_program(context, result, kind="torch_trace", suffix="json.gz")
 
 
 def test_a_capture_in_the_folder_of_the_pass_is_kept(context: PassContext) -> None:

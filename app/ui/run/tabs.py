@@ -9,10 +9,9 @@ from app.ui.run.files import environment, files, reproduce
 from app.ui.run.host import host
 from app.ui.run.kernels import kernels, timeline
 from app.ui.run.memory import memory, samples
-from app.ui.run.operators import operators
+from app.ui.run.operators import operators, stacks
 from app.ui.run.phases import phases
 from app.ui.run.ranks import ranks
-from app.ui.run.stacks import stacks
 from app.ui.run.steps import steps
 from core.states import RunStatus
 
