@@ -44,6 +44,11 @@ class RunRow:
     comparable_hash: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def job(self) -> dict[str, Any]:
+        """Return what a job says of what is measured: workload, params and gpu."""
+        return {"workload": self.workload, "params": self.params, "gpu": self.gpu_model}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepView:

@@ -309,8 +309,7 @@ def _document(
         )
     elif experiment.params:
         params = _checked(run, {**run.params, **experiment.params})
-        job = {"workload": run.workload, "params": params, "gpu": run.gpu_model}
-        document["command"] = submit_command(job)
+        document["command"] = submit_command(run.job | {"params": params})
     document["tried"] = None if before is None else _tried_document(before)
     job_runs = measured.get((run.gpu_model or CPU, hash_with(run, experiment.params)))
     if before is None and job_runs is not None:

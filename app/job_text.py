@@ -9,19 +9,23 @@ from core.numbers import listed_texts
 from core.program_settings import parse_settings, with_settings
 
 
-def submit_command(job: Mapping[str, Any]) -> str:
-    """Return `./warpboard submit ...` for a job: workload, params, gpu, profilers, repeats."""
-    words = ["./warpboard", "submit", str(job["workload"])]
+def submit_command(job: Mapping[str, Any], verb: str = "submit") -> str:
+    """Return `./warpboard submit ...` for a job; of a parameter that is a list, for each value."""
+    words = ["./warpboard", verb, str(job["workload"])]
     for name, value in dict(job.get("params") or {}).items():
-        if name == "settings" and "," in str(value):  # a comma would begin another job
-            value = json.dumps(parse_settings(str(value)))
-        words += ["--set", f"{name}={value}"]
+        options = value if isinstance(value, list | tuple) else (value,)
+        words += ["--set", f"{name}={','.join(_option(name, str(o)) for o in options)}"]
     words += ["--gpu", str(job["gpu"])] if job.get("gpu") else []
     words += ["--profilers", ",".join(job["profilers"])] if job.get("profilers") else []
     words += ["--repeats", str(job["repeats"])] if job.get("repeats") else []
     words += ["--ncu-set", str(job["ncu_set"])] if job.get("ncu_set") else []
     words += ["--keep-reports"] if job.get("keep_reports") else []
     return shlex.join(words)
+
+
+def _option(name: str, value: str) -> str:
+    """Return a parameter's value as one: a comma would begin another job."""
+    return json.dumps(parse_settings(value)) if name == "settings" and "," in value else value
 
 
 def profile_command(

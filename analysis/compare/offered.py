@@ -177,7 +177,7 @@ def _isolate(
     texts = [_texts(run, fields) for run in (a, b)]
     wanted = [_changed(a, b, fields), _changed(b, a, fields)]
     for place, (base, job) in enumerate(zip((a, b), wanted, strict=True)):
-        measured_as = next((r.id for r in known if _key(r) == _job_key(job)), None)
+        measured_as = next((r.id for r in known if _job_key(r.job) == _job_key(job)), None)
         if measured_as is not None:
             pair = (base.id, measured_as) if place == 0 else (measured_as, base.id)
             return Isolated(
@@ -201,7 +201,7 @@ def _changed(base: RunRow, other: RunRow, fields: Sequence[str]) -> dict[str, An
         else:
             params.pop(field, None)
     gpu = other.gpu_model if "gpu" in fields else base.gpu_model
-    return {"workload": base.workload, "params": params, "gpu": gpu}
+    return base.job | {"params": params, "gpu": gpu}
 
 
 def _texts(run: RunRow, fields: Sequence[str]) -> str:
@@ -215,10 +215,6 @@ def _texts(run: RunRow, fields: Sequence[str]) -> str:
 def _params_text(run: RunRow, field: str, is_named: bool) -> str:
     value = run.gpu_model if field == "gpu" else run.params.get(field, LATER_PARAMS.get(field))
     return f"{field} {value_text(value)}" if is_named else value_text(value)
-
-
-def _key(run: RunRow) -> tuple[Any, ...]:
-    return _job_key({"workload": run.workload, "params": run.params, "gpu": run.gpu_model})
 
 
 def _job_key(job: Mapping[str, Any]) -> tuple[Any, ...]:

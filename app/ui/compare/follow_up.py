@@ -1,7 +1,6 @@
 """What would decide a comparison: more repeats of both sides, or the runs that isolate a field."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import streamlit as st
 
@@ -41,7 +40,7 @@ def repeats(comparison: Comparison, a: Sequence[RunView], b: Sequence[RunView]) 
         with st.expander("Commands to measure it on a host with this GPU"):
             st.code(
                 f"for i in $(seq {num}); do\n"
-                + "\n".join(f"  {submit_command(_job(run))} --wait" for run in known)
+                + "\n".join(f"  {submit_command(run.job)} --wait" for run in known)
                 + "\ndone",
                 language="bash",
                 wrap_lines=True,
@@ -52,10 +51,6 @@ def repeats(comparison: Comparison, a: Sequence[RunView], b: Sequence[RunView]) 
             "process, alternating between the two programs: import them and "
             "enter their names here, separated by commas."
         )
-
-
-def _job(run: RunRow) -> dict[str, Any]:
-    return {"workload": run.workload, "params": run.params, "gpu": run.gpu_model}
 
 
 def interleaved(

@@ -1,12 +1,10 @@
 """Where a run came from: environment, files, and how to do it again."""
 
-import shlex
-
 import pandas as pd
 import streamlit as st
 
 from analysis.runview import RunView
-from app.job_text import profile_command
+from app.job_text import profile_command, submit_command
 from app.ui import data, links, style
 from app.ui.format import bytes_, when
 from app.ui.tables import show_table
@@ -138,27 +136,14 @@ def reproduce(view: RunView) -> None:
             wrap_lines=True,
         )
     st.text("Through this dashboard's queue:")
-    st.code(submit_command(view, "submit"), language="bash", wrap_lines=True)
+    repeats = run.repeats if run.repeats != 1 else None
+    job = run.job | {"profilers": run.profilers, "repeats": repeats}
+    st.code(submit_command(job), language="bash", wrap_lines=True)
     st.text(
         "On this host, without a dashboard or database, writing a "
         "bundle that can be imported anywhere:"
     )
-    st.code(submit_command(view, "run") + " --out bundle", language="bash", wrap_lines=True)
+    st.code(submit_command(job, "run") + " --out bundle", language="bash", wrap_lines=True)
     if st.button("Run again with a change", icon=":material/tune:", type="primary"):
         st.switch_page(links.SUBMIT, query_params={"from": run.id})
     st.caption(plain_markdown(f"Comparable runs have the hash {run.comparable_hash or 'none'}."))
-
-
-def submit_command(view: RunView, verb: str) -> str:
-    """Return the command line that submits or runs this run's job."""
-    run = view.run
-    parts = ["./warpboard", verb, run.workload or ""]
-    for name, value in run.params.items():
-        parts += ["--set", f"{name}={value}"]
-    if run.gpu_model:
-        parts += ["--gpu", run.gpu_model]
-    if run.profilers:
-        parts += ["--profilers", ",".join(run.profilers)]
-    if run.repeats != 1:
-        parts += ["--repeats", str(run.repeats)]
-    return shlex.join(parts)

@@ -1,7 +1,6 @@
 """From the form's values to jobs: which ones, what they need, and the commands that do the same."""
 
 import math
-import shlex
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from app.job_text import submit_command
 from app.ui import data, links
 from app.ui.format import UNKNOWN, bytes_
 from app.ui.shape import varying_params
@@ -198,17 +198,11 @@ def _seconds(start: str | None, end: str | None) -> float | None:
 
 def commands(plan: Plan) -> list[str]:
     """Return one `submit` command a GPU that makes the same jobs."""
-    tail = []
-    if plan.profilers:
-        tail += ["--profilers", ",".join(plan.profilers)]
-    tail += ["--repeats", str(plan.repeats)]
-    if plan.tools.get("ncu_set"):
-        tail += ["--ncu-set", plan.tools["ncu_set"]]
-    tail += ["--keep-reports"] if plan.tools.get("keep_reports") else []
-    sets = []
-    for name, options in plan.values.items():
-        sets += ["--set", f"{name}={','.join(map(str, options))}"]
-    return [
-        shlex.join(["./warpboard", "submit", plan.workload.name, *sets, "--gpu", gpu, *tail])
-        for gpu in plan.gpus
-    ]
+    job = {
+        "workload": plan.workload.name,
+        "params": plan.values,
+        "profilers": plan.profilers,
+        "repeats": plan.repeats,
+        **plan.tools,
+    }
+    return [submit_command({**job, "gpu": gpu}) for gpu in plan.gpus]
