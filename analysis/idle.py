@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.runview import RunView
-from analysis.span_file import SpanFile
+from analysis.span_file import SpanFile, is_whole
 
 _COLUMNS = ["start_ns", "end_ns", "device"]
 _BATCH_ROWS = 2**16
@@ -49,7 +49,7 @@ def _batches(spans: pa.Table | SpanFile | Path) -> Iterator[pa.RecordBatch]:
     if isinstance(spans, SpanFile):
         for table in spans.batches(_COLUMNS):
             yield from table.to_batches(_BATCH_ROWS)
-    elif spans.exists():
+    elif is_whole(spans):
         with pq.ParquetFile(spans) as file:
             yield from file.iter_batches(_BATCH_ROWS, columns=_COLUMNS)
 

@@ -14,6 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from captures.manifest import not_waiting
+
+_MAGIC = b"PAR1"
+"""At both ends of every Parquet file."""
+
 
 def parquet_settings(schema: pa.Schema) -> dict[str, Any]:
     """Return how records are best written: times as differences, the few other values as codes.
@@ -30,6 +35,17 @@ def parquet_settings(schema: pa.Schema) -> dict[str, Any]:
 
 Change = Callable[[pa.Table], pa.Table]
 """What is done to a batch of records; it leaves columns alone that the batch lacks."""
+
+
+def is_whole(path: Path) -> bool:
+    """Say whether a file of records is there to its end: a power cut may leave an empty one."""
+    try:
+        with open(path, "rb", opener=not_waiting) as file:
+            begin = file.read(len(_MAGIC))
+            file.seek(-len(_MAGIC), os.SEEK_END)
+            return begin == file.read() == _MAGIC
+    except OSError:
+        return False
 
 
 class SpanFile:

@@ -18,6 +18,7 @@ from analysis.advice.constants import EAGER_LAUNCH_RATIO
 from analysis.classify import Category, is_gemm_like
 from analysis.roofline import bytes_peak, flops_peak
 from analysis.runview import RunView
+from analysis.span_file import is_whole
 
 CPU = "cpu"
 """What a run without a GPU has as its model."""
@@ -220,7 +221,7 @@ def _phases(metrics: pd.DataFrame) -> dict[str, float]:
 
 def _operations(span_paths: Sequence[Path], kernels: pd.DataFrame, *, on_gpu: bool) -> pd.DataFrame:
     columns = ["start_ns", "end_ns", "kind", "name", "path"]
-    known = [p for p in span_paths if p.exists()]
+    known = [p for p in span_paths if is_whole(p)]
     if not known or not on_gpu:
         return _operators(kernels)
     frame = pd.concat([pd.read_parquet(p, columns=columns) for p in known], ignore_index=True)

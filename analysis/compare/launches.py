@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from analysis.iterations import iteration_of, normalise
 from analysis.per_step import basis_of
 from analysis.runview import RunView
+from analysis.span_file import is_whole
 
 COLUMNS = ["start_ns", "end_ns", "process", "device", "kind", "name", "grid", "block"]
 COLUMNS += ["path", "launch_start_ns"]
@@ -127,7 +128,7 @@ def _place(time_ns: pd.Series, start_ns: pd.Series, end_ns: pd.Series) -> np.nda
 
 def _load_spans(view: RunView) -> pd.DataFrame | None:
     frames = []
-    for i, path in enumerate(p for p in view.span_paths if p.exists()):
+    for i, path in enumerate(p for p in view.span_paths if is_whole(p)):
         with pq.ParquetFile(path) as file:
             table = file.read(columns=COLUMNS).to_pandas()
         table = table[table["kind"].isin(["kernel", "graph"])]

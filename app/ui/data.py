@@ -10,6 +10,7 @@ from analysis.compare.offered import Offer, offers
 from analysis.compare.records import Difference
 from analysis.history.line import MIN_RUNS, Change, History, Line
 from analysis.runview import Job, RunRow, RunView
+from analysis.span_file import is_whole
 from app.api.watch import disk_state
 from app.history import load_history, what_changed
 from app.ui.cached import database, until_changed, until_written, written_ns
@@ -158,12 +159,16 @@ def _timeline(
     return None if timeline is None else (timeline, window(timeline))
 
 
+def _kept(view: RunView) -> tuple[Path, ...]:
+    return tuple(p for p in view.span_paths if is_whole(p))
+
+
 def fetch_timeline(view: RunView) -> KeptTimeline | None:
     """Return a run's spans and the window of all of them; None when there are none.
 
     Both stay in memory for the last three runs: the first view of a long run is merged once.
     """
-    paths = tuple(p for p in view.span_paths if p.exists())
+    paths = _kept(view)
     changed_ns = tuple(written_ns(p) for p in paths)
     return _timeline(tuple(map(str, paths)), changed_ns, _ranks_of_spans(view))
 
@@ -173,12 +178,12 @@ def _phase_kernels(run_id: str, changed_ns: tuple[int, ...]) -> Any:
     from analysis.per_step import phase_kernels
 
     view = fetch_view(run_id)
-    return phase_kernels([p for p in view.span_paths if p.exists()], view.by_step.steps)
+    return phase_kernels(_kept(view), view.by_step.steps)
 
 
 def fetch_phase_kernels(view: RunView) -> tuple[pd.DataFrame, int | None]:
     """Return a run's kernels by phase and how many steps they are the mean of; None: totals."""
-    changed_ns = tuple(written_ns(p) for p in view.span_paths if p.exists())
+    changed_ns = tuple(written_ns(p) for p in _kept(view))
     frame, num_steps = _phase_kernels(view.run.id, changed_ns)
     return frame, num_steps
 
@@ -191,13 +196,13 @@ def _host_rows(paths: tuple[str, ...], changed_ns: tuple[int, ...]) -> KeptTimel
 
 def fetch_host_rows(view: RunView) -> KeptTimeline | None:
     """Return the activity of a run's host threads, as lanes; None if it was not stored."""
-    paths = tuple(p for p in view.span_paths if p.exists())
+    paths = _kept(view)
     return _host_rows(tuple(map(str, paths)), tuple(written_ns(p) for p in paths))
 
 
 def count_host_rows(view: RunView) -> int:
     """Return how many API calls, operators and functions of host threads a run keeps."""
-    return num_host_rows(tuple(p for p in view.span_paths if p.exists()))
+    return num_host_rows(_kept(view))
 
 
 def _ranks_of_spans(view: RunView) -> tuple[tuple[Place, int], ...]:

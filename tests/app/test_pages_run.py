@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.conftest import copy_examples_to
+from app.imports import import_paths
+from core.config import DataDir
+from tests.conftest import H100, copy_examples_to
 
 
 def whole_page(run_id: str) -> None:
@@ -69,3 +71,20 @@ def test_every_tab_of_every_kind_of_example_run_is_drawn(
     pages = {run_id: shown(run_id) for run_id in one_of_each_kind(demo)}
     assert len(pages) > 20
     assert {i: [e.value for e in at.error] for i, at in pages.items() if at.error} == {}
+
+
+@pytest.mark.parametrize("left", [b"", b"PAR1", b"x" * 5000])
+def test_records_that_a_power_cut_left_unwritten_do_not_cost_the_page(
+    left: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = DataDir(root=tmp_path / "data").ensure()
+    run_id = import_paths(made, [H100 / "nsys/decode_eager.sqlite"]).run_id
+    files = list(made.spans.rglob("*.parquet"))
+    for file in files:
+        file.write_bytes(left)
+    monkeypatch.setenv("WARPBOARD_DATA", str(made.root))
+
+    at = shown(run_id)
+
+    assert len(files) == 3
+    assert not at.error

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from analysis.iterations import at_path, num_iterations
 from analysis.per_step import kernels_of_one, phases_of_one
 from analysis.runview import RunView
+from analysis.span_file import is_whole
 
 NS_PER_MS = 1e6
 GEMM_CATEGORIES = frozenset({"gemm", "gemv"})
@@ -71,7 +72,7 @@ def _phase_top(view: RunView, phase: str) -> tuple[str, float, float, int] | Non
     frames = [
         pq.read_table(path, columns=["name", "path", "start_ns", "end_ns", "kind"]).to_pandas()
         for path in view.span_paths
-        if path.exists()
+        if is_whole(path)
     ]
     if not frames:
         return None

@@ -10,6 +10,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from analysis.span_file import is_whole
+
 _TIMES = ("start_ns", "end_ns", "launch_start_ns")
 _LANE_FIELDS = ("process", "device", "stream")
 _TEXTS = ("kind", "name", "path")
@@ -57,7 +59,7 @@ def load_timeline(
 
     `ranks` names the rank of a file's GPU.
     """
-    files = [p for p in span_paths if p.exists()]
+    files = [p for p in span_paths if is_whole(p)]
     rank_of = {
         (capture, device): rank
         for capture, path in enumerate(files)
@@ -70,7 +72,7 @@ def load_timeline(
 def load_host_rows(span_paths: tuple[Path, ...]) -> Timeline | None:
     """Read what host threads did (`.host.parquet` beside the spans) as lanes; None without any."""
     files = [p.with_suffix(".host.parquet") for p in span_paths]
-    parts = [pq.read_table(p) for p in files if p.exists()]
+    parts = [pq.read_table(p) for p in files if is_whole(p)]
     table = pa.concat_tables([p.unify_dictionaries() for p in parts]) if parts else None
     if table is None or not len(table):
         return None
@@ -90,7 +92,7 @@ def load_host_rows(span_paths: tuple[Path, ...]) -> Timeline | None:
 def num_host_rows(span_paths: tuple[Path, ...]) -> int:
     """Return how many rows the host's files hold, from their footers."""
     files = [p.with_suffix(".host.parquet") for p in span_paths]
-    return sum(pq.read_metadata(p).num_rows for p in files if p.exists())
+    return sum(pq.read_metadata(p).num_rows for p in files if is_whole(p))
 
 
 def _host_labels(keys: Sequence[LaneKey]) -> tuple[str, ...]:
@@ -125,7 +127,7 @@ def _of_table(spans: pa.Table, columns: Sequence[str]) -> Iterator[Batch]:
 
 def _read_ranges(span_paths: tuple[Path, ...]) -> pd.DataFrame:
     files = [p.with_suffix(".ranges.parquet") for p in span_paths]
-    frames = [pq.read_table(p).to_pandas() for p in files if p.exists()]
+    frames = [pq.read_table(p).to_pandas() for p in files if is_whole(p)]
     columns = ["start_ns", "end_ns", "process", "thread", "depth", "name"]
     if not frames:
         return pd.DataFrame({c: [] for c in columns})
