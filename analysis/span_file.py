@@ -16,9 +16,6 @@ import pyarrow.parquet as pq
 
 from captures.manifest import not_waiting
 
-_MAGIC = b"PAR1"
-"""At both ends of every Parquet file."""
-
 
 def parquet_settings(schema: pa.Schema) -> dict[str, Any]:
     """Return how records are best written: times as differences, the few other values as codes.
@@ -41,9 +38,9 @@ def is_whole(path: Path) -> bool:
     """Say whether a file of records is there to its end: a power cut may leave an empty one."""
     try:
         with open(path, "rb", opener=not_waiting) as file:
-            begin = file.read(len(_MAGIC))
-            file.seek(-len(_MAGIC), os.SEEK_END)
-            return begin == file.read() == _MAGIC
+            begin = file.read(4)
+            file.seek(-8, os.SEEK_END)  # the footer's length, and the same sign
+            return begin == file.read()[4:] == b"PAR1"
     except OSError:
         return False
 
