@@ -49,6 +49,7 @@ def test_start_afresh_returns_to_the_defaults(swept: str, monkeypatch: pytest.Mo
     next(b for b in at.button if b.label == "Start afresh").click().run()
     assert at.multiselect(key=SEQ_LEN).value == []
     assert at.number_input(key="repeats").value == 3
+    assert at.number_input(key="repeats").proto.set_value  # a browser keeps its own otherwise
     assert "last submitted" not in texts(at)
 
 

@@ -35,6 +35,8 @@ _PASS_HELP = {
     "trace": "PyTorch profiler; the only kernel view on a CPU",
 }
 _CPU_PASSES = ("memory", "trace")
+_REPEATS = 3
+"""Processes of the clean pass that the form starts with."""
 
 
 def field_key(spec: WorkloadSpec, field: ParamField) -> str:
@@ -223,11 +225,12 @@ def passes(gpus: list[str]) -> tuple[tuple[str, ...], int]:
         key="profilers",
         help="  \n".join(f"{p}: {_PASS_HELP[p]}" for p in offered),
     )
+    st.session_state.setdefault("repeats", _REPEATS)  # set: a browser keeps what it had otherwise
     repeats = right.number_input(
         "Processes",
         min_value=1,
         max_value=50,
-        value=None if "repeats" in st.session_state else 3,
+        value=None,
         key="repeats",
         help="The clean pass runs in this many processes: noise between "
         "processes is larger than within one, and a verdict needs several.",
@@ -252,6 +255,7 @@ def tools(profilers: tuple[str, ...]) -> dict[str, Any]:
             "and memory. full: also warp stall reasons, cache hit rates "
             "and per-instruction samples; twice as many replays.",
         )
+    st.session_state.setdefault("keep_reports", False)
     chosen["keep_reports"] = right.checkbox(
         "Keep the tools' own reports",
         key="keep_reports",
