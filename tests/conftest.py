@@ -86,28 +86,27 @@ def pytest_report_header() -> str:
 
 
 SLOW_FIRST = (
-    "tests/browser/test_journey_example.py",
-    "tests/browser/",
+    "tests/browser/jobs/",
+    "tests/browser/pages/",
     "tests/app/test_stack.py",
     "tests/test_results.py",
     "tests/worker/",
     "tests/workloads/",
     "tests/app/",
 )
-SHARED = "tests/browser"
-"""A folder whose files run in one process."""
+JOURNEYS = "tests/browser/"
+"""The files of each folder in here run in one process."""
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep a file in one process, and all journeys in one: they share a dashboard."""
+    """Keep a file in one process, and a folder of journeys: they share a dashboard."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByFileOrDashboard(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.split("::")[0]
-            folder = str(Path(file).parent)
-            return folder if folder == SHARED else file
+            return str(Path(file).parent) if file.startswith(JOURNEYS) else file
 
     return ByFileOrDashboard(config, log)
 
@@ -118,8 +117,8 @@ def _step_back() -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Of several processes let the one with the journeys go first: theirs is the longest way."""
-    if "PYTEST_XDIST_WORKER" in os.environ and not item.nodeid.startswith(SHARED):
+    """Of several processes let those with journeys go first: theirs is the longest way."""
+    if "PYTEST_XDIST_WORKER" in os.environ and not item.nodeid.startswith(JOURNEYS):
         _step_back()
 
 
@@ -129,7 +128,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Start with what takes longest; the first journey wants an empty dashboard."""
+    """Start with what takes longest."""
 
     def place(item: pytest.Item) -> int:
         found = (n for n, start in enumerate(SLOW_FIRST) if item.nodeid.startswith(start))
@@ -142,17 +141,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _shuffled(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
-    """Return the tests in a random order; the journeys, which tell one story, stay in front."""
+    """Return the tests in a random order; the journeys, which take longest, stay in front."""
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
-    journeys = [path for path in files if path.parent.name == "browser"]
-    others = sorted(path for path in files if path not in journeys)
+    order = sorted(files)
     rng = random.Random(seed)
-    rng.shuffle(others)
-    for path in others:
+    rng.shuffle(order)
+    for path in order:
         rng.shuffle(files[path])
-    return [item for path in (*journeys, *others) for item in files[path]]
+    order.sort(key=lambda path: JOURNEYS not in f"{path}")
+    return [item for path in order for item in files[path]]
 
 
 @pytest.fixture(scope="session")

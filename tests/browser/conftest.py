@@ -1,4 +1,4 @@
-"""One served dashboard with its worker for all browser tests, and a Chromium to look at it."""
+"""One served dashboard with its worker for a process's journeys, and a Chromium to look at it."""
 
 import os
 import shutil
@@ -22,6 +22,9 @@ SLOWEST_MS = 120_000
 
 PAGES_ARE_SHORT_LIVED = "--js-flags=--no-opt --no-maglev"
 """Optimising the scripts of a page costs more than a journey gains from it."""
+
+COMPILE_LITTLE = {"TORCHINDUCTOR_VEC_ISA_OK": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+"""Settings of compiled jobs: no vector code to try out, no second process that imports PyTorch."""
 
 COUNT_PRESSES = """addEventListener('pointerdown', event => {
   if (event.isTrusted) sessionStorage.presses = 1 + Number(sessionStorage.presses ?? 0)
@@ -70,6 +73,7 @@ def dashboard(context: Any, dashboard_data: Path, warm_python: str) -> Iterator[
     env["WARPBOARD_PERFETTO_UI"] = str(Path(__file__).parent / "perfetto_stand_in")
     env["WARPBOARD_ALLOW_COMMANDS"] = f"{warm_python} {folder / 'own'}/"
     env["WARPBOARD_EXAMPLES"] = str(few_examples(folder / "examples"))
+    env |= COMPILE_LITTLE
     command = [sys.executable, "-m", "app.cli", "up", "--port", str(port), "--no-demo"]
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -77,7 +81,7 @@ def dashboard(context: Any, dashboard_data: Path, warm_python: str) -> Iterator[
         )
     try:
         url = f"http://127.0.0.1:{port}"
-        _wait(url, process, log)
+        wait_for_health(url, process, log)
         yield url
     finally:
         process.terminate()
@@ -131,7 +135,7 @@ def stranger(context: Any) -> Iterator[Any]:
     fresh.close()
 
 
-def _wait(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+def wait_for_health(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     deadline_s = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline_s and process.poll() is None:

@@ -11,6 +11,7 @@ from sqlite_utils import Database
 
 from db.queue import request_cancel
 from db.runs import list_runs
+from tests.processes import until
 
 H100 = Path(__file__).parents[1] / "data/h100"
 RUN_MS = 420_000
@@ -149,9 +150,19 @@ def cancel_first(page: Any, *, left: int) -> None:
 
 
 def cancel_all(db: Database) -> None:
-    """Cancel what waits and runs: what follows when they end needs no jobs to see."""
-    for run_id in list_runs(db, "status:queued,running", limit=100)["id"]:
+    """Cancel what waits and runs, and wait for its end."""
+    for run_id in _at_work(db):
         request_cancel(db, run_id)
+    wait_for_jobs(db)
+
+
+def wait_for_jobs(db: Database) -> None:
+    """Wait until no job waits or runs, without looking at a page."""
+    until(lambda: not _at_work(db), RUN_MS / 1000, lambda: f"{_at_work(db)} are at work")
+
+
+def _at_work(db: Database) -> list[str]:
+    return list(list_runs(db, "status:queued,claimed,running,ingesting", limit=100)["id"])
 
 
 def verdict(page: Any) -> str:

@@ -40,8 +40,6 @@ def test_one_press_queues_repeats_in_turn_and_the_link_waits_for_them(
     page.get_by_text(re.compile(r"\d+ repeats of these jobs are queued or running")).wait_for()
     with opened(DataDir(root=dashboard_data).db_path) as db:
         steps.cancel_all(db)
-    steps.go(page, dashboard, "queue")
-    steps.wait_until_done(page)
 
 
 def run_of(page: Any, implementation: str) -> str:
@@ -54,7 +52,7 @@ def test_an_empty_study_says_what_to_run_and_one_press_fills_it(
     page: Any, dashboard: str, dashboard_data: Path
 ) -> None:
     with opened(DataDir(root=dashboard_data).db_path) as db:
-        delete_runs(db, list(list_runs(db, "workload:gemm", limit=100)["id"]))  # the examples'
+        delete_runs(db, list(list_runs(db, "workload:gemm", limit=100)["id"]))  # of other journeys
     study = "studies?name=gemm-tiles"
     steps.go(page, dashboard, study)
     page.get_by_text("./warpboard submit gemm --profilers ncu").wait_for()

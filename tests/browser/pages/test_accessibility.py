@@ -13,7 +13,12 @@ from app.imports import import_paths
 from core.config import DataDir
 from tests.browser import steps
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("examples"),
+]
 PAGES = (
     "",
     "submit?workload=attention",
@@ -46,7 +51,7 @@ SERIOUS = """async rules => {
 
 
 @pytest.fixture(scope="module")
-def two_runs(dashboard: str, dashboard_data: Path) -> dict[str, str]:
+def two_runs(examples: None, dashboard_data: Path) -> dict[str, str]:
     """Run ids of two runs with a timeline, the first with counters too.
 
     By id: another test that imports the same files gives these runs names of its own.

@@ -1,4 +1,4 @@
-"""In a real browser, first of all: an empty dashboard, the example data, a published study."""
+"""In a real browser: the example data of an empty dashboard, a published study."""
 
 from typing import Any
 
@@ -6,17 +6,17 @@ import pytest
 
 from tests.browser import steps
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("examples"),
+]
 
 
 def test_example_data_is_one_press_away_and_says_what_limits_a_run(
     page: Any, dashboard: str
 ) -> None:
-    page.goto(f"{dashboard}/")
-    with steps.presses_at_most(page, 1):
-        page.get_by_role("button", name="Load the example data").click()
-        page.get_by_role("heading", name="Newest runs").wait_for()
-
     steps.go(page, dashboard, "run?run_id=decode 2 layers, reduce-overhead")
     seen = steps.verdict(page)
     assert "Launch-bound" in seen and "CUDA graphs were asked for and not used" in seen

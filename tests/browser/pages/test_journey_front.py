@@ -15,7 +15,7 @@ from app.stack import free_port
 from core.config import ROOT
 from tests.app.test_front import cookie
 from tests.app.test_login import SECRETS
-from tests.browser.conftest import _wait
+from tests.browser.conftest import wait_for_health
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -59,7 +59,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory, called: Any) -> Iterator[st
     with log.open("wb") as out:
         process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=out)
     try:
-        _wait(f"http://localhost:{port}", process, log)
+        wait_for_health(f"http://localhost:{port}", process, log)
         yield f"http://localhost:{port}"
     finally:
         process.terminate()

@@ -13,9 +13,12 @@ from tests.browser import steps
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def test_import_before_and_after_compare_share_and_export(
-    stranger: Any, page: Any, dashboard: str
-) -> None:
+COMPARISON = "compare?a=mine-before&b=mine-after&metric=kernel_time"
+
+
+@pytest.fixture(scope="module")
+def before_and_after(page: Any, dashboard: str) -> None:
+    """Import a run before a change, look at it, and import one after the change."""
     steps.take(
         page,
         dashboard,
@@ -30,7 +33,12 @@ def test_import_before_and_after_compare_share_and_export(
     page.get_by_text("LaunchConfiguration").first.wait_for()
     steps.take(page, dashboard, "mine-after", "nsys/decode_max_autotune.sqlite")
 
-    steps.go(page, dashboard, "compare?a=mine-before&b=mine-after&metric=kernel_time")
+
+@pytest.mark.usefixtures("before_and_after")
+def test_a_comparison_is_shared_and_exported_in_four_formats(
+    stranger: Any, page: Any, dashboard: str
+) -> None:
+    steps.go(page, dashboard, COMPARISON)
     seen = steps.verdict(page)
     assert "26.0 % lower" in seen and "Not enough repeats" in seen
     page.get_by_role("heading", name="Kernel matching").wait_for()
@@ -43,17 +51,7 @@ def test_import_before_and_after_compare_share_and_export(
     stranger.goto(link)
     assert steps.verdict(stranger) == seen
 
-
-def download(page: Any, label: str) -> tuple[str, str]:
-    """Press one of the export buttons; return the file's ending and text."""
-    with page.expect_download() as found:
-        page.get_by_role("button", name=label, exact=True).click()
-    name = str(found.value.suggested_filename)
-    return name.rpartition(".")[2], found.value.path().read_text(encoding="utf-8")
-
-
-def test_the_comparison_is_exported_in_four_formats(page: Any) -> None:
-    page.keyboard.press("Escape")  # what the journey before has opened
+    page.keyboard.press("Escape")
     with steps.presses_at_most(page, 2):
         page.get_by_role("button", name="Export").click()
         suffix, text = download(page, "Markdown")
@@ -66,6 +64,15 @@ def test_the_comparison_is_exported_in_four_formats(page: Any) -> None:
     assert suffix == "html" and "<svg" in text
 
 
+def download(page: Any, label: str) -> tuple[str, str]:
+    """Press one of the export buttons; return the file's ending and text."""
+    with page.expect_download() as found:
+        page.get_by_role("button", name=label, exact=True).click()
+    name = str(found.value.suggested_filename)
+    return name.rpartition(".")[2], found.value.path().read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("before_and_after")
 def test_a_check_of_the_command_line_is_decided_as_the_page_says(
     page: Any, dashboard: str, dashboard_data: Path
 ) -> None:
@@ -87,12 +94,13 @@ def test_a_check_of_the_command_line_is_decided_as_the_page_says(
     )
     assert answer.returncode == 0, answer.stderr  # no regression without enough repeats
     with steps.presses_at_most(page, 0):
-        steps.go(page, dashboard, "compare?a=mine-before&b=mine-after&metric=kernel_time")
+        steps.go(page, dashboard, COMPARISON)
         seen = steps.verdict(page)
     assert json.loads(answer.stdout)["verdict"] == "not_enough_samples"
     assert "Not enough repeats" in seen
 
 
+@pytest.mark.usefixtures("before_and_after")
 def test_a_filter_is_completed_by_a_press(page: Any, dashboard: str) -> None:
     steps.go(page, dashboard, "runs?q=name:mine")
     page.get_by_text("2 runs.").wait_for()
