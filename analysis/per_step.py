@@ -6,7 +6,7 @@ the iterations that numbered ranges mark. Without either only the whole capture 
 Kernels by phase of a step, and the steps as the command line gives them, stand here too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from analysis.assemble import class_fractions
 from analysis.iterations import iteration_of, normalise, num_iterations, tail
 from analysis.runview import RunView, StepView
 from analysis.trace.operators import operators_document
+from core.numbers import decimal
 from core.trace_rules import MEASURED_RANGE, PATH_SEPARATOR
 
 
@@ -310,6 +311,18 @@ def steps_of(view: StepView) -> dict[str, Any] | None:
     if "source" not in view.facts:
         return None
     return {**view.facts, **step_fractions(view)}
+
+
+def told_loops(facts: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each loop that another thread or process runs beside the steps."""
+    told = []
+    for loop in facts.get("other_loops", []):
+        size = "" if (num := loop.get("num_kernels")) is None else f" of {decimal(num)} kernels"
+        steps = f"{loop['count']} {_plural('step', loop['count'])}{size}"
+        time = f"{decimal(loop['gpu_ns'] / 1e6)} ms of GPU work each"
+        whose = loop["whose"].capitalize()
+        told.append(f"{whose} runs a loop of its own on this GPU: {steps}, {time}.")
+    return told
 
 
 def step_fractions(view: StepView) -> dict[str, float]:

@@ -154,7 +154,7 @@ STEP_COLUMNS = (
     "num_graph_launches",  # int64, replays that were recorded whole
     "kernel_ns",  # int64, sum of kernel durations
     "graph_ns",  # int64, of graphs recorded whole
-    "busy_ns",  # int64, union of kernels and graphs on the GPU with the most work
+    "busy_ns",  # int64, union of all kernels and graphs on the GPU with the most work
     "period_ns",  # Int64, from its start on the GPU to the next step's
     "num_transfers",  # int64, copies and memory sets
     "transfer_bytes",  # int64

@@ -12,6 +12,7 @@ MIN_BLOCK = 3
 MIN_IN_BLOCK = 0.4
 """Share of a step's launches that its block must explain."""
 MAX_IN_BLOCK = 20_000
+"""Launches of a step in which its block is looked for; it is counted in all of them."""
 MAX_PERIODS = 48
 
 
@@ -33,10 +34,10 @@ def find_block(work: LaunchSequence, first: int, last: int) -> Block | None:
     of a period holds as well.
     """
     rows = np.arange(first, last)
-    rows = rows[work.num_ops[rows] > 0][:MAX_IN_BLOCK]
+    rows = rows[work.num_ops[rows] > 0]
     code, kernels = work.code[rows], work.num_ops[rows]
     best: tuple[float, int, int] | None = None
-    for period in _distances(code):
+    for period in _distances(code[:MAX_IN_BLOCK]):
         lengths = _stretches(code, period)
         covered = float(sum(lengths)) + period * len(lengths)
         if lengths and (best is None or covered > 1.05 * best[0]):

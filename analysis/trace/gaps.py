@@ -5,10 +5,11 @@ time in which a copy ran is `transfer`; time before the next kernel's launch in 
 in a waiting call is `synchronisation`; stretches of over HOST_STALL_NS before that launch in which
 its thread made no CUDA call, or sat in one that neither launches nor waits (an allocation, a module
 load), are `host`; the rest is `launch` when the launch was issued in the gap, or `host` too where
-that launch took over SLOW_LAUNCH_NS: it loads the kernel's module. A kernel that was queued before
-the gap and still did not start (start-up latency, a dependency between streams), one that starts
-over MAX_START_NS after its launch returned (it waits for an event, for another GPU), or one without
-a recorded launch, leaves the rest `unknown`.
+that launch took over SLOW_LAUNCH_NS: it loads the kernel's module. A launch shortly before the gap
+came too late as well: until a kernel usually starts after its launch, the gap is `launch`. A kernel
+that was queued before and still did not start (a dependency between streams), one that starts over
+MAX_START_NS after its launch returned (it waits for an event, for another GPU), or one without a
+recorded launch, leaves the rest `unknown`.
 """
 
 from collections import Counter
@@ -31,7 +32,8 @@ EVIDENCE = {
     "synchronisation": "the host sat in a waiting call before it launched the next kernel",
     "host": "for over 100 us before the next launch its thread made no CUDA call, or sat in an "
     "allocation or module load, or in a launch of over 1 ms, which loads one",
-    "launch": "the next kernel's launch was issued while the device was idle",
+    "launch": "the next kernel's launch was issued while the device was idle, or so shortly before "
+    "that the kernel could not start earlier",
     "unknown": "the next kernel was launched before the gap, or began over 1 ms after its launch, "
     "or its launch was not recorded",
 }
@@ -71,13 +73,34 @@ class _Gaps:
     launched_ns: Int64s
     "End of that launch."
     thread: Int32s
+    latency_ns: int
+    "From the start of a launch to that of its kernel, usually; 0 where unknown."
+
+
+def start_latency_ns(trace: Trace) -> int:
+    """Return how long after the start of its launch an operation usually starts on an idle GPU.
+
+    The median over launches on an idle GPU, else the least of all; 0 where none were recorded.
+    """
+    ops = trace.gpu_ops
+    started = ops.start_ns - of_launch(trace.host_calls.start_ns, ops.launch, NO_TIME // 2)
+    could = (ops.launch >= 0) & (started >= 0) & (started < MAX_START_NS)
+    if not could.any():
+        return 0
+    is_idle = np.zeros(len(ops), bool)
+    for device in np.unique(ops.device).tolist():
+        mine = np.flatnonzero(ops.device == device)
+        reached = np.maximum.accumulate(ops.end_ns[mine])[:-1]
+        is_idle[mine[1:]] = (ops.start_ns - started)[mine[1:]] >= reached
+    late = started[could & is_idle]
+    return int(np.median(late)) if len(late) else int(started[could].min())
 
 
 def device_use(trace: Trace, host: HostTime | None) -> tuple[DeviceUse, ...]:
     """Return the use of each device that ran kernels or graphs, in order of device."""
     ops = trace.gpu_ops
     runs = (ops.kind == OpKind.KERNEL) | (ops.kind == OpKind.GRAPH)
-    thread = launching_thread(trace)
+    thread, latency_ns = launching_thread(trace), start_latency_ns(trace)
     devices = np.unique(ops.device[runs]).tolist()
     uses = []
     for device in devices:
@@ -85,7 +108,7 @@ def device_use(trace: Trace, host: HostTime | None) -> tuple[DeviceUse, ...]:
         mine = np.flatnonzero(runs & is_here)
         beside = np.flatnonzero(~runs & (ops.device == device))
         copies = merge(ops.start_ns[beside], ops.end_ns[beside])
-        uses.append(_device(trace, device, mine, thread, copies, host))
+        uses.append(_device(trace, device, mine, thread, copies, host, latency_ns))
     return tuple(uses)
 
 
@@ -110,6 +133,7 @@ def _device(
     thread: Int32s,
     copies: Spans,
     host: HostTime | None,
+    latency_ns: int,
 ) -> DeviceUse:
     ops = trace.gpu_ops
     waits = NOTHING if host is None else host.waits_of(_owners(trace, mine))
@@ -131,6 +155,7 @@ def _device(
                 launch_ns=of_launch(trace.host_calls.start_ns, ops.launch[rows[at]], NO_TIME),
                 launched_ns=of_launch(trace.host_calls.end_ns, ops.launch[rows[at]], NO_TIME),
                 thread=thread[rows[at]],
+                latency_ns=latency_ns,
             )
             for cause, spent in _split(gaps, copies, waits, host).items():
                 count, total = idle[cause]
@@ -162,7 +187,7 @@ def gaps_within(trace: Trace, host: HostTime | None, device: int, windows: Spans
     row, low, high = clipped(before, after, windows)
     waits = NOTHING if host is None else host.waits_of(_owners(trace, mine))
     copies = merge(ops.start_ns[beside], ops.end_ns[beside])
-    thread = launching_thread(trace)
+    thread, latency_ns = launching_thread(trace), start_latency_ns(trace)
     idle: Counter[str] = Counter()
     for first in range(0, len(row), WINDOW_OPS):
         part = slice(first, first + WINDOW_OPS)
@@ -177,6 +202,7 @@ def gaps_within(trace: Trace, host: HostTime | None, device: int, windows: Spans
             launch_ns=np.where(is_last, closed, launch_ns),
             launched_ns=np.where(is_last, closed + is_stall * SLOW_LAUNCH_NS, launched_ns),
             thread=thread[op],
+            latency_ns=latency_ns,
         )
         for cause, spent in _split(gaps, copies, waits, host).items():
             idle[cause] += int(spent.sum())
@@ -244,13 +270,15 @@ def _split(gaps: _Gaps, copies: Spans, waits: Spans, host: HostTime | None) -> d
     held = closed - launched - overlap_ns(*copies, launched, closed)
     held = np.where(is_held, np.minimum(rest, held), 0)
     rest = rest - held
+    could_start = np.maximum(gaps.launch_ns, opened - gaps.latency_ns) + gaps.latency_ns
+    starting = np.where(is_late, 0, np.minimum(could_start - opened, rest))
     is_slow = is_late & (gaps.launched_ns - gaps.launch_ns >= SLOW_LAUNCH_NS)
     return {
         "transfer": transfer,
         "synchronisation": waited - copied,
         "host": away - waited + np.where(is_slow, rest, 0),
-        "launch": np.where(is_late & ~is_slow, rest, 0),
-        "unknown": np.where(is_late, held, rest),
+        "launch": np.where(is_late, np.where(is_slow, 0, rest), starting),
+        "unknown": np.where(is_late, held, rest - starting),
     }
 
 

@@ -2,8 +2,9 @@
 
 Each gap on the GPU ends with an operation; the thread that launched that one is the one the GPU
 waited for. What the thread was in from the gap's start until the launch returned is what took the
-time: the innermost range, and the API call inside it. The rest of the gap is launch latency. Where
-the operation was launched before the gap the host is not to blame: it was queued.
+time: the innermost range, and the API call inside it. The rest of the gap is launch latency, and so
+is what a launch shortly before the gap still takes. Where the operation was launched long before
+the gap the host is not to blame: it was queued.
 """
 
 import re
@@ -19,7 +20,7 @@ from analysis.iterations import normalise
 from analysis.tables import IDLE_COLUMNS
 from analysis.trace.attribution import launching_thread
 from analysis.trace.calls import of_launch
-from analysis.trace.gaps import MAX_START_NS, clipped, idle_times
+from analysis.trace.gaps import MAX_START_NS, clipped, idle_times, start_latency_ns
 from analysis.trace.model import (
     MISSING,
     Bools,
@@ -31,7 +32,7 @@ from analysis.trace.model import (
     Trace,
 )
 from analysis.trace.ranges import levels
-from analysis.trace.steps import Steps, leading_device
+from analysis.trace.steps import Steps
 from core.trace_rules import is_launch, is_wait
 
 GROUPS = {
@@ -104,10 +105,13 @@ def idle_host(trace: Trace, steps: Steps) -> IdleHost | None:
     is_late |= known & (done > gaps.start_ns)
     length, waited = gaps.end_ns - gaps.start_ns, gaps.end_ns - done
     is_held = is_late & (waited > MAX_START_NS)
+    starting = np.clip(began + start_latency_ns(trace) - gaps.start_ns, 0, length)
+    latency = np.where(is_late, np.where(is_held, 0, waited), starting)
+    queued = np.where(is_late, np.where(is_held, waited, 0), length - starting)
     totals: dict[tuple[str, str, str | None], int] = {}
     for group, chosen, values in (
-        ("latency", is_late & ~is_held, waited),
-        ("queued", known, np.where(is_held, waited, np.where(is_late, 0, length))),
+        ("latency", known, latency),
+        ("queued", known, queued),
         ("unknown", ~known, length),
     ):
         if total := int(values[chosen].sum()):
@@ -130,7 +134,7 @@ def idle_host(trace: Trace, steps: Steps) -> IdleHost | None:
 def leading_windows(trace: Trace, steps: Steps) -> tuple[int, tuple[Int64s, Int64s], int]:
     """Return the leading GPU, the time on it that counts, and the number of steps in that."""
     ops, frame = trace.gpu_ops, steps.frame
-    device = leading_device(trace, steps.process)
+    device = steps.device
     counts = (frame["process"].to_numpy() == steps.process) & frame["is_regular"].to_numpy(bool)
     counts &= (frame["gpu_start_ns"].notna() & frame["period_ns"].notna()).to_numpy(bool)
     if counts.any():

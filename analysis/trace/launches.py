@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.trace.calls import named
+from analysis.trace.attribution import launching_thread
+from analysis.trace.calls import named, of_launch
 from analysis.trace.model import Bools, Int64s, OpKind, Trace
 from core.trace_rules import is_asynchronous, is_wait
 
@@ -73,10 +74,18 @@ class LaunchSequence:
         return len(self.code)
 
 
-def launch_sequence(trace: Trace, process: int | None = None) -> LaunchSequence:
-    """Return what a process launched; everything if `process` is None."""
+def launch_sequence(
+    trace: Trace, process: int | None = None, threads: Bools | None = None
+) -> LaunchSequence:
+    """Return what a process launched; everything if `process` is None.
+
+    `threads`: whether a thread counts, by row of `Sources.threads`; the last of all is for launches
+    that were not recorded.
+    """
     ops, calls = trace.gpu_ops, trace.host_calls
     own = np.arange(len(ops)) if process is None else np.flatnonzero(ops.process == process)
+    if threads is not None:
+        own = own[threads[launching_thread(trace)[own]]]
     is_moved = _is_migration(trace, own)
     chosen, moved = own[~is_moved], own[is_moved]
     launch = ops.launch[chosen]
@@ -85,7 +94,7 @@ def launch_sequence(trace: Trace, process: int | None = None) -> LaunchSequence:
     launches, of_launch = _numbered(launch[has_launch], len(calls))
     loose = chosen[~has_launch]
     waits = _waiting_calls(trace, launches)
-    times = (calls.start_ns[launches], ops.start_ns[loose], calls.start_ns[waits])
+    times = (calls.start_ns[launches], _latest_launch(trace, loose), calls.start_ns[waits])
     time_ns = np.concatenate(times)
     num = len(time_ns)
     order = np.argsort(time_ns, kind="stable")
@@ -115,6 +124,29 @@ def launch_sequence(trace: Trace, process: int | None = None) -> LaunchSequence:
         ops=np.concatenate([chosen, moved]),
         op_entry=np.concatenate([entry, during]),
     )
+
+
+def _latest_launch(trace: Trace, loose: Int64s) -> Int64s:
+    """Return when operations without a recorded launch were launched at the latest.
+
+    No later than they started, and before the next operation of their stream that has a launch: a
+    stream keeps the order of its launches, however far the host is ahead of the GPU.
+    """
+    ops = trace.gpu_ops
+    latest = ops.start_ns[loose]
+    if not len(loose) or not (ops.launch >= 0).any():
+        return latest
+    order = np.lexsort((ops.start_ns, ops.stream, ops.device, ops.process))
+    queues = np.stack([ops.process, ops.device, ops.stream])[:, order]
+    queue = np.append(0, np.cumsum((queues[:, 1:] != queues[:, :-1]).any(axis=0)))
+    has_launch = ops.launch[order] >= 0
+    place = np.where(has_launch, np.arange(len(ops)), len(ops) - 1)
+    following = np.minimum.accumulate(place[::-1])[::-1]
+    is_known = has_launch[following] & (queue[following] == queue)
+    launched = of_launch(trace.host_calls.start_ns, ops.launch[order][following], 0)
+    until = np.empty(len(ops), np.int64)
+    until[order] = np.where(is_known, launched - 1, np.iinfo(np.int64).max)
+    return np.minimum(latest, until[loose])
 
 
 def _awaited(is_copy_back: Bools, is_async: Bools, is_wait: Bools) -> Bools:

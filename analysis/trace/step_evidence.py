@@ -100,21 +100,16 @@ class StepCuts:
     "Steps launch the same in other numbers."
 
 
-def find_cuts(trace: Trace, sequence: LaunchSequence, process: int | None) -> StepCuts | None:
-    """Return the steps of a process by the best evidence; None where nothing shows any."""
-    rows = _own_ranges(trace, process)
+def find_cuts(trace: Trace, sequence: LaunchSequence, rows: Int64s) -> StepCuts | None:
+    """Return the steps of a launch sequence by the best evidence; None where nothing shows any.
+
+    `rows`: the host ranges of its process or threads.
+    """
     return (
         _by_numbered(trace, sequence, rows)
         or _by_optimizer(trace, sequence, rows)
         or _by_repetition(sequence)
     )
-
-
-def _own_ranges(trace: Trace, process: int | None) -> Int64s:
-    ranges = trace.host_ranges
-    if process is None:
-        return np.arange(len(ranges))
-    return np.flatnonzero(trace.thread_process()[ranges.thread] == process)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,20 +74,25 @@ def step_parts(
     }
 
 
-def _starts_in_step(steps: Steps, start_ns: Int64s, process: Int32s) -> Bools:
-    """Mark the host events of the leading process that started in a regular step."""
+def _starts_in_step(trace: Trace, steps: Steps, start_ns: Int64s, thread: Int32s) -> Bools:
+    """Mark the host events of the leading process that started in a regular step.
+
+    Those of threads with loops of their own are in none.
+    """
+    process = trace.thread_process()[thread]
     own = steps.frame[(steps.frame["process"] == steps.process) & steps.frame["is_regular"]]
     first, last = own["start_ns"].to_numpy(np.int64), own["end_ns"].to_numpy(np.int64)
     place = np.searchsorted(first, start_ns, side="right") - 1
     is_inside = (place >= 0) & (start_ns < last[np.maximum(place, 0)])
-    return np.asarray(is_inside & ((process == steps.process) | (steps.process == MISSING)))
+    is_own = steps.threads[thread] & ((process == steps.process) | (steps.process == MISSING))
+    return np.asarray(is_inside & is_own)
 
 
 def _calls(trace: Trace, steps: Steps, num: int) -> list[dict[str, Any]]:
     calls = trace.host_calls
     if not len(calls):
         return []
-    inside = _starts_in_step(steps, calls.start_ns, trace.thread_process()[calls.thread])
+    inside = _starts_in_step(trace, steps, calls.start_ns, calls.thread)
     name, ns = calls.name[inside], (calls.end_ns - calls.start_ns)[inside]
     count, total = np.bincount(name), np.bincount(name, ns)
     order = np.argsort(-total, kind="stable")
@@ -145,7 +150,7 @@ def _phases(
             add(PATH_SEPARATOR.join(parts[: depth + 1]), "kernel_ns", np.nan)
     host, projected_ns = ranges.ranges, _projections(trace, ranges, given, chosen)
     rows = ranges.rows
-    inside = _starts_in_step(steps, host.start_ns[rows], trace.thread_process()[host.thread[rows]])
+    inside = _starts_in_step(trace, steps, host.start_ns[rows], host.thread[rows])
     began = rows[inside]
     path, length = ranges.path[began], host.end_ns[began] - host.start_ns[began]
     num_ranges, host_ns = np.bincount(path), np.bincount(path, length)

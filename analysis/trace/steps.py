@@ -7,20 +7,21 @@ shown and not counted.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.intervals import union_of_each_ns
+from analysis.intervals import merge, overlap_ns, union_of_each_ns
 from analysis.tables import STEP_COLUMNS
 from analysis.trace.blocks import Block
 from analysis.trace.launches import LaunchSequence, launch_sequence
 from analysis.trace.model import MISSING, Bools, Int64s, OpKind, Trace
 from analysis.trace.repetition import MicroSteps
 from analysis.trace.step_evidence import StepCuts, StepSource, find_cuts
+from analysis.trace.thread_loops import only, own_loops
 from analysis.trace.turns import MIN_ALIKE, NUM_BUCKETS
 
 MAX_SLOW = 1.5
@@ -39,6 +40,20 @@ NO_STEPS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OtherLoop:
+    """Steps of another thread or process, on the GPU of those that the medians are of."""
+
+    whose: str
+    "`thread 71 (loader)`, `process 4012`."
+    count: int
+    num_kernels: float | None
+    "Median of the regular steps, as the other figures; None where graphs were recorded whole."
+    gpu_ns: float
+    "Of its kernels and graphs."
+    period_ns: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
     """The steps of a capture. Without any, `frame` is empty and `reason` says why."""
 
@@ -52,44 +67,108 @@ class Steps:
     reason: str | None
     process: int
     "The process whose steps the medians are of: the one with the most GPU time."
+    threads: Bools
+    "The threads that run them, by row of `Sources.threads`, and last an unknown one."
+    device: int
+    "The GPU with most of their work."
+    others: tuple["OtherLoop", ...] = ()
+    "What else ran on the GPU with the most work in steps of its own."
     op_step: Int64s
     "For each row of `Trace.gpu_ops` the row of `frame`; MISSING outside all steps."
 
 
 def find_steps(trace: Trace) -> Steps:
     """Return the steps of every process of a capture."""
-    processes = _processes(trace)
+    found: list[_Found] = []
+    apart: list[int] = []
+    for process in _processes(trace):
+        loops = own_loops(trace, process)
+        steps = _found(trace, process, ~only(trace, loops))
+        if steps is None or (found and steps.cuts.source is not found[0].cuts.source):
+            continue
+        apart = apart if found else loops
+        found.append(steps)
     op_step = np.full(len(trace.gpu_ops), MISSING, np.int64)
-    frames: list[pd.DataFrame] = []
-    leading: StepCuts | None = None
-    for process in processes:
-        sequence = launch_sequence(trace, process)
-        cuts = find_cuts(trace, sequence, process)
-        if cuts is None or not len(cuts.first):
-            continue
-        if leading is None:
-            leading, leader = cuts, process
-        elif cuts.source is not leading.source:
-            continue
-        frame, of_op = _measured(trace, sequence, cuts, process)
-        if leading is cuts and cuts.source is StepSource.REPETITION and _is_mixed(frame):
-            leading = None
-            continue
-        op_step[sequence.ops] = np.where(of_op >= 0, of_op + sum(map(len, frames)), MISSING)
-        frames.append(frame)
-    if leading is None:
+    if not found:
         reason = NO_STEPS["none" if len(trace.gpu_ops) else "no_work"]
-        return _without(op_step, reason)
+        return _without(trace, op_step, reason)
+    num = 0
+    for steps in found:
+        op_step[steps.sequence.ops] = np.where(steps.of_op >= 0, steps.of_op + num, MISSING)
+        num += len(steps.frame)
+    leading = found[0]
+    of_threads = [_found(trace, leading.process, only(trace, [thread])) for thread in apart]
     return Steps(
-        frame=pd.concat(frames, ignore_index=True),
-        source=leading.source,
-        evidence=leading.evidence,
-        block=leading.block,
-        micro=leading.micro,
-        confidence=leading.confidence,
+        frame=pd.concat([steps.frame for steps in found], ignore_index=True),
+        source=leading.cuts.source,
+        evidence=leading.cuts.evidence,
+        block=leading.cuts.block,
+        micro=leading.cuts.micro,
+        confidence=leading.cuts.confidence,
         reason=None,
-        process=MISSING if leader is None else leader,
+        process=MISSING if leading.process is None else leading.process,
+        threads=leading.threads,
+        device=leading.device,
+        others=tuple(
+            _other_loop(trace, steps, leading.process)
+            for steps in (*of_threads, *found[1:])
+            if steps is not None and steps.device == leading.device
+        ),
         op_step=op_step,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """The steps of some threads of a process."""
+
+    process: int | None
+    threads: Bools
+    device: int
+    "The GPU with most of the process's work."
+    sequence: LaunchSequence
+    cuts: StepCuts
+    frame: pd.DataFrame
+    of_op: Int64s
+    "The step of each of the sequence's operations; MISSING outside."
+
+
+def _found(trace: Trace, process: int | None, threads: Bools) -> _Found | None:
+    sequence = launch_sequence(trace, process, None if threads.all() else threads)
+    ranges = trace.host_ranges
+    is_own = threads[ranges.thread]
+    if process is not None:
+        is_own &= trace.thread_process()[ranges.thread] == process
+    cuts = find_cuts(trace, sequence, np.flatnonzero(is_own))
+    if cuts is None or not len(cuts.first):
+        return None
+    device = _busiest_device(trace, sequence.ops)
+    frame, of_op = _measured(trace, sequence, cuts, process, threads, device)
+    if cuts.source is StepSource.REPETITION and _is_mixed(frame):
+        return None
+    return _Found(
+        process=process,
+        threads=threads,
+        device=device,
+        sequence=sequence,
+        cuts=cuts,
+        frame=frame,
+        of_op=of_op,
+    )
+
+
+def _other_loop(trace: Trace, steps: _Found, leading: int | None) -> OtherLoop:
+    sources, process = trace.sources, steps.process
+    whose = "" if process is None else f"process {sources.processes[process].pid}"
+    if process == leading:
+        whose = f"thread {sources.threads[int(np.flatnonzero(steps.threads)[0])].tid}"
+    figures = medians(steps.frame[steps.frame["is_regular"]])
+    return OtherLoop(
+        whose=whose,
+        count=len(steps.frame),
+        num_kernels=figures.get("num_kernels"),
+        gpu_ns=figures.get("kernel_ns", 0) + figures.get("graph_ns", 0),
+        period_ns=figures.get("period_ns"),
     )
 
 
@@ -116,6 +195,10 @@ def steps_document(steps: Steps) -> dict[str, Any]:
         "block": block,
         "micro_steps": steps.micro.count if steps.micro else None,
         "kinds": _kinds(own),
+        "other_loops": [
+            {name: value for name, value in asdict(loop).items() if value is not None}
+            for loop in steps.others
+        ],
         "confidence": steps.confidence,
     }
 
@@ -169,7 +252,7 @@ def _processes(trace: Trace) -> list[int | None]:
     return [int(p) for p in np.argsort(-total, kind="stable") if total[p] > 0]
 
 
-def _without(op_step: Int64s, reason: str) -> Steps:
+def _without(trace: Trace, op_step: Int64s, reason: str) -> Steps:
     return Steps(
         frame=pd.DataFrame({name: [] for name in STEP_COLUMNS}),
         source=None,
@@ -179,12 +262,19 @@ def _without(op_step: Int64s, reason: str) -> Steps:
         confidence=0.0,
         reason=reason,
         process=MISSING,
+        threads=~only(trace, []),
+        device=_busiest_device(trace, np.arange(len(trace.gpu_ops))),
         op_step=op_step,
     )
 
 
 def _measured(
-    trace: Trace, sequence: LaunchSequence, cuts: StepCuts, process: int | None
+    trace: Trace,
+    sequence: LaunchSequence,
+    cuts: StepCuts,
+    process: int | None,
+    threads: Bools,
+    device: int,
 ) -> tuple[pd.DataFrame, Int64s]:
     """Return the steps of a process with their figures, and the step of each of its operations."""
     num = len(cuts.first)
@@ -193,8 +283,9 @@ def _measured(
         entry_step[first:last] = step
     of_op = entry_step[sequence.op_entry]
     inside = of_op >= 0
-    device = leading_device(trace, process)
     figures = _figures(trace, sequence.ops[inside], of_op[inside], num, device)
+    period = _periods(figures, cuts)
+    figures["busy_ns"] += _busy_beside(trace, sequence, figures, period, device)
     kind = _kinds_of(sequence, entry_step, num, once=cuts.varies)
     does_work = sequence.num_ops > 0
     launches = (entry_step >= 0) & does_work & ~_only_transfers(trace, sequence)
@@ -206,8 +297,8 @@ def _measured(
             "end_ns": cuts.end_ns,
             **figures,
             "num_launches": np.bincount(entry_step[launches], minlength=num),
-            **_host_figures(trace, cuts, process),
-            "period_ns": _periods(figures, cuts),
+            **_host_figures(trace, cuts, process, threads),
+            "period_ns": period,
             "kind": kind,
         }
     )
@@ -256,6 +347,28 @@ def _figures(trace: Trace, rows: Int64s, step: Int64s, num: int, device: int) ->
     }
 
 
+def _busy_beside(
+    trace: Trace,
+    sequence: LaunchSequence,
+    figures: Mapping[str, Any],
+    period_ns: pd.arrays.IntegerArray,
+    device: int,
+) -> Int64s:
+    """Return how long the GPU ran, in each step, only what other threads and processes launched."""
+    ops = trace.gpu_ops
+    is_other = np.isin(ops.kind, (OpKind.KERNEL, OpKind.GRAPH)) & (ops.device == device)
+    own = sequence.ops[is_other[sequence.ops]]
+    is_other[own] = False
+    start = figures["gpu_start_ns"].to_numpy(np.int64, na_value=0)
+    length = period_ns.to_numpy(np.int64, na_value=0)
+    if not is_other.any():
+        return np.zeros(len(start), np.int64)
+    spans = merge(ops.start_ns[own], ops.end_ns[own])
+    both = np.append(own, np.flatnonzero(is_other))
+    covered = overlap_ns(*merge(ops.start_ns[both], ops.end_ns[both]), start, start + length)
+    return covered - overlap_ns(*spans, start, start + length)
+
+
 def _busy(trace: Trace, rows: Int64s, step: Int64s, num: int, device: int) -> Int64s:
     """Return the union of the operations of each step on the leading GPU.
 
@@ -268,20 +381,20 @@ def _busy(trace: Trace, rows: Int64s, step: Int64s, num: int, device: int) -> In
     return union_of_each_ns(step[chosen], ops.start_ns[own], ops.end_ns[own], num)
 
 
-def leading_device(trace: Trace, process: int | None) -> int:
-    """Return the GPU with the most work of a process; of all processes if None or MISSING."""
+def _busiest_device(trace: Trace, rows: Int64s) -> int:
     ops = trace.gpu_ops
-    is_any = process is None or process == MISSING
-    mine = slice(None) if is_any else np.flatnonzero(ops.process == process)
-    duration = (ops.end_ns[mine] - ops.start_ns[mine]).astype(float)
-    return int(np.argmax(np.bincount(np.maximum(ops.device[mine], 0), duration)))
+    duration = (ops.end_ns[rows] - ops.start_ns[rows]).astype(float)
+    return int(np.argmax(np.bincount(np.maximum(ops.device[rows], 0), duration, minlength=1)))
 
 
-def _host_figures(trace: Trace, cuts: StepCuts, process: int | None) -> dict[str, Any]:
+def _host_figures(
+    trace: Trace, cuts: StepCuts, process: int | None, threads: Bools
+) -> dict[str, Any]:
     """Return allocations and API calls of each step; missing where none were recorded at all."""
     calls, allocations = trace.host_calls, trace.allocations
-    of_call = trace.thread_process()[calls.thread]
-    own_calls = np.ones(len(calls), bool) if process is None else of_call == process
+    own_calls = threads[calls.thread]
+    if process is not None:
+        own_calls &= trace.thread_process()[calls.thread] == process
     grows = allocations.num_bytes > 0
     own = grows if process is None else grows & (allocations.process == process)
     call_ns = calls.end_ns - calls.start_ns

@@ -48,6 +48,8 @@ def run(options: Namespace, data: DataDir) -> int:
 
 
 def _print(document: dict[str, Any], words: "Words") -> None:
+    from analysis.per_step import told_loops
+
     run, summary = document["run"], document["summary"]
     print(one_line(f"{run['id']}  {run['name']}  [{run['status']}]"))
     name = (run["gpu"] or {}).get("name", "-")
@@ -75,7 +77,7 @@ def _print(document: dict[str, Any], words: "Words") -> None:
     )
     if not latency and (line := _profiled_step(document)):
         print(line)
-    for line in _own_lines(document):
+    for line in (*told_loops(document["steps"] or {}), *_own_lines(document)):
         print(one_line(line))
     _print_tables(document, words)
     for warning in document["warnings"]:

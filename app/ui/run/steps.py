@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from analysis.per_step import step_fractions
+from analysis.per_step import step_fractions, told_loops
 from analysis.runview import RunView, StepView
 from analysis.trace.idle_host import GROUPS, host_share
 from analysis.verdict import is_cpu_run
@@ -77,7 +77,7 @@ def _how_found(by_step: StepView) -> None:
         text += f" A step repeats a block of {size} GPU operations {times} times."
     if facts.get("micro_steps"):
         text += f" It accumulates the gradients of {facts['micro_steps']} micro-steps."
-    st.markdown(text)
+    st.markdown(" ".join([text, *told_loops(facts)]))
 
 
 def _cards(view: RunView) -> list[Card]:

@@ -73,3 +73,12 @@ def test_idle_time_is_span_less_busy_and_does_not_depend_on_windows(seed, monkey
     monkeypatch.setattr(gaps, "WINDOW_OPS", 7)
     monkeypatch.setattr(host_time, "WINDOW_CALLS", 5)
     assert idle(made) == whole
+
+
+def test_a_kernel_launched_shortly_before_the_gap_could_not_start_earlier():
+    """On an idle GPU a kernel starts 20 after its launch: the third could have at 310."""
+    made = trace(
+        calls=launches((0, 0), (200, 0), (290, 0), (291, 0)),
+        ops=[(10, 100, 0), (220, 300, 1), (315, 400, 2), (430, 440, 3), (450, 460, -1)],
+    )
+    assert idle(made) == {"launch": 120 + 10, "unknown": 5 + 30 + 10}

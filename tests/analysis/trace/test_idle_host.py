@@ -201,3 +201,14 @@ def test_rows_of_host_threads_are_calls_and_operators_by_their_own_depth() -> No
         ("aten::mm", 2, "operator"),
         ("cudaLaunchKernel", 0, "API call"),
     ]
+
+
+def test_a_launch_shortly_before_the_gap_is_the_hosts_until_its_kernel_can_start() -> None:
+    calls = launches((0, 0), (200, 0), (290, 0), (293, 0))
+    given = trace(calls=calls, ops=[(10, 100, 0), (220, 300, 1), (315, 400, 2), (430, 440, 3)])
+
+    rows = by_row(given)
+
+    # A kernel starts 20 after its launch on an idle GPU: the third could at 310.
+    assert rows["latency", "launch latency", None] == 18 + 10
+    assert rows["queued", "work queued behind other work", None] == 5 + 30

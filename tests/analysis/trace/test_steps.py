@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pytest
+from made import launches, trace
 from programs import GPU_NS, HOST_NS, run
 
 from analysis.trace.model import RangeKind
@@ -254,3 +255,24 @@ def test_the_layers_of_a_forward_pass_are_no_micro_steps_of_marked_ones() -> Non
     ranges = [(f"step {i}", size * i, size * i + size) for i in range(5)]
 
     assert found(run(TOKEN * 5, ranges=ranges))["micro_steps"] is None
+
+
+def test_a_gpu_that_another_process_uses_does_not_idle() -> None:
+    """Of 1000 ns a step runs 200 itself, another process 150 (100 of them at the same time)."""
+    ranges = [(f"iteration_{i}", 1_000 * i, 1_000 * i + 1_000, 0) for i in range(4)]
+    calls = [c for i in range(4) for c in launches((1_000 * i, 0), (1_000 * i + 100, 2))]
+    ops = [
+        op
+        for i in range(4)
+        for op in (
+            (1_000 * i + 10, 1_000 * i + 210, 2 * i),
+            (1_000 * i + 110, 1_000 * i + 260, 2 * i + 1),
+        )
+    ]
+
+    document = steps_document(
+        find_steps(trace(ranges=ranges, calls=calls, ops=ops, thread_process=(0, 0, 1)))
+    )
+
+    assert (document["count"], document["num_kernels"], document["kernel_ns"]) == (4, 1, 200)
+    assert (document["busy_ns"], document["idle_frac"]) == (250, 0.75)

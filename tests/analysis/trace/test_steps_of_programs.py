@@ -386,5 +386,78 @@ def test_two_passes_after_a_set_up_of_other_kinds_are_steps() -> None:
     assert found([*[f"weight {i}" for i in range(40)], *[*ROUTER, *EXPERT] * 2])["count"] == 2
 
 
+def interleaved(seed: int, *programs: list[Any]) -> tuple[list[Any], list[int]]:
+    """Return the programs of several threads, merged as chance has it, and each entry's thread."""
+    order = [i for i, program in enumerate(programs) for _ in program]
+    random.Random(seed).shuffle(order)
+    rest = [iter(program) for program in programs]
+    return [next(rest[thread]) for thread in order], order
+
+
+SMALL = [*[f"small_{k}" for k in LAYER[:3]], "small_result"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("step", [TOKEN, TRAIN], ids=["decode", "training"])
+def test_a_loop_of_another_thread_is_none_of_the_steps(step: list[Any], seed: int) -> None:
+    program, threads = interleaved(seed, step * 12, SMALL * 55)
+
+    document = steps_document(find_steps(run(program, threads=threads)))
+
+    assert (document["count"], document["num_excluded"]) == (12, 0)
+    num_kernels = len([x for x in step if x not in READ])
+    assert (document["num_kernels"], document["kernel_ns"]) == (num_kernels, 5_000 * num_kernels)
+    (other,) = document["other_loops"]
+    assert (other["whose"], other["num_kernels"]) == ("thread 2", len(SMALL))
+    assert other["count"] in (54, 55)
+
+
+def test_ranges_of_steps_hold_no_launches_of_another_loop() -> None:
+    program, threads = interleaved(1, TRAIN * 6, SMALL * 30)
+    starts = [i for i, thread in enumerate(threads) if thread == 0][:: len(TRAIN)]
+    bounds = [*starts, len(program)]
+    ranges = [(f"step {i}", bounds[i], bounds[i + 1]) for i in range(6)]
+
+    document = steps_document(find_steps(run(program, threads=threads, ranges=ranges)))
+
+    assert (document["source"], document["count"]) == ("ranges", 6)
+    assert document["num_kernels"] == len(TRAIN)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_thread_that_takes_turns_with_another_runs_no_loop_of_its_own(count: int) -> None:
+    """The backward passes are launched by a thread for which the calling one waits."""
+    step = [*MICRO * count, *OPTIMIZER]
+    program = [*START_UP, *step * 8]
+    threads = [int(name in BACKWARD) for name in program]
+
+    document = steps_document(find_steps(run(program, threads=threads)))
+
+    assert (document["count"], document["num_kernels"]) == (8, len(step))
+    assert document["other_loops"] == []
+
+
+def test_kernels_launched_before_the_capture_began_keep_their_place() -> None:
+    """The host is several steps ahead: what runs at first was launched before the capture."""
+    made = run(TRAIN * 12)
+    num, ops = len(made.gpu_ops), made.gpu_ops
+    end = (np.arange(num) + 1) * 40_000
+    lost = np.where(np.arange(num) < 3 * len(TRAIN) + 9, -1, ops.launch)
+    ahead = replace(ops, start_ns=end - 40_000, end_ns=end, launch=lost)
+
+    document = steps_document(find_steps(replace(made, gpu_ops=ahead)))
+
+    assert (document["count"], document["num_excluded"]) == (12, 0)
+    assert (document["num_kernels"], document["period_ns"]) == (len(TRAIN), len(TRAIN) * 40_000)
+
+
+def test_a_block_is_counted_in_all_of_a_long_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analysis.trace.blocks.MAX_IN_BLOCK", 64)
+
+    block = found(["embed", *LAYER * 40, *HEAD, *READ] * 4)["block"]
+
+    assert block == {"num_kernels": len(LAYER), "count": 40}
+
+
 def test_a_function_called_twice_is_no_loop() -> None:
     assert "reason" in found(["empty", "uniform", "scale"] * 2 + ["transpose", "matmul"])
