@@ -147,7 +147,7 @@ STEP_COLUMNS = (
     "kind",  # int64: 0 is the usual kind of step, 1 and on are others that recur
     "start_ns",  # int64, on the host
     "end_ns",  # int64
-    "gpu_start_ns",  # Int64, of its first GPU operation
+    "gpu_start_ns",  # Int64, of its first operation on the stream with most of them
     "gpu_end_ns",  # Int64
     "num_kernels",  # int64, kernels recorded one by one
     "num_launches",  # int64, launch calls of kernels and graphs

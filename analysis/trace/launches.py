@@ -6,6 +6,7 @@ calls carry no GPU time, but where they stand tells where a loop turns. Sizes of
 out: they grow with the context although the step is the same.
 """
 
+import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ GRADIENT = re.compile(r"AccumulateGrad")
 PRODUCT = re.compile(r"gemm|nvjet|cutlass|Cijk_|^aten::(addmm|mm|bmm|baddbmm)$", re.I)
 """Kernels and operators that multiply matrices: the head of a network is one."""
 
+FAMILIES = {c: c for c in ("gemm", "conv", "attention")} | {"gemv": "gemm"}
+"""Classes of kernels (`analysis.classify`) that are one family each."""
 UNIFIED = "unified "
 """Name prefixes of managed-memory migrations (`tables.COPY_KINDS`)."""
 
@@ -124,6 +127,29 @@ def launch_sequence(
         ops=np.concatenate([chosen, moved]),
         op_entry=np.concatenate([entry, during]),
     )
+
+
+def families(trace: Trace, sequence: LaunchSequence) -> Int64s:
+    """Return what each entry launched, the same for kernels of one family.
+
+    Matrix products, convolutions and attention are one each, whatever the library and the tile;
+    other kernels go by their name without template arguments and parameters.
+    """
+    from analysis.classify import classify
+
+    numbers: dict[str, int] = {}
+    for name in {x.name for x in trace.labels}:
+        category = FAMILIES.get(classify(name).category)
+        numbers[name] = _of_text(category or re.split(r"[<(]", name)[0])
+    codes = np.array([numbers[x.name] for x in trace.labels] or [0], np.int64)
+    is_moved = _is_migration(trace, sequence.ops)
+    ops, entry = sequence.ops[~is_moved], sequence.op_entry[~is_moved]
+    code = _sums(entry, codes[trace.gpu_ops.label[ops]], len(sequence))
+    return np.where(sequence.is_wait, sequence.code, code)
+
+
+def _of_text(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")
 
 
 def _latest_launch(trace: Trace, loose: Int64s) -> Int64s:

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.trace.blocks import MIN_BLOCK, Block, find_block
-from analysis.trace.launches import LaunchSequence
+from analysis.trace.launches import LaunchSequence, families
+from analysis.trace.marked_steps import MarkedSteps, find_marked, run_ends
 from analysis.trace.model import Int64s, RangeKind, Trace
 from analysis.trace.repetition import (
     MicroSteps,
@@ -60,6 +61,14 @@ MIN_IN_LAYERS = 0.97
 MIN_OF_KIND = 0.5
 """Share of what precedes two turns that they launch too, to be work of their kinds."""
 MAX_TRIED = 4
+MIN_OF_ONE_KIND = 0.45
+"""Share of the turns that launch what most do, below which they differ too much to be steps."""
+MAX_DOUBTED = 0.45
+"""Turns that may be parts of steps, and explain no more than this, give way to marked steps."""
+MARKED = 0.8
+"""Confidence in steps between marks that all hold the same families of kernels."""
+READS = "results that the host reads, with kernels of the same families between them"
+OPTIMIZERS = "the optimizer's kernels, with kernels of the same families between them"
 GRAPHS = "CUDA graph replays"
 REPEATED = "repetition of the launch sequence"
 NEVER_WAITS = f"{REPEATED}; the host never waits in it, so these may be layers of one step"
@@ -96,8 +105,8 @@ class StepCuts:
     block: Block | None
     micro: MicroSteps | None
     confidence: float
-    varies: bool = False
-    "Steps launch the same in other numbers."
+    once: Int64s | None = None
+    "What each entry launched, if how often a step launches it does not tell kinds of steps apart."
 
 
 def find_cuts(trace: Trace, sequence: LaunchSequence, rows: Int64s) -> StepCuts | None:
@@ -108,7 +117,7 @@ def find_cuts(trace: Trace, sequence: LaunchSequence, rows: Int64s) -> StepCuts 
     return (
         _by_numbered(trace, sequence, rows)
         or _by_optimizer(trace, sequence, rows)
-        or _by_repetition(sequence)
+        or _by_launches(trace, sequence)
     )
 
 
@@ -264,6 +273,49 @@ def _optimizer_ends(trace: Trace, sequence: LaunchSequence, rows: Int64s) -> tup
     return trace.names[int(ranges.name[chosen[-1]])], end[np.append(launched > 0, True)]
 
 
+def _by_launches(trace: Trace, sequence: LaunchSequence) -> StepCuts | None:
+    """Return what repeats; steps between marks where that is nothing, or no whole step, or several.
+
+    Batches of other lengths that come in one order by chance repeat with it.
+    """
+    cuts = _by_repetition(sequence)
+    certain = cuts if cuts is not None and cuts.confidence > MAX_DOUBTED else None
+    if certain is not None and not _has_several(certain, run_ends(sequence)):
+        return certain
+    family = families(trace, sequence)
+    marked = find_marked(sequence, family)
+    if marked is None or (certain is not None and not _are_its_steps(certain, marked)):
+        return cuts
+    return _of_marks(sequence, marked, family)
+
+
+def _has_several(cuts: StepCuts, ends: Int64s) -> bool:
+    """Tell whether a usual turn holds several of these entries."""
+    return float(np.median(np.diff(np.searchsorted(ends, [cuts.first, cuts.last]), axis=0))) > 1
+
+
+def _are_its_steps(cuts: StepCuts, marked: MarkedSteps) -> bool:
+    """Tell whether the turns consist of several marked steps that launch about as much."""
+    low, high = np.quantile(marked.last - marked.first, (0.1, 0.9))
+    return _has_several(cuts, marked.last) and low >= MIN_ALIKE * high
+
+
+def _of_marks(sequence: LaunchSequence, marked: MarkedSteps, family: Int64s) -> StepCuts:
+    num = len(marked.first)
+    return StepCuts(
+        source=StepSource.REPETITION,
+        evidence=OPTIMIZERS if sequence.is_optimizer.any() else READS,
+        first=marked.first,
+        last=marked.last,
+        start_ns=sequence.time_ns[marked.first],
+        end_ns=_end_on_host(sequence, marked.first, marked.last),
+        block=_typical_block(sequence, marked.first, marked.last, None),
+        micro=_micro_steps(sequence, marked.first, marked.last),
+        confidence=round(MARKED * marked.covered * num / (num + 1), 3),
+        once=family,
+    )
+
+
 def _by_repetition(sequence: LaunchSequence) -> StepCuts | None:
     repetition = find_repetition(sequence)
     if repetition is None or not repetition.is_alike.any():
@@ -280,6 +332,8 @@ def _by_repetition(sequence: LaunchSequence) -> StepCuts | None:
     gpu_ns = sequence.gpu_ns[entries]
     in_graphs = gpu_ns[sequence.is_graph[entries]].sum()
     by_graph = bool(in_graphs > MIN_GRAPH * gpu_ns.sum())
+    if not by_graph and repetition.is_alike.mean() < MIN_OF_ONE_KIND:
+        return None
     num = int(repetition.is_alike.sum())
     doubt = None if by_graph else _doubt(sequence, repetition, entries)
     if doubt == NEVER_WAITS and _is_pair_in_a_pass(sequence, repetition, entries):
@@ -296,7 +350,7 @@ def _by_repetition(sequence: LaunchSequence) -> StepCuts | None:
         block=_typical_block(sequence, *bounds, micro) if micro else repetition.block,
         micro=micro,
         confidence=round(repetition.covered * num / (num + 1) * (0.5 if doubt else 1), 3),
-        varies=repetition.varies,
+        once=sequence.code if repetition.varies else None,
     )
 
 

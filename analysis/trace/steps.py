@@ -30,8 +30,9 @@ MAX_HELD_UP = 0.2
 """Share of the steps that can be outliers: where more wait (for their data), waiting is usual."""
 MAX_WARM_UP = 64
 MIN_STEPS_TO_JUDGE = 4
-MIN_OF_ONE_KIND = 0.45
-"""Share of the steps of a repetition that are of one kind."""
+MIN_ON_MAIN = 0.9
+"""Share of the steps that run something on the stream with most operations, to start there."""
+_NEVER = np.iinfo(np.int64).max
 MAX_KINDS = 8
 NO_STEPS = {
     "no_work": "no GPU work was recorded",
@@ -144,8 +145,6 @@ def _found(trace: Trace, process: int | None, threads: Bools) -> _Found | None:
         return None
     device = _busiest_device(trace, sequence.ops)
     frame, of_op = _measured(trace, sequence, cuts, process, threads, device)
-    if cuts.source is StepSource.REPETITION and _is_mixed(frame):
-        return None
     return _Found(
         process=process,
         threads=threads,
@@ -170,11 +169,6 @@ def _other_loop(trace: Trace, steps: _Found, leading: int | None) -> OtherLoop:
         gpu_ns=figures.get("kernel_ns", 0) + figures.get("graph_ns", 0),
         period_ns=figures.get("period_ns"),
     )
-
-
-def _is_mixed(frame: pd.DataFrame) -> bool:
-    """Tell whether the stretches found launch too many different things to be steps."""
-    return bool((frame["kind"] == 0).mean() < MIN_OF_ONE_KIND)
 
 
 def steps_document(steps: Steps) -> dict[str, Any]:
@@ -286,7 +280,7 @@ def _measured(
     figures = _figures(trace, sequence.ops[inside], of_op[inside], num, device)
     period = _periods(figures, cuts)
     figures["busy_ns"] += _busy_beside(trace, sequence, figures, period, device)
-    kind = _kinds_of(sequence, entry_step, num, once=cuts.varies)
+    kind = _kinds_of(sequence, entry_step, num, cuts.once)
     does_work = sequence.num_ops > 0
     launches = (entry_step >= 0) & does_work & ~_only_transfers(trace, sequence)
     frame = pd.DataFrame(
@@ -327,11 +321,14 @@ def _figures(trace: Trace, rows: Int64s, step: Int64s, num: int, device: int) ->
 
     is_kernel, is_graph = kind == OpKind.KERNEL, kind == OpKind.GRAPH
     is_transfer = ~(is_kernel | is_graph)
-    first = np.full(num, np.iinfo(np.int64).max)
     last = np.full(num, np.iinfo(np.int64).min)
-    np.minimum.at(first, step, ops.start_ns[rows])
     np.maximum.at(last, step, ops.end_ns[rows])
+    first = _starts(trace, rows, step, num)
     empty = first > last
+    on_main = _is_on_main_stream(trace, rows, device)
+    begins = _starts(trace, rows[on_main], step[on_main], num)
+    if (begins < _NEVER).sum() >= MIN_ON_MAIN * (~empty).sum():
+        first = np.where(begins < _NEVER, begins, first)
     works = is_kernel | is_graph
     return {
         "gpu_start_ns": pd.arrays.IntegerArray(np.where(empty, 0, first), empty),
@@ -345,6 +342,22 @@ def _figures(trace: Trace, rows: Int64s, step: Int64s, num: int, device: int) ->
         "transfer_bytes": total(is_transfer, np.maximum(ops.num_bytes[rows], 0)),
         "transfer_ns": total(is_transfer, duration),
     }
+
+
+def _starts(trace: Trace, rows: Int64s, step: Int64s, num: int) -> Int64s:
+    """Return the first start of each step's operations; _NEVER without any."""
+    first = np.full(num, _NEVER)
+    np.minimum.at(first, step, trace.gpu_ops.start_ns[rows])
+    return first
+
+
+def _is_on_main_stream(trace: Trace, rows: Int64s, device: int) -> Bools:
+    """Tell which operations are on the stream with most of the operations of a GPU."""
+    ops = trace.gpu_ops
+    is_here = ops.device[rows] == device
+    streams, of_stream = np.unique(ops.stream[rows], return_inverse=True)
+    count = np.bincount(of_stream[is_here], minlength=len(streams))
+    return np.asarray(is_here & (of_stream == int(np.argmax(count))))
 
 
 def _busy_beside(
@@ -430,6 +443,7 @@ def _within(
 def _periods(figures: Mapping[str, Any], cuts: StepCuts) -> pd.arrays.IntegerArray:
     """Return the time from each step's start on the GPU to the next one's.
 
+    A step starts on the stream with most operations: what others run may be far ahead of it.
     Only where the next step follows at once; else its own range on the host, or its time on the GPU
     where that is longer, and nothing for steps that no range marks.
     """
@@ -449,17 +463,18 @@ def _periods(figures: Mapping[str, Any], cuts: StepCuts) -> pd.arrays.IntegerArr
 
 
 def _kinds_of(
-    sequence: LaunchSequence, entry_step: Int64s, num: int, *, once: bool
+    sequence: LaunchSequence, entry_step: Int64s, num: int, once: Int64s | None
 ) -> NDArray[np.int64]:
     """Return the kind of each step: 0 the most frequent, then the other recurring ones.
 
-    Steps without GPU work are the usual ones only where there are no others. `once`: how often a
-    step launches something does not tell kinds apart.
+    Steps without GPU work are the usual ones only where there are no others. `once`: as in
+    `StepCuts`.
     """
     inside = (entry_step >= 0) & (sequence.num_ops > 0)
-    key = entry_step[inside] * NUM_BUCKETS + sequence.code[inside] % NUM_BUCKETS
+    code = sequence.code if once is None else once
+    key = entry_step[inside] * NUM_BUCKETS + code[inside] % NUM_BUCKETS
     content = np.bincount(key, minlength=num * NUM_BUCKETS).reshape(num, NUM_BUCKETS).astype(float)
-    if once:
+    if once is not None:
         content = np.minimum(content, 1)
     size = content.sum(axis=1)
     kind = np.full(num, MISSING, np.int64)

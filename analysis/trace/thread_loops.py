@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.trace.attribution import launching_thread
-from analysis.trace.launches import LaunchSequence, launch_sequence
+from analysis.trace.launches import launch_sequence
 from analysis.trace.model import Bools, Int64s, OpKind, Trace
 from analysis.trace.repetition import MIN_ENTRIES, find_repetition
 
@@ -21,7 +21,7 @@ MIN_TURNS = 4
 """Fewer turns than this tell nothing of how two loops interleave."""
 MIN_TOGETHER = 0.5
 """Share of one thread's turns that begin after the same launches of the other, in one loop."""
-MIN_STEADY = 0.8
+MIN_STEADY = 0.9
 """Share of one thread's turns in which equally many of the other begin, in one loop."""
 
 
@@ -89,14 +89,14 @@ def _is_one_loop(a: _Turns, b: _Turns) -> bool:
 
     On GPUs of their own they hardly wait for one another: there equally many turns are enough.
     """
-    is_steady = _is_steady(a, b) or _is_steady(b, a)
+    is_steady = _is_steady(*sorted((a, b), key=lambda turns: len(turns.start_ns)))
     if not a.devices & b.devices:
         return is_steady
     return is_steady and min(_after_the_same(a, b), _after_the_same(b, a)) >= MIN_TOGETHER
 
 
 def _is_steady(a: _Turns, b: _Turns) -> bool:
-    """Tell whether most turns of `a` see as many turns of `b` begin."""
+    """Tell whether most turns of `a` see as many turns of `b` begin, of which there are more."""
     count = np.diff(np.searchsorted(b.start_ns, a.start_ns))
     count = count[(a.start_ns[:-1] >= b.start_ns[0]) & (a.start_ns[1:] <= b.start_ns[-1])]
     return not len(count) or bool(np.bincount(count).max() >= MIN_STEADY * len(count))

@@ -1,5 +1,6 @@
 """Random traces of a rank against plain sorted intervals and no product code."""
 
+import itertools
 import json
 import random
 from collections import defaultdict
@@ -124,13 +125,16 @@ def test_idle_time_is_split_by_whether_the_next_launch_came_in_it(
     in_time = sorted(
         (a, b, launch[arguments["correlation"]]) for a, b, _, arguments in plain(events)
     )
+    reached = list(itertools.accumulate((end for _, end, _ in in_time), max))
+    after = list(zip(reached, in_time[1:], strict=False))
+    started = [a - launched for reach, (a, _, launched) in after if launched >= reach]
+    latency = int(median(s for s in started if s < 1_000_000))
     late = queued = 0
-    reach = in_time[0][1]
-    for start, end, launched in in_time:
+    for reach, (start, _, launched) in after:
         if start > reach:
-            late += (start - reach) * (launched >= reach)
-            queued += (start - reach) * (launched < reach)
-        reach = max(reach, end)
+            could = start if launched >= reach else min(max(launched + latency, reach), start)
+            late += could - reach
+            queued += start - could
 
     gaps = read(path).gaps
     assert gaps is not None

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from programs import run
+from programs import HOST_NS, run
 
 from analysis.trace.repetition import find_repetition
 from analysis.trace.steps import find_steps, steps_document
@@ -280,10 +280,10 @@ def test_turns_of_which_no_two_are_alike_are_no_steps(monkeypatch: pytest.Monkey
         assert turns is not None
         return replace(turns, is_alike=np.zeros_like(turns.is_alike))
 
-    assert found(TOKEN * 12)["count"] == 12
+    assert found(TOKEN[:-2] * 12)["count"] == 12
     monkeypatch.setattr("analysis.trace.step_evidence.find_repetition", none_alike)
 
-    assert "reason" in found(TOKEN * 12)
+    assert "reason" in found(TOKEN[:-2] * 12)
 
 
 def test_layers_of_a_single_pass_are_named_as_what_they_may_be() -> None:
@@ -384,6 +384,76 @@ def test_two_experts_after_the_router_of_one_pass_are_no_steps() -> None:
 
 def test_two_passes_after_a_set_up_of_other_kinds_are_steps() -> None:
     assert found([*[f"weight {i}" for i in range(40)], *[*ROUTER, *EXPERT] * 2])["count"] == 2
+
+
+def of_length(bucket: int) -> list[str]:
+    """Return a training step whose products are of kernels that its batch's length decides."""
+    sizes = ("64x64", "128x64", "128x128", "256x128")
+    return [f"{x}_{sizes[bucket]}" if "gemm" in x else x for x in TRAIN]
+
+
+def test_steps_of_batches_of_many_lengths_end_with_the_optimizer() -> None:
+    chosen = random.Random(4)
+    document = found([x for _ in range(24) for x in of_length(chosen.randrange(4))])
+
+    assert document["count"] in (23, 24) and document["num_excluded"] == 0
+    assert document["num_kernels"] == len(TRAIN)
+    assert "optimizer" in document["evidence"] and document["confidence"] < 0.9
+
+
+def test_drafts_of_any_number_belong_to_the_step_whose_result_is_read() -> None:
+    chosen = random.Random(6)
+    draft = ["embed", *[f"d_{k}" for k in LAYER], *HEAD, "argmax"]
+    verify = ["embed", *[f"v_{k}" for k in LAYER] * 8, *HEAD, "accept", *READ]
+    steps = [[*draft * chosen.randint(1, 5), *verify] for _ in range(30)]
+
+    document = found([x for step in steps for x in step])
+
+    sizes = sorted(len(step) - len(READ) for step in steps)
+    assert document["count"] in (29, 30) and document["num_excluded"] == 0
+    assert document["num_kernels"] in (sizes[14], sizes[15], (sizes[14] + sizes[15]) / 2)
+
+
+def test_two_adapters_in_turn_are_two_results_and_no_one_step() -> None:
+    tokens = [["embed", *[*LAYER, *[f"adapter_{a}"] * 2] * 8, *HEAD, *READ] for a in "ab"]
+
+    document = found([x for _ in range(12) for token in tokens for x in token])
+
+    assert (document["count"], document["num_kernels"]) == (24, len(tokens[0]) - len(READ))
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["", "far ahead"])
+def test_a_step_starts_on_its_main_stream(late: bool) -> None:
+    """Copies on a stream of their own run as soon as the host launches them."""
+    step = ["HtoD", *TRAIN]
+    made = run(step * 12)
+    ops = made.gpu_ops
+    is_copy = np.arange(len(ops)) % len(step) == 0
+    end = np.cumsum(np.where(is_copy, 0, 40_000))
+    start = end - 40_000
+    called = made.host_calls.start_ns[ops.launch] + HOST_NS
+    own = replace(
+        ops,
+        stream=np.where(is_copy, 21, 7).astype(np.int32),
+        start_ns=np.where(is_copy, called, start if late else called + 5_000),
+        end_ns=np.where(is_copy, called + 3_000, end if late else called + 9_000),
+    )
+    order = np.argsort(own.start_ns, kind="stable")
+
+    document = steps_document(find_steps(replace(made, gpu_ops=own.take(order))))
+
+    period = len(TRAIN) * 40_000 if late else len(step) * HOST_NS
+    assert (document["count"], document["period_ns"]) == (12, period)
+
+
+def test_marks_between_which_anything_runs_end_no_steps() -> None:
+    chosen = random.Random(3)
+    anything = [
+        [f"part {chr(97 + chosen.randrange(26))}{chosen.randrange(9)}" for _ in range(20)]
+        for _ in range(12)
+    ]
+
+    assert "reason" in found([x for part in anything for x in [*part, *READ]])
 
 
 def interleaved(seed: int, *programs: list[Any]) -> tuple[list[Any], list[int]]:
