@@ -100,6 +100,7 @@ def test_app_takes_only_the_queue_settings_from_worker() -> None:
         ("app.submit", ("numpy", "pandas", "celery", "streamlit")),
         ("app.ingest_worker", ("numpy", "pandas", "streamlit")),
         ("app.api.app", ("numpy", "pandas", "celery", "streamlit")),
+        ("analysis.compare.labels", ("analysis.compare.engine",)),
     ],
 )
 def test_a_module_starts_without_what_its_host_may_lack(

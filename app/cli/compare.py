@@ -31,7 +31,8 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace, data: DataDir) -> int:
-    from analysis.compare import compare, gate
+    from analysis.compare.engine import compare
+    from analysis.compare.gate import gate
     from db.connection import opened
     from db.fetch import run_view
     from db.history import resolve_base

@@ -1,8 +1,8 @@
 """A comparison as lines for a terminal."""
 
-from analysis.compare import Comparison, Difference, Pair
 from analysis.compare.fields import group_fields
 from analysis.compare.labels import fall_text, metric_text
+from analysis.compare.records import Comparison, Difference, Pair
 from analysis.definitions import COMPARED
 from core.numbers import decimal
 

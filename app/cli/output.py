@@ -8,7 +8,7 @@ from core.console import counted, note, print_json
 from core.numbers import decimal
 
 if TYPE_CHECKING:
-    from analysis.compare import GateAnswer
+    from analysis.compare.gate import GateAnswer
 
 UNDECIDED_EXIT = 4
 """Exit code of a check that could not decide, where `--on-inconclusive fail` asks for one."""

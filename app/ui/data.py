@@ -114,7 +114,7 @@ def resolve_sides(a: str, b: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 @until_changed(st.cache_resource, max_entries=32, show_spinner="Comparing")
 def fetch_comparison(a: tuple[str, ...], b: tuple[str, ...], metric: str) -> Any:
     """Return the comparison of two sides (analysis.compare.Comparison); UserError."""
-    from analysis.compare import compare
+    from analysis.compare.engine import compare
 
     return compare(fetch_views(a), fetch_views(b), metric=metric)
 

@@ -8,7 +8,8 @@ from html.parser import HTMLParser
 import pandas as pd
 import pytest
 
-from analysis.compare import Comparison, compare
+from analysis.compare.engine import compare
+from analysis.compare.records import Comparison
 from analysis.export import to_csv, to_html, to_json, to_markdown
 from analysis.studies import StudyTable, run_study
 from tests.analysis.compare.views import build_view

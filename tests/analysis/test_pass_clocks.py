@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from analysis.compare import compare
+from analysis.compare.engine import compare
 from analysis.pass_clocks import pass_clocks, throttle_reasons
 from tests.analysis.compare.views import build_view
 from tests.analysis.run_views import empty_view

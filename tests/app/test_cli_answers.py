@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.compare import compare
+from analysis.compare.engine import compare
 from app.cli.compare_text import compare_lines
 from app.cli.main import _refused
 from app.imports import run_name

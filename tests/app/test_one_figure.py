@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.compare import compare
+from analysis.compare.engine import compare
 from analysis.compare.metrics import Metric, side_groups
 from analysis.compare.statistics import centre
 from analysis.runview import RunView

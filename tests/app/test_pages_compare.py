@@ -53,7 +53,7 @@ def test_launches_of_an_iteration_are_counted_in_whole_numbers() -> None:
 def test_the_title_names_a_variable_only_where_nothing_else_sets_the_sides_apart(
     views: Callable[..., object],
 ) -> None:
-    from analysis.compare import compare
+    from analysis.compare.engine import compare
     from app.ui.compare.head import title_of
 
     a, b, c = (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from analysis.compare import compare
+from analysis.compare.engine import compare
 from analysis.export import to_markdown
 from app.cli.compare_text import compare_lines
 from app.imports import import_paths

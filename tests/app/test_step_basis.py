@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis.compare import compare
+from analysis.compare.engine import compare
 from analysis.compare.kernels import match_kernels
 from analysis.compare.waterfall import make_waterfall
 from analysis.per_step import (

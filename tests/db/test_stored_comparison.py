@@ -8,8 +8,9 @@ import pytest
 from sqlite_utils import Database
 
 from analysis.assemble import assemble
-from analysis.compare import Comparison, compare
+from analysis.compare.engine import compare
 from analysis.compare.evaluate import find_order
+from analysis.compare.records import Comparison
 from analysis.rundata import RunData
 from bench.verdicts import load_real
 from core.config import DataDir

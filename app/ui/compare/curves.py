@@ -8,8 +8,8 @@ import pandas as pd
 import streamlit as st
 
 from analysis.colours import RUN_A, SERIES_COLOURS
-from analysis.compare import Comparison
 from analysis.compare.labels import WORDS
+from analysis.compare.records import Comparison
 from analysis.roofline import counter_points
 from analysis.runview import RunView
 from app.charts.compare import throughputs

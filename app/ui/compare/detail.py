@@ -6,8 +6,8 @@ import pandas as pd
 import streamlit as st
 
 from analysis.classify import cut_middle, distinct_labels
-from analysis.compare import Comparison, Waterfall
 from analysis.compare.labels import WORDS, fall_text
+from analysis.compare.records import Comparison, Waterfall
 from analysis.compare.waterfall import stack_difference
 from analysis.iterations import num_iterations
 from analysis.per_step import basis_of

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from analysis.compare import Comparison
 from analysis.compare.offered import Isolated, isolating_pairs
+from analysis.compare.records import Comparison
 from analysis.compare.verdict import pairs_asked
 from analysis.runview import RunRow, RunView
 from app.job_text import submit_command

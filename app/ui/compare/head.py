@@ -7,9 +7,9 @@ from functools import partial
 import streamlit as st
 
 from analysis.colours import NEUTRAL
-from analysis.compare import Comparison
 from analysis.compare.labels import WORDS, RanOn, metric_text
 from analysis.compare.metrics import PROFILED_ITERATION, Metric
+from analysis.compare.records import Comparison
 from analysis.definitions import COMPARED
 from analysis.idle import CLEAN
 from analysis.per_step import basis_of, kernel_time_of_one, num_kernels_of_one

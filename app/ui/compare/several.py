@@ -6,8 +6,8 @@ import pandas as pd
 import streamlit as st
 
 from analysis.colours import BAD, GOOD, NEUTRAL
-from analysis.compare import Comparison, Pair
 from analysis.compare.labels import metric_text
+from analysis.compare.records import Comparison, Pair
 from app.charts.compare import intervals
 from app.ui.format import UNKNOWN, significant
 from app.ui.tables import show_table

@@ -6,7 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis.compare import compare, launches
+from analysis.compare import launches
+from analysis.compare.engine import compare
 from analysis.compare.kernels import match_kernels
 from analysis.compare.waterfall import make_waterfall, per_iteration
 from analysis.runview import RunView

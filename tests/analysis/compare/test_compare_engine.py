@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from analysis.compare import compare, gate
+from analysis.compare.engine import compare
+from analysis.compare.gate import gate
 from core.errors import UserError
 from tests.analysis.compare.views import build_view
 

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from analysis.compare import Comparison, compare, gate
+from analysis.compare.engine import compare
+from analysis.compare.gate import gate
+from analysis.compare.records import Comparison
 from tests.analysis.compare.views import build_view
 
 QUIET = tuple(tuple(2.0 + 0.001 * (p + i % 3) for i in range(20)) for p in range(5))

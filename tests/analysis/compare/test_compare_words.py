@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.compare import compare
+from analysis.compare.engine import compare
 from analysis.compare.labels import fall_text, metric_text
 from tests.analysis.compare.views import build_view
 
