@@ -5,7 +5,7 @@ without private fields is made, and the copy is what is read, so that the stored
 stored numbers.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -264,7 +264,7 @@ def load_files(
         partial(read_capture, path, staging, name, kind=None, pass_name=None)
         for path, name in zip(paths, names, strict=True)
     ]
-    results = results_of(tasks, num_at_once(paths))
+    results = _side_by_side(tasks, paths)
     for path, capture in zip(paths, results, strict=True):
         if isinstance(capture, AppError):
             raise capture
@@ -278,6 +278,18 @@ def load_files(
     captures.sort(key=lambda c: (c.pass_name, c.source_sha256))
     run = run_of_captures(captures)
     return replace(run, warnings=(*run.warnings, *_left_out(left_out)))
+
+
+def _side_by_side(
+    tasks: Sequence[Callable[[], RunCapture]], paths: Sequence[Path]
+) -> list[RunCapture | AppError]:
+    """Read captures, large ones in processes that begin with all that was imported."""
+    from analysis.readers import prepare_timelines
+
+    at_once = num_at_once(paths)
+    if at_once > 1:
+        prepare_timelines()
+    return results_of(tasks, at_once)
 
 
 def _left_out(reasons: Mapping[str, str]) -> list[PassWarning]:
@@ -318,7 +330,7 @@ def load_bundle(folder: Path, staging: Staging) -> RunData:
     ]
     given = [(path, entry, item) for path, entry, item in given if item["kind"] not in NOT_CAPTURES]
     tasks = [partial(_bundle_capture, path, staging, entry, item) for path, entry, item in given]
-    results = results_of(tasks, num_at_once([path for path, _, _ in given]))
+    results = _side_by_side(tasks, [path for path, _, _ in given])
     for (_, entry, _), result in zip(given, results, strict=True):
         if isinstance(result, CaptureError):
             broken.append(pass_warning(entry["pass"], "capture_unreadable", str(result)))

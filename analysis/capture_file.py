@@ -2,15 +2,15 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from analysis.rundata import RunCapture
 from analysis.tables import CaptureKind, CaptureTables
-from captures.contents import content_sha256, copy_plain, file_sha256, state
+from captures.contents import State, content_sha256, copy_plain, file_sha256, state
 from captures.database import sidecars
 from captures.opening import reading
 from captures.private import PrivateWords
@@ -41,6 +41,13 @@ class Staging:
     "The installation's, for hashes of GPUs' UUIDs; they are dropped without one."
     copies_first: bool = False
     "Whether a file is read from a copy of its own: others may swap the folders above it."
+    hashes: Mapping[str, tuple[State, str]] = field(default_factory=dict)
+    "State and hash of files by path, where they are known (`captures.contents.known_hashes`)."
+
+    def sha256(self, path: Path, seen: State) -> str:
+        """Return a file's `content_sha256`, which holds while it is in this state."""
+        known = self.hashes.get(str(path))
+        return known[1] if known is not None and known[0] == seen else content_sha256(path)
 
 
 def read_capture(
@@ -85,7 +92,7 @@ def _read_capture(
     removed: tuple[str, ...] = ()
     with ThreadPoolExecutor(max_workers=1) as beside:
         before = state(path, with_links=True)
-        hashing = beside.submit(content_sha256, path)
+        hashing = beside.submit(staging.sha256, path, before)
         kind = kind or CaptureKind(readers.detect(path))
         if staging.keep_private:
             _copy_whole(path, kind, stored)

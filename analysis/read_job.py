@@ -1,8 +1,8 @@
 """Read runs from foreign files and assemble them: what `captures.sandbox` starts in its child.
 
-The request: `jobs`, each with the `paths` of one run or the `stored` captures of one and whether it
-`copies_first`, `rules` and `peaks` to assemble with, and the `salt` of hashed UUIDs. The answer of
-job N is the folder `N`: `run.json` with its files, or `error.json`.
+The request: `jobs`, each with the `paths` of one run and their `hashes`, or the `stored` captures
+of one, and whether it `copies_first`, `rules` and `peaks` to assemble with, and the `salt` of
+hashed UUIDs. The answer of job N is the folder `N`: `run.json` with its files, or `error.json`.
 
 What one run may add to the database is limited: its rows and names stay there for good. Real
 captures stay far below: a training step has some hundred kernels, an autotuner's log a few
@@ -121,6 +121,10 @@ def _read(job: Mapping[str, Any], folder: Path, request: Mapping[str, Any]) -> A
         keep_private=bool(job.get("keep_private")),
         salt=salt,
         copies_first=bool(job.get("copies_first")),
+        hashes={
+            path: (tuple(map(tuple, seen)), sha256)
+            for path, (seen, sha256) in job.get("hashes", {}).items()
+        },
     )
     if "stored" in job:
         data = _stored(Path(job["folder"]), job["stored"], staging)

@@ -19,7 +19,7 @@ from analysis.jobs import DONE, ERROR
 from analysis.rundata import AssembledRun
 from analysis.tables import RECORDS
 from analysis.transfer import RUN, read_document, read_run, run_of
-from captures.contents import check_paths, others_may_swap
+from captures.contents import check_paths, known_hashes, others_may_swap
 from captures.sandbox import limits_for, run_limited
 from core.config import DataDir, ReadingSettings
 from core.errors import AppError, CaptureError, ToolUnavailableError, UserError
@@ -39,6 +39,7 @@ def file_job(paths: Sequence[Path], *, keep_private: bool = False) -> dict[str, 
         "keep_private": keep_private,
         # Here, because the child may not see who owns what: it is alone in its user namespace.
         "copies_first": any(map(others_may_swap, paths)),
+        "hashes": known_hashes(paths),
     }
 
 

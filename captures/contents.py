@@ -7,6 +7,7 @@ import shutil
 import stat
 from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def content_hash(paths: Sequence[Path]) -> str | None:
     folders = [p.parent if p.name == MANIFEST else p for p in paths if not _is_loose(p)]
     try:
         if not folders:
-            return hash_of_captures({content_sha256(p) for p in paths})
+            return hash_of_captures({sha256_in_state(p, state(p, with_links=True)) for p in paths})
         if len(paths) > 1 or not (folders[0] / MANIFEST).is_file():
             return None
         manifest = load_manifest(folders[0])
@@ -174,7 +175,27 @@ def content_sha256(path: Path) -> str:
     return hashes[0] if len(hashes) == 1 else hash_of(hashes)
 
 
-def state(path: Path, *, with_links: bool = False) -> tuple[tuple[int, ...], ...]:
+State = tuple[tuple[int, ...], ...]
+"""Of a file and the logs beside it; see `state`."""
+
+
+@lru_cache(maxsize=4096)
+def sha256_in_state(path: Path, seen: State) -> str:
+    """Return `content_sha256` of a file that is in this state, found `with_links`; only once."""
+    return content_sha256(path)
+
+
+def known_hashes(paths: Sequence[Path]) -> dict[str, tuple[State, str]]:
+    """Return the state and hash of each loose file: a reader need not work out the hash again."""
+    hashes = {}
+    for path in filter(_is_loose, paths):
+        with suppress(OSError, CaptureError):  # its reader says so
+            seen = state(path, with_links=True)
+            hashes[str(path.absolute())] = (seen, sha256_in_state(path, seen))
+    return hashes
+
+
+def state(path: Path, *, with_links: bool = False) -> State:
     """Return what changes when the file, or a database's log beside it, is written or replaced.
 
     `with_links`: also when it was renamed, so that another could take its place for a moment, or

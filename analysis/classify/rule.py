@@ -65,6 +65,13 @@ def compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
+def compile_rules() -> None:
+    """Compile every built-in rule: processes that are forked afterwards need not do it again."""
+    for rule in (rule for group in built_in_rules().values() for rule in group):
+        compiled(rule.pattern)
+        compiled(rule.unless)
+
+
 def first_match(
     rules: Sequence[Rule], seen: NameView, *, instead: Field | None = None
 ) -> Rule | None:

@@ -15,7 +15,7 @@ from core.errors import CaptureError
 if TYPE_CHECKING:
     from analysis.trace.model import Trace
 
-__all__ = ["detect", "read", "read_records"]
+__all__ = ["detect", "prepare_timelines", "read", "read_records"]
 
 
 def read(
@@ -42,12 +42,21 @@ def read(
         if words is not None and chosen in (CaptureKind.NSYS_REP, CaptureKind.NCU_REP):
             tables = _read_report(path, chosen, words)
         else:
-            tables = _reader(chosen, is_own_copy, scratch)(path)
+            tables = _reader(chosen, is_own_copy=is_own_copy, scratch=scratch)(path)
     if state(path) != before:
         raise CaptureError(
             path, "the file changed while it was being read", "Import it once it is complete"
         )
     return tables
+
+
+def prepare_timelines() -> None:
+    """Import and compile what reading a timeline needs: forked processes then begin with it."""
+    from analysis.classify.rule import compile_rules
+
+    compile_rules()
+    for kind in (CaptureKind.NSYS_SQLITE, CaptureKind.TORCH_TRACE):
+        _reader(kind, is_own_copy=True, scratch=None)
 
 
 def read_records(path: Path, kind: CaptureKind, *, scratch: Path | None = None) -> CaptureTables:
@@ -89,7 +98,7 @@ def _read_report(path: Path, kind: CaptureKind, words: PrivateWords) -> CaptureT
 
 
 def _reader(
-    kind: CaptureKind, is_own_copy: bool, scratch: Path | None
+    kind: CaptureKind, *, is_own_copy: bool, scratch: Path | None
 ) -> Callable[[Path], CaptureTables]:
     """Import one reader only: the command line must start fast."""
     if kind is CaptureKind.NSYS_SQLITE:

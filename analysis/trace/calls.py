@@ -14,6 +14,10 @@ PART_ROWS = 1 << 17
 """Rows that are joined at a time: temporary arrays stay in the cache."""
 
 
+FEW_NAMES = 1 << 10
+"""So many names are tested sooner than those of the calls are found among them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launches:
     """Facts about the launch calls of a capture; columns are by row of `Trace.host_calls`."""
@@ -52,10 +56,14 @@ def of_launch(column: NDArray[Any], launch: Int64s, missing: int) -> NDArray[Any
 
 def named(trace: Trace, test: Callable[[str], bool]) -> Bools:
     """Return for each host call whether its name passes the test."""
-    used = np.flatnonzero(np.bincount(trace.host_calls.name, minlength=len(trace.names)))
-    passes = np.zeros(len(trace.names), bool)
+    name = trace.host_calls.name
+    num_names = int(name.max(initial=MISSING)) + 1
+    used = np.arange(num_names)
+    if num_names > FEW_NAMES:
+        used = np.flatnonzero(np.bincount(name))
+    passes = np.zeros(num_names, bool)
     passes[used] = [test(trace.names[i]) for i in used.tolist()]
-    return passes[trace.host_calls.name]
+    return passes[name] if passes.any() else np.zeros(len(name), bool)
 
 
 def launches_of(trace: Trace) -> Launches:

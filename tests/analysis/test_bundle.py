@@ -16,9 +16,9 @@ import captures.scrub
 from analysis import capture_file, side_by_side
 from analysis.assemble import assemble
 from analysis.bundle import load_paths
-from analysis.capture_file import Staging
+from analysis.capture_file import Staging, read_capture
 from analysis.transfer import write_run
-from captures.contents import file_sha256
+from captures.contents import file_sha256, state
 from captures.manifest import check_manifest
 from core.errors import AppError, CaptureError
 from tests.analysis.readers.nsys_files import edited
@@ -341,6 +341,21 @@ def test_a_folder_that_stands_for_another_while_a_file_is_read_gives_nothing(
     alone.mkdir()
     (plain,) = load_paths([source], replace(staging, folder=alone, copies_first=False)).captures
     assert capture.sha256 == plain.sha256
+
+
+def test_a_hash_is_taken_over_while_the_file_is_in_the_state_that_it_was_found_in(
+    staging: Staging,
+) -> None:
+    seen = state(EAGER, with_links=True)
+    known = replace(staging, hashes={str(EAGER): (seen, "of this state")})
+    other = replace(staging, hashes={str(EAGER): (seen[:0], "of another state")})
+
+    found = [
+        read_capture(EAGER, given, f"{number}.sqlite", kind=None, pass_name=None)
+        for number, given in enumerate((known, other))
+    ]
+
+    assert [c.source_sha256 for c in found] == ["of this state", file_sha256(EAGER)]
 
 
 def test_a_file_that_cannot_be_read_is_named_where_it_lies_and_not_by_its_copy(

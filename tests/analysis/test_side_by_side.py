@@ -9,6 +9,9 @@ import pyarrow as pa
 import pytest
 
 from analysis import side_by_side
+from analysis.classify import classify
+from analysis.classify.rule import compiled
+from analysis.readers import prepare_timelines
 from analysis.side_by_side import num_at_once, results_of
 from analysis.span_file import SpanFile, SpanWriter
 from core.errors import AppError, CaptureError, ToolUnavailableError
@@ -81,3 +84,13 @@ def test_the_spans_of_a_large_capture_outlive_the_process_that_read_it(tmp_path:
     assert [batch.to_pydict() for batch in file.batches()] == [{"start_ns": [1, 2]}]
     del file
     assert list(tmp_path.iterdir()) == [other.path]
+
+
+def test_forked_processes_begin_with_rules_that_are_compiled() -> None:
+    compiled.cache_clear()
+    prepare_timelines()
+    num_compiled = compiled.cache_info().misses
+
+    assert classify("ampere_sgemm_128x64_tn").category == "gemm"
+    assert classify("a name that no rule knows").category == "unknown"
+    assert 0 < num_compiled == compiled.cache_info().misses

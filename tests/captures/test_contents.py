@@ -1,11 +1,19 @@
-"""Which files are read from a copy, because others could put another in their place."""
+"""Which files are read from a copy, because others could put another in their place; hashes."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from captures.contents import copy_plain, others_may_swap
+from captures import contents
+from captures.contents import (
+    content_hash,
+    copy_plain,
+    file_sha256,
+    known_hashes,
+    others_may_swap,
+    state,
+)
 from core.errors import CaptureError
 
 
@@ -62,3 +70,26 @@ def test_a_pipe_is_not_copied(tmp_path: Path) -> None:
 
     with pytest.raises(CaptureError, match="not a regular file"):
         copy_plain(tmp_path / "pipe", tmp_path / "copy")
+
+
+def test_a_file_is_hashed_once_in_each_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(b"one")
+    hashed: list[Path] = []
+    monkeypatch.setattr(contents, "content_sha256", lambda p: _noted(hashed, p))
+
+    first = content_hash([path])
+    ((seen, sha256),) = known_hashes([path, tmp_path, tmp_path / "gone"]).values()
+    assert (hashed, sha256) == ([path], file_sha256(path))
+    assert seen == state(path, with_links=True)
+    path.write_bytes(b"two")
+
+    assert content_hash([path]) != first
+    assert len(hashed) == 2
+
+
+def _noted(hashed: list[Path], path: Path) -> str:
+    hashed.append(path)
+    return file_sha256(path)

@@ -12,6 +12,7 @@ from analysis.readers.nsys.columns import (
     ColumnBatches,
     DroppedRows,
     Ints,
+    LaunchConfigEncoder,
     sound_times,
 )
 from analysis.readers.nsys.names import as_text, load_names
@@ -146,15 +147,16 @@ class _Names:
         """Return the name of each row as a row of the distinct names."""
         data = self._data
         fields = (data["globalTid"] >> 24, data["domainId"], data["textId"], data["text"])
-        keys = np.stack([column[rows] for column in fields])
-        distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
-        registered = load_names(self._database, distinct[2].tolist())
+        encoder = LaunchConfigEncoder()
+        met = encoder.encode([column[rows] for column in fields])
+        keys = sorted(encoder.codes)
+        registered = load_names(self._database, [text_id for _, _, text_id, _ in keys])
         codes: dict[RangeName, int] = {}
-        name = [
-            codes.setdefault(self._name(registered, *key), len(codes))
-            for key in distinct.T.tolist()
-        ]
-        return np.array(name, np.int32)[inverse.reshape(-1)], tuple(codes)
+        name = np.empty(len(keys), np.int32)
+        for key in keys:
+            text = self._name(registered, *key)
+            name[encoder.codes[key]] = codes.setdefault(text, len(codes))
+        return name[met], tuple(codes)
 
     def _name(
         self, registered: Mapping[int, str], owner: int, domain_id: int, text_id: int, text: int
