@@ -30,8 +30,9 @@ _KERNEL_NUMBER = re.compile(r"_kernel_?\d+(?=_)")
 _OFFLOADED = (
     re.compile(r"^__omp_offloading_[0-9a-f]+_[0-9a-f]+_(?P<function>\w*?)(?:_l(?P<line>\d+))?$"),
     re.compile(r"^nvkernel_(?P<function>\w+?)(?:_F\d+L(?P<line>\d+)(?:_\d+)?_?)?$"),
+    re.compile(r"^(?P<function>\w+?)\$(?:\w+\$)*_?ck_L(?P<line>\d+)_\d+(?:_cce\S*)?$"),
 )
-"""OpenMP regions that a compiler moved to a device: file, function and line (clang, NVIDIA)."""
+"""OpenMP regions that a compiler moved to a device: file, function, line (clang, NVIDIA, Cray)."""
 _FIXED_CASE = (
     (re.compile(r"MoE"), "Moe"),
     (re.compile(r"S[wW]iGLU"), "Swiglu"),
