@@ -18,8 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench.kernel_cases import SECTIONS, keep_attention_cases  # noqa: E402
-from bench.kernel_timing import Row  # noqa: E402
+from bench.kernel_cases import SECTIONS, Row, keep_attention_cases  # noqa: E402
 
 
 def run_section(name: str, only: str, budget_s: float) -> list[Row]:

@@ -237,13 +237,13 @@ def _parallel(p: Params, model: Any, context: Context) -> Any:
     """Return the model spread over the ranks."""
     if p.parallel == "none":
         return model
-    from workloads.models import parallel
+    from workloads.models import gpt
 
     if p.parallel == "ddp":
-        return parallel.replicate(model, context)
+        return gpt.replicate(model, context)
     if p.parallel == "fsdp2":
-        return parallel.shard(model, context, is_bf16=p.dtype == "bf16")
-    return parallel.split_matrices(model, context)
+        return gpt.shard(model, context, is_bf16=p.dtype == "bf16")
+    return gpt.split_matrices(model, context)
 
 
 def _optimizer(p: Params, model: Any) -> Any:

@@ -30,11 +30,10 @@ from contextlib import closing
 from multiprocessing import get_context
 from pathlib import Path
 
-from bench.mutations.jobs import MOST, USES, Used, add_used, run_jobs
 from bench.mutations.kinds import mutate
 from bench.mutations.outcome import Fingerprint, Task, judge, reading_worker
 from bench.mutations.structures import FAILURES as STRUCTURE_FAILURES
-from bench.mutations.structures import run_structures
+from bench.mutations.structures import MOST, USES, Used, add_used, run_jobs, run_structures
 
 DATA = Path(__file__).resolve().parents[2] / "tests" / "data" / "h100"
 FAILURES = ("different without warning", "traceback", "hang", "memory")

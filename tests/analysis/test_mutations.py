@@ -9,9 +9,8 @@ from types import ModuleType
 import pytest
 
 from bench.mutations.__main__ import DATA, FAILURES, captures, plan, run
-from bench.mutations.jobs import run_jobs, seed_of
 from bench.mutations.structures import FAILURES as STRUCTURE_FAILURES
-from bench.mutations.structures import run_structures
+from bench.mutations.structures import run_jobs, run_structures, seed_of
 
 SKIPPED = (".ncu-rep",)  # a process of its own each: the bench has them
 

@@ -1,11 +1,14 @@
-"""A GPT-style language model, written plainly, with the parts of attention as ranges.
+"""A GPT-style language model, written plainly, and the ways to spread it over the ranks of a job.
 
-Pre-norm blocks, learned positions, LayerNorm, GELU or SwiGLU
+Pre-norm blocks, learned positions, LayerNorm, GELU or SwiGLU, with the parts of attention as ranges
 (https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf).
 Shapes: B batch, S sequence, D d_model, H heads, E head dim, F ff, V vocabulary.
+Each way to spread it is PyTorch's own: https://docs.pytorch.org/docs/stable/distributed.html,
+https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html,
+https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +16,7 @@ from torch.nn import functional as F
 
 from workloads.measure.ranges import RangeFactory
 from workloads.models.llama import naive_attention
+from workloads.program import Context
 
 if TYPE_CHECKING:
     from workloads.transformer import Params
@@ -97,3 +101,59 @@ class Gpt(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))
+
+
+def replicate(model: Gpt, context: Context) -> nn.Module:
+    """Return the model on every rank; a backward pass averages gradients by all-reduce."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    ids = [torch.cuda.current_device()] if context.on_gpu else None
+    return DistributedDataParallel(model, device_ids=ids, gradient_as_bucket_view=True)
+
+
+def shard(model: Gpt, context: Context, *, is_bf16: bool) -> nn.Module:
+    """Return the model with weights, gradients and optimizer state cut over the ranks.
+
+    With bf16 the weights are gathered as bf16 and gradients are reduced as fp32.
+    """
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    policy = MixedPrecisionPolicy()
+    if is_bf16:
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    mesh = _mesh(context)
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    return model
+
+
+def split_matrices(model: Gpt, context: Context) -> nn.Module:
+    """Return the model with the matrices of each block and the head cut over the ranks."""
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    mesh = _mesh(context)
+    plan: dict[str, Any] = {
+        "attention.qkv": ColwiseParallel(),
+        "attention.out": RowwiseParallel(),
+        "mlp.up": ColwiseParallel(),
+        "mlp.down": RowwiseParallel(),
+    }
+    if any(name.endswith("mlp.gate") for name, _ in model.named_modules()):
+        plan["mlp.gate"] = ColwiseParallel()
+    for block in model.blocks:
+        parallelize_module(block, mesh, dict(plan))
+    head = ColwiseParallel(output_layouts=Replicate())
+    parallelize_module(model, mesh, {"head": head})
+    return model
+
+
+def _mesh(context: Context) -> Any:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh(context.device.type, (context.ranks.size,))
