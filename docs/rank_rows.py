@@ -35,7 +35,7 @@ def _row(job: dict[str, Any], name: str, figures: dict[str, Any]) -> tuple[str, 
     waiting = sum(kind["wait_ns"] for kind in collectives)
     transfer = sum(kind["transfer_ns"] for kind in collectives)
     sized = [kind for kind in collectives if "transfer_bus_gbps" in kind]
-    most = max(sized, key=lambda kind: kind["num_calls"], default={})
+    most: dict[str, Any] = max(sized, key=lambda kind: kind["num_calls"], default={})
     return (
         job["name"].removesuffix("-profiled-2").replace("-", " "),
         number(job["step_ms"], 1),
