@@ -6,7 +6,7 @@ background, so nothing depends on the theme.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 CATEGORY_COLOURS: dict[str, str] = {
     "gemm": "#0072b2",
@@ -134,13 +134,21 @@ def chip_colour(colour: str) -> str:
     """
     if 1.05 / (luminance(colour) + 0.05) >= _LEAST_WHITE_CONTRAST:
         return colour
-    parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
     lighter = colour
     for step in range(1, 20):
         if luminance(lighter) > _BLACK_ABOVE:
             break
-        lighter = "#" + "".join(f"{round(v + (255 - v) * step / 20):02x}" for v in parts)
+        lighter = mixed(colour, WHITE, step / 20)
     return lighter
+
+
+BLACK, WHITE = 0, 255
+
+
+def mixed(colour: str, other: int, share: float) -> str:
+    """Return a colour with a share of BLACK or WHITE in it."""
+    parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(p + share * (other - p)):02x}" for p in parts)
 
 
 def phase_colours(phases: Iterable[str]) -> dict[str, str]:
@@ -156,12 +164,11 @@ def stable_colour(name: str) -> str:
     return SERIES_COLOURS[digest[0] % len(SERIES_COLOURS)]
 
 
-def varied(palette: Sequence[str], index: int) -> str:
-    """Return a colour of its own for each of three times the palette: lighter, then darker."""
-    base = palette[index % len(palette)]
-    mixed, share = ((0, 0.0), (255, 0.45), (0, 0.4))[index // len(palette) % 3]
-    parts = [int(base[i : i + 2], 16) for i in (1, 3, 5)]
-    return "#" + "".join(f"{round(p + share * (mixed - p)):02x}" for p in parts)
+def series_colour(index: int) -> str:
+    """Return a colour of its own for each of 24 series: lighter, then darker."""
+    num = len(SERIES_COLOURS)
+    other, share = ((BLACK, 0.0), (WHITE, 0.45), (BLACK, 0.4))[index // num % 3]
+    return mixed(SERIES_COLOURS[index % num], other, share)
 
 
 def category_order(categories: list[str]) -> list[str]:

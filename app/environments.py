@@ -14,7 +14,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from core.errors import ToolUnavailableError
@@ -31,7 +30,6 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 STAMP = "installed.txt"
 STILL_S = 10.0
 "A user who waits longer than this wants to see that something goes on."
-Say = Callable[[str], None]
 
 
 class EnvironmentFailure(Exception):
@@ -43,12 +41,12 @@ def say(text: str) -> None:
     print(f"warpboard: {text}", file=sys.stderr, flush=True)
 
 
-def python_for(purpose: str, tell: Say = say) -> Path:
+def python_for(purpose: str) -> Path:
     """Return the Python for `app`, `worker`, `run` or `dev`, making its environment if needed."""
     if purpose == "app":
-        return ensure(".venv", ["app"], None, optional="ncu", tell=tell)
+        return ensure(".venv", ["app"], None, optional="ncu")
     if purpose == "dev":
-        return ensure(".venv-dev", ["dev"], torch_choice(dev=True), tell=tell)
+        return ensure(".venv-dev", ["dev"], torch_choice(dev=True))
     chosen = os.environ.get("WARPBOARD_PYTHON")
     if chosen:
         return Path(chosen)
@@ -56,8 +54,8 @@ def python_for(purpose: str, tell: Say = say) -> Path:
     if purpose == "run" and host is not None:
         return host
     if host is not None:
-        return ensure(".venv-worker", ["worker"], None, base=host, tell=tell)
-    return ensure(".venv-worker", ["worker"], torch_choice(), tell=tell)
+        return ensure(".venv-worker", ["worker"], None, base=host)
+    return ensure(".venv-worker", ["worker"], torch_choice())
 
 
 def made_worker_python() -> Path | None:
@@ -112,7 +110,6 @@ def ensure(
     *,
     base: Path | None = None,
     optional: str | None = None,
-    tell: Say = say,
 ) -> Path:
     """Return the Python of an environment, (re)made when what it should hold has changed."""
     folder = _place() / name
@@ -121,9 +118,9 @@ def ensure(
     with open(folder.with_name(f"{name}.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two commands at once: the second waits
         if _read(folder / STAMP) != wanted or not (folder / "bin" / "python").exists():
-            _make(folder, locks, torch, base, tell)
+            _make(folder, locks, torch, base)
             if optional is not None:
-                _install_optional(folder, optional, tell)
+                _install_optional(folder, optional)
             (folder / STAMP).write_text(wanted)
     return folder / "bin" / "python"
 
@@ -134,32 +131,32 @@ def _wanted(locks: list[str], torch: str | None, base: Path | None, optional: st
     return "\n".join([f"torch: {torch or '-'} base: {base or '-'}", *texts])
 
 
-def _make(folder: Path, locks: list[str], torch: str | None, base: Path | None, tell: Say) -> None:
+def _make(folder: Path, locks: list[str], torch: str | None, base: Path | None) -> None:
     (folder / STAMP).unlink(missing_ok=True)
     if not (folder / "bin" / "python").exists():
-        tell(f"making {folder.name}")
+        say(f"making {folder.name}")
         shared = ["--system-site-packages"] if base is not None else []
         maker = str(base or sys.executable)
         venv = module_command("venv", *shared, str(folder), python=maker)
-        _run(venv, f"cannot make {folder.name}", _venv_fix(), tell)
+        _run(venv, f"cannot make {folder.name}", _venv_fix())
     for name in locks:
-        tell(f"installing {name} packages into {folder.name} (once; takes a minute or two)")
+        say(f"installing {name} packages into {folder.name} (once; takes a minute or two)")
         # NVIDIA's container pins packages for its own environment; ours only adds beside it.
-        _pip(folder, ["-r", str(REQUIREMENTS / f"{name}.lock")], tell)
+        _pip(folder, ["-r", str(REQUIREMENTS / f"{name}.lock")])
     if torch is not None:
-        tell(f"installing {torch} into {folder.name} (large; takes some minutes)")
-        _install_torch(folder, torch, tell)
+        say(f"installing {torch} into {folder.name} (large; takes some minutes)")
+        _install_torch(folder, torch)
     if os.environ.get("PYTHONDONTWRITEBYTECODE"):
-        _compile(folder, tell)
-    tell(f"{folder.name} is ready")
+        _compile(folder)
+    say(f"{folder.name} is ready")
 
 
-def _compile(folder: Path, tell: Say) -> None:
+def _compile(folder: Path) -> None:
     """Compile everything now if Python is configured to write no bytecode later.
 
     Every command would compile all it imports anew, and take three to four times as long.
     """
-    tell("compiling (once)")
+    say("compiling (once)")
     rooms = [str(p) for p in ROOT.iterdir() if (p / "__init__.py").is_file()]
     python = str(folder / "bin" / "python")
     # -q -q: some packages hold files for other Pythons, which do not compile.
@@ -171,35 +168,35 @@ def _compile(folder: Path, tell: Say) -> None:
     )
 
 
-def _install_torch(folder: Path, torch: str, tell: Say) -> None:
+def _install_torch(folder: Path, torch: str) -> None:
     try:
-        _pip(folder, [torch, "numpy"], tell)
+        _pip(folder, [torch, "numpy"])
     except EnvironmentFailure:
         if not torch.endswith("+cpu"):
             raise
-        _pip(folder, [torch, "--index-url", CPU_INDEX], tell)
-        _pip(folder, ["numpy"], tell)
+        _pip(folder, [torch, "--index-url", CPU_INDEX])
+        _pip(folder, ["numpy"])
 
 
-def _install_optional(folder: Path, name: str, tell: Say) -> None:
+def _install_optional(folder: Path, name: str) -> None:
     if os.environ.get("WARPBOARD_WITHOUT_NCU_REPORT"):
         return
     try:
-        _pip(folder, ["-r", str(REQUIREMENTS / f"{name}.lock")], tell)
+        _pip(folder, ["-r", str(REQUIREMENTS / f"{name}.lock")])
     except EnvironmentFailure as exc:
-        tell(f"left out {name} ({exc})")
+        say(f"left out {name} ({exc})")
 
 
-def _pip(folder: Path, arguments: list[str], tell: Say) -> None:
+def _pip(folder: Path, arguments: list[str]) -> None:
     """Install. Python compiles what is used at its first import; see `_compile`."""
     words = ["install", "--no-compile", "--progress-bar=off", "--disable-pip-version-check"]
     words += ["--no-input", *arguments]
     command = module_command("pip", *words, python=str(folder / "bin" / "python"))
     fix = "Check the network and pip's configuration, then run the same command again"
-    _run(command, f"pip could not install {arguments[0]} {arguments[-1]}", fix, tell)
+    _run(command, f"pip could not install {arguments[0]} {arguments[-1]}", fix)
 
 
-def _run(command: list[str], what: str, fix: str, tell: Say) -> None:
+def _run(command: list[str], what: str, fix: str) -> None:
     """Run to completion; report progress every STILL_S seconds."""
     environment = {k: v for k, v in os.environ.items() if k not in ("PIP_CONSTRAINT", "PYTHONPATH")}
     environment["PYTHONUNBUFFERED"] = "1"
@@ -215,7 +212,7 @@ def _run(command: list[str], what: str, fix: str, tell: Say) -> None:
             reader.join(STILL_S)
             if reader.is_alive():
                 at = next((_brief(t) for t in reversed(lines) if _is_step(t)), "working")
-                tell(f"  {at}, {time.monotonic() - started:.0f} s")
+                say(f"  {at}, {time.monotonic() - started:.0f} s")
     if child.returncode != 0:
         output = [line for line in lines if line.strip()] or ["no output"]
         errors = [line for line in output if "error" in line.lower()] or output

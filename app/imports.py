@@ -89,27 +89,24 @@ def import_paths(
     name: str | None = None,
     params: Mapping[str, Any] | None = None,
     keep_private: bool = False,
-    source: str = "imported",
 ) -> Imported:
     """Store a bundle, or loose files, as one finished run; UserError and CaptureError if refused.
 
     The same contents give the same run again; a name or params given then replace the stored ones.
     """
     given = Given(paths=paths, name=name, params=dict(params or {}), keep_private=keep_private)
-    (outcome,) = import_several(data_dir, [given], source=source)
+    (outcome,) = import_several(data_dir, [given])
     if isinstance(outcome, AppError):
         raise outcome
     return outcome
 
 
-def import_several(
-    data_dir: DataDir, runs: Sequence[Given], *, source: str = "imported"
-) -> list[Imported | AppError]:
+def import_several(data_dir: DataDir, runs: Sequence[Given]) -> list[Imported | AppError]:
     """Store each as its own run and return the outcomes, in order.
 
     They are read together in one child; one that is refused does not stop the others.
     """
-    outcomes = dict(import_each(data_dir, runs, source=source))
+    outcomes = dict(import_each(data_dir, runs, source="imported"))
     return [outcomes[number] for number in range(len(runs))]
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from analysis.colours import BAD, GOOD, NEUTRAL, RUN_A, RUN_B, SERIES_COLOURS, varied
+from analysis.colours import BAD, GOOD, NEUTRAL, RUN_A, RUN_B, series_colour
 from analysis.compare.records import Side, Waterfall
 from analysis.studies.engine.drawn import MAX_BAR_ROWS, is_wide
 from core.numbers import decimal
@@ -204,7 +204,7 @@ def _is_positive(text: str) -> bool:
 
 def _painted(names: Iterable[str], colours: Colours) -> dict[str, str]:
     """Return the colour of each series, in the order of the legend."""
-    return {n: colours.get(n) or varied(SERIES_COLOURS, i) for i, n in enumerate(names)}
+    return {n: colours.get(n) or series_colour(i) for i, n in enumerate(names)}
 
 
 def _dot(x: float, y: float, colour: str, tip: str) -> str:

@@ -176,7 +176,7 @@ def whole(text: object, width: int = 100) -> str:
     return "<br>".join(map(plain, lines))
 
 
-def name_rows(fig: Chart, texts: Sequence[str], *, bars_px: int, base: int = 70) -> None:
+def name_rows(fig: Chart, texts: Sequence[str], *, bars_px: int) -> None:
     """Write the name of each row over its marks, from the top down, and size the figure.
 
     A name beside its row would leave the marks a strip on a narrow screen. `texts` are the row
@@ -187,7 +187,7 @@ def name_rows(fig: Chart, texts: Sequence[str], *, bars_px: int, base: int = 70)
     names_px = sum(7 * len(t.get("name", "")) + 45 for t in fig.data if fig.layout["showlegend"])
     legend_px = 19 * (names_px // _NARROW_PX)
     fig.update_layout(
-        height=base + legend_px + pitch_px * len(texts) + label_px / 2, bargap=label_px / pitch_px
+        height=70 + legend_px + pitch_px * len(texts) + label_px / 2, bargap=label_px / pitch_px
     )
     top = -0.5 - label_px / 2 / pitch_px
     fig.update_yaxes(type="category", categoryorder="array", categoryarray=list(texts))

@@ -183,9 +183,3 @@ def gpu_name(model: object) -> str:
     if model == "cpu":
         return "CPU"
     return str(model).removeprefix("NVIDIA ") if model and model == model else UNKNOWN
-
-
-def params_text(params: dict[str, object], keys: tuple[str, ...] = ()) -> str:
-    """Return params as `compile=none, batch=1`, the chosen keys first."""
-    ordered = [k for k in keys if k in params] + [k for k in params if k not in keys]
-    return ", ".join(f"{k}={params[k]}" for k in ordered)

@@ -7,7 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from app.ui import cached, data, links, style
-from app.ui.format import ago, count, gpu_name, params_text, when
+from app.ui.format import ago, count, gpu_name, when
 from app.ui.shape import TELLING
 from app.ui.widgets import markdown_with_code, plain_markdown, run_line, status_badge
 from core.errors import AppError
@@ -159,9 +159,8 @@ def _waiting(rows: pd.DataFrame) -> None:
 
 def _telling(params: dict[str, Any], name: str) -> str:
     """Return the parameters that tell jobs apart, without those that the name says."""
-    return params_text(
-        {k: params[k] for k in TELLING if k in params and f"{k}={params[k]}" not in name}
-    )
+    shown = [f"{k}={params[k]}" for k in TELLING if k in params]
+    return ", ".join(text for text in shown if text not in name)
 
 
 def cancel(run_id: str) -> None:

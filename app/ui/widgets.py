@@ -79,9 +79,9 @@ def cards(items: Sequence[Card]) -> None:
             st.caption(plain_markdown(card.note))
 
 
-def chart(fig: Chart, *, alt: str, key: str | None = None) -> None:
+def chart(fig: Chart, *, alt: str) -> None:
     """Draw a chart with its description for screen readers, unique on its page."""
-    st.plotly_chart(fig.to_plotly(), key=key or f"chart {alt}", config=CONFIG, alt=alt)
+    st.plotly_chart(fig.to_plotly(), key=f"chart {alt}", config=CONFIG, alt=alt)
 
 
 def choose_point(fig: Chart, *, alt: str, key: str) -> int | None:

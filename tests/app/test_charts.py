@@ -6,10 +6,16 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from analysis.colours import CATEGORY_COLOURS, category_colour, category_order, gpu_colour
+from analysis.colours import (
+    CATEGORY_COLOURS,
+    category_colour,
+    category_order,
+    gpu_colour,
+    series_colour,
+)
 from analysis.roofline import ceilings
 from analysis.studies import Pivot, Table, run_study
-from analysis.studies.engine.drawn import series_colour, value_colours
+from analysis.studies.engine.drawn import value_colours
 from analysis.studies.engine.records import Chart, Value
 from app.charts import compare, memory, phases, ranks, roofline, studies
 from tests.analysis.compare.views import build_view

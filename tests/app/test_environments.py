@@ -78,7 +78,7 @@ def test_failed_install_is_one_line_with_a_remedy(tmp_path: Path) -> None:
     python.chmod(0o755)
 
     with pytest.raises(environments.EnvironmentFailure, match="No matching distribution") as caught:
-        environments._pip(tmp_path, ["-r", "x.lock"], str)
+        environments._pip(tmp_path, ["-r", "x.lock"])
 
     assert "network" in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -97,7 +97,8 @@ def test_a_long_install_says_that_it_is_alive(
             done.touch()
 
     monkeypatch.setattr(environments, "STILL_S", 0.01)
-    environments._run(["sh", "-c", f"echo Collecting pandas; {code}"], "pip", "fix", tell)
+    monkeypatch.setattr(environments, "say", tell)
+    environments._run(["sh", "-c", f"echo Collecting pandas; {code}"], "pip", "fix")
 
     assert "collecting pandas" in told[-1]
 
@@ -115,7 +116,7 @@ def test_a_new_environment_is_compiled_at_once_where_python_keeps_nothing_later(
     (folder / "bin" / "python").symlink_to(sys.executable)
     monkeypatch.setattr(environments, "ROOT", clone)
 
-    environments._make(folder, [], None, None, lambda text: None)
+    environments._make(folder, [], None, None)
 
     compiled = {p.name.split(".")[0] for p in tmp_path.rglob("*.pyc")}
     assert compiled == ({"__init__", "page", "dep"} if keeps_nothing else set())

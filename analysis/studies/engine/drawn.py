@@ -9,12 +9,14 @@ from typing import Any
 import pandas as pd
 
 from analysis.colours import (
+    BLACK,
     NEUTRAL,
-    SERIES_COLOURS,
+    WHITE,
     category_colour,
     gpu_colour,
+    mixed,
     origin_colour,
-    varied,
+    series_colour,
 )
 from analysis.studies.engine.cells import CELL_COLUMNS
 from analysis.studies.engine.fields import ORDER, implied_by, sort_key
@@ -241,16 +243,11 @@ def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-_SHADES = ((0, 0.0), (255, 0.4), (0, 0.35), (255, 0.62), (0, 0.55))
+_SHADES = ((BLACK, 0.0), (WHITE, 0.4), (BLACK, 0.35), (WHITE, 0.62), (BLACK, 0.55))
 """What a colour is mixed with, and how much of that: itself, lighter, darker, ..."""
 _CYCLE = {"model": 5}
 """Field -> number of known values after which its colours repeat: sizes, implementations."""
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "pentagon", "hexagon")
-
-
-def series_colour(index: int) -> str:
-    """Return a colour of its own for each of 24 series."""
-    return varied(SERIES_COLOURS, index)
 
 
 def value_colours(frame: pd.DataFrame, field: str) -> dict[str, str]:
@@ -275,9 +272,7 @@ def value_colours(frame: pd.DataFrame, field: str) -> dict[str, str]:
 
 def shade(colour: str, place: int) -> str:
     """Return a colour, or the shade of it for what shares it."""
-    mixed, share = _SHADES[place % len(_SHADES)]
-    parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
-    return "#" + "".join(f"{round(p + share * (mixed - p)):02x}" for p in parts)
+    return mixed(colour, *_SHADES[place % len(_SHADES)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
