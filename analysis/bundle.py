@@ -36,6 +36,7 @@ from captures.manifest import MANIFEST, load_manifest
 from captures.private import PrivateWords
 from captures.scrub.manifest import clean_manifest
 from core.errors import AppError, CaptureError, UserError
+from core.plain_text import some_of
 from core.spec import JobSpec
 from core.states import Pass
 from core.trace_rules import MEASURED_RANGE, is_iteration, path_part
@@ -296,9 +297,8 @@ def _left_out(reasons: Mapping[str, str]) -> list[PassWarning]:
     """Return a warning that names the files that are in no number; [] without any."""
     if not reasons:
         return []
-    shown = [f"{name}: {why}" for name, why in list(reasons.items())[:MAX_SHOWN]]
-    more = f"; and {len(reasons) - MAX_SHOWN} more" if len(reasons) > MAX_SHOWN else ""
-    message = f"not read, and in no number: {'; '.join(shown)}{more}"
+    shown = some_of([f"{name}: {why}" for name, why in reasons.items()], MAX_SHOWN, "; ", "; and ")
+    message = f"not read, and in no number: {shown}"
     return [pass_warning("", "files_left_out", message)]
 
 

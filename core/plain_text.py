@@ -6,6 +6,7 @@ such a character is shown by its number.
 
 import html
 import re
+from collections.abc import Sequence
 
 MAX_NAME_CHARS = 300
 MAX_CELL_CHARS = 4_000
@@ -52,6 +53,13 @@ def _number(match: re.Match[str]) -> str:
 def cut(text: str, max_chars: int = MAX_NAME_CHARS) -> str:
     """Return a text of at most `max_chars`, an ellipsis where something is missing."""
     return text if len(text) <= max_chars else text[: max_chars - 1] + ELLIPSIS
+
+
+def some_of(texts: Sequence[str], most: int, between: str = ", ", beyond: str = " and ") -> str:
+    """Return the first texts in one, and how many more there are."""
+    num_more = len(texts) - most
+    more = f"{beyond}{num_more} more" if num_more > 0 else ""
+    return between.join(texts[:most]) + more
 
 
 def is_formula(text: str) -> bool:

@@ -28,6 +28,7 @@ from analysis.per_step import common_basis
 from analysis.runview import RunView
 from core.errors import UserError
 from core.numbers import decimal
+from core.plain_text import some_of
 from core.spec import NO_EFFECT, comparable_hash
 
 
@@ -136,10 +137,7 @@ def _pair(a: Measurement, b: Measurement, metric: Metric) -> Pair:
 
 def _what(result: PairResult) -> str:
     """Return what differs, the variable first; equal jobs have nothing to tell."""
-    weighty = _weighty(result.differs)
-    shown = [d.change for d in weighty[:MAX_TOLD]]
-    more = len(weighty) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    return some_of([d.change for d in _weighty(result.differs)], MAX_TOLD)
 
 
 def _weighty(differs: Sequence[Difference]) -> list[Difference]:

@@ -20,6 +20,7 @@ from analysis.pass_clocks import pass_clocks
 from analysis.per_step import Per, common_basis
 from analysis.runview import RunView
 from analysis.verdict import VerdictKind, run_verdict
+from core.plain_text import some_of
 from core.states import Pass
 
 LOST = ("oom", "failed", "cancelled", "interrupted")
@@ -143,8 +144,7 @@ def _instead(a: Sequence[RunView], b: Sequence[RunView], metric: metrics.Metric)
     both = [n for n in metrics.common(a, b) if n != metric.name]
     if not both:
         return "run the side that lacks it, with 5 repeats"
-    more = f" and {len(both) - MAX_NAMED} more" if len(both) > MAX_NAMED else ""
-    names = ", ".join(both[:MAX_NAMED]) + more
+    names = some_of(both, MAX_NAMED)
     return f"run the side that lacks it, with 5 repeats, or compare what both have: {names}"
 
 

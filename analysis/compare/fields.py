@@ -10,6 +10,7 @@ from analysis.compare.metrics import Metric
 from analysis.compare.records import Difference, Effect
 from analysis.runview import RunView
 from core.numbers import listed_texts, value_text
+from core.plain_text import some_of
 from core.spec import LATER_PARAMS, NO_EFFECT
 
 QUESTIONS = frozenset(
@@ -162,9 +163,7 @@ def _list(differences: Sequence[Difference]) -> str:
 
 def _names(differences: Sequence[Difference]) -> str:
     """Return the fields, the first few by name: what one side says is in the table of fields."""
-    names = list(group_fields(differences))
-    more = len(names) - MAX_NAMED
-    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return some_of(list(group_fields(differences)), MAX_NAMED)
 
 
 def group_fields(differences: Sequence[Difference]) -> dict[str, list[Difference]]:

@@ -18,6 +18,7 @@ from analysis.compare.records import KernelPair
 from analysis.compare.unmatched import Rows, pair_unmatched
 from analysis.per_step import Per, common_basis, num_of
 from analysis.runview import RunView
+from core.plain_text import some_of
 
 SPLIT_K_WORDS = ("splitkreduce", "splitk_reduce", "split_k_reduce")
 MAX_NAMED = 4
@@ -177,12 +178,8 @@ def _label(units: Sequence[Unit]) -> str | None:
         return None
     if len(names) == 1 and names.total() == 1:
         return next(iter(names))
-    shown = [
-        label(name) + (f" x{count}" if count > 1 else "")
-        for name, count in list(names.items())[:MAX_NAMED]
-    ]
-    more = len(names) - MAX_NAMED
-    return " + ".join(shown) + (f" + {more} more" if more > 0 else "")
+    shown = [label(name) + (f" x{count}" if count > 1 else "") for name, count in names.items()]
+    return some_of(shown, MAX_NAMED, " + ", " + ")
 
 
 def _claim_side(side: str, sequences: Sequences, place: dict[int, KernelPair], rows: Rows) -> None:

@@ -20,6 +20,7 @@ import pandas as pd
 from analysis.compare.records import Bar, Waterfall
 from analysis.per_step import basis_of, common_basis, num_of
 from analysis.runview import RunView
+from core.plain_text import some_of
 
 K = TypeVar("K", bound=Hashable)
 
@@ -386,5 +387,5 @@ def _rows(
 
 def _label(where: str, names: frozenset[str]) -> str:
     ordered = sorted(names, key=lambda n: (n.startswith("_"), n))
-    shown = " + ".join(ordered[:4]) + (f" and {len(ordered) - 4} more" if len(ordered) > 4 else "")
+    shown = some_of(ordered, 4, " + ")
     return shown if where == "forward" else f"{shown} ({where})"

@@ -9,6 +9,7 @@ from analysis.compare.records import Difference
 from analysis.history.changes import SEEN_WITHIN
 from analysis.history.line import MIN_RUNS, Change, History, Line
 from core.numbers import decimal
+from core.plain_text import some_of
 
 DEFAULT_NEW = 7
 """A change stays new for this many runs: a check that missed a night still fails for it."""
@@ -164,13 +165,12 @@ def _change_lines(
         return []
     change = check.change
     differences = differs.get((change.after[0], check.line.trend.name, change.index), ())
-    shown = ", ".join(_plain(d.change) for d in differences[:MAX_TOLD])
-    more = f" and {len(differences) - MAX_TOLD} more" if len(differences) > MAX_TOLD else ""
+    shown = some_of([_plain(d.change) for d in differences], MAX_TOLD)
     query = urlencode({"a": ",".join(change.before), "b": ",".join(change.after)})
     link = (
         f"[comparison]({url.rstrip('/')}/compare?{query})" if url else f"`{compare_words(change)}`"
     )
-    recorded = f"differs: {shown}{more}" if differences else "no recorded field differs"
+    recorded = f"differs: {shown}" if differences else "no recorded field differs"
     return [f"- {_plain(change_text(check.line, change))}; {recorded}; {link}\n"]
 
 

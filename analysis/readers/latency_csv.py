@@ -20,6 +20,7 @@ from analysis.numbers import (
 from analysis.tables import SAMPLE_COLUMNS, CaptureKind, CaptureTables, CaptureWarning
 from captures.opening import read_text, reading
 from core.errors import CaptureError
+from core.plain_text import some_of
 
 _SCALE_NS = {"ns": 1, "us": 1e3, "\u00b5s": 1e3, "\u03bcs": 1e3, "ms": 1e6, "s": 1e9, "sec": 1e9}
 _COLUMN = re.compile(
@@ -203,8 +204,7 @@ def _check_one_configuration(
 
 
 def _shown(names: list[str]) -> str:
-    more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
-    return ", ".join(name[:40] for name in names[:_MAX_SHOWN]) + more
+    return some_of([name[:40] for name in names], _MAX_SHOWN)
 
 
 def _warnings(
@@ -212,8 +212,7 @@ def _warnings(
 ) -> tuple[CaptureWarning, ...]:
     warnings = []
     if bad:
-        more = f" and {len(bad) - _MAX_SHOWN} more" if len(bad) > _MAX_SHOWN else ""
-        text = f"{len(bad)} rows were left out: {'; '.join(bad[:_MAX_SHOWN])}{more}."
+        text = f"{len(bad)} rows were left out: {some_of(bad, _MAX_SHOWN, '; ')}."
         warnings.append(CaptureWarning(code="rejected_rows", message=text))
     if num_ranks > 1:
         text = (

@@ -29,7 +29,7 @@ class _Groups:
 def kernel_table(trace: Trace) -> pd.DataFrame:
     """Return one row for each (name, grid, block), and one for all opaque graph launches."""
     ops = trace.gpu_ops
-    runs = np.flatnonzero((ops.kind == OpKind.KERNEL) | (ops.kind == OpKind.GRAPH))
+    runs = np.flatnonzero(ops.runs_kernels)
     duration = ops.end_ns[runs] - ops.start_ns[runs]
     used = np.flatnonzero(np.bincount(ops.label[runs], minlength=len(trace.labels)))
     graphs = set(np.unique(ops.label[runs[ops.kind[runs] == OpKind.GRAPH]]).tolist())

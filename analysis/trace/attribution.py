@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.trace.calls import PART_ROWS, of_launch
-from analysis.trace.model import MISSING, Bools, Int32s, Int64s, OpKind, Trace
+from analysis.trace.model import MISSING, Bools, Int32s, Int64s, Trace
 from analysis.trace.ranges import Intervals, PhaseRanges, by_thread
 from core.trace_rules import MEASURED_RANGE
 
@@ -149,7 +149,7 @@ def _kernel_threads(trace: Trace) -> Bools:
     """Say which threads launch kernels; false at the end, for MISSING."""
     ops = trace.gpu_ops
     launches = np.zeros(len(trace.sources.threads) + 1, bool)
-    runs = (ops.kind == OpKind.KERNEL) | (ops.kind == OpKind.GRAPH)
+    runs = ops.runs_kernels
     launches[trace.host_calls.thread[ops.launch[runs & (ops.launch >= 0)]]] = True
     launches[MISSING] = False
     return launches

@@ -17,7 +17,7 @@ import pandas as pd
 from analysis.tables import FLAME_COLUMNS
 from analysis.trace.attribution import Attribution
 from analysis.trace.idle_host import GROUPS, IdleHost
-from analysis.trace.model import MISSING, Bools, Int32s, Int64s, OpKind, RangeKind, Trace
+from analysis.trace.model import MISSING, Bools, Int32s, Int64s, RangeKind, Trace
 from analysis.trace.ranges import levels
 from analysis.trace.steps import Steps
 
@@ -161,7 +161,7 @@ def flame_table(
 
 def _gpu(trace: Trace, stacks: Stacks, given: Attribution, steps: Steps) -> pd.DataFrame:
     ops = trace.gpu_ops
-    chosen = (ops.kind == OpKind.KERNEL) | (ops.kind == OpKind.GRAPH)
+    chosen = ops.runs_kernels
     regular = steps.frame["is_regular"].to_numpy(bool) if len(steps.frame) else np.zeros(0, bool)
     own = steps.frame["process"].to_numpy() == steps.process if len(regular) else regular
     num = int((regular & own).sum())

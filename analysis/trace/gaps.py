@@ -99,7 +99,7 @@ def start_latency_ns(trace: Trace) -> int:
 def device_use(trace: Trace, host: HostTime | None) -> tuple[DeviceUse, ...]:
     """Return the use of each device that ran kernels or graphs, in order of device."""
     ops = trace.gpu_ops
-    runs = (ops.kind == OpKind.KERNEL) | (ops.kind == OpKind.GRAPH)
+    runs = ops.runs_kernels
     thread, latency_ns = launching_thread(trace), start_latency_ns(trace)
     devices = np.unique(ops.device[runs]).tolist()
     uses = []
@@ -179,7 +179,7 @@ def gaps_within(trace: Trace, host: HostTime | None, device: int, windows: Spans
     """
     ops = trace.gpu_ops
     is_here = ops.device == device
-    runs = (ops.kind == OpKind.KERNEL) | (ops.kind == OpKind.GRAPH)
+    runs = ops.runs_kernels
     mine, beside = np.flatnonzero(runs & is_here), np.flatnonzero(~runs & is_here)
     if not len(mine):
         return {}

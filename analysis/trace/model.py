@@ -84,6 +84,11 @@ class GpuOps(Columns):
     graph_node: Int64s
     "Id of the CUDA graph node that it was launched from, else MISSING."
 
+    @property
+    def runs_kernels(self) -> Bools:
+        """Return which operations are a kernel or a whole graph of them."""
+        return (self.kind == OpKind.KERNEL) | (self.kind == OpKind.GRAPH)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpLabel:
@@ -231,6 +236,11 @@ class Sources:
     session_start_ns: int = 0
     session_end_ns: int | None = None
     "Start and end of the recording on the capture's clock; None if not stated."
+
+    def thread_ids(self) -> Int64s:
+        """Return the number of each thread: its own, else its place."""
+        tids = enumerate(thread.tid for thread in self.threads)
+        return np.array([tid if isinstance(tid, int) else i for i, tid in tids], np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,7 +62,7 @@ def rank_tables(trace: Trace, op_step: Int64s | None = None) -> RankTables:
     `op_step` is the step of each GPU operation, in its process; found here when not given.
     """
     ops = trace.gpu_ops
-    runs = (ops.kind == OpKind.KERNEL) | (ops.kind == OpKind.GRAPH)
+    runs = ops.runs_kernels
     talks = is_communication(trace)
     if op_step is None and talks.any():
         op_step = steps_of_ops(trace)

@@ -80,15 +80,11 @@ def _levels(trace: Trace) -> Int64s:
 
 
 def _table(trace: Trace, columns: dict[str, np.ndarray]) -> pa.Table:
-    threads = trace.sources.threads
-    ids = np.array(
-        [t.tid if isinstance(t.tid, int) else i for i, t in enumerate(threads)], np.int64
-    )
     arrays = {
         "start_ns": pa.array(columns["start_ns"]),
         "end_ns": pa.array(columns["end_ns"]),
         "process": pa.array(trace.thread_process()[columns["thread"]]),
-        "thread": pa.array(ids[columns["thread"]]),
+        "thread": pa.array(trace.sources.thread_ids()[columns["thread"]]),
         "row": pa.array(columns["row"].astype(np.int32)),
         "kind": pa.DictionaryArray.from_arrays(
             pa.array(columns["kind"].astype(np.int32)), pa.array(KINDS)

@@ -71,10 +71,6 @@ def range_table(trace: Trace, ranges: PhaseRanges) -> pa.Table | None:
         return None
     table = trace.host_ranges
     rows = rows[np.argsort(table.start_ns[rows], kind="stable")]
-    threads = trace.sources.threads
-    ids = np.array(
-        [t.tid if isinstance(t.tid, int) else i for i, t in enumerate(threads)], np.int64
-    )
     depth = np.zeros(len(table) + 1, np.int32)
     for row in ranges.rows.tolist():
         above = ranges.parent[row]
@@ -83,7 +79,7 @@ def range_table(trace: Trace, ranges: PhaseRanges) -> pa.Table | None:
         "start_ns": pa.array(table.start_ns[rows]),
         "end_ns": pa.array(table.end_ns[rows]),
         "process": pa.array(trace.thread_process()[table.thread[rows]]),
-        "thread": pa.array(ids[table.thread[rows]]),
+        "thread": pa.array(trace.sources.thread_ids()[table.thread[rows]]),
         "depth": pa.array(depth[rows]),
         "name": coded(table.name[rows], trace.names),
         "path": coded(ranges.path[rows], ranges.paths),

@@ -22,7 +22,7 @@ def step_kernels(trace: Trace, steps: Steps) -> pd.DataFrame:
     """Return STEP_KERNEL_COLUMNS; empty without steps."""
     ops = trace.gpu_ops
     chosen, num = regular_ops(trace, steps)
-    chosen &= (ops.kind == OpKind.KERNEL) | (ops.kind == OpKind.GRAPH)
+    chosen &= ops.runs_kernels
     if not num or not chosen.any():
         return pd.DataFrame({name: [] for name in STEP_KERNEL_COLUMNS})
     is_opaque = ops.kind[chosen] == OpKind.GRAPH

@@ -14,6 +14,7 @@ from app.ui import data, links, style
 from app.ui.format import gpu_name, many, percent, switch, when
 from app.ui.tables import show_table
 from app.ui.widgets import chart, linked_select, plain_markdown
+from core.plain_text import some_of
 
 MAX_CHANGES = 12
 MAX_TOLD = 8
@@ -129,9 +130,8 @@ def _place(moved: Sequence[tuple[Line, Change]], number: int) -> None:
     texts = [_moved(*change_of_line) for change_of_line in moved]
     st.html(f'{" ".join(texts)} <span class="wb-muted">{when(first.at)}</span>')
     differs = data.fetch_differences(change)
-    differences = [d.change.replace(" -> ", " \u2192 ") for d in differs[:MAX_TOLD]]
-    more = f" and {len(differs) - MAX_TOLD} more" if len(differs) > MAX_TOLD else ""
-    recorded = f"{'; '.join(differences)}{more}" if differences else "no recorded field differs"
+    differences = [d.change.replace(" -> ", " \u2192 ") for d in differs]
+    recorded = some_of(differences, MAX_TOLD, "; ") or "no recorded field differs"
     st.caption(plain_markdown(f"From {last.name} to {first.name}: {recorded}."))
     bar = st.container(horizontal=True)
     if bar.button("Compare both sides", key=f"compare_{number}", icon=":material/compare_arrows:"):

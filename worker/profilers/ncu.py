@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from captures.kinds import CaptureKind
+from core.plain_text import some_of
 from worker.outcomes import Outcome, OutcomeCode
 from worker.profilers.ncu_choice import (
     FULL_SHARE_FRAC,
@@ -189,10 +190,8 @@ def _coverage_warning(
         f"{covered.num_configurations} of {choice.num_configurations} launch configurations"
     )
     if covered.tuned_otherwise:
-        names = ", ".join(covered.tuned_otherwise[:3])
-        more = len(covered.tuned_otherwise) - 3
         text += (
-            f"; {names}{f' and {more} more' if more > 0 else ''} ran with another grid or block "
+            f"; {some_of(covered.tuned_otherwise, 3)} ran with another grid or block "
             "than under nsys, as an autotuner that chooses anew in each process does"
         )
     if choice.share_frac < FULL_SHARE_FRAC:
