@@ -117,16 +117,16 @@ def _places(run: Int64s) -> tuple[Int64s, Int64s]:
 
 def _regularity(places: Int64s, bounds: Int64s) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return, for each run, the share of its distances within a tenth of their median, and that."""
-    gap = np.diff(places)
-    group = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))[1:]
-    is_inner = np.diff(np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))) == 0
-    gap, group = gap[is_inner], group[is_inner]
-    order = np.lexsort((gap, group))
+    group = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+    is_inner = group[1:] == group[:-1]
+    gap, group = np.diff(places)[is_inner], group[1:][is_inner]
+    first = group * (int(gap.max(initial=0)) + 1)  # keeps the groups apart and in order
+    in_order = np.sort(first + gap) - first
     num = np.bincount(group, minlength=len(bounds) - 1)
     begin = np.append(0, np.cumsum(num))[:-1]
     has = num > 0
     median = np.ones(len(num))
-    median[has] = gap[order][begin[has] + num[has] // 2]
+    median[has] = in_order[begin[has] + num[has] // 2]
     near = np.abs(gap - median[group]) <= np.maximum(median[group] * 0.1, 1)
     return np.bincount(group, near, minlength=len(num)) / np.maximum(num, 1), median
 

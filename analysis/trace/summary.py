@@ -6,6 +6,7 @@ segments: its reserved memory, not what tensors use.
 
 import json
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -148,12 +149,14 @@ def tables_of(
     ranges = phase_ranges(trace)
     given = attribute(trace, ranges)
     phases = phase_table(trace, ranges, given)
-    of_operations = records(trace, ranges, given, scratch)
-    launches = launches_of(trace)
-    host = host_time(trace)
-    devices = device_use(trace, host)
-    api_calls = call_table(trace)
-    memory = memory_use(trace.allocations, memory_source)
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        writing = beside.submit(records, trace, ranges, given, scratch)
+        launches = launches_of(trace)
+        host = host_time(trace)
+        devices = device_use(trace, host)
+        api_calls = call_table(trace)
+        memory = memory_use(trace.allocations, memory_source)
+        of_operations = writing.result()
     main = max(devices, key=lambda use: use.num_ops).device if devices else 0
     steps = find_steps(trace)
     ranks = rank_tables(trace, steps.op_step)
