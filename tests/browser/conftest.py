@@ -20,8 +20,19 @@ START_LIMIT_S = 120.0
 SLOWEST_MS = 120_000
 "A limit for what hangs: on a busy machine a page may well take a minute."
 
-PAGES_ARE_SHORT_LIVED = "--js-flags=--no-opt --no-maglev"
-"""Optimising the scripts of a page costs more than a journey gains from it."""
+PAGES_ARE_SHORT_LIVED = ("--js-flags=--no-opt --no-maglev", "--renderer-process-limit=1")
+"""To optimise the scripts of a page, or start a process for each, costs more than it gains."""
+
+STAND_STILL = """addEventListener('DOMContentLoaded', () => {
+  const style = document.createElement('style')
+  style.textContent = `*, *::before, *::after {
+    animation-duration: 0s !important;
+    animation-delay: 0s !important;
+    animation-iteration-count: 1 !important;
+  }`
+  document.head.append(style)
+})"""
+"""What moves without an end is drawn sixty times a second while a journey waits."""
 
 COMPILE_LITTLE = {"TORCHINDUCTOR_VEC_ISA_OK": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 """Settings of compiled jobs: no vector code to try out, no second process that imports PyTorch."""
@@ -47,12 +58,13 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         found = play.chromium.launch_persistent_context(
             tmp_path_factory.mktemp("profile"),
             executable_path=path,
-            args=["--no-sandbox", "--disable-gpu", PAGES_ARE_SHORT_LIVED],
+            args=["--no-sandbox", "--disable-gpu", *PAGES_ARE_SHORT_LIVED],
             viewport={"width": 1440, "height": 1000},
             reduced_motion="reduce",
         )
         found.set_default_timeout(SLOWEST_MS)
         found.add_init_script(COUNT_PRESSES)
+        found.add_init_script(STAND_STILL)
         yield found
         found.close()
 

@@ -67,15 +67,14 @@ def origin(tmp_path_factory: pytest.TempPathFactory, called: Any) -> Iterator[st
 
 
 def test_pages_below_a_path_want_a_login_and_say_who_is_there(
-    context: Any, origin: str, called: tuple[int, list[bytes]]
+    page: Any, origin: str, called: tuple[int, list[bytes]]
 ) -> None:
-    page = context.new_page()
     page.goto(f"{origin}/warp/")
     page.get_by_role("link", name="Log in").wait_for()
 
     value = cookie(origin=origin, is_logged_in=True, email="ada@example.com")
     name, _, signed = value.partition("=")
-    context.add_cookies([{"name": name, "value": signed, "url": origin}])
+    page.context.add_cookies([{"name": name, "value": signed, "url": origin}])
     page.goto(f"{origin}/warp/")
     page.get_by_text("Nothing here yet").wait_for()
     page.get_by_text("Logged in as ada").wait_for()
