@@ -15,20 +15,8 @@ _TOTAL_COLUMNS = ("run_id", "pass", "category", "total_ns", "is_opaque")
 
 def stored_classes(db: Database) -> dict[str, NamedClass]:
     """Return every stored kernel name with its class."""
-    rows = db.execute(
-        "SELECT name, short_name, category, origin, confidence, rule FROM kernel_names"
-    )
-    return {
-        name: NamedClass(
-            name=name,
-            short_name=short_name,
-            category=category,
-            origin=origin,
-            confidence=confidence,
-            rule=rule,
-        )
-        for name, short_name, category, origin, confidence, rule in rows
-    }
+    rows = db.query("SELECT name, short_name, category, origin, confidence, rule FROM kernel_names")
+    return {row["name"]: NamedClass(**row) for row in rows}
 
 
 def kernel_totals(db: Database) -> pd.DataFrame:

@@ -57,13 +57,10 @@ def _plain(label: str) -> str:
 
 def tokens(db: Database) -> list[TokenRow]:
     """Return the accepted tokens, the newest last."""
-    rows = db.execute(
+    rows = db.query(
         "SELECT label, created_at, last_used_at, worker_id FROM worker_tokens ORDER BY created_at"
     )
-    return [
-        TokenRow(label=label, created_at=made, last_used_at=used, worker_id=worker_id)
-        for label, made, used, worker_id in rows
-    ]
+    return [TokenRow(**row) for row in rows]
 
 
 def revoke_token(db: Database, label: str) -> None:

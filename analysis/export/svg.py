@@ -131,26 +131,24 @@ def loglog_svg(series: Series, title: str, colours: Colours = _NO_COLOURS) -> st
     x_low, x_span = _log_range([x for x, _ in flat])
     y_low, y_span = _log_range([y for _, y in flat])
     paint = _painted(points, colours)
+
+    def at_x(x: float) -> float:
+        return LEFT + (math.log10(x) - x_low) / x_span * (WIDTH - LEFT - 30)
+
+    def at_y(y: float) -> float:
+        return HEIGHT - BOTTOM - (math.log10(y) - y_low) / y_span * (HEIGHT - TOP - BOTTOM)
+
     parts = []
     for name, line in points.items():
-        places = [
-            (
-                LEFT + (math.log10(x) - x_low) / x_span * (WIDTH - LEFT - 30),
-                HEIGHT - BOTTOM - (math.log10(y) - y_low) / y_span * (HEIGHT - TOP - BOTTOM),
-                f"{decimal(x, 6)}: {decimal(y)}",
-            )
-            for x, y in line
-        ]
+        places = [(at_x(x), at_y(y), f"{decimal(x, 6)}: {decimal(y)}") for x, y in line]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in places)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{paint[name]}"/>')
         for x, y, tip in places:
             parts.append(_dot(x, y, paint[name], tip))
     for x in sorted({x for x, _ in flat}):
-        place = LEFT + (math.log10(x) - x_low) / x_span * (WIDTH - LEFT - 30)
-        parts.append(_text(place, HEIGHT - BOTTOM + 18, decimal(x, 6), anchor="middle"))
+        parts.append(_text(at_x(x), HEIGHT - BOTTOM + 18, decimal(x, 6), anchor="middle"))
     for y in (10**y_low, 10 ** (y_low + y_span)):
-        place = HEIGHT - BOTTOM - (math.log10(y) - y_low) / y_span * (HEIGHT - TOP - BOTTOM)
-        parts.append(_text(LEFT - 8, place + 4, decimal(y, 3), anchor="end"))
+        parts.append(_text(LEFT - 8, at_y(y) + 4, decimal(y, 3), anchor="end"))
     return _svg(parts, title, legend=paint)
 
 
