@@ -85,7 +85,7 @@ MEMORY = "PyTorch's counters in the clean pass, memory snapshot, nsys allocation
 MODEL = "cost model, clean pass and the GPU's peak"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Definition:
     """What one number means."""
 
@@ -295,22 +295,10 @@ _USES: Mapping[str, Mapping[str, Any]] = {
 """What is done with a number of the summary besides showing it on the run's page."""
 
 
-def _registry() -> dict[str, Definition]:
-    registry = {}
-    for key, label, unit, meaning, formula, obtained in (*_SUMMARY_ROWS, *TABLE_ROWS, *RANK_ROWS):
-        registry[key] = Definition(
-            key=key,
-            label=label,
-            unit=unit,
-            meaning=meaning,
-            formula=formula,
-            obtained=obtained,
-            **_USES.get(key, {}),
-        )
-    return registry
-
-
-DEFINITIONS: dict[str, Definition] = _registry()
+DEFINITIONS: dict[str, Definition] = {
+    row[0]: Definition(*row, **_USES.get(row[0], {}))
+    for row in (*_SUMMARY_ROWS, *TABLE_ROWS, *RANK_ROWS)
+}
 """Every definition by key, in the order of the docs."""
 
 
