@@ -8,7 +8,7 @@ https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html,
 https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +17,7 @@ from torch.nn import functional as F
 from workloads.measure.ranges import RangeFactory
 from workloads.models.llama import naive_attention
 from workloads.program import Context
-
-if TYPE_CHECKING:
-    from workloads.transformer import Params
+from workloads.transformer_params import Params
 
 
 class Attention(nn.Module):
@@ -28,7 +26,7 @@ class Attention(nn.Module):
     `splits_heads` orders the columns of `qkv` by head, so that a part of them is whole heads.
     """
 
-    def __init__(self, p: "Params", ranges: RangeFactory) -> None:
+    def __init__(self, p: Params, ranges: RangeFactory) -> None:
         super().__init__()
         self.head_dim = p.d_model // p.heads
         self.splits_heads = p.parallel == "tensor"
@@ -54,7 +52,7 @@ class Attention(nn.Module):
 class Mlp(nn.Module):
     """GELU of two matrices, or SwiGLU of three."""
 
-    def __init__(self, p: "Params") -> None:
+    def __init__(self, p: Params) -> None:
         super().__init__()
         self.up = nn.Linear(p.d_model, p.ff)
         self.gate = nn.Linear(p.d_model, p.ff) if p.mlp == "swiglu" else None
@@ -69,7 +67,7 @@ class Mlp(nn.Module):
 class Block(nn.Module):
     """One pre-norm block."""
 
-    def __init__(self, p: "Params", ranges: RangeFactory) -> None:
+    def __init__(self, p: Params, ranges: RangeFactory) -> None:
         super().__init__()
         self.ranges = ranges
         self.attention_norm = nn.LayerNorm(p.d_model)
@@ -87,7 +85,7 @@ class Block(nn.Module):
 class Gpt(nn.Module):
     """The language model: tokens [B, S] -> logits [B, S, V]."""
 
-    def __init__(self, p: "Params", ranges: RangeFactory) -> None:
+    def __init__(self, p: Params, ranges: RangeFactory) -> None:
         super().__init__()
         self.tokens = nn.Embedding(p.vocab, p.d_model)
         self.positions = nn.Embedding(p.seq_len, p.d_model)
