@@ -14,6 +14,7 @@ import pytest
 
 from app.demo.load import FOLDER
 from app.stack import free_port
+from tests.workloads.program import COMPILE_LITTLE
 
 ROOT = Path(__file__).resolve().parents[2]
 START_LIMIT_S = 120.0
@@ -33,9 +34,6 @@ STAND_STILL = """addEventListener('DOMContentLoaded', () => {
   document.head.append(style)
 })"""
 """What moves without an end is drawn sixty times a second while a journey waits."""
-
-COMPILE_LITTLE = {"TORCHINDUCTOR_VEC_ISA_OK": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-"""Settings of compiled jobs: no vector code to try out, no second process that imports PyTorch."""
 
 COUNT_PRESSES = """addEventListener('pointerdown', event => {
   if (event.isTrusted) sessionStorage.presses = 1 + Number(sessionStorage.presses ?? 0)

@@ -10,6 +10,9 @@ from typing import Any
 
 from core.config import ROOT
 
+COMPILE_LITTLE = {"TORCHINDUCTOR_VEC_ISA_OK": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+"""Settings of compiled jobs: no vector code to try out, no second process that imports PyTorch."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.workloads.program import run_program
+from tests.workloads.program import COMPILE_LITTLE, run_program
 
 SMALLEST = {
     "attention": {"mode": "forward_backward"},
@@ -115,14 +115,10 @@ def test_memory_pass_on_a_cpu_says_that_it_cannot_be_had(run, tmp_path):
     assert [w["code"] for w in done.result["warnings"]] == ["memory_history_unavailable"]
 
 
-SCALAR = {"TORCHINDUCTOR_VEC_ISA_OK": "0"}
-"""Compile no vector code: which of it this CPU can run, the compiler would try out for as long."""
-
-
 def test_compiled_decode_has_no_break_and_no_late_compilation(run, tmp_path):
     spec = {"preset": "tiny", "compile": "default"}
 
-    done = run("decode", spec=spec, out=tmp_path, **SCALAR)
+    done = run("decode", spec=spec, out=tmp_path, **COMPILE_LITTLE)
 
     assert done.result["compile"] == {
         "mode": "default", "graph_breaks": 0, "recompiles_in_measurement": 0,
@@ -134,7 +130,7 @@ def test_compiled_decode_has_no_break_and_no_late_compilation(run, tmp_path):
 def test_compilation_inside_the_measured_part_is_reported(run, tmp_path):
     spec = {"preset": "tiny", "compile": "default", "warmup": 0, "iterations": 2}
 
-    done = run("decode", spec=spec, out=tmp_path, **SCALAR)
+    done = run("decode", spec=spec, out=tmp_path, **COMPILE_LITTLE)
 
     assert done.result["compile"]["recompiles_in_measurement"] == 1
     assert "recompiled_in_measurement" in [w["code"] for w in done.result["warnings"]]
