@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from worker.hooks import warpboard_facts
-from worker.hooks.warpboard_pace import Pace
+from worker.hooks.warpboard_pace import MOST_TOGETHER, Pace
 from worker.hooks.warpboard_records import (
     CHUNK_BYTES,
     DEVICE_SHIFT,
@@ -507,26 +507,39 @@ def test_most_short_steps_make_the_hooks_call_next_to_nothing(with_torch, kind, 
     assert num_steps > 130
 
 
+def timed_of(pace, num_steps, step_us, kind_of=lambda n: "kind"):
+    """Return which of so many steps have an event."""
+    return [n for n in range(num_steps) if pace.wants_event(kind_of(n), n * step_us * 1000)]
+
+
 @pytest.mark.parametrize(
     ("step_us", "size"),
-    [
-        (100, 16),
-        (249, 16),
-        (300, 16),
-        (550, 16),
-        (1010, 8),
-        (1900, 4),
-        (2900, 4),
-        (3900, 2),
-        (4100, 1),
-    ],
+    [(100, 64), (490, 64), (600, 64), (1010, 32), (3900, 16), (7900, 8), (8100, 1)],
 )
-def test_a_group_of_short_steps_lasts_six_milliseconds(step_us, size):
-    pace = Pace(16, is_training=False)
-    timed = [n for n in range(1000) if pace.wants_event("kind", n * step_us * 1000)]
+def test_groups_of_short_steps_grow_until_they_last_some_thirty_milliseconds(step_us, size):
+    timed = timed_of(Pace(MOST_TOGETHER, is_training=False), 4000, step_us)
+    sizes = [b - a for a, b in itertools.pairwise(timed)]
 
-    assert timed[:64] == list(range(64))
-    assert {b - a for a, b in itertools.pairwise(timed[66:])} == {size}
+    assert sizes[:64] == [1] * 64
+    assert sizes[66:] == sorted(sizes[66:])
+    assert set(sizes[-20:]) == {size}
+    # A short run has samples too: none holds more than a tenth of the steps before it.
+    assert all(many == 1 or 10 * many <= at for at, many in zip(timed, sizes, strict=False))
+
+
+@pytest.mark.parametrize(
+    ("row", "most_events"), [(3, 20_000), (11, 11_000), (50, 5_000), (100, 3_000), (1000, 1_600)]
+)
+def test_groups_are_no_longer_than_rows_of_like_steps_allow(row, most_events):
+    timed = timed_of(
+        Pace(MOST_TOGETHER, is_training=False), 20_000, 500,
+        lambda n: "evaluation" if n % row == 0 else "training",
+    )  # fmt: skip
+    known = sum(b - a for a, b in itertools.pairwise(timed) if a // row == (b - 1) // row)
+    without_groups = 20_000 * (row - 1) / row
+
+    assert known > 0.85 * without_groups
+    assert len(timed) <= most_events
 
 
 def test_a_long_step_ends_a_group_and_another_kind_begins_none():
@@ -694,4 +707,49 @@ def test_a_record_of_counted_steps_holds_no_more_than_a_group_has(tmp_path):
         (1, 0, LEFT_OUT | GRAD, 200), (2, 7, 0, 200), (1, 0, LEFT_OUT | GRAD, 300), (2, 7, 0, 300),
         (1, 0, LEFT_OUT | GRAD, 400), (2, 7, 0, 400),
     ]  # fmt: skip
-    assert [r.size for r in capped] == [5] * 16
+    assert [r.size for r in capped] == [5] * MOST_TOGETHER
+
+
+@pytest.mark.parametrize("how", ["goes on", "dies", "forks", "never"])
+def test_the_first_of_several_captured_processes_waits_for_the_others_but_not_for_ever(
+    tmp_path, how
+):
+    script = """
+import os, signal, sys, time
+import warpboard_session
+captures = warpboard_session.sibling("warpboard_captures")
+how, folder = sys.argv[1:]
+captures.MAX_WAIT_S = 0.1 if how == "never" else 100.0
+ready, begun = os.pipe()
+told, tell = os.pipe()
+other = os.fork()
+if not other:
+    turn = captures.Turn(folder)
+    if how == "forks" and not os.fork():
+        signal.pause()
+    os.write(begun, b"%d" % os.getpid())
+    os.read(told, 1)
+    time.sleep(0.2)
+    print("other", flush=True)
+    if how == "dies": os.kill(os.getpid(), signal.SIGKILL)
+    if how == "never": signal.pause()
+    turn.wait()
+    os._exit(0)
+os.read(ready, 9)
+turn = captures.Turn(folder)
+os.write(tell, b"x")
+turn.wait()
+print("first", flush=True)
+os.killpg(0, signal.SIGKILL)
+"""
+    records = tmp_path / "records"
+    records.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", script, how, str(records)],
+        env={**os.environ, "PYTHONPATH": str(HOOKS)},
+        capture_output=True, text=True, timeout=60, check=False, start_new_session=True,
+    )  # fmt: skip
+
+    words = done.stdout.split()
+    assert "first" in words, done.stderr
+    assert how == "never" or words == ["other", "first"]

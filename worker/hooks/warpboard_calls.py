@@ -14,7 +14,6 @@ from warpboard_records import (
     LEFT_OUT,
     OPTIMIZER,
     RAISED,
-    UNKNOWN,
 )
 from warpboard_session import HOOK, TABLE, clock_ns, get_ident
 
@@ -143,7 +142,7 @@ def make_count(entry):
 def make_timed(entry, number, table, key):
     """Return what makes a call of an entry and writes it down."""
     session, call, ref = entry.session, entry.call, entry.ref
-    pace, rows, stamps = session.pace, session.rows, session.stamps
+    pace = session.pace
     tables, inside, outside = session.tables, session.inside, session.outside
     generation, thread = pace.generation, session.thread
     torch, is_grad_enabled = session.torch, session.torch.is_grad_enabled
@@ -152,10 +151,10 @@ def make_timed(entry, number, table, key):
     graph_task, no_task = session.graph_task, -1
     is_mode_on, tracing_state = session.is_mode_on, torch._C._get_tracing_state
     counts_steps = session.num_steps > 0
-    record, state = None, 0
+    record = None
 
     def timed(*args, **kwargs):
-        nonlocal record, state
+        nonlocal record
         owner = ref()
         if pace.generation is not generation:  # a forked child, or the program has such hooks too
             table.pop(key, None)
@@ -205,7 +204,7 @@ def make_timed(entry, number, table, key):
                 else:
                     pace.begin_group(kind, start_ns)
                     if record is None:
-                        record, state = session.recorder(number, owner)
+                        record = session.recorder(number, owner)
                     event = record()
             result = call(owner, *args, **kwargs)
             end_ns = clock_ns()
@@ -216,16 +215,9 @@ def make_timed(entry, number, table, key):
         finally:
             if pace.generation is generation:
                 tables[TABLE] = outside
-                if event is None:
-                    row = CALL, flags, number, 0, size, start_ns, end_ns, UNKNOWN, UNKNOWN
-                else:
-                    if pace.times_end and not is_part:
-                        end_event = record()
-                    stamps.append((len(rows), event, end_event, pace.size))
-                    row = CALL, flags, number, state, size, start_ns, end_ns, UNKNOWN, UNKNOWN
-                rows.append(row)
-                if end_ns > pace.next_flush_ns:
-                    session.flush(end_ns)
+                if event is not None and pace.times_end and not is_part:
+                    end_event = record()
+                session.write(CALL, flags, number, size, start_ns, end_ns, event, end_event)
                 if pace.left and not is_part and may_count(session):
                     pace.entry, pace.numel, pace.with_grad = entry, size, flags & GRAD > 0
             else:
@@ -313,7 +305,7 @@ class StepEnd:
             return
         event, now_ns = None, clock_ns()
         if pace.times_end and pace.on_gpu:
-            event = session.recorder(number, optimizer)[0]()
+            event = session.recorder(number, optimizer)()
         session.write(OPTIMIZER, 0, number, 0, now_ns, now_ns, event, None)
         pace.is_training = pace.is_between = True
         pace.since_anchor, pace.anchor_id = 0, id(optimizer)

@@ -4,12 +4,23 @@ Ranges around steps and their parts, the switch of the profiler that listens, th
 the PyTorch profiler. Standard library and the program's own torch only; Python 3.8 and newer.
 """
 
+import contextlib
 import os
+import time
 
 from warpboard_session import is_wrapper
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
 MAX_BLOCKS = 256
 """Modules inside the outermost one that get a range of their own."""
+CAPTURING = "capturing-"
+"""Files of the processes that are captured, locked by each as long as it is."""
+MAX_WAIT_S = 10.0
+"""So long does a process wait for the others, and as long again as its own steps took."""
 
 
 def make_capture(session):
@@ -189,9 +200,12 @@ class NsysCapture(RangeCapture):
         super().__init__(session)
         self.nvtx = None
         self.seen = set()
-        self.range = self.whole = None
+        self.range = self.whole = self.turn = None
 
     def start(self):
+        if self.torch.cuda.is_initialized():
+            with contextlib.suppress(Exception):
+                self.turn = Turn(self.session.folder)
         switch_cuda_profiler(self.torch, on=True)
         nvtx = self.torch.cuda.nvtx
         try:
@@ -206,6 +220,9 @@ class NsysCapture(RangeCapture):
         if self.whole is not None:
             self.nvtx.range_end(self.whole)
             self.whole = None
+        if self.turn is not None:
+            self.torch.cuda.synchronize()
+            self.turn.wait()
         switch_cuda_profiler(self.torch, on=False)
 
     # A step may begin inside a range of the program's own and end outside of it, or the other way
@@ -226,6 +243,40 @@ class NsysCapture(RangeCapture):
     def pop(self, name):
         if self.nvtx is not None:
             self.nvtx.range_pop()
+
+
+class Turn:
+    """One process among those that a profiler listens to: the first to stop it ends it for all.
+
+    Each locks a file of its own while it is captured. The lock goes with the process, however that
+    ends, and a forked child has none.
+    """
+
+    def __init__(self, folder):
+        self.folder, self.began_s = folder, time.monotonic()
+        path = os.path.join(folder, f"{CAPTURING}{os.getpid()}")
+        self.file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.lockf(self.file, fcntl.LOCK_EX)
+
+    def wait(self):
+        """Wait until no other process is captured any more, but not for ever."""
+        os.close(self.file)
+        now_s = time.monotonic()
+        until_s = now_s + MAX_WAIT_S + (now_s - self.began_s)
+        while time.monotonic() < until_s and any(map(self._is_held, os.listdir(self.folder))):
+            time.sleep(0.01)
+
+    def _is_held(self, name):
+        if not name.startswith(CAPTURING):
+            return False
+        try:
+            with open(os.path.join(self.folder, name), "rb") as file:
+                fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
 
 
 def switch_cuda_profiler(torch, on):

@@ -44,8 +44,7 @@ def _before_exit(session):
     def _exit(status):
         with contextlib.suppress(Exception):
             if session.records is not None:
-                session.flush(time.perf_counter_ns())
-            session.read_events()
+                session.look(time.perf_counter_ns())
         leave(status)
 
     _exit.__wrapped__ = leave

@@ -5,10 +5,14 @@ Standard library only; Python 3.8 and newer.
 
 import itertools
 
-SHORT_NS = 4_000_000
+SHORT_NS = 8_000_000
 """An event is dear to steps shorter than this: those of one kind in a row are timed together."""
-GROUP_NS, MOST_TOGETHER = 6_000_000, 16
+GROUP_NS, MOST_TOGETHER = 32_000_000, 64
 """So long is a group, and of so many steps at most: its one or two events cost some 0.2 % of it."""
+FIRST_TOGETHER, NUM_ALIKE = 4, 16
+"""Groups grow from so many steps, twofold after so many of a size: a short run has samples too."""
+MOST_LOST = 8
+"""One in so many steps may be in a group that something else ends too soon, whose time is lost."""
 NUM_SINGLE = 64
 """The first short steps are timed one by one, as are all where few are asked for."""
 GAPS = (2, 1, 3, 2, 2)
@@ -20,9 +24,9 @@ class Pace:
 
     __slots__ = (
         "anchor", "anchor_id", "began_ns", "entry", "first_ns", "from_ns", "gaps", "generation",
-        "gpu_step_ns", "is_between", "is_open", "is_training", "key", "left", "most",
-        "next_flush_ns", "num_calls", "num_light", "num_short", "numel", "on_gpu", "root",
-        "settle", "since_anchor", "size", "times_end", "until_end", "with_grad",
+        "gpu_step_ns", "is_between", "is_open", "is_training", "key", "left", "limit", "most",
+        "next_look_ns", "num_calls", "num_kept", "num_light", "num_lost", "num_short", "numel",
+        "on_gpu", "root", "settle", "since_anchor", "size", "times_end", "until_end", "with_grad",
     )  # fmt: skip
 
     def __init__(self, most, *, is_training, settle=None):
@@ -36,7 +40,7 @@ class Pace:
         """Start anew, in a forked child: what was made for its parent is not of this generation."""
         self.generation = object()
         self.on_gpu = False
-        self.next_flush_ns = 0
+        self.next_look_ns = 0
         self.is_training = is_training
         self.anchor = self.anchor_id = None
         "Number (and id) of the optimizer whose steps end training steps."
@@ -70,6 +74,10 @@ class Pace:
         self.gpu_step_ns = 0
         "What a step took the GPU: the host may be far ahead of it."
         self.num_short = 0
+        self.limit = min(FIRST_TOGETHER, self.most or 1)
+        "Steps of a group at most, for now."
+        self.num_kept = self.num_lost = 0
+        "Steps in groups whose time is known, and in others, since the limit is what it is."
         self.until_end = 1
         self.gaps = itertools.cycle(GAPS)
 
@@ -90,6 +98,8 @@ class Pace:
         took_ns = max(now_ns - self.began_ns, self.gpu_step_ns)
         is_short = took_ns < SHORT_NS and self.most is not None
         mean_ns = GROUP_NS
+        if self.num_short > NUM_SINGLE:
+            self._learn(self.size - self.left, is_whole=key == self.key)
         if key == self.key:
             mean_ns = max(self._mean_ns(now_ns), self.gpu_step_ns)
         self.key = key
@@ -100,13 +110,27 @@ class Pace:
         if is_short:
             self.num_short += 1
             if self.num_short > NUM_SINGLE:
-                while 2 * self.size <= self.most and self.size * mean_ns < GROUP_NS:
+                while 2 * self.size <= self.limit and self.size * mean_ns < GROUP_NS:
                     self.size *= 2
             self.until_end -= 1
             self.times_end = self.until_end <= 0
             if self.times_end:
                 self.until_end = next(self.gaps)
         self.left = self.size - 1
+
+    def _learn(self, num_steps, *, is_whole):
+        """Let groups become as long as the rows of like steps that the program makes allow."""
+        if is_whole:
+            self.num_kept += num_steps
+        else:  # the last of a row has no step after it, in a group or not
+            self.num_lost += num_steps - 1
+        if MOST_LOST * self.num_lost > self.num_kept + self.num_lost:
+            self._set_limit(max(1, self.limit // 2))
+        elif self.num_kept >= NUM_ALIKE * self.limit:
+            self._set_limit(min(2 * self.limit, self.most))
+
+    def _set_limit(self, limit):
+        self.limit, self.num_kept, self.num_lost = limit, 0, 0
 
     def _mean_ns(self, now_ns):
         return (now_ns - self.first_ns) // (self.size - self.left) + 1

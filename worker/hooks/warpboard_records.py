@@ -46,21 +46,17 @@ class Records:
         self._base, self._offset = 0, CHUNK_BYTES
         self.num_records = 0
 
-    def add(self, rows):
-        """Write records; return where each is, for `fill`, or None where there was no room."""
-        places = []
-        for row in rows:
-            at = self._offset
-            if at == CHUNK_BYTES:
-                if not self._grow():
-                    places.append(None)
-                    continue
-                at = 0
-            PACK_INTO(self._map, at, *row)
-            places.append((self._map, at))
-            self._offset = at + RECORD.size
-            self.num_records += 1
-        return places
+    def add(self, *row):
+        """Write a record; return where it is, for `fill`, or None where there was no room."""
+        at = self._offset
+        if at == CHUNK_BYTES:
+            if not self._grow():
+                return None
+            at = 0
+        PACK_INTO(self._map, at, *row)
+        self._offset = at + RECORD.size
+        self.num_records += 1
+        return self._map, at
 
     def _grow(self):
         if self.num_records >= MAX_RECORDS:

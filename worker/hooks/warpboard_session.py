@@ -35,10 +35,6 @@ HOOK = 0x57415250
 """Our key in PyTorch's tables of hooks, far from the numbers that it hands out."""
 MAX_TURNS = 128
 """Steps of other optimizers between two of one that takes turns with them."""
-FLUSH_EVERY_NS, FLUSH_FIRST_NS = 25_000_000, 5_000_000
-"""Records of short steps are written together: code that runs once a step runs out of cold caches,
-at a multiple of what a loop of it costs. The first ones sooner: a signal may end the program."""
-NUM_FIRST = 256
 READ_EVERY_NS = 250_000_000
 """Events are read this often, so that most steps read none."""
 TABLE = "_global_forward_pre_hooks"
@@ -66,7 +62,6 @@ class Session:
         self.torch = None
         self.tables = {TABLE: None}
         self.inside = self.outside = None
-        self.rows, self.stamps = [], []
         self.names = {}
         "id of a module or optimizer -> number"
         self.entries = {}
@@ -78,10 +73,6 @@ class Session:
         self._reset()
 
     def _reset(self):
-        self.rows.clear()
-        self.stamps.clear()
-        """(place among the rows, start event, end event or None, steps of the group that begins;
-        0: none does)"""
         for table in (self.names, self.entries, self.owners, self.spare):
             table.clear()
         self.num_names = 0
@@ -92,7 +83,6 @@ class Session:
         self.call = None
         self.events = None
         self.recorders = {}
-        self.next_read_ns = 0
         self.anchor_alive = None
         self.others = set()
         self.is_marked = False
@@ -300,7 +290,7 @@ class Session:
         if self.is_timed and not is_inner and self.uses_gpu():
             size = 0 if self.pace.is_training and with_grad else self.size_of(args, kwargs)
             if self.pace.wants_event((number, flags, size), start_ns):
-                event = self.recorder(number, module)[0]()
+                event = self.recorder(number, module)()
             else:
                 flags |= LEFT_OUT
         self.call = number, flags, event, start_ns
@@ -314,7 +304,7 @@ class Session:
         is_part = self.pace.is_training and flags & GRAD
         end_event = None
         if event is not None and not is_part and self.pace.times_end:
-            end_event = self.recorders[number][0]()
+            end_event = self.recorders[number]()
         if result is None:
             flags |= RAISED
         size = 0 if is_part else self.size_of(args, kwargs)
@@ -342,7 +332,7 @@ class Session:
         if self.is_timed and self.uses_gpu():
             # Where no call of a module began this step, it begins where the one before ends.
             if pace.wants_event(number, now_ns) if pace.is_between else pace.times_end:
-                event = self.recorder(number, optimizer)[0]()
+                event = self.recorder(number, optimizer)()
             elif pace.is_between:
                 flags = LEFT_OUT
         self.write(OPTIMIZER, flags, number, 0, now_ns, now_ns, event, None)
@@ -370,7 +360,7 @@ class Session:
 
         Whatever else is written comes after them.
         """
-        pace, rows = self.pace, self.rows
+        pace, add = self.pace, self.records.add
         count, is_open = pace.num_light, pace.is_open
         number, flags, size = pace.key
         span = pace.from_ns, pace.began_ns, UNKNOWN, UNKNOWN
@@ -378,56 +368,47 @@ class Session:
         pace.times_end = False
         flags |= LEFT_OUT
         if not (flags & GRAD and pace.is_training):
-            rows.append((CALL, flags, number, count << DEVICE_SHIFT, size, *span))
+            add(CALL, flags, number, count << DEVICE_SHIFT, size, *span)
         else:
             flags |= PAIRS
             if count > is_open:
                 state = (count - is_open) << DEVICE_SHIFT
-                rows.append((CALL, flags, number, state, pace.anchor, *span))
+                add(CALL, flags, number, state, pace.anchor, *span)
             if is_open:
                 at = pace.began_ns
-                rows.append((CALL, flags - PAIRS, number, 0, 0, at, at, UNKNOWN, UNKNOWN))
+                add(CALL, flags - PAIRS, number, 0, 0, at, at, UNKNOWN, UNKNOWN)
         if self.num_steps:
             self.step_index += count
 
     def write(self, kind, flags, number, size, start_ns, end_ns, event, end_event):
-        """Keep one record; several are written together where steps are short."""
-        state = 0
-        if self.pace.num_light:
+        """Write one record down, and now and then look for events that are past."""
+        pace, state, num_steps = self.pace, 0, 0
+        if pace.num_light:
             self.settle()
         if event is not None:
             state = HAS_EVENTS | self.events.device_of[event] << DEVICE_SHIFT
-            begins = kind != PHASE and (kind != OPTIMIZER or self.pace.is_between)
-            num_steps = self.pace.size if begins else 0
-            self.stamps.append((len(self.rows), event, end_event, num_steps))
-        self.rows.append((kind, flags, number, state, size, start_ns, end_ns, UNKNOWN, UNKNOWN))
-        if end_ns > self.pace.next_flush_ns:
-            self.flush(end_ns)
+            begins = kind != PHASE and (kind != OPTIMIZER or pace.is_between)
+            num_steps = pace.size if begins else 0
+        add = self.records.add
+        place = add(kind, flags, number, state, size, start_ns, end_ns, UNKNOWN, UNKNOWN)
+        if event is not None:
+            self.events.pending.append((place, event, end_event, num_steps))
+        if end_ns > pace.next_look_ns:
+            self.look(end_ns)
 
-    def flush(self, now_ns):
-        """Write the records to the file's memory; now and then read the events that are past."""
+    def look(self, now_ns):
+        """Read the events that are past; seldom, how much memory is taken."""
         try:
-            self._flush(now_ns)
+            if self.pace.num_light:
+                self.settle()
+            self.pace.next_look_ns = now_ns + READ_EVERY_NS
+            self.read_events()
+            if self.records.num_records >= self.next_memory_at:
+                self.next_memory_at = 2 * self.records.num_records
+                self.say_memory()
         except Exception:
             if os.environ.get("WARPBOARD_HOOKS_DEBUG"):
                 raise
-
-    def _flush(self, now_ns):
-        if self.pace.num_light:
-            self.settle()
-        is_first = self.records.num_records < NUM_FIRST
-        self.pace.next_flush_ns = now_ns + (FLUSH_FIRST_NS if is_first else FLUSH_EVERY_NS)
-        rows, self.rows[:] = self.rows[:], []
-        stamps, self.stamps[:] = self.stamps[:], []
-        places = self.records.add(rows)
-        if stamps:
-            self.events.pending.extend((places[at], *stamp) for at, *stamp in stamps)
-        if now_ns > self.next_read_ns:
-            self.next_read_ns = now_ns + READ_EVERY_NS
-            self.read_events()
-        if self.records.num_records >= self.next_memory_at:
-            self.next_memory_at = 2 * self.records.num_records
-            self.say_memory()
 
     # -- events -----------------------------------------------------------------------------
 
@@ -444,14 +425,13 @@ class Session:
             self.events.is_capturing = is_on
 
     def recorder(self, number, owner):
-        """Return what records an event on the GPU of this module or optimizer, and its state."""
+        """Return what records an event on the GPU of this module or optimizer."""
         known = self.recorders.get(number)
         if known is None:
             device = 0
             with contextlib.suppress(Exception):
                 device = device_index_of(owner, self.torch)
-            state = HAS_EVENTS | device << DEVICE_SHIFT
-            known = self.recorders[number] = self.events.recorder(device), state
+            known = self.recorders[number] = self.events.recorder(device)
             self.recorders.setdefault(None, known)
         return known
 
@@ -461,7 +441,7 @@ class Session:
             return None
         if None not in self.recorders:
             self.recorder(None, None)
-        return self.recorders[None][0]()
+        return self.recorders[None]()
 
     def read_events(self):
         """Read the times of events that the GPU has passed; never waits."""
@@ -534,7 +514,7 @@ class Session:
         try:
             if self.capture is not None:
                 self.capture.close()
-            self.flush(clock_ns())
+            self.look(clock_ns())
             if self.pace.on_gpu:
                 self.events.read_all()
             self.say_memory()

@@ -1,7 +1,7 @@
 """Steps on a CPU with a stand-in for CUDA's events that counts what is asked of it.
 
 Arguments: kind of steps, forward passes of each, steps of a group; `calls` prints how many
-functions the hooks call in a step instead, `behind` makes what the GPU does take a million times
+functions the hooks call in a step instead, `behind` makes what the GPU does take a billion times
 longer.
 """
 
@@ -43,7 +43,7 @@ class Driver:
 
     def elapsed_ms(self, first, second):
         counts["elapsed"] += 1
-        factor = 1e6 if "behind" in sys.argv else 1
+        factor = 1e9 if "behind" in sys.argv else 1
         return factor * (self.at_ns[second] - self.at_ns[first]) / 1e6
 
     def wait(self, event):
@@ -59,7 +59,7 @@ warpboard_session.sibling("warpboard_events").make_events = lambda torch: Events
 for module in (warpboard_calls, warpboard_pace):
     module.SHORT_NS = 10**10  # on a busy machine too
 warpboard_pace.GROUP_NS = 10**12
-session.pace.most = int(sys.argv[3])
+session.pace.most = session.pace.limit = int(sys.argv[3])
 torch.cuda.is_initialized = lambda: True
 torch.cuda._initialized = True
 torch.cuda.device = contextlib.nullcontext
@@ -118,7 +118,7 @@ kind, passes = sys.argv[1], int(sys.argv[2])
 for number in range(220):
     step(kind, passes, number)
     if number % 20 == 19:
-        session.flush(time.perf_counter_ns())
+        session.look(time.perf_counter_ns())
         session.read_events()
     if number == 19:
         counts.clear()
