@@ -358,6 +358,7 @@ def trained(tmp_path_factory, warm_python):
         ("closure", 8),
         ("several_models", 11),
         ("activation_checkpoints", 9),
+        ("scaler_that_leaves_steps_out", 12),
     ],
 )
 def test_training_steps_are_those_that_the_program_makes(trained, kind, num_steps):
@@ -496,7 +497,7 @@ def test_short_steps_in_a_row_cost_an_event_each_group_and_their_times_are_those
 
 
 @pytest.mark.parametrize(
-    ("kind", "passes", "python", "c"), [("inference", 1, 2, 6), ("training", 1, 4, 4)]
+    ("kind", "passes", "python", "c"), [("inference", 1, 2, 6), ("training", 1, 2, 3)]
 )
 def test_most_short_steps_make_the_hooks_call_next_to_nothing(with_torch, kind, passes, python, c):
     script = (PROGRAMS / "counted_cuda.py").read_text()
@@ -510,6 +511,17 @@ def test_most_short_steps_make_the_hooks_call_next_to_nothing(with_torch, kind, 
 def timed_of(pace, num_steps, step_us, kind_of=lambda n: "kind"):
     """Return which of so many steps have an event."""
     return [n for n in range(num_steps) if pace.wants_event(kind_of(n), n * step_us * 1000)]
+
+
+@pytest.mark.slow
+def test_what_is_compiled_amid_counted_steps_has_the_graphs_that_it_has_without(with_torch):
+    script = (PROGRAMS / "counted_cuda.py").read_text()
+    counted, _ = with_torch(script, "training", 1, 64, "compiles")
+    timed, _ = with_torch(script, "training", 1, 1, "compiles")
+
+    counted, timed = (list(map(json.loads, text.splitlines())) for text in (counted, timed))
+    assert [was_counting for was_counting, _ in counted] == [True] * 3
+    assert [graphs for _, graphs in counted] == [graphs for _, graphs in timed]
 
 
 @pytest.mark.parametrize(
@@ -663,7 +675,7 @@ def test_short_steps_among_others_are_all_counted_and_the_times_of_groups_are_th
     steps = find_steps(process)[0]
     if kind == "training":
         own = [i for i, (what, _, _) in enumerate(done) if what == "train"]
-        part_of_steps = {"train", "extra", "failed"}
+        part_of_steps = {"train", "extra", "failed", "edited"}
     else:
         part_of_steps = {"Net", "Ema"}
         # A call that raised had an input of another size.

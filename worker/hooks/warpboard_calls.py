@@ -112,17 +112,24 @@ def make_count(entry):
         start_ns = clock_ns()
         if start_ns - pace.began_ns > SHORT_NS or entry.is_grad_enabled() is not pace.with_grad:
             return entry.full(*args, **kwargs)
-        is_part = pace.is_training and pace.with_grad
-        if not is_part:
+        is_part = pace.counts_training
+        if is_part:
+            weight = pace.weight()
+            version = pace.version + pace.num_light * pace.version_step
+            if weight is None or weight._version != version:
+                return entry.full(*args, **kwargs)
+            del weight
+        else:
             first = kwargs.get("input_ids") if kwargs else args[0] if args else None
             if type(first) is not entry.tensor or entry.is_mode_on() or entry.tracing_state():
                 return entry.full(*args, **kwargs)
             if first.numel() != pace.numel or (pace.with_grad and entry.graph_task() != -1):
                 return entry.full(*args, **kwargs)
-        pace.entry = None
         pace.began_ns = start_ns
         pace.left -= 1
         pace.num_light += 1
+        if not is_part or not pace.left:
+            pace.entry = None
         entry.tables[TABLE] = entry.inside
         try:
             return entry.call(entry.ref(), *args, **kwargs)
@@ -131,9 +138,7 @@ def make_count(entry):
                 entry.session.leave()
             else:
                 entry.tables[TABLE] = entry.outside
-                if is_part:
-                    pace.is_open, pace.is_between = True, False
-                elif pace.left:
+                if pace.left and not is_part:
                     pace.entry = entry
 
     return count
@@ -165,7 +170,7 @@ def make_timed(entry, number, table, key):
             return call_unseen(session, owner, call, args, kwargs)
         flags = GRAD if is_grad_enabled() else 0
         pace.entry = None
-        if pace.num_light:
+        if pace.is_counting:
             session.settle()
         # A training step is over with its optimizer: of its calls only the first's start tells.
         is_part = flags and pace.is_training
@@ -220,6 +225,7 @@ def make_timed(entry, number, table, key):
                 session.write(CALL, flags, number, size, start_ns, end_ns, event, end_event)
                 if pace.left and not is_part and may_count(session):
                     pace.entry, pace.numel, pace.with_grad = entry, size, flags & GRAD > 0
+                    pace.is_counting = True
             else:
                 session.leave()
         return result
@@ -272,34 +278,18 @@ def make_optimizer_hooks(session, torch):
             session.capture.end("optimizer")
         session.optimizer_stepped(optimizer)
 
-    return before, StepEnd(session, torch).count if session.is_timed else after
+    return before, make_step_end(session, torch) if session.is_timed else after
 
 
-class StepEnd:
-    """What follows a step of an optimizer: here, too, most are counted only."""
+def make_step_end(session, torch):
+    """Return what writes down that an optimizer has made a step."""
+    pace, names = session.pace, session.names
+    is_traced, compiler = trace_test(torch)
 
-    __slots__ = ("compiler", "is_traced", "names", "pace", "session")
-
-    def __init__(self, session, torch):
-        self.session, self.pace, self.names = session, session.pace, session.names
-        self.is_traced, self.compiler = trace_test(torch)
-
-    def count(self, optimizer, args, kwargs, /):
-        """End a training step that is counted, or write down that one has ended."""
-        if self.is_traced():
+    def after(optimizer, args, kwargs):
+        if is_traced() or compiler._is_compiling_flag:
             return
-        pace = self.pace
-        if pace.is_open and id(optimizer) == pace.anchor_id:
-            pace.is_open, pace.is_between = False, True
-            if pace.left:
-                pace.entry = pace.root
-        elif not self.compiler._is_compiling_flag:
-            self.write(optimizer)
-
-    def write(self, optimizer):
-        """Write down the step of the optimizer whose steps end training steps."""
-        pace, session = self.pace, self.session
-        number = self.names.get(id(optimizer), -1)
+        number = names.get(id(optimizer), -1)
         if number != pace.anchor or pace.is_between or get_ident() != session.thread:
             session.optimizer_stepped(optimizer)
             return
@@ -307,10 +297,40 @@ class StepEnd:
         if pace.times_end and pace.on_gpu:
             event = session.recorder(number, optimizer)()
         session.write(OPTIMIZER, 0, number, 0, now_ns, now_ns, event, None)
+        session.note_version(optimizer)
         pace.is_training = pace.is_between = True
         pace.since_anchor, pace.anchor_id = 0, id(optimizer)
-        if pace.left and pace.root is not None and pace.num_calls == 1 and may_count(session):
-            pace.entry, pace.with_grad = pace.root, True
+        is_plain = pace.root is not None and pace.num_calls == 1 and not pace.takes_turns
+        if pace.left and is_plain and pace.version_step > 0 and may_count(session):
+            session.count_training()
+
+    return after
+
+
+def wrap_new_optimizers(session, optimizer_class):
+    """See the steps of optimizers again where another one may make its first."""
+    patch = optimizer_class._patch_step_function
+
+    def _patch_step_function(self):
+        if session.pace.is_counting:
+            session.settle()
+        return patch(self)
+
+    optimizer_class._patch_step_function = like(_patch_step_function, patch)
+
+
+def wrap_scaler(session, scaler_class):
+    """See the steps that a gradient scaler leaves out: they are steps of the program."""
+    make_step = scaler_class.step
+    is_traced, _ = trace_test(session.torch)
+
+    def step(self, optimizer, *args, **kwargs):
+        result = make_step(self, optimizer, *args, **kwargs)
+        if not is_traced():
+            session.scaler_stepped(optimizer)
+        return result
+
+    scaler_class.step = like(step, make_step)
 
 
 def wrap_register(session, module):
@@ -340,6 +360,13 @@ def wrap_compiled(session, eval_frame):
         return called(session, module, call, *args, **kwargs)
 
     compiled.__call__ = like(__call__, call)
+    begin = eval_frame.OptimizeContext.__init__
+
+    def __init__(self, *args, **kwargs):
+        session.see_single_steps()
+        begin(self, *args, **kwargs)
+
+    eval_frame.OptimizeContext.__init__ = like(__init__, begin)
 
 
 def called(session, owner, call, *args, **kwargs):

@@ -23,10 +23,11 @@ class Pace:
     """What each step reads and writes: one small object, since it does so out of cold caches."""
 
     __slots__ = (
-        "anchor", "anchor_id", "began_ns", "entry", "first_ns", "from_ns", "gaps", "generation",
-        "gpu_step_ns", "is_between", "is_open", "is_training", "key", "left", "limit", "most",
-        "next_look_ns", "num_calls", "num_kept", "num_light", "num_lost", "num_short", "numel",
-        "on_gpu", "root", "settle", "since_anchor", "size", "times_end", "until_end", "with_grad",
+        "anchor", "anchor_id", "began_ns", "counts_training", "entry", "first_ns", "from_ns",
+        "gaps", "generation", "gpu_step_ns", "is_between", "is_counting", "is_training", "key",
+        "last_step", "left", "limit", "most", "next_look_ns", "num_calls", "num_kept", "num_light",
+        "num_lost", "num_short", "numel", "on_gpu", "root", "settle", "since_anchor", "size",
+        "takes_turns", "times_end", "until_end", "version", "version_step", "weight", "with_grad",
     )  # fmt: skip
 
     def __init__(self, most, *, is_training, settle=None):
@@ -46,6 +47,8 @@ class Pace:
         "Number (and id) of the optimizer whose steps end training steps."
         self.since_anchor = 0
         "Steps of other optimizers since its last one."
+        self.takes_turns = False
+        "Other optimizers have made steps between its own."
         self.is_between = True
         "A training step is over, and the next one has not begun."
         self.key = None
@@ -57,12 +60,19 @@ class Pace:
         self.size = 1
         self.entry = None
         "What may count the next step instead of writing it down: it is in a group, and like it."
+        self.is_counting = False
+        "Steps are only counted if they are like those of the group, until `settle` writes them."
         self.num_light = 0
         "Steps that are counted and not yet written down."
         self.from_ns = 0
         "When the last step before those began."
-        self.is_open = False
-        "The last of them is a training step whose optimizer has not made its step yet."
+        self.counts_training = False
+        "They are training steps, of an optimizer whose steps no hook sees meanwhile."
+        self.weight = self.version = None
+        """Reference to a parameter, and its version after the optimizer's last step that was seen:
+        PyTorch counts the changes of each tensor."""
+        self.version_step = self.last_step = 0
+        "By how much a step raises it, if the last two did alike; and by how much the last one did."
         self.numel, self.with_grad = 0, False
         "What a step that is counted has in common with its group."
         self.root = None
@@ -81,9 +91,15 @@ class Pace:
         self.until_end = 1
         self.gaps = itertools.cycle(GAPS)
 
+    def is_step_made(self):
+        """Tell whether each training step that is counted was followed by one of the optimizer."""
+        weight = self.weight()
+        version = self.version + self.num_light * self.version_step
+        return weight is not None and weight._version == version
+
     def wants_event(self, key, now_ns):
         """Tell whether a step that begins now is timed; the calls of modules ask this inline."""
-        if self.num_light:
+        if self.is_counting:
             self.settle()
         if self.left and key == self.key and now_ns - self.began_ns < SHORT_NS:
             self.left -= 1

@@ -95,6 +95,8 @@ class Session:
 
     def after_fork(self):
         """Start anew in a forked child: its parent's file and events are not its own."""
+        if self.pace.counts_training:
+            self._stop_counting_training()
         self._reset()
         self.pace.reset(is_training=self.is_known_training)
         if self.torch is not None:
@@ -131,7 +133,13 @@ class Session:
             before, after = calls.make_optimizer_hooks(self, torch)
             if self.capture is not None:
                 optimizer.register_optimizer_step_pre_hook(before)
-            optimizer.register_optimizer_step_post_hook(after)
+            self.after_step = after
+            self.step_key = optimizer.register_optimizer_step_post_hook(after).id
+            self.step_hooks = optimizer._global_optimizer_post_hooks
+            calls.wrap_new_optimizers(self, optimizer.Optimizer)
+            scaler = sys.modules.get("torch.amp.grad_scaler")
+            if scaler is not None:
+                calls.wrap_scaler(self, scaler.GradScaler)
         calls.wrap_module_compile(self, torch.nn.Module)
         calls.wrap_graphs(self, torch)
 
@@ -167,6 +175,8 @@ class Session:
         """
         if self.outside is self.inside:
             return
+        if self.pace.is_counting:
+            self.settle()
         is_outside = self.is_outside()
         self.pace.generation = object()
         self.pace.entry = None
@@ -280,6 +290,8 @@ class Session:
         with_grad = self.is_grad_enabled()
         if with_grad and self.graph_task() != -1:
             return False
+        if self.pace.is_counting:
+            self.settle()
         self.pace.entry = self.pace.root = None
         is_inner = self.pace.is_training and with_grad and not self.pace.is_between
         if not self.is_marked:
@@ -325,7 +337,8 @@ class Session:
             pace.anchor_id = id(optimizer)
         else:
             pace.since_anchor += 1
-            if self._is_anchor_gone():
+            pace.takes_turns = not self._is_anchor_gone()
+            if not pace.takes_turns:
                 pace.anchor, self.anchor_alive = number, weakref.ref(optimizer)
                 pace.since_anchor = 0
         flags, event, now_ns = 0, None, clock_ns()
@@ -345,6 +358,15 @@ class Session:
                 self.step_begins()
             pace.is_between = True
 
+    def scaler_stepped(self, optimizer):
+        """End the step of an optimizer that a gradient scaler left out: gradients overflowed."""
+        pace = self.pace
+        if pace.counts_training and not pace.is_step_made():
+            self.settle()
+        is_open = not (pace.counts_training or pace.is_between)
+        if is_open and pace.anchor in (None, self.names.get(id(optimizer))):
+            self.optimizer_stepped(optimizer)
+
     def _is_anchor_gone(self):
         """Tell whether the optimizer whose steps end training steps makes none any more.
 
@@ -355,35 +377,81 @@ class Session:
             return True
         return self.pace.since_anchor > 0 and self.anchor_alive() is None
 
+    def note_version(self, optimizer):
+        """Note how far a step of the optimizer has raised the version of one of its parameters."""
+        pace = self.pace
+        weight = pace.weight() if pace.weight is not None else None
+        if weight is None or id(optimizer) != pace.anchor_id:
+            own = [p for group in optimizer.param_groups for p in group["params"]]
+            weight = next((p for p in own if p.grad is not None), None)
+            pace.version, pace.version_step, pace.last_step = None, 0, 0
+            pace.weight = None if weight is None else weakref.ref(weight)
+        if weight is not None:
+            version = weight._version
+            if pace.version is not None:  # twice the same: the program may change it too
+                raised, before = version - pace.version, pace.last_step
+                pace.version_step = raised if raised == before else 0
+                pace.last_step = raised
+            pace.version = version
+
+    def count_training(self):
+        """Let training steps be counted by the calls of their module alone.
+
+        Each is followed by one step of the optimizer, as the version of a parameter shows.
+        """
+        pace = self.pace
+        pace.entry, pace.with_grad, pace.is_counting = pace.root, True, True
+        pace.counts_training = True
+        self.step_hooks.pop(self.step_key, None)
+
+    def see_single_steps(self):
+        """Count no steps for a while: what is compiled now must find the hooks that it finds later.
+
+        A graph that was compiled while a hook was away would be made again when it is back.
+        """
+        if self.pace.is_counting:
+            self.settle()
+        self.pace.left = self.pace.num_short = 0
+
+    def _stop_counting_training(self):
+        """See each step of each optimizer again; return how many its version tells of."""
+        pace = self.pace
+        weight, before = pace.weight(), pace.version
+        pace.counts_training, pace.version = False, None
+        self.step_hooks[self.step_key] = self.after_step
+        if weight is None:
+            return pace.num_light
+        return max(0, weight._version - before) // pace.version_step
+
     def settle(self):
         """Write down the steps that were only counted, as one record.
 
         Whatever else is written comes after them.
         """
         pace, add = self.pace, self.records.add
-        count, is_open = pace.num_light, pace.is_open
+        count, is_training = pace.num_light, pace.counts_training
+        num_made = self._stop_counting_training() if is_training else count
         number, flags, size = pace.key
-        span = pace.from_ns, pace.began_ns, UNKNOWN, UNKNOWN
-        pace.num_light, pace.is_open, pace.from_ns = 0, False, pace.began_ns
-        pace.times_end = False
+        at, span = pace.began_ns, (pace.from_ns, pace.began_ns, UNKNOWN, UNKNOWN)
+        pace.is_counting, pace.num_light, pace.from_ns, pace.entry = False, 0, at, None
+        if count:
+            pace.times_end = False
         flags |= LEFT_OUT
-        if not (flags & GRAD and pace.is_training):
-            add(CALL, flags, number, count << DEVICE_SHIFT, size, *span)
-        else:
-            flags |= PAIRS
-            if count > is_open:
-                state = (count - is_open) << DEVICE_SHIFT
-                add(CALL, flags, number, state, pace.anchor, *span)
-            if is_open:
-                at = pace.began_ns
-                add(CALL, flags - PAIRS, number, 0, 0, at, at, UNKNOWN, UNKNOWN)
+        num_whole = min(count, num_made)
+        if num_whole and not is_training:
+            add(CALL, flags, number, num_whole << DEVICE_SHIFT, size, *span)
+        elif num_whole:
+            add(CALL, flags | PAIRS, number, num_whole << DEVICE_SHIFT, pace.anchor, *span)
+        if count > num_whole:
+            pace.is_between = False
+            add(CALL, flags, number, 0, 0, at, at, UNKNOWN, UNKNOWN)
         if self.num_steps:
             self.step_index += count
 
     def write(self, kind, flags, number, size, start_ns, end_ns, event, end_event):
         """Write one record down, and now and then look for events that are past."""
         pace, state, num_steps = self.pace, 0, 0
-        if pace.num_light:
+        if pace.is_counting:
             self.settle()
         if event is not None:
             state = HAS_EVENTS | self.events.device_of[event] << DEVICE_SHIFT
@@ -399,7 +467,7 @@ class Session:
     def look(self, now_ns):
         """Read the events that are past; seldom, how much memory is taken."""
         try:
-            if self.pace.num_light:
+            if self.pace.is_counting:
                 self.settle()
             self.pace.next_look_ns = now_ns + READ_EVERY_NS
             self.read_events()

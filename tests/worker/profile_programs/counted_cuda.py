@@ -1,8 +1,8 @@
 """Steps on a CPU with a stand-in for CUDA's events that counts what is asked of it.
 
 Arguments: kind of steps, forward passes of each, steps of a group; `calls` prints how many
-functions the hooks call in a step instead, `behind` makes what the GPU does take a billion times
-longer.
+functions the hooks call in a step instead, `compiles` which graphs come of what is compiled amid
+steps, `behind` makes what the GPU does take a billion times longer.
 """
 
 import collections
@@ -114,6 +114,30 @@ def count_calls(kind, passes):
     print(json.dumps(steps.most_common(1)[0]))
 
 
+def compile_parts():
+    """Compile the optimizer's step, a whole step, the model, amid steps; print what was counted."""
+    from torch._dynamo.utils import counters
+
+    for part in (
+        optimizer.step,
+        lambda: step("training", 1, 0),
+        lambda: net(x).sum(),
+    ):
+        for _ in range(80):
+            step("training", 1, 0)
+        was_counting = session.pace.counts_training
+        compiled = torch.compile(part, backend="eager")
+        for _ in range(3):
+            net(x).sum().backward()
+            compiled()
+            optimizer.step()
+            optimizer.zero_grad()
+        kept = {k: counters[k] for k in ("stats", "graph_break", "frames")}
+        print(json.dumps([was_counting, kept], sort_keys=True))
+        counters.clear()
+        torch._dynamo.reset()
+
+
 kind, passes = sys.argv[1], int(sys.argv[2])
 for number in range(220):
     step(kind, passes, number)
@@ -122,6 +146,9 @@ for number in range(220):
         session.read_events()
     if number == 19:
         counts.clear()
+if "compiles" in sys.argv:
+    compile_parts()
+    sys.exit()
 if "calls" in sys.argv:
     count_calls(kind, passes)
     sys.exit()

@@ -95,6 +95,18 @@ def several_models():
         optimizer.step()
 
 
+def scaler_that_leaves_steps_out():
+    net = make_net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu")
+    for number in range(12):
+        loss = net(torch.ones(2, 8)).sum() * (float("inf") if number % 4 == 0 else 1.0)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+
 KINDS = (
     new_optimizer_for_each_fold,
     two_optimizers_that_are_kept,
@@ -102,6 +114,7 @@ KINDS = (
     closure,
     activation_checkpoints,
     several_models,
+    scaler_that_leaves_steps_out,
 )
 for kind in KINDS:
     if not (child := os.fork()):

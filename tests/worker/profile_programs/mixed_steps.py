@@ -68,6 +68,7 @@ class Ema(Net):
 chance = random.Random(int(sys.argv[1]))
 net, ema = Net(), Ema()
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**60)
 done = []
 
 
@@ -78,6 +79,16 @@ def train(calls):
     optimizer.step()
     optimizer.zero_grad()
     done.append(("train", calls, began_ns))
+
+
+def leave_out():
+    """Make a step that a gradient scaler leaves out."""
+    began_ns = time.perf_counter_ns()
+    scaler.scale(net(torch.ones(2, 4)).sum() * float("inf")).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+    done.append(("train", 1, began_ns))
 
 
 def evaluate(model, count, size):
@@ -102,7 +113,7 @@ for _ in range(120):
             train(1)
         else:
             evaluate(net, 1, 2)
-    what = chance.randrange(7)
+    what = chance.randrange(9)
     if what == 0 and trains:
         for _ in range(chance.choice((1, 5))):
             train(3)
@@ -119,4 +130,10 @@ for _ in range(120):
     elif what == 6 and trains:
         net(torch.ones(2, 4))
         done.append(("extra", 1, time.perf_counter_ns()))
+    elif what == 7 and trains:
+        leave_out()
+    elif what == 8 and trains:
+        with torch.no_grad():
+            net.inner.weight.clamp_(-1, 1)
+        done.append(("edited", 0, time.perf_counter_ns()))
 print(json.dumps(done))
