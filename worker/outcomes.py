@@ -179,8 +179,8 @@ def _judge_tool(result: ProcessResult, text: str, tool: str | None) -> Outcome:
         return Outcome(code=_C.OK)
     if tool is not None and _TOOL_LOST.search(text):
         return Outcome(code=_C.TOOL_CRASHED, message=_crash_message(result, text, tool))
-    words = _line_of(_LAST_WORDS, text) if _LAST_WORDS.search(text) else _last_line(text)
-    message = f"the program gave its result, then {_how_ended(result.returncode)}: {words}"
+    how = f"{_how_ended(result.returncode)}: {_last_words(text)}"
+    message = f"the program gave its result, then {how}"
     return Outcome(code=_C.OK, message=message)
 
 
@@ -193,6 +193,10 @@ def _how_ended(returncode: int | None) -> str:
     if returncode < 0:
         return f"was ended by {name or f'signal {number}'}"
     return f"ended with code {returncode}" + (f" (128 + {name})" if name else "")
+
+
+def _last_words(text: str) -> str:
+    return _line_of(_LAST_WORDS, text) if _LAST_WORDS.search(text) else _last_line(text)
 
 
 def _last_line(text: str) -> str:
@@ -235,6 +239,8 @@ def _judge_failure(
     if workload_result is None and result.returncode == 0 and tool is None:
         return Outcome(code=_C.WORKLOAD_FAILED, message="the program ended without a result line")
     message = reported.strip() or _last_error_line(text) or f"exit code {result.returncode}"
+    if result.returncode is not None and result.returncode < 0 and not reported.strip():
+        message = f"the program {_how_ended(result.returncode)}: {_last_words(text)}"
     return Outcome(code=_C.WORKLOAD_FAILED, message=message)
 
 

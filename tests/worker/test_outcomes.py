@@ -70,6 +70,21 @@ def test_failure_of_the_program_is_told_from_its_words(text: str, code: str) -> 
     assert of(text).code == code
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("some.py:3: UserWarning: old\n  warnings.warn(", "its last line was 'warnings.warn('"),
+        ("terminate called after throwing\n  what():  no", "terminate called after throwing"),
+        ("", "it said nothing"),
+    ],
+)
+def test_a_program_that_a_signal_ended_is_said_to_be(text: str, words: str) -> None:
+    outcome = of(text, returncode=-11)
+
+    assert outcome.code == "workload_failed"
+    assert outcome.message == f"the program was ended by SIGSEGV: {words}"
+
+
 def test_size_and_place_of_an_exhausted_memory_are_read() -> None:
     device = of("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has")
     host = of("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes.")
