@@ -24,6 +24,7 @@ from worker.hooks.warpboard_records import (
     RAISED,
     RECORD,
 )
+from worker.profile.latency import step_latency
 from worker.profile.records import load_processes
 from worker.profile.steps import Steps, find_steps, phase_times
 
@@ -410,6 +411,30 @@ def test_forked_children_keep_records_of_their_own_and_loader_workers_none(with_
     _, processes = with_torch(script)
 
     assert sorted(len(p.records) for p in processes) == [3, 4]
+
+
+def test_calls_that_other_threads_make_are_said_to_be_missing(with_torch):
+    _, [process] = with_torch("""
+import threading, torch
+net = torch.nn.Linear(4, 4)
+def infer(count):
+    with torch.no_grad():
+        for _ in range(count): net(torch.ones(2, 4))
+for count in (8, 20):
+    thread = threading.Thread(target=infer, args=(count,))
+    thread.start()
+    thread.join()
+    infer(3)
+""")
+
+    kinds = find_steps(process)
+    options = {"wanted": "step to step", "num_skipped": 0, "num_steps": 0}
+    _, warnings = step_latency(kinds, process, **options)
+    # An operating system may give the second thread the number of the first.
+    missing = process.facts["calls_elsewhere"]
+    assert missing in (6, 26) and len(kinds[0]) + missing == 34
+    assert [w["code"] for w in warnings if "thread" in w["message"]] == ["calls_elsewhere"]
+    assert f"at least {missing}" in str(warnings)
 
 
 def test_marked_steps_come_before_those_that_are_found(with_torch):

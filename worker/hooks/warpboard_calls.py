@@ -166,7 +166,9 @@ def make_timed(entry, number, table, key):
             return session.around(owner, call, owner, *args, **kwargs)
         if tables[TABLE] is inside:
             return call(owner, *args, **kwargs)
-        if get_ident() != thread or compiler._is_compiling_flag or tracing_state():
+        is_elsewhere = get_ident() != thread
+        session.num_elsewhere += is_elsewhere
+        if is_elsewhere or compiler._is_compiling_flag or tracing_state():
             return call_unseen(session, owner, call, args, kwargs)
         flags = GRAD if is_grad_enabled() else 0
         pace.entry = None

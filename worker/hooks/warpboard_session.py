@@ -80,6 +80,8 @@ class Session:
         self.records = None
         self.is_off = False
         self.thread = None
+        self.num_elsewhere = 0
+        "Calls that other threads than the first one to call a module have made, as far as seen."
         self.call = None
         self.events = None
         self.recorders = {}
@@ -286,6 +288,7 @@ class Session:
         if number is None:
             number = self.name_of(module)
         if number < 0 or get_ident() != self.thread:
+            self.num_elsewhere += number >= 0
             return False
         with_grad = self.is_grad_enabled()
         if with_grad and self.graph_task() != -1:
@@ -586,6 +589,8 @@ class Session:
             if self.pace.on_gpu:
                 self.events.read_all()
             self.say_memory()
+            if self.num_elsewhere:
+                self.records.say(calls_elsewhere=self.num_elsewhere)
             if self.torch is not _NoTorch:
                 facts = sibling("warpboard_facts")
                 self.records.say(

@@ -45,6 +45,8 @@ def step_latency(
         warnings.append(_much_between(alone, to_next))
     if num_together > 1 and chosen == TO_NEXT:
         warnings.append(_in_groups(len(to_next), num_together))
+    if 10 * rank0.facts.get("calls_elsewhere", 0) > len(main) and main.kind == "inference":
+        warnings.append(_elsewhere(rank0.facts["calls_elsewhere"], len(main)))
     if len(main) - first < max(num_steps, 1):
         warnings.append(_too_few(len(main), first, num_steps))
     return found, warnings
@@ -57,6 +59,14 @@ def _in_groups(num_samples: int, num_together: int) -> dict[str, str]:
         "than single steps. `--latency alone` times every step"
     )
     return {"code": "steps_in_groups", "message": message}
+
+
+def _elsewhere(num_calls: int, num_steps: int) -> dict[str, str]:
+    message = (
+        f"calls by other threads than the first one that called a model, at least {num_calls}, are "
+        f"not among the {num_steps} steps: the time between these may be theirs"
+    )
+    return {"code": "calls_elsewhere", "message": message}
 
 
 def _too_few(num_made: int, num_skipped: int, num_wanted: int) -> dict[str, str]:

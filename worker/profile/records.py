@@ -36,7 +36,7 @@ MAX_FACTS_BYTES = 4 << 20
 """Of one process; the hooks write some hundred for each of 4096 names at most."""
 MAX_FACTS_OF_ALL_BYTES = 64 << 20
 _FACTS: dict[str, type] = {
-    **dict.fromkeys(("pid", "rank", "world_size", "captured"), int),
+    **dict.fromkeys(("pid", "rank", "world_size", "captured", "calls_elsewhere"), int),
     **dict.fromkeys(("environment", "device", "memory"), dict),
     **{"stopped": bool, "refused": str},
 }
