@@ -1,10 +1,9 @@
-"""What the hooks of `warpboard profile` cost a step: `python -m bench.hook_overhead`.
+"""What the hooks of `warpboard profile` cost a step: `python -m bench.hook_overhead --device cuda`.
 
-Calls of one module with and without the hook take turns in one process, in short blocks; the cost
-is the median of the differences between neighbouring blocks' fastest calls. Of a call that takes
-about a millisecond, and of one that takes next to nothing. Run it with a Python that has torch.
-`--training` adds an optimizer. `--device cuda` puts the module on the GPU: events are then recorded
-around each call, and a block's time is that until the GPU has ended it, since calls return before.
+Blocks of steps with and without the hooks take turns in one process, and each step is timed by the
+host's clock, which is what short steps wait for. The cost is given for each kind of step: those
+that are only counted, and those with one or two CUDA events. `--training` adds an optimizer. Run it
+with a Python that has torch. `bench/profile_overhead` measures whole programs by their own timers.
 """
 
 import argparse
@@ -14,14 +13,17 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 HOOKS = Path(__file__).resolve().parents[1] / "worker" / "hooks"
-BLOCK_S = 0.01
-GPU_BLOCK_S = 0.1
-"""Groups of steps, and what is written every 25 ms, run their course several times in it."""
+BLOCK_S, LEAST_STEPS = 0.2, 160
+NUM_LEFT_OUT = 70
+"""Steps after the hooks are back, in which groups form again."""
+NUM_WARM_UP = 2500
+"""Until groups of steps of 1 ms are as long as they become."""
 
 
 def main() -> None:
@@ -32,135 +34,162 @@ def main() -> None:
             hooks = str(_arguments().hooks)
             env = {**os.environ, "WARPBOARD_PROFILE": settings, "PYTHONPATH": hooks}
             sys.exit(os.spawnve(os.P_WAIT, sys.executable, [sys.executable, *sys.argv], env))
-    args = _arguments()
-    is_gpu = args.device == "cuda"
-    for size in (8, _size_of_a_millisecond(args.device)):
-        step = _step(size, args.device, training=args.training)
-        plain_us, cost_us = _cost(step, args.pairs, is_gpu=is_gpu)
-        print(
-            f"step of {plain_us:8.1f} us: hooks cost {cost_us:5.2f} us "
-            f"({cost_us / plain_us:.2%} of it, {cost_us / 1000:.2%} of a 1 ms step)"
-        )
+    Measurement(_arguments()).run()
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=100)
     parser.add_argument("--training", action="store_true")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--step-us", type=float, default=1000.0)
+    parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--hooks", type=Path, default=HOOKS, help="folder of another version's")
     return parser.parse_args()
 
 
-class Step(NamedTuple):
-    """What is called, and the module whose calls the hooks see."""
+class Measurement:
+    """Steps of one module of as many layers as `--step-us` asks for."""
 
-    call: Callable[[], Any]
-    module: Any
-
-
-def _step(size: int, device: str, *, training: bool) -> Step:
-    """Return a step: wider by `size` on a CPU, of more layers on a GPU, which launches bound."""
-    import torch
-
-    torch.set_num_threads(1)
-    width, depth = (size, 1) if device == "cpu" else (256, size)
-    layers = [torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.ReLU())] * depth
-    net = torch.nn.Sequential(*layers).to(device)
-    x = torch.randn(64, width, device=device)
-    if not training:
-        return Step(lambda: net(x), net)
-    optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)
-
-    def step() -> None:
-        net(x).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return Step(step, net)
-
-
-def _size_of_a_millisecond(device: str) -> int:
-    sizes = (128, 256, 384, 512, 768, 1024, 1536, 2048)
-    for size in sizes if device == "cpu" else (8, 12, 16, 24, 32, 48, 64, 96, 128):
-        call = _step(size, device, training=False).call
-        for _ in range(20):
-            call()
-        _wait(device == "cuda")
-        begin = time.perf_counter()
-        for _ in range(50):
-            call()
-        _wait(device == "cuda")
-        if (time.perf_counter() - begin) / 50 > 0.8e-3:
-            return size
-    return size
-
-
-def _wait(is_gpu: bool) -> None:
-    if is_gpu:
+    def __init__(self, args: argparse.Namespace) -> None:
         import torch
 
-        torch.cuda.synchronize()
+        self.args, self.torch = args, torch
+        if args.device == "cpu":
+            torch.set_num_threads(1)
+        self.session = sys.modules["warpboard_hooks"].current()
+        optimizer: Any = sys.modules["torch.optim.optimizer"]
+        self.hooks = optimizer._global_optimizer_post_hooks
+        self.kept = dict(self.hooks)
+        self.entry: Any = None
 
+    def run(self) -> None:
+        """Measure for `--seconds`, and print what a step of each kind costs."""
+        self.net, self.step = self._make(8)
+        self._switch(on=False)
+        took_s = statistics.median(self._times(300, lambda: "off")[1] for _ in range(3))
+        num_layers = max(1, round(8 * self.args.step_us * 1e-6 / took_s))
+        self._switch(on=True)
+        self.net, self.step = self._make(num_layers)
+        for _ in range(NUM_WARM_UP):
+            self.step()
+        self.entry = vars(self.net).get("_compiled_call_impl")
+        count = max(LEAST_STEPS, int(BLOCK_S / (self.args.step_us * 1e-6)))
+        times: dict[str, list[float]] = defaultdict(list)
+        differences_us: list[float] = []
+        until_s = time.perf_counter() + self.args.seconds
+        while time.perf_counter() < until_s:
+            means = {}
+            for on in (True, False) if len(differences_us) % 2 else (False, True):
+                self._switch(on=on)
+                for _ in range(NUM_LEFT_OUT if on else 3):
+                    self.step()
+                self._wait()
+                self.session.look(time.perf_counter_ns())
+                rows, _ = self._times(count, self._kind if on else lambda: "off")
+                means[on] = trimmed_mean([s for s, _ in rows])
+                for s, kind in rows:
+                    times[kind].append(s * 1e6)
+            differences_us.append((means[True] - means[False]) * 1e6)
+        self._print(num_layers, times, differences_us)
 
-def _cost(step: Step, pairs: int, *, is_gpu: bool) -> tuple[float, float]:
-    """Return (time of a step without hooks, cost of the hooks) in microseconds."""
-    import torch
+    def _make(self, num_layers: int) -> tuple[Any, Callable[[], None]]:
+        nn = self.torch.nn
+        width, rows = (256, 64) if self.args.device == "cuda" else (16, 4)
+        layers = [nn.Sequential(nn.Linear(width, width), nn.ReLU()) for _ in range(num_layers)]
+        net = nn.Sequential(*layers).to(self.args.device)
+        x = self.torch.randn(rows, width, device=self.args.device)
+        optimizer = self.torch.optim.SGD(net.parameters(), lr=1e-6)
 
-    call, module = step
+        def infer() -> None:
+            with self.torch.no_grad():
+                net(x)
 
-    session = sys.modules["warpboard_hooks"].current()
-    optimizer: Any = sys.modules["torch.optim.optimizer"]
-    tables = (optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks)
-    kept = [dict(table) for table in tables]
-    assert torch is session.torch
+        def train() -> None:
+            net(x).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
 
-    def switch(*, on: bool) -> None:
-        (session.leave if on else session.enter)()
-        vars(module).pop("_compiled_call_impl", None)
-        for table, entries in zip(tables, kept, strict=True):
-            table.clear()
-            if on:
-                table.update(entries)
-        if on and entry is not None:
-            vars(module)["_compiled_call_impl"] = entry
+        return net, train if self.args.training else infer
 
-    entry = None
-    switch(on=True)
-    for _ in range(200):
-        call()
-    entry = vars(module).get("_compiled_call_impl")
-    begin = time.perf_counter()
-    for _ in range(20):
-        call()
-    block_s = GPU_BLOCK_S if is_gpu else BLOCK_S
-    count = max(5, int(block_s / ((time.perf_counter() - begin) / 20)))
-    plain, costs = [], []
-    for pair in range(pairs):
-        took = {}
-        for on in (True, False) if pair % 2 else (False, True):
-            switch(on=on)
-            took[on] = _block(call, count, is_gpu=is_gpu)
-        plain.append(took[False])
-        costs.append(took[True] - took[False])
-    return statistics.median(plain) / 1e3, statistics.median(costs) / 1e3
+    def _switch(self, *, on: bool) -> None:
+        if self.session.pace.is_counting:
+            self.session.settle()
+        (self.session.leave if on else self.session.enter)()
+        vars(self.net).pop("_compiled_call_impl", None)
+        self.hooks.clear()
+        if on:
+            self.hooks.update(self.kept)
+        if on and self.entry is not None:
+            vars(self.net)["_compiled_call_impl"] = self.entry
 
-
-def _block(call: Callable[[], Any], count: int, *, is_gpu: bool) -> float:
-    """Return the nanoseconds of a call: the fastest of a block, on a GPU the block's mean."""
-    if is_gpu:
-        _wait(is_gpu)
-        begin_ns = time.perf_counter_ns()
+    def _times(self, count: int, kind: Callable[[], str]) -> tuple[list[tuple[float, str]], float]:
+        """Return (time, kind) of so many steps in s, and the median time."""
+        rows = []
         for _ in range(count):
-            call()
-        _wait(is_gpu)
-        return (time.perf_counter_ns() - begin_ns) / count
-    times = []
-    for _ in range(count):
-        begin_ns = time.perf_counter_ns()
-        call()
-        times.append(time.perf_counter_ns() - begin_ns)
-    return min(times)
+            self.before = self._written()
+            begin_s = time.perf_counter()
+            self.step()
+            rows.append((time.perf_counter() - begin_s, kind()))
+        self._wait()
+        return rows, statistics.median(s for s, _ in rows)
+
+    def _written(self) -> int:
+        records = self.session.records
+        return records.num_records if records is not None else 0
+
+    def _kind(self) -> str:
+        if self._written() == self.before:
+            return "counted"
+        if not self.session.pace.on_gpu:
+            return "written"
+        return "two events" if self.session.pace.times_end else "one event"
+
+    def _wait(self) -> None:
+        if self.args.device == "cuda":
+            self.torch.cuda.synchronize()
+
+    def _print(
+        self, num_layers: int, times: dict[str, list[float]], differences_us: list[float]
+    ) -> None:
+        plain = times.pop("off")
+        plain_us, total = trimmed_mean(plain), sum(map(len, times.values()))
+        device = self.torch.cuda.get_device_name() if self.args.device == "cuda" else "CPU"
+        what = "training" if self.args.training else "inference"
+        print(
+            f"{what}, {num_layers} layers: off {plain_us:.1f} us +- {error_of_mean(plain):.1f} "
+            f"({device}, torch {self.torch.__version__}), groups of {self.session.pace.size}"
+        )
+        cost_us = 0.0
+        for kind, own in sorted(times.items()):
+            more_us = trimmed_mean(own) - plain_us
+            cost_us += more_us * len(own) / total
+            error_us = error_of_mean(own)
+            print(
+                f"   {kind:12} {len(own):6} steps ({len(own) / total:6.2%}): "
+                f"{more_us:7.2f} us +- {error_us:.2f}"
+            )
+        block_us = trimmed_mean(differences_us)
+        print(
+            f"   by kind: {cost_us:.2f} us = {cost_us / plain_us:.2%}; by blocks: {block_us:.2f} "
+            f"+- {error_of_mean(differences_us):.2f} us = {block_us / plain_us:.2%} "
+            f"({len(differences_us)} pairs)"
+        )
+
+
+def trimmed_mean(values: Sequence[float]) -> float:
+    """Return the mean without the tenth at either end."""
+    return statistics.fmean(_middle(values))
+
+
+def error_of_mean(values: Sequence[float]) -> float:
+    """Return about how good such a mean is."""
+    middle = _middle(values)
+    return 1.2 * statistics.stdev(middle) / len(values) ** 0.5 if len(middle) > 1 else float("nan")
+
+
+def _middle(values: Sequence[float]) -> list[float]:
+    cut = len(values) // 10
+    return sorted(values)[cut : len(values) - cut]
 
 
 if __name__ == "__main__":
