@@ -93,7 +93,10 @@ def _read_capture(
     with ThreadPoolExecutor(max_workers=1) as beside:
         before = state(path, with_links=True)
         hashing = beside.submit(staging.sha256, path, before)
-        kind = kind or CaptureKind(readers.detect(path))
+        if kind is None:
+            kind = CaptureKind(readers.detect(path))
+        else:
+            readers.check_kind(path, kind)
         if staging.keep_private:
             _copy_whole(path, kind, stored)
         else:

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.readers.detect import detect
+from analysis.readers.detect import check_kind, detect
 from analysis.tables import CaptureKind, CaptureTables
 from captures.contents import state
 from captures.opening import reading
@@ -15,7 +15,7 @@ from core.errors import CaptureError
 if TYPE_CHECKING:
     from analysis.trace.model import Trace
 
-__all__ = ["detect", "prepare_timelines", "read", "read_records"]
+__all__ = ["check_kind", "detect", "prepare_timelines", "read", "read_records"]
 
 
 def read(

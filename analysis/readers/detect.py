@@ -34,8 +34,12 @@ _NOT_IN_GZIP = {
     CaptureKind.NSYS_REP: "nsys report",
     CaptureKind.NCU_REP: "ncu report",
 }
-_NSYS_HEADER = b"NVIDIA Tegra Profiler Report"
-_NCU_MAGIC = b"NVR\0"
+_MAGIC = {
+    b"SQLite format 3\0": CaptureKind.NSYS_SQLITE,
+    b"NVR\0": CaptureKind.NCU_REP,
+    b"NVIDIA Tegra Profiler Report": CaptureKind.NSYS_REP,
+}
+"""How the files of kinds begin that are no text."""
 _NVIDIA = "Record the program with `nsys profile` and import its report"
 _AMD = "Record the program with torch.profiler, or import rocprof's Chrome trace (results.json)"
 _ACCEPTED = (
@@ -102,6 +106,19 @@ def detect(path: Path) -> CaptureKind:
             return kind or _detect_text(path, head + stream.read(_TEXT_HEAD_BYTES))
 
 
+def check_kind(path: Path, kind: CaptureKind) -> None:
+    """CaptureError for a file that begins as one of another kind than is said of it.
+
+    A text reader would look for lines and cells in all of a large database.
+    """
+    with reading(path), open_capture(path) as stream:
+        head = stream.read(64)
+    found = next((str(k) for magic, k in _MAGIC.items() if head.startswith(magic)), None)
+    found = found or next((what for magic, what, _ in _FOREIGN if head.startswith(magic)), None)
+    if found not in (None, kind):
+        raise CaptureError(path, f"this is {found}, not {kind} as is said of it", "Record it again")
+
+
 def _detect_folder(path: Path) -> CaptureKind:
     if (path / "manifest.json").is_file():
         return CaptureKind.BUNDLE
@@ -119,12 +136,9 @@ def _detect_head(path: Path, head: bytes) -> CaptureKind | None:
             "this is a Git LFS pointer, not the file itself",
             "Fetch the content with `git lfs pull` and import that",
         )
-    if head.startswith(b"SQLite format 3\0"):
-        return CaptureKind.NSYS_SQLITE
-    if head.startswith(_NCU_MAGIC):
-        return CaptureKind.NCU_REP
-    if head.startswith(_NSYS_HEADER):
-        return CaptureKind.NSYS_REP
+    for magic, kind in _MAGIC.items():
+        if head.startswith(magic):
+            return kind
     if _is_qdstrm(path, head):
         raise CaptureError(
             path,

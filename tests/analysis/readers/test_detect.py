@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.readers import detect, read
+from analysis.readers import check_kind, detect, read
 from analysis.readers.nsys.export import read_nsys_sqlite
 from analysis.tables import CaptureKind
 from core.errors import CaptureError
@@ -163,3 +163,31 @@ def test_a_database_of_rocm_is_named_for_what_it_is(tmp_path: Path) -> None:
         made.commit()
     with pytest.raises(CaptureError, match="ROCm's profiler"):
         detect(path)
+
+
+@pytest.mark.parametrize(
+    ("head", "said", "found"),
+    [
+        (b"SQLite format 3\0", CaptureKind.NCU_CSV, "nsys_sqlite"),
+        (b"NVR\0", CaptureKind.TORCH_TRACE, "ncu_rep"),
+        (b"PK\x03\x04", CaptureKind.LATENCY_CSV, "a zip archive"),
+    ],
+)
+def test_a_file_of_another_kind_than_its_bundle_says_is_refused_by_its_first_bytes(
+    tmp_path: Path, head: bytes, said: CaptureKind, found: str
+) -> None:
+    file = tmp_path / "capture"
+    file.write_bytes(head + bytes(100))
+
+    with pytest.raises(CaptureError, match=f"this is {found}, not {said}"):
+        check_kind(file, said)
+
+
+def test_a_file_that_begins_as_its_kind_does_or_as_text_is_left_to_its_reader(
+    tmp_path: Path,
+) -> None:
+    for name, kind in KINDS.items():
+        check_kind(DATA / name, kind)
+    noisy = tmp_path / "run.log"
+    noisy.write_bytes(b"\0\0 what the program printed\n==PROF== Connected\n")
+    check_kind(noisy, CaptureKind.NCU_LOG)
