@@ -224,9 +224,9 @@ def _check_clocks(path: Path | str, where: str, clocks: Any) -> None:
             value = readings.get(name)
             if moment != "during":
                 _expect(path, f"{at}.{name}", value, int, float, type(None))
-            elif _expect(path, f"{at}.{name}", value, dict, type(None)):
+            elif reading := _expect(path, f"{at}.{name}", value, dict, type(None)):
                 for part in ("min", "median", "max"):
-                    _expect(path, f"{at}.{name}.{part}", value.get(part), int, float)
+                    _expect(path, f"{at}.{name}.{part}", reading.get(part), int, float)
         at = f"{at}.throttle_reasons"
         for reason in _expect(path, at, readings.get("throttle_reasons") or [], list):
             _expect(path, at, reason, str)
