@@ -12,7 +12,7 @@ import numpy as np
 
 from analysis.trace.attribution import launching_thread
 from analysis.trace.launches import launch_sequence
-from analysis.trace.model import Bools, Int64s, OpKind, Trace
+from analysis.trace.model import MISSING, Bools, Int64s, Trace
 from analysis.trace.repetition import MIN_ENTRIES, find_repetition
 
 MAX_THREADS = 8
@@ -46,21 +46,46 @@ def only(trace: Trace, threads: Sequence[int]) -> Bools:
 
 def own_loops(trace: Trace, process: int | None) -> list[int]:
     """Return the threads that run loops of their own beside the one with the most GPU time."""
-    threads = _busiest(trace, process)
-    if len(threads) < 2:
-        return []
-    leading = _turns(trace, process, threads[0])
+    first, *others = _busiest(trace, process) or [MISSING]
+    others = [thread for thread in others if not _plainly_take_turns(trace, first, thread)]
+    leading = _turns(trace, process, first) if others else None
     if leading is None:
         return []
-    others = ((thread, _turns(trace, process, thread)) for thread in threads[1:])
-    return [thread for thread, turns in others if turns and not _is_one_loop(leading, turns)]
+    found = ((thread, _turns(trace, process, thread)) for thread in others)
+    return [thread for thread, turns in found if turns and not _is_one_loop(leading, turns)]
+
+
+def _plainly_take_turns(trace: Trace, a: int, b: int) -> bool:
+    """Tell threads of one loop at sight, without looking for what each of them repeats.
+
+    On the GPU nearly all runs of either thread have one length and end with the same two kernels.
+    """
+    ops = trace.gpu_ops
+    thread = launching_thread(trace)
+    rows = np.flatnonzero(ops.runs_kernels & ((thread == a) | (thread == b)))
+    is_b = thread[rows] == b
+    ends = np.flatnonzero(is_b[:-1] != is_b[1:])[1:]
+    if len(ends) < 2 * MIN_TURNS:
+        return False
+    label = ops.label[rows].astype(np.int64)
+    last_two = label[ends - 1] * (len(trace.labels) + 1) + label[ends]
+    lengths = np.diff(ends, prepend=ends[0])
+    of_b = is_b[ends]
+    return all(
+        _commonest_frac(values[1:][of_b[1:] == own]) >= MIN_STEADY
+        for own in (False, True)
+        for values in (lengths, last_two)
+    )
+
+
+def _commonest_frac(values: Int64s) -> float:
+    return float(np.unique(values, return_counts=True)[1].max() / len(values))
 
 
 def _busiest(trace: Trace, process: int | None) -> list[int]:
     """Return the threads that launched enough kernels for a loop, most GPU time first."""
     ops = trace.gpu_ops
-    works = (ops.kind == OpKind.KERNEL) | (ops.kind == OpKind.GRAPH)
-    works &= (ops.launch >= 0) & (process is None or ops.process == process)
+    works = ops.runs_kernels & (ops.launch >= 0) & (process is None or ops.process == process)
     thread = launching_thread(trace)[works]
     is_known = thread >= 0
     count = np.bincount(thread[is_known])
@@ -109,4 +134,4 @@ def _after_the_same(a: _Turns, b: _Turns) -> float:
     if not len(at):
         return 1.0
     before = b.code[at - 1] ^ (b.code[at - 2] << 1)
-    return float(np.unique(before, return_counts=True)[1].max() / len(at))
+    return _commonest_frac(before)

@@ -10,6 +10,7 @@ from programs import HOST_NS, run
 
 from analysis.trace.repetition import find_repetition
 from analysis.trace.steps import find_steps, steps_document
+from analysis.trace.thread_loops import _plainly_take_turns
 
 LAYER = ["norm", "qkv_gemm", "attention", "out_gemm", "mlp_up", "act", "mlp_down"]
 HEAD = ["final_norm", "lm_head"]
@@ -505,6 +506,19 @@ def test_a_thread_that_takes_turns_with_another_runs_no_loop_of_its_own(count: i
 
     assert (document["count"], document["num_kernels"]) == (8, len(step))
     assert document["other_loops"] == []
+
+
+def test_who_takes_turns_is_told_at_sight_only_where_nearly_every_turn_is_alike() -> None:
+    step = [*MICRO, *OPTIMIZER]
+    turns = run(step * 12, threads=[int(name in BACKWARD) for name in step * 12])
+    uneven = [*step, *OPTIMIZER, *step] * 6
+    by_chance, threads = interleaved(1, TRAIN * 12, SMALL * 55)
+
+    assert _plainly_take_turns(turns, 0, 1)
+    assert not _plainly_take_turns(run(by_chance, threads=threads), 0, 1)
+    assert not _plainly_take_turns(
+        run(uneven, threads=[int(name in BACKWARD) for name in uneven]), 0, 1
+    )
 
 
 def test_kernels_launched_before_the_capture_began_keep_their_place() -> None:
