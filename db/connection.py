@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import cache
@@ -64,7 +65,7 @@ def connect(path: Path, *, is_reader: bool = False) -> Database:
     except (OSError, sqlite3.OperationalError) as exc:
         raise UserError(f"{path}: cannot be opened ({exc}); choose another --data folder") from exc
     try:
-        connection.execute("PRAGMA journal_mode=WAL")
+        _log_ahead(connection)
         connection.execute("PRAGMA synchronous=NORMAL")
         connection.execute("PRAGMA foreign_keys=ON")
         connection.create_function("gpu_fits", 2, fits_gpu, deterministic=True)
@@ -79,6 +80,22 @@ def connect(path: Path, *, is_reader: bool = False) -> Database:
         connection.close()
         raise UserError(f"{path}: not a database ({exc}); choose another --data folder") from exc
     return db
+
+
+def _log_ahead(connection: sqlite3.Connection) -> None:
+    """Turn WAL on, which the file keeps.
+
+    SQLite refuses it at once, without the busy wait, while another process does so to a new file.
+    """
+    deadline_s = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as exc:
+            if exc.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline_s:
+                raise
+        time.sleep(0.01)
 
 
 _known_sound: set[tuple[str, int, int, int]] = set()

@@ -1,6 +1,7 @@
 """The schema grows without losing what is stored."""
 
 import json
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -129,6 +130,19 @@ def test_several_may_open_a_new_database_at_once(tmp_path: Path) -> None:
 def _last_migration(path: Path) -> str:
     with closing(connect(path)) as db:
         return migrations.applied(db)[-1].name
+
+
+def test_a_new_database_that_another_process_has_begun_to_write_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "new.db"
+    other = sqlite3.connect(path)
+    other.execute("BEGIN IMMEDIATE")
+    monkeypatch.setattr("time.sleep", lambda _: other.rollback())
+
+    with closing(connect(path)) as db:
+        assert migrations.pending(db) == []
+    other.close()
 
 
 def test_jobs_are_named_without_what_only_names_an_execution(tmp_path: Path) -> None:
