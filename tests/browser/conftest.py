@@ -1,4 +1,4 @@
-"""One served dashboard with its worker for a process's journeys, and a Chromium to look at it."""
+"""One served dashboard with its worker for the journeys, and a Chromium to look at it."""
 
 import os
 import shutil
@@ -45,7 +45,7 @@ def chromium_path() -> str | None:
     return os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Return a Chromium with a profile: what it compiled of the pages' scripts it keeps."""
     sync_api = pytest.importorskip("playwright.sync_api")
@@ -67,13 +67,13 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         found.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def dashboard_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data directory of `dashboard`."""
     return tmp_path_factory.mktemp("up") / "data"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def dashboard(context: Any, dashboard_data: Path, warm_python: str) -> Iterator[str]:
     """Run `warpboard up` on an empty data directory."""
     folder = dashboard_data.parent

@@ -11,7 +11,7 @@ from db.runs import delete_runs
 from tests.browser import steps
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def examples(context: Any, dashboard: str, dashboard_data: Path) -> None:
     """Load the example data, which is one press away where the dashboard is empty."""
     with opened(DataDir(root=dashboard_data).db_path) as db:

@@ -17,7 +17,7 @@ pytestmark = [
 def test_example_data_is_one_press_away_and_says_what_limits_a_run(
     page: Any, dashboard: str
 ) -> None:
-    steps.go(page, dashboard, "run?run_id=decode 2 layers, reduce-overhead")
+    page.goto(f"{dashboard}/run?run_id=decode 2 layers, reduce-overhead")
     seen = steps.verdict(page)
     assert "Launch-bound" in seen and "CUDA graphs were asked for and not used" in seen
     page.get_by_role("tab", name="Timeline").click()
@@ -37,7 +37,7 @@ def test_a_timeline_opens_in_the_perfetto_of_this_server(page: Any, dashboard: s
 
 
 def test_a_study_shows_published_figures_beside(page: Any, dashboard: str) -> None:
-    steps.go(page, dashboard, "definitions")
+    page.goto(f"{dashboard}/definitions")
     with steps.presses_at_most(page, 2):
         page.get_by_role("link", name="Studies").first.click()
         page.get_by_role("link", name="Attention: growth with sequence length").first.click()
