@@ -98,7 +98,7 @@ class Measurement:
         layers = [nn.Sequential(nn.Linear(width, width), nn.ReLU()) for _ in range(num_layers)]
         net = nn.Sequential(*layers).to(self.args.device)
         x = self.torch.randn(rows, width, device=self.args.device)
-        optimizer = self.torch.optim.SGD(net.parameters(), lr=1e-6)
+        optimizer = self.torch.optim.SGD(net.parameters(), lr=1e-6, momentum=0.9)
 
         def infer() -> None:
             with self.torch.no_grad():

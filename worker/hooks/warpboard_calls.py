@@ -114,11 +114,11 @@ def make_count(entry):
             return entry.full(*args, **kwargs)
         is_part = pace.counts_training
         if is_part:
-            weight = pace.weight()
+            witness = pace.witness()
             version = pace.version + pace.num_light * pace.version_step
-            if weight is None or weight._version != version:
+            if witness is None or witness._version != version:
                 return entry.full(*args, **kwargs)
-            del weight
+            del witness
         else:
             first = kwargs.get("input_ids") if kwargs else args[0] if args else None
             if type(first) is not entry.tensor or entry.is_mode_on() or entry.tracing_state():
@@ -303,7 +303,8 @@ def make_step_end(session, torch):
         pace.is_training = pace.is_between = True
         pace.since_anchor, pace.anchor_id = 0, id(optimizer)
         is_plain = pace.root is not None and pace.num_calls == 1 and not pace.takes_turns
-        if pace.left and is_plain and pace.version_step > 0 and may_count(session):
+        is_plain = is_plain and pace.version_step > 0 and len(session.optimizers) == 1
+        if pace.left and is_plain and may_count(session):
             session.count_training()
 
     return after
@@ -316,6 +317,7 @@ def wrap_new_optimizers(session, optimizer_class):
     def _patch_step_function(self):
         if session.pace.is_counting:
             session.settle()
+        session.optimizers.add(self)
         return patch(self)
 
     optimizer_class._patch_step_function = like(_patch_step_function, patch)

@@ -27,7 +27,8 @@ class Pace:
         "gaps", "generation", "gpu_step_ns", "is_between", "is_counting", "is_training", "key",
         "last_step", "left", "limit", "most", "next_look_ns", "num_calls", "num_kept", "num_light",
         "num_lost", "num_short", "numel", "on_gpu", "root", "settle", "since_anchor", "size",
-        "takes_turns", "times_end", "until_end", "version", "version_step", "weight", "with_grad",
+        "takes_turns", "times_end", "until_end", "version", "version_step", "with_grad", "witness",
+        "witnesses",
     )  # fmt: skip
 
     def __init__(self, most, *, is_training, settle=None):
@@ -68,9 +69,12 @@ class Pace:
         "When the last step before those began."
         self.counts_training = False
         "They are training steps, of an optimizer whose steps no hook sees meanwhile."
-        self.weight = self.version = None
-        """Reference to a parameter, and its version after the optimizer's last step that was seen:
-        PyTorch counts the changes of each tensor."""
+        self.witness = self.version = None
+        """Reference to a tensor that each step of the optimizer changes, and its version after the
+        last one that was seen: PyTorch counts the changes of each tensor."""
+        self.witnesses = None
+        """Such a tensor of each other parameter, and its version: a step may leave some out. None:
+        not looked for yet."""
         self.version_step = self.last_step = 0
         "By how much a step raises it, if the last two did alike; and by how much the last one did."
         self.numel, self.with_grad = 0, False
@@ -93,9 +97,9 @@ class Pace:
 
     def is_step_made(self):
         """Tell whether each training step that is counted was followed by one of the optimizer."""
-        weight = self.weight()
+        witness = self.witness()
         version = self.version + self.num_light * self.version_step
-        return weight is not None and weight._version == version
+        return witness is not None and witness._version == version
 
     def wants_event(self, key, now_ns):
         """Tell whether a step that begins now is timed; the calls of modules ask this inline."""

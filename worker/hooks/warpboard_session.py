@@ -70,6 +70,8 @@ class Session:
         "id -> weak reference that takes it out of both when it is freed"
         self.spare = {}
         "facts of a freed module or optimizer -> its number, for the next one like it"
+        self.optimizers = weakref.WeakSet()
+        "All that there are: where there are several, each step of each is seen."
         self._reset()
 
     def _reset(self):
@@ -338,6 +340,8 @@ class Session:
         if number == pace.anchor:
             pace.since_anchor = 0
             pace.anchor_id = id(optimizer)
+            if pace.is_between:  # it makes several steps after a call: no hook, none seen
+                pace.version, pace.version_step, pace.last_step = None, 0, 0
         else:
             pace.since_anchor += 1
             pace.takes_turns = not self._is_anchor_gone()
@@ -381,16 +385,18 @@ class Session:
         return self.pace.since_anchor > 0 and self.anchor_alive() is None
 
     def note_version(self, optimizer):
-        """Note how far a step of the optimizer has raised the version of one of its parameters."""
+        """Note how far a step of the optimizer has raised the version of what it changes."""
         pace = self.pace
-        weight = pace.weight() if pace.weight is not None else None
-        if weight is None or id(optimizer) != pace.anchor_id:
-            own = [p for group in optimizer.param_groups for p in group["params"]]
-            weight = next((p for p in own if p.grad is not None), None)
+        witness = pace.witness() if pace.witness is not None else None
+        is_gone = witness is None and (pace.witness is not None or pace.witnesses is None)
+        if is_gone or id(optimizer) != pace.anchor_id:
+            found = witnesses_of(optimizer, self.torch)
+            witness = found[0] if found else None
             pace.version, pace.version_step, pace.last_step = None, 0, 0
-            pace.weight = None if weight is None else weakref.ref(weight)
-        if weight is not None:
-            version = weight._version
+            pace.witness = None if witness is None else weakref.ref(witness)
+            pace.witnesses = [(weakref.ref(other), 0) for other in found[1:]]
+        if witness is not None:
+            version = witness._version
             if pace.version is not None:  # twice the same: the program may change it too
                 raised, before = version - pace.version, pace.last_step
                 pace.version_step = raised if raised == before else 0
@@ -400,9 +406,11 @@ class Session:
     def count_training(self):
         """Let training steps be counted by the calls of their module alone.
 
-        Each is followed by one step of the optimizer, as the version of a parameter shows.
+        Each is followed by one step of the optimizer, as the version of its witness shows.
         """
         pace = self.pace
+        others = [(ref, ref()) for ref, _ in pace.witnesses]
+        pace.witnesses = [(ref, other._version) for ref, other in others if other is not None]
         pace.entry, pace.with_grad, pace.is_counting = pace.root, True, True
         pace.counts_training = True
         self.step_hooks.pop(self.step_key, None)
@@ -417,14 +425,20 @@ class Session:
         self.pace.left = self.pace.num_short = 0
 
     def _stop_counting_training(self):
-        """See each step of each optimizer again; return how many its version tells of."""
+        """See each step of each optimizer again; return how many the versions tell of."""
         pace = self.pace
-        weight, before = pace.weight(), pace.version
+        count, witness, before = pace.num_light, pace.witness(), pace.version
         pace.counts_training, pace.version = False, None
         self.step_hooks[self.step_key] = self.after_step
-        if weight is None:
-            return pace.num_light
-        return max(0, weight._version - before) // pace.version_step
+        if witness is None:
+            return count
+        num_made = max(0, witness._version - before) // pace.version_step
+        if num_made < count:  # the last one may have left this parameter out
+            for ref, version in pace.witnesses:
+                other = ref()
+                if other is not None and other._version - version == count * pace.version_step:
+                    return count
+        return num_made
 
     def settle(self):
         """Write down the steps that were only counted, as one record.
@@ -681,6 +695,23 @@ def sibling(name):
         sys.modules[name] = module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     return sys.modules[name]
+
+
+def witnesses_of(optimizer, torch):
+    """Return a tensor of an optimizer's state for each parameter that its last step changed.
+
+    Its steps alone change these, and a count of steps, where one is kept, in fused kernels too. A
+    program may edit parameters itself: they tell of no step.
+    """
+    if not isinstance(optimizer.state, dict):
+        return []
+    used = (p for group in optimizer.param_groups for p in group["params"] if p.grad is not None)
+    states = [state for state in map(optimizer.state.get, used) if isinstance(state, dict)]
+    tensors = (
+        (v for v in state.values() if isinstance(v, torch.Tensor) and not v.is_inference())
+        for state in states
+    )
+    return [first for first in (next(own, None) for own in tensors) if first is not None]
 
 
 def device_index_of(owner, torch):
