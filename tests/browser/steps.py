@@ -106,10 +106,16 @@ def go(page: Any, dashboard: str, path: str) -> None:
     )
 
 
+def give(page: Any, dashboard: str, *files: str) -> None:
+    """Give files to the Import page once it stands: a page that is drawn anew drops them."""
+    page.goto(f"{dashboard}/import")
+    calm(page)
+    page.locator("input[type=file]").first.set_input_files([str(H100 / f) for f in files])
+
+
 def take(page: Any, dashboard: str, name: str, *files: str) -> None:
     """Import files as one run of that name."""
-    page.goto(f"{dashboard}/import")
-    page.locator("input[type=file]").first.set_input_files([str(H100 / f) for f in files])
+    give(page, dashboard, *files)
     page.get_by_label("Name", exact=True).fill(name)
     page.get_by_label("What it measured").fill(f"compile={name.split('-')[-1]}")
     page.keyboard.press("Tab")

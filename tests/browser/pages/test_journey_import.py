@@ -110,16 +110,14 @@ def test_a_filter_is_completed_by_a_press(page: Any, dashboard: str) -> None:
 
 
 def test_two_captures_are_dropped_together_and_compared(page: Any, dashboard: str) -> None:
-    page.goto(f"{dashboard}/import")
     files = [f"nsys/decode_cuda_graph_{kind}.sqlite" for kind in ("node", "whole")]
+    steps.give(page, dashboard, *files)
     with steps.presses_at_most(page, 2):
-        page.locator("input[type=file]").first.set_input_files([steps.H100 / f for f in files])
         page.get_by_text("are each a timeline, under different names").wait_for()
         page.get_by_role("button", name="Import 2 runs").click()
         page.get_by_role("button", name="Compare the two").click()
         steps.verdict(page)
 
-    page.goto(f"{dashboard}/import")
-    page.locator("input[type=file]").first.set_input_files(steps.H100 / files[0])
+    steps.give(page, dashboard, files[0])
     page.get_by_role("button", name="Import", exact=True).click()
     page.get_by_text("This file is here already, as ").wait_for()
