@@ -92,7 +92,7 @@ def test_one_far_process_is_not_a_difference() -> None:
 
 
 def test_a_steady_drift_with_a_before_b_is_not_a_difference() -> None:
-    drifting = 0.01 * np.arange(10) + RNG.normal(0, 0.001, 10)
+    drifting = 0.01 * np.arange(10) + np.random.default_rng(1).normal(0, 0.001, 10)
 
     for order in ("block", "unknown"):  # files do not tell in which order they were made
         found = compare_logs(drifting[:5], drifting[5:], order)
